@@ -1,0 +1,18 @@
+//! Who goes next.
+//!
+//! The contract of this crate: decisions, and nothing else. No clock (`now` is an argument), no I/O, no randomness, no
+//! async, no `std`. Whoever owns the bytes tells what happened by `handle_*`, asks what to do by `poll_*`, and asks again
+//! at `poll_timeout`. The same code decides in the server and in the simulator.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod order;
+pub mod time;
+pub mod units;
+
+pub use order::Order;
+pub use time::Instant;
+pub use units::Rate;

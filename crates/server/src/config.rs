@@ -1,0 +1,243 @@
+//! The resolved configuration: every value checked, every default filled in.
+//!
+//! The configuration file and the flags are read in the `serpent` binary (stage one, raw); this is stage two, and there
+//! is no third. Everything the data path needs to know stands here, and nothing in here can be invalid.
+
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
+
+use scheduler::{Order, Rate};
+
+/// Everything `serpent serve` needs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen. Never empty.
+    pub listen: Vec<Listen>,
+    /// The sites, the first one being the default for unknown host names. Never empty.
+    pub sites: Vec<Site>,
+    /// How the bytes of responses leave.
+    pub uplink: UplinkConfig,
+    /// Limits on what a client may ask of us.
+    pub limits: Limits,
+    /// Number of worker threads that serve connections.
+    pub workers: NonZeroUsize,
+    /// Where outcomes are written, if anywhere.
+    pub access_log: Option<AccessLog>,
+    /// Where metrics and status are served, if anywhere. Never on the public addresses.
+    pub admin: Option<SocketAddr>,
+    /// Small hot files kept in memory.
+    pub cache: CacheConfig,
+}
+
+/// One address to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Listen {
+    /// The address.
+    pub address: SocketAddr,
+    /// Whether TLS is spoken there.
+    pub tls: bool,
+}
+
+/// One site: a set of host names and a directory.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// Host names, in lower case, without port. `*.example.org` matches one or more labels. Empty for a default site.
+    pub names: Vec<String>,
+    /// The directory that is served.
+    pub root: PathBuf,
+    /// Certificate and key, where the site is served over TLS.
+    pub certificate: Option<CertificateFiles>,
+    /// How files are served.
+    pub files: FilesConfig,
+}
+
+/// A certificate chain and its private key, both PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The chain, leaf first.
+    pub chain: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// How the files of a site are served.
+#[derive(Clone, Debug)]
+pub struct FilesConfig {
+    /// File names tried, in this order, when a directory is asked for.
+    pub index: Vec<String>,
+    /// Whether a directory without an index file is listed; otherwise it answers 403.
+    pub listing: bool,
+    /// Whether names that start with a dot are served (`/.well-known` always is); otherwise they answer 404.
+    pub dot_files: bool,
+    /// What to do with symbolic links.
+    pub symlinks: SymlinkPolicy,
+    /// Whether `file.br`, `file.zst` and `file.gz` are sent in place of `file` to clients that accept them.
+    pub precompressed: bool,
+    /// `Cache-Control` by pattern on the request path; the first that matches is sent.
+    pub cache_control: Vec<CacheControlRule>,
+    /// MIME types by extension, before the built-in table: (extension in lower case without dot, type).
+    pub mime_types: Vec<(String, String)>,
+}
+
+/// What to do with symbolic links below the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SymlinkPolicy {
+    /// A path with a symbolic link in it answers 404.
+    Never,
+    /// Links are followed as long as they end within the root.
+    WithinRoot,
+    /// Links are followed wherever they lead: the operator's word is trusted.
+    Follow,
+}
+
+/// A `Cache-Control` value for the paths that match a glob.
+#[derive(Clone, Debug)]
+pub struct CacheControlRule {
+    /// Compiled glob, matched against the decoded request path without its leading slash.
+    pub pattern: globset::GlobMatcher,
+    /// The header's value.
+    pub value: http::HeaderValue,
+}
+
+/// How the bytes of responses leave.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UplinkConfig {
+    /// The bottleneck's rate: given, found, or not limited.
+    pub rate: UplinkRate,
+    /// Which response goes first.
+    pub order: Order,
+    /// Who enforces the order.
+    pub enforce: Enforce,
+    /// Cutoffs between the bands of kernel mode and of `quick-fix`.
+    pub cutoffs: Cutoffs,
+    /// Largest response time of a response, as a multiple of the time it would have had under fair sharing, before it
+    /// is put ahead of all others. `None`: no guard.
+    pub guard_stretch: Option<f64>,
+    /// The share of a *given* rate that is used, so that no queue stands at the bottleneck.
+    pub utilisation: f64,
+    /// Bytes that every segment costs on the wire beside its payload (headers of link, IP and TCP).
+    pub segment_overhead_bytes: u32,
+    /// The device whose queueing discipline `enforce = "kernel"` uses; `None`: whichever has one of ours.
+    pub device: Option<String>,
+}
+
+/// The uplink's rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum UplinkRate {
+    /// Found by the server and followed up and down.
+    Auto,
+    /// Given by the operator: the true rate of the bottleneck.
+    Given(Rate),
+    /// Responses are not paced.
+    Off,
+}
+
+/// Who enforces the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enforce {
+    /// The pacer in this process: exact order, no privileges.
+    Server,
+    /// The kernel's priority bands, set up beforehand by `serpent uplink install`.
+    Kernel,
+    /// Nobody.
+    Off,
+}
+
+/// Cutoffs between bands, in bytes remaining.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cutoffs {
+    /// Learned from the sizes seen.
+    Learned,
+    /// Given: strictly increasing, one to six of them.
+    Given(Vec<u64>),
+}
+
+/// Limits on what a client may ask of us. Reasons for the defaults stand in docs/DEFAULTS.md.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections open at once; more wait in the kernel's accept queue.
+    pub connections: usize,
+    /// Largest request head in bytes; beyond it 431 (414 for the target).
+    pub request_head_bytes: usize,
+    /// Largest number of header fields; beyond it 431.
+    pub request_headers: usize,
+    /// Largest request body that is read and thrown away; beyond it 413.
+    pub request_body_bytes: u64,
+    /// Time for a TLS handshake.
+    pub handshake_timeout: Duration,
+    /// Time for a request head, from its first byte (from the accept for the first request); then 408.
+    pub head_timeout: Duration,
+    /// How long a keep-alive connection may be idle.
+    pub idle_timeout: Duration,
+    /// How long a client may take nothing of a response that *we* offer it. Time spent waiting for the scheduler's
+    /// leave does not count: starved responses are never cut off.
+    pub write_timeout: Duration,
+    /// Concurrent streams of an HTTP/2 connection.
+    pub http2_streams: u32,
+    /// How long responses under way may take after SIGTERM; `None`: as long as they need.
+    pub shutdown_timeout: Option<Duration>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 16_384,
+            request_head_bytes: 32 * 1024,
+            request_headers: 100,
+            request_body_bytes: 1024 * 1024,
+            handshake_timeout: Duration::from_secs(10),
+            head_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(60),
+            http2_streams: 128,
+            shutdown_timeout: None,
+        }
+    }
+}
+
+/// Where outcomes are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLog {
+    /// The file, opened for appending and opened anew at SIGHUP, or standard output.
+    pub target: LogTarget,
+    /// The form of a line.
+    pub format: LogFormat,
+}
+
+/// Where a log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogTarget {
+    /// Standard output.
+    Stdout,
+    /// A file.
+    File(PathBuf),
+}
+
+/// The form of an access log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// NCSA combined, followed by class, response time and slowdown.
+    Combined,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Small hot files kept in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheConfig {
+    /// Bytes kept at most; 0 turns the cache off.
+    pub capacity_bytes: u64,
+    /// Larger files are always read from the file system.
+    pub max_file_bytes: u64,
+    /// How long an entry is trusted before the file's metadata is looked at again.
+    pub revalidate_after: Duration,
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self {
+            capacity_bytes: 128 * 1024 * 1024,
+            max_file_bytes: 2 * 1024 * 1024,
+            revalidate_after: Duration::from_secs(1),
+        }
+    }
+}

@@ -107,7 +107,7 @@ impl BandLearner {
         let mut cutoffs = Vec::with_capacity(steps + 1);
         for i in 0..=steps {
             // Cells are logarithmic, so equal steps between cells are equal ratios between cutoffs.
-            let at = if steps == 0 { highest } else { lowest + (highest - lowest) * i / steps };
+            let at = ((highest - lowest) * i).checked_div(steps).map_or(highest, |above| lowest + above);
             let cutoff = upper_bound(at);
             if cutoffs.last().is_none_or(|&last| last < cutoff) {
                 cutoffs.push(cutoff);

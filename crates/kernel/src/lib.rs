@@ -8,3 +8,5 @@
 pub mod capabilities;
 pub mod socket;
 pub mod timer;
+#[cfg(target_os = "linux")]
+pub mod timer_events;

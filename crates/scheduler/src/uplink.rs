@@ -296,6 +296,15 @@ impl Uplink {
         order.measure(&self.jobs[job.index()], now, rate, small_bytes)
     }
 
+    /// Payload bytes left of a job; `None` where its size is not known.
+    pub fn remaining_bytes(&self, job: JobId) -> Option<u64> {
+        let it = &self.jobs[job.index()];
+        match it.size {
+            Size::Known(_) => Some(it.ahead_bytes()),
+            Size::Unknown => None,
+        }
+    }
+
     /// Payload bytes granted to a job so far.
     pub fn attained_bytes(&self, job: JobId) -> u64 {
         self.jobs[job.index()].attained_bytes

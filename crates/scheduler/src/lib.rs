@@ -10,6 +10,7 @@
 extern crate alloc;
 
 pub mod bands;
+pub mod estimate;
 mod job;
 mod link;
 pub mod order;

@@ -87,7 +87,7 @@ const CHUNK_MAX_BYTES: u32 = 1 << 20;
 const CHUNK_NS: u64 = 350_000;
 
 /// Payload granted at a time: two segments at least (one delayed acknowledgement), whole segments always.
-fn chunk_bytes(rate: Rate) -> u32 {
+pub(crate) fn chunk_bytes(rate: Rate) -> u32 {
     let segments = rate.bytes_in(CHUNK_NS) / u64::from(SEGMENT_BYTES);
     let most = u64::from(CHUNK_MAX_BYTES / SEGMENT_BYTES);
     SEGMENT_BYTES * segments.clamp(2, most) as u32

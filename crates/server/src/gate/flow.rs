@@ -52,6 +52,8 @@ pub struct Outcome {
 struct Inner {
     shared: Arc<Shared>,
     stream: Arc<TcpStream>,
+    /// Neither ranked nor counted: the client is not behind the uplink.
+    passes: bool,
     write_timeout_ms: AtomicU64,
     state: Mutex<State>,
 }
@@ -92,9 +94,21 @@ const HEAD_BYTES: u64 = 250;
 const CREDIT_LIMIT_BYTES: u64 = 64 * 1024;
 
 impl Flow {
-    pub(super) fn new(shared: Arc<Shared>, stream: Arc<TcpStream>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, stream: Arc<TcpStream>, passes: bool) -> Self {
         let state = Mutex::new(State::default());
-        Self { inner: Arc::new(Inner { shared, stream, write_timeout_ms: AtomicU64::new(0), state }) }
+        Self { inner: Arc::new(Inner { shared, stream, passes, write_timeout_ms: AtomicU64::new(0), state }) }
+    }
+
+    /// How this connection's responses are treated.
+    pub(super) fn mode(&self) -> Mode {
+        if self.inner.passes { Mode::Pass } else { self.inner.shared.mode() }
+    }
+
+    /// Segments without payload went out.
+    pub(super) fn bare_segments(&self, segments: u64) {
+        if self.mode() == Mode::Paced {
+            self.inner.shared.bare_segments(segments);
+        }
     }
 
     /// How long the socket may take nothing of what is offered before the connection is given up. Time spent waiting for
@@ -130,7 +144,7 @@ impl Flow {
         let multiplexed = version == Version::HTTP_2;
         let exact = response.body().size_hint().exact();
         // In HTTP/1 a job is of use only where leave is asked or a band chosen; in HTTP/2 it orders the streams as well.
-        let ranked = urgency == Urgency::Ranked && (multiplexed || shared.mode() != Mode::Pass);
+        let ranked = urgency == Urgency::Ranked && (multiplexed || self.mode() != Mode::Pass);
         let job = ranked.then(|| {
             let size = exact.map_or(Size::Unknown, |bytes| Size::Known(bytes + HEAD_BYTES));
             shared.started(size, shared.needs_path().then(|| measure(&self.inner.stream)).flatten())
@@ -178,7 +192,7 @@ impl Flow {
             }
         }
         drop(state);
-        if unranked > 0 {
+        if unranked > 0 && self.mode() == Mode::Paced {
             self.inner.shared.unranked(unranked);
         }
         if let Some(sending) = ended {
@@ -254,7 +268,7 @@ impl Flow {
     /// HTTP/2: leave for a body to hand up to `bytes` to the framing.
     pub(super) fn poll_leave(&self, cx: &mut Context<'_>, job: JobId, bytes: u64) -> Poll<u64> {
         let shared = &self.inner.shared;
-        let limit = match shared.mode() {
+        let limit = match self.mode() {
             Mode::Paced => shared.chunk_bytes().min(CREDIT_LIMIT_BYTES),
             Mode::Pass | Mode::Bands => CREDIT_LIMIT_BYTES,
         };
@@ -266,7 +280,9 @@ impl Flow {
                 return Poll::Pending;
             }
         }
-        match shared.ask(job, bytes.min(limit), cx.waker()) {
+        let leave =
+            if self.inner.passes { Some(bytes.min(limit)) } else { shared.ask(job, bytes.min(limit), cx.waker()) };
+        match leave {
             Some(leave) => {
                 self.inner.state.lock().credit_bytes += leave;
                 Poll::Ready(leave)

@@ -40,6 +40,10 @@ pub struct Gate {
     priority: Option<u32>,
     /// Bytes sent since the path was measured.
     unmeasured_bytes: u64,
+    /// A name for the path to the client, its neighbours' too.
+    path: u64,
+    /// Bytes acknowledged when a round trip was last measured.
+    acked_bytes: Option<u64>,
     /// Runs while the socket takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
@@ -55,10 +59,23 @@ const SEGMENTS_AT_CLOSE: u64 = 2;
 
 impl Gate {
     pub(crate) fn new(stream: TcpStream, shared: Arc<Shared>) -> Self {
-        shared.bare_segments(SEGMENTS_AT_OPEN);
+        let peer = stream.peer_addr().map(|address| address.ip().to_canonical());
+        // A client on this machine is not behind the uplink, and says nothing of it.
+        let passes = shared.estimates() && matches!(peer, Ok(address) if address.is_loopback());
         let stream = Arc::new(stream);
-        let flow = Flow::new(shared.clone(), stream.clone());
-        Self { stream, flow, shared, unsent_limit_bytes: None, priority: None, unmeasured_bytes: 0, stalled: None }
+        let flow = Flow::new(shared.clone(), stream.clone(), passes);
+        flow.bare_segments(SEGMENTS_AT_OPEN);
+        Self {
+            stream,
+            flow,
+            shared,
+            unsent_limit_bytes: None,
+            priority: None,
+            unmeasured_bytes: 0,
+            path: peer.map_or(0, path_name),
+            acked_bytes: None,
+            stalled: None,
+        }
     }
 
     /// The handle by which the HTTP side speaks of this connection.
@@ -128,7 +145,7 @@ impl Gate {
 
     /// What the socket and the scheduler have to know before a ranked response writes.
     fn prepare(&mut self, job: JobId) {
-        let mode = self.shared.mode();
+        let mode = self.flow.mode();
         if mode == Mode::Pass {
             return;
         }
@@ -140,6 +157,7 @@ impl Gate {
         }
         if self.unmeasured_bytes >= REVISIT_BYTES {
             self.unmeasured_bytes = 0;
+            self.tell_round_trip();
             if self.shared.needs_path()
                 && let Some(path) = measure(&self.stream)
             {
@@ -158,6 +176,31 @@ impl Gate {
     }
 }
 
+impl Gate {
+    /// Tells the estimator what TCP measured, if it measured anything since the last time.
+    fn tell_round_trip(&mut self) {
+        if !self.shared.estimates() || self.flow.mode() == Mode::Pass {
+            return;
+        }
+        if let Ok(info) = kernel::socket::tcp_info(&*self.stream)
+            && info.rtt_us > 0
+        {
+            let before = self.acked_bytes.replace(info.bytes_acked);
+            if before.is_none_or(|before| info.bytes_acked > before) {
+                self.shared.round_trip(self.path, u64::from(info.rtt_us) * 1000);
+            }
+        }
+    }
+}
+
+/// Clients with the same prefix (/24, /48) are taken to be on the same path.
+fn path_name(address: std::net::IpAddr) -> u64 {
+    match address {
+        std::net::IpAddr::V4(v4) => u64::from(u32::from(v4) >> 8),
+        std::net::IpAddr::V6(v6) => (u128::from(v6) >> 80) as u64 | 1 << 63,
+    }
+}
+
 /// What TCP knows of the path, where the system tells.
 fn measure(stream: &TcpStream) -> Option<Path> {
     let info = kernel::socket::tcp_info(stream).ok()?;
@@ -170,13 +213,14 @@ fn measure(stream: &TcpStream) -> Option<Path> {
 }
 
 impl AsyncRead for Gate {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.stream.poll_read_ready(cx))?;
             match self.stream.try_read_buf(buf) {
                 Ok(_) => {
                     // Data is acknowledged by a segment of its own, as a rule.
-                    self.shared.bare_segments(1);
+                    self.flow.bare_segments(1);
+                    self.tell_round_trip();
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -240,7 +284,7 @@ const MAX_SLICES: usize = 16;
 impl Drop for Gate {
     fn drop(&mut self) {
         self.flow.closed();
-        self.shared.bare_segments(SEGMENTS_AT_CLOSE);
+        self.flow.bare_segments(SEGMENTS_AT_CLOSE);
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     task::Waker,
     time::Duration,
@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use scheduler::{
     Instant, JobId, Order, Path, Rate, Size,
     bands::{BandLearner, BandPlan, SRRT_CUTOFFS_MS},
+    estimate::Estimator,
     uplink::Settings,
 };
 use tokio::net::TcpStream;
@@ -114,6 +115,8 @@ pub(crate) struct Shared {
     mode: AtomicU8,
     /// What the kernel may hold unsent of a connection, so that its order is still ours to choose; 0: no limit.
     unsent_limit_bytes: AtomicU64,
+    /// Whether the rate is being found, so that round trips have to be measured.
+    estimates: AtomicBool,
     core: Mutex<Core>,
     alarm: Alarm,
 }
@@ -122,6 +125,8 @@ pub(crate) struct Shared {
 struct Core {
     config: UplinkConfig,
     machine: scheduler::Uplink,
+    /// Finds the rate, where it is not given.
+    estimator: Option<Estimator>,
     /// By job: leave given and not yet taken, and whom to wake.
     slots: Vec<Slot>,
     armed_at: Option<Instant>,
@@ -160,8 +165,10 @@ impl Uplink {
             started: std::time::Instant::now(),
             mode: AtomicU8::new(mode(config) as u8),
             unsent_limit_bytes: AtomicU64::new(0),
+            estimates: AtomicBool::new(estimates(config)),
             core: Mutex::new(Core {
                 machine: scheduler::Uplink::new(settings(config)),
+                estimator: estimates(config).then(|| Estimator::new(config.utilisation)),
                 slots: Vec::new(),
                 armed_at: None,
                 learner: BandLearner::default(),
@@ -171,7 +178,14 @@ impl Uplink {
             }),
             alarm: Alarm::new(),
         };
-        shared.follow_rate(&mut shared.core.lock());
+        {
+            let mut core = shared.core.lock();
+            let rate = core.estimator.as_ref().map(Estimator::rate);
+            if let Some(rate) = rate {
+                core.machine.handle_rate(shared.now(), rate);
+            }
+            shared.follow_rate(&mut core);
+        }
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -215,8 +229,16 @@ impl Uplink {
             core.learner = BandLearner::default();
             core.plan = first_plan(config);
             core.config = config.clone();
-            core.machine.handle_settings(now, settings(config));
+            let mut settings = settings(config);
+            if !estimates(config) {
+                core.estimator = None;
+            } else {
+                // What was found so far stays good.
+                settings.rate = core.estimator.get_or_insert_with(|| Estimator::new(config.utilisation)).rate();
+            }
+            core.machine.handle_settings(now, settings);
             self.shared.follow_rate(&mut core);
+            self.shared.estimates.store(estimates(config), Ordering::Relaxed);
             self.shared.mode.store(mode(config) as u8, Ordering::Relaxed);
             self.shared.pump(&mut core, now)
         };
@@ -249,6 +271,21 @@ impl Shared {
             0 => Mode::Pass,
             1 => Mode::Paced,
             _ => Mode::Bands,
+        }
+    }
+
+    /// Whether the uplink's rate is being found by measuring round trips.
+    pub fn estimates(&self) -> bool {
+        self.estimates.load(Ordering::Relaxed)
+    }
+
+    /// A round trip was measured just now, on the path to a client (or its neighbours) with this name.
+    pub fn round_trip(&self, path: u64, rtt_ns: u64) {
+        let mut core = self.core.lock();
+        let sent_bytes = core.machine.stats().charged_bytes;
+        let now = self.now();
+        if let Some(estimator) = &mut core.estimator {
+            estimator.handle_round_trip(now, path, rtt_ns, sent_bytes);
         }
     }
 
@@ -336,22 +373,18 @@ impl Shared {
         wakers.wake();
     }
 
-    /// Payload went out that needs no leave, in `segments` segments.
+    /// Payload went out that needs no leave.
     pub fn unranked(&self, payload_bytes: u64) {
-        if self.mode() == Mode::Paced {
-            let mut core = self.core.lock();
-            let wire_bytes = core.machine.wire_bytes(payload_bytes);
-            core.machine.handle_unranked(self.now(), wire_bytes);
-        }
+        let mut core = self.core.lock();
+        let wire_bytes = core.machine.wire_bytes(payload_bytes);
+        core.machine.handle_unranked(self.now(), wire_bytes);
     }
 
     /// Segments without payload went out: SYN-ACK, acknowledgements, FIN.
     pub fn bare_segments(&self, segments: u64) {
-        if self.mode() == Mode::Paced {
-            let mut core = self.core.lock();
-            let wire_bytes = segments * u64::from(core.config.segment_overhead_bytes);
-            core.machine.handle_unranked(self.now(), wire_bytes);
-        }
+        let mut core = self.core.lock();
+        let wire_bytes = segments * u64::from(core.config.segment_overhead_bytes);
+        core.machine.handle_unranked(self.now(), wire_bytes);
     }
 
     /// The job's place by the order in force: smaller goes first.
@@ -392,6 +425,14 @@ impl Shared {
 
     /// Carries out what the scheduler says, and sets the alarm for the rest.
     fn pump(&self, core: &mut Core, now: Instant) -> Wakers {
+        if let Some(estimator) = &mut core.estimator {
+            let stats = core.machine.stats();
+            if estimator.handle_turn(now, stats.charged_bytes, stats.waiting > 0) {
+                let rate = estimator.rate();
+                core.machine.handle_rate(now, rate);
+                self.follow_rate(core);
+            }
+        }
         let mut wakers = Wakers::default();
         for _ in 0..GRANTS_A_TURN {
             let Some(grant) = core.machine.poll_grant(now) else { break };
@@ -479,6 +520,10 @@ fn mode(config: &UplinkConfig) -> Mode {
         (Enforce::Server, _) => Mode::Paced,
         (Enforce::Kernel, _) => Mode::Bands,
     }
+}
+
+fn estimates(config: &UplinkConfig) -> bool {
+    config.enforce == Enforce::Server && config.rate == UplinkRate::Auto
 }
 
 fn settings(config: &UplinkConfig) -> Settings {

@@ -6,5 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod files;
 pub mod gate;
 pub mod uplink;

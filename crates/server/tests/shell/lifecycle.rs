@@ -60,7 +60,7 @@ fn a_stop_serves_connections_that_the_kernel_has_completed() {
         for client in &mut clients {
             client.send(GET);
         }
-        for client in &mut clients {
+        for mut client in clients {
             assert_eq!(statuses(&client.rest()), [200]);
         }
         server.wait();

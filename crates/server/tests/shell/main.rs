@@ -1,0 +1,8 @@
+//! The server from outside: a real one, in this process, spoken to over loopback.
+
+mod harness;
+mod heads;
+mod http2;
+mod lifecycle;
+mod records;
+mod tls;

@@ -7,6 +7,8 @@
 
 pub mod bands;
 pub mod capabilities;
+#[cfg(target_os = "linux")]
+pub mod netns;
 pub mod socket;
 pub mod timer;
 #[cfg(target_os = "linux")]

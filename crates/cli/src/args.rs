@@ -7,6 +7,7 @@ use clap::{
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
 };
 use clap_complete::Shell;
+use kernel::bands::Qdisc;
 use scheduler::{Order, Rate};
 use server::config::{CertificateFiles, Enforce, LogFormat, SymlinkPolicy, UplinkRate};
 
@@ -221,8 +222,8 @@ Give a rate a little below that of the bottleneck: where the queue stands is whe
         #[arg(long)]
         replace: bool,
         /// The queueing discipline; `auto` takes the first that this kernel has
-        #[arg(long, value_name = "auto|htb|prio", value_parser = ["auto", "htb", "prio"], default_value = "auto")]
-        qdisc: String,
+        #[arg(long, value_name = "auto|htb|prio", value_parser = named::<Qdisc>(), default_value = "auto")]
+        qdisc: Qdisc,
     },
     /// Show the bands, and what has passed through them
     Show {

@@ -6,10 +6,12 @@ mod args;
 mod check;
 mod config;
 mod paperwork;
+mod serve;
+mod uplink;
 mod values;
 
 use std::{
-    io::{self, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     process::ExitCode,
 };
 
@@ -26,18 +28,30 @@ const USAGE: u8 = 2;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match EnvFilter::try_new(&cli.log) {
-        Ok(filter) => tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init(),
+        Ok(filter) => {
+            let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+            subscriber.with_ansi(io::stderr().is_terminal()).init();
+        }
         Err(error) => {
             return complain(USAGE, &format!("error: --log (or SERPENT_LOG) cannot be read: {error}"));
         }
     }
     match cli.command {
-        Command::Serve(_) => complain(FAILURE, "later"),
+        Command::Serve(args) => match serve::serve(&args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                let (code, said) = failure.told();
+                complain(code, &said)
+            }
+        },
         Command::Check(args) => match check::check(&args) {
             Ok(summary) => print(summary.as_bytes()),
             Err(problems) => complain(USAGE, &problems.to_string()),
         },
-        Command::Uplink(_) => complain(FAILURE, "later"),
+        Command::Uplink(command) => match uplink::uplink(command) {
+            Ok(said) => print(said.as_bytes()),
+            Err(error) => complain(FAILURE, &format!("error: {error}")),
+        },
         Command::Completions { shell } => print(&paperwork::completions(shell)),
         Command::Man { out: None } => match paperwork::man_page() {
             Ok(page) => print(&page),

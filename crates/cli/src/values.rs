@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytesize::ByteSize;
+use kernel::bands::Qdisc;
 use scheduler::{Order, Rate};
 use server::config::{Enforce, LogFormat, SymlinkPolicy, UplinkRate};
 
@@ -186,6 +187,14 @@ impl Named for LogFormat {
     const NAMED: &'static [(Self, &'static str, &'static str)] = &[
         (Self::Combined, "combined", "NCSA combined, followed by class, response time and slowdown"),
         (Self::Json, "json", "One JSON object a line"),
+    ];
+}
+
+impl Named for Qdisc {
+    const NAMED: &'static [(Self, &'static str, &'static str)] = &[
+        (Self::Auto, "auto", "The first of these that this kernel has"),
+        (Self::Htb, "htb", "HTB with a class for each band"),
+        (Self::Prio, "prio", "prio under a TBF"),
     ];
 }
 

@@ -9,10 +9,18 @@
 
 extern crate alloc;
 
+pub mod bands;
+pub mod estimate;
+mod job;
+mod link;
 pub mod order;
+mod sharing;
 pub mod time;
 pub mod units;
+pub mod uplink;
 
+pub use job::{JobId, Path, Size};
 pub use order::Order;
 pub use time::Instant;
 pub use units::Rate;
+pub use uplink::Uplink;

@@ -1,6 +1,17 @@
-//! Which job goes first.
+//! Which job of a class goes first.
+//!
+//! An order is a function from what is known of a job to a number; the job with the smallest number goes first. A number
+//! changes only when something happens to its job (it was served, its path was measured), never by time passing, so that
+//! waiting jobs can be kept sorted.
 
 use core::{fmt, str::FromStr};
+
+use crate::{
+    job::{Job, Size},
+    sharing::FRACTION_BITS as SHARING_FRACTION_BITS,
+    time::Instant,
+    units::Rate,
+};
 
 /// The order in which jobs are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +53,75 @@ impl Order {
         Self::QuickFix,
     ];
 
+    /// Whether the order looks at round-trip times and congestion windows, so that these have to be measured.
+    pub const fn needs_path(self) -> bool {
+        matches!(self, Self::Srrt | Self::Stert | Self::Swift | Self::Fcf)
+    }
+
+    /// The job's place: smaller goes first. `rate` is the uplink's, `small_bytes` the cutoff of [`Order::QuickFix`].
+    ///
+    /// Where an order needs the size and it is not known, attained service takes the place of the remaining work: a
+    /// response of unknown length is treated as one that has as much left as it has had (for heavy tails a fair guess).
+    pub(crate) fn place(self, job: &Job, rate: Option<Rate>, small_bytes: u64) -> u64 {
+        match self {
+            Self::Fair => job.share_tag_bytes,
+            Self::Fifo => job.sequence,
+            Self::Srpt => job.ahead_bytes(),
+            Self::Srrt => job.remaining_response_ns(job.path.bytes_per_round()),
+            Self::Stert => {
+                let elapsed_ns = job.waited_until.ns_since(job.arrived);
+                let past = if elapsed_ns == 0 { 0.0 } else { job.attained_bytes as f64 / elapsed_ns as f64 };
+                let current = job.path.bytes_per_round() / job.path.rtt_ns.max(1) as f64;
+                // With nothing sent yet the past says nothing.
+                let bytes_per_ns =
+                    if past > 0.0 { STERT_ALPHA * past + (1.0 - STERT_ALPHA) * current } else { current };
+                let remaining_ns = job.path.rtt_ns as f64 + job.ahead_bytes() as f64 / bytes_per_ns;
+                // TERT = RRT + (now - arrived). `now` is the same for all, so it is left out, and a constant keeps the
+                // number positive.
+                (remaining_ns as u64).saturating_add(NEVER_NS.saturating_sub(job.arrived.as_ns()))
+            }
+            Self::Swift => {
+                let rounds = slow_start_rounds(job.ahead_bytes(), job.path.mss_bytes);
+                let transmission_ns = rate.map_or(job.ahead_bytes(), |rate| rate.ns_for(job.ahead_bytes()));
+                (job.path.rtt_ns * rounds).saturating_add(transmission_ns)
+            }
+            Self::Fcf => {
+                let bytes_per_second = match job.path.delivery_bytes_per_second {
+                    0 => job.path.bytes_per_round() * 1e9 / job.path.rtt_ns.max(1) as f64,
+                    measured => measured as f64,
+                };
+                (job.ahead_bytes() as f64 * 1e9 / bytes_per_second) as u64
+            }
+            Self::Las => job.attained_bytes,
+            Self::Fsp => match job.size {
+                Size::Known(_) => job.sharing_tag,
+                // Fair sharing cannot tell when it would finish this one: it joins behind what is due by now.
+                Size::Unknown => job.sharing_tag.saturating_add(job.attained_bytes << SHARING_FRACTION_BITS),
+            },
+            Self::QuickFix => {
+                let large = match job.size {
+                    Size::Known(size) => size >= small_bytes,
+                    Size::Unknown => true,
+                };
+                (u64::from(large) << 63) | job.sequence
+            }
+        }
+    }
+
+    /// What bands divide by, where the order can be put into bands at all: bytes for `srpt` and `las`, nanoseconds for
+    /// the orders that estimate times, 0 or 1 for `quick-fix`. `fair` and `fifo` have one band; `fsp` cannot be banded,
+    /// since its tags grow without end.
+    pub(crate) fn measure(self, job: &Job, now: Instant, rate: Option<Rate>, small_bytes: u64) -> Option<u64> {
+        let place = self.place(job, rate, small_bytes);
+        match self {
+            Self::Srpt | Self::Srrt | Self::Swift | Self::Fcf | Self::Las => Some(place),
+            Self::Stert => Some(place.saturating_sub(NEVER_NS.saturating_sub(now.as_ns()))),
+            Self::QuickFix => Some(place >> 63),
+            Self::Fair | Self::Fifo => Some(0),
+            Self::Fsp => None,
+        }
+    }
+
     /// The name in configuration, flags and logs.
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,6 +137,23 @@ impl Order {
             Self::QuickFix => "quick-fix",
         }
     }
+}
+
+/// Weight of the past transfer rate in [`Order::Stert`] ("Implementation of a New Scheduling Policy in Web Servers",
+/// appendix A).
+const STERT_ALPHA: f64 = 0.9;
+
+/// Far beyond any arrival: 146 years.
+const NEVER_NS: u64 = 1 << 62;
+
+/// The initial congestion window of today's TCP, in segments (RFC 6928).
+const INITIAL_WINDOW_SEGMENTS: u64 = 10;
+
+/// Round trips that slow start needs for `bytes`, the request's own among them.
+fn slow_start_rounds(bytes: u64, mss_bytes: u32) -> u64 {
+    let segments = bytes.div_ceil(u64::from(mss_bytes.max(1)));
+    let windows = segments / INITIAL_WINDOW_SEGMENTS + 1;
+    1 + u64::from(windows.ilog2())
 }
 
 impl fmt::Display for Order {

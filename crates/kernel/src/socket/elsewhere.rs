@@ -1,0 +1,37 @@
+//! Other systems: none of this is there, or not in the form that we know.
+
+use std::io;
+
+use super::{AsHandle, TcpInfo};
+
+pub(super) fn tcp_info(_: impl AsHandle) -> io::Result<TcpInfo> {
+    unsupported()
+}
+
+pub(super) fn unsent_bytes(_: impl AsHandle) -> io::Result<u64> {
+    unsupported()
+}
+
+pub(super) fn unacked_bytes(_: impl AsHandle) -> io::Result<u64> {
+    unsupported()
+}
+
+pub(super) fn set_priority(_: impl AsHandle, _: u32) -> io::Result<()> {
+    unsupported()
+}
+
+pub(super) fn set_notsent_lowat(_: impl AsHandle, _: u32) -> io::Result<()> {
+    unsupported()
+}
+
+pub(super) fn set_congestion_control(_: impl AsHandle, _: &str) -> io::Result<()> {
+    unsupported()
+}
+
+pub(super) fn congestion_control(_: impl AsHandle) -> io::Result<String> {
+    unsupported()
+}
+
+fn unsupported<T>() -> io::Result<T> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "this socket option is known to Serpent on Linux only"))
+}

@@ -1,0 +1,515 @@
+//! Finds the rate of the bottleneck, and follows it.
+//!
+//! The intuition. When an answer arrives that took a round trip of `r`, then everything that was sent more than `r` ago
+//! has passed the bottleneck. So every round-trip sample at time `t` is a point on the curve of delivered bytes:
+//! `delivered(t) = sent(t - r)`, whoever's connection it was, and without knowing the path's own delay. While the
+//! bottleneck has a queue, the slope of that curve is the bottleneck's rate. While it has none, the slope is what we send,
+//! and the rate can only be found by sending a little more than we believe it takes, for a moment, until a queue shows.
+//!
+//! A queue shows as a round trip longer than the shortest one seen on the same path. The estimator keeps the shortest
+//! for every path (a prefix of client addresses), so that near and far clients can be mixed.
+//!
+//! Four phases, after BBR (Cardwell et al., "BBR: congestion-based congestion control", 2016), but for the whole uplink and
+//! not for one connection:
+//!
+//! - **Search**: from nothing, the rate doubles every round trip in which it was used up and no queue showed.
+//! - **Cruise**: a little below the estimate, so that no queue stands at the bottleneck and the order is ours.
+//! - **Probe**: every second or so with work waiting, a quarter more. No queue: that is the new estimate, and on. A queue: its
+//!   slope is the new estimate.
+//! - **Drain**: below the estimate until the queue is gone.
+//!
+//! Only busy periods teach anything; in idle ones the estimate stays.
+
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    vec::Vec,
+};
+
+use crate::{link::chunk_bytes, time::Instant, units::Rate};
+
+/// The estimator. See the head of this module.
+#[derive(Clone, Debug)]
+pub struct Estimator {
+    /// The share of the estimate that is used while cruising.
+    utilisation: f64,
+    /// The bottleneck's rate as far as known, in bits per second.
+    estimate: f64,
+    phase: Phase,
+    round: Round,
+    probe_after_ns: u64,
+    last_probe: Instant,
+    next_turn: Instant,
+    /// Wire bytes sent since the beginning, at some moments of the last seconds.
+    sent: VecDeque<(Instant, u64)>,
+    /// Round-trip samples of the last seconds.
+    samples: VecDeque<Sample>,
+    paths: BTreeMap<u64, PathBase>,
+    /// Since when a queue has shown without interruption.
+    queue_since: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Search,
+    Cruise,
+    Probe { gain: f64 },
+    Drain { gain: f64, until: Instant, queue_ns: u64 },
+}
+
+/// What happened since the rate was last changed.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    began: Instant,
+    sent_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Instant,
+    rtt_ns: u64,
+    /// How much longer than the shortest of its path; `None` for the first of a path, which has nothing to compare with.
+    queue_ns: Option<u64>,
+    delivered_bytes: f64,
+}
+
+/// The shortest round trip of a path, in this window and the one before.
+#[derive(Clone, Copy, Debug)]
+struct PathBase {
+    window_began: Instant,
+    shortest_ns: u64,
+    shortest_before_ns: u64,
+    first_seen: Instant,
+}
+
+/// Where the search begins: slow enough for a home uplink to survive the first round, and nine rounds from 4 Gbit/s.
+const SEARCH_FROM_BITS: f64 = 8e6;
+/// From here on there is no bottleneck worth pacing for.
+const NO_BOTTLENECK_BITS: f64 = 40e9;
+const SEARCH_GAIN: f64 = 2.0;
+const PROBE_GAIN: f64 = 1.25;
+const PROBE_GAIN_MAX: f64 = 2.0;
+const PROBE_EVERY_NS: u64 = 1_000 * MS;
+const PROBE_EVERY_MAX_NS: u64 = 3_000 * MS;
+/// A turn decides at most so often.
+const TURN_NS: u64 = 5 * MS;
+/// A round lasts so long beyond a round trip: enough for samples to come back.
+const ROUND_NS: u64 = 30 * MS;
+/// A shorter queue is noise.
+const QUEUE_MIN_NS: u64 = 2 * MS;
+/// A queue has to show for so long before it is believed outside of probes.
+const QUEUE_BELIEVED_NS: u64 = 60 * MS;
+const KEEP_NS: u64 = 2_000 * MS;
+const KEEP_MOST: usize = 4096;
+const PATH_WINDOW_NS: u64 = 15_000 * MS;
+const PATHS_MOST: usize = 4096;
+/// A sample compares with others of its path only when the path was known for so long.
+const PATH_KNOWN_NS: u64 = 20 * MS;
+const MS: u64 = 1_000_000;
+
+impl Estimator {
+    /// Knows nothing yet. `utilisation` is the share of the estimate to use.
+    pub fn new(utilisation: f64) -> Self {
+        Self {
+            utilisation,
+            estimate: SEARCH_FROM_BITS,
+            phase: Phase::Search,
+            round: Round { began: Instant::ORIGIN, sent_bytes: 0 },
+            probe_after_ns: PROBE_EVERY_NS,
+            last_probe: Instant::ORIGIN,
+            next_turn: Instant::ORIGIN,
+            sent: VecDeque::new(),
+            samples: VecDeque::new(),
+            paths: BTreeMap::new(),
+            queue_since: None,
+        }
+    }
+
+    /// The rate to send at now; `None` where there is no bottleneck worth pacing for.
+    pub fn rate(&self) -> Option<Rate> {
+        let bits = match self.phase {
+            Phase::Search => self.estimate,
+            Phase::Cruise => self.estimate * self.utilisation,
+            Phase::Probe { gain } | Phase::Drain { gain, .. } => self.estimate * gain,
+        };
+        (bits < NO_BOTTLENECK_BITS).then(|| Rate::clamped(bits))
+    }
+
+    /// A round trip was measured, just now, on a path named by any number that is the same for the same client or prefix of
+    /// clients. `sent_bytes` counts the wire bytes sent since the beginning.
+    pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, sent_bytes: u64) {
+        self.handle_sent(now, sent_bytes);
+        let Some(delivered_bytes) = self.sent_at(now.as_ns().saturating_sub(rtt_ns)) else { return };
+        let queue_ns = self.above_shortest(now, path, rtt_ns);
+        self.samples.push_back(Sample { at: now, rtt_ns, queue_ns, delivered_bytes });
+        while self.samples.len() > KEEP_MOST || self.samples.front().is_some_and(|it| now.ns_since(it.at) > KEEP_NS) {
+            self.samples.pop_front();
+        }
+    }
+
+    /// Decides whether the rate changes. Call now and then while there is traffic; true when [`Estimator::rate`] is
+    /// another than before.
+    pub fn handle_turn(&mut self, now: Instant, sent_bytes: u64, backlogged: bool) -> bool {
+        if now < self.next_turn {
+            return false;
+        }
+        self.next_turn = now.add_ns(TURN_NS);
+        self.handle_sent(now, sent_bytes);
+        let before = self.rate();
+        let queue_ns = self.queue_ns(now);
+        let limit_ns = self.queue_limit_ns();
+        match queue_ns {
+            Some(queue_ns) if queue_ns > limit_ns => self.queue_since = self.queue_since.or(Some(now)),
+            Some(_) => self.queue_since = None,
+            None => {}
+        }
+        self.decide(now, sent_bytes, backlogged, queue_ns);
+        self.rate() != before
+    }
+
+    fn decide(&mut self, now: Instant, sent_bytes: u64, backlogged: bool, queue_ns: Option<u64>) {
+        let shows = self.queue_since.is_some();
+        let elapsed_ns = now.ns_since(self.round.began);
+        let over = elapsed_ns >= ROUND_NS + self.rtt_ns() * 5 / 4;
+        let used_up = self.used_up(now, sent_bytes);
+        match self.phase {
+            Phase::Search | Phase::Probe { .. } if shows => {
+                // What was sent at this rate is seen a round trip later; a slope needs a little time on top.
+                let seen_since = self.round.began.add_ns(self.rtt_ns());
+                if now.ns_since(seen_since) < ROUND_NS {
+                    return;
+                }
+                if let Some(slope) = self.slope(seen_since) {
+                    self.estimate = match self.phase {
+                        Phase::Search => slope,
+                        // The probe's window is short: where it says about the same, most of what was known stays.
+                        _ if (0.85..1.1).contains(&(slope / self.estimate)) => self.estimate * 0.7 + slope * 0.3,
+                        _ => slope,
+                    };
+                }
+                self.probe_after_ns = (self.probe_after_ns * 3 / 2).min(PROBE_EVERY_MAX_NS);
+                self.last_probe = now;
+                self.drain(now, sent_bytes, queue_ns.unwrap_or(0));
+            }
+            Phase::Search if over => {
+                if used_up && queue_ns.is_some() {
+                    self.estimate = (self.estimate * SEARCH_GAIN).min(NO_BOTTLENECK_BITS);
+                }
+                self.begin_round(now, sent_bytes);
+            }
+            Phase::Probe { gain } if over => {
+                self.last_probe = now;
+                if used_up && queue_ns.is_some() {
+                    // It carried all that, and no queue: so much it has at least. On, and faster.
+                    self.estimate = (self.estimate * gain).min(NO_BOTTLENECK_BITS);
+                    self.probe_after_ns = PROBE_EVERY_NS;
+                    self.phase = Phase::Probe { gain: (gain * PROBE_GAIN).min(PROBE_GAIN_MAX) };
+                } else {
+                    self.phase = Phase::Cruise;
+                }
+                self.begin_round(now, sent_bytes);
+            }
+            Phase::Cruise => {
+                let believed = self.queue_since.is_some_and(|since| now.ns_since(since) >= QUEUE_BELIEVED_NS);
+                if believed {
+                    let since = self.queue_since.unwrap_or(now);
+                    // A queue that stands while we send less than the link takes is somebody else's.
+                    if let Some(slope) = self.slope(since)
+                        && slope < self.estimate * 1.05
+                        && used_up
+                    {
+                        self.estimate = slope;
+                    }
+                    self.drain(now, sent_bytes, queue_ns.unwrap_or(0));
+                } else if !shows && backlogged && now.ns_since(self.last_probe) >= self.probe_after_ns {
+                    self.last_probe = now;
+                    self.phase = Phase::Probe { gain: PROBE_GAIN };
+                    self.begin_round(now, sent_bytes);
+                } else if over {
+                    self.begin_round(now, sent_bytes);
+                }
+            }
+            Phase::Drain { until, queue_ns: from_ns, .. } => {
+                let gone = queue_ns.is_some_and(|queue_ns| queue_ns <= self.queue_limit_ns() / 2)
+                    && elapsed_ns >= self.rtt_ns();
+                if gone || now >= until {
+                    if !gone && queue_ns.is_some_and(|queue_ns| queue_ns > from_ns / 2) {
+                        // It did not get shorter although we sent less: the path itself has become longer.
+                        self.forget_paths(now);
+                    }
+                    self.queue_since = None;
+                    self.phase = Phase::Cruise;
+                    self.begin_round(now, sent_bytes);
+                }
+            }
+            Phase::Search | Phase::Probe { .. } => {}
+        }
+    }
+
+    fn drain(&mut self, now: Instant, sent_bytes: u64, queue_ns: u64) {
+        let gain = if queue_ns > 10 * self.queue_limit_ns() { 0.5 } else { 0.8 };
+        let needed_ns = (queue_ns as f64 / (1.0 - gain)) as u64;
+        let until = now.add_ns(needed_ns * 3 / 2 + 2 * self.rtt_ns() + ROUND_NS);
+        self.phase = Phase::Drain { gain, until, queue_ns };
+        self.begin_round(now, sent_bytes);
+    }
+
+    fn begin_round(&mut self, now: Instant, sent_bytes: u64) {
+        self.round = Round { began: now, sent_bytes };
+    }
+
+    /// Whether the rate allowed was the rate sent, so that the round says something about the link.
+    fn used_up(&self, now: Instant, sent_bytes: u64) -> bool {
+        let elapsed_ns = now.ns_since(self.round.began);
+        let sent_bits = (sent_bytes - self.round.sent_bytes) as f64 * 8.0;
+        let allowed_bits = self.rate().map_or(f64::MAX, |rate| rate.bits_per_second() as f64) * elapsed_ns as f64 / 1e9;
+        sent_bits >= allowed_bits * 0.85
+    }
+
+    /// Round trips are this much longer than the path alone: the median of what came in lately.
+    fn queue_ns(&self, now: Instant) -> Option<u64> {
+        let lately_ns = 20 * MS;
+        let mut queues: Vec<u64> = (self.samples.iter().rev())
+            .take_while(|it| now.ns_since(it.at) <= lately_ns && it.at >= self.round.began)
+            .filter_map(|it| it.queue_ns)
+            .collect();
+        let middle = queues.len() / 2;
+        (!queues.is_empty()).then(|| *queues.select_nth_unstable(middle).1)
+    }
+
+    /// What a queue must exceed to be one: two chunks may be on their way at any time.
+    fn queue_limit_ns(&self) -> u64 {
+        let rate = Rate::clamped(self.estimate);
+        QUEUE_MIN_NS.max(2 * rate.ns_for(u64::from(chunk_bytes(rate))))
+    }
+
+    /// A typical round trip without queue.
+    fn rtt_ns(&self) -> u64 {
+        self.samples.iter().rev().take(8).map(|it| it.rtt_ns - it.queue_ns.unwrap_or(0)).max().unwrap_or(0)
+    }
+
+    /// The slope of the curve of delivered bytes since then, in bits per second, by least squares.
+    fn slope(&self, since: Instant) -> Option<f64> {
+        let points: Vec<(f64, f64)> = (self.samples.iter())
+            .filter(|it| it.at >= since)
+            .map(|it| (it.at.ns_since(since) as f64 / 1e9, it.delivered_bytes * 8.0))
+            .collect();
+        let (first, last) = (points.first()?, points.last()?);
+        if points.len() < 4 || last.0 - first.0 < 0.02 {
+            return None;
+        }
+        let n = points.len() as f64;
+        let (mean_t, mean_d) =
+            points.iter().fold((0.0, 0.0), |(t, d), point| (t + point.0 / n, d + (point.1 - first.1) / n));
+        let (mut covariance, mut variance) = (0.0, 0.0);
+        for (t, d) in points.iter().map(|point| (point.0, point.1 - first.1)) {
+            covariance += (t - mean_t) * (d - mean_d);
+            variance += (t - mean_t) * (t - mean_t);
+        }
+        let slope = covariance / variance;
+        (slope.is_finite() && slope >= Rate::MIN.bits_per_second() as f64).then_some(slope)
+    }
+
+    fn handle_sent(&mut self, now: Instant, bytes: u64) {
+        // One point a millisecond is fine enough; in between the curve is straight.
+        match self.sent.back_mut() {
+            Some((at, _)) if now.ns_since(*at) < MS => {}
+            _ => self.sent.push_back((now, bytes)),
+        }
+        while self.sent.len() > KEEP_MOST
+            || (self.sent.len() > 2 && self.sent.get(1).is_some_and(|(at, _)| now.ns_since(*at) > KEEP_NS))
+        {
+            self.sent.pop_front();
+        }
+    }
+
+    /// Bytes sent until then; `None` if that is too long ago to be known.
+    fn sent_at(&self, at_ns: u64) -> Option<f64> {
+        let after = self.sent.partition_point(|(at, _)| at.as_ns() <= at_ns);
+        let (before_at, before) = *self.sent.get(after.checked_sub(1)?)?;
+        let Some(&(after_at, after)) = self.sent.get(after) else { return Some(before as f64) };
+        let share = (at_ns - before_at.as_ns()) as f64 / after_at.ns_since(before_at).max(1) as f64;
+        // A refund may have made the later count the smaller one.
+        Some(before as f64 + (after as f64 - before as f64) * share)
+    }
+
+    fn above_shortest(&mut self, now: Instant, path: u64, rtt_ns: u64) -> Option<u64> {
+        if self.paths.len() >= PATHS_MOST && !self.paths.contains_key(&path) {
+            self.paths.retain(|_, base| now.ns_since(base.window_began) < PATH_WINDOW_NS);
+            if self.paths.len() >= PATHS_MOST {
+                return None;
+            }
+        }
+        let base = self.paths.entry(path).or_insert(PathBase {
+            window_began: now,
+            shortest_ns: rtt_ns,
+            shortest_before_ns: u64::MAX,
+            first_seen: now,
+        });
+        if now.ns_since(base.window_began) >= PATH_WINDOW_NS {
+            base.shortest_before_ns = base.shortest_ns;
+            base.shortest_ns = rtt_ns;
+            base.window_began = now;
+        }
+        base.shortest_ns = base.shortest_ns.min(rtt_ns);
+        let shortest_ns = base.shortest_ns.min(base.shortest_before_ns);
+        (now.ns_since(base.first_seen) >= PATH_KNOWN_NS).then(|| rtt_ns - shortest_ns)
+    }
+
+    fn forget_paths(&mut self, now: Instant) {
+        for base in self.paths.values_mut() {
+            *base = PathBase {
+                window_began: now,
+                shortest_ns: u64::MAX,
+                shortest_before_ns: u64::MAX,
+                first_seen: base.first_seen,
+            };
+        }
+        self.samples.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link with a queue, a client 200 us away that opens connections at random, and more work than it can carry.
+    struct World {
+        now: Instant,
+        estimator: Estimator,
+        link_bits: f64,
+        offered_bits: f64,
+        queue_bits: f64,
+        sent_bits: f64,
+        base_ns: u64,
+        /// Round trips that will have been measured then.
+        under_way: VecDeque<(Instant, u64)>,
+        seed: u64,
+        worst_queue_ns: u64,
+    }
+
+    impl World {
+        fn new(link_bits: f64, base_ns: u64) -> Self {
+            Self {
+                now: Instant::from_ns(MS),
+                estimator: Estimator::new(0.97),
+                link_bits,
+                offered_bits: f64::MAX,
+                queue_bits: 0.0,
+                sent_bits: 0.0,
+                base_ns,
+                under_way: VecDeque::new(),
+                seed: 1,
+                worst_queue_ns: 0,
+            }
+        }
+
+        fn random(&mut self, below: u64) -> u64 {
+            // SplitMix64
+            self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.seed;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (z ^ (z >> 31)) % below
+        }
+
+        fn run(&mut self, ms: u64) {
+            const STEP_NS: u64 = 200_000;
+            for _ in 0..ms * MS / STEP_NS {
+                self.now = self.now.add_ns(STEP_NS);
+                let step = STEP_NS as f64 / 1e9;
+                let pace = self.estimator.rate().map_or(1e12, |rate| rate.bits_per_second() as f64);
+                let backlogged = self.offered_bits > pace;
+                self.sent_bits += pace.min(self.offered_bits) * step;
+                self.queue_bits += (pace.min(self.offered_bits) - self.link_bits) * step;
+                self.queue_bits = self.queue_bits.max(0.0);
+                let queue_ns = (self.queue_bits / self.link_bits * 1e9) as u64;
+                self.worst_queue_ns = self.worst_queue_ns.max(queue_ns);
+                // About one connection every 4 ms, with up to 1.5 ms of noise (a packet of somebody else's in front).
+                if self.random(20) == 0 {
+                    let rtt_ns = self.base_ns + queue_ns + self.random(1_500_000);
+                    self.under_way.push_back((self.now.add_ns(rtt_ns), rtt_ns));
+                }
+                let sent = (self.sent_bits / 8.0) as u64;
+                while self.under_way.front().is_some_and(|(at, _)| *at <= self.now) {
+                    let (_, rtt_ns) = self.under_way.pop_front().unwrap();
+                    self.estimator.handle_round_trip(self.now, 7, rtt_ns, sent);
+                }
+                self.estimator.handle_turn(self.now, sent, backlogged);
+            }
+        }
+
+        fn error(&self) -> f64 {
+            self.estimator.estimate / self.link_bits - 1.0
+        }
+
+        /// Mean queue over some time.
+        fn mean_queue_ms(&mut self, ms: u64) -> f64 {
+            let mut sum = 0.0;
+            for _ in 0..ms {
+                self.run(1);
+                sum += self.queue_bits / self.link_bits * 1e3;
+            }
+            sum / ms as f64
+        }
+    }
+
+    #[test]
+    fn from_nothing_the_rate_is_found_within_two_seconds() {
+        for mbit in [2.0, 5.0, 10.0, 37.0, 100.0, 940.0] {
+            for base_ns in [200_000, 20 * MS, 100 * MS] {
+                let mut world = World::new(mbit * 1e6, base_ns);
+                world.run(3_000);
+                assert!(world.error().abs() < 0.06, "{mbit} Mbit/s, {base_ns} ns: {:+.3}", world.error());
+            }
+        }
+    }
+
+    #[test]
+    fn it_stays_there_and_keeps_the_queue_short() {
+        let mut world = World::new(10e6, 200_000);
+        world.run(3_000);
+        let mean_ms = world.mean_queue_ms(20_000);
+        assert!(world.error().abs() < 0.06, "{:+.3}", world.error());
+        assert!(mean_ms < 2.0, "a mean queue of {mean_ms:.2} ms");
+    }
+
+    #[test]
+    fn a_change_of_the_link_is_followed_within_five_seconds() {
+        for base_ns in [200_000, 60 * MS] {
+            let mut world = World::new(10e6, base_ns);
+            world.run(4_000);
+            for mbit in [5.0, 20.0, 3.0, 50.0, 10.0] {
+                world.link_bits = mbit * 1e6;
+                world.run(5_000);
+                assert!(world.error().abs() < 0.08, "{mbit} Mbit/s, {base_ns} ns: {:+.3}", world.error());
+            }
+        }
+    }
+
+    #[test]
+    fn an_idle_site_learns_nothing_and_forgets_nothing() {
+        let mut world = World::new(10e6, 200_000);
+        world.run(3_000);
+        let before = world.estimator.estimate;
+        world.offered_bits = 1e6;
+        world.run(30_000);
+        assert_eq!(world.estimator.estimate, before);
+    }
+
+    #[test]
+    fn a_longer_path_is_no_queue_for_long() {
+        let mut world = World::new(10e6, 20 * MS);
+        world.run(4_000);
+        world.base_ns = 60 * MS;
+        world.run(10_000);
+        assert!(world.error().abs() < 0.08, "{:+.3}", world.error());
+        assert!(world.mean_queue_ms(2_000) < 4.0);
+    }
+
+    #[test]
+    fn without_a_bottleneck_there_is_no_rate() {
+        let mut world = World::new(1e12, 200_000);
+        world.run(3_000);
+        assert_eq!(world.estimator.rate(), None);
+    }
+}

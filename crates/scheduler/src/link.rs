@@ -1,0 +1,152 @@
+//! The uplink as the pacer sees it: a queue at the bottleneck that drains at a known rate.
+//!
+//! What was sent at the bottleneck's own rate leaves no queue there, and what has no queue there can still be put in
+//! order here. So the model keeps one number, the moment when the bottleneck will have sent all that it was given, and
+//! more may be sent when that moment is near: near enough that the link never runs dry while the driver wakes up, far
+//! enough that a small response which comes a moment later finds the link all but free.
+//!
+//! This is a token bucket of depth `ahead`, written without tokens.
+
+use crate::{time::Instant, units::Rate};
+
+/// The bottleneck's queue, on paper.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    rate: Option<Rate>,
+    free_at: Instant,
+    ahead_ns: u64,
+    charged_bytes: u64,
+    chunk_bytes: u32,
+}
+
+impl Link {
+    /// A link that is idle. `rate` is what may be used of the bottleneck; `None` means without limit.
+    pub fn new(rate: Option<Rate>) -> Self {
+        let mut link =
+            Self { rate: None, free_at: Instant::ORIGIN, ahead_ns: 0, charged_bytes: 0, chunk_bytes: CHUNK_MAX_BYTES };
+        link.set_rate(Instant::ORIGIN, rate);
+        link
+    }
+
+    /// The link turns out to be faster or slower: what is queued on paper takes that much less or more time.
+    pub fn set_rate(&mut self, now: Instant, rate: Option<Rate>) {
+        if let (Some(old), Some(new)) = (self.rate, rate) {
+            let queued_ns = self.free_at.ns_since(now);
+            self.free_at = now.add_ns(new.ns_for(old.bytes_in(queued_ns)));
+        }
+        self.rate = rate;
+        self.chunk_bytes = rate.map_or(CHUNK_MAX_BYTES, chunk_bytes);
+        self.ahead_ns = rate.map_or(0, ahead_ns);
+    }
+
+    /// Whether more may be sent now.
+    pub fn has_room(&self, now: Instant) -> bool {
+        self.rate.is_none() || self.free_at.ns_since(now) <= self.ahead_ns
+    }
+
+    /// When more may be sent.
+    pub fn room_at(&self) -> Instant {
+        Instant::from_ns(self.free_at.as_ns().saturating_sub(self.ahead_ns))
+    }
+
+    /// Payload that is granted at a time.
+    pub fn chunk_bytes(&self) -> u64 {
+        u64::from(self.chunk_bytes)
+    }
+
+    /// So many bytes, as they are on the wire, were given to the link.
+    pub fn charge(&mut self, now: Instant, wire_bytes: u64) {
+        self.charged_bytes += wire_bytes;
+        if let Some(rate) = self.rate {
+            self.free_at = self.free_at.max(now).add_ns(rate.ns_for(wire_bytes));
+        }
+    }
+
+    /// So many of the bytes charged before were not given to it after all.
+    pub fn refund(&mut self, wire_bytes: u64) {
+        self.charged_bytes = self.charged_bytes.saturating_sub(wire_bytes);
+        if let Some(rate) = self.rate {
+            self.free_at = Instant::from_ns(self.free_at.as_ns().saturating_sub(rate.ns_for(wire_bytes)));
+        }
+    }
+
+    /// All that was ever charged.
+    pub fn charged_bytes(&self) -> u64 {
+        self.charged_bytes
+    }
+}
+
+/// Payload of a full segment on Ethernet with TCP timestamps.
+pub(crate) const SEGMENT_BYTES: u32 = 1448;
+
+/// A grant never exceeds this, so that one connection cannot keep a worker to itself.
+const CHUNK_MAX_BYTES: u32 = 1 << 20;
+
+/// A grant is worth this much time on the link: the time by which a small response can be late because a large one is
+/// being sent. Shorter costs more system calls, longer costs response time; see docs/DEFAULTS.md.
+const CHUNK_NS: u64 = 350_000;
+
+/// Payload granted at a time: two segments at least (one delayed acknowledgement), whole segments always.
+pub(crate) fn chunk_bytes(rate: Rate) -> u32 {
+    let segments = rate.bytes_in(CHUNK_NS) / u64::from(SEGMENT_BYTES);
+    let most = u64::from(CHUNK_MAX_BYTES / SEGMENT_BYTES);
+    SEGMENT_BYTES * segments.clamp(2, most) as u32
+}
+
+/// How far ahead of the bottleneck the pacer may run: the time a driver may take to wake up.
+fn ahead_ns(_rate: Rate) -> u64 {
+    500_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn rate(text: &str) -> Rate {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_chunk_follows_the_rate() {
+        assert_eq!(chunk_bytes(rate("10mbit")), 2 * 1448);
+        assert_eq!(chunk_bytes(rate("100mbit")), 3 * 1448);
+        assert_eq!(chunk_bytes(rate("1gbit")), 30 * 1448);
+        assert_eq!(chunk_bytes(Rate::MAX), (1 << 20) / 1448 * 1448);
+        assert_eq!(chunk_bytes(Rate::MIN), 2 * 1448);
+    }
+
+    #[test]
+    fn an_idle_link_saves_nothing_up() {
+        let mut link = Link::new(Some(rate("10mbit")));
+        let late = Instant::from_ns(1000 * MS);
+        link.charge(late, 12_500);
+        assert!(!link.has_room(late));
+        assert_eq!(link.room_at().ns_since(late), 10 * MS - link.ahead_ns);
+    }
+
+    #[test]
+    fn a_refund_makes_room_again() {
+        let mut link = Link::new(Some(rate("10mbit")));
+        link.charge(Instant::ORIGIN, 12_500);
+        link.refund(12_500);
+        assert!(link.has_room(Instant::ORIGIN));
+        assert_eq!(link.charged_bytes(), 0);
+    }
+
+    #[test]
+    fn a_new_rate_stretches_what_is_queued() {
+        let mut link = Link::new(Some(rate("10mbit")));
+        link.charge(Instant::ORIGIN, 12_500);
+        link.set_rate(Instant::ORIGIN, Some(rate("5mbit")));
+        assert_eq!(link.room_at().as_ns(), 20 * MS - link.ahead_ns);
+    }
+
+    #[test]
+    fn without_a_rate_there_is_always_room() {
+        let mut link = Link::new(None);
+        link.charge(Instant::ORIGIN, u64::MAX / 2);
+        assert!(link.has_room(Instant::ORIGIN));
+    }
+}

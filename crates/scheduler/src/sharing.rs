@@ -1,0 +1,127 @@
+//! Processor sharing, followed on paper: when would each job be done if the uplink were shared equally?
+//!
+//! The fair sojourn protocol serves jobs in the order of these completions (Friedman and Henderson 2003, named in "Web
+//! Servers Under Overload: How Scheduling Can Help"), and the guard against starvation measures stretch against them.
+//!
+//! Virtual time grows by one byte when every job present has been served one byte. A job of `s` bytes that arrives at
+//! virtual time `v` is done at `v + s`, whatever comes later: its tag never changes, and one sorted set is enough.
+
+use alloc::collections::BTreeSet;
+
+use crate::{job::JobId, time::Instant, units::Rate};
+
+/// Virtual bytes are kept in units of 2^-10 bytes, so that sharing among a thousand jobs still moves the clock.
+pub(crate) const FRACTION_BITS: u32 = 10;
+
+/// A processor-sharing server on paper.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sharing {
+    /// Virtual time in 2^-10 bytes.
+    virtual_time: u64,
+    /// What rounding left of the last advance, in nanosecond-bits below one unit of virtual time.
+    remainder: u128,
+    updated: Instant,
+    /// Finish tag, order of arrival, job. A name is used again when its job is done in reality, so that it is the order
+    /// of arrival that tells two jobs apart.
+    present: BTreeSet<(u64, u64, JobId)>,
+}
+
+impl Sharing {
+    /// A job arrives; the caller has advanced to now. Returns its tag.
+    pub fn arrive(&mut self, job: JobId, sequence: u64, size_bytes: u64) -> u64 {
+        let size = size_bytes.clamp(1, u64::MAX >> (FRACTION_BITS + 1)) << FRACTION_BITS;
+        let tag = self.virtual_time.saturating_add(size);
+        self.present.insert((tag, sequence, job));
+        tag
+    }
+
+    /// The virtual time, for jobs without a size.
+    pub fn virtual_time(&self) -> u64 {
+        self.virtual_time
+    }
+
+    /// A job is gone for good: aborted, or done in reality before it is done on paper. In the second case it must stay
+    /// on paper, or the others' completions would be too early: so this is for aborts only.
+    pub fn abort(&mut self, job: JobId, sequence: u64, tag: u64) {
+        self.present.remove(&(tag, sequence, job));
+    }
+
+    /// Lets time pass until `now`, calling `done(job, sequence, when)` for every completion on paper, in order.
+    pub fn advance(&mut self, now: Instant, rate: Rate, mut done: impl FnMut(JobId, u64, Instant)) {
+        while let Some(&(tag, sequence, job)) = self.present.first() {
+            let elapsed_ns = u128::from(now.ns_since(self.updated));
+            let jobs = self.present.len() as u128;
+            // One unit of virtual time takes `unit` nanosecond-bits: 8 bits * 1e9 ns * jobs / 2^10 bytes.
+            let unit = 8_000_000_000 * jobs;
+            let progress = ((elapsed_ns * u128::from(rate.bits_per_second())) << FRACTION_BITS) + self.remainder;
+            let needed = u128::from(tag - self.virtual_time) * unit;
+            if progress < needed {
+                self.virtual_time += (progress / unit) as u64;
+                self.remainder = progress % unit;
+                self.updated = now;
+                return;
+            }
+            let per_ns = u128::from(rate.bits_per_second()) << FRACTION_BITS;
+            let ns = (needed.saturating_sub(self.remainder)).div_ceil(per_ns);
+            self.remainder = (ns * per_ns + self.remainder).saturating_sub(needed);
+            self.updated = self.updated.add_ns(ns as u64);
+            self.virtual_time = tag;
+            self.present.pop_first();
+            done(job, sequence, self.updated);
+        }
+        self.remainder = 0;
+        self.updated = now;
+    }
+
+    /// Whether nobody is left on paper.
+    pub fn is_idle(&self) -> bool {
+        self.present.is_empty()
+    }
+
+    /// Starts again from zero: when nobody is left, on paper and in reality, so that virtual time never overflows; and
+    /// when the order changes.
+    pub fn clear(&mut self, now: Instant) {
+        *self = Self { updated: now, ..Self::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::{vec, vec::Vec};
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn completions(arrivals: &[(u64, u64)], rate: &str) -> Vec<(u32, u64)> {
+        let rate: Rate = rate.parse().unwrap();
+        let (mut sharing, mut out) = (Sharing::default(), Vec::new());
+        for (i, &(at_ns, size)) in arrivals.iter().enumerate() {
+            sharing.advance(Instant::from_ns(at_ns), rate, |job, _, at| out.push((job.0, at.as_ns())));
+            sharing.arrive(JobId(i as u32), i as u64, size);
+        }
+        sharing.advance(Instant::from_ns(u64::MAX >> 10), rate, |job, _, at| out.push((job.0, at.as_ns())));
+        out
+    }
+
+    #[test]
+    fn alone_a_job_takes_its_size_over_the_rate() {
+        assert_eq!(completions(&[(5 * MS, 1250)], "10mbit"), vec![(0, 6 * MS)]);
+    }
+
+    #[test]
+    fn two_equal_jobs_take_twice_as_long() {
+        assert_eq!(completions(&[(0, 1250), (0, 1250)], "10mbit"), vec![(0, 2 * MS), (1, 2 * MS)]);
+    }
+
+    #[test]
+    fn a_late_small_job_overtakes() {
+        // 2500 bytes alone for 1 ms, then shared: the small one is done at 1 + 2 * 0.4, the large at 2.4.
+        assert_eq!(completions(&[(0, 2500), (MS, 500)], "10mbit"), vec![(1, 1_800_000), (0, 2_400_000)]);
+    }
+
+    #[test]
+    fn an_idle_gap_does_not_count() {
+        assert_eq!(completions(&[(0, 1250), (10 * MS, 1250)], "10mbit"), vec![(0, MS), (1, 11 * MS)]);
+    }
+}

@@ -1,0 +1,425 @@
+//! The uplink: whose bytes leave next.
+//!
+//! A state machine without clock and without bytes. The driver tells it which jobs there are and which of them have bytes
+//! ready for a socket that would take them; it answers who may write how much, and when to ask again.
+//!
+//! The life of a job, and the calls that go with it:
+//!
+//! 1. [`Uplink::handle_started`] when a response begins.
+//! 2. [`Uplink::handle_wants`] when it has bytes ready and its socket would take them. Either leave is given at once, or
+//!    the job waits, and [`Uplink::poll_grant`] names it later. A job waits at most once at a time.
+//! 3. [`Uplink::handle_unused`] when less was written than granted. The rest counts as sent, with nothing more to say.
+//! 4. [`Uplink::handle_withdrawn`] when a waiting job no longer has anything to write.
+//! 5. [`Uplink::handle_finished`] when the last byte was handed over, or the response was given up.
+//!
+//! After any `handle_*` that may make room or change the order, ask [`Uplink::poll_grant`] until it says `None`, and again at
+//! [`Uplink::poll_timeout`].
+//!
+//! Invariants, held by tests over every order:
+//! - A grant goes to the waiting job with the smallest rank; the queue is kept sorted, so choosing costs O(log n).
+//! - Work is conserved: with a job waiting and room on the link, `poll_grant` does not say `None`.
+//! - What is charged to the link is what was granted, less what was handed back, plus what needed no leave.
+
+use alloc::collections::BTreeSet;
+
+use slab::Slab;
+
+use crate::{
+    job::{Guard, Job, JobId, Path, Rank, Size, Waiting},
+    link::{Link, SEGMENT_BYTES},
+    order::Order,
+    sharing::Sharing,
+    time::Instant,
+    units::Rate,
+};
+
+/// How the uplink is to be scheduled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Who goes first.
+    pub order: Order,
+    /// What may be used of the bottleneck, in wire bytes; `None` for no limit.
+    pub rate: Option<Rate>,
+    /// Bytes a segment costs on the wire beside its payload.
+    pub segment_overhead_bytes: u32,
+    /// The cutoff of [`Order::QuickFix`].
+    pub small_bytes: u64,
+    /// A job that took longer than this multiple of its time under fair sharing goes ahead of all others.
+    pub guard_stretch: Option<f64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            order: Order::Srpt,
+            rate: None,
+            // Ethernet 14, IPv4 20, TCP with timestamps 32.
+            segment_overhead_bytes: 66,
+            small_bytes: 1024,
+            guard_stretch: None,
+        }
+    }
+}
+
+/// Leave to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Who may write.
+    pub job: JobId,
+    /// How many payload bytes at most.
+    pub bytes: u64,
+    /// Why it is this job's turn.
+    pub reason: Reason,
+}
+
+/// Why a grant went to its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Nobody else waited.
+    Alone,
+    /// First by the order among those waiting.
+    First,
+    /// Put ahead by the guard against starvation.
+    Guarded,
+}
+
+/// Plain numbers out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Jobs under way.
+    pub jobs: usize,
+    /// Jobs waiting for leave.
+    pub waiting: usize,
+    /// Wire bytes given to the link, ever.
+    pub charged_bytes: u64,
+    /// Grants given, ever.
+    pub grants: u64,
+    /// Jobs put ahead by the guard, ever.
+    pub guarded: u64,
+}
+
+/// The uplink. See the head of this module for the order of calls.
+#[derive(Clone, Debug)]
+pub struct Uplink {
+    settings: Settings,
+    link: Link,
+    jobs: Slab<Job>,
+    /// The waiting, sorted. Holds exactly the jobs whose `waiting` is set.
+    queue: BTreeSet<(Rank, JobId)>,
+    sharing: Sharing,
+    /// Jobs that fair sharing has finished, by the moment from which the guard puts them ahead.
+    deadlines: BTreeSet<(Instant, u64, JobId)>,
+    sequence: u64,
+    /// Start-time fair queueing: the tag of the job served last. A job's tag is the bytes it was served beyond those
+    /// that everybody present was served; newcomers start level with it.
+    share_tag_bytes: u64,
+    grants: u64,
+    guarded: u64,
+}
+
+impl Uplink {
+    /// An idle uplink.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            link: Link::new(settings.rate),
+            jobs: Slab::new(),
+            queue: BTreeSet::new(),
+            sharing: Sharing::default(),
+            deadlines: BTreeSet::new(),
+            sequence: 0,
+            share_tag_bytes: 0,
+            grants: 0,
+            guarded: 0,
+        }
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Takes over changed settings; whoever waits is ranked anew.
+    pub fn handle_settings(&mut self, now: Instant, settings: Settings) {
+        self.advance(now);
+        let followed = self.follows_sharing();
+        self.settings = settings;
+        self.link.set_rate(now, settings.rate);
+        if self.follows_sharing() != followed {
+            self.restart_sharing(now);
+        }
+        self.rank_all_anew();
+    }
+
+    /// The bottleneck turned out faster or slower.
+    pub fn handle_rate(&mut self, now: Instant, rate: Option<Rate>) {
+        self.advance(now);
+        self.settings.rate = rate;
+        self.link.set_rate(now, rate);
+    }
+
+    /// A response begins: `size` payload bytes, head and framing included as far as known.
+    pub fn handle_started(&mut self, now: Instant, size: Size, path: Path) -> JobId {
+        self.advance(now);
+        let sequence = self.sequence;
+        self.sequence += 1;
+        let entry = self.jobs.vacant_entry();
+        let job = JobId(u32::try_from(entry.key()).expect("fewer than 2^32 responses under way"));
+        let mut sharing_tag = self.sharing.virtual_time();
+        if let (Size::Known(bytes), true) = (size, follows_sharing(&self.settings)) {
+            sharing_tag = self.sharing.arrive(job, sequence, wire_bytes(&self.settings, bytes));
+        }
+        entry.insert(Job {
+            size,
+            attained_bytes: 0,
+            arrived: now,
+            sequence,
+            path,
+            share_tag_bytes: self.share_tag_bytes,
+            sharing_tag,
+            waited_until: now,
+            guard: Guard::Resting,
+            waiting: None,
+        });
+        job
+    }
+
+    /// The size of a response became known under way: so many bytes are left from here.
+    pub fn handle_remaining_known(&mut self, job: JobId, remaining_bytes: u64) {
+        let it = &mut self.jobs[job.index()];
+        it.size = Size::Known(it.attained_bytes.saturating_add(remaining_bytes));
+        self.rank_anew(job);
+    }
+
+    /// The path of a job was measured.
+    pub fn handle_path(&mut self, job: JobId, path: Path) {
+        self.jobs[job.index()].path = path;
+        if self.settings.order.needs_path() {
+            self.rank_anew(job);
+        }
+    }
+
+    /// A job has `bytes` ready, and its socket would take some. Leave is given at once where nobody else waits and the
+    /// link has room; otherwise the job waits. Asking again while waiting only updates the number of bytes.
+    pub fn handle_wants(&mut self, now: Instant, job: JobId, bytes: u64) -> Option<Grant> {
+        let it = &mut self.jobs[job.index()];
+        if let Some(waiting) = &mut it.waiting {
+            waiting.wanted_bytes = bytes;
+            return None;
+        }
+        // Whoever did not ask in the meantime saves up no turns.
+        it.share_tag_bytes = it.share_tag_bytes.max(self.share_tag_bytes);
+        it.waited_until = now;
+        if self.queue.is_empty() && self.link.has_room(now) {
+            return Some(self.grant(now, job, bytes, Reason::Alone));
+        }
+        let rank = self.rank(job);
+        self.jobs[job.index()].waiting = Some(Waiting { rank, wanted_bytes: bytes });
+        self.queue.insert((rank, job));
+        None
+    }
+
+    /// Of a grant, so many bytes were not written. They are free for others at once.
+    pub fn handle_unused(&mut self, job: JobId, bytes: u64) {
+        let it = &mut self.jobs[job.index()];
+        let bytes = bytes.min(it.attained_bytes);
+        it.attained_bytes -= bytes;
+        it.share_tag_bytes = it.share_tag_bytes.saturating_sub(bytes);
+        self.link.refund(wire_bytes(&self.settings, bytes));
+        self.rank_anew(job);
+    }
+
+    /// A waiting job has nothing to write after all.
+    pub fn handle_withdrawn(&mut self, job: JobId) {
+        if let Some(waiting) = self.jobs[job.index()].waiting.take() {
+            self.queue.remove(&(waiting.rank, job));
+        }
+    }
+
+    /// The last byte was handed over (`complete`), or the response was given up. The name may be used again.
+    pub fn handle_finished(&mut self, now: Instant, job: JobId, complete: bool) {
+        self.advance(now);
+        self.handle_withdrawn(job);
+        let it = self.jobs.remove(job.index());
+        if !complete {
+            self.sharing.abort(job, it.sequence, it.sharing_tag);
+        }
+        if let Guard::AheadFrom(ahead_at) = it.guard {
+            self.deadlines.remove(&(ahead_at, it.sequence, job));
+        }
+        if self.jobs.is_empty() {
+            self.share_tag_bytes = 0;
+            if self.sharing.is_idle() {
+                self.sharing.clear(now);
+            }
+        }
+    }
+
+    /// Wire bytes that need no leave went out: handshakes, acknowledgements, heads, control frames, error pages.
+    pub fn handle_unranked(&mut self, now: Instant, wire_bytes: u64) {
+        self.link.charge(now, wire_bytes);
+    }
+
+    /// Who may write now. Ask until it says `None`.
+    pub fn poll_grant(&mut self, now: Instant) -> Option<Grant> {
+        if self.queue.is_empty() || !self.link.has_room(now) {
+            return None;
+        }
+        self.advance(now);
+        let &(rank, job) = self.queue.first().expect("the queue is not empty");
+        let reason = match (rank.unguarded, self.queue.len()) {
+            (false, _) => Reason::Guarded,
+            (true, 1) => Reason::Alone,
+            (true, _) => Reason::First,
+        };
+        self.queue.pop_first();
+        let waiting = self.jobs[job.index()].waiting.take().expect("whoever is in the queue waits");
+        Some(self.grant(now, job, waiting.wanted_bytes, reason))
+    }
+
+    /// When to ask [`Uplink::poll_grant`] again; `None` while nobody waits.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.queue.is_empty() { None } else { Some(self.link.room_at()) }
+    }
+
+    /// The job's place by the order in force: smaller goes first. For a driver that has to choose among jobs which share
+    /// something narrower than the uplink, such as one connection.
+    pub fn place(&self, job: JobId) -> (bool, u64, u64) {
+        let rank = self.rank(job);
+        (rank.unguarded, rank.place, rank.sequence)
+    }
+
+    /// What bands divide by: see [`crate::bands`]. Bytes, nanoseconds, or 0 and 1, by the order in force; `None` for an
+    /// order without bands.
+    pub fn measure(&self, now: Instant, job: JobId) -> Option<u64> {
+        let Settings { order, rate, small_bytes, .. } = self.settings;
+        order.measure(&self.jobs[job.index()], now, rate, small_bytes)
+    }
+
+    /// Payload bytes left of a job; `None` where its size is not known.
+    pub fn remaining_bytes(&self, job: JobId) -> Option<u64> {
+        let it = &self.jobs[job.index()];
+        match it.size {
+            Size::Known(_) => Some(it.ahead_bytes()),
+            Size::Unknown => None,
+        }
+    }
+
+    /// Payload bytes granted to a job so far.
+    pub fn attained_bytes(&self, job: JobId) -> u64 {
+        self.jobs[job.index()].attained_bytes
+    }
+
+    /// Payload that is granted at a time.
+    pub fn chunk_bytes(&self) -> u64 {
+        self.link.chunk_bytes()
+    }
+
+    /// Bytes on the wire for a payload.
+    pub fn wire_bytes(&self, payload_bytes: u64) -> u64 {
+        wire_bytes(&self.settings, payload_bytes)
+    }
+
+    /// Plain numbers.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            jobs: self.jobs.len(),
+            waiting: self.queue.len(),
+            charged_bytes: self.link.charged_bytes(),
+            grants: self.grants,
+            guarded: self.guarded,
+        }
+    }
+
+    fn grant(&mut self, now: Instant, job: JobId, wanted_bytes: u64, reason: Reason) -> Grant {
+        let bytes = wanted_bytes.min(self.link.chunk_bytes());
+        self.link.charge(now, wire_bytes(&self.settings, bytes));
+        let it = &mut self.jobs[job.index()];
+        it.attained_bytes += bytes;
+        self.share_tag_bytes = self.share_tag_bytes.max(it.share_tag_bytes);
+        it.share_tag_bytes += bytes;
+        self.grants += 1;
+        Grant { job, bytes, reason }
+    }
+
+    fn rank(&self, job: JobId) -> Rank {
+        let it = &self.jobs[job.index()];
+        let unguarded = it.guard != Guard::Ahead;
+        let place = if unguarded {
+            self.settings.order.place(it, self.settings.rate, self.settings.small_bytes)
+        } else {
+            it.sequence
+        };
+        Rank { unguarded, place, sequence: it.sequence }
+    }
+
+    /// What decides a job's rank has changed; if it waits, it takes its new place.
+    fn rank_anew(&mut self, job: JobId) {
+        let Some(Waiting { rank: old, wanted_bytes }) = self.jobs[job.index()].waiting else { return };
+        let rank = self.rank(job);
+        if rank != old {
+            self.queue.remove(&(old, job));
+            self.queue.insert((rank, job));
+            self.jobs[job.index()].waiting = Some(Waiting { rank, wanted_bytes });
+        }
+    }
+
+    fn rank_all_anew(&mut self) {
+        let waiting: alloc::vec::Vec<JobId> = self.queue.iter().map(|&(_, job)| job).collect();
+        for job in waiting {
+            self.rank_anew(job);
+        }
+    }
+
+    fn follows_sharing(&self) -> bool {
+        follows_sharing(&self.settings)
+    }
+
+    /// Follows processor sharing on paper up to now, and puts ahead whoever the guard says.
+    fn advance(&mut self, now: Instant) {
+        if !self.follows_sharing() {
+            return;
+        }
+        let rate = self.settings.rate.unwrap_or(Rate::MAX);
+        let Self { sharing, jobs, deadlines, settings, .. } = self;
+        sharing.advance(now, rate, |job, sequence, done_at| {
+            let Some(stretch) = settings.guard_stretch else { return };
+            let Some(it) = jobs.get_mut(job.index()).filter(|it| it.sequence == sequence) else { return };
+            let fair_ns = done_at.ns_since(it.arrived);
+            let deadline = it.arrived.add_ns((fair_ns as f64 * stretch) as u64);
+            // Ahead early enough to be done by the deadline with the link for itself.
+            let ahead_at = Instant::from_ns(deadline.as_ns().saturating_sub(rate.ns_for(it.ahead_bytes())));
+            it.guard = Guard::AheadFrom(ahead_at);
+            deadlines.insert((ahead_at, sequence, job));
+        });
+        while let Some(&(_, _, job)) = self.deadlines.first().filter(|(ahead_at, ..)| *ahead_at <= now) {
+            self.deadlines.pop_first();
+            self.jobs[job.index()].guard = Guard::Ahead;
+            self.guarded += 1;
+            self.rank_anew(job);
+        }
+    }
+
+    /// Begins to follow processor sharing, or ceases to, with the jobs that are here.
+    fn restart_sharing(&mut self, now: Instant) {
+        self.sharing.clear(now);
+        self.deadlines.clear();
+        let follows = self.follows_sharing();
+        for (index, it) in &mut self.jobs {
+            it.guard = Guard::Resting;
+            it.sharing_tag = 0;
+            if let (Size::Known(_), true) = (it.size, follows) {
+                let left = wire_bytes(&self.settings, it.ahead_bytes());
+                it.sharing_tag = self.sharing.arrive(JobId(index as u32), it.sequence, left);
+            }
+        }
+    }
+}
+
+fn follows_sharing(settings: &Settings) -> bool {
+    settings.order == Order::Fsp || settings.guard_stretch.is_some()
+}
+
+fn wire_bytes(settings: &Settings, payload_bytes: u64) -> u64 {
+    payload_bytes + payload_bytes.div_ceil(u64::from(SEGMENT_BYTES)) * u64::from(settings.segment_overhead_bytes)
+}

@@ -1,0 +1,329 @@
+//! What a connection has under way, shared by its gate and its HTTP side.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use http::{Response, Version};
+use http_body::Body;
+use parking_lot::Mutex;
+use scheduler::{Instant, JobId, Size};
+use tokio::net::TcpStream;
+
+use super::{body::GatedBody, measure};
+use crate::uplink::{Mode, Shared};
+
+/// The HTTP side's handle on its connection's gate; cheap to clone.
+#[derive(Clone)]
+pub struct Flow {
+    inner: Arc<Inner>,
+}
+
+/// How urgent a response is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// Ranked by the order: it has a body that somebody asked for.
+    Ranked,
+    /// Goes first: heads without a body, redirects, error pages.
+    First,
+}
+
+/// How a response ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// Body bytes handed over to the connection.
+    pub body_bytes: u64,
+    /// Whether the socket took the whole response; false when the client went away or the origin failed.
+    pub complete: bool,
+    /// From the moment the response was ready to the moment its last byte was taken by the socket.
+    pub send_time: Duration,
+    /// `send_time` over the time the bytes need alone at the uplink's rate; `None` where the rate is not known, for a
+    /// response without a body, and for one that did not end.
+    pub slowdown: Option<f64>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    stream: Arc<TcpStream>,
+    /// Neither ranked nor counted: the client is not behind the uplink.
+    passes: bool,
+    write_timeout_ms: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Responses under way. In HTTP/1 they are sent in this order, and the first one is being sent.
+    responses: VecDeque<Sending>,
+    next_ticket: u64,
+    /// HTTP/2: responses ask leave one by one, above the framing.
+    multiplexed: bool,
+    /// Bytes that were given leave above and have not been seen at the gate. What the framing holds back for flow
+    /// control stays here until the gate is flushed.
+    credit_bytes: u64,
+    /// HTTP/2: the socket takes nothing at the moment.
+    stalled: bool,
+    /// HTTP/2: bodies that wait for the connection, not for the uplink.
+    waiting: Vec<(JobId, Waker)>,
+}
+
+/// A response under way.
+struct Sending {
+    ticket: u64,
+    /// `None`: it goes first, or nothing is ranked.
+    job: Option<JobId>,
+    began: Instant,
+    /// Bytes seen at the gate while it was the first.
+    sent_bytes: u64,
+    /// Body bytes, once the body came to its end, and whether that was its proper end.
+    ended: Option<(u64, bool)>,
+    done: Option<Box<dyn FnOnce(Outcome) + Send>>,
+}
+
+/// What a response's head takes, about; it is part of the remaining work.
+const HEAD_BYTES: u64 = 250;
+
+/// HTTP/2, where nothing is paced: bytes handed to the framing beyond those the socket took.
+const CREDIT_LIMIT_BYTES: u64 = 64 * 1024;
+
+impl Flow {
+    pub(super) fn new(shared: Arc<Shared>, stream: Arc<TcpStream>, passes: bool) -> Self {
+        let state = Mutex::new(State::default());
+        Self { inner: Arc::new(Inner { shared, stream, passes, write_timeout_ms: AtomicU64::new(0), state }) }
+    }
+
+    /// How this connection's responses are treated.
+    pub(super) fn mode(&self) -> Mode {
+        if self.inner.passes { Mode::Pass } else { self.inner.shared.mode() }
+    }
+
+    /// Segments without payload went out.
+    pub(super) fn bare_segments(&self, segments: u64) {
+        if self.mode() == Mode::Paced {
+            self.inner.shared.bare_segments(segments);
+        }
+    }
+
+    /// How long the socket may take nothing of what is offered before the connection is given up. Time spent waiting for
+    /// the scheduler's leave does not count. Zero, as at the beginning: for ever.
+    pub fn set_write_timeout(&self, timeout: Duration) {
+        let ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        self.inner.write_timeout_ms.store(ms, Ordering::Relaxed);
+    }
+
+    pub(super) fn write_timeout(&self) -> Option<Duration> {
+        match self.inner.write_timeout_ms.load(Ordering::Relaxed) {
+            0 => None,
+            ms => Some(Duration::from_millis(ms)),
+        }
+    }
+
+    /// Announces a response to the scheduler and puts its body behind the gate. The body's `size_hint` tells its length;
+    /// without an exact one it is ranked by attained service. `done` is called exactly once, when the last byte was taken
+    /// by the socket or the response was given up; it must not block.
+    ///
+    /// `version` is the request's: in HTTP/2 responses are ranked one by one, in HTTP/1 their connection is.
+    pub fn response<B>(
+        &self,
+        version: Version,
+        response: Response<B>,
+        urgency: Urgency,
+        done: impl FnOnce(Outcome) + Send + 'static,
+    ) -> Response<GatedBody<B>>
+    where
+        B: Body,
+    {
+        let shared = &self.inner.shared;
+        let multiplexed = version == Version::HTTP_2;
+        let exact = response.body().size_hint().exact();
+        // In HTTP/1 a job is of use only where leave is asked or a band chosen; in HTTP/2 it orders the streams as well.
+        let ranked = urgency == Urgency::Ranked && (multiplexed || self.mode() != Mode::Pass);
+        let job = ranked.then(|| {
+            let size = exact.map_or(Size::Unknown, |bytes| Size::Known(bytes + HEAD_BYTES));
+            shared.started(size, shared.needs_path().then(|| measure(&self.inner.stream)).flatten())
+        });
+        let ticket = {
+            let mut state = self.inner.state.lock();
+            state.multiplexed = multiplexed;
+            let ticket = state.next_ticket;
+            state.next_ticket += 1;
+            let began = shared.now();
+            let done: Option<Box<dyn FnOnce(Outcome) + Send>> = Some(Box::new(done));
+            state.responses.push_back(Sending { ticket, job, began, sent_bytes: 0, ended: None, done });
+            ticket
+        };
+        let asks = job.filter(|_| multiplexed);
+        response.map(|body| GatedBody::new(body, self.clone(), ticket, asks, exact))
+    }
+
+    /// The response that the gate has to ask leave for.
+    pub(super) fn sending(&self) -> Option<JobId> {
+        let state = self.inner.state.lock();
+        if state.multiplexed { None } else { state.responses.front().and_then(|first| first.job) }
+    }
+
+    /// The socket took bytes.
+    pub(super) fn sent(&self, bytes: u64) {
+        let mut state = self.inner.state.lock();
+        state.stalled = false;
+        let (mut unranked, mut ended, mut waker) = (bytes, None, None);
+        if state.multiplexed {
+            let covered = bytes.min(state.credit_bytes);
+            state.credit_bytes -= covered;
+            unranked -= covered;
+            waker = self.inner.next_waiting(&mut state);
+        } else if let Some(first) = state.responses.front_mut() {
+            first.sent_bytes += bytes;
+            if first.job.is_some() {
+                unranked = 0;
+            }
+            // Pipelining: the next response follows in the same breath, without a flush between.
+            let is_out =
+                matches!(first.ended, Some((body_bytes, _)) if first.sent_bytes >= body_bytes + HEAD_BYTES / 2);
+            if is_out && state.responses.len() > 1 {
+                ended = state.responses.pop_front();
+            }
+        }
+        drop(state);
+        if unranked > 0 && self.mode() == Mode::Paced {
+            self.inner.shared.unranked(unranked);
+        }
+        if let Some(sending) = ended {
+            self.inner.finish(sending, true);
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// The socket takes nothing.
+    pub(super) fn stalled(&self) {
+        self.inner.state.lock().stalled = true;
+    }
+
+    /// All that HTTP and TLS had to write was taken by the socket.
+    pub(super) fn flushed(&self) {
+        loop {
+            let (finished, waker) = {
+                let mut state = self.inner.state.lock();
+                state.credit_bytes = 0;
+                let at = state.responses.iter().position(|it| it.ended.is_some());
+                // In HTTP/1 the first must end first.
+                let finished = at.filter(|&at| state.multiplexed || at == 0).and_then(|at| state.responses.remove(at));
+                let waker = if finished.is_none() { self.inner.next_waiting(&mut state) } else { None };
+                (finished, waker)
+            };
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+            let Some(sending) = finished else { return };
+            self.inner.finish(sending, true);
+        }
+    }
+
+    /// The connection is gone.
+    pub(super) fn closed(&self) {
+        let (responses, waiting) = {
+            let mut state = self.inner.state.lock();
+            (std::mem::take(&mut state.responses), std::mem::take(&mut state.waiting))
+        };
+        for sending in responses {
+            self.inner.finish(sending, false);
+        }
+        waiting.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    /// A response's body came to its end, properly or not.
+    pub(super) fn ended(&self, ticket: u64, body_bytes: u64, complete: bool) {
+        let (given_up, waker) = {
+            let mut state = self.inner.state.lock();
+            let at = state.responses.iter().position(|it| it.ticket == ticket);
+            let mut given_up = None;
+            if let Some(at) = at {
+                state.responses[at].ended = Some((body_bytes, complete));
+                let job = state.responses[at].job;
+                state.waiting.retain(|(waiting, _)| Some(*waiting) != job);
+                // A stream that was reset leaves nothing to be flushed.
+                if state.multiplexed && !complete {
+                    given_up = state.responses.remove(at);
+                }
+            }
+            (given_up, self.inner.next_waiting(&mut state))
+        };
+        if let Some(sending) = given_up {
+            self.inner.finish(sending, false);
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// HTTP/2: leave for a body to hand up to `bytes` to the framing.
+    pub(super) fn poll_leave(&self, cx: &mut Context<'_>, job: JobId, bytes: u64) -> Poll<u64> {
+        let shared = &self.inner.shared;
+        let limit = match self.mode() {
+            Mode::Paced => shared.chunk_bytes().min(CREDIT_LIMIT_BYTES),
+            Mode::Pass | Mode::Bands => CREDIT_LIMIT_BYTES,
+        };
+        {
+            let mut state = self.inner.state.lock();
+            if state.stalled || state.credit_bytes >= limit {
+                state.waiting.retain(|(waiting, _)| *waiting != job);
+                state.waiting.push((job, cx.waker().clone()));
+                return Poll::Pending;
+            }
+        }
+        let leave =
+            if self.inner.passes { Some(bytes.min(limit)) } else { shared.ask(job, bytes.min(limit), cx.waker()) };
+        match leave {
+            Some(leave) => {
+                self.inner.state.lock().credit_bytes += leave;
+                Poll::Ready(leave)
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Inner {
+    /// HTTP/2: when the connection has room again, the best of those that wait for it goes on.
+    fn next_waiting(&self, state: &mut State) -> Option<Waker> {
+        if state.waiting.is_empty() || state.stalled || state.credit_bytes > 0 {
+            return None;
+        }
+        let best = (0..state.waiting.len()).min_by_key(|&i| self.shared.place(state.waiting[i].0))?;
+        Some(state.waiting.swap_remove(best).1)
+    }
+
+    fn finish(&self, mut sending: Sending, flushed: bool) {
+        let (body_bytes, ended_well) = sending.ended.unwrap_or((0, false));
+        let complete = flushed && ended_well;
+        let send_time = self.shared.now() - sending.began;
+        if let Some(job) = sending.job {
+            self.shared.finished(job, complete);
+        }
+        if let Some(done) = sending.done.take() {
+            let alone = (complete && body_bytes > 0).then(|| self.shared.time_alone(body_bytes + HEAD_BYTES)).flatten();
+            let slowdown = alone.map(|alone| (send_time.as_secs_f64() / alone.as_secs_f64()).max(1.0));
+            done(Outcome { body_bytes, complete, send_time, slowdown });
+        }
+    }
+}
+
+impl fmt::Debug for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.inner.state.lock();
+        f.debug_struct("Flow")
+            .field("responses", &state.responses.len())
+            .field("multiplexed", &state.multiplexed)
+            .field("credit_bytes", &state.credit_bytes)
+            .finish_non_exhaustive()
+    }
+}

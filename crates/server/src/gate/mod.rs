@@ -1,0 +1,296 @@
+//! The gate: every byte of every connection passes here, under TLS and HTTP.
+//!
+//! HTTP/1 sends one response at a time, so the gate itself asks leave for whatever is written while a response is being
+//! sent. HTTP/2 mixes responses above the gate, so there every response's body asks leave for itself before a chunk goes
+//! into the framing ([`GatedBody`]); the gate lets that chunk pass. Either way, bytes that belong to no ranked response
+//! (handshakes, control frames, heads without a body, error pages) pass at once and are only counted.
+
+mod body;
+mod flow;
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use scheduler::{JobId, Path};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    time::Sleep,
+};
+
+pub use self::{
+    body::GatedBody,
+    flow::{Flow, Outcome, Urgency},
+};
+use crate::uplink::{Mode, Shared};
+
+/// A connection behind the gate.
+#[derive(Debug)]
+pub struct Gate {
+    stream: Arc<TcpStream>,
+    flow: Flow,
+    shared: Arc<Shared>,
+    /// What is known to be set on the socket.
+    unsent_limit_bytes: Option<u32>,
+    priority: Option<u32>,
+    /// Bytes sent since the path was measured.
+    unmeasured_bytes: u64,
+    /// A name for the path to the client, its neighbours' too.
+    path: u64,
+    /// Bytes acknowledged when a round trip was last measured.
+    acked_bytes: Option<u64>,
+    /// Runs while the socket takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+/// The path is measured again after so many bytes ("Implementation of a New Scheduling Policy in Web Servers", 3.3.5),
+/// and in kernel mode the band is chosen again.
+const REVISIT_BYTES: u64 = 8 * 1024;
+
+/// What a connection costs on the wire in segments without payload that we send: the SYN-ACK, our FIN, and the
+/// acknowledgement of the client's.
+const SEGMENTS_AT_OPEN: u64 = 1;
+const SEGMENTS_AT_CLOSE: u64 = 2;
+
+impl Gate {
+    pub(crate) fn new(stream: TcpStream, shared: Arc<Shared>) -> Self {
+        let peer = stream.peer_addr().map(|address| address.ip().to_canonical());
+        // A client on this machine is not behind the uplink, and says nothing of it.
+        let passes = shared.estimates() && matches!(peer, Ok(address) if address.is_loopback());
+        let stream = Arc::new(stream);
+        let flow = Flow::new(shared.clone(), stream.clone(), passes);
+        flow.bare_segments(SEGMENTS_AT_OPEN);
+        Self {
+            stream,
+            flow,
+            shared,
+            unsent_limit_bytes: None,
+            priority: None,
+            unmeasured_bytes: 0,
+            path: peer.map_or(0, path_name),
+            acked_bytes: None,
+            stalled: None,
+        }
+    }
+
+    /// The handle by which the HTTP side speaks of this connection.
+    pub fn flow(&self) -> Flow {
+        self.flow.clone()
+    }
+
+    /// The stream itself, for address look-ups.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Writes what may be written of `len` bytes; `send` is given how many that are.
+    fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        len: usize,
+        mut send: impl FnMut(&TcpStream, usize) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            if self.stream.poll_write_ready(cx)?.is_pending() {
+                return self.poll_stalled(cx);
+            }
+            let job = self.flow.sending();
+            let may = match job {
+                None => len,
+                Some(job) => {
+                    self.prepare(job);
+                    match self.shared.ask(job, len as u64, cx.waker()) {
+                        Some(bytes) => bytes as usize,
+                        None => {
+                            // Waiting for our own leave is no fault of the client's.
+                            self.stalled = None;
+                            return Poll::Pending;
+                        }
+                    }
+                }
+            };
+            let sent = send(&self.stream, may);
+            let taken = *sent.as_ref().unwrap_or(&0);
+            if let Some(job) = job {
+                self.unmeasured_bytes += taken as u64;
+                if taken < may {
+                    self.shared.unused(job, (may - taken) as u64);
+                }
+            }
+            match sent {
+                Ok(taken) => {
+                    self.stalled = None;
+                    self.flow.sent(taken as u64);
+                    return Poll::Ready(Ok(taken));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// The socket takes nothing: the client, or the path to it, is slow. That has an end.
+    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.flow.stalled();
+        let Some(timeout) = self.flow.write_timeout() else { return Poll::Pending };
+        let timer = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        ready!(timer.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client took nothing of the response in time")))
+    }
+
+    /// What the socket and the scheduler have to know before a ranked response writes.
+    fn prepare(&mut self, job: JobId) {
+        let mode = self.flow.mode();
+        if mode == Mode::Pass {
+            return;
+        }
+        let limit = self.shared.unsent_limit_bytes();
+        if limit != self.unsent_limit_bytes {
+            // Where the kernel has no such limit, order suffers a little; nothing else does.
+            let _ = kernel::socket::set_notsent_lowat(&*self.stream, limit.unwrap_or(u32::MAX));
+            self.unsent_limit_bytes = limit;
+        }
+        if self.unmeasured_bytes >= REVISIT_BYTES {
+            self.unmeasured_bytes = 0;
+            self.tell_round_trip();
+            if self.shared.needs_path()
+                && let Some(path) = measure(&self.stream)
+            {
+                self.shared.path(job, path);
+            }
+        }
+        if mode == Mode::Bands {
+            let priority = self.shared.priority(job);
+            if let Some(to) = priority.filter(|_| priority != self.priority) {
+                match kernel::socket::set_priority(&*self.stream, to) {
+                    Ok(()) => self.priority = priority,
+                    Err(error) => tracing::warn!(%error, "a response cannot be put into its band"),
+                }
+            }
+        }
+    }
+}
+
+impl Gate {
+    /// Tells the estimator what TCP measured, if it measured anything since the last time.
+    fn tell_round_trip(&mut self) {
+        if !self.shared.estimates() || self.flow.mode() == Mode::Pass {
+            return;
+        }
+        if let Ok(info) = kernel::socket::tcp_info(&*self.stream)
+            && info.rtt_us > 0
+        {
+            let before = self.acked_bytes.replace(info.bytes_acked);
+            if before.is_none_or(|before| info.bytes_acked > before) {
+                self.shared.round_trip(self.path, u64::from(info.rtt_us) * 1000);
+            }
+        }
+    }
+}
+
+/// Clients with the same prefix (/24, /48) are taken to be on the same path.
+fn path_name(address: std::net::IpAddr) -> u64 {
+    match address {
+        std::net::IpAddr::V4(v4) => u64::from(u32::from(v4) >> 8),
+        std::net::IpAddr::V6(v6) => (u128::from(v6) >> 80) as u64 | 1 << 63,
+    }
+}
+
+/// What TCP knows of the path, where the system tells.
+fn measure(stream: &TcpStream) -> Option<Path> {
+    let info = kernel::socket::tcp_info(stream).ok()?;
+    (info.rtt_us > 0).then(|| Path {
+        rtt_ns: u64::from(info.rtt_us) * 1000,
+        window_segments: info.snd_cwnd_segments,
+        mss_bytes: info.snd_mss_bytes,
+        delivery_bytes_per_second: info.delivery_rate_bytes_per_second,
+    })
+}
+
+impl AsyncRead for Gate {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.stream.poll_read_ready(cx))?;
+            match self.stream.try_read_buf(buf) {
+                Ok(_) => {
+                    // Data is acknowledged by a segment of its own, as a rule.
+                    self.flow.bare_segments(1);
+                    self.tell_round_trip();
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Gate {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_send(cx, buf.len(), |stream, may| stream.try_write(&buf[..may]))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let len = bufs.iter().map(|buf| buf.len()).sum();
+        self.poll_send(cx, len, |stream, may| {
+            if may == len {
+                return stream.try_write_vectored(bufs);
+            }
+            let mut left = may;
+            let mut cut = [io::IoSlice::new(&[]); MAX_SLICES];
+            let mut slices = 0;
+            for (to, from) in cut.iter_mut().zip(bufs) {
+                if left == 0 {
+                    break;
+                }
+                *to = io::IoSlice::new(&from[..from.len().min(left)]);
+                left -= to.len();
+                slices += 1;
+            }
+            stream.try_write_vectored(&cut[..slices])
+        })
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.flow.flushed();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(match socket2::SockRef::from(&*self.stream).shutdown(std::net::Shutdown::Write) {
+            // The client was faster.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+            other => other,
+        })
+    }
+}
+
+/// Slices of a write that is cut short; what lies beyond waits for the next one.
+const MAX_SLICES: usize = 16;
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.flow.closed();
+        self.flow.bare_segments(SEGMENTS_AT_CLOSE);
+    }
+}
+
+impl Gate {
+    /// How long the socket may take nothing of what is offered; see [`Flow::set_write_timeout`].
+    pub fn set_write_timeout(&self, timeout: Duration) {
+        self.flow.set_write_timeout(timeout);
+    }
+}

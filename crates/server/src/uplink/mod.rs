@@ -1,0 +1,575 @@
+//! The uplink as the server drives it: the scheduler behind a short lock, the clock, and the timer.
+//!
+//! Any thread that learns something (a response began, a socket took less than it was granted) tells the scheduler and
+//! carries out what follows, under a lock that is never held over I/O or a wake-up. Where nothing happens but time, the
+//! alarm rings in the task that runs [`Uplink::drive`].
+
+mod alarm;
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    },
+    task::Waker,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use scheduler::{
+    Instant, JobId, Order, Path, Rate, Size,
+    bands::{BandLearner, BandPlan, SRRT_CUTOFFS_MS},
+    estimate::Estimator,
+    uplink::Settings,
+};
+use tokio::net::TcpStream;
+
+use self::alarm::Alarm;
+use crate::{
+    config::{Cutoffs, Enforce, UplinkConfig, UplinkRate},
+    gate::Gate,
+};
+
+/// A handle on the one uplink of this process; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Uplink {
+    shared: Arc<Shared>,
+}
+
+/// Why the uplink cannot be driven as configured: the operator's to mend.
+#[derive(Debug)]
+pub enum UplinkError {
+    /// `enforce = "kernel"`, but no device has our bands.
+    NoBands {
+        /// The device asked for, if any.
+        device: Option<String>,
+        /// What the look-up said, where it failed.
+        cause: Option<String>,
+    },
+    /// `enforce = "kernel"`, but the process may not choose a band.
+    NoPrivilege,
+    /// `enforce = "kernel"` with an order that has no bands.
+    NotBandable(Order),
+}
+
+impl std::fmt::Display for UplinkError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoBands { device, cause } => {
+                let on = device.as_deref().map(|device| format!(" on {device}")).unwrap_or_default();
+                write!(f, "`enforce = \"kernel\"` needs priority bands, and there are none{on}")?;
+                if let Some(cause) = cause {
+                    write!(f, " ({cause})")?;
+                }
+                let device = device.as_deref().unwrap_or("DEV");
+                write!(f, "; set them up once, as root: serpent uplink install {device} --rate RATE")
+            }
+            Self::NoPrivilege => f.write_str(
+                "`enforce = \"kernel\"` needs the capability CAP_NET_ADMIN to choose a band; give it to the service \
+                 (systemd: AmbientCapabilities=CAP_NET_ADMIN), or use `enforce = \"server\"`, which needs no privilege",
+            ),
+            Self::NotBandable(order) => write!(
+                f,
+                "the order `{order}` cannot be put into priority bands; use srpt with `enforce = \"kernel\"`, or \
+                 `enforce = \"server\"`"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for UplinkError {}
+
+/// What the uplink is doing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UplinkStats {
+    /// The rate paced at, in bits per second of wire bytes; `None` while not paced.
+    pub rate_bits_per_second: Option<u64>,
+    /// Responses under way.
+    pub jobs: usize,
+    /// Responses waiting for leave.
+    pub waiting: usize,
+    /// Wire bytes charged so far.
+    pub charged_bytes: u64,
+    /// Grants so far.
+    pub grants: u64,
+    /// Responses put ahead by the guard so far.
+    pub guarded: u64,
+}
+
+/// How responses are treated from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Mode {
+    /// Nothing is ranked.
+    Pass,
+    /// Every response asks for leave.
+    Paced,
+    /// Every response has a band.
+    Bands,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    started: std::time::Instant,
+    mode: AtomicU8,
+    /// What the kernel may hold unsent of a connection, so that its order is still ours to choose; 0: no limit.
+    unsent_limit_bytes: AtomicU64,
+    /// Whether the rate is being found, so that round trips have to be measured.
+    estimates: AtomicBool,
+    core: Mutex<Core>,
+    alarm: Alarm,
+}
+
+#[derive(Debug)]
+struct Core {
+    config: UplinkConfig,
+    machine: scheduler::Uplink,
+    /// Finds the rate, where it is not given.
+    estimator: Option<Estimator>,
+    /// By job: leave given and not yet taken, and whom to wake.
+    slots: Vec<Slot>,
+    armed_at: Option<Instant>,
+    learner: BandLearner,
+    plan: BandPlan,
+    bands: Option<Bands>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    leave_bytes: u64,
+    waker: Option<Waker>,
+}
+
+/// The kernel's bands, as far as a socket needs to know them.
+#[derive(Clone, Copy, Debug)]
+struct Bands {
+    /// Priority of band 0; the others follow.
+    first_priority: u32,
+    /// Bands for responses, band 0 not among them.
+    responses: u8,
+}
+
+/// Grants carried out in one turn, so that a turn is short whatever the rate.
+const GRANTS_A_TURN: usize = 64;
+
+impl Uplink {
+    /// Checks that the configuration can be enforced here (privileges, bands installed) and starts with an idle uplink.
+    ///
+    /// # Errors
+    ///
+    /// In kernel mode, where bands or privileges are missing, or the order has no bands.
+    pub fn new(config: &UplinkConfig) -> Result<Self, UplinkError> {
+        let bands = find_bands(config)?;
+        let shared = Shared {
+            started: std::time::Instant::now(),
+            mode: AtomicU8::new(mode(config) as u8),
+            unsent_limit_bytes: AtomicU64::new(0),
+            estimates: AtomicBool::new(estimates(config)),
+            core: Mutex::new(Core {
+                machine: scheduler::Uplink::new(settings(config)),
+                estimator: estimates(config).then(|| Estimator::new(config.utilisation)),
+                slots: Vec::new(),
+                armed_at: None,
+                learner: BandLearner::default(),
+                plan: first_plan(config),
+                bands,
+                config: config.clone(),
+            }),
+            alarm: Alarm::new(),
+        };
+        {
+            let mut core = shared.core.lock();
+            let rate = core.estimator.as_ref().map(Estimator::rate);
+            if let Some(rate) = rate {
+                core.machine.handle_rate(shared.now(), rate);
+            }
+            shared.follow_rate(&mut core);
+        }
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Drives the timer until dropped. Exactly one task runs this, on a runtime that is never blocked.
+    pub async fn drive(&self) {
+        self.shared.alarm.listen(|| self.shared.turn()).await;
+    }
+
+    /// Puts a connection behind the gate. Every connection passes here, right after its accept.
+    pub fn gate(&self, stream: TcpStream) -> Gate {
+        Gate::new(stream, self.shared.clone())
+    }
+
+    /// Prepares a listening socket: in kernel mode SYN-ACKs, and whatever a connection sends before its first response,
+    /// leave in band 0.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses the priority.
+    pub fn prepare_listener(&self, listener: &socket2::Socket) -> io::Result<()> {
+        match self.shared.core.lock().bands {
+            Some(bands) => kernel::socket::set_priority(listener, bands.first_priority),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes over a changed configuration; responses under way are ranked by it from their next chunk on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Uplink::new`]; nothing is changed then.
+    pub fn reconfigure(&self, config: &UplinkConfig) -> Result<(), UplinkError> {
+        let bands = find_bands(config)?;
+        let wakers = {
+            let mut core = self.shared.core.lock();
+            if core.config == *config {
+                return Ok(());
+            }
+            let now = self.shared.now();
+            core.bands = bands;
+            core.learner = BandLearner::default();
+            core.plan = first_plan(config);
+            core.config = config.clone();
+            let mut settings = settings(config);
+            if !estimates(config) {
+                core.estimator = None;
+            } else {
+                // What was found so far stays good.
+                settings.rate = core.estimator.get_or_insert_with(|| Estimator::new(config.utilisation)).rate();
+            }
+            core.machine.handle_settings(now, settings);
+            self.shared.follow_rate(&mut core);
+            self.shared.estimates.store(estimates(config), Ordering::Relaxed);
+            self.shared.mode.store(mode(config) as u8, Ordering::Relaxed);
+            self.shared.pump(&mut core, now)
+        };
+        wakers.wake();
+        Ok(())
+    }
+
+    /// What the uplink is doing, for metrics.
+    pub fn stats(&self) -> UplinkStats {
+        let core = self.shared.core.lock();
+        let stats = core.machine.stats();
+        UplinkStats {
+            rate_bits_per_second: core.machine.settings().rate.map(Rate::bits_per_second),
+            jobs: stats.jobs,
+            waiting: stats.waiting,
+            charged_bytes: stats.charged_bytes,
+            grants: stats.grants,
+            guarded: stats.guarded,
+        }
+    }
+}
+
+impl Shared {
+    pub fn now(&self) -> Instant {
+        Instant::from_ns(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    pub fn mode(&self) -> Mode {
+        match self.mode.load(Ordering::Relaxed) {
+            0 => Mode::Pass,
+            1 => Mode::Paced,
+            _ => Mode::Bands,
+        }
+    }
+
+    /// Whether the uplink's rate is being found by measuring round trips.
+    pub fn estimates(&self) -> bool {
+        self.estimates.load(Ordering::Relaxed)
+    }
+
+    /// A round trip was measured just now, on the path to a client (or its neighbours) with this name.
+    pub fn round_trip(&self, path: u64, rtt_ns: u64) {
+        let mut core = self.core.lock();
+        let sent_bytes = core.machine.stats().charged_bytes;
+        let now = self.now();
+        if let Some(estimator) = &mut core.estimator {
+            estimator.handle_round_trip(now, path, rtt_ns, sent_bytes);
+        }
+    }
+
+    /// What the kernel may hold unsent of a connection; `None` for no limit.
+    pub fn unsent_limit_bytes(&self) -> Option<u32> {
+        match self.unsent_limit_bytes.load(Ordering::Relaxed) {
+            0 => None,
+            bytes => Some(u32::try_from(bytes).unwrap_or(u32::MAX)),
+        }
+    }
+
+    pub fn started(&self, size: Size, path: Option<Path>) -> JobId {
+        let mut core = self.core.lock();
+        let now = self.now();
+        let job = core.machine.handle_started(now, size, path.unwrap_or(Path::UNKNOWN));
+        if core.slots.len() <= job.index() {
+            core.slots.resize_with(job.index() + 1, Slot::default);
+        }
+        core.slots[job.index()] = Slot::default();
+        core.learn(now, job);
+        job
+    }
+
+    pub fn path(&self, job: JobId, path: Path) {
+        self.core.lock().machine.handle_path(job, path);
+    }
+
+    /// Whether the order looks at the path, so that it has to be measured.
+    pub fn needs_path(&self) -> bool {
+        self.core.lock().machine.settings().order.needs_path()
+    }
+
+    /// Asks leave for a job to write up to `bytes`. `None`: the waker is woken when it is worth asking again.
+    pub fn ask(&self, job: JobId, bytes: u64, waker: &Waker) -> Option<u64> {
+        let (leave, wakers) = {
+            let mut core = self.core.lock();
+            let core = &mut *core;
+            let given = std::mem::take(&mut core.slots[job.index()].leave_bytes);
+            if given > 0 {
+                if given > bytes {
+                    core.machine.handle_unused(job, given - bytes);
+                }
+                return Some(given.min(bytes));
+            }
+            let now = self.now();
+            match core.machine.handle_wants(now, job, bytes) {
+                Some(grant) => return Some(grant.bytes),
+                None => {
+                    let slot = &mut core.slots[job.index()];
+                    match &mut slot.waker {
+                        Some(old) => old.clone_from(waker),
+                        None => slot.waker = Some(waker.clone()),
+                    }
+                    let wakers = self.pump(core, now);
+                    let slot = &mut core.slots[job.index()];
+                    (std::mem::take(&mut slot.leave_bytes), wakers)
+                }
+            }
+        };
+        wakers.wake();
+        (leave > 0).then_some(leave)
+    }
+
+    /// Of the leave given, so many bytes were not used.
+    pub fn unused(&self, job: JobId, bytes: u64) {
+        let wakers = {
+            let mut core = self.core.lock();
+            core.machine.handle_unused(job, bytes);
+            self.pump(&mut core, self.now())
+        };
+        wakers.wake();
+    }
+
+    pub fn finished(&self, job: JobId, complete: bool) {
+        let wakers = {
+            let mut core = self.core.lock();
+            let slot = std::mem::take(&mut core.slots[job.index()]);
+            if slot.leave_bytes > 0 {
+                core.machine.handle_unused(job, slot.leave_bytes);
+            }
+            let now = self.now();
+            core.machine.handle_finished(now, job, complete);
+            self.pump(&mut core, now)
+        };
+        wakers.wake();
+    }
+
+    /// Payload went out that needs no leave.
+    pub fn unranked(&self, payload_bytes: u64) {
+        let mut core = self.core.lock();
+        let wire_bytes = core.machine.wire_bytes(payload_bytes);
+        core.machine.handle_unranked(self.now(), wire_bytes);
+    }
+
+    /// Segments without payload went out: SYN-ACK, acknowledgements, FIN.
+    pub fn bare_segments(&self, segments: u64) {
+        let mut core = self.core.lock();
+        let wire_bytes = segments * u64::from(core.config.segment_overhead_bytes);
+        core.machine.handle_unranked(self.now(), wire_bytes);
+    }
+
+    /// The job's place by the order in force: smaller goes first.
+    pub fn place(&self, job: JobId) -> (bool, u64, u64) {
+        self.core.lock().machine.place(job)
+    }
+
+    /// Payload granted at a time.
+    pub fn chunk_bytes(&self) -> u64 {
+        self.core.lock().machine.chunk_bytes()
+    }
+
+    /// The priority that a socket must have for the job to be in its band; `None` outside kernel mode.
+    pub fn priority(&self, job: JobId) -> Option<u32> {
+        let core = self.core.lock();
+        let bands = core.bands?;
+        let measure = core.machine.measure(self.now(), job)?;
+        let band = core.plan.band(measure).min(bands.responses);
+        Some(bands.first_priority + u32::from(band))
+    }
+
+    /// Time the bytes would take with the uplink for themselves; `None` where its rate is not known.
+    pub fn time_alone(&self, payload_bytes: u64) -> Option<Duration> {
+        let core = self.core.lock();
+        let rate = core.machine.settings().rate?;
+        Some(Duration::from_nanos(rate.ns_for(core.machine.wire_bytes(payload_bytes))))
+    }
+
+    /// The alarm rang.
+    fn turn(&self) {
+        let wakers = {
+            let mut core = self.core.lock();
+            core.armed_at = None;
+            self.pump(&mut core, self.now())
+        };
+        wakers.wake();
+    }
+
+    /// Carries out what the scheduler says, and sets the alarm for the rest.
+    fn pump(&self, core: &mut Core, now: Instant) -> Wakers {
+        if let Some(estimator) = &mut core.estimator {
+            let stats = core.machine.stats();
+            if estimator.handle_turn(now, stats.charged_bytes, stats.waiting > 0) {
+                let rate = estimator.rate();
+                core.machine.handle_rate(now, rate);
+                self.follow_rate(core);
+            }
+        }
+        let mut wakers = Wakers::default();
+        for _ in 0..GRANTS_A_TURN {
+            let Some(grant) = core.machine.poll_grant(now) else { break };
+            let slot = &mut core.slots[grant.job.index()];
+            slot.leave_bytes = grant.bytes;
+            wakers.extend(slot.waker.take());
+        }
+        if let Some(at) = core.machine.poll_timeout()
+            && core.armed_at.is_none_or(|armed_at| at < armed_at || armed_at < now)
+        {
+            core.armed_at = Some(at);
+            self.alarm.set(at - now);
+        }
+        wakers
+    }
+
+    fn follow_rate(&self, core: &mut Core) {
+        let limit = match mode(&core.config) {
+            Mode::Pass => 0,
+            // Two chunks keep the socket busy; more would be out of our hands.
+            Mode::Paced => (2 * core.machine.chunk_bytes()).max(UNSENT_LIMIT_BYTES),
+            Mode::Bands => UNSENT_LIMIT_BYTES,
+        };
+        self.unsent_limit_bytes.store(limit, Ordering::Relaxed);
+    }
+}
+
+/// `TCP_NOTSENT_LOWAT` at low rates: what the kernel holds unsent keeps its order whatever comes later.
+const UNSENT_LIMIT_BYTES: u64 = 4096;
+
+impl Core {
+    /// A response began: its size counts for the cutoffs.
+    fn learn(&mut self, now: Instant, job: JobId) {
+        let learns =
+            self.config.cutoffs == Cutoffs::Learned && (self.bands.is_some() || self.config.order == Order::QuickFix);
+        if !learns {
+            return;
+        }
+        let bands = self.bands.map_or(2, |bands| bands.responses);
+        let measure = match self.config.order {
+            Order::QuickFix => self.machine.remaining_bytes(job),
+            // Everybody begins with nothing attained: what counts is how far responses get, so their size.
+            Order::Las => self.machine.remaining_bytes(job),
+            _ => self.machine.measure(now, job),
+        };
+        let Some(measure) = measure else { return };
+        if self.learner.handle_seen(measure)
+            && let Some(plan) = self.learner.plan(bands)
+        {
+            tracing::debug!(cutoffs = ?plan.cutoffs(), "cutoffs learned");
+            if self.config.order == Order::QuickFix {
+                let settings = *self.machine.settings();
+                self.machine.handle_settings(now, Settings { small_bytes: plan.cutoffs()[0], ..settings });
+            } else {
+                self.plan = plan;
+            }
+        }
+    }
+}
+
+/// Wakers to be woken once the lock is released.
+#[derive(Default)]
+struct Wakers {
+    first: Option<Waker>,
+    more: Vec<Waker>,
+}
+
+impl Wakers {
+    fn extend(&mut self, waker: Option<Waker>) {
+        match (&self.first, waker) {
+            (_, None) => {}
+            (None, waker) => self.first = waker,
+            (Some(_), Some(waker)) => self.more.push(waker),
+        }
+    }
+
+    fn wake(self) {
+        self.first.into_iter().chain(self.more).for_each(Waker::wake);
+    }
+}
+
+fn mode(config: &UplinkConfig) -> Mode {
+    match (config.enforce, config.rate) {
+        (Enforce::Off, _) | (Enforce::Server, UplinkRate::Off) => Mode::Pass,
+        (Enforce::Server, _) => Mode::Paced,
+        (Enforce::Kernel, _) => Mode::Bands,
+    }
+}
+
+fn estimates(config: &UplinkConfig) -> bool {
+    config.enforce == Enforce::Server && config.rate == UplinkRate::Auto
+}
+
+fn settings(config: &UplinkConfig) -> Settings {
+    let rate = match (config.enforce, config.rate) {
+        (Enforce::Server, UplinkRate::Given(rate)) => Some(rate.scaled(config.utilisation)),
+        _ => None,
+    };
+    let small_bytes = match &config.cutoffs {
+        Cutoffs::Given(cutoffs) => cutoffs.first().copied().unwrap_or(SMALL_BYTES),
+        Cutoffs::Learned => SMALL_BYTES,
+    };
+    Settings {
+        order: config.order,
+        rate,
+        segment_overhead_bytes: config.segment_overhead_bytes,
+        small_bytes,
+        guard_stretch: config.guard_stretch,
+    }
+}
+
+/// The quick fix's cutoff until the site's median is learned ("Implementation of SRPT Scheduling in Web Servers").
+const SMALL_BYTES: u64 = 1024;
+
+/// Cutoffs before anything was learned, in bytes: the eight-band plan that was measured best for sizes like the World Cup's.
+const FIRST_CUTOFFS_BYTES: [u64; 6] = [2_000, 5_000, 20_000, 64_000, 200_000, 500_000];
+
+fn first_plan(config: &UplinkConfig) -> BandPlan {
+    const NS_PER_MS: u64 = 1_000_000;
+    let in_ns = matches!(config.order, Order::Srrt | Order::Stert | Order::Swift | Order::Fcf);
+    let cutoffs = match (&config.cutoffs, in_ns) {
+        // Orders that estimate times are cut in milliseconds.
+        (Cutoffs::Given(cutoffs), true) => cutoffs.iter().map(|ms| ms.saturating_mul(NS_PER_MS)).collect(),
+        (Cutoffs::Given(cutoffs), false) => cutoffs.clone(),
+        (Cutoffs::Learned, true) => SRRT_CUTOFFS_MS.iter().map(|ms| ms * NS_PER_MS).collect(),
+        (Cutoffs::Learned, false) if config.order == Order::QuickFix => vec![1],
+        (Cutoffs::Learned, false) => FIRST_CUTOFFS_BYTES.to_vec(),
+    };
+    BandPlan::new(cutoffs).unwrap_or_else(|_| BandPlan::new(FIRST_CUTOFFS_BYTES.to_vec()).expect("they increase"))
+}
+
+fn find_bands(config: &UplinkConfig) -> Result<Option<Bands>, UplinkError> {
+    if config.enforce != Enforce::Kernel {
+        return Ok(None);
+    }
+    if config.order == Order::Fsp {
+        return Err(UplinkError::NotBandable(config.order));
+    }
+    Err(UplinkError::NoBands { device: config.device.clone(), cause: None })
+}

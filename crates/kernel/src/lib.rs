@@ -5,6 +5,7 @@
 //!
 //! On systems other than Linux everything compiles; what the system lacks answers [`std::io::ErrorKind::Unsupported`].
 
+pub mod bands;
 pub mod capabilities;
 pub mod socket;
 pub mod timer;

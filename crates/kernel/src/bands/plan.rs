@@ -1,0 +1,270 @@
+//! What to tell `tc`: pure functions from what is wanted to the lines of a batch.
+//!
+//! Every prefix of an installing batch leaves a working network: HTB sends what has no class unshaped, TBF comes with a
+//! FIFO. Band 0 is made last, so that bands of which it is missing are known to be incomplete.
+
+use super::{
+    BANDS_MAJOR, BANDS_MAX, BANDS_MIN, BandsError, InstallOptions, LEAF_LIMIT_PACKETS_MIN, SHAPER_MAJOR, Shape,
+};
+
+/// Minor number of HTB's class for the whole link.
+pub(super) const LINK_MINOR: u32 = 0x100;
+
+/// Below this no packet of 1514 bytes passes within a second.
+const RATE_MIN_BITS_PER_SECOND: u64 = 16_000;
+/// Above this, burst sizes no longer fit what `tc` can express.
+const RATE_MAX_BITS_PER_SECOND: u64 = 400_000_000_000;
+
+/// Checks what does not depend on the device.
+pub(super) fn check(options: &InstallOptions) -> Result<(), BandsError> {
+    check_device_name(&options.device)?;
+    let invalid = |option, problem| Err(BandsError::InvalidOption { option, problem });
+    if !(BANDS_MIN..=BANDS_MAX).contains(&options.bands) {
+        return invalid("bands", format!("{} is not between {BANDS_MIN} and {BANDS_MAX}", options.bands));
+    }
+    if options.leaf_limit_packets < LEAF_LIMIT_PACKETS_MIN {
+        return invalid(
+            "leaf limit",
+            format!(
+                "{} packets are too few: starved responses would be cut off; at least {LEAF_LIMIT_PACKETS_MIN}",
+                options.leaf_limit_packets
+            ),
+        );
+    }
+    if !(RATE_MIN_BITS_PER_SECOND..=RATE_MAX_BITS_PER_SECOND).contains(&options.rate_bits_per_second) {
+        return invalid(
+            "rate",
+            format!("{} bit/s is not between 16 kbit/s and 400 Gbit/s", options.rate_bits_per_second),
+        );
+    }
+    Ok(())
+}
+
+/// A name that the kernel would take for a device, and that no tool could take for anything else.
+pub(super) fn check_device_name(device: &str) -> Result<(), BandsError> {
+    let fits = (1..16).contains(&device.len())
+        && device.bytes().all(|byte| byte.is_ascii_graphic() && !b"/\"'\\".contains(&byte))
+        && !device.starts_with('-')
+        && device != "."
+        && device != "..";
+    if fits { Ok(()) } else { Err(BandsError::NoDevice { device: device.into() }) }
+}
+
+/// How many segments a packet may be made of: as many as take half a millisecond, and one up to 50 Mbit/s, but never more
+/// than the device had before.
+pub(super) fn gso_max_segs(rate_bits_per_second: u64, before: u32) -> u32 {
+    const WORTH_MERGING_BITS_PER_SECOND: u64 = 50_000_000;
+    const FRAME_BITS: u64 = 1514 * 8;
+    let segments = if rate_bits_per_second <= WORTH_MERGING_BITS_PER_SECOND {
+        1
+    } else {
+        rate_bits_per_second / 2_000 / FRAME_BITS
+    };
+    u32::try_from(segments).unwrap_or(u32::MAX).max(1).min(before.max(1))
+}
+
+/// The lines that install bands on a device that has none.
+pub(super) fn install(shape: Shape, options: &InstallOptions, device: &str, mtu_bytes: u32) -> Vec<String> {
+    let mut lines = Vec::new();
+    match shape {
+        Shape::Htb => {
+            lines.push(format!("qdisc add dev {device} root handle {BANDS_MAJOR:x}: htb default 1"));
+            lines.push(htb_link("add", options, device, mtu_bytes));
+        }
+        Shape::Prio => {
+            lines.push(tbf("add", options, device, mtu_bytes));
+            // The map says where packets go whose priority names no band: all to band 0.
+            lines.push(format!(
+                "qdisc add dev {device} parent {SHAPER_MAJOR:x}:1 handle {BANDS_MAJOR:x}: prio bands {} priomap{}",
+                options.bands,
+                " 0".repeat(16)
+            ));
+        }
+    }
+    for band in (0..options.bands).rev() {
+        if shape == Shape::Htb {
+            lines.push(htb_band("add", band, options, device, mtu_bytes));
+        }
+        lines.push(leaf("add", band, options, device));
+    }
+    lines
+}
+
+/// The lines that give installed bands another rate and limit without dropping what waits in them.
+pub(super) fn update(shape: Shape, options: &InstallOptions, device: &str, mtu_bytes: u32) -> Vec<String> {
+    let mut lines = Vec::new();
+    match shape {
+        Shape::Htb => {
+            lines.push(htb_link("change", options, device, mtu_bytes));
+            lines.extend((0..options.bands).map(|band| htb_band("change", band, options, device, mtu_bytes)));
+        }
+        Shape::Prio => lines.push(tbf("change", options, device, mtu_bytes)),
+    }
+    lines.extend((0..options.bands).map(|band| leaf("change", band, options, device)));
+    lines
+}
+
+fn htb_link(verb: &str, options: &InstallOptions, device: &str, mtu_bytes: u32) -> String {
+    let InstallOptions { rate_bits_per_second: rate, .. } = options;
+    let (burst, wire) = (burst_bytes(*rate, mtu_bytes), wire(options));
+    format!(
+        "class {verb} dev {device} parent {BANDS_MAJOR:x}: classid {BANDS_MAJOR:x}:{LINK_MINOR:x} htb rate {rate}bit \
+         ceil {rate}bit burst {burst} cburst {burst} quantum {} {wire}",
+        frame_bytes(mtu_bytes)
+    )
+}
+
+/// A band's class. Bands borrow the link's rate in the order of `prio`; what they own themselves they send out of turn. So
+/// they own next to nothing, but for band 0, which owns the whole rate and does not even wait for what the others owe.
+fn htb_band(verb: &str, band: u8, options: &InstallOptions, device: &str, mtu_bytes: u32) -> String {
+    let InstallOptions { rate_bits_per_second: rate, .. } = options;
+    let (link_burst, frame, wire) = (burst_bytes(*rate, mtu_bytes), frame_bytes(mtu_bytes), wire(options));
+    let (own_rate, burst) =
+        if band == 0 { (*rate, link_burst) } else { (own_rate_bits_per_second(frame), u64::from(frame)) };
+    format!(
+        "class {verb} dev {device} parent {BANDS_MAJOR:x}:{LINK_MINOR:x} classid {BANDS_MAJOR:x}:{:x} htb prio {band} \
+         rate {own_rate}bit ceil {rate}bit burst {burst} cburst {link_burst} quantum {frame} {wire}",
+        band + 1,
+    )
+}
+
+fn tbf(verb: &str, options: &InstallOptions, device: &str, mtu_bytes: u32) -> String {
+    let InstallOptions { rate_bits_per_second: rate, .. } = options;
+    // The limit is that of the FIFO which `prio` replaces at once.
+    format!(
+        "qdisc {verb} dev {device} root handle {SHAPER_MAJOR:x}: tbf rate {rate}bit burst {} limit 1500000 {}",
+        burst_bytes(*rate, mtu_bytes),
+        wire(options)
+    )
+}
+
+fn leaf(verb: &str, band: u8, options: &InstallOptions, device: &str) -> String {
+    format!(
+        "qdisc {verb} dev {device} parent {BANDS_MAJOR:x}:{minor:x} handle {:x}: pfifo limit {}",
+        SHAPER_MAJOR + u32::from(band) + 1,
+        options.leaf_limit_packets,
+        minor = band + 1,
+    )
+}
+
+fn wire(options: &InstallOptions) -> String {
+    match options.overhead_bytes {
+        0 => String::new(),
+        // The smallest Ethernet frame is 60 bytes without its checksum.
+        overhead => format!("overhead {overhead} mpu {}", 60 + overhead),
+    }
+}
+
+/// The largest frame, with room for a VLAN tag and the like.
+fn frame_bytes(mtu_bytes: u32) -> u32 {
+    mtu_bytes.saturating_add(100)
+}
+
+/// What may leave at once: a quarter of a millisecond, which timers keep up with, and never less than a frame.
+fn burst_bytes(rate_bits_per_second: u64, mtu_bytes: u32) -> u64 {
+    (rate_bits_per_second / 8 / 4_000).max(frame_bytes(mtu_bytes).into())
+}
+
+/// As little as can be said: the kernel counts the time for a burst in ticks of 64 ns in 32 bits, which is 274 s at most;
+/// here it is 100 s.
+fn own_rate_bits_per_second(burst_bytes: u32) -> u64 {
+    u64::from(burst_bytes).div_ceil(100).max(16) * 8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(rate_bits_per_second: u64) -> InstallOptions {
+        InstallOptions::new("eth0", rate_bits_per_second)
+    }
+
+    #[test]
+    fn htb_bands_borrow_the_rate_in_order() {
+        let lines = install(Shape::Htb, &InstallOptions { bands: 2, ..options(10_000_000) }, "eth0", 1500);
+        assert_eq!(
+            lines,
+            [
+                "qdisc add dev eth0 root handle 5e7: htb default 1",
+                "class add dev eth0 parent 5e7: classid 5e7:100 htb rate 10000000bit ceil 10000000bit burst 1600 cburst \
+                 1600 quantum 1600 overhead 24 mpu 84",
+                "class add dev eth0 parent 5e7:100 classid 5e7:2 htb prio 1 rate 128bit ceil 10000000bit burst 1600 cburst \
+                 1600 quantum 1600 overhead 24 mpu 84",
+                "qdisc add dev eth0 parent 5e7:2 handle 5e72: pfifo limit 1000",
+                "class add dev eth0 parent 5e7:100 classid 5e7:1 htb prio 0 rate 10000000bit ceil 10000000bit burst 1600 \
+                 cburst 1600 quantum 1600 overhead 24 mpu 84",
+                "qdisc add dev eth0 parent 5e7:1 handle 5e71: pfifo limit 1000",
+            ]
+        );
+    }
+
+    #[test]
+    fn prio_puts_what_names_no_band_into_band_0() {
+        let lines = install(Shape::Prio, &InstallOptions { bands: 2, ..options(100_000_000) }, "eth0", 1500);
+        assert_eq!(
+            lines,
+            [
+                "qdisc add dev eth0 root handle 5e70: tbf rate 100000000bit burst 3125 limit 1500000 overhead 24 mpu 84",
+                "qdisc add dev eth0 parent 5e70:1 handle 5e7: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0",
+                "qdisc add dev eth0 parent 5e7:2 handle 5e72: pfifo limit 1000",
+                "qdisc add dev eth0 parent 5e7:1 handle 5e71: pfifo limit 1000",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_update_only_changes() {
+        for shape in [Shape::Htb, Shape::Prio] {
+            let lines = update(shape, &options(20_000_000), "eth0", 1500);
+            assert!(lines.iter().all(|line| line.contains(" change dev eth0 ")), "{lines:#?}");
+            assert!(lines[0].contains("rate 20000000bit"), "{lines:#?}");
+        }
+    }
+
+    #[test]
+    fn a_packet_takes_at_most_half_a_millisecond_from_100_mbit_on() {
+        assert_eq!(gso_max_segs(1_000_000, 65_535), 1);
+        assert_eq!(gso_max_segs(50_000_000, 65_535), 1);
+        assert_eq!(gso_max_segs(100_000_000, 65_535), 4);
+        assert_eq!(gso_max_segs(1_000_000_000, 65_535), 41);
+        assert_eq!(gso_max_segs(100_000_000_000, 65_535), 4128);
+    }
+
+    #[test]
+    fn a_device_is_never_given_more_segments_than_it_had() {
+        assert_eq!(gso_max_segs(1_000_000_000, 16), 16);
+        assert_eq!(gso_max_segs(1_000_000_000, 0), 1);
+    }
+
+    #[test]
+    fn a_burst_time_fits_the_kernels_ticks_at_every_mtu_and_rate() {
+        for mtu_bytes in [68, 1500, 9000, 65_536] {
+            let frame = frame_bytes(mtu_bytes);
+            let own_bytes_per_second = own_rate_bits_per_second(frame) / 8;
+            assert!(u64::from(frame) * 15_625_000 / own_bytes_per_second < u64::from(u32::MAX), "mtu {mtu_bytes}");
+            assert!(burst_bytes(RATE_MIN_BITS_PER_SECOND, mtu_bytes) * 8 / RATE_MIN_BITS_PER_SECOND < 274);
+        }
+        assert!(burst_bytes(RATE_MAX_BITS_PER_SECOND, 1500) < u64::from(u32::MAX));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_name() {
+        let message = |options: InstallOptions| check(&options).expect_err("refused").to_string();
+        assert!(
+            message(InstallOptions { bands: 9, ..options(1_000_000) }).starts_with("bands: 9 is not between 2 and 8")
+        );
+        assert!(message(InstallOptions { leaf_limit_packets: 100, ..options(1_000_000) }).contains("at least 1000"));
+        assert!(message(options(0)).starts_with("rate: 0 bit/s is not between"));
+        check(&options(1_000_000)).expect("everything by default");
+    }
+
+    #[test]
+    fn names_that_a_tool_could_misread_are_no_devices() {
+        for name in ["", "-s", "a b", "a/b", "..", "a\nb", "sixteen_letters_", "\u{e9}th0"] {
+            assert!(matches!(check_device_name(name), Err(BandsError::NoDevice { .. })), "{name:?}");
+        }
+        for name in ["lo", "eth0", "eth0.100", "enp3s0f1np1", "br-lan", "wg@x"] {
+            check_device_name(name).expect(name);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Running `tc` and `ip`.
+
+use std::{
+    io::{self, Write},
+    process::{Command, Output, Stdio},
+};
+
+use super::BandsError;
+
+/// Runs a program of iproute2 and returns what it printed.
+pub(super) fn run(tool: &'static str, arguments: &[&str]) -> Result<String, BandsError> {
+    let command = || format!("{tool} {}", arguments.join(" "));
+    let output = spawn(tool, arguments, None)?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(refusal(command(), &output))
+}
+
+/// Runs lines of `tc` in one process, up to the first that fails.
+pub(super) fn batch(lines: &[String]) -> Result<(), BandsError> {
+    let output = spawn("tc", &["-batch", "-"], Some(lines.join("\n") + "\n"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(refusal(failed_line(lines, &String::from_utf8_lossy(&output.stderr)), &output))
+}
+
+/// Runs lines of `tc` in a network namespace that is gone afterwards, on its loopback device: an answer to whether this
+/// kernel takes them that disturbs nothing and nobody sees. `None`: no such namespace can be made here.
+#[cfg(target_os = "linux")]
+pub(super) fn rehearse(lines: &[String]) -> Option<Result<(), BandsError>> {
+    std::thread::scope(|scope| {
+        let trial = scope.spawn(|| {
+            // SAFETY: a new network namespace for this thread alone touches no memory, no file and no descriptor that
+            // Rust knows of; the thread ends right after.
+            unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }.ok()?;
+            Some(batch(lines))
+        });
+        trial.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn rehearse(_: &[String]) -> Option<Result<(), BandsError>> {
+    None
+}
+
+fn spawn(tool: &'static str, arguments: &[&str], input: Option<String>) -> Result<Output, BandsError> {
+    if cfg!(not(target_os = "linux")) {
+        return Err(BandsError::UnsupportedSystem);
+    }
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => BandsError::ToolMissing { tool },
+        _ => BandsError::Kernel { command: format!("{tool} {}", arguments.join(" ")), said: error.to_string() },
+    };
+    // Debian keeps tc where only root's PATH leads.
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/usr/bin:/bin";
+    let mut child = Command::new(tool)
+        .args(arguments)
+        .env("PATH", path)
+        .env("LC_ALL", "C")
+        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
+        // A tool that stops at a line reads no further; its exit status says so.
+        match stdin.write_all(input.as_bytes()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(failed(error)),
+            _ => {}
+        }
+    }
+    child.wait_with_output().map_err(failed)
+}
+
+/// Who is at fault when a tool fails.
+fn refusal(command: String, output: &Output) -> BandsError {
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("Operation not permitted") || said.contains("Permission denied") {
+        return BandsError::NotPermitted { what: format!("run `{command}`") };
+    }
+    if said.contains("Cannot find device") || said.contains("does not exist") {
+        let device = said.split('"').nth(1).unwrap_or_default().to_owned();
+        return BandsError::NoDevice { device };
+    }
+    let words: Vec<&str> =
+        said.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Command failed")).collect();
+    let said = if words.is_empty() { output.status.to_string() } else { words.join("; ") };
+    BandsError::Kernel { command, said }
+}
+
+/// The line of a batch that failed: `tc` names its number in "Command failed -:3".
+fn failed_line(lines: &[String], said: &str) -> String {
+    let number = said
+        .lines()
+        .find_map(|line| line.strip_prefix("Command failed -:"))
+        .and_then(|number| number.trim().parse::<usize>().ok());
+    match number.and_then(|number| lines.get(number.checked_sub(1)?)) {
+        Some(line) => format!("tc {line}"),
+        None => "tc -batch".to_owned(),
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    fn failed(said: &str) -> BandsError {
+        let status = std::process::ExitStatus::from_raw(2 << 8);
+        refusal("tc x".into(), &Output { status, stdout: vec![], stderr: said.into() })
+    }
+
+    #[test]
+    fn a_missing_tool_names_its_package() {
+        let error = run("serpent-no-such-tool", &[]).expect_err("missing");
+        assert!(matches!(error, BandsError::ToolMissing { tool: "serpent-no-such-tool" }));
+        assert!(error.to_string().contains("install the package iproute2"));
+    }
+
+    #[test]
+    fn who_is_at_fault_is_read_from_what_the_tool_said() {
+        let error = failed("RTNETLINK answers: Operation not permitted\n");
+        assert!(matches!(error, BandsError::NotPermitted { .. }), "{error}");
+        for said in ["Cannot find device \"eth9\"\n", "Device \"eth9\" does not exist.\n"] {
+            let error = failed(said);
+            assert!(matches!(&error, BandsError::NoDevice { device } if device == "eth9"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_else_was_said_is_passed_on_and_silence_gives_the_status() {
+        let error = failed("Error: Specified class not found.\nCommand failed -:3\n");
+        assert_eq!(error.to_string(), "the kernel refused `tc x`: Error: Specified class not found.");
+        assert!(failed("").to_string().contains("exit status: 2"));
+    }
+
+    #[test]
+    fn the_line_that_failed_is_named() {
+        let lines = ["qdisc one".to_owned(), "qdisc two".to_owned()];
+        assert_eq!(failed_line(&lines, "Error: no.\nCommand failed -:2\n"), "tc qdisc two");
+        for said in ["", "Command failed -:0", "Command failed -:3", "Command failed -:x"] {
+            assert_eq!(failed_line(&lines, said), "tc -batch");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The access log: entries go through a bounded channel to a thread that forms and writes lines, so that a slow disk never
+//! holds up a response. What does not fit is counted and reported, here and in the metrics.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, BufWriter, Write},
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant, SystemTime},
+};
+
+use http::{Method, StatusCode, Version, header, request::Parts};
+
+use crate::{
+    config::{AccessLog, LogFormat, LogTarget},
+    gate::Outcome,
+};
+
+mod line;
+
+/// Entries on their way to the writer: a burst of a second at 4,000 requests/s and a megabyte of memory.
+const QUEUE_ENTRIES: usize = 4096;
+/// A line is in the file at the latest after this time.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+const BUFFER_BYTES: usize = 64 * 1024;
+/// Longer targets and header fields are cut: they are for people to read.
+const MAX_FIELD_BYTES: usize = 2048;
+
+/// A writer's thread; it lasts as long as the process serves. Dropping it ends the thread after the last line.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    log: Log,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Where entries are sent to; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    sender: SyncSender<Message>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// An opened log, not written to yet.
+pub(crate) struct Sink {
+    writer: Box<dyn Write + Send>,
+    format: LogFormat,
+}
+
+enum Message {
+    Entry(Box<Record>),
+    Sink(Sink),
+    End,
+}
+
+impl Sink {
+    pub(crate) fn open(config: &AccessLog) -> io::Result<Self> {
+        let writer: Box<dyn Write + Send> = match &config.target {
+            LogTarget::Stdout => Box::new(io::stdout()),
+            LogTarget::File(path) => Box::new(append(path)?),
+        };
+        Ok(Self { writer, format: config.format })
+    }
+
+    /// A log that keeps nothing, until a reload brings one that does.
+    pub(crate) fn discard() -> Self {
+        Self { writer: Box::new(io::sink()), format: LogFormat::Combined }
+    }
+}
+
+impl Writer {
+    /// Starts the thread. `dropped` counts the lines that found no room.
+    pub(crate) fn start(sink: Sink, dropped: Arc<AtomicU64>) -> io::Result<Self> {
+        let (sender, receiver) = sync_channel(QUEUE_ENTRIES);
+        let lines = Lines {
+            sink: BufWriter::with_capacity(BUFFER_BYTES, sink.writer),
+            format: sink.format,
+            dropped: dropped.clone(),
+            reported: dropped.load(Relaxed),
+            failing: false,
+            text: Vec::new(),
+        };
+        let thread = std::thread::Builder::new().name("access-log".into()).spawn(move || lines.write_all(&receiver))?;
+        Ok(Self { log: Log { sender, dropped }, thread: Some(thread) })
+    }
+
+    pub(crate) fn log(&self) -> Log {
+        self.log.clone()
+    }
+
+    /// Writes to another sink from here on; what was sent before is still written to the old one.
+    pub(crate) fn replace(&self, sink: Sink) {
+        let _ = self.log.sender.send(Message::Sink(sink));
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // The queue may be full: the thread makes room.
+        let _ = self.log.sender.send(Message::End);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn append(path: &std::path::Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+/// An entry that waits for its response's outcome.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    record: Box<Record>,
+}
+
+/// What a line says.
+#[derive(Debug)]
+struct Record {
+    peer: IpAddr,
+    time: SystemTime,
+    method: Method,
+    version: Version,
+    status: StatusCode,
+    body_bytes: u64,
+    complete: bool,
+    response_time: Duration,
+    slowdown: Option<f64>,
+    /// Host, target, referer and user agent, in this order, one after the other.
+    text: Box<[u8]>,
+    ends: [u32; 4],
+}
+
+impl Entry {
+    /// Copies what is needed from the head. It holds no reference to it, because that would keep hyper's buffer alive.
+    pub(crate) fn new(peer: SocketAddr, parts: &Parts) -> Self {
+        let field = |name| parts.headers.get(name).map_or(b"".as_slice(), http::HeaderValue::as_bytes);
+        let host = parts.uri.authority().map_or_else(|| field(header::HOST), |authority| authority.as_str().as_bytes());
+        let target = parts.uri.path_and_query().map_or("", http::uri::PathAndQuery::as_str).as_bytes();
+        let mut text = Vec::with_capacity(256);
+        let ends = [host, target, field(header::REFERER), field(header::USER_AGENT)].map(|part| {
+            text.extend_from_slice(&part[..part.len().min(MAX_FIELD_BYTES)]);
+            u32::try_from(text.len()).unwrap_or(u32::MAX)
+        });
+        let record = Record {
+            peer: peer.ip().to_canonical(),
+            time: SystemTime::now(),
+            method: parts.method.clone(),
+            version: parts.version,
+            status: StatusCode::OK,
+            body_bytes: 0,
+            complete: false,
+            response_time: Duration::ZERO,
+            slowdown: None,
+            text: text.into_boxed_slice(),
+            ends,
+        };
+        Self { record: Box::new(record) }
+    }
+
+    /// Sends the entry off; never blocks.
+    pub(crate) fn write(self, log: &Log, status: StatusCode, outcome: &Outcome, response_time: Duration) {
+        let Self { mut record } = self;
+        record.status = status;
+        record.body_bytes = outcome.body_bytes;
+        record.complete = outcome.complete;
+        record.slowdown = outcome.slowdown;
+        record.response_time = response_time;
+        if log.sender.try_send(Message::Entry(record)).is_err() {
+            log.dropped.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Record {
+    /// The nth of host, target, referer and user agent.
+    fn text(&self, nth: usize) -> &[u8] {
+        let start = if nth == 0 { 0 } else { self.ends[nth - 1] as usize };
+        &self.text[start..self.ends[nth] as usize]
+    }
+}
+
+struct Lines {
+    sink: BufWriter<Box<dyn Write + Send>>,
+    format: LogFormat,
+    dropped: Arc<AtomicU64>,
+    /// Dropped lines that the log tells of.
+    reported: u64,
+    failing: bool,
+    text: Vec<u8>,
+}
+
+impl Lines {
+    fn write_all(mut self, receiver: &Receiver<Message>) {
+        let mut flush_due: Option<Instant> = None;
+        loop {
+            let message = match flush_due {
+                None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(due) => receiver.recv_timeout(due.saturating_duration_since(Instant::now())),
+            };
+            match message {
+                Ok(Message::Entry(record)) => {
+                    self.line(&record);
+                    let due = *flush_due.get_or_insert_with(|| Instant::now() + FLUSH_INTERVAL);
+                    if due > Instant::now() {
+                        continue;
+                    }
+                }
+                Ok(Message::Sink(sink)) => {
+                    self.flush();
+                    self.format = sink.format;
+                    self.sink = BufWriter::with_capacity(BUFFER_BYTES, sink.writer);
+                }
+                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => {
+                    return self.flush();
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.flush();
+            flush_due = None;
+        }
+    }
+
+    fn line(&mut self, record: &Record) {
+        self.text.clear();
+        line::write(&mut self.text, self.format, record);
+        let result = self.sink.write_all(&self.text);
+        self.check(&result);
+    }
+
+    fn flush(&mut self) {
+        let dropped = self.dropped.load(Relaxed);
+        if dropped > self.reported {
+            self.text.clear();
+            line::write_dropped(&mut self.text, self.format, dropped - self.reported);
+            self.reported = dropped;
+            let result = self.sink.write_all(&self.text);
+            self.check(&result);
+        }
+        let result = self.sink.flush();
+        self.check(&result);
+    }
+
+    /// Tells of a failing disk once, not for every line.
+    fn check(&mut self, result: &io::Result<()>) {
+        match result {
+            Err(error) if !self.failing => {
+                tracing::error!(%error, "the access log cannot be written: free space or permissions?");
+                self.failing = true;
+            }
+            Err(_) => {}
+            Ok(()) => self.failing = false,
+        }
+    }
+}

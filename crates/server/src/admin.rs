@@ -1,0 +1,213 @@
+//! Metrics and status on an address of their own, and what is done in the background: both on one thread, away from the
+//! workers.
+
+use std::{
+    convert::Infallible,
+    io,
+    net::{SocketAddr, TcpListener as StdTcpListener},
+    sync::{Arc, atomic::Ordering::Relaxed},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, mpsc},
+    time::timeout,
+};
+
+use crate::{
+    serve::{Shared, StartError},
+    tls::Tls,
+};
+
+mod exposition;
+
+/// How often certificate files are looked at.
+const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(5);
+/// Connections to the admin address at once: a scraper or two, and people.
+const CONNECTIONS: usize = 64;
+/// An admin connection is given up after this time.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The admin side before it runs.
+pub(crate) struct Background {
+    shared: Arc<Shared>,
+    sockets: mpsc::UnboundedReceiver<Option<Admin>>,
+}
+
+/// The admin side while it runs.
+pub(crate) struct Running {
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a reload changes of it.
+pub(crate) struct Control {
+    address: Option<SocketAddr>,
+    sockets: mpsc::UnboundedSender<Option<Admin>>,
+}
+
+/// A bound admin address.
+pub(crate) struct Admin {
+    address: SocketAddr,
+    socket: StdTcpListener,
+}
+
+/// Binds the admin address.
+pub(crate) fn bind(shared: Arc<Shared>, address: Option<SocketAddr>) -> Result<(Control, Background), StartError> {
+    let (sender, sockets) = mpsc::unbounded_channel();
+    let mut control = Control { address: None, sockets: sender };
+    control.replace(address.map(listen).transpose()?);
+    Ok((control, Background { shared, sockets }))
+}
+
+/// Binds an admin address.
+pub(crate) fn listen(address: SocketAddr) -> Result<Admin, StartError> {
+    let bind = || {
+        let socket = StdTcpListener::bind(address)?;
+        socket.set_nonblocking(true)?;
+        Ok(Admin { address: socket.local_addr()?, socket })
+    };
+    bind().map_err(|error| StartError::Admin { address, error })
+}
+
+impl Control {
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Serves another address, or none, from now on.
+    pub(crate) fn replace(&mut self, admin: Option<Admin>) {
+        self.address = admin.as_ref().map(|admin| admin.address);
+        // Fails only when the server has stopped.
+        let _ = self.sockets.send(admin);
+    }
+}
+
+impl Background {
+    pub(crate) fn start(self) -> io::Result<Running> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let thread = std::thread::Builder::new().name("admin".into()).spawn(move || {
+            runtime.block_on(async {
+                tokio::spawn(watch_certificates(self.shared.clone()));
+                tokio::spawn(admin(self.shared, self.sockets));
+                // Ends also when the sender is dropped.
+                let _ = stopped.await;
+            });
+            runtime.shutdown_background();
+        })?;
+        Ok(Running { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Running {
+    /// Ends the thread.
+    pub(crate) fn stop(mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn watch_certificates(shared: Arc<Shared>) {
+    let mut interval = tokio::time::interval(CERTIFICATE_INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let live = shared.live.load_full();
+        if live.tls.is_none() {
+            continue;
+        }
+        // Off this thread too: a metrics scrape must not wait for a slow disk.
+        let refreshed = tokio::task::spawn_blocking(move || live.tls.as_ref().map(Tls::refresh)).await;
+        let Ok(Some((taken, errors))) = refreshed else { continue };
+        if taken > 0 {
+            tracing::info!(certificates = taken, "changed certificates taken over");
+            shared.metrics.certificate_reloads_ok.fetch_add(taken as u64, Relaxed);
+        }
+        for error in errors {
+            tracing::error!(%error, "a changed certificate cannot be used; the old one stays");
+            shared.metrics.certificate_reloads_failed.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+async fn admin(shared: Arc<Shared>, mut sockets: mpsc::UnboundedReceiver<Option<Admin>>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut listener = None;
+    loop {
+        let accepted = async {
+            match &listener {
+                Some(listener) => accept(listener, &places).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = sockets.recv() => match changed {
+                None => return,
+                Some(admin) => listener = admin.and_then(|admin| match TcpListener::from_std(admin.socket) {
+                    Ok(listener) => Some(listener),
+                    Err(error) => {
+                        tracing::error!(%error, "the admin address cannot be polled");
+                        None
+                    }
+                }),
+            },
+            (stream, place) = accepted => {
+                let shared = shared.clone();
+                tokio::spawn(async move {
+                    let answer = service_fn(|request| std::future::ready(Ok::<_, Infallible>(answer(&shared, &request))));
+                    let connection = http1::Builder::new()
+                        .timer(TokioTimer::new())
+                        .header_read_timeout(HEAD_TIMEOUT)
+                        .serve_connection(TokioIo::new(stream), answer);
+                    // A scraper that goes away is its own affair.
+                    let _ = timeout(CONNECTION_TIMEOUT, connection).await;
+                    drop(place);
+                });
+            }
+        }
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> (TcpStream, Option<tokio::sync::OwnedSemaphorePermit>) {
+    let place = places.clone().acquire_owned().await.ok();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, place),
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let (status, content_type, text) = match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/metrics") => {
+            (StatusCode::OK, exposition::CONTENT_TYPE, exposition::text(shared))
+        }
+        (&Method::GET | &Method::HEAD, "/health") => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
+        (_, "/metrics" | "/health") => {
+            (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "method not allowed\n".to_owned())
+        }
+        _ => (StatusCode::NOT_FOUND, "text/plain", "not found: /metrics, /health\n".to_owned()),
+    };
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        response.headers_mut().insert(header::ALLOW, http::HeaderValue::from_static("GET, HEAD"));
+    }
+    response
+}

@@ -1,0 +1,298 @@
+//! Where HTTP/1 messages begin and end in a stream of bytes. No I/O, no clock.
+
+use super::head::{BodyKind, HeadLimits, HeadScan, Refusal, Step};
+
+/// Bytes of chunk extensions and trailers forgiven in one body: nobody sends them, and they are thrown away.
+const MAX_CHUNK_EXTRAS_BYTES: usize = 4096;
+
+/// Follows the messages of a connection.
+///
+/// The order of calls: whenever bytes arrive, [`Framer::accept`] with all bytes that were not released yet; it tells how
+/// many of them may go on to the HTTP parser. A head goes on only when it is complete and in order; a body at once.
+#[derive(Debug)]
+pub(crate) struct Framer {
+    limits: HeadLimits,
+    state: State,
+    heads: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Head(HeadScan),
+    Length(u64),
+    Chunked(Chunks),
+    Closed,
+}
+
+/// What [`Framer::accept`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    /// Bytes from the front that may go on.
+    pub(crate) bytes: usize,
+    /// What stands behind them, if it cannot go on.
+    pub(crate) fault: Option<Fault>,
+}
+
+/// Why no byte more of this connection will be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A head was refused: it can be answered.
+    Head(Refusal),
+    /// A body's framing is broken; its head was released before.
+    Body,
+}
+
+impl Framer {
+    pub(crate) fn new(limits: HeadLimits) -> Self {
+        Self { limits, state: State::Head(HeadScan::default()), heads: 0 }
+    }
+
+    /// Looks at the bytes that were not released yet.
+    pub(crate) fn accept(&mut self, bytes: &[u8]) -> Accepted {
+        let mut at = 0;
+        let fault = loop {
+            let rest = &bytes[at..];
+            match &mut self.state {
+                State::Head(scan) => match scan.advance(rest, &self.limits) {
+                    Step::Partial => break None,
+                    Step::Refused(refusal) => break Some(Fault::Head(refusal)),
+                    Step::Complete(head) => {
+                        at += head.len;
+                        self.heads += 1;
+                        self.state = match head.body {
+                            BodyKind::None => State::Head(HeadScan::default()),
+                            BodyKind::Length(length) => State::Length(length),
+                            BodyKind::Chunked => State::Chunked(Chunks::default()),
+                        };
+                        if at == bytes.len() {
+                            break None;
+                        }
+                    }
+                },
+                State::Length(left) => {
+                    let taken = usize::try_from(*left).map_or(rest.len(), |left| left.min(rest.len()));
+                    at += taken;
+                    *left -= taken as u64;
+                    if *left > 0 {
+                        break None;
+                    }
+                    self.state = State::Head(HeadScan::default());
+                }
+                State::Chunked(chunks) => match chunks.skip(rest) {
+                    Some((taken, ended)) => {
+                        at += taken;
+                        if !ended {
+                            break None;
+                        }
+                        self.state = State::Head(HeadScan::default());
+                    }
+                    None => break Some(Fault::Body),
+                },
+                State::Closed => return Accepted { bytes: 0, fault: None },
+            }
+        };
+        if fault.is_some() {
+            self.state = State::Closed;
+        }
+        Accepted { bytes: at, fault }
+    }
+
+    /// Heads released so far.
+    pub(crate) fn heads(&self) -> u64 {
+        self.heads
+    }
+
+    /// What the connection waits for, given the bytes that were not released.
+    pub(crate) fn waits_for(&self, held: &[u8]) -> WaitsFor {
+        match &self.state {
+            State::Head(scan) if scan.begun(held) => WaitsFor::RestOfHead,
+            State::Head(_) if self.heads == 0 => WaitsFor::FirstHead,
+            State::Head(_) | State::Closed => WaitsFor::NextHead,
+            State::Length(_) | State::Chunked(_) => WaitsFor::Body,
+        }
+    }
+
+    /// Gives up on the head that is under way.
+    pub(crate) fn give_up(&mut self, held: &[u8], status: http::StatusCode) -> Option<Refusal> {
+        let State::Head(scan) = &self.state else { return None };
+        let refusal = scan.begun(held).then(|| scan.refuse(held, status));
+        self.state = State::Closed;
+        refusal
+    }
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitsFor {
+    /// Its first request.
+    FirstHead,
+    /// A further request.
+    NextHead,
+    /// The rest of a head that has begun.
+    RestOfHead,
+    /// More of a body.
+    Body,
+}
+
+/// The chunked coding (RFC 9112, section 7.1), skipped over.
+#[derive(Debug, Default)]
+struct Chunks {
+    state: ChunkState,
+    /// Size of the chunk as far as it is read, then its bytes left.
+    size: u64,
+    digits: u32,
+    extras: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ChunkState {
+    #[default]
+    Size,
+    Extension,
+    SizeEnd,
+    Data,
+    DataCr,
+    DataLf,
+    TrailerStart,
+    Trailer,
+    TrailerEnd,
+    End,
+}
+
+impl Chunks {
+    /// Skips what belongs to the body: the bytes taken and whether it has ended. `None`: malformed.
+    fn skip(&mut self, bytes: &[u8]) -> Option<(usize, bool)> {
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
+            if self.state == ChunkState::Data {
+                let taken = usize::try_from(self.size).map_or(bytes.len() - at, |size| size.min(bytes.len() - at));
+                at += taken;
+                self.size -= taken as u64;
+                if self.size == 0 {
+                    self.state = ChunkState::DataCr;
+                }
+                continue;
+            }
+            at += 1;
+            if self.step(byte)? {
+                return Some((at, true));
+            }
+        }
+        Some((at, false))
+    }
+
+    fn step(&mut self, byte: u8) -> Option<bool> {
+        use ChunkState as S;
+        self.state = match (self.state, byte) {
+            (S::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                self.digits += 1;
+                if self.digits > 16 {
+                    return None;
+                }
+                self.size = self.size << 4 | u64::from(char::from(byte).to_digit(16)?);
+                S::Size
+            }
+            (S::Size, b'\r') if self.digits > 0 => S::SizeEnd,
+            (S::Size, b';') if self.digits > 0 => S::Extension,
+            (S::Extension, b'\r') => S::SizeEnd,
+            (S::Extension | S::Trailer, byte) if byte != b'\r' && byte != b'\n' => {
+                self.extras += 1;
+                if self.extras > MAX_CHUNK_EXTRAS_BYTES {
+                    return None;
+                }
+                self.state
+            }
+            (S::SizeEnd, b'\n') => {
+                self.digits = 0;
+                if self.size == 0 { S::TrailerStart } else { S::Data }
+            }
+            (S::DataCr, b'\r') => S::DataLf,
+            (S::DataLf, b'\n') => S::Size,
+            (S::TrailerStart, b'\r') => S::End,
+            (S::TrailerStart, byte) if byte != b'\n' => S::Trailer,
+            (S::Trailer, b'\r') => S::TrailerEnd,
+            (S::TrailerEnd, b'\n') => S::TrailerStart,
+            (S::End, b'\n') => return Some(true),
+            _ => return None,
+        };
+        Some(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: HeadLimits = HeadLimits { head_bytes: 500, fields: 10, body_bytes: 1 << 20 };
+    const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+    /// Feeds the text in pieces of `piece` bytes: the bytes released in all, and the fault.
+    fn feed(text: &str, piece: usize) -> (usize, Option<Fault>) {
+        let mut framer = Framer::new(LIMITS);
+        let mut held = Vec::new();
+        let mut released = 0;
+        for bytes in text.as_bytes().chunks(piece) {
+            held.extend_from_slice(bytes);
+            let accepted = framer.accept(&held);
+            released += accepted.bytes;
+            held.drain(..accepted.bytes);
+            if accepted.fault.is_some() {
+                return (released, accepted.fault);
+            }
+        }
+        (released, None)
+    }
+
+    #[test]
+    fn messages_are_followed_across_bodies_in_any_cuts() {
+        let text = format!(
+            "{GET}POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nGET /{CHUNKED}3;x=y\r\nabc\r\n0\r\nT: 1\r\n\r\n{GET}"
+        );
+        for piece in 1..text.len() {
+            assert_eq!(feed(&text, piece), (text.len(), None), "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn a_head_is_held_until_it_is_complete() {
+        let mut framer = Framer::new(LIMITS);
+        assert_eq!(framer.waits_for(b""), WaitsFor::FirstHead);
+        assert_eq!(framer.accept(b"GET / HT").bytes, 0);
+        assert_eq!(framer.waits_for(b"GET / HT"), WaitsFor::RestOfHead);
+        assert_eq!(framer.accept(GET.as_bytes()).bytes, GET.len());
+        assert_eq!(framer.waits_for(b""), WaitsFor::NextHead);
+        assert_eq!(framer.accept(CHUNKED.as_bytes()).bytes, CHUNKED.len());
+        assert_eq!(framer.waits_for(b""), WaitsFor::Body);
+    }
+
+    #[test]
+    fn a_refused_head_ends_the_connection_after_those_before_it() {
+        let text = format!("{GET}GET / HTTP/1.1\r\n\r\n{GET}");
+        let (released, fault) = feed(&text, text.len());
+        assert_eq!(released, GET.len());
+        assert!(matches!(fault, Some(Fault::Head(refusal)) if refusal.status == 400));
+    }
+
+    #[test]
+    fn broken_chunks_end_the_connection() {
+        for body in
+            ["\r\n", "g\r\n", "-1\r\n", "1 \r\n", "1\n", "1\r\nab\r\n", "1\r\na\n", "11111111111111111\r\n", "0\r\n\n"]
+        {
+            assert!(matches!(feed(&format!("{CHUNKED}{body}"), 1), (_, Some(Fault::Body))), "{body:?}");
+        }
+        let endless = format!("{CHUNKED}1;{}", "x".repeat(MAX_CHUNK_EXTRAS_BYTES + 1));
+        assert_eq!(feed(&endless, 100).1, Some(Fault::Body));
+    }
+
+    #[test]
+    fn giving_up_refuses_only_a_head_that_has_begun() {
+        let mut framer = Framer::new(LIMITS);
+        assert_eq!(framer.give_up(b"", http::StatusCode::REQUEST_TIMEOUT), None);
+        let mut framer = Framer::new(LIMITS);
+        framer.accept(b"HEAD /");
+        let refusal = framer.give_up(b"HEAD /", http::StatusCode::REQUEST_TIMEOUT).expect("a head has begun");
+        assert!(refusal.head && refusal.status == 408);
+        assert_eq!(framer.accept(GET.as_bytes()).bytes, 0);
+    }
+}

@@ -1,0 +1,444 @@
+//! The head of an HTTP/1 request, looked at before anything else sees it (RFC 9112, sections 2 to 6).
+//!
+//! hyper parses heads too, and leniently where the standard lets it: it accepts bare line feeds, drops a Content-Length
+//! that stands beside a Transfer-Encoding, and merges equal ones. A server that others stand in front of must not disagree
+//! with them on where a message ends, so whatever is ambiguous is refused here. No I/O, no clock.
+
+use http::StatusCode;
+use memchr::memchr;
+
+/// Empty lines that are forgiven before a request line (RFC 9112, section 2.2, asks for at least one).
+const MAX_LEADING_EMPTY_LINES: u32 = 4;
+
+/// What a head may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeadLimits {
+    /// Bytes of the whole head.
+    pub(crate) head_bytes: usize,
+    /// Header fields.
+    pub(crate) fields: usize,
+    /// Bytes of a body whose length is announced.
+    pub(crate) body_bytes: u64,
+}
+
+/// Where scanning stands after the bytes given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// More bytes are needed.
+    Partial,
+    /// The head is complete and in order.
+    Complete(Head),
+    /// The head is the client's fault; nothing after it can be trusted to be a request.
+    Refused(Refusal),
+}
+
+/// A complete head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// Bytes from the start of the buffer to the end of the head.
+    pub(crate) len: usize,
+    /// What follows it.
+    pub(crate) body: BodyKind,
+}
+
+/// What follows a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyKind {
+    /// The next request.
+    None,
+    /// So many bytes, at least one.
+    Length(u64),
+    /// Chunks.
+    Chunked,
+}
+
+/// Why a head is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// The answer.
+    pub(crate) status: StatusCode,
+    /// Whether the request was a HEAD, whose answer has no body.
+    pub(crate) head: bool,
+}
+
+/// A resumable scan of one head. Feed it the bytes from the start of the head, each time with more of them.
+#[derive(Debug, Default)]
+pub(crate) struct HeadScan {
+    /// Start of the line under scan.
+    line_start: usize,
+    /// Bytes after `line_start` known to hold no line feed.
+    searched: usize,
+    /// Where the request line starts: behind forgiven empty lines.
+    start: usize,
+    empty_lines: u32,
+    seen: Option<RequestLine>,
+    fields: usize,
+    hosts: u32,
+    length: Option<u64>,
+    chunked: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct RequestLine {
+    minor_version: u8,
+    head: bool,
+}
+
+impl HeadScan {
+    /// Whether a byte of a request was seen: time for the head is running.
+    pub(crate) fn begun(&self, bytes: &[u8]) -> bool {
+        bytes.len() > self.start
+    }
+
+    /// Looks at `bytes`, which start where the head does and extend those of the last call.
+    pub(crate) fn advance(&mut self, bytes: &[u8], limits: &HeadLimits) -> Step {
+        match self.lines(bytes, limits) {
+            Ok(None) => Step::Partial,
+            Ok(Some(head)) => Step::Complete(head),
+            Err(status) => Step::Refused(Refusal { status, head: self.is_head(bytes) }),
+        }
+    }
+
+    /// A refusal for a reason that lies outside of the bytes: a time-out.
+    pub(crate) fn refuse(&self, bytes: &[u8], status: StatusCode) -> Refusal {
+        Refusal { status, head: self.is_head(bytes) }
+    }
+
+    fn is_head(&self, bytes: &[u8]) -> bool {
+        self.seen.map_or_else(|| bytes[self.start..].starts_with(b"HEAD "), |line| line.head)
+    }
+
+    fn lines(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<Option<Head>, StatusCode> {
+        loop {
+            let rest = &bytes[self.line_start..];
+            let Some(at) = memchr(b'\n', &rest[self.searched..]).map(|at| at + self.searched) else {
+                self.searched = rest.len();
+                return self.partial(bytes, limits);
+            };
+            let end = self.line_start + at + 1;
+            if end - self.start > limits.head_bytes {
+                return Err(self.too_large());
+            }
+            let [line @ .., b'\r', b'\n'] = &rest[..=at] else { return Err(StatusCode::BAD_REQUEST) };
+            match self.seen {
+                None if line.is_empty() => {
+                    self.empty_lines += 1;
+                    if self.empty_lines > MAX_LEADING_EMPTY_LINES {
+                        return Err(StatusCode::BAD_REQUEST);
+                    }
+                    self.start = end;
+                }
+                None => self.seen = Some(request_line(line)?),
+                Some(request) if line.is_empty() => return self.finish(request, end, limits).map(Some),
+                Some(request) => {
+                    self.fields += 1;
+                    if self.fields > limits.fields {
+                        return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+                    }
+                    self.field(line, request)?;
+                }
+            }
+            self.line_start = end;
+            self.searched = 0;
+        }
+    }
+
+    fn partial(&self, bytes: &[u8], limits: &HeadLimits) -> Result<Option<Head>, StatusCode> {
+        if bytes.len() - self.start > limits.head_bytes {
+            return Err(self.too_large());
+        }
+        // Another protocol on this port (a TLS client, say) is told at once, not when its time is over.
+        if self.seen.is_none() && bytes.get(self.start).is_some_and(|&byte| byte != b'\r' && !is_token_byte(byte)) {
+            return Err(StatusCode::BAD_REQUEST);
+        }
+        Ok(None)
+    }
+
+    fn too_large(&self) -> StatusCode {
+        if self.seen.is_none() { StatusCode::URI_TOO_LONG } else { StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE }
+    }
+
+    /// One field line, without its line end (RFC 9112, section 5). Folded lines start with a space and so fail as names.
+    fn field(&mut self, line: &[u8], request: RequestLine) -> Result<(), StatusCode> {
+        let colon = memchr(b':', line).ok_or(StatusCode::BAD_REQUEST)?;
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if name.is_empty() || !name.iter().all(|&byte| is_token_byte(byte)) || has_control_byte(value) {
+            return Err(StatusCode::BAD_REQUEST);
+        }
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") => {
+                self.hosts += 1;
+                if self.hosts > 1 || !value.iter().all(|&byte| is_host_byte(byte)) {
+                    return Err(StatusCode::BAD_REQUEST);
+                }
+            }
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                if self.length.is_some() {
+                    return Err(StatusCode::BAD_REQUEST);
+                }
+                self.length = Some(content_length(value).ok_or(StatusCode::BAD_REQUEST)?);
+            }
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                if request.minor_version == 0 || self.chunked {
+                    return Err(StatusCode::BAD_REQUEST);
+                }
+                transfer_coding(value)?;
+                self.chunked = true;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(&self, request: RequestLine, len: usize, limits: &HeadLimits) -> Result<Head, StatusCode> {
+        if request.minor_version > 0 && self.hosts == 0 {
+            return Err(StatusCode::BAD_REQUEST);
+        }
+        let body = match (self.chunked, self.length) {
+            (true, Some(_)) => return Err(StatusCode::BAD_REQUEST),
+            (true, None) => BodyKind::Chunked,
+            (false, None | Some(0)) => BodyKind::None,
+            (false, Some(length)) if length > limits.body_bytes => return Err(StatusCode::PAYLOAD_TOO_LARGE),
+            (false, Some(length)) => BodyKind::Length(length),
+        };
+        Ok(Head { len, body })
+    }
+}
+
+/// `method SP target SP version`, with single spaces (RFC 9112, section 3).
+fn request_line(line: &[u8]) -> Result<RequestLine, StatusCode> {
+    let mut parts = line.split(|&byte| byte == b' ');
+    let (Some(method), Some(target), Some(version), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(StatusCode::BAD_REQUEST);
+    };
+    if method.is_empty() || !method.iter().all(|&byte| is_token_byte(byte)) || has_control_byte(target) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    let minor_version = match version {
+        b"HTTP/1.1" => 1,
+        b"HTTP/1.0" => 0,
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
+            return Err(StatusCode::HTTP_VERSION_NOT_SUPPORTED);
+        }
+        _ => return Err(StatusCode::BAD_REQUEST),
+    };
+    match method {
+        // CONNECT's target has a form of its own, and no file can answer either of them.
+        b"CONNECT" | b"TRACE" => return Err(StatusCode::METHOD_NOT_ALLOWED),
+        b"OPTIONS" if target == b"*" => {}
+        _ if target.starts_with(b"/") || is_absolute(target) => {}
+        _ => return Err(StatusCode::BAD_REQUEST),
+    }
+    Ok(RequestLine { minor_version, head: method == b"HEAD" })
+}
+
+fn is_absolute(target: &[u8]) -> bool {
+    [b"http://".as_slice(), b"https://"]
+        .iter()
+        .any(|scheme| target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)))
+}
+
+/// Digits only: no sign, no list, no white space within.
+fn content_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// `chunked` alone is understood. Chunked anywhere but at the end is malformed (RFC 9112, section 6.3); any other coding is
+/// well-formed and unknown to us (section 6.1: 501).
+fn transfer_coding(value: &[u8]) -> Result<(), StatusCode> {
+    if value.eq_ignore_ascii_case(b"chunked") {
+        return Ok(());
+    }
+    let mut codings = value.rsplit(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    let well_formed = codings.next().is_some_and(|last| !last.is_empty())
+        && codings.all(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"chunked"));
+    Err(if well_formed { StatusCode::NOT_IMPLEMENTED } else { StatusCode::BAD_REQUEST })
+}
+
+/// Control characters other than the tab (RFC 9110, section 5.5).
+fn has_control_byte(value: &[u8]) -> bool {
+    value.iter().any(|&byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f)
+}
+
+/// `tchar` of RFC 9110, section 5.6.2.
+const fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+        )
+}
+
+/// What a host and port can consist of (RFC 3986, section 3.2.2): no white space, no slash, no comma, no user name.
+const fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'%' | b':' | b'[' | b']' | b'!' | b'$' | b'&' | b'\'')
+        || matches!(byte, b'(' | b')' | b'*' | b'+' | b';' | b'=')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: HeadLimits = HeadLimits { head_bytes: 200, fields: 4, body_bytes: 1000 };
+
+    /// The verdict on a text, which must not depend on how it is cut.
+    fn scan(text: &str) -> Step {
+        let whole = HeadScan::default().advance(text.as_bytes(), &LIMITS);
+        let mut scan = HeadScan::default();
+        let bytewise = (1..=text.len())
+            .map(|end| scan.advance(&text.as_bytes()[..end], &LIMITS))
+            .find(|step| *step != Step::Partial)
+            .unwrap_or(Step::Partial);
+        match (whole, bytewise) {
+            (Step::Refused(whole), Step::Refused(bytewise)) => assert_eq!(whole.status, bytewise.status, "{text:?}"),
+            (whole, bytewise) => assert_eq!(whole, bytewise, "{text:?}"),
+        }
+        whole
+    }
+
+    fn status(text: &str) -> u16 {
+        match scan(text) {
+            Step::Refused(refusal) => refusal.status.as_u16(),
+            Step::Complete(_) => 200,
+            Step::Partial => 100,
+        }
+    }
+
+    #[test]
+    fn a_head_ends_at_its_empty_line_and_tells_its_body() {
+        let text = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(
+            HeadScan::default().advance(format!("{text}GET /next").as_bytes(), &LIMITS),
+            Step::Complete(Head { len: text.len(), body: BodyKind::None })
+        );
+        let body = |text: &str| match scan(text) {
+            Step::Complete(head) => head.body,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(body("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n"), BodyKind::Length(12));
+        assert_eq!(body("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"), BodyKind::None);
+        assert_eq!(body("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n"), BodyKind::Chunked);
+        assert_eq!(body("\r\n\r\nGET / HTTP/1.0\r\n\r\n"), BodyKind::None);
+    }
+
+    #[test]
+    fn every_proper_prefix_of_a_head_is_partial() {
+        let text = "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n";
+        for end in 0..text.len() {
+            assert_eq!(HeadScan::default().advance(&text.as_bytes()[..end], &LIMITS), Step::Partial, "{end}");
+        }
+        assert_eq!(status(text), 200);
+    }
+
+    #[test]
+    fn request_lines() {
+        for (line, expected) in [
+            ("GET / HTTP/1.1", 200),
+            ("GET http://a/b HTTP/1.1", 200),
+            ("GET HTTPS://a HTTP/1.1", 200),
+            ("FROB /x HTTP/1.1", 200),
+            ("GET /caf\u{e9} HTTP/1.1", 200),
+            ("GET  / HTTP/1.1", 400),
+            ("GET / HTTP/1.1 ", 400),
+            (" GET / HTTP/1.1", 400),
+            ("GET /", 400),
+            ("GET a HTTP/1.1", 400),
+            ("GET * HTTP/1.1", 400),
+            ("GET /\u{1}b HTTP/1.1", 400),
+            ("G(T / HTTP/1.1", 400),
+            ("GET / HTTP/1.10", 400),
+            ("GET / http/1.1", 400),
+            ("GET / FTP/1.1", 400),
+            ("GET / HTTP/2.0", 505),
+            ("GET / HTTP/0.9", 505),
+            ("GET / HTTP/1.2", 505),
+            ("CONNECT a:443 HTTP/1.1", 405),
+            ("TRACE / HTTP/1.1", 405),
+            ("\u{16}\u{3}\u{1}", 400),
+        ] {
+            assert_eq!(status(&format!("{line}\r\nHost: a\r\n\r\n")), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn fields_that_smuggle_are_refused() {
+        for (fields, expected) in [
+            ("Host: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked", 400),
+            ("Host: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 1", 400),
+            ("Host: a\r\nContent-Length: 1\r\nContent-Length: 2", 400),
+            ("Host: a\r\nContent-Length: 1\r\nContent-Length: 1", 400),
+            ("Host: a\r\nContent-Length: 1, 1", 400),
+            ("Host: a\r\nContent-Length: +1", 400),
+            ("Host: a\r\nContent-Length: -1", 400),
+            ("Host: a\r\nContent-Length: 0x1", 400),
+            ("Host: a\r\nContent-Length:", 400),
+            ("Host: a\r\nContent-Length: 99999999999999999999", 400),
+            ("Host: a\r\nContent-Length: 1001", 413),
+            ("Host: a\r\nTransfer-Encoding: gzip", 501),
+            ("Host: a\r\nTransfer-Encoding: gzip, chunked", 501),
+            ("Host: a\r\nTransfer-Encoding: identity", 501),
+            ("Host: a\r\nTransfer-Encoding: xchunked", 501),
+            ("Host: a\r\nTransfer-Encoding: chunked, gzip", 400),
+            ("Host: a\r\nTransfer-Encoding: chunked, chunked", 400),
+            ("Host: a\r\nTransfer-Encoding: ,", 400),
+            ("Host: a\r\nTransfer-Encoding:", 400),
+            ("Host: a\r\nTransfer-Encoding: \u{b}chunked", 400),
+            ("Host: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked", 400),
+            ("Host: a\r\nTransfer-Encoding : chunked", 400),
+            ("Host: a\r\n Transfer-Encoding: chunked", 400),
+            ("Host: a\r\nX: a\r\n b", 400),
+            ("Host: a\r\nno colon", 400),
+            ("Host: a\r\n: empty", 400),
+            ("Host: a\r\nX: a\rb", 400),
+            ("Host: a\r\nX: a\0b", 400),
+            ("Host: a\nX: b", 400),
+            ("Host: a\r\nHost: a", 400),
+            ("Host: a b", 400),
+            ("Host: a,b", 400),
+            ("Host: u@a", 400),
+            ("Host: a/b", 400),
+            ("X: no host", 400),
+            ("Host: [::1]:80", 200),
+            ("Host:", 200),
+            ("host:\ta\t", 200),
+        ] {
+            assert_eq!(status(&format!("POST / HTTP/1.1\r\n{fields}\r\n\r\n")), expected, "{fields:?}");
+        }
+        assert_eq!(status("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"), 400);
+        assert_eq!(status("GET / HTTP/1.0\n\n"), 400);
+        assert_eq!(status("\r\n\r\n\r\n\r\n\r\nGET / HTTP/1.0\r\n\r\n"), 400);
+    }
+
+    #[test]
+    fn a_long_target_is_414_and_long_fields_are_431() {
+        let long = "x".repeat(300);
+        assert_eq!(status(&format!("GET /{long}")), 414);
+        assert_eq!(status(&format!("GET /{long} HTTP/1.1\r\nHost: a\r\n\r\n")), 414);
+        assert_eq!(status(&format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}")), 431);
+        assert_eq!(status("GET / HTTP/1.1\r\nHost: a\r\nA: 1\r\nB: 2\r\nC: 3\r\nD: 4\r\n\r\n"), 431);
+        assert_eq!(status("GET / HTTP/1.1\r\nHost: a\r\nA: 1\r\nB: 2\r\nC: 3\r\n\r\n"), 200);
+    }
+
+    #[test]
+    fn a_refusal_knows_a_head_request() {
+        let refusal = |text: &str| match HeadScan::default().advance(text.as_bytes(), &LIMITS) {
+            Step::Refused(refusal) => refusal,
+            other => panic!("{other:?}"),
+        };
+        assert!(refusal("HEAD / HTTP/1.1\r\n\r\n").head);
+        assert!(refusal("HEAD / HTTP/3.0\r\n\r\n").head);
+        assert!(!refusal("GET / HTTP/1.1\r\n\r\n").head);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_in_any_cuts_give_one_verdict(text in "(GET|HEAD|P) ?(/|\\*|a) ?HTTP/[0-3]\\.[01](\r\n|\n)([Hh]ost: ?[a\t ]|[a-zC]{1,3}:? ?[b\r]|Content-Length: [0-9,]{1,3}|Transfer-Encoding: (chunked|gzip|,)|\r\n|\n){0,6}") {
+            scan(&text);
+        }
+    }
+}

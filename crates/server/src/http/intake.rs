@@ -1,0 +1,337 @@
+//! What a connection's bytes pass on their way in, between the transport (or TLS) and the HTTP parser.
+//!
+//! For HTTP/1 it hands over whole heads only, found in order by the [`Framer`]; so a slow or refused head costs the parser
+//! nothing, its time-out can be answered with 408, and every refusal takes the ordinary way of a response: in place of the
+//! refused head the parser gets [`REFUSED`], which no client can send, and the service answers it with the status that was
+//! noted in the connection's [`Marks`]. HTTP/2 passes as it is.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::{Buf, BytesMut};
+use http::StatusCode;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
+    time::{Instant, Sleep, sleep_until, timeout, timeout_at},
+};
+
+use super::{
+    Marks,
+    framing::{Fault, Framer, WaitsFor},
+    head::{HeadLimits, Refusal},
+};
+
+/// The target of the request that stands for a refused one: [`super::head`] lets `*` pass with OPTIONS only.
+pub(crate) const REFUSED_TARGET: &str = "*";
+const REFUSED: &[u8] = b"GET * HTTP/1.1\r\nConnection: close\r\n\r\n";
+const REFUSED_HEAD: &[u8] = b"HEAD * HTTP/1.1\r\nConnection: close\r\n\r\n";
+
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// First bytes are read into a buffer of this size while the protocol is not known.
+const FIRST_READ_BYTES: usize = 2048;
+/// The least rate of a request body: as in Apache's `RequestReadTimeout`, one second more for so many bytes.
+const BODY_BYTES_PER_SECOND: u64 = 500;
+/// At a stop, idle connections are closed this late, so that a request that has just arrived is still seen.
+const IDLE_GRACE: Duration = Duration::from_millis(50);
+/// At a stop, connections that were accepted but have sent nothing yet may take so long for their request.
+const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(2);
+/// A closed connection whose client is still sending is read from for so long and so far, because closing a socket with
+/// unread bytes resets it, and the reset can overtake our answer (RFC 9112, section 9.6).
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 512 * 1024;
+/// For the last bytes of a transport that is shut down (the TLS alert).
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The protocol of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// HTTP/1.0 or 1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+/// How long a connection may keep us waiting.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// For a head, from its first byte; for the first one from the accept.
+    pub(crate) head: Duration,
+    /// Between requests.
+    pub(crate) idle: Duration,
+}
+
+/// The incoming side of a connection; writes pass through.
+#[derive(Debug)]
+pub(crate) struct Intake<S> {
+    inner: S,
+    /// Bytes read and not handed on; the first `released` of them may be.
+    held: BytesMut,
+    released: usize,
+    /// `None` for HTTP/2.
+    framer: Option<Framer>,
+    end: Option<End>,
+    /// Whether the client may still be sending when we close.
+    linger: bool,
+    marks: Arc<Marks>,
+    patience: Patience,
+    accepted_at: Instant,
+    closing_since: Option<Instant>,
+    wait: Wait,
+    timer: Pin<Box<Sleep>>,
+}
+
+/// Why nothing more is read.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// The client has closed, or we do.
+    Closed,
+    /// A body is malformed, or took too long.
+    Broken(io::ErrorKind),
+}
+
+/// What is being waited for, since when.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    heads: u64,
+    what: WaitsFor,
+    since: Instant,
+    /// Bytes handed on since.
+    bytes: u64,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Intake<S> {
+    pub(crate) fn new(inner: S, limits: HeadLimits, patience: Patience, marks: Arc<Marks>) -> Self {
+        let now = Instant::now();
+        Self {
+            inner,
+            held: BytesMut::new(),
+            released: 0,
+            framer: Some(Framer::new(limits)),
+            end: None,
+            linger: false,
+            marks,
+            patience,
+            accepted_at: now,
+            closing_since: None,
+            wait: Wait { heads: 0, what: WaitsFor::FirstHead, since: now, bytes: 0 },
+            timer: Box::pin(sleep_until(now + patience.head)),
+        }
+    }
+
+    /// Tells the protocol from the first bytes (HTTP/2 with prior knowledge, RFC 9113, section 3.3). `None`: the connection
+    /// was closed, or sent nothing in time.
+    pub(crate) fn poll_protocol(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Protocol>>> {
+        let mut bytes = [0; FIRST_READ_BYTES];
+        loop {
+            let mut buf = ReadBuf::new(&mut bytes);
+            if Pin::new(&mut self.inner).poll_read(cx, &mut buf)?.is_pending() {
+                ready!(self.poll_patience(cx));
+                // A head that is cut off within what could be a preface is answered as one.
+                return Poll::Ready(Ok((self.released > 0).then_some(Protocol::Http1)));
+            }
+            if buf.filled().is_empty() {
+                return Poll::Ready(Ok(None));
+            }
+            self.held.extend_from_slice(buf.filled());
+            let len = self.held.len().min(HTTP2_PREFACE.len());
+            if self.held[..len] != HTTP2_PREFACE[..len] {
+                self.scan_held();
+                return Poll::Ready(Ok(Some(Protocol::Http1)));
+            }
+            if len == HTTP2_PREFACE.len() {
+                self.pass_through();
+                return Poll::Ready(Ok(Some(Protocol::Http2)));
+            }
+        }
+    }
+
+    /// From here on bytes pass as they are: HTTP/2 has its own framing.
+    pub(crate) fn pass_through(&mut self) {
+        self.framer = None;
+        self.released = self.held.len();
+    }
+
+    /// Closes the connection so that what was sent arrives.
+    pub(crate) async fn close(mut self, failed: bool) {
+        if timeout(SHUTDOWN_TIMEOUT, self.inner.shutdown()).await.is_err() || !(self.linger || failed) {
+            return;
+        }
+        let until = Instant::now() + LINGER;
+        let mut thrown_away = 0;
+        while thrown_away < LINGER_BYTES {
+            self.held.clear();
+            self.held.reserve(FIRST_READ_BYTES);
+            match timeout_at(until, self.inner.read_buf(&mut self.held)).await {
+                Ok(Ok(read)) if read > 0 => thrown_away += read,
+                _ => return,
+            }
+        }
+    }
+
+    fn scan_held(&mut self) {
+        let Some(framer) = &mut self.framer else { return };
+        let accepted = framer.accept(&self.held);
+        self.released = accepted.bytes;
+        if let Some(fault) = accepted.fault {
+            self.fail(fault);
+        }
+    }
+
+    fn fail(&mut self, fault: Fault) {
+        self.held.truncate(self.released);
+        self.linger = true;
+        match fault {
+            Fault::Head(Refusal { status, head }) => {
+                self.marks.refuse(status);
+                self.held.extend_from_slice(if head { REFUSED_HEAD } else { REFUSED });
+                self.released = self.held.len();
+                self.end = Some(End::Closed);
+            }
+            Fault::Body => self.end = Some(End::Broken(io::ErrorKind::InvalidData)),
+        }
+    }
+
+    /// Ready when the client has kept us waiting for too long, after taking the consequence.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(framer) = &self.framer else { return Poll::Pending };
+        let (heads, what) = (framer.heads(), framer.waits_for(&self.held));
+        let now = Instant::now();
+        if (heads, what) != (self.wait.heads, self.wait.what) {
+            self.wait = Wait { heads, what, since: now, bytes: 0 };
+        }
+        if self.closing_since.is_none() && self.marks.closing() {
+            self.closing_since = Some(now);
+        }
+        let due = self.due();
+        if self.timer.deadline() > due {
+            self.timer.as_mut().reset(due);
+        }
+        // The timer is set anew only when it fires: a busy connection does not touch it.
+        while self.timer.as_mut().poll(cx).is_ready() {
+            if now >= due {
+                self.run_out(what);
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(due);
+        }
+        Poll::Pending
+    }
+
+    fn due(&self) -> Instant {
+        let Wait { heads, what, since, bytes } = self.wait;
+        let due = match what {
+            WaitsFor::FirstHead => self.accepted_at + self.patience.head,
+            WaitsFor::RestOfHead if heads == 0 => self.accepted_at + self.patience.head,
+            WaitsFor::RestOfHead => since + self.patience.head,
+            WaitsFor::NextHead => since + self.patience.idle,
+            WaitsFor::Body => since + self.patience.head + Duration::from_secs(bytes / BODY_BYTES_PER_SECOND),
+        };
+        match (self.closing_since, what) {
+            (Some(closing), WaitsFor::NextHead) => due.min(closing + IDLE_GRACE),
+            (Some(closing), WaitsFor::FirstHead) => due.min(closing + FIRST_REQUEST_GRACE),
+            _ => due,
+        }
+    }
+
+    fn run_out(&mut self, what: WaitsFor) {
+        self.end = Some(End::Closed);
+        match what {
+            WaitsFor::FirstHead | WaitsFor::NextHead => {}
+            WaitsFor::RestOfHead => {
+                let refusal =
+                    self.framer.as_mut().and_then(|framer| framer.give_up(&self.held, StatusCode::REQUEST_TIMEOUT));
+                if let Some(refusal) = refusal {
+                    self.fail(Fault::Head(refusal));
+                }
+            }
+            WaitsFor::Body => {
+                self.marks.refuse(StatusCode::REQUEST_TIMEOUT);
+                self.linger = true;
+                self.end = Some(End::Broken(io::ErrorKind::TimedOut));
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Intake<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        loop {
+            if this.released > 0 {
+                let len = this.released.min(buf.remaining());
+                buf.put_slice(&this.held[..len]);
+                this.released -= len;
+                this.held.advance(len);
+                if this.held.is_empty() {
+                    // A connection that waits holds no buffer here.
+                    this.held = BytesMut::new();
+                }
+                this.wait.bytes += len as u64;
+                return Poll::Ready(Ok(()));
+            }
+            match this.end {
+                Some(End::Closed) => return Poll::Ready(Ok(())),
+                Some(End::Broken(kind)) => return Poll::Ready(Err(kind.into())),
+                None => {}
+            }
+            let Some(framer) = &mut this.framer else { return Pin::new(&mut this.inner).poll_read(cx, buf) };
+
+            // Read into the parser's buffer; what may not go on yet is taken out of it again.
+            let before = buf.filled().len();
+            if Pin::new(&mut this.inner).poll_read(cx, buf)?.is_pending() {
+                ready!(this.poll_patience(cx));
+                continue;
+            }
+            let fresh = &buf.filled()[before..];
+            if fresh.is_empty() {
+                this.end = Some(End::Closed);
+            } else if this.held.is_empty() {
+                let accepted = framer.accept(fresh);
+                this.held.extend_from_slice(&fresh[accepted.bytes..]);
+                buf.set_filled(before + accepted.bytes);
+                if let Some(fault) = accepted.fault {
+                    this.fail(fault);
+                }
+                if accepted.bytes > 0 {
+                    this.wait.bytes += accepted.bytes as u64;
+                    return Poll::Ready(Ok(()));
+                }
+            } else {
+                this.held.extend_from_slice(fresh);
+                buf.set_filled(before);
+                this.scan_held();
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Intake<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,103 @@
+//! What is counted while serving. Workers count with relaxed atomics of their own; a scrape adds them up.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, SystemTime},
+};
+
+use http::StatusCode;
+
+use crate::gate::Outcome;
+
+/// Upper bounds of the response time's buckets, in microseconds: from a file in memory to a minute of waiting.
+pub(crate) const RESPONSE_TIME_BOUNDS_US: [u64; 16] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 5_000_000,
+    15_000_000, 60_000_000,
+];
+
+/// The counters of the process.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    pub(crate) started: SystemTime,
+    pub(crate) workers: Vec<Arc<WorkerMetrics>>,
+    pub(crate) log_lines_dropped: Arc<AtomicU64>,
+    pub(crate) reloads_ok: AtomicU64,
+    pub(crate) reloads_failed: AtomicU64,
+    pub(crate) certificate_reloads_ok: AtomicU64,
+    pub(crate) certificate_reloads_failed: AtomicU64,
+}
+
+impl Metrics {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            started: SystemTime::now(),
+            workers: (0..workers).map(|_| Arc::default()).collect(),
+            log_lines_dropped: Arc::default(),
+            reloads_ok: AtomicU64::new(0),
+            reloads_failed: AtomicU64::new(0),
+            certificate_reloads_ok: AtomicU64::new(0),
+            certificate_reloads_failed: AtomicU64::new(0),
+        }
+    }
+
+    /// The sum of a counter over the workers.
+    pub(crate) fn sum(&self, counter: impl Fn(&WorkerMetrics) -> &AtomicU64) -> u64 {
+        self.workers.iter().map(|worker| counter(worker).load(Relaxed)).sum()
+    }
+}
+
+/// The counters of one worker.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerMetrics {
+    /// Responses by hundreds of their status, from 1xx on.
+    pub(crate) responses: [AtomicU64; 5],
+    pub(crate) incomplete: AtomicU64,
+    pub(crate) body_bytes: AtomicU64,
+    /// Response times by bucket, the last one without bound.
+    pub(crate) response_time: [AtomicU64; RESPONSE_TIME_BOUNDS_US.len() + 1],
+    pub(crate) response_time_sum_us: AtomicU64,
+    pub(crate) accepted: AtomicU64,
+    pub(crate) closed: AtomicU64,
+    pub(crate) accept_errors: AtomicU64,
+    /// How often accepting stopped because of the limit on connections.
+    pub(crate) accept_pauses: AtomicU64,
+    pub(crate) handshakes_failed: AtomicU64,
+}
+
+impl WorkerMetrics {
+    /// Counts a response that has ended.
+    pub(crate) fn record(&self, status: StatusCode, outcome: &Outcome, response_time: Duration) {
+        let class = usize::from(status.as_u16() / 100).clamp(1, 5) - 1;
+        self.responses[class].fetch_add(1, Relaxed);
+        self.body_bytes.fetch_add(outcome.body_bytes, Relaxed);
+        if !outcome.complete {
+            self.incomplete.fetch_add(1, Relaxed);
+        }
+        let us = u64::try_from(response_time.as_micros()).unwrap_or(u64::MAX);
+        let bucket = RESPONSE_TIME_BOUNDS_US.partition_point(|&bound| bound < us);
+        self.response_time[bucket].fetch_add(1, Relaxed);
+        self.response_time_sum_us.fetch_add(us, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_is_counted_once_in_its_bucket() {
+        let metrics = WorkerMetrics::default();
+        let outcome = Outcome { body_bytes: 7, complete: false, send_time: Duration::ZERO, slowdown: None };
+        for (us, bucket) in [(0, 0), (100, 0), (101, 1), (60_000_000, 15), (60_000_001, 16)] {
+            let before = metrics.response_time[bucket].load(Relaxed);
+            metrics.record(StatusCode::NOT_FOUND, &outcome, Duration::from_micros(us));
+            assert_eq!(metrics.response_time[bucket].load(Relaxed), before + 1, "{us}");
+        }
+        assert_eq!(metrics.responses[3].load(Relaxed), 5);
+        assert_eq!(metrics.body_bytes.load(Relaxed), 35);
+        assert_eq!(metrics.incomplete.load(Relaxed), 5);
+    }
+}

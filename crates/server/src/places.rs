@@ -1,0 +1,90 @@
+//! Places for connections: a count with a limit that can change, and a queue for those who wait.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+use tokio::sync::Notify;
+
+/// The places of the process.
+#[derive(Debug)]
+pub(crate) struct Places {
+    limit: AtomicUsize,
+    taken: AtomicUsize,
+    freed: Notify,
+}
+
+/// A place that is taken until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<Places>);
+
+impl Places {
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit: AtomicUsize::new(limit), taken: AtomicUsize::new(0), freed: Notify::new() })
+    }
+
+    /// Changes the limit. Connections beyond a lower one stay until they end.
+    pub(crate) fn resize(&self, limit: usize) {
+        self.limit.store(limit, SeqCst);
+        self.freed.notify_waiters();
+    }
+
+    pub(crate) fn try_take(self: &Arc<Self>) -> Option<Place> {
+        let limit = self.limit.load(SeqCst);
+        let taken = self.taken.fetch_update(SeqCst, SeqCst, |taken| (taken < limit).then_some(taken + 1));
+        taken.is_ok().then(|| Place(self.clone()))
+    }
+
+    pub(crate) async fn take(self: &Arc<Self>) -> Place {
+        loop {
+            let mut freed = std::pin::pin!(self.freed.notified());
+            // Registered before looking, so that no place that becomes free is missed.
+            freed.as_mut().enable();
+            if let Some(place) = self.try_take() {
+                return place;
+            }
+            freed.await;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, SeqCst);
+        self.0.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::Future, pin::pin, task::Poll};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_place_becomes_free_for_who_waits() {
+        let places = Places::new(1);
+        let first = places.try_take().expect("one place");
+        assert!(places.try_take().is_none());
+        let mut waiting = pin!(places.take());
+        assert!(std::future::poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await);
+        drop(first);
+        waiting.await;
+    }
+
+    #[tokio::test]
+    async fn the_limit_can_rise_and_fall() {
+        let places = Places::new(0);
+        let mut waiting = pin!(places.take());
+        assert!(std::future::poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await);
+        places.resize(2);
+        let first = waiting.await;
+        let second = places.try_take().expect("two places");
+        places.resize(1);
+        drop(second);
+        assert!(places.try_take().is_none(), "one is taken, and one is allowed");
+        drop(first);
+        assert!(places.try_take().is_some());
+    }
+}

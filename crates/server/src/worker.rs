@@ -1,0 +1,137 @@
+//! A worker: one thread, one runtime. Connections stay on the worker that accepted them.
+
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering::Relaxed, mpsc::Sender},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use tokio::{
+    sync::mpsc::{self, UnboundedReceiver},
+    time::timeout,
+};
+
+use crate::{
+    http::{self, Connection, Drain, Protocol, TlsFacts},
+    listener::{Accepted, Connections},
+    metrics::WorkerMetrics,
+    serve::Shared,
+};
+
+/// What a worker is told.
+pub(crate) enum Command {
+    /// Take connections from a listening socket.
+    Listen(Connections),
+    /// Wait for the connections to end, all of whose drains have begun; drop `done` then.
+    Finish { timeout: Option<Duration>, done: Sender<()> },
+}
+
+/// Starts a worker. It ends when the sender of its commands is dropped.
+pub(crate) fn start(
+    shared: Arc<Shared>,
+    number: usize,
+    commands: UnboundedReceiver<Command>,
+) -> io::Result<JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
+        runtime.block_on(work(shared, number, commands));
+        // Reads of files on slow disks may still be under way for connections that were given up.
+        runtime.shutdown_background();
+    })
+}
+
+async fn work(shared: Arc<Shared>, number: usize, mut commands: UnboundedReceiver<Command>) {
+    let metrics = shared.metrics.workers[number].clone();
+    if number == 0 {
+        let uplink = shared.uplink.clone();
+        tokio::spawn(async move { uplink.drive().await });
+    }
+    // Every task that serves holds a sender: the receiver ends when all of them have.
+    let (mut alive, mut all_ended) = mpsc::channel::<()>(1);
+    while let Some(command) = commands.recv().await {
+        match command {
+            Command::Listen(connections) => {
+                let (shared, metrics, alive) = (shared.clone(), metrics.clone(), alive.clone());
+                let drain = connections.drain.clone();
+                tokio::spawn(async move {
+                    let places = shared.places.clone();
+                    let serve = |accepted| {
+                        let (shared, metrics) = (shared.clone(), metrics.clone());
+                        tokio::spawn(serve(shared, metrics, drain.clone(), accepted, alive.clone()));
+                    };
+                    connections.accept(&places, &metrics, serve).await;
+                });
+            }
+            Command::Finish { timeout: limit, done } => {
+                (alive, _) = mpsc::channel(1);
+                match limit {
+                    Some(limit) => {
+                        if timeout(limit, all_ended.recv()).await.is_err() {
+                            tracing::warn!(worker = number, "responses given up: shutdown_timeout is over");
+                        }
+                    }
+                    None => {
+                        all_ended.recv().await;
+                    }
+                }
+                drop(done);
+            }
+        }
+    }
+}
+
+/// One connection, from accept to close.
+async fn serve(
+    shared: Arc<Shared>,
+    metrics: Arc<WorkerMetrics>,
+    drain: Arc<Drain>,
+    accepted: Accepted,
+    _alive: mpsc::Sender<()>,
+) {
+    let Accepted { stream, peer, tls, place: _place } = accepted;
+    let _closed = Closed(metrics.clone());
+    let gate = shared.uplink.gate(stream);
+    let flow = gate.flow();
+    let live = shared.live.load_full();
+    flow.set_write_timeout(live.limits.write_timeout);
+    if !tls {
+        drop(live);
+        let connection = Connection::new(shared, metrics, flow, drain, peer, None);
+        return http::serve(gate, None, connection).await;
+    }
+    let Some(acceptor) = live.tls.as_ref().map(|tls| tls.acceptor()) else {
+        return;
+    };
+    let limit = live.limits.handshake_timeout;
+    drop(live);
+    let stream = match timeout(limit, acceptor.accept(gate)).await {
+        Ok(Ok(stream)) => stream,
+        failed => {
+            metrics.handshakes_failed.fetch_add(1, Relaxed);
+            match failed {
+                Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+                _ => tracing::debug!(%peer, "TLS handshake took too long"),
+            }
+            return;
+        }
+    };
+    let session = stream.get_ref().1;
+    let protocol = match session.alpn_protocol() {
+        Some(b"h2") => Some(Protocol::Http2),
+        Some(_) => Some(Protocol::Http1),
+        None => None,
+    };
+    let server_name = session.server_name().map(Into::into);
+    let connection = Connection::new(shared, metrics, flow, drain, peer, Some(TlsFacts { server_name }));
+    http::serve(stream, protocol, connection).await;
+}
+
+/// Counts a connection as closed, whatever ends it.
+struct Closed(Arc<WorkerMetrics>);
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.0.closed.fetch_add(1, Relaxed);
+    }
+}

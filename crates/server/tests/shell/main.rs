@@ -1,0 +1,4 @@
+//! The server from outside: a real one, in this process, spoken to over loopback.
+
+mod harness;
+mod heads;

@@ -68,6 +68,11 @@ pub enum Command {
     /// `serpent serve --enforce kernel` needs them. Changing them needs the capability CAP_NET_ADMIN.
     #[command(subcommand)]
     Uplink(UplinkCommand),
+    /// Measure servers against each other in network namespaces of this machine
+    ///
+    /// Needs root, `ip` and `tc`. Touches nothing outside the namespaces it makes.
+    #[command(subcommand)]
+    Lab(LabCommand),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -240,6 +245,13 @@ Give a rate a little below that of the bottleneck: where the queue stands is whe
         #[arg(value_name = "DEV")]
         device: String,
     },
+}
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Response times behind a busy uplink: Serpent in any order against nginx or any command
+    Uplink(Box<lab::uplink::UplinkArgs>),
 }
 
 /// A parser for a closed set of values that lists them, with their meaning, in the help and in completions.

@@ -18,7 +18,7 @@ use std::{
 use clap::Parser as _;
 use tracing_subscriber::EnvFilter;
 
-use args::{Cli, Command};
+use args::{Cli, Command, LabCommand};
 
 /// Failure at run time.
 const FAILURE: u8 = 1;
@@ -50,6 +50,10 @@ fn main() -> ExitCode {
         },
         Command::Uplink(command) => match uplink::uplink(command) {
             Ok(said) => print(said.as_bytes()),
+            Err(error) => complain(FAILURE, &format!("error: {error}")),
+        },
+        Command::Lab(LabCommand::Uplink(args)) => match lab::uplink::run(*args) {
+            Ok(code) => code,
             Err(error) => complain(FAILURE, &format!("error: {error}")),
         },
         Command::Completions { shell } => print(&paperwork::completions(shell)),

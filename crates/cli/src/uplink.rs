@@ -1,6 +1,6 @@
 //! `serpent uplink`: the kernel's priority bands on a device.
 
-use kernel::bands::{self, BandsError, InstallOptions, Qdisc, Shown};
+use kernel::bands::{self, BandsError, InstallOptions, Shown};
 
 use crate::args::UplinkCommand;
 

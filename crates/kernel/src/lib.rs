@@ -7,6 +7,7 @@
 
 pub mod bands;
 pub mod capabilities;
+pub mod netns;
 pub mod socket;
 pub mod timer;
 #[cfg(target_os = "linux")]

@@ -142,11 +142,6 @@ impl Serpent {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// The process's id.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// The next line on standard output.
     pub fn stdout_line(&self) -> String {
         self.stdout.recv_timeout(PATIENCE).expect("a line on standard output")

@@ -1,0 +1,129 @@
+//! Named network namespaces, as `ip netns` makes them: entering one for a while, and knowing who lives there.
+
+use std::{
+    fs::File,
+    io,
+    marker::PhantomData,
+    os::{
+        fd::AsFd,
+        unix::{fs::MetadataExt, process::CommandExt},
+    },
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use rustix::{
+    process::{Signal, set_parent_process_death_signal},
+    thread::{LinkNameSpaceType, move_into_link_name_space},
+};
+
+/// Where `ip netns` keeps the names.
+const NAMES: &str = "/run/netns";
+
+/// A network namespace, held open.
+#[derive(Debug)]
+pub struct NetNs {
+    file: File,
+    inode: u64,
+}
+
+impl NetNs {
+    /// Opens the namespace that `ip netns add NAME` made.
+    pub fn open(name: &str) -> io::Result<Self> {
+        Self::open_path(&Path::new(NAMES).join(name))
+    }
+
+    /// The namespace of the calling thread.
+    pub fn current() -> io::Result<Self> {
+        Self::open_path(Path::new("/proc/thread-self/ns/net"))
+    }
+
+    fn open_path(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let inode = file.metadata()?.ino();
+        Ok(Self { file, inode })
+    }
+
+    /// Moves the calling thread into this namespace until the guard is dropped. Sockets opened, processes spawned and
+    /// `/proc/thread-self/net` read meanwhile belong to it. Needs `CAP_SYS_ADMIN`.
+    pub fn enter(&self) -> io::Result<Entered> {
+        let home = Self::current()?;
+        move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?;
+        Ok(Entered { home, _of_this_thread: PhantomData })
+    }
+
+    /// Ids of the processes whose first thread is in this namespace.
+    pub fn processes(&self) -> io::Result<Vec<u32>> {
+        let mut pids = Vec::new();
+        for entry in std::fs::read_dir("/proc")? {
+            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            // A process may end while we look: then it is not there.
+            if std::fs::metadata(namespace_of(pid)).is_ok_and(|ns| ns.ino() == self.inode) {
+                pids.push(pid);
+            }
+        }
+        Ok(pids)
+    }
+}
+
+/// The calling thread is in a namespace; dropping this brings it home.
+#[derive(Debug)]
+pub struct Entered {
+    home: NetNs,
+    /// A namespace is a property of the thread that entered it.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Err(error) = move_into_link_name_space(self.home.file.as_fd(), Some(LinkNameSpaceType::Network)) {
+            // Going on would put the host's network where the namespace's was meant. Entering took the same privilege, so
+            // this means that the program gave it up in between.
+            panic!("cannot leave a network namespace: {error}");
+        }
+    }
+}
+
+/// Lets the kernel kill the process with `SIGKILL` when the *thread* that spawns it ends, however that happens.
+pub fn kill_with_spawning_thread(command: &mut Command) -> &mut Command {
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed: this is one prctl(2), without allocation.
+    unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) }
+}
+
+fn namespace_of(pid: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/ns/net"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_lives_in_its_own_namespace() {
+        let here = NetNs::current().unwrap();
+        assert!(here.processes().unwrap().contains(&std::process::id()));
+    }
+
+    #[test]
+    fn a_name_that_nobody_made_is_not_found() {
+        assert_eq!(NetNs::open("no-such-namespace").unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn entering_and_leaving_needs_privilege_or_works() {
+        let here = NetNs::current().unwrap();
+        match here.enter() {
+            Ok(entered) => {
+                drop(entered);
+                assert_eq!(NetNs::current().unwrap().inode, here.inode);
+            }
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
+        }
+    }
+
+    #[test]
+    fn a_command_still_runs_when_bound_to_its_thread() {
+        let status = kill_with_spawning_thread(&mut Command::new("true")).status().unwrap();
+        assert!(status.success());
+    }
+}

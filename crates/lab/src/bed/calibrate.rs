@@ -1,0 +1,158 @@
+//! A bed is measured before it measures anything: its rate, its packets, its congestion control.
+
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+
+use super::{Bed, SERVER, UP};
+use crate::LabError;
+
+/// What one bulk transfer through the bed showed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Calibration {
+    /// Bits per second through the bottleneck, frames without preamble and checksum.
+    pub rate_bits_per_second: f64,
+    /// The same, over the rate that was set.
+    pub rate_ratio: f64,
+    /// Bytes of the mean frame as the clients' device received it, which is larger than a packet if offload passed it whole.
+    pub mean_frame_bytes: f64,
+    /// TCP congestion control of a connection that the server's namespace accepted.
+    pub congestion: String,
+}
+
+/// How long the transfer takes, in seconds at the rate that was set.
+const SECONDS: f64 = 0.5;
+/// How far the measured rate may be from the one that was set.
+const RATE_TOLERANCE: f64 = 0.05;
+const FULL_FRAME_BYTES: f64 = 1514.0;
+/// Nothing else listens in a new namespace.
+const PORT: u16 = 9;
+
+impl Bed {
+    /// Sends half a second's worth of bytes through the bed; refuses a bed that is not what it was made to be.
+    pub fn calibrate(&self) -> Result<Calibration, LabError> {
+        let config = self.config();
+        let bytes = (config.rate.bytes_per_second() * SECONDS) as usize;
+        let frames_before = self.received_frames()?;
+        let before = self.qdisc()?;
+        let (congestion, took) = thread::scope(|scope| {
+            let sender = self.listen()?;
+            let sender = scope.spawn(move || send(&sender, bytes));
+            let took = self.receive(bytes)?;
+            let congestion =
+                sender.join().map_err(|_| LabError::Bed("the sender of the calibration panicked".to_owned()))??;
+            Ok::<_, LabError>((congestion, took))
+        })?;
+        let sent = self.qdisc()?.since(&before);
+        let frames = self.received_frames()?;
+
+        let rate = sent.bytes as f64 * 8.0 / took.as_secs_f64();
+        let calibration = Calibration {
+            rate_bits_per_second: rate,
+            rate_ratio: rate / config.rate.bits_per_second() as f64,
+            mean_frame_bytes: (frames.1 - frames_before.1) as f64 / (frames.0 - frames_before.0).max(1) as f64,
+            congestion,
+        };
+        calibration.check(self)?;
+        Ok(calibration)
+    }
+
+    fn listen(&self) -> Result<TcpListener, LabError> {
+        let _inside = self.server().enter().map_err(LabError::io("cannot enter a namespace"))?;
+        TcpListener::bind((SERVER, PORT)).map_err(LabError::io("cannot listen for the calibration"))
+    }
+
+    fn receive(&self, bytes: usize) -> Result<Duration, LabError> {
+        let _inside = self.client().enter().map_err(LabError::io("cannot enter a namespace"))?;
+        let failed = |error| LabError::Bed(format!("the calibration's transfer failed: {error}"));
+        let transfer = || -> std::io::Result<Duration> {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            // An address of the clients' prefix: the route back to it is the one that sets the congestion control.
+            socket.bind(&SockAddr::from(SocketAddr::from((Ipv4Addr::new(10, 10, 255, 1), 0))))?;
+            socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+            socket.connect(&SockAddr::from(SocketAddr::from((SERVER, PORT))))?;
+            let start = Instant::now();
+            let mut buffer = vec![0; 1 << 16];
+            let mut received = 0;
+            while received < bytes {
+                match (&socket).read(&mut buffer)? {
+                    0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                    n => received += n,
+                }
+            }
+            Ok(start.elapsed())
+        };
+        transfer().map_err(failed)
+    }
+
+    /// Frames and bytes that the clients' device has received.
+    fn received_frames(&self) -> Result<(u64, u64), LabError> {
+        let _inside = self.client().enter().map_err(LabError::io("cannot enter a namespace"))?;
+        let text = std::fs::read_to_string("/proc/thread-self/net/dev").map_err(LabError::io("cannot read net/dev"))?;
+        parse_received(&text, UP).ok_or_else(|| LabError::Bed(format!("no device {UP} among the clients")))
+    }
+}
+
+fn send(listener: &TcpListener, bytes: usize) -> Result<String, LabError> {
+    let transfer = || -> std::io::Result<String> {
+        let (mut connection, _) = listener.accept()?;
+        let congestion = SockRef::from(&connection).tcp_congestion()?;
+        connection.write_all(&vec![0; bytes])?;
+        Ok(String::from_utf8_lossy(&congestion).trim_end_matches('\0').to_owned())
+    };
+    transfer().map_err(|error| LabError::Bed(format!("the calibration's sender failed: {error}")))
+}
+
+impl Calibration {
+    fn check(&self, bed: &Bed) -> Result<(), LabError> {
+        let config = bed.config();
+        if (self.rate_ratio - 1.0).abs() > RATE_TOLERANCE {
+            return Err(LabError::Bed(format!(
+                "{} was set, {:.2} Mbit/s was measured: is the machine busy with something else?",
+                config.rate,
+                self.rate_bits_per_second / 1e6
+            )));
+        }
+        let largest = FULL_FRAME_BYTES * f64::from(config.gso_segments);
+        if self.mean_frame_bytes > largest {
+            return Err(LabError::Bed(format!(
+                "frames of {:.0} bytes on average passed, {largest} is the most: segmentation offload is on",
+                self.mean_frame_bytes
+            )));
+        }
+        if self.congestion != config.congestion {
+            return Err(LabError::Bed(format!(
+                "the server's connections use {}, not {}",
+                self.congestion, config.congestion
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Packets and bytes received, from `/proc/net/dev`.
+fn parse_received(text: &str, dev: &str) -> Option<(u64, u64)> {
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix(dev)?.strip_prefix(':'))?;
+    let mut fields = line.split_whitespace();
+    let bytes = fields.next()?.parse().ok()?;
+    let packets = fields.next()?.parse().ok()?;
+    Some((packets, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn received_frames_are_read_from_the_right_device() {
+        let text = "Inter-|   Receive\n face |bytes    packets\n    lo: 1 2 3\n  up01: 5 6 0\n   up0: 3000 2 0 0\n";
+        assert_eq!(parse_received(text, "up0"), Some((2, 3000)));
+        assert_eq!(parse_received(text, "up9"), None);
+    }
+}

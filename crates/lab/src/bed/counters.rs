@@ -1,0 +1,198 @@
+//! What the kernel counted: TCP on both sides, the bottleneck's queue, processor time.
+
+use std::collections::BTreeMap;
+
+use kernel::netns::NetNs;
+use serde::Serialize;
+
+use super::{Bed, tools::output};
+use crate::LabError;
+
+/// TCP counters of one namespace, by the kernel's names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Counters(BTreeMap<String, u64>);
+
+/// The counters that tell a healthy run from a sick one.
+const KEPT: [&str; 14] = [
+    "ActiveOpens",
+    "PassiveOpens",
+    "RetransSegs",
+    "OutRsts",
+    "TCPSynRetrans",
+    "TCPTimeouts",
+    "TCPLostRetransmit",
+    "TCPFastRetrans",
+    "TCPSpuriousRTOs",
+    "TCPSACKReorder",
+    "TCPAbortOnTimeout",
+    "ListenOverflows",
+    "ListenDrops",
+    "SyncookiesSent",
+];
+
+impl Counters {
+    /// Reads the counters of `ns`.
+    pub fn read(ns: &NetNs) -> Result<Self, LabError> {
+        let _inside = ns.enter().map_err(LabError::io("cannot enter a namespace"))?;
+        let mut counters = BTreeMap::new();
+        for file in ["snmp", "netstat"] {
+            let path = format!("/proc/thread-self/net/{file}");
+            let text = std::fs::read_to_string(&path).map_err(LabError::io(format!("cannot read {path}")))?;
+            parse(&text, &mut counters);
+        }
+        Ok(Self(counters))
+    }
+
+    /// What was counted since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        Self(self.0.iter().map(|(name, now)| (name.clone(), now.saturating_sub(before.get(name)))).collect())
+    }
+
+    /// One counter; 0 if the kernel does not have it.
+    pub fn get(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+}
+
+/// Lines come in pairs: `Tcp: Name Name ...`, then `Tcp: value value ...`.
+fn parse(text: &str, counters: &mut BTreeMap<String, u64>) {
+    let lines: Vec<&str> = text.lines().collect();
+    for pair in lines.chunks_exact(2) {
+        if !pair[0].starts_with("Tcp") {
+            continue;
+        }
+        for (name, value) in pair[0].split_whitespace().zip(pair[1].split_whitespace()).skip(1) {
+            if let (true, Ok(value)) = (KEPT.contains(&name), value.parse()) {
+                counters.insert(name.to_owned(), value);
+            }
+        }
+    }
+}
+
+/// Counters of the bottleneck's queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Qdisc {
+    /// Bytes that went through: frames without preamble and checksum.
+    pub bytes: u64,
+    /// Packets that went through.
+    pub packets: u64,
+    /// Packets that found no place, in this queue or those below it.
+    pub drops: u64,
+    /// Packets that wait now.
+    pub waiting_packets: u64,
+}
+
+impl Qdisc {
+    /// What was counted since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            bytes: self.bytes - before.bytes,
+            packets: self.packets - before.packets,
+            drops: self.drops - before.drops,
+            waiting_packets: self.waiting_packets,
+        }
+    }
+}
+
+impl Bed {
+    /// Counters of the bottleneck, whoever set it up.
+    pub fn qdisc(&self) -> Result<Qdisc, LabError> {
+        let (ns, dev) = self.bottleneck();
+        parse_qdisc(&output("tc", &["-n", ns, "-s", "-j", "qdisc", "show", "dev", dev, "root"])?)
+    }
+}
+
+fn parse_qdisc(json: &str) -> Result<Qdisc, LabError> {
+    let wrong = || LabError::Machine(format!("`tc -s -j qdisc show` printed what we cannot read: {json}"));
+    let shown: serde_json::Value = serde_json::from_str(json).map_err(|_| wrong())?;
+    let all = shown.as_array().ok_or_else(wrong)?;
+    let root = all.iter().find(|qdisc| qdisc["root"] == true).ok_or_else(wrong)?;
+    let field = |name: &str| root[name].as_u64().ok_or_else(wrong);
+    Ok(Qdisc {
+        bytes: field("bytes")?,
+        packets: field("packets")?,
+        drops: field("drops")?,
+        waiting_packets: field("qlen")?,
+    })
+}
+
+/// Processor time, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Cpu {
+    /// Of the processes in the server's namespace, in user and in kernel mode. What the kernel does for them in softirqs of
+    /// others is not in it.
+    pub server_us: u64,
+    /// Of the whole machine, all processors together, not idle.
+    pub machine_us: u64,
+}
+
+impl Cpu {
+    /// Reads both.
+    pub fn read(server: &NetNs) -> Result<Self, LabError> {
+        let pids = server.processes().map_err(LabError::io("cannot list the server's processes"))?;
+        // A process that ended since then has no time to add.
+        let ticks =
+            pids.iter().filter_map(|pid| process_ticks(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?));
+        let stat = std::fs::read_to_string("/proc/stat").map_err(LabError::io("cannot read /proc/stat"))?;
+        Ok(Self { server_us: ticks.sum::<u64>() * TICK_US, machine_us: busy_ticks(&stat) * TICK_US })
+    }
+
+    /// What was spent since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            server_us: self.server_us.saturating_sub(before.server_us),
+            machine_us: self.machine_us.saturating_sub(before.machine_us),
+        }
+    }
+}
+
+/// `/proc` counts in hundredths of a second on every Linux there is (`USER_HZ`).
+const TICK_US: u64 = 10_000;
+
+/// User and system time from `/proc/PID/stat`; the name in brackets may contain anything, spaces and brackets too.
+fn process_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+}
+
+/// All but idle and waiting for disks, from the first line of `/proc/stat`.
+fn busy_ticks(stat: &str) -> u64 {
+    let line = stat.lines().next().unwrap_or_default();
+    let fields = line.split_whitespace().skip(1).take(8).enumerate();
+    fields.filter(|&(i, _)| i != 3 && i != 4).filter_map(|(_, field)| field.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read_by_name_and_subtracted() {
+        let mut before = BTreeMap::new();
+        parse("Ip: Forwarding\nIp: 1\nTcp: RtoMin ActiveOpens RetransSegs\nTcp: 200 5 7\n", &mut before);
+        let mut after = BTreeMap::new();
+        parse(
+            "Tcp: RtoMin ActiveOpens RetransSegs\nTcp: 200 9 7\nTcpExt: TCPSynRetrans Odd\nTcpExt: 2 3\n",
+            &mut after,
+        );
+        let since = Counters(after).since(&Counters(before));
+        assert_eq!(["ActiveOpens", "RetransSegs", "TCPSynRetrans", "Odd"].map(|name| since.get(name)), [4, 0, 2, 0]);
+    }
+
+    #[test]
+    fn the_root_qdisc_is_found() {
+        let json = r#"[{"kind":"htb","handle":"1:","root":true,"options":{},"bytes":900,"packets":3,"drops":1,"qlen":2},
+            {"kind":"pfifo","handle":"10:","parent":"1:1","bytes":1,"packets":1,"drops":0,"qlen":0}]"#;
+        assert_eq!(parse_qdisc(json).unwrap(), Qdisc { bytes: 900, packets: 3, drops: 1, waiting_packets: 2 });
+        assert!(parse_qdisc("[]").is_err() && parse_qdisc("no").is_err());
+    }
+
+    #[test]
+    fn processor_time_is_read_whatever_the_process_is_called() {
+        let stat = "12 (a) b (c) S 1 12 12 0 -1 4194560 100 0 0 0 31 11 0 0 20 0 1 0 5";
+        assert_eq!(process_ticks(stat), Some(42));
+        assert_eq!(process_ticks("12 (cut"), None);
+        assert_eq!(busy_ticks("cpu  10 1 20 5000 300 2 3 4 0 0\ncpu0 1"), 10 + 1 + 20 + 2 + 3 + 4);
+    }
+}

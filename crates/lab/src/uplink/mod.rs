@@ -1,0 +1,135 @@
+//! `serpent lab uplink`: who waits how long behind a busy uplink, for several servers and the same requests.
+
+mod measure;
+mod plan;
+mod report;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use workload::{pattern::Pattern, rate::Rate, sequence::LoadMatch};
+
+use crate::{LabError, bed::Bottleneck};
+
+/// Measure response times behind a busy uplink, in network namespaces on this machine.
+///
+/// Every subject gets the same seeded requests at the same moments, in open loop: a request is sent when its time has come,
+/// whatever became of the others. Response times count from that moment to the last byte. Beside them stands the ideal: the
+/// same requests on a bare link, shortest remaining first and shared evenly.
+///
+/// Needs root, iproute2 and, as a subject, nginx. Touches nothing outside its own namespaces.
+#[derive(Args, Clone, Debug)]
+pub struct UplinkArgs {
+    /// Rate of the uplink, counted in Ethernet frames without preamble and checksum.
+    #[arg(long, default_value = "10mbit", value_name = "RATE")]
+    pub rate: Rate,
+
+    /// Load: bytes asked for over bytes that the uplink can carry, the same throughout.
+    #[arg(long, default_value_t = 0.8, value_name = "LOAD", conflicts_with = "pattern")]
+    pub load: f64,
+
+    /// Load that moves: w1 to w10 of the overload paper, or steps such as `25s@0.2,25s@1.2`, repeated.
+    #[arg(long, value_name = "PATTERN")]
+    pub pattern: Option<Pattern>,
+
+    /// Seconds over which requests are sent. Default: 60, or as many whole periods of the pattern as last at least that.
+    #[arg(long, value_name = "SECONDS")]
+    pub seconds: Option<f64>,
+
+    /// Seconds to wait for what is still under way after the last request.
+    #[arg(long, default_value_t = 60.0, value_name = "SECONDS")]
+    pub drain: f64,
+
+    /// Seeds, each a run of its own for every subject; the table shows medians over them.
+    #[arg(long, default_value = "1,2,3", value_delimiter = ',', value_name = "SEED,...")]
+    pub seeds: Vec<u64>,
+
+    /// Servers to compare, in this order; the first is the baseline of the ratios. nginx[,workers=N],
+    /// serpent:ORDER[,enforce=server|kernel|off][,uplink=RATE|auto|off][,workers=N], or cmd:COMMAND with {dir}, {listen},
+    /// {port} and {rate} filled in (a command takes the rest of the list).
+    #[arg(long, default_value = "nginx,serpent:srpt,serpent:fair", value_name = "SUBJECT,...")]
+    pub subjects: String,
+
+    /// The binary of Serpent to measure. Default: the one that runs this.
+    #[arg(long, value_name = "PATH")]
+    pub serpent: Option<PathBuf>,
+
+    /// Packets that the bottleneck's queue holds: 1000 drops nothing in most runs, 100 is what many devices have.
+    #[arg(long, default_value_t = 1000, value_name = "PACKETS")]
+    pub queue: u32,
+
+    /// Where the bottleneck is: on the server's own device, or on a router behind it.
+    #[arg(long, default_value = "server")]
+    pub bottleneck: Bottleneck,
+
+    /// Changes of the uplink's rate while a run goes on, such as `60s:5mbit,120s:20mbit`. The load follows: it stays the same
+    /// fraction of the rate.
+    #[arg(long, value_name = "TIME:RATE,...")]
+    pub rate_change: Option<String>,
+
+    /// Segments in one packet of the server's stack. Default: 1 below 50 Mbit/s, 4 above.
+    #[arg(long, value_name = "SEGMENTS")]
+    pub gso_segments: Option<u32>,
+
+    /// TCP congestion control of the server.
+    #[arg(long, default_value = "cubic", value_name = "NAME")]
+    pub congestion: String,
+
+    /// Keep connections and use them again, instead of a new one for each request.
+    #[arg(long)]
+    pub keepalive: bool,
+
+    /// Number of files that stand for the size distribution.
+    #[arg(long, default_value_t = 2000, value_name = "FILES")]
+    pub files: usize,
+
+    /// What a load counts: `wire` (response head, packet headers and handshake too, as the uplink sees them) or `body` (as the
+    /// papers count). The ideal always counts wire bytes.
+    #[arg(long, default_value = "wire")]
+    pub accounting: Accounting,
+
+    /// How a load is met: `sequence` (the bytes of every sequence equal it) or `expectation` (a Poisson process whose expected
+    /// bytes do; under a heavy tail a short run strays by 10 % and more).
+    #[arg(long, default_value = "sequence", value_name = "sequence|expectation")]
+    pub load_match: LoadMatch,
+
+    /// Port that the servers listen on.
+    #[arg(long, default_value_t = 8080)]
+    pub port: u16,
+
+    /// Longest lateness of the generator, in milliseconds, that 1 % of the requests may exceed in a valid run.
+    #[arg(long, default_value_t = 1.0, value_name = "MS")]
+    pub max_lateness: f64,
+
+    /// Write everything that was measured to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Write every request's outcome to files in this directory, one JSON object a line.
+    #[arg(long, value_name = "DIR")]
+    pub outcomes: Option<PathBuf>,
+}
+
+/// What a load counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Accounting {
+    /// Frames on the wire.
+    Wire,
+    /// Bodies alone.
+    Body,
+}
+
+/// Does the experiment and prints its report. [`ExitCode::FAILURE`] if a run was not valid: then the report says which.
+pub fn run(args: UplinkArgs) -> Result<ExitCode, LabError> {
+    let plan = plan::Plan::new(args)?;
+    let experiment = measure::run(&plan)?;
+    let report = report::Report::new(&plan, &experiment);
+    print!("{report}");
+    if let Some(path) = &plan.args.json {
+        let json =
+            serde_json::to_string_pretty(&report).map_err(|error| LabError::Io(error.to_string(), error.into()))?;
+        std::fs::write(path, json + "\n").map_err(LabError::io(format!("cannot write {}", path.display())))?;
+    }
+    Ok(if report.all_valid() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -116,19 +116,19 @@ fn reload(handle: &Handle, args: &ServeArgs) -> Result<(), Failure> {
 /// Descriptors that are open beside those of connections.
 const OTHER_DESCRIPTORS: u64 = 256;
 
-/// Raises the soft limit on open files as far as it may be raised. A connection holds a socket and, while a response is
-/// sent, a file.
+/// Raises the soft limit on open files as far as it may be raised. A connection holds a socket and, while a large response
+/// is sent, a file; a warning is due when not even the sockets fit.
 fn allow_connections(connections: usize) {
-    let wanted = (connections as u64).saturating_mul(2).saturating_add(OTHER_DESCRIPTORS);
+    let sockets = (connections as u64).saturating_add(OTHER_DESCRIPTORS);
+    let wanted = sockets.saturating_add(connections as u64);
     let mut limit = getrlimit(Resource::Nofile);
     let Some(current) = limit.current.filter(|current| *current < wanted) else { return };
     let raised = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted)).max(current);
     limit.current = Some(raised);
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the limit on open files cannot be raised above {current}");
-    } else if raised < wanted {
+    let allowed = if setrlimit(Resource::Nofile, limit).is_ok() { raised } else { current };
+    if allowed < sockets {
         tracing::warn!(
-            "{connections} connections may need {wanted} open files, and only {raised} are allowed: lower \
+            "{connections} connections need {sockets} open files, and only {allowed} are allowed: lower \
              `limits.connections`, or raise the limit (ulimit -n, LimitNOFILE=)"
         );
     }

@@ -1,0 +1,451 @@
+//! The body of a response: nothing, bytes in memory, or a file that is read as it is sent.
+//!
+//! A file is read in chunks of [`CHUNK_BYTES`], and only when a chunk is asked for: a response that waits for its turn
+//! holds at most two chunks. On Linux a chunk is first asked of the page cache (`preadv2` with `RWF_NOWAIT`), which never
+//! blocks. What is not there is read by a thread that may block, two chunks at a time, and the kernel is told to read
+//! ahead, so that the next chunks are found in the page cache.
+//!
+//! Exactly the announced length is sent. A file that grew is cut off there. If one shrank, or cannot be read, the body
+//! ends in an error, so that the connection is aborted and the client knows: nothing is ever made up to fill the gap.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io,
+    ops::Range,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use rustix::io::Errno;
+use tokio::task::JoinHandle;
+
+use super::buffers;
+
+/// Largest frame of a body that is read from a file: large enough that a frame costs little beside its bytes, small
+/// enough that thousands of responses may wait with one or two of them.
+pub const CHUNK_BYTES: usize = buffers::BUFFER_BYTES;
+
+/// What a thread that may block reads at once.
+const BLOCKING_READ_BYTES: usize = 2 * CHUNK_BYTES;
+
+/// How far the kernel is told to read ahead.
+#[cfg(target_os = "linux")]
+const READ_AHEAD_BYTES: u64 = 8 * CHUNK_BYTES as u64;
+
+/// A response body whose length is known from the start.
+///
+/// Bodies of files must be polled within a tokio runtime.
+#[derive(Debug)]
+pub struct FileBody(Inner);
+
+#[derive(Debug)]
+enum Inner {
+    Empty,
+    Memory(Bytes),
+    Stream(Box<Stream>),
+}
+
+/// What ranges are taken from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    Memory(Bytes),
+    File(Arc<File>),
+}
+
+#[derive(Debug)]
+struct Stream {
+    parts: VecDeque<Part>,
+    remaining_bytes: u64,
+    reader: Option<Reader>,
+}
+
+#[derive(Debug)]
+enum Part {
+    Bytes(Bytes),
+    File(Range<u64>),
+}
+
+impl FileBody {
+    /// No bytes at all.
+    pub fn empty() -> Self {
+        Self(Inner::Empty)
+    }
+
+    /// One range of a source. It must lie within it.
+    pub(crate) fn range(source: &Source, range: Range<u64>) -> Self {
+        match source {
+            Source::Memory(bytes) => Self::from(slice(bytes, &range)),
+            Source::File(_) => Self::parts(source, [(Bytes::new(), range)], Bytes::new()),
+        }
+    }
+
+    /// Several ranges of a source, each with what goes before it, and what goes after the last.
+    pub(crate) fn parts(source: &Source, ranges: impl IntoIterator<Item = (Bytes, Range<u64>)>, tail: Bytes) -> Self {
+        let mut parts = VecDeque::new();
+        let mut remaining_bytes = tail.len() as u64;
+        for (head, range) in ranges {
+            remaining_bytes += head.len() as u64 + (range.end - range.start);
+            parts.push_back(Part::Bytes(head));
+            parts.push_back(match source {
+                Source::Memory(bytes) => Part::Bytes(slice(bytes, &range)),
+                Source::File(_) => Part::File(range),
+            });
+        }
+        parts.push_back(Part::Bytes(tail));
+        let reader = match source {
+            Source::Memory(_) => None,
+            Source::File(file) => Some(Reader::new(Arc::clone(file))),
+        };
+        Self(Inner::Stream(Box::new(Stream { parts, remaining_bytes, reader })))
+    }
+
+    /// Bytes not yet handed out.
+    pub fn remaining_bytes(&self) -> u64 {
+        match &self.0 {
+            Inner::Empty => 0,
+            Inner::Memory(bytes) => bytes.len() as u64,
+            Inner::Stream(stream) => stream.remaining_bytes,
+        }
+    }
+}
+
+impl From<Bytes> for FileBody {
+    fn from(bytes: Bytes) -> Self {
+        if bytes.is_empty() { Self(Inner::Empty) } else { Self(Inner::Memory(bytes)) }
+    }
+}
+
+impl Body for FileBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let result = match &mut self.0 {
+            Inner::Empty => return Poll::Ready(None),
+            Inner::Memory(bytes) => Ok(std::mem::take(bytes)),
+            Inner::Stream(stream) => match ready!(stream.poll_next(cx)) {
+                None => return Poll::Ready(None),
+                Some(result) => result,
+            },
+        };
+        if result.is_err() || self.remaining_bytes() == 0 {
+            self.0 = Inner::Empty;
+        }
+        Poll::Ready(Some(result.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.remaining_bytes() == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.remaining_bytes())
+    }
+}
+
+impl Stream {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        let bytes = loop {
+            match self.parts.front_mut() {
+                None => return Poll::Ready(None),
+                Some(Part::Bytes(bytes)) if bytes.is_empty() => {}
+                Some(Part::Bytes(bytes)) => break std::mem::take(bytes),
+                Some(Part::File(range)) if range.is_empty() => {}
+                Some(Part::File(range)) => {
+                    let Some(reader) = &mut self.reader else {
+                        return Poll::Ready(Some(Err(io::Error::other("a range of a file without the file"))));
+                    };
+                    match ready!(reader.poll_read(cx, range)) {
+                        Ok(bytes) => {
+                            range.start += bytes.len() as u64;
+                            break bytes;
+                        }
+                        Err(error) => return Poll::Ready(Some(Err(error))),
+                    }
+                }
+            }
+            self.parts.pop_front();
+        };
+        self.remaining_bytes -= bytes.len() as u64;
+        Poll::Ready(Some(Ok(bytes)))
+    }
+}
+
+/// Reads a file piece by piece.
+#[derive(Debug)]
+struct Reader {
+    file: Arc<File>,
+    /// Whether the page cache can be asked; some file systems cannot.
+    ask_page_cache: bool,
+    /// Read already, from the start of the range that `poll_read` is called with.
+    ahead: Bytes,
+    /// A thread is reading the bytes from there.
+    pending: Option<JoinHandle<io::Result<Bytes>>>,
+}
+
+impl Reader {
+    fn new(file: Arc<File>) -> Self {
+        Self { file, ask_page_cache: cfg!(target_os = "linux"), ahead: Bytes::new(), pending: None }
+    }
+
+    /// The first bytes of `range`: at least one, at most [`CHUNK_BYTES`]. The next call must go on where this one ended,
+    /// or with another range once this one is done.
+    fn poll_read(&mut self, cx: &mut Context<'_>, range: &Range<u64>) -> Poll<io::Result<Bytes>> {
+        loop {
+            if let Some(pending) = &mut self.pending {
+                let result = ready!(Pin::new(pending).poll(cx));
+                self.pending = None;
+                self.ahead = result.map_err(io::Error::other)??;
+                if self.ahead.is_empty() {
+                    return Poll::Ready(Err(io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        format!(
+                            "the file ended at byte {}, {} bytes early: it shrank while being sent",
+                            range.start,
+                            range.end - range.start
+                        ),
+                    )));
+                }
+            }
+            if !self.ahead.is_empty() {
+                let length = self.ahead.len().min(CHUNK_BYTES);
+                return Poll::Ready(Ok(self.ahead.split_to(length)));
+            }
+            let wanted = range.end - range.start;
+            if self.ask_page_cache
+                && let Some(bytes) = self.read_from_page_cache(range.start, at_most(wanted, CHUNK_BYTES))
+            {
+                return Poll::Ready(Ok(bytes));
+            }
+            let (file, start) = (Arc::clone(&self.file), range.start);
+            let length = at_most(wanted, BLOCKING_READ_BYTES);
+            self.pending = Some(tokio::task::spawn_blocking(move || read_blocking(&file, start, length)));
+        }
+    }
+
+    /// What the page cache holds, at least one byte; `None` if a thread that may block has to look.
+    #[cfg(target_os = "linux")]
+    fn read_from_page_cache(&mut self, start: u64, length: usize) -> Option<Bytes> {
+        use rustix::io::ReadWriteFlags;
+
+        let mut buffer = buffers::take(length);
+        loop {
+            let mut slices = [io::IoSliceMut::new(&mut buffer.as_mut()[..length])];
+            match rustix::io::preadv2(&*self.file, &mut slices, start, ReadWriteFlags::NOWAIT) {
+                // The end of the file, perhaps: some kernels (5.9, 5.10) say so where the page is only not there.
+                Ok(0) => return None,
+                Ok(read) => return Some(buffer.into_bytes(read)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return None,
+                Err(_) => {
+                    self.ask_page_cache = false;
+                    return None;
+                }
+            }
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn read_from_page_cache(&mut self, _start: u64, _length: usize) -> Option<Bytes> {
+        None
+    }
+}
+
+/// Reads `length` bytes, or less where the file ends. Blocks.
+pub(crate) fn read_up_to(file: &File, start: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(length)?;
+    while buffer.len() < length {
+        let offset = start + buffer.len() as u64;
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut buffer), offset) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // The allocator may have given more than was asked for, and the read have used it.
+    buffer.truncate(length);
+    Ok(buffer)
+}
+
+fn read_blocking(file: &File, start: u64, length: usize) -> io::Result<Bytes> {
+    let bytes = read_up_to(file, start, length)?;
+    #[cfg(target_os = "linux")]
+    {
+        let next = start + bytes.len() as u64;
+        // Only advice: where it is not taken, the next read blocks a thread as this one did.
+        let _ =
+            rustix::fs::fadvise(file, next, std::num::NonZeroU64::new(READ_AHEAD_BYTES), rustix::fs::Advice::WillNeed);
+    }
+    Ok(Bytes::from(bytes))
+}
+
+fn at_most(wanted: u64, limit: usize) -> usize {
+    usize::try_from(wanted).unwrap_or(limit).min(limit)
+}
+
+fn slice(bytes: &Bytes, range: &Range<u64>) -> Bytes {
+    let length = bytes.len() as u64;
+    let (start, end) = (range.start.min(length), range.end.min(length));
+    bytes.slice(start as usize..end as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use http_body_util::BodyExt;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pattern(length: usize) -> Vec<u8> {
+        (0..length).map(|index| (index % 251) as u8).collect()
+    }
+
+    fn file_with(content: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(content).unwrap();
+        file
+    }
+
+    fn source(file: &File) -> Source {
+        Source::File(Arc::new(file.try_clone().unwrap()))
+    }
+
+    /// The frames until the end, and the error if it ended in one. The size hint must tell the truth all along.
+    async fn frames(mut body: FileBody) -> (Vec<Bytes>, Option<io::Error>) {
+        let mut frames = Vec::new();
+        loop {
+            let hint = body.size_hint().exact().unwrap();
+            assert_eq!(body.is_end_stream(), hint == 0);
+            match body.frame().await {
+                None => return (frames, None),
+                Some(Err(error)) => {
+                    assert!(body.frame().await.is_none(), "nothing comes after an error");
+                    return (frames, Some(error));
+                }
+                Some(Ok(frame)) => {
+                    let data = frame.into_data().unwrap();
+                    assert!(!data.is_empty());
+                    assert_eq!(body.size_hint().exact(), Some(hint - data.len() as u64));
+                    frames.push(data);
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_is_sent_in_chunks() {
+        let content = pattern(3 * CHUNK_BYTES + 5);
+        let file = file_with(&content);
+        let body = FileBody::range(&source(&file), 0..content.len() as u64);
+        let (frames, error) = frames(body).await;
+        assert!(error.is_none());
+        assert!(frames.iter().all(|frame| frame.len() <= CHUNK_BYTES));
+        assert_eq!(frames.concat(), content);
+    }
+
+    #[tokio::test]
+    async fn without_the_page_cache_two_chunks_are_read_at_once() {
+        let content = pattern(5 * CHUNK_BYTES);
+        let file = file_with(&content);
+        let mut body = FileBody::range(&source(&file), 7..content.len() as u64);
+        let Inner::Stream(stream) = &mut body.0 else { panic!("a file is streamed") };
+        stream.reader.as_mut().unwrap().ask_page_cache = false;
+        let (frames, error) = frames(body).await;
+        assert!(error.is_none());
+        let sizes: Vec<usize> = frames.iter().map(Bytes::len).collect();
+        assert_eq!(sizes, [CHUNK_BYTES, CHUNK_BYTES, CHUNK_BYTES, CHUNK_BYTES, CHUNK_BYTES - 7]);
+        assert_eq!(frames.concat(), content[7..]);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_grows_is_cut_at_the_announced_length() {
+        let content = pattern(CHUNK_BYTES + 1);
+        let mut file = file_with(&content);
+        let body = FileBody::range(&source(&file), 0..content.len() as u64);
+        file.write_all(&[7; 1000]).unwrap();
+        assert_eq!(frames(body).await.0.concat(), content);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_shrinks_ends_in_an_error_after_what_was_there() {
+        for ask_page_cache in [true, false] {
+            let content = pattern(4 * CHUNK_BYTES);
+            let file = file_with(&content);
+            let mut body = FileBody::range(&source(&file), 0..content.len() as u64);
+            let Inner::Stream(stream) = &mut body.0 else { panic!("a file is streamed") };
+            stream.reader.as_mut().unwrap().ask_page_cache &= ask_page_cache;
+            file.set_len(CHUNK_BYTES as u64 + 10).unwrap();
+            let (frames, error) = frames(body).await;
+            assert_eq!(frames.concat(), content[..CHUNK_BYTES + 10]);
+            assert_eq!(error.unwrap().kind(), io::ErrorKind::UnexpectedEof);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_read_ends_in_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = Source::File(Arc::new(File::open(directory.path()).unwrap()));
+        let (frames, error) = frames(FileBody::range(&source, 0..10)).await;
+        assert!(frames.is_empty());
+        assert_eq!(error.unwrap().kind(), io::ErrorKind::IsADirectory);
+    }
+
+    #[tokio::test]
+    async fn a_removed_file_is_still_sent_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, pattern(2 * CHUNK_BYTES)).unwrap();
+        let source = Source::File(Arc::new(File::open(&path).unwrap()));
+        std::fs::remove_file(&path).unwrap();
+        let body = FileBody::range(&source, 0..2 * CHUNK_BYTES as u64);
+        assert_eq!(frames(body).await.0.concat(), pattern(2 * CHUNK_BYTES));
+    }
+
+    #[tokio::test]
+    async fn memory_is_sent_as_one_frame_that_shares_it() {
+        let bytes = Bytes::from(pattern(1000));
+        let (frames, _) = frames(FileBody::from(bytes.clone())).await;
+        assert_eq!(frames.len(), 1);
+        assert_eq!(frames[0].as_ptr(), bytes.as_ptr());
+        assert!(FileBody::empty().is_end_stream());
+        assert!(FileBody::from(Bytes::new()).is_end_stream());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn parts_are_sent_in_order_from_memory_and_from_files_alike(
+            ranges in prop::collection::vec((0u64..150_000, 0u64..150_000), 0..6),
+            blocking in any::<bool>(),
+        ) {
+            let content = pattern(150_000);
+            let ranges: Vec<_> = ranges.into_iter().map(|(a, b)| a.min(b)..a.max(b)).collect();
+            let framed = ranges.iter().map(|range| (Bytes::from_static(b"<head>"), range.clone()));
+            let expected: Vec<u8> = ranges
+                .iter()
+                .flat_map(|range| [b"<head>", &content[range.start as usize..range.end as usize]].concat())
+                .chain(*b"<tail>")
+                .collect();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            for source in [Source::Memory(content.clone().into()), source(&file_with(&content))] {
+                let mut body = FileBody::parts(&source, framed.clone(), Bytes::from_static(b"<tail>"));
+                prop_assert_eq!(body.size_hint().exact(), Some(expected.len() as u64));
+                if let Inner::Stream(stream) = &mut body.0
+                    && let Some(reader) = &mut stream.reader
+                {
+                    reader.ask_page_cache &= !blocking;
+                }
+                let (frames, error) = runtime.block_on(frames(body));
+                prop_assert!(error.is_none());
+                prop_assert_eq!(frames.concat(), expected.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Small hot files in memory.
+//!
+//! An entry is found by the raw path of the request, so that a hit decodes nothing and makes no system call. Only the
+//! canonical spelling of a path is kept: other spellings are brought to it first, and cannot crowd the cache.
+//!
+//! An entry is trusted for `revalidate_after`. Then the first request for it goes to look at the file, while others
+//! that come meanwhile are still answered from memory.
+//!
+//! *Invariant.* All bytes that came from here, kept or still being sent by responses after they were evicted, are
+//! counted, and stay below twice the cache's capacity: when responses hold on to that much, files are read from disk as
+//! they are sent.
+
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+use bytes::Bytes;
+use quick_cache::{DefaultHashBuilder, Equivalent, OptionsBuilder, Weighter, sync};
+
+use super::{
+    negotiate::Coding,
+    representation::{Representation, Stamp},
+};
+use crate::config::CacheConfig;
+
+/// What an entry costs beside its bytes: headers, key, bookkeeping. An estimate, so that many tiny files are bounded too.
+const ENTRY_OVERHEAD_BYTES: u64 = 2048;
+
+/// Each part of the cache that is locked by itself holds at least this many of the largest files, as a file that does
+/// not fit one part would never be kept.
+const LARGEST_FILES_PER_SHARD: u64 = 4;
+
+/// Small hot files of all sites. Clones share one store.
+#[derive(Clone)]
+pub struct Cache(Arc<Shared>);
+
+/// How the cache is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Requests for files answered from memory at once.
+    pub hits: u64,
+    /// Requests for files for which the file system was asked.
+    pub misses: u64,
+    /// Bytes that entries weigh, with an estimate of their bookkeeping.
+    pub bytes: u64,
+    /// Bytes of files held in memory, also by responses that still send what was evicted.
+    pub held_bytes: u64,
+    /// Entries.
+    pub entries: u64,
+}
+
+struct Shared {
+    config: CacheConfig,
+    /// `None` where the cache is off.
+    store: Option<sync::Cache<Key, Arc<Entry>, Weight>>,
+    started: Instant,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    held_bytes: Arc<AtomicU64>,
+    sites: AtomicU32,
+}
+
+/// One path of one site, with its representations.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// By coding.
+    pub variants: [Variant; Coding::COUNT],
+    /// When the file system was last asked, on the cache's clock.
+    checked_ns: AtomicU64,
+}
+
+/// What is known of a representation.
+#[derive(Clone, Debug)]
+pub(crate) enum Variant {
+    /// It does not exist.
+    Absent,
+    /// It exists.
+    Known(Stamp),
+    /// It is in memory.
+    Loaded(Arc<Representation>),
+}
+
+/// Identifies an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub site: u32,
+    /// The canonical request path.
+    pub path: Box<str>,
+}
+
+#[derive(Hash)]
+struct KeyRef<'a> {
+    site: u32,
+    path: &'a str,
+}
+
+/// Leave to hold a file in memory; given back when dropped.
+pub(crate) struct Reservation {
+    held_bytes: Arc<AtomicU64>,
+    size: u64,
+}
+
+impl Cache {
+    /// A cache; one is meant to serve the whole process.
+    pub fn new(config: CacheConfig) -> Self {
+        let store = (config.capacity_bytes > 0 && config.max_file_bytes > 0).then(|| {
+            let parallelism = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+            let shards_that_fit = config.capacity_bytes / config.max_file_bytes.saturating_mul(LARGEST_FILES_PER_SHARD);
+            // Rounded down to a power of two, which the store would round up to.
+            let shards = 1 << shards_that_fit.clamp(1, 4 * parallelism as u64).ilog2();
+            let options = OptionsBuilder::new()
+                .shards(shards)
+                .estimated_items_capacity(usize::try_from(config.capacity_bytes / 16_384).unwrap_or(0).max(64))
+                .weight_capacity(config.capacity_bytes)
+                .build()
+                .unwrap_or_else(|_| unreachable!("both capacities are given"));
+            sync::Cache::with_options(options, Weight, DefaultHashBuilder::default(), Default::default())
+        });
+        Self(Arc::new(Shared {
+            config,
+            store,
+            started: Instant::now(),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            held_bytes: Arc::default(),
+            sites: AtomicU32::new(0),
+        }))
+    }
+
+    /// Counts since the start, and the state now.
+    pub fn stats(&self) -> CacheStats {
+        CacheStats {
+            hits: self.0.hits.load(Relaxed),
+            misses: self.0.misses.load(Relaxed),
+            bytes: self.0.store.as_ref().map_or(0, |store| store.weight()),
+            held_bytes: self.0.held_bytes.load(Relaxed),
+            entries: self.0.store.as_ref().map_or(0, |store| store.len() as u64),
+        }
+    }
+
+    /// A number for a site that no other has or had.
+    pub(crate) fn new_site(&self) -> u32 {
+        self.0.sites.fetch_add(1, Relaxed)
+    }
+
+    pub(crate) fn get(&self, site: u32, path: &str) -> Option<Arc<Entry>> {
+        self.0.store.as_ref()?.get(&KeyRef { site, path })
+    }
+
+    /// The same, without a vote for keeping the entry.
+    pub(crate) fn peek(&self, key: &Key) -> Option<Arc<Entry>> {
+        self.0.store.as_ref()?.peek(key)
+    }
+
+    pub(crate) fn insert(&self, key: Key, variants: [Variant; Coding::COUNT], checked_ns: u64) {
+        if let Some(store) = &self.0.store {
+            store.insert(key, Arc::new(Entry { variants, checked_ns: AtomicU64::new(checked_ns) }));
+        }
+    }
+
+    pub(crate) fn remove(&self, key: &Key) {
+        if let Some(store) = &self.0.store {
+            store.remove(key);
+        }
+    }
+
+    /// Forgets all of a site.
+    pub(crate) fn remove_site(&self, site: u32) {
+        if let Some(store) = &self.0.store {
+            store.retain(|key, _| key.site != site);
+        }
+    }
+
+    /// Whether an entry may be used as it is. Once it is too old, exactly one caller is told no, and has to look at the
+    /// file; for the others it counts as looked at.
+    pub(crate) fn fresh(&self, entry: &Entry) -> bool {
+        let now_ns = self.now_ns();
+        let trusted_ns = u64::try_from(self.0.config.revalidate_after.as_nanos()).unwrap_or(u64::MAX);
+        let checked_ns = entry.checked_ns.load(Relaxed);
+        if now_ns.saturating_sub(checked_ns) < trusted_ns {
+            return true;
+        }
+        match entry.checked_ns.compare_exchange(checked_ns, now_ns, Relaxed, Relaxed) {
+            Ok(_) => false,
+            Err(checked_ns) => now_ns.saturating_sub(checked_ns) < trusted_ns,
+        }
+    }
+
+    /// Leave to hold `size` bytes in memory, if the file is small enough and responses do not hold too much already.
+    pub(crate) fn reserve(&self, size: u64) -> Option<Reservation> {
+        let CacheConfig { capacity_bytes, max_file_bytes, .. } = self.0.config;
+        if self.0.store.is_none() || size > max_file_bytes || size > capacity_bytes {
+            return None;
+        }
+        let held_before = self.0.held_bytes.fetch_add(size, Relaxed);
+        let reservation = Reservation { held_bytes: Arc::clone(&self.0.held_bytes), size };
+        (held_before.saturating_add(size) <= capacity_bytes.saturating_mul(2)).then_some(reservation)
+    }
+
+    pub(crate) fn count_hit(&self) {
+        self.0.hits.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn count_miss(&self) {
+        self.0.misses.fetch_add(1, Relaxed);
+    }
+
+    /// Nanoseconds since the cache was made.
+    pub(crate) fn now_ns(&self) -> u64 {
+        u64::try_from(self.0.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("config", &self.0.config).field("stats", &self.stats()).finish()
+    }
+}
+
+impl Reservation {
+    /// Bytes that give the reservation back with their last holder.
+    pub fn fill(self, bytes: Vec<u8>) -> Bytes {
+        Bytes::from_owner(Held { bytes, _reservation: self })
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.held_bytes.fetch_sub(self.size, Relaxed);
+    }
+}
+
+struct Held {
+    bytes: Vec<u8>,
+    _reservation: Reservation,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        KeyRef { site: self.site, path: &self.path }.hash(state);
+    }
+}
+
+impl Equivalent<Key> for KeyRef<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        self.site == key.site && *self.path == *key.path
+    }
+}
+
+#[derive(Clone)]
+struct Weight;
+
+impl Weighter<Key, Arc<Entry>> for Weight {
+    fn weight(&self, key: &Key, entry: &Arc<Entry>) -> u64 {
+        let loaded = entry.variants.iter().map(|variant| match variant {
+            Variant::Loaded(representation) => representation.stamp.size + ENTRY_OVERHEAD_BYTES,
+            Variant::Absent | Variant::Known(_) => 0,
+        });
+        loaded.sum::<u64>() + key.path.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, time::Duration};
+
+    use http::HeaderValue;
+
+    use super::*;
+    use crate::files::{body::Source, representation::Description};
+
+    fn config(capacity_bytes: u64, revalidate_after: Duration) -> CacheConfig {
+        CacheConfig { capacity_bytes, max_file_bytes: 4096, revalidate_after }
+    }
+
+    fn variants(cache: &Cache, size: usize) -> [Variant; Coding::COUNT] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, vec![0; size]).unwrap();
+        let bytes = cache.reserve(size as u64).unwrap().fill(vec![0; size]);
+        let description = Description {
+            coding: Coding::Identity,
+            varies: false,
+            content_type: HeaderValue::from_static("text/plain"),
+            cache_control: None,
+            now: std::time::SystemTime::now(),
+        };
+        let stamp = Stamp::of(&fs::metadata(&path).unwrap());
+        let representation = Representation::new(stamp, Source::Memory(bytes), description);
+        [Variant::Loaded(Arc::new(representation)), Variant::Absent, Variant::Absent, Variant::Absent]
+    }
+
+    fn key(site: u32, path: &str) -> Key {
+        Key { site, path: path.into() }
+    }
+
+    #[test]
+    fn sites_do_not_mix_and_are_forgotten_one_by_one() {
+        let cache = Cache::new(config(1 << 20, Duration::MAX));
+        let (one, two) = (cache.new_site(), cache.new_site());
+        cache.insert(key(one, "/a"), variants(&cache, 10), 0);
+        assert!(cache.get(one, "/a").is_some());
+        assert!(cache.get(two, "/a").is_none());
+        assert!(cache.get(one, "/b").is_none());
+        cache.insert(key(two, "/a"), variants(&cache, 10), 0);
+        cache.remove_site(one);
+        assert!(cache.get(one, "/a").is_none());
+        assert!(cache.get(two, "/a").is_some());
+    }
+
+    #[test]
+    fn the_store_is_bounded_in_bytes() {
+        let cache = Cache::new(config(1 << 16, Duration::MAX));
+        let site = cache.new_site();
+        for number in 0..200 {
+            cache.insert(key(site, &format!("/{number}")), variants(&cache, 4096), 0);
+            assert!(cache.stats().bytes <= 1 << 16);
+        }
+        let stats = cache.stats();
+        assert!((5..=16).contains(&stats.entries), "{stats:?}");
+        assert_eq!(stats.held_bytes, stats.entries * 4096, "what is evicted is given back");
+    }
+
+    #[test]
+    fn what_responses_hold_is_bounded_too() {
+        let cache = Cache::new(config(8192, Duration::MAX));
+        let held: Vec<Bytes> =
+            std::iter::from_fn(|| cache.reserve(4096).map(|room| room.fill(vec![0; 4096]))).collect();
+        assert_eq!(held.len(), 4, "twice the capacity");
+        assert_eq!(cache.stats().held_bytes, 16_384);
+        let clone = held[0].slice(..1);
+        drop(held);
+        assert_eq!(cache.stats().held_bytes, 4096, "a part of the bytes holds all of them");
+        drop(clone);
+        assert_eq!(cache.stats().held_bytes, 0);
+    }
+
+    #[test]
+    fn too_large_files_and_a_cache_that_is_off_hold_nothing() {
+        assert!(Cache::new(config(1 << 20, Duration::MAX)).reserve(4097).is_none());
+        let off = Cache::new(config(0, Duration::MAX));
+        assert!(off.reserve(1).is_none());
+        assert!(off.get(0, "/").is_none());
+        let no_files = CacheConfig { max_file_bytes: 0, ..config(1 << 20, Duration::MAX) };
+        assert!(Cache::new(no_files).reserve(1).is_none());
+    }
+
+    #[test]
+    fn one_caller_looks_again_while_the_others_go_on() {
+        let hour = Duration::from_secs(3600);
+        let cache = Cache::new(config(1 << 20, hour));
+        let entry = |checked_ns| Entry { variants: variants(&cache, 1), checked_ns: AtomicU64::new(checked_ns) };
+        assert!(cache.fresh(&entry(cache.now_ns())));
+        let trusting = Cache::new(config(1 << 20, Duration::MAX));
+        assert!(trusting.fresh(&entry(0)));
+        let doubting = Cache::new(config(1 << 20, Duration::ZERO));
+        let doubted = entry(0);
+        assert!(!doubting.fresh(&doubted));
+        assert!(!doubting.fresh(&doubted));
+        let nanosecond = Cache::new(config(1 << 20, Duration::from_nanos(1)));
+        assert!(!nanosecond.fresh(&entry(0)));
+    }
+}

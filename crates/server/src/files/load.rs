@@ -1,0 +1,261 @@
+//! From a path to a file: everything that may block, done in one go on a thread that may.
+
+use std::{
+    ffi::OsStr,
+    fs::{File, Metadata},
+    io,
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode};
+use rustix::io::Errno;
+
+use super::{
+    body::{CHUNK_BYTES, Source, read_up_to},
+    cache::{Cache, Key, Variant},
+    content_type::ContentTypes,
+    listing,
+    negotiate::{Coding, Preferences},
+    path::RequestPath,
+    representation::{Description, Representation, Stamp},
+    resolve::{Node, Root, status_of},
+};
+use crate::config::{CacheControlRule, FilesConfig, Site};
+
+/// A file modified less than this ago is not kept in memory. The kernel's clock for modification times ticks every few
+/// milliseconds, and another change within the same tick could not be told from this one.
+const RECENT: Duration = Duration::from_millis(100);
+
+/// How often reading a file is begun anew because it changed meanwhile. After that it is sent as it is being read.
+const READ_ATTEMPTS: u32 = 2;
+
+/// A site's files, as the threads that may block see them.
+pub(crate) struct SiteFiles {
+    /// This site in the cache.
+    pub id: u32,
+    /// The cache.
+    pub cache: Cache,
+    /// Whether dot-files are served.
+    pub dot_files: bool,
+    root: Root,
+    index: Vec<String>,
+    listing: bool,
+    precompressed: bool,
+    cache_control: Vec<CacheControlRule>,
+    types: ContentTypes,
+}
+
+/// What stands at a path.
+#[derive(Clone, Debug)]
+pub(crate) enum Outcome {
+    /// A file, in the representation that the client prefers.
+    Found(Arc<Representation>),
+    /// A directory that was asked for without its slash.
+    Directory,
+    /// A directory without an index: its listing.
+    Listing { page: Bytes, cache_control: Option<HeaderValue> },
+    /// Nothing that is served.
+    Refused(StatusCode),
+}
+
+/// A file that was found.
+struct Found {
+    /// Below the root.
+    relative: Vec<u8>,
+    file: File,
+    metadata: Metadata,
+}
+
+impl SiteFiles {
+    /// Opens the root of a site.
+    pub fn open(site: &Site, cache: Cache) -> io::Result<Self> {
+        let FilesConfig { index, listing, dot_files, symlinks, precompressed, cache_control, mime_types } = &site.files;
+        Ok(Self {
+            root: Root::open(&site.root, *symlinks)?,
+            id: cache.new_site(),
+            cache,
+            dot_files: *dot_files,
+            index: index.clone(),
+            listing: *listing,
+            precompressed: *precompressed,
+            cache_control: cache_control.clone(),
+            types: ContentTypes::new(mime_types)?,
+        })
+    }
+
+    /// Finds what stands at a path, and keeps it in memory if it is worth it. Blocks.
+    pub fn load(&self, path: &RequestPath, preferences: Preferences, key: Key) -> Outcome {
+        // Before the first look, so that the entry is not trusted for longer than it should.
+        let checked_ns = self.cache.now_ns();
+        self.root.refresh();
+        let outcome = match self.find(path) {
+            Ok(found) => match self.represent(path, found, preferences, &key, checked_ns) {
+                Ok(representation) => return Outcome::Found(representation),
+                Err(error) => {
+                    tracing::warn!(path = %key.path, %error, "a file was opened but cannot be read");
+                    Outcome::Refused(Errno::from_io_error(&error).map_or(StatusCode::INTERNAL_SERVER_ERROR, status_of))
+                }
+            },
+            Err(outcome) => outcome,
+        };
+        self.cache.remove(&key);
+        outcome
+    }
+
+    /// The file for a path: itself, or the index of a directory.
+    fn find(&self, path: &RequestPath) -> Result<Found, Outcome> {
+        if path.directory() {
+            // Directories that may be passed but not read have an index all the same, so this comes first.
+            for name in &self.index {
+                let relative = path.join(name);
+                match self.root.find(as_path(&relative)) {
+                    Ok(Node::File(file, metadata)) => return Ok(Found { relative, file, metadata }),
+                    Ok(Node::Directory(_) | Node::ClosedDirectory) => {}
+                    Err(error) if status_of(error) == StatusCode::NOT_FOUND => {}
+                    Err(error) => return Err(self.refused(path, error)),
+                }
+            }
+        }
+        match self.root.find(path.relative()) {
+            Ok(Node::File(..)) if path.directory() => Err(Outcome::Refused(StatusCode::NOT_FOUND)),
+            Ok(Node::File(file, metadata)) => {
+                Ok(Found { relative: path.relative().as_os_str().as_bytes().to_vec(), file, metadata })
+            }
+            Ok(Node::Directory(_) | Node::ClosedDirectory) if !path.directory() => Err(Outcome::Directory),
+            Ok(Node::Directory(fd)) if self.listing => Err(match listing::page(&self.root, fd, path, self.dot_files) {
+                Ok(page) => Outcome::Listing {
+                    page: page.into(),
+                    cache_control: self.cache_control_for(&[path.relative()]).cloned(),
+                },
+                Err(error) => self.refused(path, error),
+            }),
+            Ok(Node::Directory(_) | Node::ClosedDirectory) => Err(Outcome::Refused(StatusCode::FORBIDDEN)),
+            Err(error) => Err(self.refused(path, error)),
+        }
+    }
+
+    /// Chooses among the file and its siblings, and takes from memory what has not changed.
+    fn represent(
+        &self,
+        path: &RequestPath,
+        found: Found,
+        preferences: Preferences,
+        key: &Key,
+        checked_ns: u64,
+    ) -> io::Result<Arc<Representation>> {
+        let Found { relative, file, metadata } = found;
+        let content_type = self.types.of(as_path(&relative));
+        let cache_control = self.cache_control_for(&[path.relative(), as_path(&relative)]);
+        let original = Stamp::of(&metadata);
+        let mut files = [Some((file, metadata)), None, None, None];
+        if self.precompressed {
+            for coding in [Coding::Brotli, Coding::Zstd, Coding::Gzip] {
+                files[coding.index()] = self.sibling(&relative, coding, &original);
+            }
+        }
+        let varies = files[1..].iter().any(Option::is_some);
+        let chosen = preferences.choose(files.each_ref().map(|file| file.as_ref().map(|(_, metadata)| metadata.len())));
+
+        let kept = self.cache.peek(key);
+        let mut variants = [const { Variant::Absent }; Coding::COUNT];
+        let mut answer = None;
+        for (coding, file) in Coding::ALL.into_iter().zip(files) {
+            let Some((file, metadata)) = file else { continue };
+            let variant = &mut variants[coding.index()];
+            let stamp = Stamp::of(&metadata);
+            let unchanged = kept.as_ref().and_then(|entry| match &entry.variants[coding.index()] {
+                Variant::Loaded(kept) if kept.stamp == stamp && kept.varies == varies => Some(kept),
+                _ => None,
+            });
+            if let Some(unchanged) = unchanged {
+                *variant = Variant::Loaded(Arc::clone(unchanged));
+                if coding == chosen {
+                    answer = Some(Arc::clone(unchanged));
+                }
+            } else if coding == chosen {
+                let content_type = content_type.clone();
+                let now = SystemTime::now();
+                let (source, stamp, keep) = self.read(file, metadata, now)?;
+                let description = Description { coding, varies, content_type, cache_control, now };
+                let representation = Arc::new(Representation::new(stamp, source, description));
+                *variant = if keep { Variant::Loaded(Arc::clone(&representation)) } else { Variant::Known(stamp) };
+                answer = Some(representation);
+            } else {
+                *variant = Variant::Known(stamp);
+            }
+        }
+        if variants.iter().any(|variant| matches!(variant, Variant::Loaded(_))) {
+            self.cache.insert(key.clone(), variants, checked_ns);
+        } else {
+            self.cache.remove(key);
+        }
+        // The original always exists, and only what exists is chosen.
+        answer.ok_or_else(|| io::Error::other("a representation was chosen that does not exist"))
+    }
+
+    /// A file compressed beforehand. One that is older than the original is left alone: it was made from an earlier
+    /// state.
+    fn sibling(&self, relative: &[u8], coding: Coding, original: &Stamp) -> Option<(File, Metadata)> {
+        let name = [relative, coding.suffix().as_bytes()].concat();
+        match self.root.find(as_path(&name)) {
+            Ok(Node::File(file, metadata)) if Stamp::of(&metadata).older_than(original) => {
+                drop(file);
+                tracing::debug!(file = %String::from_utf8_lossy(&name), "ignored: older than what it was made from");
+                None
+            }
+            Ok(Node::File(file, metadata)) => Some((file, metadata)),
+            _ => None,
+        }
+    }
+
+    /// The bytes of a file or the open file, its state, and whether it may be kept in memory.
+    fn read(&self, file: File, mut metadata: Metadata, now: SystemTime) -> io::Result<(Source, Stamp, bool)> {
+        for _ in 0..READ_ATTEMPTS {
+            let stamp = Stamp::of(&metadata);
+            let reservation = if stamp.modified_within(RECENT, now) { None } else { self.cache.reserve(stamp.size) };
+            let keep = reservation.is_some();
+            if !keep && stamp.size > CHUNK_BYTES as u64 {
+                break;
+            }
+            let length = usize::try_from(stamp.size).map_err(io::Error::other)?;
+            let bytes = read_up_to(&file, 0, length)?;
+            metadata = file.metadata()?;
+            if bytes.len() == length && Stamp::of(&metadata) == stamp {
+                let bytes = match reservation {
+                    Some(reservation) => reservation.fill(bytes),
+                    None => Bytes::from(bytes),
+                };
+                return Ok((Source::Memory(bytes), stamp, keep));
+            }
+        }
+        Ok((Source::File(Arc::new(file)), Stamp::of(&metadata), false))
+    }
+
+    /// The value of the first rule that matches one of the paths.
+    fn cache_control_for(&self, paths: &[&Path]) -> Option<&HeaderValue> {
+        let matches = |rule: &&CacheControlRule| paths.iter().any(|path| rule.pattern.is_match(path));
+        self.cache_control.iter().find(matches).map(|rule| &rule.value)
+    }
+
+    fn refused(&self, path: &RequestPath, error: Errno) -> Outcome {
+        let status = status_of(error);
+        if status.is_server_error() {
+            tracing::warn!(path = %path.canonical(), %error, "a file cannot be opened");
+        }
+        Outcome::Refused(status)
+    }
+}
+
+impl Drop for SiteFiles {
+    fn drop(&mut self) {
+        self.cache.remove_site(self.id);
+    }
+}
+
+fn as_path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}

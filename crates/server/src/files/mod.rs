@@ -1,0 +1,225 @@
+//! Static files as people expect them from nginx or Caddy.
+//!
+//! A request for a small hot file is answered from memory, at once and without a system call. Everything else is looked
+//! up by a thread that may block ([`load`]), and large files are read as they are sent ([`body`]); a runtime thread never
+//! waits for a disk.
+//!
+//! What is served, and what not:
+//! - GET and HEAD; OPTIONS tells so with a 204. Other methods of HTTP answer 405, unknown ones 501.
+//! - A path is decoded and normalised ([`path`]) and opened below the root and nowhere else ([`resolve`]).
+//! - A directory without its slash answers 301, with its slash an index file, a listing, or 403. The trailing slash
+//!   after a file's name answers 404.
+//! - What is missing, is a link that the policy does not follow, or is no regular file answers 404; what may not be
+//!   read 403.
+//! - `file.br`, `file.zst`, `file.gz` beside `file` are sent to those who accept them ([`negotiate`]), unless last
+//!   modified in an earlier second than `file`: they were made from an older state then. (nginx and Caddy do not look.)
+//! - Conditions come before ranges ([`conditional`], [`range`]). HEAD knows no ranges, as RFC 9110 section 14.2 has it.
+//! - What is modified while it is read is read again; see [`body`] for what happens while it is sent.
+//!
+//! The way of a request: `path` → `cache` → (`flights` → `load` → `resolve`, `negotiate`, `listing`) → `respond` →
+//! `conditional`, `range` → `body`.
+
+mod body;
+mod buffers;
+mod cache;
+mod conditional;
+mod content_type;
+mod flights;
+mod listing;
+mod load;
+mod negotiate;
+mod pages;
+mod path;
+mod range;
+mod representation;
+mod resolve;
+mod respond;
+#[cfg(test)]
+mod tests;
+
+use std::{fmt, io, pin::Pin, sync::Arc};
+
+use http::{HeaderMap, Method, Response, StatusCode, Uri, header};
+
+pub use self::{
+    body::{CHUNK_BYTES, FileBody},
+    cache::{Cache, CacheStats},
+    pages::error_page,
+};
+use self::{
+    cache::{Key, Variant},
+    flights::Flights,
+    load::{Outcome, SiteFiles},
+    negotiate::{Coding, Preferences},
+    path::{PathError, RequestPath},
+};
+use crate::config::Site;
+
+/// The files of one site. Clones share everything.
+#[derive(Clone)]
+pub struct Files(Arc<Shared>);
+
+struct Shared {
+    site: Arc<SiteFiles>,
+    /// Look-ups under way. Who comes while one is under way may see what it saw.
+    flights: Flights<(Key, Preferences), Outcome>,
+}
+
+/// An answer, now or later.
+pub enum Served {
+    /// It is here.
+    Ready(Response<FileBody>),
+    /// The file system has to be asked. To be awaited within a tokio runtime; it may be dropped at any time.
+    Later(Pin<Box<dyn Future<Output = Response<FileBody>> + Send>>),
+}
+
+impl Files {
+    /// Opens the root of a site. Errors are the operator's: a root that cannot be opened, which is named, or a MIME type
+    /// that cannot be sent.
+    pub fn open(site: &Site, cache: Cache) -> io::Result<Self> {
+        let site = Arc::new(SiteFiles::open(site, cache)?);
+        Ok(Self(Arc::new(Shared { site, flights: Flights::default() })))
+    }
+
+    /// Answers a request; its body, if any, is none of our business. Never blocks.
+    ///
+    /// Responses carry `Content-Length`, also to HEAD, where the body is empty. The body's size hint is always exact.
+    pub fn serve(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Served {
+        match *method {
+            Method::GET => self.get(uri, headers, true),
+            Method::HEAD => match self.get(uri, headers, false) {
+                Served::Ready(response) => Served::Ready(pages::without_body(response)),
+                Served::Later(later) => Served::Later(Box::pin(async { pages::without_body(later.await) })),
+            },
+            Method::OPTIONS => Served::Ready(pages::options()),
+            Method::POST | Method::PUT | Method::DELETE | Method::PATCH | Method::TRACE | Method::CONNECT => {
+                Served::Ready(pages::method_not_allowed())
+            }
+            _ => Served::Ready(error_page(StatusCode::NOT_IMPLEMENTED)),
+        }
+    }
+
+    fn get(&self, uri: &Uri, headers: &HeaderMap, ranges: bool) -> Served {
+        let raw = uri.path();
+        if let Some(response) = self.from_memory(raw, headers, ranges) {
+            return Served::Ready(response);
+        }
+        let path = match RequestPath::parse(raw) {
+            Ok(path) if path.hidden() && !self.0.site.dot_files => return refuse(StatusCode::NOT_FOUND),
+            Ok(path) => path,
+            Err(PathError::Invalid) => return refuse(StatusCode::BAD_REQUEST),
+            Err(PathError::NoSuchName) => return refuse(StatusCode::NOT_FOUND),
+        };
+        let canonical = path.canonical();
+        if canonical != raw
+            && let Some(response) = self.from_memory(&canonical, headers, ranges)
+        {
+            return Served::Ready(response);
+        }
+        self.0.site.cache.count_miss();
+        self.from_files(path, canonical, uri.query(), headers, ranges)
+    }
+
+    /// The answer, if it is in memory and fresh.
+    fn from_memory(&self, path: &str, headers: &HeaderMap, ranges: bool) -> Option<Response<FileBody>> {
+        let SiteFiles { cache, id, .. } = &*self.0.site;
+        let entry = cache.get(*id, path)?;
+        let chosen = match &entry.variants {
+            // No siblings, so the client's preferences do not matter.
+            [_, Variant::Absent, Variant::Absent, Variant::Absent] => Coding::Identity,
+            variants => Preferences::parse(headers).choose(variants.each_ref().map(Variant::size)),
+        };
+        let Variant::Loaded(representation) = &entry.variants[chosen.index()] else { return None };
+        if !cache.fresh(&entry) {
+            return None;
+        }
+        cache.count_hit();
+        Some(respond::respond(representation, headers, ranges))
+    }
+
+    fn from_files(
+        &self,
+        path: RequestPath,
+        canonical: String,
+        query: Option<&str>,
+        headers: &HeaderMap,
+        ranges: bool,
+    ) -> Served {
+        let files = Arc::clone(&self.0);
+        let preferences = Preferences::parse(headers);
+        let headers = relevant(headers);
+        let query = query.map(str::to_owned);
+        Served::Later(Box::pin(async move {
+            let site = Arc::clone(&files.site);
+            let key = Key { site: site.id, path: canonical.clone().into() };
+            let work = {
+                let key = key.clone();
+                move || site.load(&path, preferences, key)
+            };
+            match files.flights.join((key, preferences), work).await {
+                Some(Outcome::Found(representation)) => respond::respond(&representation, &headers, ranges),
+                Some(Outcome::Directory) => pages::moved_to(&format!("{canonical}/"), query.as_deref()),
+                Some(Outcome::Listing { page, cache_control }) => {
+                    let mut response = pages::page(StatusCode::OK, page);
+                    if let Some(value) = cache_control {
+                        response.headers_mut().insert(header::CACHE_CONTROL, value);
+                    }
+                    response
+                }
+                Some(Outcome::Refused(status)) => error_page(status),
+                // A panic in our own code; it was reported where it happened.
+                None => error_page(StatusCode::INTERNAL_SERVER_ERROR),
+            }
+        }))
+    }
+}
+
+impl Served {
+    /// Waits for the answer where it is not here yet.
+    pub async fn response(self) -> Response<FileBody> {
+        match self {
+            Self::Ready(response) => response,
+            Self::Later(later) => later.await,
+        }
+    }
+}
+
+impl Variant {
+    fn size(&self) -> Option<u64> {
+        match self {
+            Self::Absent => None,
+            Self::Known(stamp) => Some(stamp.size),
+            Self::Loaded(representation) => Some(representation.size()),
+        }
+    }
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Files").field("id", &self.0.site.id).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready(response) => f.debug_tuple("Ready").field(response).finish(),
+            Self::Later(_) => f.write_str("Later"),
+        }
+    }
+}
+
+fn refuse(status: StatusCode) -> Served {
+    Served::Ready(error_page(status))
+}
+
+/// A copy of the headers that the response depends on; most requests have none of them.
+fn relevant(headers: &HeaderMap) -> HeaderMap {
+    let mut copy = HeaderMap::new();
+    for name in respond::RELEVANT {
+        for value in headers.get_all(&name) {
+            copy.append(&name, value.clone());
+        }
+    }
+    copy
+}

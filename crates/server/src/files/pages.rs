@@ -1,0 +1,96 @@
+//! Small answers without a file: errors, redirects, `OPTIONS`.
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+
+use super::FileBody;
+
+/// The methods that files answer to.
+const ALLOW: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
+
+/// Pages run no script and load nothing; they need only their own style.
+const PAGE_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'");
+
+/// A small HTML page that says what went wrong. It names the status and nothing of the server's inside.
+pub fn error_page(status: StatusCode) -> Response<FileBody> {
+    let reason = status.canonical_reason().unwrap_or("Error");
+    let code = status.as_u16();
+    page(
+        status,
+        Bytes::from(format!(
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{code} {reason}</title>\n\
+             <style>html{{color-scheme:light dark}}body{{font-family:system-ui,sans-serif;margin:4rem auto;\
+             max-width:40rem;padding:0 1rem}}</style>\n</head>\n<body>\n<h1>{code} {reason}</h1>\n</body>\n</html>\n"
+        )),
+    )
+}
+
+/// An HTML page of our own making, with its length.
+pub(crate) fn page(status: StatusCode, html: Bytes) -> Response<FileBody> {
+    let length = html.len();
+    let mut response = Response::new(FileBody::from(html));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.reserve(6);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, PAGE_POLICY);
+    response
+}
+
+/// An error page with one more header.
+pub(crate) fn error_page_with(status: StatusCode, name: HeaderName, value: HeaderValue) -> Response<FileBody> {
+    let mut response = error_page(status);
+    response.headers_mut().insert(name, value);
+    response
+}
+
+/// 301 to a path on this host, with the query the request had.
+pub(crate) fn moved_to(path: &str, query: Option<&str>) -> Response<FileBody> {
+    let target = match query {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    match HeaderValue::from_bytes(target.as_bytes()) {
+        Ok(location) => error_page_with(StatusCode::MOVED_PERMANENTLY, header::LOCATION, location),
+        // A query that cannot stand in a header; the HTTP parser lets none such through.
+        Err(_) => error_page(StatusCode::BAD_REQUEST),
+    }
+}
+
+/// The answer to `OPTIONS`.
+pub(crate) fn options() -> Response<FileBody> {
+    let mut response = Response::new(FileBody::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(header::ALLOW, ALLOW);
+    response
+}
+
+/// 405 with what would be allowed.
+pub(crate) fn method_not_allowed() -> Response<FileBody> {
+    error_page_with(StatusCode::METHOD_NOT_ALLOWED, header::ALLOW, ALLOW)
+}
+
+/// The same response to `HEAD`: all its headers, nothing of its body.
+pub(crate) fn without_body(response: Response<FileBody>) -> Response<FileBody> {
+    response.map(|_| FileBody::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_page_names_its_status_and_is_not_sniffed() {
+        for code in [400, 403, 404, 405, 408, 412, 413, 414, 416, 431, 500, 501, 503, 505] {
+            let response = error_page(StatusCode::from_u16(code).unwrap());
+            assert_eq!(response.status(), code);
+            assert_eq!(response.headers()[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
+            assert_eq!(response.headers()[header::CONTENT_TYPE], "text/html; charset=utf-8");
+            let length = response.body().remaining_bytes();
+            assert_eq!(response.headers()[header::CONTENT_LENGTH], length.to_string());
+        }
+        assert_eq!(error_page(StatusCode::from_u16(599).unwrap()).status(), 599);
+    }
+}

@@ -1,0 +1,237 @@
+//! From the path of a request to a path below the root: decoded, normalised, and unable to climb out.
+//!
+//! - Percent-escapes are decoded once. A broken escape or a NUL answers 400.
+//! - `.` and empty segments vanish (so `//a///b` is `/a/b`), `..` takes its parent away, also where it came as `%2e%2e`.
+//!   One `..` too many answers 400, as with nginx.
+//! - An escaped slash (`%2F`) is data, not a delimiter (RFC 3986 section 2.2); no file name can hold one, so it answers 404.
+//! - A backslash is an ordinary character of a file name, and is escaped wherever we write it.
+//! - Names are bytes: they need not be UTF-8.
+
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
+/// A decoded and normalised request path. Its segments are never empty, `.` or `..`, and hold neither a slash nor a NUL.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RequestPath {
+    /// Segments joined by `/`, without a leading or trailing one. Empty for the root.
+    relative: Vec<u8>,
+    /// Whether a directory was asked for: the path ended in a slash (or in a dot segment), or is the root.
+    directory: bool,
+}
+
+/// Why a request path names nothing. The client is at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathError {
+    /// Not a path, broken escapes, a NUL, or more `..` than there are parents: 400.
+    Invalid,
+    /// A name that no file can have: 404.
+    NoSuchName,
+}
+
+/// What RFC 3986 calls `pchar`, and the slash, stay as they are; everything else is escaped.
+const PATH: &AsciiSet = &SEGMENT
+    .remove(b'/')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b';')
+    .remove(b'=')
+    .remove(b':')
+    .remove(b'@');
+
+/// Only unreserved characters stay: safe as a relative reference (no scheme can be seen in it) and in HTML.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+impl RequestPath {
+    /// Reads the path component of a request target.
+    pub fn parse(raw: &str) -> Result<Self, PathError> {
+        let raw = raw.as_bytes().strip_prefix(b"/").ok_or(PathError::Invalid)?;
+        let mut relative = Vec::with_capacity(raw.len());
+        let mut directory = true;
+        for segment in raw.split(|byte| *byte == b'/') {
+            let start = relative.len();
+            if start > 0 {
+                relative.push(b'/');
+            }
+            let name_start = relative.len();
+            decode_into(segment, &mut relative)?;
+            directory = true;
+            match &relative[name_start..] {
+                b"" | b"." => relative.truncate(start),
+                b".." if start == 0 => return Err(PathError::Invalid),
+                b".." => {
+                    let parent = relative[..start].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                    relative.truncate(parent);
+                }
+                name if name.contains(&b'/') => return Err(PathError::NoSuchName),
+                _ => directory = false,
+            }
+        }
+        Ok(Self { relative, directory })
+    }
+
+    /// The path below the root; empty for the root itself.
+    pub fn relative(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.relative))
+    }
+
+    /// Whether a directory was asked for.
+    pub fn directory(&self) -> bool {
+        self.directory
+    }
+
+    /// Whether a segment starts with a dot. `/.well-known` at the top does not count (RFC 8615).
+    pub fn hidden(&self) -> bool {
+        let rest = match self.relative.strip_prefix(b".well-known") {
+            Some([]) => return false,
+            Some([b'/', rest @ ..]) => rest,
+            _ => &self.relative,
+        };
+        rest.split(|byte| *byte == b'/').any(|name| name.starts_with(b"."))
+    }
+
+    /// The one spelling of this path that we use ourselves. It starts with exactly one slash.
+    pub fn canonical(&self) -> String {
+        let slash = if self.directory && !self.relative.is_empty() { "/" } else { "" };
+        format!("/{}{slash}", percent_encode(&self.relative, PATH))
+    }
+
+    /// A name within this directory.
+    pub fn join(&self, name: &str) -> Vec<u8> {
+        let mut joined = self.relative.clone();
+        if !joined.is_empty() {
+            joined.push(b'/');
+        }
+        joined.extend_from_slice(name.as_bytes());
+        joined
+    }
+}
+
+/// A file name as a relative reference.
+pub(crate) fn encode_segment(name: &[u8]) -> percent_encoding::PercentEncode<'_> {
+    percent_encode(name, SEGMENT)
+}
+
+fn decode_into(segment: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
+    let mut bytes = segment.iter();
+    while let Some(&byte) = bytes.next() {
+        let byte = if byte == b'%' {
+            let high = bytes.next().and_then(hex_digit).ok_or(PathError::Invalid)?;
+            let low = bytes.next().and_then(hex_digit).ok_or(PathError::Invalid)?;
+            high << 4 | low
+        } else {
+            byte
+        };
+        if byte == 0 {
+            return Err(PathError::Invalid);
+        }
+        out.push(byte);
+    }
+    Ok(())
+}
+
+fn hex_digit(byte: &u8) -> Option<u8> {
+    char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn seen(raw: &str) -> Result<(String, bool), PathError> {
+        RequestPath::parse(raw).map(|path| (String::from_utf8_lossy(&path.relative).into_owned(), path.directory))
+    }
+
+    #[test]
+    fn paths_are_decoded_and_normalised() {
+        for (raw, relative, directory) in [
+            ("/", "", true),
+            ("//", "", true),
+            ("/a", "a", false),
+            ("/a/", "a", true),
+            ("//a///b", "a/b", false),
+            ("/a/./b/.", "a/b", true),
+            ("/a/../b", "b", false),
+            ("/a/b/..", "a", true),
+            ("/a/%2E%2e/b", "b", false),
+            ("/a/..", "", true),
+            ("/a%20b%C3%A9", "a bé", false),
+            ("/...", "...", false),
+            ("/a\\..\\b", "a\\..\\b", false),
+            ("/%25%32%65", "%2e", false),
+        ] {
+            assert_eq!(seen(raw), Ok((relative.into(), directory)), "{raw}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_path_is_refused() {
+        for raw in ["", "*", "a/b", "/..", "/../etc/passwd", "/a/../../b", "/%2e%2e/x", "/%", "/%4", "/%zz", "/a%00b"] {
+            assert_eq!(seen(raw), Err(PathError::Invalid), "{raw}");
+        }
+    }
+
+    #[test]
+    fn an_escaped_slash_is_part_of_a_name_that_cannot_exist() {
+        assert_eq!(seen("/a%2fb"), Err(PathError::NoSuchName));
+        assert_eq!(seen("/..%2f..%2fetc%2fpasswd"), Err(PathError::NoSuchName));
+    }
+
+    #[test]
+    fn dot_names_are_hidden_except_well_known_at_the_top() {
+        let hidden = |raw| RequestPath::parse(raw).unwrap().hidden();
+        assert!(hidden("/.git/config"));
+        assert!(hidden("/a/.htaccess"));
+        assert!(hidden("/%2egit"));
+        assert!(hidden("/a/.well-known"));
+        assert!(hidden("/.well-known-not"));
+        assert!(hidden("/.well-known/.secret"));
+        assert!(!hidden("/.well-known/acme-challenge/x"));
+        assert!(!hidden("/.well-known"));
+        assert!(!hidden("/a.b/c"));
+    }
+
+    #[test]
+    fn the_canonical_path_cannot_leave_the_host() {
+        let canonical = |raw| RequestPath::parse(raw).unwrap().canonical();
+        assert_eq!(canonical("//evil.example/"), "/evil.example/");
+        assert_eq!(canonical("/\\evil.example"), "/%5Cevil.example");
+        assert_eq!(canonical("/a%0d%0ab"), "/a%0D%0Ab");
+        assert_eq!(canonical("/a%3Fb"), "/a%3Fb");
+        assert_eq!(canonical("/(x)%7e"), "/(x)~");
+        assert_eq!(canonical("/"), "/");
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_climbs_and_the_canonical_form_is_stable(
+            raw in prop::collection::vec(prop_oneof![
+                Just("/".to_owned()), Just(".".to_owned()), Just("..".to_owned()), Just("%2e".to_owned()),
+                Just("%2F".to_owned()), Just("\\".to_owned()), Just("%5c".to_owned()), Just("%".to_owned()),
+                Just("%00".to_owned()), "[a-z]{1,3}", "%[0-9a-f]{2}", "\\PC",
+            ], 0..12).prop_map(|parts| format!("/{}", parts.concat()))
+        ) {
+            if let Ok(path) = RequestPath::parse(&raw) {
+                if !path.relative.is_empty() {
+                    for segment in path.relative.split(|byte| *byte == b'/') {
+                        prop_assert!(!matches!(segment, b"" | b"." | b".."));
+                        prop_assert!(!segment.contains(&0));
+                    }
+                }
+                let canonical = path.canonical();
+                prop_assert!(canonical.starts_with('/') && !canonical.starts_with("//"));
+                prop_assert!(canonical.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\'));
+                prop_assert_eq!(RequestPath::parse(&canonical), Ok(path));
+            }
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! Opening a path below a root, and never beside it.
+//!
+//! On Linux `openat2` does the whole walk in the kernel, so that no race can lead it astray. Where it does not exist or is
+//! forbidden (`ENOSYS`, or `EPERM` from a sandbox), and where an absolute link has to be judged, [`walk`] goes component
+//! by component, holding each directory open and following no link but by hand. It is as safe; it costs more calls.
+//!
+//! Everything is opened with `O_NONBLOCK`, so that a pipe without a writer does not hold us, and what turns out to be
+//! neither a file nor a directory is not served.
+
+use std::{
+    collections::VecDeque,
+    ffi::{OsStr, OsString},
+    fs::{File, Metadata},
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::{ffi::OsStrExt, fs::MetadataExt},
+    },
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+
+use arc_swap::ArcSwap;
+use http::StatusCode;
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
+
+use crate::config::SymlinkPolicy;
+
+/// A directory that is served, and how links in it are treated.
+#[derive(Debug)]
+pub(crate) struct Root {
+    path: PathBuf,
+    policy: SymlinkPolicy,
+    /// The directory to which `path` led when it was last looked at.
+    current: ArcSwap<RootDirectory>,
+    /// Off where `openat2` was found missing, and in tests of the walk.
+    use_openat2: std::sync::atomic::AtomicBool,
+}
+
+#[derive(Debug)]
+struct RootDirectory {
+    fd: OwnedFd,
+    /// Where the directory really is; absolute links are measured against it.
+    canonical: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+/// What stands at a path.
+#[derive(Debug)]
+pub(crate) enum Node {
+    /// A regular file, open for reading.
+    File(File, Metadata),
+    /// A directory, open for reading.
+    Directory(OwnedFd),
+    /// A directory that may not be read, though perhaps passed through.
+    ClosedDirectory,
+}
+
+const OPEN: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
+
+/// Enough for any honest chain of links; the kernel's own limit.
+const MAX_LINKS: u32 = 40;
+
+impl Root {
+    /// Opens a root. The error names it.
+    pub fn open(path: &Path, policy: SymlinkPolicy) -> io::Result<Self> {
+        let directory = RootDirectory::open(path).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot serve the directory {}: {error}", path.display()))
+        })?;
+        Ok(Self {
+            // Relative roots stay where they were, whatever happens to the working directory.
+            path: if path.is_absolute() { path.to_path_buf() } else { directory.canonical.clone() },
+            policy,
+            current: ArcSwap::from_pointee(directory),
+            use_openat2: cfg!(target_os = "linux").into(),
+        })
+    }
+
+    /// Looks whether the root's path leads elsewhere by now (a deployment that switches a link), and goes along.
+    /// A root that vanished is kept as it was. Blocks.
+    pub fn refresh(&self) {
+        let current = self.current.load();
+        if let Ok(metadata) = std::fs::metadata(&self.path)
+            && (metadata.dev(), metadata.ino()) != (current.device, current.inode)
+            && let Ok(directory) = RootDirectory::open(&self.path)
+        {
+            self.current.store(Arc::new(directory));
+        }
+    }
+
+    /// Opens what stands at a path below the root; the empty path is the root itself. The path must have no `..`.
+    /// Blocks.
+    pub fn find(&self, relative: &Path) -> Result<Node, Errno> {
+        let root = self.current.load();
+        let fd = match self.open_beneath(&root, relative, OPEN) {
+            Ok(fd) => fd,
+            Err(Errno::ACCESS) if self.is_directory(&root, relative) => return Ok(Node::ClosedDirectory),
+            Err(error) => return Err(error),
+        };
+        let file = File::from(fd);
+        let metadata = file.metadata().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        if metadata.is_file() {
+            Ok(Node::File(file, metadata))
+        } else if metadata.is_dir() {
+            Ok(Node::Directory(file.into()))
+        } else {
+            Err(Errno::NOENT)
+        }
+    }
+
+    /// How links are treated.
+    pub fn policy(&self) -> SymlinkPolicy {
+        self.policy
+    }
+
+    /// Whether a directory stands there that only cannot be read. Elsewhere than on Linux it counts as forbidden.
+    fn is_directory(&self, root: &RootDirectory, relative: &Path) -> bool {
+        #[cfg(target_os = "linux")]
+        return self.open_beneath(root, relative, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC).is_ok();
+        #[cfg(not(target_os = "linux"))]
+        return false;
+    }
+
+    fn open_beneath(&self, root: &RootDirectory, relative: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let relative = if relative.as_os_str().is_empty() { Path::new(".") } else { relative };
+        if self.policy == SymlinkPolicy::Follow {
+            return retry(|| rustix::fs::openat(&root.fd, relative, flags, Mode::empty()));
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(result) = self.open_in_kernel(root, relative, flags) {
+            return result;
+        }
+        walk(root.fd.as_fd(), &root.canonical, relative, flags, self.policy)
+    }
+
+    /// `openat2`; `None` where it cannot tell.
+    #[cfg(target_os = "linux")]
+    fn open_in_kernel(&self, root: &RootDirectory, relative: &Path, flags: OFlags) -> Option<Result<OwnedFd, Errno>> {
+        use std::sync::atomic::Ordering::Relaxed;
+
+        use rustix::fs::ResolveFlags;
+
+        if !self.use_openat2.load(Relaxed) {
+            return None;
+        }
+        let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        if self.policy == SymlinkPolicy::Never {
+            resolve |= ResolveFlags::NO_SYMLINKS;
+        }
+        match retry(|| rustix::fs::openat2(&root.fd, relative, flags, Mode::empty(), resolve)) {
+            Err(Errno::NOSYS | Errno::PERM) => {
+                self.use_openat2.store(false, Relaxed);
+                None
+            }
+            // AGAIN: something was renamed during the walk. XDEV: a link led out of the root, or is absolute and may
+            // still lead into it.
+            Err(Errno::AGAIN) => None,
+            Err(Errno::XDEV) if self.policy == SymlinkPolicy::WithinRoot => None,
+            result => Some(result),
+        }
+    }
+}
+
+impl RootDirectory {
+    fn open(path: &Path) -> io::Result<Self> {
+        #[cfg(target_os = "linux")]
+        let access = OFlags::PATH;
+        #[cfg(not(target_os = "linux"))]
+        let access = OFlags::RDONLY;
+        let fd = rustix::fs::open(path, access | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let file = File::from(fd);
+        let metadata = file.metadata()?;
+        Ok(Self {
+            fd: file.into(),
+            canonical: std::fs::canonicalize(path)?,
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        })
+    }
+}
+
+/// The status that tells a client why a path was not opened.
+pub(crate) fn status_of(error: Errno) -> StatusCode {
+    match error {
+        Errno::NOENT
+        | Errno::NOTDIR
+        | Errno::NAMETOOLONG
+        // A link that the policy does not follow, one that leads out, and one that leads nowhere.
+        | Errno::LOOP
+        | Errno::XDEV
+        // Sockets and devices without a driver.
+        | Errno::NXIO
+        | Errno::NODEV
+        | Errno::INVAL
+        | Errno::ILSEQ
+        | Errno::STALE => StatusCode::NOT_FOUND,
+        Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// Opens `relative` below `root` one component at a time. Directories passed are held open, so `..` (which only links
+/// can bring) goes back to where we came from, and never above the root.
+fn walk(
+    root: BorrowedFd<'_>,
+    canonical_root: &Path,
+    relative: &Path,
+    flags: OFlags,
+    policy: SymlinkPolicy,
+) -> Result<OwnedFd, Errno> {
+    let mut passed: Vec<OwnedFd> = Vec::new();
+    let mut ahead = components(relative);
+    let mut links = 0;
+    loop {
+        let here = passed.last().map_or(root, |fd| fd.as_fd());
+        let Some(name) = ahead.pop_front() else {
+            return retry(|| rustix::fs::openat(here, ".", flags, Mode::empty()));
+        };
+        if name == ".." {
+            passed.pop().ok_or(Errno::XDEV)?;
+            continue;
+        }
+        let last = ahead.is_empty();
+        let step = if last { flags } else { STEP } | OFlags::NOFOLLOW;
+        let error = match retry(|| rustix::fs::openat(here, &name, step, Mode::empty())) {
+            // With O_PATH a link itself is opened, unless a directory was demanded: STEP and `find` do demand it.
+            Ok(fd) if last => return Ok(fd),
+            Ok(fd) => {
+                passed.push(fd);
+                continue;
+            }
+            Err(error) => error,
+        };
+        // Systems differ in how they say that it is a link; reading it tells.
+        let Ok(target) = rustix::fs::readlinkat(here, &name, Vec::new()) else { return Err(error) };
+        links += 1;
+        if policy == SymlinkPolicy::Never || links > MAX_LINKS {
+            return Err(Errno::LOOP);
+        }
+        let target = Path::new(OsStr::from_bytes(target.as_bytes()));
+        let mut next = if target.is_absolute() {
+            passed.clear();
+            components(target.strip_prefix(canonical_root).map_err(|_| Errno::XDEV)?)
+        } else {
+            components(target)
+        };
+        next.append(&mut ahead);
+        ahead = next;
+    }
+}
+
+#[cfg(target_os = "linux")]
+const STEP: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+#[cfg(not(target_os = "linux"))]
+const STEP: OFlags = OPEN.union(OFlags::DIRECTORY);
+
+fn components(path: &Path) -> VecDeque<OsString> {
+    path.components()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some("..".into()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+        })
+        .collect()
+}
+
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// outside/secret, and a root with files, directories and links of every kind.
+    fn tree() -> TempDir {
+        let top = tempfile::tempdir().unwrap();
+        let at = |name: &str| top.path().join(name);
+        fs::create_dir_all(at("outside/deep")).unwrap();
+        fs::write(at("outside/secret"), "SECRET").unwrap();
+        fs::create_dir_all(at("root/sub/deeper")).unwrap();
+        fs::write(at("root/file"), "file").unwrap();
+        fs::write(at("root/sub/inner"), "inner").unwrap();
+        for (target, link) in [
+            ("file", "to_file"),
+            ("sub", "to_sub"),
+            ("../file", "sub/up_to_file"),
+            ("sub/../sub/deeper/../inner", "winding"),
+            ("to_file", "to_link"),
+            ("../outside/secret", "out_relative"),
+            ("../outside", "out_directory"),
+            ("sub/../../outside/secret", "out_winding"),
+            ("..", "parent"),
+            ("loop_b", "loop_a"),
+            ("loop_a", "loop_b"),
+            ("nowhere", "dangling"),
+            ("/etc/passwd", "out_absolute"),
+            ("/proc/self/root/etc/passwd", "out_magic"),
+            (".", "self"),
+        ] {
+            symlink(target, at("root").join(link)).unwrap();
+        }
+        symlink(at("root/sub/inner").canonicalize().unwrap(), at("root/in_absolute")).unwrap();
+        symlink(at("outside/secret").canonicalize().unwrap(), at("root/sub/out_absolute")).unwrap();
+        // Its name starts with the root's: a comparison of strings would be fooled.
+        fs::create_dir(at("root_beside")).unwrap();
+        fs::write(at("root_beside/secret"), "SECRET").unwrap();
+        symlink(at("root_beside/secret").canonicalize().unwrap(), at("root/out_beside")).unwrap();
+        top
+    }
+
+    /// The root twice: with the kernel's walk, and with ours.
+    fn both(top: &TempDir, policy: SymlinkPolicy) -> [Root; 2] {
+        let kernel = Root::open(&top.path().join("root"), policy).unwrap();
+        let walking = Root::open(&top.path().join("root"), policy).unwrap();
+        walking.use_openat2.store(false, std::sync::atomic::Ordering::Relaxed);
+        [kernel, walking]
+    }
+
+    fn content(root: &Root, path: &str) -> Result<String, Errno> {
+        match root.find(Path::new(path))? {
+            Node::File(file, _) => Ok(io::read_to_string(file).unwrap()),
+            Node::Directory(_) => Ok("directory".into()),
+            Node::ClosedDirectory => Ok("closed".into()),
+        }
+    }
+
+    #[test]
+    fn plain_paths_open_under_every_policy() {
+        let top = tree();
+        for policy in [SymlinkPolicy::Never, SymlinkPolicy::WithinRoot, SymlinkPolicy::Follow] {
+            for root in both(&top, policy) {
+                assert_eq!(content(&root, "file"), Ok("file".into()));
+                assert_eq!(content(&root, "sub/inner"), Ok("inner".into()));
+                assert_eq!(content(&root, ""), Ok("directory".into()));
+                assert_eq!(content(&root, "sub/deeper"), Ok("directory".into()));
+                assert_eq!(content(&root, "missing"), Err(Errno::NOENT));
+                assert_eq!(content(&root, "file/below"), Err(Errno::NOTDIR));
+                assert_eq!(content(&root, &"x".repeat(300)), Err(Errno::NAMETOOLONG));
+            }
+        }
+    }
+
+    #[test]
+    fn never_follows_no_link() {
+        let top = tree();
+        for root in both(&top, SymlinkPolicy::Never) {
+            for path in ["to_file", "to_sub/inner", "to_sub", "sub/up_to_file", "in_absolute", "out_absolute", "parent"]
+            {
+                assert_eq!(content(&root, path), Err(Errno::LOOP), "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn within_root_follows_links_that_end_within_it() {
+        let top = tree();
+        for root in both(&top, SymlinkPolicy::WithinRoot) {
+            assert_eq!(content(&root, "to_file"), Ok("file".into()));
+            assert_eq!(content(&root, "to_link"), Ok("file".into()));
+            assert_eq!(content(&root, "to_sub"), Ok("directory".into()));
+            assert_eq!(content(&root, "to_sub/inner"), Ok("inner".into()));
+            assert_eq!(content(&root, "sub/up_to_file"), Ok("file".into()));
+            assert_eq!(content(&root, "winding"), Ok("inner".into()));
+            assert_eq!(content(&root, "in_absolute"), Ok("inner".into()));
+            assert_eq!(content(&root, "self/self/file"), Ok("file".into()));
+            assert_eq!(content(&root, "dangling"), Err(Errno::NOENT));
+            assert_eq!(content(&root, "loop_a"), Err(Errno::LOOP));
+        }
+    }
+
+    #[test]
+    fn within_root_never_leaves_it() {
+        let top = tree();
+        for root in both(&top, SymlinkPolicy::WithinRoot) {
+            for path in [
+                "out_relative",
+                "out_directory",
+                "out_directory/secret",
+                "out_winding",
+                "out_absolute",
+                "out_magic",
+                "out_beside",
+                "sub/out_absolute",
+                "parent",
+                "parent/outside/secret",
+                "parent/root/file",
+            ] {
+                assert_eq!(content(&root, path), Err(Errno::XDEV), "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn follow_trusts_the_operator() {
+        let top = tree();
+        let root = Root::open(&top.path().join("root"), SymlinkPolicy::Follow).unwrap();
+        assert_eq!(content(&root, "out_relative"), Ok("SECRET".into()));
+        assert_eq!(content(&root, "sub/out_absolute"), Ok("SECRET".into()));
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_served_and_does_not_block() {
+        let top = tree();
+        let pipe = top.path().join("root/pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(top.path().join("root/socket")).unwrap();
+        symlink("/dev/zero", top.path().join("root/zero")).unwrap();
+        for root in both(&top, SymlinkPolicy::Follow) {
+            for name in ["pipe", "socket", "zero"] {
+                let error = content(&root, name).unwrap_err();
+                assert_eq!(status_of(error), StatusCode::NOT_FOUND, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_root_that_is_switched_by_a_link_is_followed() {
+        let top = tempfile::tempdir().unwrap();
+        for release in ["one", "two"] {
+            fs::create_dir(top.path().join(release)).unwrap();
+            fs::write(top.path().join(release).join("file"), release).unwrap();
+        }
+        symlink("one", top.path().join("current")).unwrap();
+        let root = Root::open(&top.path().join("current"), SymlinkPolicy::Never).unwrap();
+        assert_eq!(content(&root, "file"), Ok("one".into()));
+        symlink("two", top.path().join("next")).unwrap();
+        fs::rename(top.path().join("next"), top.path().join("current")).unwrap();
+        root.refresh();
+        assert_eq!(content(&root, "file"), Ok("two".into()));
+        fs::remove_file(top.path().join("current")).unwrap();
+        root.refresh();
+        assert_eq!(content(&root, "file"), Ok("two".into()));
+    }
+
+    #[test]
+    fn the_error_for_a_bad_root_names_it() {
+        let top = tempfile::tempdir().unwrap();
+        let missing = Root::open(&top.path().join("missing"), SymlinkPolicy::Never).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        assert!(missing.to_string().contains("missing"), "{missing}");
+        fs::write(top.path().join("file"), "").unwrap();
+        let file = Root::open(&top.path().join("file"), SymlinkPolicy::Never).unwrap_err();
+        assert_eq!(file.kind(), io::ErrorKind::NotADirectory);
+    }
+
+    /// Permissions bind root too once it gives up the capabilities to override them; capabilities are per thread.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn permissions_answer_403_and_closed_directories_can_be_passed() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let top = tree();
+        let at = |name: &str| top.path().join("root").join(name);
+        let mode = |name: &str, mode| fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+        mode("file", 0o000);
+        mode("sub", 0o311);
+        fs::create_dir(at("shut")).unwrap();
+        mode("shut", 0o000);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                drop_overrides();
+                for root in both(&top, SymlinkPolicy::WithinRoot) {
+                    assert_eq!(content(&root, "file").map_err(status_of), Err(StatusCode::FORBIDDEN));
+                    assert_eq!(content(&root, "shut/x").map_err(status_of), Err(StatusCode::FORBIDDEN));
+                    assert_eq!(content(&root, "shut"), Ok("closed".into()));
+                    assert_eq!(content(&root, "sub"), Ok("closed".into()));
+                    assert_eq!(content(&root, "sub/inner"), Ok("inner".into()));
+                }
+            });
+        });
+        mode("sub", 0o755);
+        mode("shut", 0o755);
+    }
+
+    #[cfg(target_os = "linux")]
+    fn drop_overrides() {
+        use rustix::thread::CapabilitySet;
+
+        let mut sets = rustix::thread::capabilities(None).unwrap();
+        sets.effective &= !(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+        rustix::thread::set_capabilities(None, sets).unwrap();
+    }
+}

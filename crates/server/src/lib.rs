@@ -15,7 +15,6 @@ pub mod gate;
 mod http;
 mod listener;
 mod metrics;
-pub mod pages;
 mod places;
 mod serve;
 mod sites;

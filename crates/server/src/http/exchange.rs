@@ -17,9 +17,8 @@ use tokio::time::Instant;
 use super::{Connection, intake::REFUSED_TARGET};
 use crate::{
     access_log::Entry,
-    files::{FileBody, Served},
+    files::{self, FileBody, Served},
     gate::{GatedBody, Outcome, Urgency},
-    pages,
     serve::Live,
 };
 
@@ -149,7 +148,8 @@ impl UnderWay {
             Err(status) => return self.refuse(status),
         };
         if parts.method == Method::OPTIONS && parts.uri.path() == "*" {
-            let mut response = pages::error_page(StatusCode::NO_CONTENT);
+            let mut response = Response::new(FileBody::empty());
+            *response.status_mut() = StatusCode::NO_CONTENT;
             response.headers_mut().insert(header::ALLOW, ALLOW);
             return Respond(State::Ready(Some(self.finish(response))));
         }
@@ -161,7 +161,7 @@ impl UnderWay {
 
     /// An error page for a request that is the client's fault.
     fn refuse(self, status: StatusCode) -> Respond {
-        let mut response = pages::error_page(status);
+        let mut response = files::error_page(status);
         if status == StatusCode::METHOD_NOT_ALLOWED {
             response.headers_mut().insert(header::ALLOW, ALLOW);
         }

@@ -367,6 +367,17 @@ impl Resolver<'_> {
                     .help("leave the rate out: in kernel mode it is the rate that `serpent uplink install` was given"),
             );
         }
+        if uplink.enforce == Enforce::Kernel && uplink.order == Order::Fsp {
+            let span = if flags.order.is_none() { section.order.as_ref().map(Spanned::span) } else { None };
+            self.problems.push(
+                Problem::new("the order `fsp` cannot be put into the kernel's bands", span)
+                    .also(
+                        section.enforce.as_ref().filter(|_| flags.enforce.is_none()).map(Spanned::span),
+                        "kernel here",
+                    )
+                    .help("use `srpt` with `enforce = \"kernel\"`, or `fsp` with `enforce = \"server\"`"),
+            );
+        }
         uplink
     }
 

@@ -187,6 +187,7 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("[uplink]\norder = \"short\"\n", ":2:9", "`short` is not one of `fair`, `fifo`, `srpt`"),
     ("[uplink]\nenforce = \"tc\"\n", ":2:11", "`tc` is not one of `server`, `kernel`, `off`"),
     ("[uplink]\nenforce = \"kernel\"\nrate = \"off\"\n", ":2:11", "contradict each other"),
+    ("[uplink]\nenforce = \"kernel\"\norder = \"fsp\"\n", ":3:9", "cannot be put into the kernel's bands"),
     ("[uplink]\nrate = \"9000gbit\"\n", ":2:8", "between 8kbit and 1000gbit"),
     ("[uplink]\nguard = 0.5\n", ":2:9", "is not a stretch"),
     ("[uplink]\nutilisation = 97\n", ":2:15", "is not a share"),

@@ -21,10 +21,11 @@
 //! # Why HTB before `prio`
 //!
 //! Either needs a shaper, and HTB shapes and orders in one: it chooses the packet at the moment when it may leave. Measured
-//! on Linux 6.18 with three senders that each fill the link, the highest band had 10.0 of 10.0 Mbit/s and the others
-//! nothing, provided that a band's own guaranteed rate is next to nothing (128 bit/s here; at the customary 8 kbit/s each
-//! starved band leaks 9 kbit/s). TBF over HTB is as strict, but commits to a packet one packet time (1.2 ms at 10 Mbit/s)
-//! before it leaves. `prio` under TBF has neither fault; it is taken where the kernel has no HTB, and on request.
+//! on Linux 6.18 with three senders that each fill the link: the highest band had all of 10 and of 100 Mbit/s and the
+//! others nothing, provided that a band's own guaranteed rate is next to nothing (128 bit/s here; at the customary 8 kbit/s
+//! each starved band leaks 9 kbit/s). Only band 0 owns the whole rate: a ping beside a full band 7 at 10 Mbit/s then takes
+//! 0.05 ms in place of 0.9 ms. TBF over HTB is as strict, but commits to a packet one packet time before it leaves (1.1 ms).
+//! `prio` under TBF is as good; it is taken where the kernel has no HTB, and on request.
 //!
 //! # What to know
 //!

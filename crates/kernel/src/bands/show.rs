@@ -134,7 +134,7 @@ impl fmt::Display for Shown {
         let Self { device, root, .. } = self;
         match (self.shape, self.rate_bits_per_second) {
             (None, _) => return write!(f, "{device}: no bands of Serpent; its queueing discipline is {root}"),
-            (Some(shape), Some(rate_bits_per_second)) if self.ours => writeln!(
+            (Some(shape), Some(rate_bits_per_second)) if self.ours => write!(
                 f,
                 "{device}: {} strict priority bands ({shape}) at {}, packets of at most {}",
                 self.bands.len(),
@@ -167,22 +167,23 @@ impl fmt::Display for Shown {
         let widths: [usize; 6] =
             std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
         for (number, row) in rows.iter().enumerate() {
+            f.write_str("\n")?;
             for (cell, &width) in row.iter().zip(&widths) {
                 write!(f, "  {cell:>width$}")?;
             }
             match number {
-                1 => f.write_str("  control and unclassified traffic\n")?,
-                2 => f.write_str("  responses: first\n")?,
-                last if last == self.bands.len() => f.write_str("  responses: last\n")?,
-                _ => f.write_str("\n")?,
+                1 => f.write_str("  control and unclassified traffic")?,
+                2 => f.write_str("  responses: first")?,
+                last if last == self.bands.len() => f.write_str("  responses: last")?,
+                _ => {}
             }
         }
         let dropped: u64 = self.bands.iter().map(|band| band.dropped_packets).sum();
         if dropped > 0 {
             write!(
                 f,
-                "\n{} packets were dropped because a band was full: responses may be cut off; give the bands a larger \
-                 limit, or admit fewer connections\n",
+                "\n\n{} packets were dropped because a band was full: responses may be cut off; give the bands a larger \
+                 limit, or admit fewer connections",
                 thousands(dropped)
             )?;
         }
@@ -267,8 +268,7 @@ eth0: 4 strict priority bands (HTB) at 9.7 Mbit/s, packets of at most 1 segment
      0   0x05e70001      1,204  1.823 MB               -        0  control and unclassified traffic
      1   0x05e70002  1,234,567  1.869 GB               -        0  responses: first
      2   0x05e70003          7   10.6 kB               -        0
-     3   0x05e70004     48,211  72.99 MB  312 (472.4 kB)        0  responses: last
-";
+     3   0x05e70004     48,211  72.99 MB  312 (472.4 kB)        0  responses: last";
         assert_eq!(example().to_string(), expected);
     }
 

@@ -132,6 +132,9 @@ impl Body for FileBody {
                 Some(result) => result,
             },
         };
+        if let Err(error) = &result {
+            tracing::warn!(%error, missing_bytes = self.remaining_bytes(), "a response is cut off: its file cannot be read");
+        }
         if result.is_err() || self.remaining_bytes() == 0 {
             self.0 = Inner::Empty;
         }

@@ -1,5 +1,8 @@
 //! Buffers for chunks of files, used over and over: a new one would have to be cleared before the kernel fills it.
 
+// Only Linux can ask the page cache alone.
+#![cfg_attr(not(target_os = "linux"), allow(dead_code))]
+
 use bytes::Bytes;
 use parking_lot::Mutex;
 

@@ -259,3 +259,78 @@ impl Drop for SiteFiles {
 fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::Write};
+
+    use super::*;
+    use crate::config::{CacheConfig, SymlinkPolicy};
+
+    fn site(root: &Path) -> SiteFiles {
+        let files = FilesConfig {
+            index: Vec::new(),
+            listing: false,
+            dot_files: false,
+            symlinks: SymlinkPolicy::Never,
+            precompressed: false,
+            cache_control: Vec::new(),
+            mime_types: Vec::new(),
+        };
+        let site = Site { names: Vec::new(), root: root.into(), certificate: None, files };
+        SiteFiles::open(&site, Cache::new(CacheConfig::default())).unwrap()
+    }
+
+    fn memory(source: &Source) -> &[u8] {
+        match source {
+            Source::Memory(bytes) => bytes,
+            Source::File(_) => panic!("it should have been read"),
+        }
+    }
+
+    #[test]
+    fn a_file_modified_just_now_is_sent_but_not_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let site = site(directory.path());
+        let path = directory.path().join("file");
+        fs::write(&path, "content").unwrap();
+        let modified = fs::metadata(&path).unwrap().modified().unwrap();
+        let read = |now| {
+            let file = File::open(&path).unwrap();
+            let metadata = file.metadata().unwrap();
+            site.read(file, metadata, now).unwrap()
+        };
+        let (source, _, keep) = read(modified + RECENT - Duration::from_nanos(1));
+        assert_eq!((memory(&source), keep), (&b"content"[..], false));
+        let (source, _, keep) = read(modified + RECENT);
+        assert_eq!((memory(&source), keep), (&b"content"[..], true));
+    }
+
+    #[test]
+    fn a_file_that_changed_since_it_was_looked_at_is_read_as_it_is_now() {
+        let directory = tempfile::tempdir().unwrap();
+        let site = site(directory.path());
+        let path = directory.path().join("file");
+        fs::write(&path, "short").unwrap();
+        let file = File::open(&path).unwrap();
+        let before = file.metadata().unwrap();
+        fs::File::options().append(true).open(&path).unwrap().write_all(b" no more").unwrap();
+        let (source, stamp, _) = site.read(file, before, SystemTime::UNIX_EPOCH).unwrap();
+        assert_eq!(memory(&source), b"short no more");
+        assert_eq!(stamp, Stamp::of(&fs::metadata(&path).unwrap()));
+    }
+
+    #[test]
+    fn a_large_file_that_is_not_kept_is_not_read_beforehand() {
+        let directory = tempfile::tempdir().unwrap();
+        let site = site(directory.path());
+        let path = directory.path().join("file");
+        fs::write(&path, vec![0; CHUNK_BYTES + 1]).unwrap();
+        let file = File::open(&path).unwrap();
+        let metadata = file.metadata().unwrap();
+        let modified = metadata.modified().unwrap();
+        let (source, stamp, keep) = site.read(file, metadata, modified).unwrap();
+        assert!(matches!(source, Source::File(_)));
+        assert_eq!((stamp.size, keep), (CHUNK_BYTES as u64 + 1, false));
+    }
+}

@@ -1,20 +1,20 @@
 //! Static files as people expect them from nginx or Caddy.
 //!
 //! A request for a small hot file is answered from memory, at once and without a system call. Everything else is looked
-//! up by a thread that may block ([`load`]), and large files are read as they are sent ([`body`]); a runtime thread never
+//! up by a thread that may block (`load`), and large files are read as they are sent (`body`); a runtime thread never
 //! waits for a disk.
 //!
 //! What is served, and what not:
 //! - GET and HEAD; OPTIONS tells so with a 204. Other methods of HTTP answer 405, unknown ones 501.
-//! - A path is decoded and normalised ([`path`]) and opened below the root and nowhere else ([`resolve`]).
+//! - A path is decoded and normalised (`path`) and opened below the root and nowhere else (`resolve`).
 //! - A directory without its slash answers 301, with its slash an index file, a listing, or 403. The trailing slash
 //!   after a file's name answers 404.
 //! - What is missing, is a link that the policy does not follow, or is no regular file answers 404; what may not be
 //!   read 403.
-//! - `file.br`, `file.zst`, `file.gz` beside `file` are sent to those who accept them ([`negotiate`]), unless last
+//! - `file.br`, `file.zst`, `file.gz` beside `file` are sent to those who accept them (`negotiate`), unless last
 //!   modified in an earlier second than `file`: they were made from an older state then. (nginx and Caddy do not look.)
-//! - Conditions come before ranges ([`conditional`], [`range`]). HEAD knows no ranges, as RFC 9110 section 14.2 has it.
-//! - What is modified while it is read is read again; see [`body`] for what happens while it is sent.
+//! - Conditions come before ranges (`conditional`, `range`). HEAD knows no ranges, as RFC 9110 section 14.2 has it.
+//! - What is modified while it is read is read again; see `body` for what happens while it is sent.
 //!
 //! The way of a request: `path` → `cache` → (`flights` → `load` → `resolve`, `negotiate`, `listing`) → `respond` →
 //! `conditional`, `range` → `body`.
@@ -101,7 +101,7 @@ impl Files {
 
     fn get(&self, uri: &Uri, headers: &HeaderMap, ranges: bool) -> Served {
         let raw = uri.path();
-        if let Some(response) = self.from_memory(raw, headers, ranges) {
+        if let Some(response) = self.answer_from_memory(raw, headers, ranges) {
             return Served::Ready(response);
         }
         let path = match RequestPath::parse(raw) {
@@ -112,16 +112,16 @@ impl Files {
         };
         let canonical = path.canonical();
         if canonical != raw
-            && let Some(response) = self.from_memory(&canonical, headers, ranges)
+            && let Some(response) = self.answer_from_memory(&canonical, headers, ranges)
         {
             return Served::Ready(response);
         }
         self.0.site.cache.count_miss();
-        self.from_files(path, canonical, uri.query(), headers, ranges)
+        self.ask_file_system(path, canonical, uri.query(), headers, ranges)
     }
 
     /// The answer, if it is in memory and fresh.
-    fn from_memory(&self, path: &str, headers: &HeaderMap, ranges: bool) -> Option<Response<FileBody>> {
+    fn answer_from_memory(&self, path: &str, headers: &HeaderMap, ranges: bool) -> Option<Response<FileBody>> {
         let SiteFiles { cache, id, .. } = &*self.0.site;
         let entry = cache.get(*id, path)?;
         let chosen = match &entry.variants {
@@ -137,7 +137,7 @@ impl Files {
         Some(respond::respond(representation, headers, ranges))
     }
 
-    fn from_files(
+    fn ask_file_system(
         &self,
         path: RequestPath,
         canonical: String,

@@ -259,7 +259,7 @@ mod tests {
             format!("\r\n--{boundary}\r\nContent-Type: text/plain\r\nContent-Range: bytes 500-599/1000\r\n\r\n")
         );
         assert_eq!(framed.tail, format!("\r\n--{boundary}--\r\n"));
-        assert_ne!(Multipart::new(vec![0..1], 2, b"").content_type, framed.content_type);
+        assert_ne!(Multipart::new(vec![0..1, 2..3], 4, b"").content_type, framed.content_type);
     }
 
     proptest! {

@@ -112,7 +112,7 @@ impl Representation {
         shared.insert(header::LAST_MODIFIED, header_value(format_date(modified_s)));
         shared.insert(header::ETAG, etag.clone());
         if varies {
-            shared.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+            shared.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
         }
         if let Some(value) = cache_control {
             shared.insert(header::CACHE_CONTROL, value.clone());
@@ -194,7 +194,7 @@ mod tests {
         let shared = [
             "last-modified: Sun, 09 Sep 2001 01:46:40 GMT".to_owned(),
             format!("etag: {etag}"),
-            "vary: accept-encoding".to_owned(),
+            "vary: Accept-Encoding".to_owned(),
             "cache-control: no-cache".to_owned(),
         ];
         assert_eq!(pairs(&representation.not_modified_headers), shared);

@@ -37,6 +37,7 @@ pub(crate) struct Root {
     /// The directory to which `path` led when it was last looked at.
     current: ArcSwap<RootDirectory>,
     /// Off where `openat2` was found missing, and in tests of the walk.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
     use_openat2: std::sync::atomic::AtomicBool,
 }
 
@@ -117,12 +118,9 @@ impl Root {
         self.policy
     }
 
-    /// Whether a directory stands there that only cannot be read. Elsewhere than on Linux it counts as forbidden.
+    /// Whether a directory stands there that only cannot be read. Where there is no `O_PATH` it counts as forbidden.
     fn is_directory(&self, root: &RootDirectory, relative: &Path) -> bool {
-        #[cfg(target_os = "linux")]
-        return self.open_beneath(root, relative, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC).is_ok();
-        #[cfg(not(target_os = "linux"))]
-        return false;
+        cfg!(target_os = "linux") && self.open_beneath(root, relative, STEP).is_ok()
     }
 
     fn open_beneath(&self, root: &RootDirectory, relative: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -411,6 +409,35 @@ mod tests {
         let root = Root::open(&top.path().join("root"), SymlinkPolicy::Follow).unwrap();
         assert_eq!(content(&root, "out_relative"), Ok("SECRET".into()));
         assert_eq!(content(&root, "sub/out_absolute"), Ok("SECRET".into()));
+    }
+
+    /// Whoever swaps a directory for a link while we walk gains nothing by it.
+    #[test]
+    fn a_race_between_a_directory_and_a_link_never_leads_out() {
+        let top = tree();
+        let at = |name: &str| top.path().join("root").join(name);
+        fs::create_dir(at("flip")).unwrap();
+        fs::write(at("flip/secret"), "public").unwrap();
+        symlink("../outside", at("link")).unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    fs::rename(at("flip"), at("aside")).unwrap();
+                    fs::rename(at("link"), at("flip")).unwrap();
+                    fs::rename(at("flip"), at("link")).unwrap();
+                    fs::rename(at("aside"), at("flip")).unwrap();
+                }
+            });
+            let seen: std::collections::BTreeSet<String> = [SymlinkPolicy::Never, SymlinkPolicy::WithinRoot]
+                .iter()
+                .flat_map(|policy| both(&top, *policy))
+                .flat_map(|root| (0..3000).filter_map(move |_| content(&root, "flip/secret").ok()))
+                .collect();
+            // First, so that a failure does not leave the other thread running.
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(seen.iter().all(|text| text == "public"), "{seen:?}");
+        });
     }
 
     #[test]

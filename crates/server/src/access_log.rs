@@ -133,11 +133,14 @@ struct Record {
     /// Host, target, referer and user agent, in this order, one after the other.
     text: Box<[u8]>,
     ends: [u32; 4],
+    /// In place of method, target and version, where there are none.
+    refused: Option<Box<[u8]>>,
 }
 
 impl Entry {
     /// Copies what is needed from the head. It holds no reference to it, because that would keep hyper's buffer alive.
-    pub(crate) fn new(peer: SocketAddr, parts: &Parts) -> Self {
+    /// `refused` is the line of a request that could not be understood.
+    pub(crate) fn new(peer: SocketAddr, parts: &Parts, refused: Option<Box<[u8]>>) -> Self {
         let field = |name| parts.headers.get(name).map_or(b"".as_slice(), http::HeaderValue::as_bytes);
         let host = parts.uri.authority().map_or_else(|| field(header::HOST), |authority| authority.as_str().as_bytes());
         let target = parts.uri.path_and_query().map_or("", http::uri::PathAndQuery::as_str).as_bytes();
@@ -158,6 +161,7 @@ impl Entry {
             slowdown: None,
             text: text.into_boxed_slice(),
             ends,
+            refused,
         };
         Self { record: Box::new(record) }
     }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use http::Version;
-use serde_json::json;
+use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::BorrowedFormatItem, macros::format_description};
 
 use super::Record;
@@ -41,10 +41,16 @@ fn combined(line: &mut Vec<u8>, record: &Record) {
     let _ = write!(line, "{} - - [", record.peer);
     let _ = time.format_into(line, CLF_TIME);
     line.extend_from_slice(b"] \"");
-    escape(line, record.method.as_str().as_bytes());
-    line.push(b' ');
-    escape(line, record.text(1));
-    let _ = write!(line, " {}\" {} {} ", version(record.version), record.status.as_u16(), record.body_bytes);
+    match &record.refused {
+        Some(text) => escape(line, text),
+        None => {
+            escape(line, record.method.as_str().as_bytes());
+            line.push(b' ');
+            escape(line, record.text(1));
+            let _ = write!(line, " {}", version(record.version));
+        }
+    }
+    let _ = write!(line, "\" {} {} ", record.status.as_u16(), record.body_bytes);
     quoted(line, record.text(2));
     line.push(b' ');
     quoted(line, record.text(3));
@@ -58,7 +64,7 @@ fn combined(line: &mut Vec<u8>, record: &Record) {
 fn json(line: &mut Vec<u8>, record: &Record) {
     let text = |nth| String::from_utf8_lossy(record.text(nth));
     let optional = |nth| Some(text(nth)).filter(|text| !text.is_empty());
-    let value = json!({
+    let mut value = json!({
         "time": OffsetDateTime::from(record.time).format(JSON_TIME).unwrap_or_default(),
         "client": record.peer.to_string(),
         "method": record.method.as_str(),
@@ -74,6 +80,12 @@ fn json(line: &mut Vec<u8>, record: &Record) {
         "response_time_s": record.response_time.as_secs_f64(),
         "slowdown": record.slowdown,
     });
+    if let Some(refused) = &record.refused {
+        for name in ["method", "target", "protocol", "host"] {
+            value[name] = Value::Null;
+        }
+        value["refused"] = String::from_utf8_lossy(refused).into();
+    }
     // A vector takes everything, and the value has string keys only.
     let _ = serde_json::to_writer(line, &value);
 }

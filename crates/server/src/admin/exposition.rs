@@ -99,7 +99,7 @@ impl Collector for Sample {
             None,
             MetricType::Histogram,
         )?;
-        let bounds = RESPONSE_TIME_BOUNDS_US.iter().map(|&us| us as f64 / 1e6).chain([f64::MAX]);
+        let bounds = RESPONSE_TIME_BOUNDS_US.iter().map(|&us| us as f64 / 1e6).chain([f64::INFINITY]);
         let buckets: Vec<_> = bounds.zip(self.response_time.iter().copied()).collect();
         let count = self.response_time.iter().sum();
         histogram.encode_histogram::<NoLabelSet>(self.response_time_sum_s, count, &buckets, None)?;

@@ -138,7 +138,10 @@ struct UnderWay {
 impl UnderWay {
     fn new(connection: Arc<Connection>, live: &Live, parts: &Parts) -> Self {
         connection.marks.begin_request();
-        let entry = live.log.as_ref().map(|_| Entry::new(connection.peer, parts));
+        let entry = live.log.as_ref().map(|_| {
+            let refused = is_refused(parts).then(|| connection.marks.refused_line());
+            Entry::new(connection.peer, parts, refused)
+        });
         Self { connection, started: Instant::now(), version: parts.version, entry }
     }
 
@@ -201,9 +204,14 @@ impl UnderWay {
     }
 }
 
+/// Whether this stands for a request that the intake has refused.
+fn is_refused(parts: &Parts) -> bool {
+    parts.uri.path() == REFUSED_TARGET && parts.method != Method::OPTIONS
+}
+
 /// The site a request is for, or why it is not answered.
 fn site(connection: &Connection, live: &Live, parts: &Parts) -> Result<usize, StatusCode> {
-    if parts.uri.path() == REFUSED_TARGET && parts.method != Method::OPTIONS {
+    if is_refused(parts) {
         return Err(connection.marks.refused());
     }
     if matches!(parts.method, Method::CONNECT | Method::TRACE) {

@@ -10,6 +10,9 @@ use memchr::memchr;
 /// Empty lines that are forgiven before a request line (RFC 9112, section 2.2, asks for at least one).
 const MAX_LEADING_EMPTY_LINES: u32 = 4;
 
+/// Longer targets cannot be held by `http::Uri`.
+const MAX_TARGET_BYTES: usize = u16::MAX as usize - 1;
+
 /// What a head may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeadLimits {
@@ -227,7 +230,12 @@ fn request_line(line: &[u8]) -> Result<RequestLine, StatusCode> {
         // CONNECT's target has a form of its own, and no file can answer either of them.
         b"CONNECT" | b"TRACE" => return Err(StatusCode::METHOD_NOT_ALLOWED),
         b"OPTIONS" if target == b"*" => {}
-        _ if target.starts_with(b"/") || is_absolute(target) => {}
+        _ if target.len() > MAX_TARGET_BYTES => return Err(StatusCode::URI_TOO_LONG),
+        _ if target.starts_with(b"/") && target.iter().all(|&byte| is_plain_target_byte(byte)) => {}
+        // hyper would refuse what `http` cannot hold, and without a page or a line in the log.
+        _ if (target.starts_with(b"/") || is_absolute(target)) && !target.contains(&b'#') => {
+            http::Uri::try_from(target).map_err(|_| StatusCode::BAD_REQUEST)?;
+        }
         _ => return Err(StatusCode::BAD_REQUEST),
     }
     Ok(RequestLine { minor_version, head: method == b"HEAD" })
@@ -270,6 +278,15 @@ const fn is_token_byte(byte: u8) -> bool {
         || matches!(
             byte,
             b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+        )
+}
+
+/// What nearly all targets consist of, and what can stand in any of them.
+const fn is_plain_target_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'/' | b'-' | b'.' | b'_' | b'~' | b'%' | b'?' | b'=' | b'&' | b'+' | b',' | b';' | b':' | b'@'
         )
 }
 
@@ -342,7 +359,11 @@ mod tests {
             ("GET http://a/b HTTP/1.1", 200),
             ("GET HTTPS://a HTTP/1.1", 200),
             ("FROB /x HTTP/1.1", 200),
-            ("GET /caf\u{e9} HTTP/1.1", 200),
+            ("GET /caf\u{e9}?q='*' HTTP/1.1", 200),
+            ("GET /a?b=\"c\" HTTP/1.1", 400),
+            ("GET /a#b HTTP/1.1", 400),
+            ("GET /a<b HTTP/1.1", 400),
+            ("GET http:///a HTTP/1.1", 400),
             ("GET  / HTTP/1.1", 400),
             ("GET / HTTP/1.1 ", 400),
             (" GET / HTTP/1.1", 400),

@@ -183,11 +183,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Intake<S> {
     }
 
     fn fail(&mut self, fault: Fault) {
-        self.held.truncate(self.released);
+        let refused = self.held.split_off(self.released);
         self.linger = true;
         match fault {
             Fault::Head(Refusal { status, head }) => {
-                self.marks.refuse(status);
+                self.marks.refuse(status, &refused);
                 self.held.extend_from_slice(if head { REFUSED_HEAD } else { REFUSED });
                 self.released = self.held.len();
                 self.end = Some(End::Closed);
@@ -250,7 +250,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Intake<S> {
                 }
             }
             WaitsFor::Body => {
-                self.marks.refuse(StatusCode::REQUEST_TIMEOUT);
+                self.marks.refuse(StatusCode::REQUEST_TIMEOUT, b"");
                 self.linger = true;
                 self.end = Some(End::Broken(io::ErrorKind::TimedOut));
             }

@@ -13,13 +13,14 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst},
     },
-    task::Context,
+    task::{Context, Poll},
     time::Duration,
 };
 
 use http::StatusCode;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::Notify,
@@ -42,6 +43,12 @@ const HTTP2_PROVOKED_RESETS: usize = 256;
 /// Windows for what clients send us: small request bodies, which are thrown away.
 const HTTP2_STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 const HTTP2_CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
+
+/// How long an HTTP/2 client may take to close a connection that it was asked to leave and on which nothing is under way.
+const HTTP2_GOODBYE: Duration = Duration::from_secs(2);
+
+/// As much of a refused request as the log shows.
+const MAX_REFUSED_LINE_BYTES: usize = 256;
 
 /// What HTTP needs to know of the limits, made once for all connections of a configuration.
 #[derive(Clone, Debug)]
@@ -122,6 +129,8 @@ pub(crate) struct Marks {
     drain: Arc<Drain>,
     /// The status of the refused request, or 0.
     refused: AtomicU16,
+    /// What it began with, for the log.
+    refused_line: Mutex<Box<[u8]>>,
     /// Requests under way.
     in_flight: AtomicU32,
     /// When the last response ended, in milliseconds after the connection's start.
@@ -134,19 +143,27 @@ impl Marks {
         Self {
             drain,
             refused: AtomicU16::new(0),
+            refused_line: Mutex::default(),
             in_flight: AtomicU32::new(0),
             last_end_ms: AtomicU64::new(0),
             started: Instant::now(),
         }
     }
 
-    fn refuse(&self, status: StatusCode) {
+    fn refuse(&self, status: StatusCode, head: &[u8]) {
+        let line = head.trim_ascii_start();
+        let end = line.iter().position(|&byte| byte == b'\n').unwrap_or(line.len()).min(MAX_REFUSED_LINE_BYTES);
+        *self.refused_line.lock() = line[..end].trim_ascii_end().into();
         self.refused.store(status.as_u16(), Relaxed);
     }
 
     /// The status noted for the refused request; 400 where nothing was noted.
     fn refused(&self) -> StatusCode {
         StatusCode::from_u16(self.refused.load(Relaxed)).unwrap_or(StatusCode::BAD_REQUEST)
+    }
+
+    fn refused_line(&self) -> Box<[u8]> {
+        self.refused_line.lock().clone()
     }
 
     fn closing(&self) -> bool {
@@ -254,15 +271,22 @@ where
             let mut ending = false;
             let _ = std::future::poll_fn(|cx| {
                 watch(cx);
-                if !ending {
-                    ending = marks.closing();
-                    while !ending && idle.as_mut().poll(cx).is_ready() {
-                        let now = Instant::now();
-                        let due = marks.idle_since().unwrap_or(now) + idle_timeout;
-                        ending = due <= now;
+                if !ending && marks.closing() {
+                    ending = true;
+                    idle.as_mut().reset(Instant::now() + HTTP2_GOODBYE);
+                    http.as_mut().graceful_shutdown();
+                }
+                while idle.as_mut().poll(cx).is_ready() {
+                    let patience = if ending { HTTP2_GOODBYE } else { idle_timeout };
+                    let now = Instant::now();
+                    let due = marks.idle_since().unwrap_or(now) + patience;
+                    if due > now {
                         idle.as_mut().reset(due);
-                    }
-                    if ending {
+                    } else if ending {
+                        return Poll::Ready(Ok(()));
+                    } else {
+                        ending = true;
+                        idle.as_mut().reset(now + HTTP2_GOODBYE);
                         http.as_mut().graceful_shutdown();
                     }
                 }

@@ -2,3 +2,7 @@
 
 mod harness;
 mod heads;
+mod http2;
+mod lifecycle;
+mod records;
+mod tls;

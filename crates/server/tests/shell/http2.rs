@@ -1,0 +1,167 @@
+//! HTTP/2, with prior knowledge and over TLS.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, StatusCode, Version};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serpent_server::config::{Config, Listen};
+use tokio::net::TcpStream;
+
+use crate::harness::{Running, certificate, config, plain, root, site};
+
+/// Runs a server, and beside it a client's runtime, whose connections end with it.
+fn serve(config: Config, client: impl AsyncFnOnce(&Running)) {
+    let server = Running::start(config);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(client(&server));
+    drop(runtime);
+}
+
+type Client = SendRequest<Full<Bytes>>;
+
+async fn connect(address: SocketAddr) -> (Client, tokio::task::JoinHandle<hyper::Result<()>>) {
+    let stream = TcpStream::connect(address).await.expect("connected");
+    let (client, connection) =
+        handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("an HTTP/2 connection");
+    (client, tokio::spawn(connection))
+}
+
+fn get(target: &str) -> Request<Full<Bytes>> {
+    Request::get(target).body(Full::default()).expect("a request")
+}
+
+async fn answer(client: &mut Client, request: Request<Full<Bytes>>) -> (StatusCode, Bytes) {
+    let response = client.send_request(request).await.expect("a response");
+    assert_eq!(response.version(), Version::HTTP_2);
+    assert_eq!(response.headers()["server"], "serpent");
+    (response.status(), response.into_body().collect().await.expect("a whole body").to_bytes())
+}
+
+#[test]
+fn prior_knowledge() {
+    let root = root();
+    let config = config(root.path());
+    serve(config, async |server| {
+        let (mut client, _) = connect(server.addresses[0]).await;
+        for _ in 0..3 {
+            assert_eq!(answer(&mut client, get("http://x/a.txt")).await, (StatusCode::OK, Bytes::from("file a\n")));
+        }
+        assert_eq!(answer(&mut client, get("http://x/none")).await.0, StatusCode::NOT_FOUND);
+        let (status, body) = answer(&mut client, get("http://x/big.bin")).await;
+        assert_eq!((status, body.len()), (StatusCode::OK, 8 << 20));
+    });
+}
+
+#[test]
+fn many_streams_at_once() {
+    let root = root();
+    let config = config(root.path());
+    serve(config, async |server| {
+        let (client, _) = connect(server.addresses[0]).await;
+        let tasks: Vec<_> = (0..100)
+            .map(|at| {
+                let mut client = client.clone();
+                let target = if at % 10 == 0 { "http://x/big.bin" } else { "http://x/a.txt" };
+                tokio::spawn(async move { answer(&mut client, get(target)).await.1.len() })
+            })
+            .collect();
+        for (at, task) in tasks.into_iter().enumerate() {
+            assert_eq!(task.await.expect("no panic"), if at % 10 == 0 { 8 << 20 } else { 7 }, "{at}");
+        }
+    });
+}
+
+#[test]
+fn bodies_and_their_limit() {
+    let root = root();
+    let mut config = config(root.path());
+    config.limits.request_body_bytes = 1000;
+    serve(config, async |server| {
+        let (mut client, _) = connect(server.addresses[0]).await;
+        for (bytes, status) in [(1000, StatusCode::OK), (1001, StatusCode::PAYLOAD_TOO_LARGE), (10, StatusCode::OK)] {
+            let request = Request::get("http://x/a.txt").body(Full::from(vec![0; bytes])).expect("a request");
+            assert_eq!(answer(&mut client, request).await.0, status, "{bytes}");
+        }
+    });
+}
+
+#[test]
+fn a_host_that_differs_from_the_authority_is_refused() {
+    let root = root();
+    let config = config(root.path());
+    serve(config, async |server| {
+        let (mut client, _) = connect(server.addresses[0]).await;
+        let ask =
+            |host: &str| Request::get("http://x/a.txt").header("host", host).body(Full::default()).expect("a request");
+        assert_eq!(answer(&mut client, ask("X")).await.0, StatusCode::OK);
+        assert_eq!(answer(&mut client, ask("y")).await.0, StatusCode::BAD_REQUEST);
+        assert_eq!(answer(&mut client, get("http://x/a.txt")).await.0, StatusCode::OK, "the connection goes on");
+    });
+}
+
+#[test]
+fn an_idle_connection_is_asked_to_end() {
+    let root = root();
+    let mut config = config(root.path());
+    config.limits.idle_timeout = Duration::from_millis(100);
+    serve(config, async |server| {
+        let (mut client, connection) = connect(server.addresses[0]).await;
+        answer(&mut client, get("http://x/a.txt")).await;
+        connection.await.expect("no panic").expect("closed in order");
+    });
+}
+
+#[test]
+fn a_stop_finishes_streams_under_way() {
+    let root = root();
+    let config = config(root.path());
+    serve(config, async |server| {
+        let (mut client, connection) = connect(server.addresses[0]).await;
+        let response = client.send_request(get("http://x/big.bin")).await.expect("a response");
+        server.handle.shutdown();
+        let body = response.into_body().collect().await.expect("a whole body").to_bytes();
+        assert_eq!(body.len(), 8 << 20);
+        connection.await.expect("no panic").expect("closed in order");
+    });
+}
+
+#[test]
+fn alpn_chooses_http2() {
+    let root = root();
+    let (files, trust) = certificate(root.path(), "one", &["one.example"]);
+    let mut config = config(root.path());
+    config.listen = vec![Listen { tls: true, ..plain() }];
+    config.sites = vec![site(root.path(), &["one.example"], Some(files))];
+    serve(config, async |server| {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(trust).expect("a certificate");
+        let mut tls = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let stream = TcpStream::connect(server.addresses[0]).await.expect("connected");
+        let name = "one.example".try_into().expect("a name");
+        let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, stream).await.expect("a handshake");
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
+        let (mut client, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        let request = Request::get("https://one.example/a.txt").body(Empty::<Bytes>::new()).expect("a request");
+        let response = client.send_request(request).await.expect("a response");
+        assert_eq!(response.status(), StatusCode::OK);
+    });
+}
+
+#[test]
+fn a_client_that_does_not_answer_does_not_hold_up_a_stop() {
+    let root = root();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let mut server = Running::start(config(root.path()));
+    runtime.block_on(async {
+        let (mut client, _) = connect(server.addresses[0]).await;
+        answer(&mut client, get("http://x/a.txt")).await;
+    });
+    // From here on nobody drives the client's side of the connection, and it stays open.
+    server.handle.shutdown();
+    server.wait();
+}

@@ -1,0 +1,147 @@
+//! TLS: which certificate, which protocol, and what happens when files change.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
+use rustls_pki_types::{CertificateDer, ServerName};
+use serpent_server::config::{Config, Listen};
+use tempfile::TempDir;
+
+use crate::harness::{Running, certificate, config, plain, root, site, statuses};
+
+type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// Two sites with a certificate each, and one wildcard.
+fn two_sites() -> (Config, TempDir, Vec<CertificateDer<'static>>) {
+    let root = root();
+    let (one, trust_one) = certificate(root.path(), "one", &["one.example"]);
+    let (two, trust_two) = certificate(root.path(), "two", &["*.two.example"]);
+    let mut config = config(root.path());
+    config.listen = vec![Listen { tls: true, ..plain() }];
+    config.sites =
+        vec![site(root.path(), &["one.example"], Some(one)), site(root.path(), &["*.two.example"], Some(two))];
+    (config, root, vec![trust_one, trust_two])
+}
+
+fn client(trust: &[CertificateDer<'static>], protocols: &[&str]) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    trust.iter().for_each(|trust| roots.add(trust.clone()).expect("a certificate"));
+    let mut client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    client.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+    Arc::new(client)
+}
+
+fn connect(server: &Running, client: &Arc<ClientConfig>, name: &str) -> std::io::Result<Stream> {
+    let name = ServerName::try_from(name.to_owned()).expect("a name");
+    let mut connection = ClientConnection::new(client.clone(), name).expect("a client");
+    let mut stream = TcpStream::connect(server.addresses[0])?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    connection.complete_io(&mut stream)?;
+    Ok(StreamOwned::new(connection, stream))
+}
+
+fn ask(stream: &mut Stream, host: &str) -> String {
+    let head = format!("GET /a.txt HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("closed in order: with a TLS alert");
+    text
+}
+
+#[test]
+fn certificates_are_chosen_by_name() {
+    let (config, _root, trust) = two_sites();
+    let server = Running::start(config);
+    let client = client(&trust, &["http/1.1"]);
+    for name in ["one.example", "a.two.example"] {
+        let mut stream = connect(&server, &client, name).expect("a certificate for the name");
+        assert_eq!(stream.conn.alpn_protocol(), Some(b"http/1.1".as_slice()));
+        assert_eq!(statuses(&ask(&mut stream, name)), [200]);
+    }
+    assert!(connect(&server, &client, "unknown.example").is_err(), "the first site's certificate is of another name");
+}
+
+#[test]
+fn a_request_for_a_site_with_another_certificate_is_misdirected() {
+    let (config, _root, trust) = two_sites();
+    let server = Running::start(config);
+    let client = client(&trust, &[]);
+    let mut stream = connect(&server, &client, "one.example").expect("connected");
+    assert_eq!(statuses(&ask(&mut stream, "a.two.example")), [421]);
+    let mut stream = connect(&server, &client, "a.two.example").expect("connected");
+    assert_eq!(statuses(&ask(&mut stream, "b.two.example")), [200]);
+}
+
+#[test]
+fn sessions_are_resumed_also_after_a_reload() {
+    let (config, _root, trust) = two_sites();
+    let server = Running::start(config.clone());
+    let client = client(&trust, &["http/1.1"]);
+    let mut first = connect(&server, &client, "one.example").expect("connected");
+    assert_eq!(first.conn.handshake_kind(), Some(HandshakeKind::Full));
+    ask(&mut first, "one.example");
+    server.handle.reload(config).expect("a good configuration");
+    let second = connect(&server, &client, "one.example").expect("connected");
+    assert_eq!(second.conn.handshake_kind(), Some(HandshakeKind::Resumed));
+}
+
+#[test]
+fn a_changed_certificate_is_taken_over_and_a_broken_one_is_not() {
+    let (config, root, trust) = two_sites();
+    let server = Running::start(config);
+    let (files, renewed) = certificate(root.path(), "one", &["one.example"]);
+    let until = Instant::now() + Duration::from_secs(20);
+    while connect(&server, &client(std::slice::from_ref(&renewed), &[]), "one.example").is_err() {
+        assert!(Instant::now() < until, "files are looked at every few seconds");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(connect(&server, &client(&trust[..1], &[]), "one.example").is_err(), "the old one is gone");
+
+    std::fs::write(&files.chain, "broken").expect("written");
+    let changed = {
+        let (mut config, other, _) = two_sites();
+        config.sites[0].certificate = Some(files);
+        (config, other)
+    };
+    let error = server.handle.reload(changed.0).expect_err("a broken certificate").to_string();
+    assert!(error.starts_with("tls_cert, tls_key: ") && error.contains("one.crt"), "{error}");
+    connect(&server, &client(&[renewed], &[]), "one.example").expect("the one before is still shown");
+}
+
+#[test]
+fn a_key_of_another_certificate_is_refused() {
+    let (mut config, _root, _) = two_sites();
+    let other = config.sites[1].certificate.clone().expect("a certificate");
+    config.sites[0].certificate.as_mut().expect("a certificate").key = other.key;
+    let error = serpent_server::Server::bind(config).err().expect("they do not belong together").to_string();
+    assert!(error.contains("two.key cannot be used with the certificate"), "{error}");
+}
+
+#[test]
+fn plain_http_on_a_tls_address_and_a_silent_client_do_no_harm() {
+    let (mut config, _root, trust) = two_sites();
+    config.limits.handshake_timeout = Duration::from_millis(100);
+    let server = Running::start(config);
+    server.say("GET / HTTP/1.1\r\nHost: one.example\r\n\r\n");
+    assert_eq!(server.connect().rest(), "", "a handshake that does not come is given up");
+    connect(&server, &client(&trust, &[]), "one.example").expect("others are served");
+}
+
+#[test]
+fn a_stop_ends_idle_tls_connections_in_order() {
+    let (config, _root, trust) = two_sites();
+    let mut server = Running::start(config);
+    let mut stream = connect(&server, &client(&trust, &[]), "one.example").expect("connected");
+    stream.write_all(b"GET /a.txt HTTP/1.1\r\nHost: one.example\r\n\r\n").expect("sent");
+    let mut text = [0; 12];
+    stream.read_exact(&mut text).expect("a response");
+    assert_eq!(&text, b"HTTP/1.1 200");
+    server.handle.shutdown();
+    stream.read_to_end(&mut Vec::new()).expect("a TLS alert, then the end");
+    server.wait();
+}

@@ -2,7 +2,7 @@
 
 use std::{
     fmt, fs,
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
@@ -206,7 +206,7 @@ impl Subject {
         let mut running = Running { child, command_line, work };
         let deadline = Instant::now() + READY_WITHIN;
         running.read_output(matches!(self, Self::Serpent { .. }), deadline)?;
-        running.wait_for_port(place, deadline)?;
+        running.wait_for_answer(place, deadline)?;
         Ok(running)
     }
 
@@ -252,6 +252,17 @@ impl Subject {
             }
         }
     }
+}
+
+/// Whether somebody speaks HTTP there.
+fn answers(address: SocketAddr) -> std::io::Result<()> {
+    let mut connection = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+    connection.set_read_timeout(Some(Duration::from_secs(1)))?;
+    let file = crate::docroot::name(0);
+    write!(connection, "GET /{file} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut start = [0; 7];
+    connection.read_exact(&mut start)?;
+    if &start == b"HTTP/1." { Ok(()) } else { Err(std::io::ErrorKind::InvalidData.into()) }
 }
 
 fn fill_in(line: &str, root: &Path, port: u16, rate: Rate) -> String {
@@ -328,21 +339,21 @@ impl Running {
         Ok(())
     }
 
-    /// Connects until it is let in.
-    fn wait_for_port(&mut self, place: &Place, deadline: Instant) -> Result<(), LabError> {
+    /// Asks until it answers. That it listens is not enough: nginx does so before its workers are there to accept.
+    fn wait_for_answer(&mut self, place: &Place, deadline: Instant) -> Result<(), LabError> {
         let address = SocketAddr::from((SERVER, place.port));
         loop {
-            let connected = {
+            let answered = {
                 let _inside = place.bed.server().enter().map_err(LabError::io("cannot enter a namespace"))?;
-                TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
+                answers(address)
             };
-            if connected {
+            if answered.is_ok() {
                 return Ok(());
             }
             if self.has_ended() || Instant::now() > deadline {
-                return Err(self.not_ready(&format!("does not listen on {address}")));
+                return Err(self.not_ready(&format!("does not answer on {address}")));
             }
-            // Nothing tells when a foreign server begins to listen.
+            // Nothing tells when a foreign server is ready.
             thread::sleep(Duration::from_millis(5));
         }
     }

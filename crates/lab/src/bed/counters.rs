@@ -125,6 +125,8 @@ pub struct Cpu {
     pub server_us: u64,
     /// Of the whole machine, all processors together, not idle.
     pub machine_us: u64,
+    /// Of the whole machine, taken by the host of a virtual one: nothing runs meanwhile, and nothing is on time.
+    pub stolen_us: u64,
 }
 
 impl Cpu {
@@ -135,7 +137,9 @@ impl Cpu {
         let ticks =
             pids.iter().filter_map(|pid| process_ticks(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?));
         let stat = std::fs::read_to_string("/proc/stat").map_err(LabError::io("cannot read /proc/stat"))?;
-        Ok(Self { server_us: ticks.sum::<u64>() * TICK_US, machine_us: busy_ticks(&stat) * TICK_US })
+        let (busy, stolen) = machine_ticks(&stat);
+        let server = ticks.sum::<u64>();
+        Ok(Self { server_us: server * TICK_US, machine_us: busy * TICK_US, stolen_us: stolen * TICK_US })
     }
 
     /// What was spent since `before`.
@@ -143,6 +147,7 @@ impl Cpu {
         Self {
             server_us: self.server_us.saturating_sub(before.server_us),
             machine_us: self.machine_us.saturating_sub(before.machine_us),
+            stolen_us: self.stolen_us.saturating_sub(before.stolen_us),
         }
     }
 }
@@ -156,11 +161,12 @@ fn process_ticks(stat: &str) -> Option<u64> {
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
 }
 
-/// All but idle and waiting for disks, from the first line of `/proc/stat`.
-fn busy_ticks(stat: &str) -> u64 {
+/// Busy (user, nice, system, interrupts) and stolen time, from the first line of `/proc/stat`.
+fn machine_ticks(stat: &str) -> (u64, u64) {
     let line = stat.lines().next().unwrap_or_default();
-    let fields = line.split_whitespace().skip(1).take(8).enumerate();
-    fields.filter(|&(i, _)| i != 3 && i != 4).filter_map(|(_, field)| field.parse::<u64>().ok()).sum()
+    let fields: Vec<u64> = line.split_whitespace().skip(1).map(|field| field.parse().unwrap_or(0)).collect();
+    let field = |i: usize| fields.get(i).copied().unwrap_or(0);
+    ([0, 1, 2, 5, 6].map(field).iter().sum(), field(7))
 }
 
 #[cfg(test)]
@@ -193,6 +199,6 @@ mod tests {
         let stat = "12 (a) b (c) S 1 12 12 0 -1 4194560 100 0 0 0 31 11 0 0 20 0 1 0 5";
         assert_eq!(process_ticks(stat), Some(42));
         assert_eq!(process_ticks("12 (cut"), None);
-        assert_eq!(busy_ticks("cpu  10 1 20 5000 300 2 3 4 0 0\ncpu0 1"), 10 + 1 + 20 + 2 + 3 + 4);
+        assert_eq!(machine_ticks("cpu  10 1 20 5000 300 2 3 4 0 0\ncpu0 1"), (10 + 1 + 20 + 2 + 3, 4));
     }
 }

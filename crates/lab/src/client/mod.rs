@@ -22,6 +22,10 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, epoll, poll},
 };
 use slab::Slab;
+use thread_priority::{
+    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadPriorityValue, ThreadSchedulePolicy,
+    set_thread_priority_and_policy, thread_native_id,
+};
 use workload::{
     outcome::{End, Outcome},
     sequence::Request,
@@ -63,25 +67,35 @@ pub struct Drive {
     pub connections: u64,
     /// Most requests under way at one time.
     pub most_concurrent: usize,
+    /// What the system refused the generator.
+    pub note: Option<String>,
 }
 
 impl Load<'_> {
     /// Sends the requests from the calling thread, which must be in the clients' namespace, and returns when all have ended
     /// or the time to drain is over. The thread's priority and timer are made as sharp as the system lets them be.
     pub fn drive(&self) -> Result<Drive, LabError> {
-        sharpen();
+        let blunt = sharpen();
         let mut generator = Generator::new(self).map_err(LabError::io("cannot make an epoll instance"))?;
         generator.run()?;
-        Ok(generator.finish())
+        Ok(Drive { note: blunt, ..generator.finish() })
     }
 }
 
-/// The timer to a nanosecond instead of 50 us, and the thread ahead of the server's, for it must never be what is slow. What
-/// the system refuses shows in the lateness.
-fn sharpen() {
+/// The timer to a nanosecond instead of 50 us, and the thread ahead of everybody's, for it must never be what is slow. Says so
+/// if the system refuses, and then makes do with what an ordinary thread can have.
+fn sharpen() -> Option<String> {
+    // A coarser timer shows in the lateness.
     let _ = rustix::thread::set_current_timer_slack(NonZero::new(1));
+    let fifo = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
+    let realtime = ThreadPriorityValue::try_from(1u8).and_then(|lowest| {
+        let lowest = ThreadPriority::Crossplatform(lowest);
+        set_thread_priority_and_policy(thread_native_id(), lowest, fifo).map_err(|error| format!("{error:?}"))
+    });
+    let reason = realtime.err()?;
     // For Linux, "this process" means the calling thread here.
     let _ = rustix::process::setpriority_process(None, -20);
+    Some(format!("the generator is an ordinary thread ({reason}): it may be late when the machine is busy"))
 }
 
 /// Requests that may be sent between two looks at the sockets: enough for any burst, and a bound.
@@ -301,7 +315,7 @@ impl<'a> Generator<'a> {
         for outcome in self.outcomes.iter_mut().filter(|outcome| outcome.end == End::Unfinished) {
             outcome.end_ns = now;
         }
-        Drive { outcomes: self.outcomes, connections: self.opened, most_concurrent: self.most_concurrent }
+        Drive { outcomes: self.outcomes, connections: self.opened, most_concurrent: self.most_concurrent, note: None }
     }
 }
 

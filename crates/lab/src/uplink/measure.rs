@@ -69,8 +69,9 @@ pub(super) struct Facts {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Alone {
     pub(super) size_bytes: u64,
-    /// Median of a few.
+    /// Median of a few, and the least of them.
     pub(super) measured_ms: f64,
+    pub(super) least_ms: f64,
     /// Wire bytes over the link's rate.
     pub(super) wire_ms: f64,
 }
@@ -125,6 +126,7 @@ impl OneRun<'_> {
         let after = read()?;
 
         let mut notes = rate_notes;
+        notes.extend(drive.note);
         if running.has_ended() {
             notes.push(format!("the server ended during the run; it said: {}", running.last_words()));
         }
@@ -207,9 +209,11 @@ impl OneRun<'_> {
                     failed.size_bytes, failed.end
                 )));
             }
+            let times_ms = || drive.outcomes.iter().map(|outcome| outcome.response_ns() as f64 / 1e6);
             alone.push(Alone {
                 size_bytes: sizes[file],
-                measured_ms: median(drive.outcomes.iter().map(|outcome| outcome.response_ns() as f64 / 1e6)),
+                measured_ms: median(times_ms()),
+                least_ms: times_ms().fold(f64::INFINITY, f64::min),
                 wire_ms: wire_ns / 1e6,
             });
         }

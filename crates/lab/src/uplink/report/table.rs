@@ -42,7 +42,7 @@ impl Report {
         let mean = |value: fn(&SequenceReport) -> f64| median(self.sequences.iter().map(value));
         writeln!(
             f,
-            "requests {:.0}, {:.1} MB of bodies, {:.1} MB on the wire = load {:.3}; slowdown is over wire time + {:.2} ms (the smallest request on the idle bed, first subject)\n",
+            "requests {:.0}, {:.1} MB of bodies, {:.1} MB on the wire = load {:.3}; slowdown is over wire time + {:.2} ms (what the smallest request took beyond it on the idle bed)\n",
             mean(|s| s.requests as f64),
             mean(|s| s.body_bytes as f64 / 1e6),
             mean(|s| s.wire_bytes as f64 / 1e6),
@@ -182,7 +182,7 @@ impl Report {
             let facts = &run.facts;
             writeln!(
                 f,
-                "seed {}, {}: mean {:.2} ms, first byte {:.2} ms, late p99 {:.3} ms max {:.2} ms, head {:.0} B, calibrated {:.1}% of the rate, frames {:.0} B, {}, machine busy {:.2} cores",
+                "seed {}, {}: mean {:.2} ms, first byte {:.2} ms, late p99 {:.3} ms max {:.2} ms, head {:.0} B, calibrated {:.1}% of the rate, frames {:.0} B, {}, machine busy {:.2} cores, stolen {:.2}",
                 run.seed,
                 run.subject,
                 run.all.mean_ms,
@@ -194,6 +194,7 @@ impl Report {
                 facts.calibration.mean_frame_bytes,
                 facts.calibration.congestion,
                 facts.cpu.machine_us as f64 / 1e6 / facts.took_s.max(1e-9),
+                facts.cpu.stolen_us as f64 / 1e6 / facts.took_s.max(1e-9),
             )?;
             write_alone(f, run)?;
             if run.unfinished > 0 || !run.errors.is_empty() {

@@ -4,6 +4,8 @@ use std::{
     fs,
     io::{Read, Write},
     net::Shutdown,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    process::Command,
 };
 
 use super::support::{Serpent, certificate, site};
@@ -132,6 +134,41 @@ fn a_tls_hello_that_breaks_off() {
     let url = format!("https://localhost:{port}/hello.txt");
     let body = super::support::curl(&[&arguments[..], &[&resolve, &url]].concat());
     assert!(body.is_none_or(|body| body == "hello, world\n"));
+}
+
+#[test]
+fn what_may_not_be_read_is_named() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can become somebody who may not read");
+        return;
+    }
+    let site = site();
+    let folder = site.path();
+    let set = |name: &str, mode| fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    set("", 0o755);
+    fs::copy(env!("CARGO_BIN_EXE_serpent"), folder.join("serpent")).unwrap();
+    certificate(folder, "a", &["localhost"]);
+    let text = "[[site]]\nroot = \"www\"\ntls-cert = \"a.crt\"\ntls-key = \"a.key\"\n";
+    fs::write(folder.join("serpent.toml"), text).unwrap();
+    let check = || {
+        let mut command = Command::new(folder.join("serpent"));
+        let output =
+            command.args(["check", "serpent.toml"]).current_dir(folder).uid(65534).gid(65534).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert_eq!(check().0, Some(0), "{}", check().1);
+    for (name, place, part) in [
+        ("a.key", ":4:11", "the file `a.key` may not be read"),
+        ("a.crt", ":3:12", "the file `a.crt` may not be read"),
+        ("www", ":2:8", "the directory `www` may not be read"),
+        ("serpent.toml", "", "the configuration file may not be read"),
+    ] {
+        set(name, 0);
+        let (code, said) = check();
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains(part) && said.contains(&format!("--> serpent.toml{place}")), "{said}");
+        set(name, 0o755);
+    }
 }
 
 #[test]

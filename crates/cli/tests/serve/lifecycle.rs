@@ -66,6 +66,21 @@ fn a_limit_on_stopping_holds() {
 }
 
 #[test]
+fn a_second_interrupt_does_not_wait() {
+    let site = site();
+    let serpent = Serpent::serve(&site.path().join("www"), &["--uplink", "100kbit", "--log", "info"]);
+    let mut stream = serpent.connect();
+    stream.write_all(b"GET /big.bin HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0; 100]).unwrap();
+    serpent.signal(Signal::INT);
+    serpent.wait_for_stderr("stopping after the last response");
+    serpent.signal(Signal::INT);
+    let (status, said) = serpent.wait();
+    assert_eq!(status.code(), Some(1));
+    assert!(said.contains("responses under way are cut off"), "{said}");
+}
+
+#[test]
 fn sighup_reads_the_file_again_and_keeps_the_old_one_if_it_is_bad() {
     let site = site();
     let config = site.path().join("serpent.toml");

@@ -32,7 +32,7 @@ Exit codes:
   1  failure at run time
   2  error in the command line or the configuration")]
 pub struct Cli {
-    /// What to write to standard error: error, warn, info, debug, trace, or directives such as `server=debug`
+    /// What to write to standard error: error, warn, info, debug, trace, or directives such as `serpent_server=debug`
     #[arg(
         long,
         global = true,

@@ -47,6 +47,7 @@ impl Sample {
         let closed = sum(|worker| &worker.closed);
         let accepted = sum(|worker| &worker.accepted);
         let uplink = shared.uplink.stats();
+        let cache = shared.live.load().cache.stats();
         let counters = vec![
             ("responses_incomplete", "Responses cut off, by the client or by us", sum(|worker| &worker.incomplete)),
             ("response_body_bytes", "Body bytes taken by sockets", sum(|worker| &worker.body_bytes)),
@@ -63,12 +64,16 @@ impl Sample {
                 "Changed certificates that cannot be used",
                 metrics.certificate_reloads_failed.load(Relaxed),
             ),
+            ("cache_hits", "Requests for files answered from memory at once", cache.hits),
+            ("cache_misses", "Requests for files for which the file system was asked", cache.misses),
             ("uplink_charged_bytes", "Wire bytes charged to the uplink", uplink.charged_bytes),
             ("uplink_grants", "Times a response was given leave to write", uplink.grants),
             ("uplink_guarded", "Responses put ahead because they waited too long", uplink.guarded),
         ];
         let gauges = vec![
             ("connections_open", "Connections open", accepted.saturating_sub(closed)),
+            ("cache_bytes", "Bytes in the cache", cache.bytes),
+            ("cache_entries", "Entries of the cache", cache.entries),
             ("uplink_responses", "Responses under way", uplink.jobs as u64),
             ("uplink_waiting", "Responses waiting for leave to write", uplink.waiting as u64),
         ];

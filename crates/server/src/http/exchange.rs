@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::{Connection, intake::REFUSED_TARGET};
 use crate::{
     access_log::Entry,
-    files::{self, FileBody, Served},
+    files::{FileBody, Served, error_page},
     gate::{GatedBody, Outcome, Urgency},
     serve::Live,
 };
@@ -164,7 +164,7 @@ impl UnderWay {
 
     /// An error page for a request that is the client's fault.
     fn refuse(self, status: StatusCode) -> Respond {
-        let mut response = files::error_page(status);
+        let mut response = error_page(status);
         if status == StatusCode::METHOD_NOT_ALLOWED {
             response.headers_mut().insert(header::ALLOW, ALLOW);
         }

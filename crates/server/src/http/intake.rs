@@ -16,8 +16,8 @@ use std::{
 use bytes::{Buf, BytesMut};
 use http::StatusCode;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
-    time::{Instant, Sleep, sleep_until, timeout, timeout_at},
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
+    time::{Instant, Sleep, sleep_until, timeout},
 };
 
 use super::{
@@ -41,10 +41,10 @@ const IDLE_GRACE: Duration = Duration::from_millis(50);
 /// At a stop, connections that were accepted but have sent nothing yet may take so long for their request.
 const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(2);
 /// A closed connection whose client is still sending is read from for so long and so far, because closing a socket with
-/// unread bytes resets it, and the reset can overtake our answer (RFC 9112, section 9.6).
+/// unread bytes resets it, and throws away what was not sent yet (RFC 9112, section 9.6).
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 512 * 1024;
-/// For the last bytes of a transport that is shut down (the TLS alert).
+/// For the last bytes of a transport that is shut down (the TLS alert), and lingering.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The protocol of a connection.
@@ -83,6 +83,9 @@ pub(crate) struct Intake<S> {
     closing_since: Option<Instant>,
     wait: Wait,
     timer: Pin<Box<Sleep>>,
+    /// Our side is closed.
+    shut: bool,
+    thrown_away: usize,
 }
 
 /// Why nothing more is read.
@@ -120,6 +123,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Intake<S> {
             closing_since: None,
             wait: Wait { heads: 0, what: WaitsFor::FirstHead, since: now, bytes: 0 },
             timer: Box::pin(sleep_until(now + patience.head)),
+            shut: false,
+            thrown_away: 0,
         }
     }
 
@@ -156,21 +161,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Intake<S> {
         self.released = self.held.len();
     }
 
-    /// Closes the connection so that what was sent arrives.
-    pub(crate) async fn close(mut self, failed: bool) {
-        if timeout(SHUTDOWN_TIMEOUT, self.inner.shutdown()).await.is_err() || !(self.linger || failed) {
-            return;
-        }
-        let until = Instant::now() + LINGER;
-        let mut thrown_away = 0;
-        while thrown_away < LINGER_BYTES {
-            self.held.clear();
-            self.held.reserve(FIRST_READ_BYTES);
-            match timeout_at(until, self.inner.read_buf(&mut self.held)).await {
-                Ok(Ok(read)) if read > 0 => thrown_away += read,
-                _ => return,
-            }
-        }
+    /// Closes an HTTP/1 connection so that what was sent arrives; `unread` tells that the client may have sent more than was
+    /// read.
+    pub(crate) async fn close(mut self, unread: bool) {
+        self.linger |= unread || self.marks.closing() || !self.held.is_empty();
+        let _ = timeout(SHUTDOWN_TIMEOUT, self.shutdown()).await;
     }
 
     fn scan_held(&mut self) {
@@ -310,7 +305,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Intake<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Intake<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Intake<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, bytes)
     }
@@ -331,7 +326,30 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Intake<S> {
         Pin::new(&mut self.inner).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+    /// Ends our side, and then reads what the client still sends, where that is to be expected: in HTTP/2 always, because
+    /// acknowledgements of all kinds come until the end.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.shut {
+            ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
+            this.shut = true;
+            if !this.linger && this.framer.is_some() {
+                return Poll::Ready(Ok(()));
+            }
+            this.timer.as_mut().reset(Instant::now() + LINGER);
+        }
+        let mut bytes = [0; FIRST_READ_BYTES];
+        while this.thrown_away < LINGER_BYTES {
+            let mut buf = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut this.inner).poll_read(cx, &mut buf) {
+                Poll::Ready(Ok(())) if !buf.filled().is_empty() => this.thrown_away += buf.filled().len(),
+                Poll::Ready(_) => break,
+                Poll::Pending => {
+                    ready!(this.timer.as_mut().poll(cx));
+                    break;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }

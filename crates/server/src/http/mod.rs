@@ -260,7 +260,9 @@ where
                 http.poll_without_shutdown(cx)
             })
             .await;
-            http.into_parts().io.into_inner().close(result.is_err()).await;
+            let parts = http.into_parts();
+            let unread = result.is_err() || !parts.read_buf.is_empty();
+            parts.io.into_inner().close(unread).await;
         }
         Protocol::Http2 => {
             let idle_timeout = settings.patience.idle;

@@ -20,8 +20,9 @@ pub struct DocRoot {
 impl DocRoot {
     /// Writes one file for each size.
     pub fn write(sizes_bytes: &[u64]) -> Result<Self, LabError> {
+        remove_stale();
         let dir = tempfile::Builder::new()
-            .prefix("serpent-lab-")
+            .prefix(&format!("{PREFIX}{}-", std::process::id()))
             .tempdir()
             .map_err(LabError::io("cannot make a directory for the files to serve"))?;
         let content = Content::new();
@@ -47,6 +48,22 @@ impl DocRoot {
     /// The directory.
     pub fn path(&self) -> &Path {
         self.dir.path()
+    }
+}
+
+/// Of the directories, before the id of the process that made them.
+const PREFIX: &str = "serpent-lab-";
+
+/// Removes the directories of processes that were killed before they could do it.
+fn remove_stale() {
+    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // Somebody else's, or gone by now: not ours to insist.
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -116,6 +133,16 @@ mod tests {
             assert_eq!(bytes.len() as u64, size);
             assert!(content.matches(file as u32, 0, &bytes));
         }
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_removed() {
+        // Process ids end at 4 million.
+        let left = std::env::temp_dir().join(format!("{PREFIX}4294967295-x"));
+        fs::create_dir(&left).unwrap();
+        let living = DocRoot::write(&[1]).unwrap();
+        drop(DocRoot::write(&[1]).unwrap());
+        assert!(!left.exists() && living.path().exists());
     }
 
     #[test]

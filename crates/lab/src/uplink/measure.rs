@@ -152,7 +152,7 @@ impl OneRun<'_> {
         let start = Instant::now() + Duration::from_millis(50);
         let mut notes = Vec::new();
         let drive = thread::scope(|scope| {
-            let driver = scope.spawn(move || self.load(bed, requests, start, self.plan.drain));
+            let driver = scope.spawn(move || self.load(bed, requests, start, self.plan.drain, 0));
             for &(at_ns, rate) in self.plan.link.changes() {
                 let at = start + Duration::from_nanos(at_ns);
                 while !driver.is_finished() && Instant::now() < at {
@@ -169,12 +169,21 @@ impl OneRun<'_> {
         Ok((drive, notes))
     }
 
-    fn load(&self, bed: &Bed, requests: &[Request], start: Instant, drain: Duration) -> Result<Drive, LabError> {
+    /// `sources` is the /24 of the clients' prefix to connect from. Each load has its own: a port that is used again meets the
+    /// server's TIME_WAIT, and now and then is reset by it.
+    fn load(
+        &self,
+        bed: &Bed,
+        requests: &[Request],
+        start: Instant,
+        drain: Duration,
+        sources: u8,
+    ) -> Result<Drive, LabError> {
         let _inside = bed.client().enter().map_err(LabError::io("cannot enter a namespace"))?;
         let load = Load {
             requests,
             server: SocketAddrV4::new(SERVER, self.plan.args.port),
-            sources: Ipv4Addr::new(10, 10, 0, 0),
+            sources: Ipv4Addr::new(10, 10, sources, 0),
             keep_alive: self.plan.args.keepalive,
             drain,
             content: self.content,
@@ -191,7 +200,7 @@ impl OneRun<'_> {
         // By place in the set of files: half of it is the body up to the 90th percentile, the last quarter the largest 1 %.
         let chosen = [0.0, 0.25, 0.5, 0.625, 0.75].map(|part| (part * (sizes.len() - 1) as f64) as usize);
         let mut alone = Vec::new();
-        for file in chosen {
+        for (file, sources) in chosen.into_iter().zip(1..) {
             let wire_ns = rate.ns_for(self.plan.wire.bytes_for(sizes[file]) as f64);
             // Far enough apart that none meets the one before.
             let gap_ns = wire_ns as u64 * 3 + 5_000_000;
@@ -200,7 +209,7 @@ impl OneRun<'_> {
                 .collect();
             let start = Instant::now() + Duration::from_millis(5);
             let drive = thread::scope(|scope| {
-                let driver = scope.spawn(|| self.load(bed, &requests, start, Duration::from_secs(10)));
+                let driver = scope.spawn(|| self.load(bed, &requests, start, Duration::from_secs(10), sources));
                 driver.join().map_err(|_| LabError::Bed("the load generator panicked".to_owned()))?
             })?;
             if let Some(failed) = drive.outcomes.iter().find(|outcome| outcome.end != workload::outcome::End::Done) {

@@ -1,2 +1,87 @@
-//! stub
-fn main() {}
+//! The binary `serpent`: the command line and the configuration file. What they ask for is done by the crates below.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod check;
+mod config;
+mod paperwork;
+mod serve;
+mod uplink;
+mod values;
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    process::ExitCode,
+};
+
+use clap::Parser as _;
+use tracing_subscriber::EnvFilter;
+
+use args::{Cli, Command, LabCommand};
+
+/// Failure at run time.
+const FAILURE: u8 = 1;
+/// Error in the command line or the configuration; clap uses the same.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match EnvFilter::try_new(&cli.log) {
+        Ok(filter) => {
+            let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+            subscriber.with_ansi(io::stderr().is_terminal()).init();
+        }
+        Err(error) => {
+            return complain(USAGE, &format!("error: --log (or SERPENT_LOG) cannot be read: {error}"));
+        }
+    }
+    match cli.command {
+        Command::Serve(args) => match serve::serve(&args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                let (code, said) = failure.told();
+                complain(code, &said)
+            }
+        },
+        Command::Check(args) => match check::check(&args) {
+            Ok(summary) => print(summary.as_bytes()),
+            Err(problems) => complain(USAGE, &problems.to_string()),
+        },
+        Command::Uplink(command) => match uplink::uplink(command) {
+            Ok(said) => print(said.as_bytes()),
+            Err(error) => complain(FAILURE, &format!("error: {error}")),
+        },
+        Command::Lab(LabCommand::Uplink(args)) => match lab::uplink::run(*args) {
+            Ok(code) => code,
+            Err(error) => complain(FAILURE, &format!("error: {error}")),
+        },
+        Command::Completions { shell } => print(&paperwork::completions(shell)),
+        Command::Man { out: None } => match paperwork::man_page() {
+            Ok(page) => print(&page),
+            Err(error) => complain(FAILURE, &format!("error: the manual page cannot be made: {error}")),
+        },
+        Command::Man { out: Some(folder) } => match paperwork::man_pages(&folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                complain(FAILURE, &format!("error: cannot write manual pages into `{}`: {error}", folder.display()))
+            }
+        },
+    }
+}
+
+/// Prints a result. A reader that has seen enough (`| head`) is not a failure.
+fn print(bytes: &[u8]) -> ExitCode {
+    match io::stdout().lock().write_all(bytes) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            complain(FAILURE, &format!("error: cannot write to standard output: {error}"))
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+fn complain(code: u8, text: &str) -> ExitCode {
+    // If standard error is gone there is nobody left to tell.
+    let _ = writeln!(io::stderr().lock(), "{text}");
+    ExitCode::from(code)
+}

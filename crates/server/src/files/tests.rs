@@ -1,5 +1,7 @@
 //! The file origin as a client sees it.
 
+mod wire;
+
 use std::{
     fs,
     os::unix::fs::symlink,

@@ -571,5 +571,12 @@ fn find_bands(config: &UplinkConfig) -> Result<Option<Bands>, UplinkError> {
     if config.order == Order::Fsp {
         return Err(UplinkError::NotBandable(config.order));
     }
-    Err(UplinkError::NoBands { device: config.device.clone(), cause: None })
+    let no_bands = |cause| UplinkError::NoBands { device: config.device.clone(), cause };
+    let installed = kernel::bands::find(config.device.as_deref()).map_err(|error| no_bands(Some(error.to_string())))?;
+    let installed = installed.ok_or_else(|| no_bands(None))?;
+    // Where the trial itself fails, the sockets will tell.
+    if !kernel::capabilities::may_set_high_priority().unwrap_or(true) {
+        return Err(UplinkError::NoPrivilege);
+    }
+    Ok(Some(Bands { first_priority: installed.priority(0), responses: installed.last_band() }))
 }

@@ -1,0 +1,67 @@
+//! The only configuration file format: one TOML file, read in two stages, raw and resolved. Flags go before the file, the
+//! file before the defaults.
+
+mod files;
+mod problems;
+mod raw;
+mod resolve;
+
+use std::path::{Path, PathBuf};
+
+use server::config::Config;
+
+pub use problems::{Problem, Problems};
+
+use crate::{args::ServeArgs, values::ListenAt};
+
+/// Reads the configuration that `serve` was asked for and checks it as far as it can be checked without binding an
+/// address: the file, the flags, that directories can be read, and that certificates and keys belong together.
+pub fn load(flags: &ServeArgs) -> Result<Config, Problems> {
+    let (source, raw, mut problems) = match &flags.config {
+        Some(path) => {
+            let text = read(path)?;
+            let (raw, problems) = raw::read(&text);
+            (Some((path.clone(), text)), raw, problems)
+        }
+        None => (None, raw::Raw::default(), Vec::new()),
+    };
+    let folder = source.as_ref().and_then(|(path, _)| path.parent()).map(Path::to_owned);
+    // Sections that could not be read are missing now; what they would have settled is not to be complained about.
+    let shape_is_sound = problems.is_empty();
+    let resolved = resolve::resolve(&raw, flags, folder.as_deref(), shape_is_sound, &mut problems);
+    files::check(&resolved, &mut problems);
+    match problems.is_empty() {
+        true => Ok(resolved.config),
+        false => Err(Problems::new(source, problems)),
+    }
+}
+
+/// A path as written in the file at `folder`, or as given in a flag.
+fn path_in(folder: Option<&Path>, path: &str) -> PathBuf {
+    folder.map_or_else(|| PathBuf::from(path), |folder| folder.join(path))
+}
+
+fn read(path: &Path) -> Result<String, Problems> {
+    let said = |message: String, help: &str| {
+        Problems::new(Some((path.to_owned(), String::new())), vec![Problem::new(message, None).help(help)])
+    };
+    let bytes = std::fs::read(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => said("there is no such configuration file".into(), "check the path"),
+        std::io::ErrorKind::PermissionDenied => said(
+            "the configuration file may not be read".into(),
+            "let the user that runs serpent read it (chmod, chown)",
+        ),
+        _ => said(format!("the configuration file cannot be read: {error}"), "give a regular file"),
+    })?;
+    String::from_utf8(bytes)
+        .map_err(|error| said(format!("the configuration file is not a text: {error}"), "save it as UTF-8"))
+}
+
+/// The address that is listened on when none is given.
+const DEFAULT_LISTEN: ListenAt = ListenAt {
+    address: std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080),
+    tls: None,
+};
+
+#[cfg(test)]
+mod tests;

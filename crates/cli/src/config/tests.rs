@@ -1,0 +1,287 @@
+use std::fs;
+
+use server::config::{Cutoffs, Enforce, LogTarget, SymlinkPolicy, UplinkRate};
+
+use super::*;
+use crate::values;
+
+fn repository(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// Loads a file of this text, beside which there is a directory `www`.
+fn load_text(text: &str) -> Result<Config, String> {
+    load_with(text, ServeArgs::default()).map_err(|(_, said)| said)
+}
+
+fn load_with(text: &str, flags: ServeArgs) -> Result<Config, (Problems, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("www")).unwrap();
+    let path = folder.path().join("serpent.toml");
+    fs::write(&path, text).unwrap();
+    load(&ServeArgs { config: Some(path), ..flags }).map_err(|problems| {
+        let said = problems.to_string().replace(&format!("{}/", folder.path().display()), "");
+        (problems, said)
+    })
+}
+
+const SITE: &str = "[[site]]\nroot = \"www\"\n";
+
+#[test]
+fn the_example_has_every_setting_and_says_the_defaults() {
+    let text = fs::read_to_string(repository("examples/serpent.toml")).unwrap();
+    let (raw, problems) = raw::read(&text);
+    assert_eq!(problems, []);
+    let value = serde_json::to_value(&raw).unwrap();
+    let missing: Vec<_> =
+        settings(&value).into_iter().filter(|(_, value)| value.is_none()).map(|(key, _)| key).collect();
+    let in_sites: Vec<_> = missing.iter().filter(|key| !key.starts_with("site.files.")).collect();
+    assert_eq!(in_sites, ["site.tls-cert", "site.tls-key"], "all others have a default, which the example shows");
+
+    let flags = ServeArgs { config: Some(repository("examples/serpent.toml")), ..ServeArgs::default() };
+    let example = load(&flags).unwrap_or_else(|problems| panic!("{problems}"));
+    let defaults = load(&ServeArgs { dir: Some(repository("examples/.")), ..ServeArgs::default() }).unwrap();
+    let normal = |config: &Config| {
+        let mut config = config.clone();
+        config.sites.iter_mut().for_each(|site| site.root = fs::canonicalize(&site.root).unwrap());
+        format!("{config:#?}")
+    };
+    assert_eq!(normal(&example), normal(&defaults));
+}
+
+#[test]
+fn every_default_stands_in_the_documents_with_its_reason() {
+    let text = fs::read_to_string(repository("examples/serpent.toml")).unwrap();
+    let (raw, _) = raw::read(&text);
+    let defaults = fs::read_to_string(repository("docs/DEFAULTS.md")).unwrap();
+    let reference = fs::read_to_string(repository("docs/guide/configuration.md")).unwrap();
+    for (key, value) in settings(&serde_json::to_value(&raw).unwrap()) {
+        if key.starts_with("site.files.") {
+            continue;
+        }
+        assert!(reference.contains(&format!("| `{key}` |")), "docs/guide/configuration.md has no row for `{key}`");
+        let Some(value) = value else { continue };
+        let row = format!("| `{key}` | `{value}` | ");
+        assert!(defaults.contains(&row), "docs/DEFAULTS.md has no row that starts with {row}");
+    }
+}
+
+/// All settings as `section.key`, with their values as a person writes them in the file.
+fn settings(value: &serde_json::Value) -> Vec<(String, Option<String>)> {
+    fn walk(prefix: &str, value: &serde_json::Value, out: &mut Vec<(String, Option<String>)>) {
+        let sections = ["", "uplink", "limits", "cache", "access-log", "files", "site", "site.files"];
+        match value {
+            serde_json::Value::Object(map) if sections.contains(&prefix) => {
+                for (key, value) in map {
+                    walk(&if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") }, value, out);
+                }
+            }
+            serde_json::Value::Array(list) if prefix == "site" => {
+                list.iter().for_each(|value| walk(prefix, value, out))
+            }
+            serde_json::Value::Null => out.push((prefix.to_owned(), None)),
+            serde_json::Value::String(text) => out.push((prefix.to_owned(), Some(text.clone()))),
+            other => out.push((prefix.to_owned(), Some(other.to_string()))),
+        }
+    }
+    let mut out = Vec::new();
+    walk("", value, &mut out);
+    out
+}
+
+#[test]
+fn a_whole_file_means_what_it_says() {
+    let config = load_text(
+        "listen = [\"127.0.0.1:1\", \"[::1]:2\"]\nadmin = \"127.0.0.1:3\"\nworkers = 3\n\
+         [uplink]\nrate = \"12.5 Mbit/s\"\norder = \"fsp\"\nenforce = \"off\"\ncutoffs = [1024, \"20KiB\"]\nguard = 5\n\
+         utilisation = 0.9\nsegment-overhead = 78\ndevice = \"eth0\"\n\
+         [limits]\nconnections = 10\nrequest-head = \"8KiB\"\nshutdown-timeout = \"30s\"\n\
+         [cache]\ncapacity = \"off\"\nrevalidate-after = \"0s\"\n\
+         [access-log]\ntarget = \"access.log\"\nformat = \"json\"\n\
+         [files]\nlisting = true\nindex = [\"start.htm\"]\n\
+         cache-control = [{ pattern = \"/assets/*\", value = \"max-age=1\" }]\nmime-types = { \".Foo\" = \"a/b\" }\n\
+         [[site]]\nroot = \"www\"\n\
+         [[site]]\nnames = [\"Example.ORG.\", \"*.example.org\"]\nroot = \"www\"\n\
+         files = { listing = false, symlinks = \"follow\" }\n",
+    )
+    .unwrap_or_else(|said| panic!("{said}"));
+    assert_eq!(config.listen[1].address.to_string(), "[::1]:2");
+    assert!(!config.listen[1].tls);
+    assert_eq!(config.admin, Some("127.0.0.1:3".parse().unwrap()));
+    assert_eq!(config.workers.get(), 3);
+    assert_eq!(config.uplink.rate, UplinkRate::Given("12.5mbit".parse().unwrap()));
+    assert_eq!(config.uplink.order, scheduler::Order::Fsp);
+    assert_eq!(config.uplink.enforce, Enforce::Off);
+    assert_eq!(config.uplink.cutoffs, Cutoffs::Given(vec![1024, 20 * 1024]));
+    assert_eq!(config.uplink.guard_stretch, Some(5.0));
+    assert_eq!(config.uplink.utilisation, 0.9);
+    assert_eq!(config.uplink.segment_overhead_bytes, 78);
+    assert_eq!(config.uplink.device.as_deref(), Some("eth0"));
+    assert_eq!(config.limits.connections, 10);
+    assert_eq!(config.limits.request_head_bytes, 8192);
+    assert_eq!(config.limits.shutdown_timeout, Some(std::time::Duration::from_secs(30)));
+    assert_eq!(config.cache.capacity_bytes, 0);
+    assert!(config.cache.revalidate_after.is_zero());
+    let log = config.access_log.unwrap();
+    assert!(matches!(&log.target, LogTarget::File(path) if path.is_absolute() && path.ends_with("access.log")));
+    assert_eq!(config.sites[1].names, ["example.org", "*.example.org"]);
+    assert!(config.sites[0].root.ends_with("www"));
+    assert!(config.sites[0].files.listing && !config.sites[1].files.listing);
+    assert_eq!(config.sites[1].files.index, ["start.htm"], "what a site leaves out is taken from [files]");
+    assert_eq!(config.sites[1].files.symlinks, SymlinkPolicy::Follow);
+    assert!(config.sites[0].files.cache_control[0].pattern.is_match("assets/a.js"));
+    assert!(!config.sites[0].files.cache_control[0].pattern.is_match("assets/a/b.js"), "`*` ends at a slash");
+    assert_eq!(config.sites[0].files.mime_types, [("foo".to_owned(), "a/b".to_owned())]);
+}
+
+#[test]
+fn flags_go_before_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ServeArgs {
+        dir: Some(folder.path().to_owned()),
+        listen: vec![values::listen("127.0.0.1:7").unwrap()],
+        uplink: Some(UplinkRate::Off),
+        guard: Some(None),
+        listing: true,
+        access_log: Some("-".into()),
+        ..ServeArgs::default()
+    };
+    let text = format!("listen = [\":80\"]\nworkers = 2\n[uplink]\nrate = \"10mbit\"\nguard = 5\n{SITE}");
+    let config = load_with(&text, flags).unwrap_or_else(|(_, said)| panic!("{said}"));
+    assert_eq!(config.listen[0].address.to_string(), "127.0.0.1:7");
+    assert_eq!(config.uplink.rate, UplinkRate::Off);
+    assert_eq!(config.uplink.guard_stretch, None);
+    assert_eq!(config.sites[0].root, folder.path());
+    assert!(config.sites[0].files.listing);
+    assert_eq!(config.access_log.unwrap().target, LogTarget::Stdout);
+    assert_eq!(config.workers.get(), 2);
+}
+
+#[test]
+fn a_mistake_is_shown_at_its_line_with_what_to_do() {
+    let said = load_text(&format!("[uplink]\nrate = \"10\"\n{SITE}")).unwrap_err();
+    assert_eq!(
+        said,
+        "error: unknown unit of rate: use bit, kbit, mbit or gbit (optionally `/s` or `ps`), or MB/s and the like for \
+         bytes; or write `auto` or `off`\n \
+         --> serpent.toml:2:8\n  |\n2 | rate = \"10\"\n  |        ^^^^"
+    );
+    let said = load_text(&format!("listen = [\":80\", \"https://:80\"]\n{SITE}")).unwrap_err();
+    assert!(said.contains("the address [::]:80 is given twice"), "{said}");
+    assert!(said.contains("-----  ^^^^^^^^^^^^^"), "both places are marked: {said}");
+    assert!(said.contains("first given here") && said.contains("help: leave one of them out"), "{said}");
+}
+
+/// One mistake each, and the line it is shown at with a part of what is said.
+const BROKEN: &[(&str, &str, &str)] = &[
+    ("workers = \n", ":1:11", "string values must be quoted"),
+    ("listen = [\":80\"]\nlisten = []\n", ":2:1", "duplicate key"),
+    ("workers = 0\n", ":1:11", "`0` is not a number of workers"),
+    ("worker = 2\n", ":1:1", "unknown field `worker`, expected one of `listen`"),
+    ("workers = true\n", ":1:11", "expected a text in quotes or a number"),
+    ("listen = []\n", "", "there is no address to serve on"),
+    ("listen = [\"example.org:80\"]\n", ":1:11", "give an IP address and a port"),
+    ("listen = [\"https://:443\"]\n", ":1:11", "https://[::]:443 needs a certificate"),
+    ("listen = [\":80\"]\nadmin = \":80\"\n", ":1:11", "is the address of `admin` already"),
+    ("admin = \"9090\"\n", ":1:9", "is not an address"),
+    ("[uplink]\norder = \"short\"\n", ":2:9", "`short` is not one of `fair`, `fifo`, `srpt`"),
+    ("[uplink]\nenforce = \"tc\"\n", ":2:11", "`tc` is not one of `server`, `kernel`, `off`"),
+    ("[uplink]\nenforce = \"kernel\"\nrate = \"off\"\n", ":2:11", "contradict each other"),
+    ("[uplink]\nenforce = \"kernel\"\norder = \"fsp\"\n", ":3:9", "cannot be put into the kernel's bands"),
+    ("[uplink]\nrate = \"9000gbit\"\n", ":2:8", "between 8kbit and 1000gbit"),
+    ("[uplink]\nguard = 0.5\n", ":2:9", "is not a stretch"),
+    ("[uplink]\nutilisation = 97\n", ":2:15", "is not a share"),
+    ("[uplink]\nsegment-overhead = \"2KiB\"\n", ":2:20", "at most 1024 bytes"),
+    ("[uplink]\ncutoffs = \"guess\"\n", ":2:11", "`guess` is not a way to choose cutoffs"),
+    ("[uplink]\ncutoffs = 3\n", ":2:11", "expected \"learned\" or a list of sizes"),
+    ("[uplink]\ncutoffs = []\n", ":2:11", "0 cutoffs are given"),
+    ("[uplink]\ncutoffs = [1, 2, 3, 4, 5, 6, 7]\n", ":2:11", "7 cutoffs are given"),
+    ("[uplink]\ncutoffs = [\"2KiB\", \"5KiB\", 5120]\n", ":2:28", "cutoffs must increase"),
+    ("[uplink]\ncutoffs = [\"2KiB\", \"five\"]\n", ":2:20", "`five` is not a size"),
+    ("[limits]\nconnections = 0\n", ":2:15", "from 1 to 10000000"),
+    ("[limits]\nconnections = -1\n", ":2:15", "from 1 to 10000000"),
+    ("[limits]\nrequest-head = \"10\"\n", ":2:16", "from 1KiB to 1MiB"),
+    ("[limits]\nhead-timeout = 30\n", ":2:16", "give a number and a unit"),
+    ("[limits]\nidle-timeout = \"0s\"\n", ":2:16", "above zero"),
+    ("[limits]\nshutdown-timeout = \"never\"\n", ":2:20", "or `off`"),
+    ("[cache]\ncapacity = \"lots\"\n", ":2:12", "is not a size"),
+    ("[access-log]\ntarget = \"no/such/folder/log\"\n", ":2:10", "of the access log does not exist"),
+    ("[access-log]\ntarget = \"www\"\n", ":2:10", "is a directory"),
+    ("[access-log]\nformat = \"xml\"\n", ":2:10", "`xml` is not one of `combined`, `json`"),
+    ("[files]\nindex = [\"a/b\"]\n", ":2:10", "is not a file name"),
+    ("[files]\nlisting = \"yes\"\n", ":2:11", "expected a boolean"),
+    ("[files]\nsymlinks = \"some\"\n", ":2:12", "`some` is not one of `never`"),
+    ("[files]\ncache-control = [{ pattern = \"a{b\", value = \"x\" }]\n", ":2:30", "the pattern cannot be read"),
+    ("[files]\ncache-control = [{ pattern = \"a\", value = \"x\\n\" }]\n", ":2:43", "a header cannot hold this"),
+    ("[files]\ncache-control = [{ pattern = \"a\" }]\n", ":2:18", "missing field `value`"),
+    ("[files]\nmime-types = { \"tar.gz\" = \"a/b\" }\n", ":2:16", "is not a file extension"),
+    ("[files]\nmime-types = { x = \"text\" }\n", ":2:20", "`text` is not a MIME type"),
+];
+
+#[test]
+fn every_kind_of_mistake_is_found_at_its_place() {
+    for (text, place, part) in BROKEN {
+        let (problems, said) = load_with(&format!("{text}{SITE}"), ServeArgs::default()).unwrap_err();
+        assert!(said.contains(part), "{text}\nsaid:\n{said}\nbut not: {part}");
+        assert!(said.contains(&format!("--> serpent.toml{place}")), "{text}\nsaid:\n{said}\nbut not at {place}");
+        assert_eq!(problems.list.len(), 1, "one mistake is one problem:\n{said}");
+    }
+}
+
+#[test]
+fn mistakes_about_sites() {
+    for (text, place, part) in [
+        ("", "", "the file has no site"),
+        ("[[site]]\n", ":1:1", "this site has no `root`"),
+        ("[[site]]\nroot = \"nowhere\"\n", ":2:8", "`nowhere` does not exist"),
+        ("[[site]]\nroot = \"serpent.toml\"\n", ":2:8", "`serpent.toml` is not a directory"),
+        ("[[site]]\nroot = \"www\"\ntls-cert = \"c\"\n", ":3:12", "needs its key"),
+        ("[[site]]\nroot = \"www\"\ntls-key = \"k\"\n", ":3:11", "needs its key"),
+        ("[[site]]\nroot = \"www\"\n[[site]]\nroot = \"www\"\n", ":3:1", "this site has no names"),
+        ("[[site]]\nroot = \"www\"\nnames = [\"a\", \"A.\"]\n", ":3:15", "`a` is given twice"),
+        ("[[site]]\nroot = \"www\"\nnames = [\"a:80\"]\n", ":3:10", "leave out the scheme and the port"),
+        ("[[site]]\nroot = \"www\"\nnames = [\"bücher.example\"]\n", ":3:10", "must be written in ASCII"),
+        ("[[site]]\nroot = \"www\"\nnames = [\"a..b\"]\n", ":3:10", "is not a host name"),
+        ("[[site]]\nroot = \"www\"\nnames = [\"*\"]\n", ":3:10", "is not a host name"),
+    ] {
+        let said = load_text(text).unwrap_err();
+        assert!(said.contains(part), "{text}\nsaid:\n{said}\nbut not: {part}");
+        assert!(said.contains(&format!("--> serpent.toml{place}")), "{text}\nsaid:\n{said}\nbut not at {place}");
+    }
+}
+
+#[test]
+fn all_mistakes_are_shown_in_the_order_of_the_file() {
+    let text =
+        "lissten = []\n[uplink]\nrate = \"fast\"\norder = \"short\"\n[limits]\nidle = 3\n[[site]]\nroot = \"gone\"\n";
+    let said = load_text(text).unwrap_err();
+    let places: Vec<_> = said.lines().filter_map(|line| line.trim_start().strip_prefix("--> ")).collect();
+    assert_eq!(
+        places,
+        ["serpent.toml:1:1", "serpent.toml:3:8", "serpent.toml:4:9", "serpent.toml:6:1", "serpent.toml:8:8"]
+    );
+}
+
+#[test]
+fn a_directory_by_flag_needs_a_file_with_at_most_one_site() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = || ServeArgs { dir: Some(folder.path().to_owned()), ..ServeArgs::default() };
+    assert!(load_with("workers = 1\n", flags()).is_ok());
+    let two = format!("{SITE}[[site]]\nnames = [\"b\"]\nroot = \"www\"\n");
+    let (_, said) = load_with(&two, flags()).unwrap_err();
+    assert!(said.contains("DIR cannot be given: the file has 2 sites"), "{said}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let missing = ServeArgs { config: Some("/no/such/serpent.toml".into()), ..ServeArgs::default() };
+    let said = load(&missing).unwrap_err().to_string();
+    assert!(said.contains("no such configuration file") && said.contains("/no/such/serpent.toml"), "{said}");
+    let folder = tempfile::tempdir().unwrap();
+    let said = load(&ServeArgs { config: Some(folder.path().to_owned()), ..missing.clone() }).unwrap_err().to_string();
+    assert!(said.contains("cannot be read"), "{said}");
+    let binary = folder.path().join("binary");
+    fs::write(&binary, b"\xff\xfe").unwrap();
+    let said = load(&ServeArgs { config: Some(binary), ..missing }).unwrap_err().to_string();
+    assert!(said.contains("is not a text") && said.contains("UTF-8"), "{said}");
+}

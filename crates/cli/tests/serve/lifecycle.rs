@@ -1,0 +1,192 @@
+//! Ready, reload, stop.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpListener,
+};
+
+use rustix::process::Signal;
+
+use super::support::{BIG, Serpent, certificate, curl, serpent, site};
+
+#[test]
+fn one_line_tells_where_it_serves() {
+    let site = site();
+    let www = site.path().join("www");
+    let serpent = Serpent::start(&[
+        "serve",
+        www.to_str().unwrap(),
+        "--listen",
+        "127.0.0.1:0",
+        "--listen",
+        "[::1]:0",
+        "--uplink",
+        "off",
+    ]);
+    assert!(serpent.ready.starts_with(&format!("serpent: serving {} on http://127.0.0.1:", www.display())));
+    assert_eq!(serpent.urls.len(), 2, "{}", serpent.ready);
+    assert!(serpent.urls[1].starts_with("http://[::1]:"), "{}", serpent.ready);
+    assert!(!serpent.ready.contains(":0"), "the port that was found is named: {}", serpent.ready);
+    serpent.assert_alive();
+}
+
+#[test]
+fn sigterm_lets_a_download_finish_and_then_stops_with_0() {
+    let site = site();
+    for signal in [Signal::TERM, Signal::INT] {
+        let serpent = Serpent::serve(&site.path().join("www"), &["--uplink", "20mbit"]);
+        let idle = serpent.connect();
+        let mut stream = serpent.connect();
+        stream.write_all(b"GET /big.bin HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        let mut answer = vec![0; 100_000];
+        stream.read_exact(&mut answer).unwrap();
+        serpent.signal(signal);
+        // The idle connection is closed, which also tells that the signal was taken.
+        assert_eq!((&idle).read(&mut [0; 1]).unwrap_or(0), 0);
+        assert!(std::net::TcpStream::connect(serpent.address()).is_err(), "no new connections while stopping");
+        stream.read_to_end(&mut answer).unwrap();
+        let head = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+        assert_eq!(answer.len() - head - 4, BIG, "the response that was under way came whole");
+        let (status, said) = serpent.wait();
+        assert_eq!(status.code(), Some(0), "{said}");
+        assert_eq!(said, "", "nothing to complain about");
+    }
+}
+
+#[test]
+fn a_limit_on_stopping_holds() {
+    let site = site();
+    let serpent = Serpent::serve(&site.path().join("www"), &["--uplink", "100kbit", "--shutdown-timeout", "100ms"]);
+    let mut stream = serpent.connect();
+    stream.write_all(b"GET /big.bin HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0; 100]).unwrap();
+    serpent.signal(Signal::TERM);
+    assert_eq!(serpent.wait().0.code(), Some(0));
+}
+
+#[test]
+fn a_second_interrupt_does_not_wait() {
+    let site = site();
+    let serpent = Serpent::serve(&site.path().join("www"), &["--uplink", "100kbit", "--log", "info"]);
+    let mut stream = serpent.connect();
+    stream.write_all(b"GET /big.bin HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0; 100]).unwrap();
+    serpent.signal(Signal::INT);
+    serpent.wait_for_stderr("stopping after the last response");
+    serpent.signal(Signal::INT);
+    let (status, said) = serpent.wait();
+    assert_eq!(status.code(), Some(1));
+    assert!(said.contains("responses under way are cut off"), "{said}");
+}
+
+#[test]
+fn sighup_reads_the_file_again_and_keeps_the_old_one_if_it_is_bad() {
+    let site = site();
+    let config = site.path().join("serpent.toml");
+    let write = |files: &str| {
+        let text = format!(
+            "listen = [\"127.0.0.1:0\"]\n[uplink]\nrate = \"off\"\n[files]\n{files}\n[[site]]\nroot = \"www\"\n"
+        );
+        fs::write(&config, text).unwrap();
+    };
+    write("listing = false");
+    let serpent = Serpent::start(&["serve", "--config", config.to_str().unwrap(), "--log", "info"]);
+    let status = || serpent.exchange(b"GET /sub/ HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")[9..12].to_owned();
+    assert_eq!(status(), "403");
+
+    let mut download = serpent.connect();
+    download.write_all(b"GET /big.bin HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    write("listing = true");
+    serpent.signal(Signal::HUP);
+    serpent.wait_for_stderr("configuration reloaded");
+    assert_eq!(status(), "200");
+
+    write("listing = \"perhaps\"");
+    serpent.signal(Signal::HUP);
+    let said = serpent.wait_for_stderr("serpent.toml:5:11");
+    assert!(said.contains("the old configuration stays") && said.contains("expected a boolean"), "{said}");
+    assert_eq!(status(), "200");
+
+    fs::remove_file(&config).unwrap();
+    serpent.signal(Signal::HUP);
+    let said = serpent.wait_for_stderr("no such configuration file");
+    assert!(said.contains("the old configuration stays"), "{said}");
+    assert_eq!(status(), "200");
+
+    let mut answer = Vec::new();
+    download.read_to_end(&mut answer).unwrap();
+    assert!(answer.len() > BIG, "a response under way is not touched by a reload");
+}
+
+#[test]
+fn sighup_reads_certificates_again_and_opens_the_log_again() {
+    let site = site();
+    let folder = site.path();
+    let (chain, key) = certificate(folder, "site", &["localhost"]);
+    let log = folder.join("access.log");
+    let serpent = Serpent::serve(
+        &folder.join("www"),
+        &[
+            "--tls-cert",
+            chain.to_str().unwrap(),
+            "--tls-key",
+            key.to_str().unwrap(),
+            "--access-log",
+            log.to_str().unwrap(),
+            "--log",
+            "info",
+        ],
+    );
+    let port = serpent.address().port();
+    let url = format!("https://localhost:{port}/hello.txt");
+    let get =
+        || curl(&["--resolve", &format!("localhost:{port}:127.0.0.1"), "--cacert", chain.to_str().unwrap(), &url]);
+    let Some(body) = get() else { return };
+    assert_eq!(body, "hello, world\n");
+
+    // A new certificate, signed by itself: curl trusts only what stands in the file now.
+    certificate(folder, "site", &["localhost"]);
+    fs::rename(&log, folder.join("access.log.1")).unwrap();
+    serpent.signal(Signal::HUP);
+    serpent.wait_for_stderr("configuration reloaded");
+    assert_eq!(get().unwrap(), "hello, world\n");
+
+    serpent.signal(Signal::TERM);
+    assert_eq!(serpent.wait().0.code(), Some(0));
+    for name in ["access.log.1", "access.log"] {
+        let text = fs::read_to_string(folder.join(name)).unwrap();
+        assert_eq!(text.matches("GET /hello.txt").count(), 1, "{name}: {text}");
+    }
+}
+
+#[test]
+fn what_keeps_it_from_starting_is_said() {
+    let site = site();
+    let www = site.path().join("www");
+    let www = www.to_str().unwrap();
+    let said = |args: &[&str]| {
+        let output = serpent(args);
+        assert!(output.stdout.is_empty(), "not ready: {}", String::from_utf8_lossy(&output.stdout));
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (code, text) = said(&["serve", www, "--listen", &address]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(&address) && text.contains("in use"), "{text}");
+
+    let (code, text) = said(&["serve", "/no/such/directory"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("the directory `/no/such/directory` does not exist"), "{text}");
+
+    let (code, text) = said(&["serve", www, "--listen", "https://127.0.0.1:0"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("needs a certificate"), "{text}");
+
+    let (chain, _) = certificate(site.path(), "a", &["localhost"]);
+    let (_, key) = certificate(site.path(), "b", &["localhost"]);
+    let (code, text) = said(&["serve", www, "--tls-cert", chain.to_str().unwrap(), "--tls-key", key.to_str().unwrap()]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("do not belong together"), "{text}");
+}

@@ -1,0 +1,8 @@
+//! The real binary against real clients: curl, nghttp, h2load, Chromium, and bytes that no client would send.
+
+mod bad_input;
+mod browser;
+mod clients;
+mod kernel_mode;
+mod lifecycle;
+mod support;

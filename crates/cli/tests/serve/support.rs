@@ -1,0 +1,238 @@
+//! The binary as a process, the tools that talk to it, and a site to serve.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Nothing here waits for time to pass; this only ends a test that would wait for ever.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The size of `big.bin`.
+pub const BIG: usize = 2_000_000;
+
+/// A folder with a site `www`, and beside it a file that must never be served.
+pub fn site() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let www = folder.path().join("www");
+    fs::create_dir_all(www.join("sub")).unwrap();
+    fs::create_dir_all(www.join("listed")).unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(www.join(name), bytes).unwrap();
+    write("index.html", b"<!doctype html><title>Serpent</title><p>index\n");
+    write("hello.txt", b"hello, world\n");
+    write("style.css", b"body { color: black }\n");
+    write("style.css.gz", GZIPPED_STYLE);
+    write("sub/inner.txt", b"inner\n");
+    write(".secret", b"SECRET\n");
+    write("big.bin", &big());
+    write("page.html", PAGE.as_bytes());
+    fs::write(folder.path().join("outside.txt"), b"SECRET\n").unwrap();
+    folder
+}
+
+/// Bytes in which a shift or a gap would show.
+pub fn big() -> Vec<u8> {
+    (0..BIG as u32 / 4).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
+}
+
+/// Needs a style sheet and two fetches, so that a browser makes several requests at once.
+const PAGE: &str = "<!doctype html><title>page</title><link rel=stylesheet href=style.css><p id=out>waiting</p>\
+    <script>fetch('hello.txt').then(r => r.text()).then(async text => {\
+    const big = await (await fetch('big.bin')).arrayBuffer();\
+    document.getElementById('out').textContent = text.trim() + ' and ' + big.byteLength;});</script>";
+
+/// `body { color: black }\n` by `gzip -9n`.
+const GZIPPED_STYLE: &[u8] = &[
+    0x1f, 0x8b, 0x08, 0, 0, 0, 0, 0, 2, 3, 0x4b, 0xca, 0x4f, 0xa9, 0x54, 0xa8, 0x56, 0x48, 0xce, 0xcf, 0xc9, 0x2f,
+    0xb2, 0x52, 0x48, 0xca, 0x49, 0x4c, 0xce, 0x56, 0xa8, 0xe5, 0x02, 0x00, 0x63, 0x67, 0x90, 0xc6, 0x16, 0, 0, 0,
+];
+
+/// A running `serpent serve`; killed when dropped.
+pub struct Serpent {
+    child: Child,
+    /// The line printed when ready.
+    pub ready: String,
+    /// What stands there as addresses.
+    pub urls: Vec<String>,
+    stdout: Receiver<String>,
+    stderr: Receiver<String>,
+}
+
+impl Serpent {
+    /// Serves the site over the loopback device, unpaced unless `args` say otherwise.
+    pub fn serve(site: &Path, args: &[&str]) -> Self {
+        let mut all = vec!["serve", site.to_str().unwrap(), "--listen", "127.0.0.1:0", "--uplink", "off"];
+        if args.contains(&"--uplink") {
+            all.truncate(4);
+        }
+        all.extend_from_slice(args);
+        Self::start(&all)
+    }
+
+    /// Runs the binary and waits for the line that says that it is ready.
+    pub fn start(args: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_serpent"))
+            .args(args)
+            .env_remove("SERPENT_LOG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = lines(child.stdout.take().unwrap());
+        let stderr = lines(child.stderr.take().unwrap());
+        let mut serpent = Self { child, ready: String::new(), urls: Vec::new(), stdout, stderr };
+        match serpent.stdout.recv_timeout(PATIENCE) {
+            Ok(line) => serpent.ready = line,
+            Err(_) => {
+                let said: Vec<_> = serpent.stderr.try_iter().collect();
+                panic!("`serpent {}` did not become ready: {said:#?}", args.join(" "));
+            }
+        }
+        serpent.urls =
+            serpent.ready.split_whitespace().filter(|word| word.starts_with("http")).map(str::to_owned).collect();
+        assert!(!serpent.urls.is_empty(), "{}", serpent.ready);
+        serpent
+    }
+
+    /// The first address.
+    pub fn address(&self) -> SocketAddr {
+        self.urls[0].split_once("://").unwrap().1.parse().unwrap()
+    }
+
+    /// A path at the first address.
+    pub fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.urls[0])
+    }
+
+    /// A connection to the first address.
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Sends bytes as they are and reads all until the server closes.
+    pub fn exchange(&self, bytes: &[u8]) -> String {
+        let mut stream = self.connect();
+        // The server may answer and close before it has read everything.
+        let _ = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// The server answers an ordinary request.
+    pub fn assert_alive(&self) {
+        let answer = self.exchange(b"GET /hello.txt HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello, world\n"), "{answer}");
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// The next line on standard output.
+    pub fn stdout_line(&self) -> String {
+        self.stdout.recv_timeout(PATIENCE).expect("a line on standard output")
+    }
+
+    /// Waits for a line on standard error that contains `part`, and returns it with what came before.
+    pub fn wait_for_stderr(&self, part: &str) -> String {
+        let mut said = String::new();
+        loop {
+            match self.stderr.recv_timeout(PATIENCE) {
+                Ok(line) => {
+                    said.push_str(&line);
+                    said.push('\n');
+                    if line.contains(part) {
+                        return said;
+                    }
+                }
+                Err(error) => panic!("no `{part}` on standard error ({error}), but:\n{said}"),
+            }
+        }
+    }
+
+    /// Waits for the end. Standard output closes with the process, so that there is something to wait for.
+    pub fn wait(mut self) -> (ExitStatus, String) {
+        loop {
+            match self.stdout.recv_timeout(PATIENCE) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("the server does not stop"),
+            }
+        }
+        let status = self.child.wait().unwrap();
+        (status, self.stderr.iter().map(|line| line + "\n").collect())
+    }
+}
+
+impl Drop for Serpent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            for line in self.stderr.try_iter() {
+                eprintln!("serpent: {line}");
+            }
+        }
+    }
+}
+
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Runs the binary to its end.
+pub fn serpent(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_serpent")).args(args).env_remove("SERPENT_LOG").output().unwrap()
+}
+
+/// A program of the system. Where it is missing the test is skipped with a word about it, but not in CI.
+pub fn tool(name: &str) -> Option<Command> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let found = path.split(':').chain(["/usr/sbin", "/sbin"]).any(|folder| Path::new(folder).join(name).is_file());
+    if !found {
+        assert!(std::env::var_os("CI").is_none(), "`{name}` is missing: run ./test as root to install it");
+        eprintln!("SKIPPED: `{name}` is missing; ./test says how to install it");
+    }
+    found.then(|| Command::new(name))
+}
+
+/// Runs curl; its output, or `None` where there is no curl.
+pub fn curl(args: &[&str]) -> Option<String> {
+    let limit = PATIENCE.as_secs().to_string();
+    let output = tool("curl")?.args(["--silent", "--show-error", "--max-time", &limit]).args(args).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "curl {}: {said}", args.join(" "));
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A certificate for a name, signed by itself: paths of chain and key in the folder.
+pub fn certificate(folder: &Path, file: &str, names: &[&str]) -> (PathBuf, PathBuf) {
+    let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let (chain, key) = (folder.join(format!("{file}.crt")), folder.join(format!("{file}.key")));
+    fs::write(&chain, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    (chain, key)
+}

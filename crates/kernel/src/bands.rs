@@ -65,15 +65,13 @@ pub const BANDS_MIN: u8 = 2;
 /// The smallest limit of a band's FIFO: with 100 packets starved responses were cut off, with 300 half of 500 connections
 /// stood still for 10 s, with 1000 none.
 pub const LEAF_LIMIT_PACKETS_MIN: u32 = 1000;
-/// What Ethernet adds on the wire to what the kernel counts of a packet: preamble 8, checksum 4, gap 12.
-pub const ETHERNET_OVERHEAD_BYTES: u16 = 24;
 
 /// What to install, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstallOptions {
     /// The network device, such as `eth0`.
     pub device: String,
-    /// The rate at which the bands are drained, in bits per second of wire bytes: a little (3 %) below the true rate of
+    /// The rate at which the bands are drained, in bits per second of wire bytes: at or a little below the true rate of
     /// the narrowest link that all responses pass.
     pub rate_bits_per_second: u64,
     /// How many bands: [`BANDS_MIN`] to [`BANDS_MAX`].
@@ -96,7 +94,7 @@ impl InstallOptions {
             rate_bits_per_second,
             bands: BANDS_MAX,
             leaf_limit_packets: LEAF_LIMIT_PACKETS_MIN,
-            overhead_bytes: ETHERNET_OVERHEAD_BYTES,
+            overhead_bytes: 0,
             qdisc: Qdisc::Auto,
             replace: false,
         }

@@ -18,7 +18,7 @@ use std::{
 
 use scheduler::{JobId, Path};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::TcpStream,
     time::Sleep,
 };
@@ -216,8 +216,14 @@ impl AsyncRead for Gate {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.stream.poll_read_ready(cx))?;
+            let room = buf.remaining();
             match self.stream.try_read_buf(buf) {
-                Ok(_) => {
+                Ok(read) => {
+                    if 0 < read && read < room {
+                        // The socket is empty now. Saying so to the runtime spares the read that would find that out.
+                        let empty = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+                        let _ = self.stream.try_io(Interest::READABLE, empty);
+                    }
                     // Data is acknowledged by a segment of its own, as a rule.
                     self.flow.bare_segments(1);
                     self.tell_round_trip();

@@ -44,9 +44,9 @@ pub struct UplinkArgs {
     #[arg(long, default_value = "1,2,3", value_delimiter = ',', value_name = "SEED,...")]
     pub seeds: Vec<u64>,
 
-    /// Servers to compare, in this order; the first is the baseline of the ratios. nginx[,workers=N],
-    /// serpent:ORDER[,enforce=server|kernel|off][,uplink=RATE|auto|off][,workers=N], or cmd:COMMAND with {dir}, {listen},
-    /// {port} and {rate} filled in (a command takes the rest of the list).
+    /// Servers to compare, in this order; the first is the baseline of the ratios. `nginx[,workers=N]`,
+    /// `serpent:ORDER[,enforce=server|kernel|off][,uplink=RATE|auto|off][,workers=N]`, or `cmd:COMMAND` with `{dir}`,
+    /// `{listen}`, `{ip}`, `{port}` and `{rate}` filled in (a command takes the rest of the list).
     #[arg(long, default_value = "nginx,serpent:srpt,serpent:fair", value_name = "SUBJECT,...")]
     pub subjects: String,
 

@@ -54,8 +54,9 @@ pub(super) struct Facts {
     /// TCP counters of the server's and of the clients' side over the run.
     pub(super) server_tcp: Counters,
     pub(super) client_tcp: Counters,
-    /// The bottleneck's queue over the run.
+    /// The bottleneck's queue over the run, and over the part in which requests were sent.
     pub(super) qdisc: Qdisc,
+    pub(super) qdisc_while_sending: Qdisc,
     pub(super) cpu: Cpu,
     pub(super) connections: u64,
     pub(super) most_concurrent: usize,
@@ -122,7 +123,7 @@ impl OneRun<'_> {
             Ok((Counters::read(bed.server())?, Counters::read(bed.client())?, bed.qdisc()?, Cpu::read(bed.server())?))
         };
         let before = read()?;
-        let (drive, rate_notes) = self.drive(&bed, requests)?;
+        let (drive, sent, rate_notes) = self.drive(&bed, requests)?;
         let after = read()?;
 
         let mut notes = rate_notes;
@@ -138,6 +139,7 @@ impl OneRun<'_> {
             server_tcp: after.0.since(&before.0),
             client_tcp: after.1.since(&before.1),
             qdisc: after.2.since(&before.2),
+            qdisc_while_sending: sent.since(&before.2),
             cpu: after.3.since(&before.3),
             connections: drive.connections,
             most_concurrent: drive.most_concurrent,
@@ -147,26 +149,29 @@ impl OneRun<'_> {
         Ok((drive.outcomes, facts))
     }
 
-    /// Drives the load from a thread in the clients' namespace, and changes the link's rate when its time has come.
-    fn drive(&self, bed: &Bed, requests: &[Request]) -> Result<(Drive, Vec<String>), LabError> {
+    /// Drives the load from a thread in the clients' namespace, and changes the link's rate when its time has come. The queue's
+    /// counters are those of the moment when the last request had been sent.
+    fn drive(&self, bed: &Bed, requests: &[Request]) -> Result<(Drive, Qdisc, Vec<String>), LabError> {
         let start = Instant::now() + Duration::from_millis(50);
         let mut notes = Vec::new();
-        let drive = thread::scope(|scope| {
+        thread::scope(|scope| {
             let driver = scope.spawn(move || self.load(bed, requests, start, self.plan.drain, 0));
-            for &(at_ns, rate) in self.plan.link.changes() {
-                let at = start + Duration::from_nanos(at_ns);
+            // A driver that has ended early waits for nobody.
+            let wait_until = |at: Instant| {
                 while !driver.is_finished() && Instant::now() < at {
                     thread::sleep(at.saturating_duration_since(Instant::now()).min(Duration::from_millis(20)));
                 }
-                if driver.is_finished() {
-                    break;
-                }
+            };
+            for &(at_ns, rate) in self.plan.link.changes() {
+                wait_until(start + Duration::from_nanos(at_ns));
                 bed.set_rate(rate)?;
                 notes.push(format!("{rate} from {:.3} s", start.elapsed().as_secs_f64()));
             }
-            driver.join().map_err(|_| LabError::Bed("the load generator panicked".to_owned()))?
-        })?;
-        Ok((drive, notes))
+            wait_until(start + self.plan.duration);
+            let sent = bed.qdisc()?;
+            let drive = driver.join().map_err(|_| LabError::Bed("the load generator panicked".to_owned()))??;
+            Ok((drive, sent, notes))
+        })
     }
 
     /// `sources` is the /24 of the clients' prefix to connect from. Each load has its own: a port that is used again meets the

@@ -45,8 +45,8 @@ pub struct UplinkArgs {
     pub seeds: Vec<u64>,
 
     /// Servers to compare, in this order; the first is the baseline of the ratios. `nginx[,workers=N]`,
-    /// `serpent:ORDER[,enforce=server|kernel|off][,uplink=RATE|auto|off][,workers=N]`, or cmd:COMMAND with {dir}, {listen},
-    /// {port} and {rate} filled in (a command takes the rest of the list).
+    /// `serpent:ORDER[,enforce=server|kernel|off][,uplink=RATE|auto|off][,workers=N]`, or `cmd:COMMAND` with `{dir}`,
+    /// `{listen}`, `{ip}`, `{port}` and `{rate}` filled in (a command takes the rest of the list).
     #[arg(long, default_value = "nginx,serpent:srpt,serpent:fair", value_name = "SUBJECT,...")]
     pub subjects: String,
 

@@ -82,7 +82,7 @@ struct RunReport {
     lateness_p99_ms: f64,
     lateness_max_ms: f64,
     head_bytes: f64,
-    /// Bytes through the bottleneck over what it could carry from the start to the last byte.
+    /// Bytes through the bottleneck over what it could carry, while requests were sent.
     link_use: f64,
     cpu_us_per_request: f64,
     windows_ms: Vec<f64>,
@@ -236,7 +236,7 @@ fn run_report(plan: &Plan, run: &Run, idle_ms: f64) -> RunReport {
         lateness_p99_ms: percentile(&lateness, 0.99),
         lateness_max_ms: percentile(&lateness, 1.0),
         head_bytes: mean_of(&mut done.iter().map(|outcome| f64::from(outcome.head_bytes)), done.len()),
-        link_use: run.facts.qdisc.bytes as f64 / plan.link.capacity_at(run.facts.took_s * 1e9),
+        link_use: run.facts.qdisc_while_sending.bytes as f64 / plan.link.capacity_at(plan.duration.as_nanos() as f64),
         cpu_us_per_request: run.facts.cpu.server_us as f64 / outcomes.len().max(1) as f64,
         windows_ms: windows(plan, outcomes.iter().map(|o| (o.at_ns, o.response_ns() as f64))),
         facts: run.facts.clone(),

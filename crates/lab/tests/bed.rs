@@ -1,0 +1,55 @@
+//! The test bed itself, in real network namespaces: needs root and iproute2, and says so where it has neither.
+
+use std::path::Path;
+
+use serpent_lab::{
+    LabError,
+    bed::{Bed, BedConfig, Bottleneck},
+};
+
+fn config(bottleneck: Bottleneck) -> BedConfig {
+    BedConfig {
+        rate: "10mbit".parse().unwrap(),
+        queue_packets: 1000,
+        bottleneck,
+        gso_segments: 1,
+        congestion: "cubic".to_owned(),
+    }
+}
+
+fn namespaces_of_this_process() -> usize {
+    let prefix = format!("serpent-lab-{}-", std::process::id());
+    let names = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    names.filter(|name| name.file_name().to_string_lossy().starts_with(&prefix)).count()
+}
+
+/// One test, because a process has one bed at a time.
+#[test]
+fn a_bed_is_what_it_says_or_is_refused_and_leaves_nothing() {
+    if !rustix::process::geteuid().is_root() || !Path::new("/sbin/tc").exists() {
+        eprintln!("not tested: network namespaces need root and iproute2");
+        return;
+    }
+    for bottleneck in [Bottleneck::Server, Bottleneck::Router] {
+        let bed = Bed::build(config(bottleneck)).unwrap();
+        bed.shape().unwrap();
+        let calibration = bed.calibrate().unwrap();
+        assert_eq!(calibration.congestion, "cubic");
+        assert!((calibration.rate_ratio - 1.0).abs() < 0.05, "{calibration:?}");
+        assert!(calibration.mean_frame_bytes <= 1514.0, "{calibration:?}");
+        assert_eq!(bed.qdisc().unwrap().drops, 0);
+
+        bed.set_rate("5mbit".parse().unwrap()).unwrap();
+        let refused = bed.calibrate().unwrap_err();
+        assert!(matches!(&refused, LabError::Bed(reason) if reason.contains("10mbit was set")), "{refused}");
+
+        assert!(namespaces_of_this_process() >= 2);
+        drop(bed);
+        assert_eq!(namespaces_of_this_process(), 0);
+    }
+
+    let unknown =
+        Bed::build(BedConfig { congestion: "telepathy".to_owned(), ..config(Bottleneck::Server) }).unwrap_err();
+    assert!(matches!(&unknown, LabError::Machine(reason) if reason.contains("telepathy")), "{unknown}");
+    assert_eq!(namespaces_of_this_process(), 0, "half a bed is removed too");
+}

@@ -7,6 +7,7 @@
 
 pub mod bands;
 pub mod capabilities;
+#[cfg(target_os = "linux")]
 pub mod netns;
 pub mod socket;
 pub mod timer;

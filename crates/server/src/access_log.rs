@@ -261,3 +261,91 @@ impl Lines {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    /// A disk that hangs until it is told to go on.
+    struct Disk {
+        text: Arc<Mutex<Vec<u8>>>,
+        go_on: Option<Receiver<()>>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if let Some(go_on) = self.go_on.take() {
+                let _ = go_on.recv();
+            }
+            self.text.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn disk() -> (Sink, Arc<Mutex<Vec<u8>>>, std::sync::mpsc::Sender<()>) {
+        let (go_on, waiting) = channel();
+        let text = Arc::new(Mutex::default());
+        let disk = Disk { text: Arc::clone(&text), go_on: Some(waiting) };
+        (Sink { writer: Box::new(disk), format: LogFormat::Combined }, text, go_on)
+    }
+
+    fn send(log: &Log, target: &str) {
+        let (parts, ()) = http::Request::get(target).body(()).expect("a request").into_parts();
+        let outcome = Outcome { body_bytes: 1, complete: true, send_time: Duration::ZERO, slowdown: Some(1.5) };
+        let peer = SocketAddr::from(([192, 0, 2, 1], 1));
+        Entry::new(peer, &parts, None).write(log, StatusCode::OK, &outcome, Duration::from_millis(2));
+    }
+
+    #[test]
+    fn a_disk_that_hangs_holds_nobody_up_and_the_log_tells_what_is_missing() {
+        let (sink, text, go_on) = disk();
+        let dropped = Arc::new(AtomicU64::new(0));
+        let writer = Writer::start(sink, dropped.clone()).expect("a thread");
+        let sent = 3 * QUEUE_ENTRIES;
+        for _ in 0..sent {
+            send(&writer.log(), "/a");
+        }
+        let missing = dropped.load(Relaxed) as usize;
+        assert!(missing > 0, "the queue is bounded");
+        drop(go_on);
+        drop(writer);
+        let text = String::from_utf8(text.lock().clone()).expect("ASCII");
+        assert_eq!(text.lines().filter(|line| line.contains("GET /a")).count(), sent - missing);
+        assert!(text.contains(&format!("# {missing} lines dropped")), "what is missing is told once, in all");
+    }
+
+    #[test]
+    fn a_line_has_class_response_time_and_slowdown_at_its_end() {
+        let (sink, text, go_on) = disk();
+        drop(go_on);
+        let writer = Writer::start(sink, Arc::default()).expect("a thread");
+        send(&writer.log(), "/a");
+        drop(writer);
+        let text = String::from_utf8(text.lock().clone()).expect("ASCII");
+        assert!(text.ends_with("\"GET /a HTTP/1.1\" 200 1 \"-\" \"-\" default 0.002000 1.50\n"), "{text}");
+    }
+
+    #[test]
+    fn after_a_replacement_lines_go_to_the_new_sink() {
+        let (old, old_text, go_on) = disk();
+        drop(go_on);
+        let (new, new_text, go_on) = disk();
+        drop(go_on);
+        let writer = Writer::start(old, Arc::default()).expect("a thread");
+        send(&writer.log(), "/before");
+        writer.replace(new);
+        send(&writer.log(), "/after");
+        drop(writer);
+        let text = |text: &Mutex<Vec<u8>>| String::from_utf8(text.lock().clone()).expect("ASCII");
+        assert!(text(&old_text).contains("/before") && !text(&old_text).contains("/after"));
+        assert!(text(&new_text).contains("/after") && !text(&new_text).contains("/before"));
+    }
+}

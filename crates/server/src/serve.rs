@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::{
     access_log::{Log, Sink, Writer},
-    config::{AccessLog, Config, Limits, Listen, LogTarget},
+    config::{AccessLog, CacheConfig, Config, Limits, Listen, LogTarget},
     files::Cache,
     http::{Drain, HttpSettings},
     listener::{self, Connections},
@@ -188,7 +188,7 @@ impl Server {
             }
             None => None,
         };
-        let live = Live::new(&config, tickets.clone(), log.as_ref().map(Writer::log))?;
+        let live = Live::new(&config, Cache::new(config.cache), tickets.clone(), log.as_ref().map(Writer::log))?;
         let (senders, commands): (Vec<_>, Vec<_>) =
             (0..workers).map(|_| tokio::sync::mpsc::unbounded_channel()).unzip();
         let mut bound = Vec::new();
@@ -305,7 +305,12 @@ impl Inner {
 
         // First all that can fail. What was made is dropped on an error.
         let sink = config.access_log.as_ref().map(sink).transpose()?;
-        let mut live = Live::new(&config, shared.tickets.clone(), None)?;
+        // The cache survives where it may: its entries are of use, and its counters do not jump back.
+        let cache = match same_cache(&control.config.cache, &config.cache) {
+            true => shared.live.load().cache.clone(),
+            false => Cache::new(config.cache),
+        };
+        let mut live = Live::new(&config, cache, shared.tickets.clone(), None)?;
         let mut added = Vec::new();
         for listen in &config.listen {
             if !control.bound.iter().any(|bound| bound.listen.address == listen.address) {
@@ -354,8 +359,12 @@ impl Inner {
 }
 
 impl Live {
-    fn new(config: &Config, tickets: Option<Arc<dyn ProducesTickets>>, log: Option<Log>) -> Result<Self, StartError> {
-        let cache = Cache::new(config.cache);
+    fn new(
+        config: &Config,
+        cache: Cache,
+        tickets: Option<Arc<dyn ProducesTickets>>,
+        log: Option<Log>,
+    ) -> Result<Self, StartError> {
         let sites = Sites::open(&config.sites, &cache)
             .map_err(|failed| StartError::Root { path: failed.root, error: failed.error })?;
         let tls = Tls::new(&config.sites, tickets)?;
@@ -392,6 +401,12 @@ fn bind(
     let local = sockets[0].local_addr().map_err(failed)?;
     let drains = sockets.iter().map(|_| Arc::default()).collect();
     Ok((Bound { listen: *listen, local, tls: Arc::new(AtomicBool::new(listen.tls)), drains }, sockets))
+}
+
+fn same_cache(one: &CacheConfig, other: &CacheConfig) -> bool {
+    one.capacity_bytes == other.capacity_bytes
+        && one.max_file_bytes == other.max_file_bytes
+        && one.revalidate_after == other.revalidate_after
 }
 
 fn sink(log: &AccessLog) -> Result<Sink, StartError> {

@@ -70,8 +70,18 @@ struct State {
     credit_bytes: u64,
     /// HTTP/2: the socket takes nothing at the moment.
     stalled: bool,
+    /// Writes that the socket took.
+    writes: u64,
     /// HTTP/2: bodies that wait for the connection, not for the uplink.
-    waiting: Vec<(JobId, Waker)>,
+    waiting: Vec<Waiting>,
+}
+
+/// HTTP/2: a body that waits until the connection has passed on what it was given.
+struct Waiting {
+    job: JobId,
+    waker: Waker,
+    /// [`State::writes`] when it began to wait.
+    since_write: u64,
 }
 
 /// A response under way.
@@ -173,12 +183,13 @@ impl Flow {
     pub(super) fn sent(&self, bytes: u64) {
         let mut state = self.inner.state.lock();
         state.stalled = false;
-        let (mut unranked, mut ended, mut waker) = (bytes, None, None);
+        state.writes += 1;
+        let (mut unranked, mut ended, mut waiting) = (bytes, None, Vec::new());
         if state.multiplexed {
             let covered = bytes.min(state.credit_bytes);
             state.credit_bytes -= covered;
             unranked -= covered;
-            waker = self.inner.next_waiting(&mut state);
+            waiting = self.inner.wake_waiting(&mut state);
         } else if let Some(first) = state.responses.front_mut() {
             first.sent_bytes += bytes;
             if first.job.is_some() {
@@ -198,9 +209,7 @@ impl Flow {
         if let Some(sending) = ended {
             self.inner.finish(sending, true);
         }
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wake(waiting);
     }
 
     /// The socket takes nothing.
@@ -211,18 +220,16 @@ impl Flow {
     /// All that HTTP and TLS had to write was taken by the socket.
     pub(super) fn flushed(&self) {
         loop {
-            let (finished, waker) = {
+            let (finished, waiting) = {
                 let mut state = self.inner.state.lock();
                 state.credit_bytes = 0;
                 let at = state.responses.iter().position(|it| it.ended.is_some());
                 // In HTTP/1 the first must end first.
                 let finished = at.filter(|&at| state.multiplexed || at == 0).and_then(|at| state.responses.remove(at));
-                let waker = if finished.is_none() { self.inner.next_waiting(&mut state) } else { None };
-                (finished, waker)
+                let waiting = if finished.is_none() { self.inner.wake_waiting(&mut state) } else { Vec::new() };
+                (finished, waiting)
             };
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+            wake(waiting);
             let Some(sending) = finished else { return };
             self.inner.finish(sending, true);
         }
@@ -237,32 +244,30 @@ impl Flow {
         for sending in responses {
             self.inner.finish(sending, false);
         }
-        waiting.into_iter().for_each(|(_, waker)| waker.wake());
+        wake(waiting);
     }
 
     /// A response's body came to its end, properly or not.
     pub(super) fn ended(&self, ticket: u64, body_bytes: u64, complete: bool) {
-        let (given_up, waker) = {
+        let (given_up, waiting) = {
             let mut state = self.inner.state.lock();
             let at = state.responses.iter().position(|it| it.ticket == ticket);
             let mut given_up = None;
             if let Some(at) = at {
                 state.responses[at].ended = Some((body_bytes, complete));
                 let job = state.responses[at].job;
-                state.waiting.retain(|(waiting, _)| Some(*waiting) != job);
+                state.waiting.retain(|waiting| Some(waiting.job) != job);
                 // A stream that was reset leaves nothing to be flushed.
                 if state.multiplexed && !complete {
                     given_up = state.responses.remove(at);
                 }
             }
-            (given_up, self.inner.next_waiting(&mut state))
+            (given_up, self.inner.wake_waiting(&mut state))
         };
         if let Some(sending) = given_up {
             self.inner.finish(sending, false);
         }
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wake(waiting);
     }
 
     /// HTTP/2: leave for a body to hand up to `bytes` to the framing.
@@ -274,9 +279,18 @@ impl Flow {
         };
         {
             let mut state = self.inner.state.lock();
+            let before = state.waiting.iter().position(|waiting| waiting.job == job);
+            let before = before.map(|at| state.waiting.swap_remove(at));
+            if !state.stalled && before.is_some_and(|before| before.since_write == state.writes) {
+                // The connection had its turn and wrote nothing: what it holds is held back by its client's window.
+                state.credit_bytes = 0;
+            }
             if state.stalled || state.credit_bytes >= limit {
-                state.waiting.retain(|(waiting, _)| *waiting != job);
-                state.waiting.push((job, cx.waker().clone()));
+                if !state.stalled {
+                    cx.waker().wake_by_ref();
+                }
+                let since_write = state.writes;
+                state.waiting.push(Waiting { job, waker: cx.waker().clone(), since_write });
                 return Poll::Pending;
             }
         }
@@ -293,13 +307,17 @@ impl Flow {
 }
 
 impl Inner {
-    /// HTTP/2: when the connection has room again, the best of those that wait for it goes on.
-    fn next_waiting(&self, state: &mut State) -> Option<Waker> {
+    /// HTTP/2: when the connection has room again, whoever waits for it tries again, the best first. Not the best alone:
+    /// its client may have closed the stream's window in the meantime, and then it would not come for its turn.
+    fn wake_waiting(&self, state: &mut State) -> Vec<Waiting> {
         if state.waiting.is_empty() || state.stalled || state.credit_bytes > 0 {
-            return None;
+            return Vec::new();
         }
-        let best = (0..state.waiting.len()).min_by_key(|&i| self.shared.place(state.waiting[i].0))?;
-        Some(state.waiting.swap_remove(best).1)
+        let mut waiting = std::mem::take(&mut state.waiting);
+        if waiting.len() > 1 {
+            waiting.sort_by_cached_key(|waiting| self.shared.place(waiting.job));
+        }
+        waiting
     }
 
     fn finish(&self, mut sending: Sending, flushed: bool) {
@@ -315,6 +333,10 @@ impl Inner {
             done(Outcome { body_bytes, complete, send_time, slowdown });
         }
     }
+}
+
+fn wake(waiting: Vec<Waiting>) {
+    waiting.into_iter().for_each(|waiting| waiting.waker.wake());
 }
 
 impl fmt::Debug for Flow {

@@ -164,7 +164,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Intake<S> {
     /// Closes an HTTP/1 connection so that what was sent arrives; `unread` tells that the client may have sent more than was
     /// read.
     pub(crate) async fn close(mut self, unread: bool) {
-        self.linger |= unread || self.marks.closing() || !self.held.is_empty();
+        // A stop ends connections after a response, whether or not the next request is on its way.
+        self.linger |= unread || !self.held.is_empty() || (self.marks.closing() && self.end.is_none());
         let _ = timeout(SHUTDOWN_TIMEOUT, self.shutdown()).await;
     }
 

@@ -112,12 +112,17 @@ impl Drain {
         self.notify.notify_waiters();
     }
 
+    /// Whether the connections were asked to end.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.flag.load(SeqCst)
+    }
+
     /// Waits for the request to end.
     pub(crate) async fn begun(&self) {
         let mut notified = pin!(self.notify.notified());
         // Registered before the flag is looked at, so that no request is missed.
         notified.as_mut().enable();
-        if !self.flag.load(SeqCst) {
+        if !self.has_begun() {
             notified.await;
         }
     }

@@ -69,8 +69,7 @@ fn ambiguous_heads_are_refused_and_nothing_after_them_is_read() {
         ("PRI * HTTP/2.0\r\n\r\nXX", 505),
     ] {
         let text = server.say([GET, head, GET].concat());
-        let expected = vec![200, status];
-        assert_eq!(statuses(&text), expected, "{head:?}: {text}");
+        assert_eq!(statuses(&text), [200, status], "{head:?}: {text}");
         assert!(text.contains("connection: close\r\n"), "{text}");
         assert_eq!(text.contains("allow: "), status == 405, "{text}");
     }

@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
+use scheduler::Rate;
 use serpent_server::{
     Server, StartError,
-    config::{AccessLog, LogFormat, LogTarget},
+    config::{AccessLog, Enforce, LogFormat, LogTarget, UplinkRate},
 };
 
 use crate::harness::{Client, Running, config, plain, root, site, statuses};
@@ -60,7 +61,7 @@ fn a_stop_serves_connections_that_the_kernel_has_completed() {
         for client in &mut clients {
             client.send(GET);
         }
-        for client in &mut clients {
+        for mut client in clients {
             assert_eq!(statuses(&client.rest()), [200]);
         }
         server.wait();
@@ -200,4 +201,29 @@ fn sites_are_chosen_by_host() {
         let text = server.say(format!("GET /a.txt HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         assert_eq!(text.ends_with("site two"), two, "{host}: {text}");
     }
+}
+
+#[test]
+fn behind_a_paced_uplink_all_is_served_whole_and_a_stop_waits() {
+    let root = root();
+    let mut config = config(root.path());
+    config.workers = NonZeroUsize::new(2).expect("two");
+    config.uplink.rate = UplinkRate::Given(Rate::from_bits_per_second(200_000_000).expect("a rate"));
+    config.uplink.enforce = Enforce::Server;
+    let mut server = Running::start(config);
+    let mut clients: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.send(GET_BIG);
+        let mut first = [0; 15];
+        std::io::Read::read_exact(&mut client.0, &mut first).expect("the response has begun");
+    }
+    // A small response is not held up by the large ones before it.
+    assert_eq!(statuses(&server.say(GET)), [200]);
+    server.handle.shutdown();
+    let readers: Vec<_> = clients.into_iter().map(|mut client| std::thread::spawn(move || client.rest())).collect();
+    for reader in readers {
+        let text = reader.join().expect("no panic");
+        assert_eq!(text.split("\r\n\r\n").nth(1).map(str::len), Some(8 << 20));
+    }
+    server.wait();
 }

@@ -1,0 +1,296 @@
+//! The gate under a real HTTP stack, on real sockets: who goes first, and that nobody waits for ever.
+//!
+//! The uplink is slow enough that everything has to wait for leave. What is asserted is an order of events, never a time.
+
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt, Empty};
+use hyper::{body::Incoming, client, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use scheduler::Order;
+use serpent_server::{
+    config::{Cutoffs, Enforce, UplinkConfig, UplinkRate},
+    gate::{Outcome, Urgency},
+    uplink::Uplink,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+};
+
+const LARGE_BYTES: usize = 400_000;
+const SMALL_BYTES: usize = 2_000;
+
+/// A body of zeros, its length announced or not.
+struct Zeros {
+    left: usize,
+    announced: bool,
+}
+
+impl Body for Zeros {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        let take = self.left.min(64 * 1024);
+        self.left -= take;
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![0; take])))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if self.announced { SizeHint::with_exact(self.left as u64) } else { SizeHint::new() }
+    }
+}
+
+/// A server that answers `/N` with N bytes, `/chunked/N` without a length, and `/first/N` ahead of all others.
+struct Server {
+    address: SocketAddr,
+    uplink: Uplink,
+    outcomes: mpsc::UnboundedReceiver<(String, Outcome)>,
+}
+
+async fn server(order: Order, write_timeout: Duration) -> Server {
+    let uplink = Uplink::new(&UplinkConfig {
+        rate: UplinkRate::Given("8mbit".parse().unwrap()),
+        order,
+        enforce: Enforce::Server,
+        cutoffs: Cutoffs::Learned,
+        guard_stretch: None,
+        utilisation: 1.0,
+        segment_overhead_bytes: 66,
+        device: None,
+    })
+    .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, outcomes) = mpsc::unbounded_channel();
+    let driver = uplink.clone();
+    tokio::spawn(async move { driver.drive().await });
+    let gates = uplink.clone();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let gate = gates.gate(stream);
+            gate.set_write_timeout(write_timeout);
+            let (flow, tell) = (gate.flow(), tell.clone());
+            let service = service_fn(move |request: Request<Incoming>| {
+                let path = request.uri().path().to_owned();
+                let left = path.rsplit('/').next().unwrap().parse().unwrap();
+                let urgency = if path.starts_with("/first") { Urgency::First } else { Urgency::Ranked };
+                let body = Zeros { left, announced: !path.starts_with("/chunked") };
+                let tell = tell.clone();
+                let done = move |outcome| drop(tell.send((path, outcome)));
+                let response = flow.response(request.version(), Response::new(body), urgency, done);
+                async move { Ok::<_, Infallible>(response) }
+            });
+            tokio::spawn(async move {
+                let mut builder = auto::Builder::new(TokioExecutor::new());
+                builder.http2().max_send_buf_size(16 * 1024);
+                let _ = builder.serve_connection(TokioIo::new(gate), service).await;
+            });
+        }
+    });
+    Server { address, uplink, outcomes }
+}
+
+/// Asks for a path on a connection of its own; the name is told when the whole answer is there.
+fn fetch(address: SocketAddr, path: &str, events: &Events) -> tokio::task::JoinHandle<()> {
+    let (path, events) = (path.to_owned(), events.clone());
+    tokio::spawn(async move {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut first = [0; 1];
+        stream.read_exact(&mut first).await.unwrap();
+        events.tell(format!("{path} begins"));
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).await.unwrap();
+        events.tell(path);
+    })
+}
+
+/// What happened, in order.
+#[derive(Clone)]
+struct Events {
+    seen: Arc<Mutex<Vec<String>>>,
+    tell: tokio::sync::watch::Sender<usize>,
+}
+
+impl Events {
+    fn new() -> Self {
+        Self { seen: Arc::default(), tell: tokio::sync::watch::channel(0).0 }
+    }
+
+    fn tell(&self, what: String) {
+        self.seen.lock().unwrap().push(what);
+        self.tell.send_modify(|count| *count += 1);
+    }
+
+    async fn wait_for(&self, what: &str) {
+        let mut changes = self.tell.subscribe();
+        while !self.seen.lock().unwrap().iter().any(|seen| seen == what) {
+            changes.changed().await.unwrap();
+        }
+    }
+
+    fn in_order(&self) -> Vec<String> {
+        self.seen.lock().unwrap().iter().filter(|seen| !seen.ends_with("begins")).cloned().collect()
+    }
+}
+
+/// A large response under way, then a second one: the order in which they end.
+async fn large_then(order: Order, second: &str) -> Vec<String> {
+    let server = server(order, Duration::ZERO).await;
+    let events = Events::new();
+    let large = format!("/{LARGE_BYTES}");
+    let first = fetch(server.address, &large, &events);
+    events.wait_for(&format!("{large} begins")).await;
+    let second = fetch(server.address, second, &events);
+    first.await.unwrap();
+    second.await.unwrap();
+    assert_eq!((server.uplink.stats().jobs, server.uplink.stats().waiting), (0, 0), "nothing is left behind");
+    events.in_order()
+}
+
+#[tokio::test]
+async fn srpt_lets_a_small_response_overtake_a_large_one() {
+    assert_eq!(large_then(Order::Srpt, "/2000").await, ["/2000", "/400000"]);
+}
+
+#[tokio::test]
+async fn fifo_does_not() {
+    assert_eq!(large_then(Order::Fifo, "/2000").await, ["/400000", "/2000"]);
+}
+
+#[tokio::test]
+async fn what_goes_first_waits_for_no_body_in_any_order() {
+    for order in Order::ALL {
+        assert_eq!(large_then(order, "/first/2000").await, ["/first/2000", "/400000"], "{order}");
+    }
+}
+
+#[tokio::test]
+async fn a_response_of_unknown_length_is_ranked_by_what_it_has_had() {
+    assert_eq!(large_then(Order::Srpt, "/chunked/2000").await, ["/chunked/2000", "/400000"]);
+}
+
+/// The same on one HTTP/2 connection.
+async fn large_then_small_multiplexed(order: Order) -> Vec<String> {
+    let server = server(order, Duration::ZERO).await;
+    let events = Events::new();
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let mut builder = client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(1 << 20).initial_connection_window_size(1 << 20);
+    let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let mut tasks = Vec::new();
+    for bytes in [LARGE_BYTES, SMALL_BYTES] {
+        let path = format!("/{bytes}");
+        let request = Request::get(format!("http://test{path}")).body(Empty::<Bytes>::new()).unwrap();
+        let mut response = sender.send_request(request).await.unwrap();
+        let first = response.frame().await.unwrap().unwrap();
+        assert!(first.is_data());
+        let events = events.clone();
+        tasks.push(tokio::spawn(async move {
+            response.collect().await.unwrap();
+            events.tell(path);
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    events.in_order()
+}
+
+#[tokio::test]
+async fn streams_of_one_connection_go_in_the_same_order() {
+    assert_eq!(large_then_small_multiplexed(Order::Srpt).await, ["/2000", "/400000"]);
+}
+
+#[tokio::test]
+async fn in_fifo_the_first_stream_ends_first() {
+    // The small one's first frame has to wait for all of the large one.
+    assert_eq!(large_then_small_multiplexed(Order::Fifo).await, ["/400000", "/2000"]);
+}
+
+#[tokio::test]
+async fn a_stream_that_its_client_does_not_read_stops_no_other() {
+    let server = server(Order::Srpt, Duration::ZERO).await;
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let mut builder = client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(10_000).initial_connection_window_size(1 << 20);
+    let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let ask = |path: &str| Request::get(format!("http://test{path}")).body(Empty::<Bytes>::new()).unwrap();
+    let unread = sender.send_request(ask("/20000")).await.unwrap();
+    for _ in 0..3 {
+        let response = sender.send_request(ask("/100000")).await.unwrap();
+        assert_eq!(response.collect().await.unwrap().to_bytes().len(), 100_000);
+    }
+    assert_eq!(unread.collect().await.unwrap().to_bytes().len(), 20_000);
+}
+
+#[tokio::test]
+async fn an_outcome_tells_what_was_sent_and_how_long_it_took() {
+    let mut server = server(Order::Srpt, Duration::ZERO).await;
+    fetch(server.address, "/100000", &Events::new()).await.unwrap();
+    let (path, outcome) = server.outcomes.recv().await.unwrap();
+    assert_eq!((path.as_str(), outcome.body_bytes, outcome.complete), ("/100000", 100_000, true));
+    assert!(outcome.slowdown.unwrap() >= 1.0);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_leaves_an_incomplete_outcome_and_a_free_uplink() {
+    let mut server = server(Order::Srpt, Duration::ZERO).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(b"GET /90000000 HTTP/1.1\r\nHost: test\r\n\r\n").await.unwrap();
+    stream.read_exact(&mut [0; 100]).await.unwrap();
+    drop(stream);
+    let (_, outcome) = server.outcomes.recv().await.unwrap();
+    assert!(!outcome.complete);
+    assert_eq!(server.uplink.stats().jobs, 0);
+    fetch(server.address, "/2000", &Events::new()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_is_given_up() {
+    let mut server = server(Order::Srpt, Duration::from_millis(100)).await;
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut stream = socket.connect(server.address).await.unwrap();
+    stream.write_all(b"GET /90000000 HTTP/1.1\r\nHost: test\r\n\r\n").await.unwrap();
+    let (_, outcome) = server.outcomes.recv().await.unwrap();
+    assert!(!outcome.complete);
+    drop(stream);
+}
+
+#[tokio::test]
+async fn pipelined_responses_each_have_their_outcome() {
+    let mut server = server(Order::Srpt, Duration::ZERO).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let one = "GET /3000 HTTP/1.1\r\nHost: test\r\n\r\n";
+    stream.write_all(one.repeat(5).as_bytes()).await.unwrap();
+    for _ in 0..5 {
+        let (_, outcome) = server.outcomes.recv().await.unwrap();
+        assert_eq!((outcome.body_bytes, outcome.complete), (3000, true));
+    }
+    assert_eq!(server.uplink.stats().jobs, 0);
+}

@@ -46,8 +46,10 @@ impl Sharing {
         self.present.remove(&(tag, sequence, job));
     }
 
-    /// Lets time pass until `now`, calling `done(job, sequence, when)` for every completion on paper, in order.
+    /// Lets time pass until `now`, calling `done(job, sequence, when)` for every completion on paper, in order. When the
+    /// clock was set back, nothing happens until it is where it was: no time is served twice.
     pub fn advance(&mut self, now: Instant, rate: Rate, mut done: impl FnMut(JobId, u64, Instant)) {
+        let now = now.max(self.updated);
         while let Some(&(tag, sequence, job)) = self.present.first() {
             let elapsed_ns = u128::from(now.ns_since(self.updated));
             let jobs = self.present.len() as u128;
@@ -118,6 +120,16 @@ mod tests {
     fn a_late_small_job_overtakes() {
         // 2500 bytes alone for 1 ms, then shared: the small one is done at 1 + 2 * 0.4, the large at 2.4.
         assert_eq!(completions(&[(0, 2500), (MS, 500)], "10mbit"), vec![(1, 1_800_000), (0, 2_400_000)]);
+    }
+
+    #[test]
+    fn a_clock_set_back_serves_no_time_twice() {
+        let (mut sharing, mut out, rate) = (Sharing::default(), Vec::new(), "10mbit".parse().unwrap());
+        sharing.arrive(JobId(0), 0, 2500);
+        for at_ms in [1, 0, 1, 0, 2] {
+            sharing.advance(Instant::from_ns(at_ms * MS), rate, |_, _, at| out.push((at_ms, at.as_ns())));
+        }
+        assert_eq!(out, vec![(2, 2 * MS)]);
     }
 
     #[test]

@@ -156,6 +156,9 @@ impl Uplink {
         self.advance(now);
         self.settings.rate = rate;
         self.link.set_rate(now, rate);
+        if self.settings.order.needs_rate() {
+            self.rank_all_anew();
+        }
     }
 
     /// A response begins: `size` payload bytes, head and framing included as far as known.
@@ -421,5 +424,9 @@ fn follows_sharing(settings: &Settings) -> bool {
 }
 
 fn wire_bytes(settings: &Settings, payload_bytes: u64) -> u64 {
-    payload_bytes + payload_bytes.div_ceil(u64::from(SEGMENT_BYTES)) * u64::from(settings.segment_overhead_bytes)
+    let segments = payload_bytes.div_ceil(u64::from(SEGMENT_BYTES));
+    payload_bytes.saturating_add(segments.saturating_mul(u64::from(settings.segment_overhead_bytes)))
 }
+
+#[cfg(test)]
+mod tests;

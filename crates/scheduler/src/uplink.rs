@@ -190,6 +190,11 @@ impl Uplink {
     /// The size of a response became known under way: so many bytes are left from here.
     pub fn handle_remaining_known(&mut self, job: JobId, remaining_bytes: u64) {
         let it = &mut self.jobs[job.index()];
+        if it.size == Size::Unknown && follows_sharing(&self.settings) {
+            // Fair sharing on paper sees it from here on, as if it came now with what is left.
+            let left = wire_bytes(&self.settings, remaining_bytes);
+            it.sharing_tag = self.sharing.arrive(job, it.sequence, left);
+        }
         it.size = Size::Known(it.attained_bytes.saturating_add(remaining_bytes));
         self.rank_anew(job);
     }
@@ -205,6 +210,7 @@ impl Uplink {
     /// A job has `bytes` ready, and its socket would take some. Leave is given at once where nobody else waits and the
     /// link has room; otherwise the job waits. Asking again while waiting only updates the number of bytes.
     pub fn handle_wants(&mut self, now: Instant, job: JobId, bytes: u64) -> Option<Grant> {
+        self.advance(now);
         let it = &mut self.jobs[job.index()];
         if let Some(waiting) = &mut it.waiting {
             waiting.wanted_bytes = bytes;

@@ -50,3 +50,32 @@ fn a_path_out_of_all_bounds_is_ranked_all_the_same() {
         assert!(uplink.poll_grant(now).is_some(), "{order}");
     }
 }
+
+#[test]
+fn under_fsp_a_length_that_becomes_known_counts_from_there() {
+    let mut uplink = uplink(Order::Fsp);
+    uplink.handle_unranked(ms(0), 10_000);
+    let streamed = waiting(&mut uplink, ms(0), Size::Unknown, Path::UNKNOWN);
+    let page = waiting(&mut uplink, ms(0), Size::Known(50_000), Path::UNKNOWN);
+    uplink.handle_remaining_known(streamed, 1_000_000);
+    assert!(uplink.place(page) < uplink.place(streamed), "a megabyte does not go before 50 KB");
+    uplink.handle_finished(ms(1), page, true);
+    uplink.handle_finished(ms(2), streamed, false);
+    let next = uplink.handle_started(ms(10_000), Size::Known(1), Path::UNKNOWN);
+    uplink.handle_finished(ms(10_000), next, false);
+    assert!(uplink.sharing.is_idle(), "nobody is left on paper");
+}
+
+#[test]
+fn a_length_that_becomes_known_late_is_not_overdue_at_once() {
+    let mut uplink = uplink(Order::Srpt);
+    uplink.handle_settings(ms(0), Settings { guard_stretch: Some(2.0), ..*uplink.settings() });
+    let streamed = uplink.handle_started(ms(0), Size::Unknown, Path::UNKNOWN);
+    // Alone for 100 s: nothing else tells the uplink how late it is.
+    let grant = uplink.handle_wants(ms(100_000), streamed, 100).unwrap();
+    assert_eq!(grant.bytes, 100);
+    uplink.handle_remaining_known(streamed, 1_000_000);
+    uplink.handle_wants(ms(100_001), streamed, 1_000_000);
+    uplink.handle_started(ms(100_002), Size::Known(1_000), Path::UNKNOWN);
+    assert_eq!(uplink.stats().guarded, 0);
+}

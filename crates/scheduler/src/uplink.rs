@@ -142,10 +142,10 @@ impl Uplink {
     /// Takes over changed settings; whoever waits is ranked anew.
     pub fn handle_settings(&mut self, now: Instant, settings: Settings) {
         self.advance(now);
-        let followed = self.follows_sharing();
+        let followed = (self.follows_sharing(), self.settings.guard_stretch);
         self.settings = settings;
         self.link.set_rate(now, settings.rate);
-        if self.follows_sharing() != followed {
+        if (self.follows_sharing(), settings.guard_stretch) != followed {
             self.restart_sharing(now);
         }
         self.rank_all_anew();
@@ -397,7 +397,8 @@ impl Uplink {
             let fair_ns = done_at.ns_since(it.arrived);
             let deadline = it.arrived.add_ns((fair_ns as f64 * stretch) as u64);
             // Ahead early enough to be done by the deadline with the link for itself.
-            let ahead_at = Instant::from_ns(deadline.as_ns().saturating_sub(rate.ns_for(it.ahead_bytes())));
+            let left = wire_bytes(settings, it.ahead_bytes());
+            let ahead_at = Instant::from_ns(deadline.as_ns().saturating_sub(rate.ns_for(left)));
             it.guard = Guard::AheadFrom(ahead_at);
             deadlines.insert((ahead_at, sequence, job));
         });
@@ -409,7 +410,7 @@ impl Uplink {
         }
     }
 
-    /// Begins to follow processor sharing, or ceases to, with the jobs that are here.
+    /// Begins to follow processor sharing anew, or ceases to, with the jobs that are here and what is left of them.
     fn restart_sharing(&mut self, now: Instant) {
         self.sharing.clear(now);
         self.deadlines.clear();

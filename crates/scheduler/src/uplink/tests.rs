@@ -79,3 +79,36 @@ fn a_length_that_becomes_known_late_is_not_overdue_at_once() {
     uplink.handle_started(ms(100_002), Size::Known(1_000), Path::UNKNOWN);
     assert_eq!(uplink.stats().guarded, 0);
 }
+
+#[test]
+fn a_guard_taken_away_lets_go_of_whom_it_put_ahead() {
+    // fsp follows fair sharing with a guard and without one.
+    let mut uplink = uplink(Order::Fsp);
+    let guarded = Settings { guard_stretch: Some(1.0), ..*uplink.settings() };
+    uplink.handle_settings(ms(0), guarded);
+    uplink.handle_unranked(ms(0), 10_000_000);
+    let old = waiting(&mut uplink, ms(0), Size::Known(100_000), Path::UNKNOWN);
+    let page = waiting(&mut uplink, ms(1000), Size::Known(1_000), Path::UNKNOWN);
+    assert_eq!(uplink.stats().guarded, 1);
+    assert!(uplink.place(old) < uplink.place(page), "fair sharing would have finished it long ago");
+    uplink.handle_settings(ms(1000), Settings { guard_stretch: None, ..guarded });
+    assert!(uplink.place(page) < uplink.place(old));
+    uplink.handle_started(ms(9000), Size::Known(1), Path::UNKNOWN);
+    assert_eq!(uplink.stats().guarded, 1, "nobody more");
+}
+
+#[test]
+fn the_guard_counts_what_is_left_in_wire_bytes() {
+    let mut uplink = uplink(Order::Srpt);
+    let settings = Settings { guard_stretch: Some(3.0), segment_overhead_bytes: 1448, ..*uplink.settings() };
+    uplink.handle_settings(ms(0), settings);
+    uplink.handle_unranked(ms(0), 1_000_000);
+    // 289.6 KB on the wire: 231.68 ms alone. Due by the end of the third such span, and ahead from the end of the second.
+    let job = waiting(&mut uplink, ms(0), Size::Known(144_800), Path::UNKNOWN);
+    for (at_ms, guarded) in [(231, 0), (463, 0), (464, 1)] {
+        let other = uplink.handle_started(ms(at_ms), Size::Unknown, Path::UNKNOWN);
+        uplink.handle_finished(ms(at_ms), other, true);
+        assert_eq!(uplink.stats().guarded, guarded, "after {at_ms} ms");
+    }
+    assert!(!uplink.place(job).0);
+}

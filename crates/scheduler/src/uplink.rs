@@ -8,7 +8,8 @@
 //! 1. [`Uplink::handle_started`] when a response begins.
 //! 2. [`Uplink::handle_wants`] when it has bytes ready and its socket would take them. Either leave is given at once, or
 //!    the job waits, and [`Uplink::poll_grant`] names it later. A job waits at most once at a time.
-//! 3. [`Uplink::handle_unused`] when less was written than granted. The rest counts as sent, with nothing more to say.
+//! 3. [`Uplink::handle_unused`] when less was written than granted, before the next grant. The rest counts as sent, with
+//!    nothing more to say.
 //! 4. [`Uplink::handle_withdrawn`] when a waiting job no longer has anything to write.
 //! 5. [`Uplink::handle_finished`] when the last byte was handed over, or the response was given up.
 //!
@@ -18,7 +19,7 @@
 //! Invariants, held by tests over every order:
 //! - A grant goes to the waiting job with the smallest rank; the queue is kept sorted, so choosing costs O(log n).
 //! - Work is conserved: with a job waiting and room on the link, `poll_grant` does not say `None`.
-//! - What is charged to the link is what was granted, less what was handed back, plus what needed no leave.
+//! - What is charged to the link is what was written of each grant, as it is on the wire, plus what needed no leave.
 
 use alloc::collections::BTreeSet;
 
@@ -175,6 +176,8 @@ impl Uplink {
         entry.insert(Job {
             size,
             attained_bytes: 0,
+            granted_bytes: 0,
+            granted_wire_bytes: 0,
             arrived: now,
             sequence,
             path,
@@ -228,13 +231,17 @@ impl Uplink {
         None
     }
 
-    /// Of a grant, so many bytes were not written. They are free for others at once.
+    /// Of the last grant, so many bytes were not written. They are free for others at once.
     pub fn handle_unused(&mut self, job: JobId, bytes: u64) {
         let it = &mut self.jobs[job.index()];
-        let bytes = bytes.min(it.attained_bytes);
+        let bytes = bytes.min(it.granted_bytes);
+        it.granted_bytes -= bytes;
         it.attained_bytes -= bytes;
         it.share_tag_bytes = it.share_tag_bytes.saturating_sub(bytes);
-        self.link.refund(wire_bytes(&self.settings, bytes));
+        // What was written keeps its segments: the part handed back has none of its own to give for the last of them.
+        let kept = wire_bytes(&self.settings, it.granted_bytes).min(it.granted_wire_bytes);
+        self.link.refund(it.granted_wire_bytes - kept);
+        it.granted_wire_bytes = kept;
         self.rank_anew(job);
     }
 
@@ -342,9 +349,11 @@ impl Uplink {
 
     fn grant(&mut self, now: Instant, job: JobId, wanted_bytes: u64, reason: Reason) -> Grant {
         let bytes = wanted_bytes.min(self.link.chunk_bytes());
-        self.link.charge(now, wire_bytes(&self.settings, bytes));
+        let wire_bytes = wire_bytes(&self.settings, bytes);
+        self.link.charge(now, wire_bytes);
         let it = &mut self.jobs[job.index()];
         it.attained_bytes += bytes;
+        (it.granted_bytes, it.granted_wire_bytes) = (bytes, wire_bytes);
         self.share_tag_bytes = self.share_tag_bytes.max(it.share_tag_bytes);
         it.share_tag_bytes += bytes;
         self.grants += 1;

@@ -112,3 +112,20 @@ fn the_guard_counts_what_is_left_in_wire_bytes() {
     }
     assert!(!uplink.place(job).0);
 }
+
+#[test]
+fn what_was_written_of_a_grant_keeps_its_segments() {
+    for written in [0, 1, 1447, 1448, 1449, 2895, 2896] {
+        let mut uplink = uplink(Order::Srpt);
+        let job = uplink.handle_started(ms(0), Size::Known(1_000_000), Path::UNKNOWN);
+        let grant = uplink.handle_wants(ms(0), job, 1_000_000).unwrap();
+        assert_eq!(grant.bytes, 2896);
+        // Handed back in two parts, and more than there is.
+        let unused = grant.bytes - written;
+        uplink.handle_unused(job, unused / 2);
+        uplink.handle_unused(job, unused - unused / 2);
+        assert_eq!(uplink.stats().charged_bytes, uplink.wire_bytes(written), "{written} bytes written");
+        uplink.handle_unused(job, u64::MAX);
+        assert_eq!((uplink.stats().charged_bytes, uplink.attained_bytes(job)), (0, 0));
+    }
+}

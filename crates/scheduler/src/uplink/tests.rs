@@ -1,3 +1,5 @@
+mod random;
+
 use super::*;
 
 fn rate(text: &str) -> Rate {

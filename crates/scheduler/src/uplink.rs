@@ -16,6 +16,26 @@
 //! After any `handle_*` that may make room or change the order, ask [`Uplink::poll_grant`] until it says `None`, and again at
 //! [`Uplink::poll_timeout`].
 //!
+//! ```
+//! use serpent_scheduler::{Instant, Path, Size, Uplink, uplink::Settings};
+//!
+//! let mut uplink = Uplink::new(Settings { rate: "10mbit".parse().ok(), ..Settings::default() });
+//! let now = Instant::ORIGIN;
+//! let film = uplink.handle_started(now, Size::Known(1_000_000), Path::UNKNOWN);
+//! let page = uplink.handle_started(now, Size::Known(2_000), Path::UNKNOWN);
+//!
+//! let grant = uplink.handle_wants(now, film, 1_000_000).expect("nobody else waits");
+//! assert_eq!(grant.bytes, uplink.chunk_bytes());
+//! // The link is busy with that. Meanwhile both wait; the film asked first.
+//! assert_eq!(uplink.handle_wants(now, film, 1_000_000 - grant.bytes), None);
+//! assert_eq!(uplink.handle_wants(now, page, 2_000), None);
+//!
+//! let now = uplink.poll_timeout().expect("somebody waits");
+//! let grant = uplink.poll_grant(now).expect("and now there is room");
+//! assert_eq!((grant.job, grant.bytes), (page, 2_000));
+//! uplink.handle_finished(now, page, true);
+//! ```
+//!
 //! Invariants, held by tests over every order:
 //! - A grant goes to the waiting job with the smallest rank; the queue is kept sorted, so choosing costs O(log n).
 //! - Work is conserved: with a job waiting and room on the link, `poll_grant` does not say `None`.

@@ -131,3 +131,28 @@ fn what_was_written_of_a_grant_keeps_its_segments() {
         assert_eq!((uplink.stats().charged_bytes, uplink.attained_bytes(job)), (0, 0));
     }
 }
+
+#[test]
+fn under_fair_whoever_did_not_ask_saves_up_no_turns() {
+    let mut uplink = uplink(Order::Fair);
+    let (steady, pausing) = (
+        uplink.handle_started(ms(0), Size::Known(1_000_000), Path::UNKNOWN),
+        uplink.handle_started(ms(0), Size::Known(1_000_000), Path::UNKNOWN),
+    );
+    // One is served for a second, alone.
+    for at_ms in (0..1000).step_by(10) {
+        assert!(uplink.handle_wants(ms(at_ms), steady, 100_000).is_some());
+    }
+    // Now both have bytes all the time, and take turns.
+    uplink.handle_unranked(ms(1000), 10_000);
+    uplink.handle_wants(ms(1000), steady, 100_000);
+    uplink.handle_wants(ms(1000), pausing, 100_000);
+    let mut turns = alloc::vec::Vec::new();
+    for _ in 0..6 {
+        let now = uplink.poll_timeout().unwrap();
+        let job = uplink.poll_grant(now).unwrap().job;
+        uplink.handle_wants(now, job, 100_000);
+        turns.push(job);
+    }
+    assert_eq!(turns, [pausing, steady, pausing, steady, pausing, steady]);
+}

@@ -157,7 +157,7 @@ impl Model {
                 self.uplink.handle_unused(id, bytes);
             }
             Event::RemainingKnown { pick, bytes } => {
-                let Some(job) = self.picked(pick).filter(|job| job.size.is_none()) else { return Ok(()) };
+                let Some(job) = self.picked(pick) else { return Ok(()) };
                 job.size = Some(job.attained + bytes);
                 job.wanted = job.wanted.map(|wanted| wanted.min(bytes));
                 let (id, wanted) = (job.id, job.wanted);

@@ -34,7 +34,7 @@ pub enum Order {
     Las,
     /// Fair sojourn protocol: the job that fair sharing would finish first.
     Fsp,
-    /// Two bands by size, first come, first served within each.
+    /// Two bands by size, everybody in turn within each.
     QuickFix,
 }
 
@@ -108,7 +108,8 @@ impl Order {
                     Size::Known(size) => size >= small_bytes,
                     Size::Unknown => true,
                 };
-                (u64::from(large) << 63) | job.sequence
+                // Turns are counted for both bands together. That is exact as long as small means less than a chunk.
+                (u64::from(large) << 63) | (job.share_tag_bytes & (u64::MAX >> 1))
             }
         }
     }

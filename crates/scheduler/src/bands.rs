@@ -140,7 +140,7 @@ fn cell(value: u64) -> usize {
 /// The smallest value that lies above a cell.
 fn upper_bound(cell: usize) -> u64 {
     let (octave, within) = (cell / CELLS_AN_OCTAVE, (cell % CELLS_AN_OCTAVE) as u128);
-    u64::try_from(((8 + within + 1) << octave) / 8).unwrap_or(u64::MAX).max(1)
+    u64::try_from(((8 + within + 1) << octave).div_ceil(8)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -164,8 +164,8 @@ mod tests {
     }
 
     #[test]
-    fn from_eight_up_every_value_lies_below_the_bound_of_its_cell_and_not_below_that_of_the_cell_before() {
-        for value in (3..62).flat_map(|octave| [1u64 << octave, (1 << octave) + 1, (2 << octave) - 1]) {
+    fn every_value_lies_below_the_bound_of_its_cell_and_not_below_that_of_the_cell_before() {
+        for value in (1..9).chain((3..62).flat_map(|octave| [1u64 << octave, (1 << octave) + 1, (2 << octave) - 1])) {
             let cell = cell(value);
             assert!(value < upper_bound(cell), "{value} in cell {cell}");
             assert!(cell == 0 || value + 1 >= upper_bound(cell - 1), "{value} in cell {cell}");

@@ -51,6 +51,9 @@ pub(crate) struct Job {
     pub size: Size,
     /// Payload bytes granted so far, less those handed back.
     pub attained_bytes: u64,
+    /// Of the last grant, what was not handed back, and what it is charged for that.
+    pub granted_bytes: u64,
+    pub granted_wire_bytes: u64,
     pub arrived: Instant,
     /// Order of arrival.
     pub sequence: u64,

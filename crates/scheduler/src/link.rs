@@ -28,11 +28,16 @@ impl Link {
         link
     }
 
-    /// The link turns out to be faster or slower: what is queued on paper takes that much less or more time.
+    /// The link turns out to be faster or slower: what is queued on paper takes that much less or more time, and none
+    /// without a limit.
     pub fn set_rate(&mut self, now: Instant, rate: Option<Rate>) {
-        if let (Some(old), Some(new)) = (self.rate, rate) {
-            let queued_ns = self.free_at.ns_since(now);
-            self.free_at = now.add_ns(new.ns_for(old.bytes_in(queued_ns)));
+        match (self.rate, rate) {
+            (Some(old), Some(new)) => {
+                let queued_ns = self.free_at.ns_since(now);
+                self.free_at = now.add_ns(new.ns_for(old.bytes_in(queued_ns)));
+            }
+            (_, None) => self.free_at = Instant::ORIGIN,
+            (None, Some(_)) => {}
         }
         self.rate = rate;
         self.chunk_bytes = rate.map_or(CHUNK_MAX_BYTES, chunk_bytes);
@@ -148,5 +153,15 @@ mod tests {
         let mut link = Link::new(None);
         link.charge(Instant::ORIGIN, u64::MAX / 2);
         assert!(link.has_room(Instant::ORIGIN));
+    }
+
+    #[test]
+    fn lifting_the_limit_forgets_the_queue_for_good() {
+        let (mut link, now) = (Link::new(Some(Rate::MIN)), Instant::from_ns(MS));
+        link.charge(now, 1_000_000);
+        link.set_rate(now, None);
+        assert_eq!(link.room_at(), Instant::ORIGIN, "whatever the clock says, there is room");
+        link.set_rate(now, Some(rate("1gbit")));
+        assert!(link.has_room(now), "1000 s of queue at 8 kbit/s must not come back");
     }
 }

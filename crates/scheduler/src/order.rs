@@ -34,7 +34,7 @@ pub enum Order {
     Las,
     /// Fair sojourn protocol: the job that fair sharing would finish first.
     Fsp,
-    /// Two bands by size, first come, first served within each.
+    /// Two bands by size, everybody in turn within each.
     QuickFix,
 }
 
@@ -56,6 +56,11 @@ impl Order {
     /// Whether the order looks at round-trip times and congestion windows, so that these have to be measured.
     pub const fn needs_path(self) -> bool {
         matches!(self, Self::Srrt | Self::Stert | Self::Swift | Self::Fcf)
+    }
+
+    /// Whether places depend on the uplink's rate, so that a new rate ranks the waiting anew.
+    pub(crate) const fn needs_rate(self) -> bool {
+        matches!(self, Self::Swift)
     }
 
     /// The job's place: smaller goes first. `rate` is the uplink's, `small_bytes` the cutoff of [`Order::QuickFix`].
@@ -83,7 +88,7 @@ impl Order {
             Self::Swift => {
                 let rounds = slow_start_rounds(job.ahead_bytes(), job.path.mss_bytes);
                 let transmission_ns = rate.map_or(job.ahead_bytes(), |rate| rate.ns_for(job.ahead_bytes()));
-                (job.path.rtt_ns * rounds).saturating_add(transmission_ns)
+                job.path.rtt_ns.saturating_mul(rounds).saturating_add(transmission_ns)
             }
             Self::Fcf => {
                 let bytes_per_second = match job.path.delivery_bytes_per_second {
@@ -103,7 +108,8 @@ impl Order {
                     Size::Known(size) => size >= small_bytes,
                     Size::Unknown => true,
                 };
-                (u64::from(large) << 63) | job.sequence
+                // Turns are counted for both bands together. That is exact as long as small means less than a chunk.
+                (u64::from(large) << 63) | (job.share_tag_bytes & (u64::MAX >> 1))
             }
         }
     }
@@ -149,10 +155,11 @@ const NEVER_NS: u64 = 1 << 62;
 /// The initial congestion window of today's TCP, in segments (RFC 6928).
 const INITIAL_WINDOW_SEGMENTS: u64 = 10;
 
-/// Round trips that slow start needs for `bytes`, the request's own among them.
+/// Round trips that slow start needs for `bytes`, the request's own among them: windows of 10, 20, 40 ... segments, so that
+/// `n` rounds carry `10 * (2^n - 1)`.
 fn slow_start_rounds(bytes: u64, mss_bytes: u32) -> u64 {
     let segments = bytes.div_ceil(u64::from(mss_bytes.max(1)));
-    let windows = segments / INITIAL_WINDOW_SEGMENTS + 1;
+    let windows = segments.saturating_sub(1) / INITIAL_WINDOW_SEGMENTS + 1;
     1 + u64::from(windows.ilog2())
 }
 
@@ -183,5 +190,33 @@ impl FromStr for Order {
 
     fn from_str(text: &str) -> Result<Self, UnknownOrder> {
         Self::ALL.into_iter().find(|order| order.name() == text).ok_or(UnknownOrder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_as_written() {
+        for order in Order::ALL {
+            assert_eq!(order.to_string().parse(), Ok(order));
+        }
+        assert_eq!("SRPT".parse::<Order>(), Err(UnknownOrder), "names are lower case");
+        assert_eq!(
+            UnknownOrder.to_string(),
+            "unknown order; the orders are fair, fifo, srpt, srrt, stert, swift, fcf, las, fsp, quick-fix"
+        );
+    }
+
+    #[test]
+    fn a_full_window_of_slow_start_takes_no_further_round() {
+        for (segments, rounds) in [(0, 1), (1, 1), (10, 1), (11, 2), (30, 2), (31, 3), (70, 3), (71, 4), (150, 4)] {
+            assert_eq!(slow_start_rounds(segments * 1448, 1448), rounds, "{segments} segments");
+        }
+        assert_eq!(slow_start_rounds(1448 * 10 + 1, 1448), 2, "a byte more is a segment more");
+        assert_eq!(slow_start_rounds(u64::MAX, 0), 61);
     }
 }

@@ -46,8 +46,10 @@ impl Sharing {
         self.present.remove(&(tag, sequence, job));
     }
 
-    /// Lets time pass until `now`, calling `done(job, sequence, when)` for every completion on paper, in order.
+    /// Lets time pass until `now`, calling `done(job, sequence, when)` for every completion on paper, in order. When the
+    /// clock was set back, nothing happens until it is where it was: no time is served twice.
     pub fn advance(&mut self, now: Instant, rate: Rate, mut done: impl FnMut(JobId, u64, Instant)) {
+        let now = now.max(self.updated);
         while let Some(&(tag, sequence, job)) = self.present.first() {
             let elapsed_ns = u128::from(now.ns_since(self.updated));
             let jobs = self.present.len() as u128;
@@ -87,7 +89,11 @@ impl Sharing {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use alloc::{vec, vec::Vec};
+
+    use proptest::{collection::vec as some, prelude::*};
 
     use super::*;
 
@@ -121,7 +127,56 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_set_back_serves_no_time_twice() {
+        let (mut sharing, mut out, rate) = (Sharing::default(), Vec::new(), "10mbit".parse().unwrap());
+        sharing.arrive(JobId(0), 0, 2500);
+        for at_ms in [1, 0, 1, 0, 2] {
+            sharing.advance(Instant::from_ns(at_ms * MS), rate, |_, _, at| out.push((at_ms, at.as_ns())));
+        }
+        assert_eq!(out, vec![(2, 2 * MS)]);
+    }
+
+    #[test]
     fn an_idle_gap_does_not_count() {
         assert_eq!(completions(&[(0, 1250), (10 * MS, 1250)], "10mbit"), vec![(0, MS), (1, 11 * MS)]);
+    }
+
+    proptest! {
+        #[test]
+        fn those_who_come_together_end_when_everyone_had_as_much(sizes in some(1..1_000_000u64, 1..100)) {
+            let arrivals: Vec<_> = sizes.iter().map(|&size| (0, size)).collect();
+            let rate: Rate = "10mbit".parse().unwrap();
+            for (job, ended_ns) in completions(&arrivals, "10mbit") {
+                let served = sizes.iter().map(|size| size.min(&sizes[job as usize])).sum();
+                // Every end is rounded up to a nanosecond, and the next one starts from what that gave away.
+                prop_assert!(ended_ns.abs_diff(rate.ns_for(served)) <= 1, "{ended_ns} against {}", rate.ns_for(served));
+            }
+        }
+
+        #[test]
+        fn looking_more_often_changes_nothing(
+            arrivals in some((0..2 * MS, 1..20_000u64), 1..50),
+            looks_ns in some(0..100 * MS, 0..200),
+        ) {
+            let mut at_ns = 0;
+            let arrivals: Vec<_> = arrivals.iter().map(|&(gap_ns, size)| { at_ns += gap_ns; (at_ns, size) }).collect();
+            // A look is the arrival of nobody.
+            let mut events: Vec<_> = arrivals.iter().map(|&(at_ns, size)| (at_ns, Some(size))).collect();
+            events.extend(looks_ns.iter().map(|&at_ns| (at_ns, None)));
+            events.sort_by_key(|&(at_ns, _)| at_ns);
+
+            let (mut sharing, mut ends) = (Sharing::default(), vec![0; arrivals.len()]);
+            let (rate, mut jobs) = ("10mbit".parse().unwrap(), 0);
+            for (at_ns, size) in events.into_iter().chain([(u64::MAX >> 10, None)]) {
+                sharing.advance(Instant::from_ns(at_ns), rate, |job, _, at| ends[job.index()] = at.as_ns());
+                if let Some(size) = size {
+                    sharing.arrive(JobId(jobs), u64::from(jobs), size);
+                    jobs += 1;
+                }
+            }
+            for (job, ended_ns) in completions(&arrivals, "10mbit") {
+                prop_assert!(ends[job as usize].abs_diff(ended_ns) <= 1_000, "{} against {ended_ns}", ends[job as usize]);
+            }
+        }
     }
 }

@@ -8,17 +8,38 @@
 //! 1. [`Uplink::handle_started`] when a response begins.
 //! 2. [`Uplink::handle_wants`] when it has bytes ready and its socket would take them. Either leave is given at once, or
 //!    the job waits, and [`Uplink::poll_grant`] names it later. A job waits at most once at a time.
-//! 3. [`Uplink::handle_unused`] when less was written than granted. The rest counts as sent, with nothing more to say.
+//! 3. [`Uplink::handle_unused`] when less was written than granted, before the next grant. The rest counts as sent, with
+//!    nothing more to say.
 //! 4. [`Uplink::handle_withdrawn`] when a waiting job no longer has anything to write.
 //! 5. [`Uplink::handle_finished`] when the last byte was handed over, or the response was given up.
 //!
 //! After any `handle_*` that may make room or change the order, ask [`Uplink::poll_grant`] until it says `None`, and again at
 //! [`Uplink::poll_timeout`].
 //!
+//! ```
+//! use serpent_scheduler::{Instant, Path, Size, Uplink, uplink::Settings};
+//!
+//! let mut uplink = Uplink::new(Settings { rate: "10mbit".parse().ok(), ..Settings::default() });
+//! let now = Instant::ORIGIN;
+//! let film = uplink.handle_started(now, Size::Known(1_000_000), Path::UNKNOWN);
+//! let page = uplink.handle_started(now, Size::Known(2_000), Path::UNKNOWN);
+//!
+//! let grant = uplink.handle_wants(now, film, 1_000_000).expect("nobody else waits");
+//! assert_eq!(grant.bytes, uplink.chunk_bytes());
+//! // The link is busy with that. Meanwhile both wait; the film asked first.
+//! assert_eq!(uplink.handle_wants(now, film, 1_000_000 - grant.bytes), None);
+//! assert_eq!(uplink.handle_wants(now, page, 2_000), None);
+//!
+//! let now = uplink.poll_timeout().expect("somebody waits");
+//! let grant = uplink.poll_grant(now).expect("and now there is room");
+//! assert_eq!((grant.job, grant.bytes), (page, 2_000));
+//! uplink.handle_finished(now, page, true);
+//! ```
+//!
 //! Invariants, held by tests over every order:
 //! - A grant goes to the waiting job with the smallest rank; the queue is kept sorted, so choosing costs O(log n).
 //! - Work is conserved: with a job waiting and room on the link, `poll_grant` does not say `None`.
-//! - What is charged to the link is what was granted, less what was handed back, plus what needed no leave.
+//! - What is charged to the link is what was written of each grant, as it is on the wire, plus what needed no leave.
 
 use alloc::collections::BTreeSet;
 
@@ -142,10 +163,10 @@ impl Uplink {
     /// Takes over changed settings; whoever waits is ranked anew.
     pub fn handle_settings(&mut self, now: Instant, settings: Settings) {
         self.advance(now);
-        let followed = self.follows_sharing();
+        let followed = (self.follows_sharing(), self.settings.guard_stretch);
         self.settings = settings;
         self.link.set_rate(now, settings.rate);
-        if self.follows_sharing() != followed {
+        if (self.follows_sharing(), settings.guard_stretch) != followed {
             self.restart_sharing(now);
         }
         self.rank_all_anew();
@@ -156,6 +177,9 @@ impl Uplink {
         self.advance(now);
         self.settings.rate = rate;
         self.link.set_rate(now, rate);
+        if self.settings.order.needs_rate() {
+            self.rank_all_anew();
+        }
     }
 
     /// A response begins: `size` payload bytes, head and framing included as far as known.
@@ -172,6 +196,8 @@ impl Uplink {
         entry.insert(Job {
             size,
             attained_bytes: 0,
+            granted_bytes: 0,
+            granted_wire_bytes: 0,
             arrived: now,
             sequence,
             path,
@@ -187,6 +213,11 @@ impl Uplink {
     /// The size of a response became known under way: so many bytes are left from here.
     pub fn handle_remaining_known(&mut self, job: JobId, remaining_bytes: u64) {
         let it = &mut self.jobs[job.index()];
+        if it.size == Size::Unknown && follows_sharing(&self.settings) {
+            // Fair sharing on paper sees it from here on, as if it came now with what is left.
+            let left = wire_bytes(&self.settings, remaining_bytes);
+            it.sharing_tag = self.sharing.arrive(job, it.sequence, left);
+        }
         it.size = Size::Known(it.attained_bytes.saturating_add(remaining_bytes));
         self.rank_anew(job);
     }
@@ -202,6 +233,7 @@ impl Uplink {
     /// A job has `bytes` ready, and its socket would take some. Leave is given at once where nobody else waits and the
     /// link has room; otherwise the job waits. Asking again while waiting only updates the number of bytes.
     pub fn handle_wants(&mut self, now: Instant, job: JobId, bytes: u64) -> Option<Grant> {
+        self.advance(now);
         let it = &mut self.jobs[job.index()];
         if let Some(waiting) = &mut it.waiting {
             waiting.wanted_bytes = bytes;
@@ -219,13 +251,17 @@ impl Uplink {
         None
     }
 
-    /// Of a grant, so many bytes were not written. They are free for others at once.
+    /// Of the last grant, so many bytes were not written. They are free for others at once.
     pub fn handle_unused(&mut self, job: JobId, bytes: u64) {
         let it = &mut self.jobs[job.index()];
-        let bytes = bytes.min(it.attained_bytes);
+        let bytes = bytes.min(it.granted_bytes);
+        it.granted_bytes -= bytes;
         it.attained_bytes -= bytes;
         it.share_tag_bytes = it.share_tag_bytes.saturating_sub(bytes);
-        self.link.refund(wire_bytes(&self.settings, bytes));
+        // What was written keeps its segments: the part handed back has none of its own to give for the last of them.
+        let kept = wire_bytes(&self.settings, it.granted_bytes).min(it.granted_wire_bytes);
+        self.link.refund(it.granted_wire_bytes - kept);
+        it.granted_wire_bytes = kept;
         self.rank_anew(job);
     }
 
@@ -333,9 +369,11 @@ impl Uplink {
 
     fn grant(&mut self, now: Instant, job: JobId, wanted_bytes: u64, reason: Reason) -> Grant {
         let bytes = wanted_bytes.min(self.link.chunk_bytes());
-        self.link.charge(now, wire_bytes(&self.settings, bytes));
+        let wire_bytes = wire_bytes(&self.settings, bytes);
+        self.link.charge(now, wire_bytes);
         let it = &mut self.jobs[job.index()];
         it.attained_bytes += bytes;
+        (it.granted_bytes, it.granted_wire_bytes) = (bytes, wire_bytes);
         self.share_tag_bytes = self.share_tag_bytes.max(it.share_tag_bytes);
         it.share_tag_bytes += bytes;
         self.grants += 1;
@@ -388,7 +426,8 @@ impl Uplink {
             let fair_ns = done_at.ns_since(it.arrived);
             let deadline = it.arrived.add_ns((fair_ns as f64 * stretch) as u64);
             // Ahead early enough to be done by the deadline with the link for itself.
-            let ahead_at = Instant::from_ns(deadline.as_ns().saturating_sub(rate.ns_for(it.ahead_bytes())));
+            let left = wire_bytes(settings, it.ahead_bytes());
+            let ahead_at = Instant::from_ns(deadline.as_ns().saturating_sub(rate.ns_for(left)));
             it.guard = Guard::AheadFrom(ahead_at);
             deadlines.insert((ahead_at, sequence, job));
         });
@@ -400,7 +439,7 @@ impl Uplink {
         }
     }
 
-    /// Begins to follow processor sharing, or ceases to, with the jobs that are here.
+    /// Begins to follow processor sharing anew, or ceases to, with the jobs that are here and what is left of them.
     fn restart_sharing(&mut self, now: Instant) {
         self.sharing.clear(now);
         self.deadlines.clear();
@@ -421,5 +460,9 @@ fn follows_sharing(settings: &Settings) -> bool {
 }
 
 fn wire_bytes(settings: &Settings, payload_bytes: u64) -> u64 {
-    payload_bytes + payload_bytes.div_ceil(u64::from(SEGMENT_BYTES)) * u64::from(settings.segment_overhead_bytes)
+    let segments = payload_bytes.div_ceil(u64::from(SEGMENT_BYTES));
+    payload_bytes.saturating_add(segments.saturating_mul(u64::from(settings.segment_overhead_bytes)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+//! Whatever a driver does, in whatever order: the invariants of the uplink hold, for every order of service.
+
+extern crate std;
+
+use std::{format, prelude::v1::*};
+
+use proptest::{collection::vec, option, prelude::*, sample::select};
+
+use super::super::*;
+
+/// What may happen. A job is picked by a number, modulo the jobs there are.
+#[derive(Clone, Debug)]
+enum Event {
+    Started { size: Option<u64>, path: Path },
+    Wants { pick: usize, bytes: u64 },
+    Unused { pick: usize, bytes: u64 },
+    RemainingKnown { pick: usize, bytes: u64 },
+    Path { pick: usize, path: Path },
+    Withdrawn { pick: usize },
+    Finished { pick: usize, complete: bool },
+    Unranked { bytes: u64 },
+    Rate(Option<Rate>),
+    Settings(Settings),
+    TimePasses { ns: u64 },
+    ClockSetBack { ns: u64 },
+    Polled,
+    PolledAtTimeout,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let pick = || 0..1000usize;
+    let bytes = || prop_oneof![1..3000u64, 1..100_000u64];
+    prop_oneof![
+        6 => (option::weighted(0.8, bytes()), path()).prop_map(|(size, path)| Event::Started { size, path }),
+        12 => (pick(), bytes()).prop_map(|(pick, bytes)| Event::Wants { pick, bytes }),
+        3 => (pick(), bytes()).prop_map(|(pick, bytes)| Event::Unused { pick, bytes }),
+        1 => (pick(), bytes()).prop_map(|(pick, bytes)| Event::RemainingKnown { pick, bytes }),
+        1 => (pick(), path()).prop_map(|(pick, path)| Event::Path { pick, path }),
+        1 => pick().prop_map(|pick| Event::Withdrawn { pick }),
+        3 => (pick(), any::<bool>()).prop_map(|(pick, complete)| Event::Finished { pick, complete }),
+        1 => bytes().prop_map(|bytes| Event::Unranked { bytes }),
+        1 => rate().prop_map(Event::Rate),
+        1 => settings().prop_map(Event::Settings),
+        3 => (0..50_000_000u64).prop_map(|ns| Event::TimePasses { ns }),
+        1 => (0..50_000_000u64).prop_map(|ns| Event::ClockSetBack { ns }),
+        6 => Just(Event::Polled),
+        6 => Just(Event::PolledAtTimeout),
+    ]
+}
+
+fn path() -> impl Strategy<Value = Path> {
+    (0..400_000_000u64, 0..200u32, select(&[0, 536, 1448][..]), 0..10_000_000u64).prop_map(
+        |(rtt_ns, window_segments, mss_bytes, delivery_bytes_per_second)| Path {
+            rtt_ns,
+            window_segments,
+            mss_bytes,
+            delivery_bytes_per_second,
+        },
+    )
+}
+
+fn rate() -> impl Strategy<Value = Option<Rate>> {
+    let rates = select(&["8kbit", "1mbit", "10mbit", "1gbit", "1000gbit"][..]);
+    option::weighted(0.9, rates.prop_map(|text| text.parse().unwrap()))
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
+    let guard = option::weighted(0.3, select(&[0.0, 1.0, 3.0, f64::INFINITY, f64::NAN][..]));
+    (select(&Order::ALL[..]), rate(), 0..1500u32, 0..5000u64, guard).prop_map(
+        |(order, rate, segment_overhead_bytes, small_bytes, guard_stretch)| Settings {
+            order,
+            rate,
+            segment_overhead_bytes,
+            small_bytes,
+            guard_stretch,
+        },
+    )
+}
+
+/// The uplink, and what it must agree with.
+struct Model {
+    uplink: Uplink,
+    now: Instant,
+    jobs: Vec<ModelJob>,
+    most_jobs: usize,
+    /// Charged for all but the latest grant of each job that is here.
+    settled_wire_bytes: u64,
+    grants: u64,
+}
+
+struct ModelJob {
+    id: JobId,
+    size: Option<u64>,
+    attained: u64,
+    /// Of the last grant, what was not handed back, and its charge.
+    granted: u64,
+    granted_wire_bytes: u64,
+    wanted: Option<u64>,
+}
+
+impl ModelJob {
+    /// What it may still ask for; a response of unknown length always has more.
+    fn left(&self) -> u64 {
+        self.size.map_or(u64::MAX, |size| size - self.attained)
+    }
+}
+
+impl Model {
+    fn new(settings: Settings) -> Self {
+        Self {
+            uplink: Uplink::new(settings),
+            now: Instant::from_ns(1_000_000_000),
+            jobs: Vec::new(),
+            most_jobs: 0,
+            settled_wire_bytes: 0,
+            grants: 0,
+        }
+    }
+
+    fn picked(&mut self, pick: usize) -> Option<&mut ModelJob> {
+        let jobs = self.jobs.len();
+        self.jobs.get_mut(pick.checked_rem(jobs)?)
+    }
+
+    fn happens(&mut self, event: &Event) -> Result<(), TestCaseError> {
+        let now = self.now;
+        match *event {
+            Event::Started { size, path } => {
+                let known = size.map_or(Size::Unknown, Size::Known);
+                let id = self.uplink.handle_started(now, known, path);
+                prop_assert!(self.jobs.iter().all(|job| job.id != id), "the name is taken");
+                self.jobs.push(ModelJob { id, size, attained: 0, granted: 0, granted_wire_bytes: 0, wanted: None });
+                self.most_jobs = self.most_jobs.max(self.jobs.len());
+                prop_assert!(id.index() < self.most_jobs, "names are used again");
+            }
+            Event::Wants { pick, bytes } => {
+                let others_wait = self.jobs.iter().any(|job| job.wanted.is_some());
+                let Some(job) = self.picked(pick).filter(|job| job.left() > 0) else { return Ok(()) };
+                let (id, bytes) = (job.id, bytes.min(job.left()));
+                job.wanted = Some(bytes);
+                let at_once = !others_wait && self.uplink.link.has_room(now);
+                let grant = self.uplink.handle_wants(now, id, bytes);
+                prop_assert_eq!(grant.is_some(), at_once, "work is conserved");
+                if let Some(grant) = grant {
+                    prop_assert_eq!((grant.job, grant.reason), (id, Reason::Alone));
+                    self.granted(grant)?;
+                }
+            }
+            Event::Unused { pick, bytes } => {
+                let settings = *self.uplink.settings();
+                let Some(job) = self.picked(pick) else { return Ok(()) };
+                let back = bytes.min(job.granted);
+                job.granted -= back;
+                job.attained -= back;
+                job.granted_wire_bytes = job.granted_wire_bytes.min(wire_bytes(&settings, job.granted));
+                let id = job.id;
+                self.uplink.handle_unused(id, bytes);
+            }
+            Event::RemainingKnown { pick, bytes } => {
+                let Some(job) = self.picked(pick) else { return Ok(()) };
+                job.size = Some(job.attained + bytes);
+                job.wanted = job.wanted.map(|wanted| wanted.min(bytes));
+                let (id, wanted) = (job.id, job.wanted);
+                self.uplink.handle_remaining_known(id, bytes);
+                if let Some(wanted) = wanted {
+                    prop_assert_eq!(self.uplink.handle_wants(now, id, wanted), None, "it waits already");
+                }
+            }
+            Event::Path { pick, path } => {
+                let Some(job) = self.picked(pick) else { return Ok(()) };
+                let id = job.id;
+                self.uplink.handle_path(id, path);
+            }
+            Event::Withdrawn { pick } => {
+                let Some(job) = self.picked(pick) else { return Ok(()) };
+                job.wanted = None;
+                let id = job.id;
+                self.uplink.handle_withdrawn(id);
+            }
+            Event::Finished { pick, complete } => {
+                let Some(at) = pick.checked_rem(self.jobs.len()) else { return Ok(()) };
+                let job = self.jobs.swap_remove(at);
+                self.settled_wire_bytes += job.granted_wire_bytes;
+                self.uplink.handle_finished(now, job.id, complete);
+            }
+            Event::Unranked { bytes } => {
+                self.settled_wire_bytes += bytes;
+                self.uplink.handle_unranked(now, bytes);
+            }
+            Event::Rate(rate) => self.uplink.handle_rate(now, rate),
+            Event::Settings(settings) => self.uplink.handle_settings(now, settings),
+            Event::TimePasses { ns } => self.now = now.add_ns(ns),
+            Event::ClockSetBack { ns } => self.now = Instant::from_ns(now.as_ns().saturating_sub(ns)),
+            Event::Polled => while self.polled()? {},
+            Event::PolledAtTimeout => {
+                if let Some(at) = self.uplink.poll_timeout() {
+                    self.now = now.max(at);
+                    prop_assert!(self.polled()?, "asking at the time given is worth it");
+                }
+            }
+        }
+        self.agrees()
+    }
+
+    /// Asks once; whether there was a grant.
+    fn polled(&mut self) -> Result<bool, TestCaseError> {
+        let now = self.now;
+        let mut ahead = self.uplink.clone();
+        ahead.advance(now);
+        let waiting = self.jobs.iter().filter(|job| job.wanted.is_some());
+        let first = waiting.map(|job| (ahead.rank(job.id), job.id)).min();
+        let room = self.uplink.link.has_room(now);
+        if first.is_some() {
+            prop_assert_eq!(room, self.uplink.poll_timeout() <= Some(now));
+        }
+        let grant = self.uplink.poll_grant(now);
+        prop_assert_eq!(grant.map(|grant| grant.job), first.filter(|_| room).map(|(_, job)| job), "the first, if room");
+        if let Some(grant) = grant {
+            self.granted(grant)?;
+        }
+        Ok(grant.is_some())
+    }
+
+    fn granted(&mut self, grant: Grant) -> Result<(), TestCaseError> {
+        let job = self.jobs.iter_mut().find(|job| job.id == grant.job).expect("whoever is granted is here");
+        let wanted = job.wanted.take().expect("whoever is granted waits");
+        prop_assert_eq!(grant.bytes, wanted.min(self.uplink.chunk_bytes()));
+        self.settled_wire_bytes += job.granted_wire_bytes;
+        job.granted = grant.bytes;
+        job.granted_wire_bytes = self.uplink.wire_bytes(grant.bytes);
+        job.attained += grant.bytes;
+        self.grants += 1;
+        prop_assert!(job.size.is_none_or(|size| job.attained <= size), "served more than its size");
+        Ok(())
+    }
+
+    fn agrees(&self) -> Result<(), TestCaseError> {
+        let (uplink, stats) = (&self.uplink, self.uplink.stats());
+        let waiting = self.jobs.iter().filter(|job| job.wanted.is_some()).count();
+        let charged = self.settled_wire_bytes + self.jobs.iter().map(|job| job.granted_wire_bytes).sum::<u64>();
+        prop_assert_eq!((stats.jobs, stats.waiting), (self.jobs.len(), waiting));
+        prop_assert_eq!((stats.charged_bytes, stats.grants), (charged, self.grants));
+        prop_assert_eq!(uplink.poll_timeout().is_some(), waiting > 0);
+        for job in &self.jobs {
+            prop_assert_eq!(uplink.attained_bytes(job.id), job.attained);
+            prop_assert_eq!(uplink.remaining_bytes(job.id), job.size.map(|size| size - job.attained));
+            let kept = uplink.jobs[job.id.index()].waiting;
+            prop_assert_eq!(kept.map(|kept| kept.wanted_bytes), job.wanted);
+            if let Some(kept) = kept {
+                prop_assert!(uplink.queue.contains(&(kept.rank, job.id)), "it waits outside the queue");
+                prop_assert_eq!(kept.rank, uplink.rank(job.id), "its place is out of date");
+            }
+            if let Guard::AheadFrom(at) = uplink.jobs[job.id.index()].guard {
+                prop_assert!(uplink.deadlines.iter().any(|&(when, _, id)| (when, id) == (at, job.id)));
+            }
+        }
+        let guarded = self.jobs.iter().filter(|job| matches!(uplink.jobs[job.id.index()].guard, Guard::AheadFrom(_)));
+        prop_assert_eq!(uplink.deadlines.len(), guarded.count(), "a deadline without its job");
+        Ok(())
+    }
+
+    /// Everybody is served to the end, in as many grants as that takes, each at the time it was promised for.
+    fn ends(mut self) -> Result<(), TestCaseError> {
+        // A job of unknown length has a byte more.
+        while let Some(at) = self.jobs.iter().position(|job| job.size.is_none()) {
+            self.happens(&Event::RemainingKnown { pick: at, bytes: 1 })?;
+        }
+        while !self.jobs.is_empty() {
+            for pick in (0..self.jobs.len()).rev() {
+                let left = self.jobs[pick].left();
+                match left {
+                    0 => self.happens(&Event::Finished { pick, complete: true })?,
+                    _ => self.happens(&Event::Wants { pick, bytes: left })?,
+                }
+            }
+            let (waiting, before) = (self.uplink.stats().waiting, self.grants);
+            self.happens(&Event::PolledAtTimeout)?;
+            prop_assert_eq!(self.grants - before, u64::from(waiting > 0), "a grant at every time-out");
+        }
+        // What is still on paper is done some day, and then nothing at all is kept.
+        self.now = Instant::from_ns(u64::MAX >> 1);
+        self.happens(&Event::Started { size: Some(1), path: Path::UNKNOWN })?;
+        self.happens(&Event::Finished { pick: 0, complete: false })?;
+        prop_assert!(self.uplink.queue.is_empty() && self.uplink.deadlines.is_empty() && self.uplink.sharing.is_idle());
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_invariants_hold_whatever_happens(settings in settings(), events in vec(event(), 1..150)) {
+        for order in Order::ALL {
+            let mut model = Model::new(Settings { order, ..settings });
+            for (i, event) in events.iter().enumerate() {
+                model.happens(event).map_err(|error| TestCaseError::fail(format!("{order}, event {i}: {error}")))?;
+            }
+            model.ends().map_err(|error| TestCaseError::fail(format!("{order}, at the end: {error}")))?;
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A bare link under the uplink's scheduling: jobs with a moment of arrival and a size, and sockets that take everything
+//! at once. Time is simulated: it advances to the next arrival or to the moment the uplink asked for, whichever is first.
+
+use serpent_scheduler::{
+    Instant, JobId, Path, Size, Uplink,
+    uplink::{Grant, Reason, Settings, Stats},
+};
+
+/// A job that will come.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    pub at_ns: u64,
+    pub bytes: u64,
+    pub told: Told,
+    pub path: Path,
+}
+
+/// When the uplink is told the size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    AtOnce,
+    /// When so many bytes were granted.
+    After(u64),
+    Never,
+}
+
+impl Arrival {
+    pub fn new(at_ns: u64, bytes: u64) -> Self {
+        Self { at_ns, bytes, told: Told::AtOnce, path: Path::UNKNOWN }
+    }
+}
+
+/// What happened, by the jobs' places in the sequence of arrivals.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// In the order of grants.
+    pub served: Vec<Served>,
+    /// By job: when the link had sent its last byte.
+    pub ended_ns: Vec<u64>,
+    pub stats: Stats,
+}
+
+/// A grant, carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    pub job: usize,
+    pub bytes: u64,
+    pub reason: Reason,
+    pub decided_ns: u64,
+}
+
+/// The longest a newcomer can find the link taken: what was decided just before it came, at most a chunk that begins as far
+/// ahead as the uplink decides.
+pub fn taken_ns(settings: &Settings) -> u64 {
+    ahead_ns(settings) + chunk_ns(settings)
+}
+
+/// Time that the link takes for a chunk.
+pub fn chunk_ns(settings: &Settings) -> u64 {
+    let uplink = Uplink::new(*settings);
+    settings.rate.expect("a bare link has a rate").ns_for(uplink.wire_bytes(uplink.chunk_bytes()))
+}
+
+/// How far ahead of the link the uplink decides: asked of an uplink with a second of work.
+pub fn ahead_ns(settings: &Settings) -> u64 {
+    let (mut uplink, rate) = (Uplink::new(*settings), settings.rate.expect("a bare link has a rate"));
+    let bytes = rate.bytes_in(1_000_000_000);
+    uplink.handle_unranked(Instant::ORIGIN, bytes);
+    let job = uplink.handle_started(Instant::ORIGIN, Size::Known(1), Path::UNKNOWN);
+    assert_eq!(uplink.handle_wants(Instant::ORIGIN, job, 1), None, "a second of work is enough to wait for");
+    rate.ns_for(bytes) - uplink.poll_timeout().expect("it waits").as_ns()
+}
+
+/// Serves the arrivals, which are in the order of time, on a link that is `busy_bytes` busy at first.
+pub fn run(settings: &Settings, busy_bytes: u64, arrivals: &[Arrival]) -> Run {
+    let mut link = BareLink {
+        rate: settings.rate.expect("a bare link has a rate"),
+        uplink: Uplink::new(*settings),
+        now_ns: 0,
+        free_ns: 0,
+        ahead_ns: ahead_ns(settings),
+        names: Vec::new(),
+        left: arrivals.iter().map(|it| it.bytes).collect(),
+        told: arrivals.iter().map(|it| it.told).collect(),
+        run: Run { ended_ns: vec![0; arrivals.len()], ..Run::default() },
+    };
+    link.uplink.handle_unranked(Instant::ORIGIN, busy_bytes);
+    link.free_ns = link.rate.ns_for(busy_bytes);
+
+    let mut next = 0;
+    loop {
+        let arrives_ns = arrivals.get(next).map(|it| it.at_ns);
+        let due_ns = link.due_ns();
+        match arrives_ns.into_iter().chain(due_ns).min() {
+            Some(at_ns) => link.now_ns = link.now_ns.max(at_ns),
+            None => break,
+        }
+        while let Some(it) = arrivals.get(next).filter(|it| it.at_ns <= link.now_ns) {
+            link.arrives(next, it);
+            next += 1;
+        }
+        while let Some(grant) = link.uplink.poll_grant(Instant::from_ns(link.now_ns)) {
+            link.carry_out(grant);
+        }
+    }
+    link.run.stats = link.uplink.stats();
+    assert_eq!(link.run.stats.jobs, 0, "every job comes to its end");
+    assert_eq!(link.left.iter().sum::<u64>(), 0, "every byte is sent");
+    link.run
+}
+
+struct BareLink {
+    uplink: Uplink,
+    rate: serpent_scheduler::Rate,
+    now_ns: u64,
+    /// When the link has sent all that was granted.
+    free_ns: u64,
+    ahead_ns: u64,
+    /// Who has which name, at the moment.
+    names: Vec<Option<usize>>,
+    left: Vec<u64>,
+    told: Vec<Told>,
+    run: Run,
+}
+
+impl BareLink {
+    fn due_ns(&self) -> Option<u64> {
+        let due_ns = self.uplink.poll_timeout()?.as_ns();
+        // The uplink's idea of the link is the link, or else the ends counted here mean nothing.
+        assert_eq!(due_ns, self.free_ns.saturating_sub(self.ahead_ns), "the uplink is off the link");
+        Some(due_ns)
+    }
+
+    fn arrives(&mut self, job: usize, it: &Arrival) {
+        let size = if it.told == Told::AtOnce { Size::Known(it.bytes) } else { Size::Unknown };
+        let name = self.uplink.handle_started(Instant::from_ns(self.now_ns), size, it.path);
+        if self.names.len() <= name.index() {
+            self.names.resize(name.index() + 1, None);
+        }
+        assert_eq!(self.names[name.index()].replace(job), None, "a name is given once");
+        self.asks(name, job);
+    }
+
+    fn asks(&mut self, name: JobId, job: usize) {
+        if let Some(grant) = self.uplink.handle_wants(Instant::from_ns(self.now_ns), name, self.left[job]) {
+            self.carry_out(grant);
+        }
+    }
+
+    fn carry_out(&mut self, grant: Grant) {
+        let job = self.names[grant.job.index()].expect("whoever is granted is here");
+        let Grant { bytes, reason, .. } = grant;
+        assert!((1..=self.left[job]).contains(&bytes), "no more than asked for, and no less than a byte");
+        self.free_ns = self.free_ns.max(self.now_ns) + self.rate.ns_for(self.uplink.wire_bytes(bytes));
+        self.left[job] -= bytes;
+        self.run.served.push(Served { job, bytes, reason, decided_ns: self.now_ns });
+        if self.left[job] == 0 {
+            self.run.ended_ns[job] = self.free_ns;
+            self.names[grant.job.index()] = None;
+            self.uplink.handle_finished(Instant::from_ns(self.now_ns), grant.job, true);
+            return;
+        }
+        if matches!(self.told[job], Told::After(bytes) if self.uplink.attained_bytes(grant.job) >= bytes) {
+            self.told[job] = Told::AtOnce;
+            self.uplink.handle_remaining_known(grant.job, self.left[job]);
+        }
+        self.asks(grant.job, job);
+    }
+}

@@ -163,7 +163,11 @@ impl Named for Order {
         (Self::Fcf, Self::Fcf.name(), "Fastest connection first: size over throughput"),
         (Self::Las, Self::Las.name(), "Least sent so far first: needs no sizes"),
         (Self::Fsp, Self::Fsp.name(), "Whom fair sharing would finish first: nobody later than under fair sharing"),
-        (Self::QuickFix, Self::QuickFix.name(), "Two bands by size: small responses before large ones, in turn within a band"),
+        (
+            Self::QuickFix,
+            Self::QuickFix.name(),
+            "Two bands by size: small responses before large ones, in turn within a band",
+        ),
     ];
 }
 

@@ -12,6 +12,8 @@ pub struct TcpInfo {
     pub state: TcpState,
     /// Smoothed round trip time; 0 before the first sample.
     pub rtt_us: u32,
+    /// Time since an acknowledgement last came in: how fresh `rtt_us` is at best.
+    pub last_ack_received_ms: u32,
     /// Mean deviation of the round trip time.
     pub rtt_var_us: u32,
     /// Smallest round trip time seen within the kernel's window (`net.ipv4.tcp_min_rtt_wlen`, 300 s); `None` before the
@@ -115,6 +117,7 @@ impl TcpInfo {
         Self {
             state: TcpState::from_kernel(u8_at(0)),
             rtt_us: u32_at(68),
+            last_ack_received_ms: u32_at(56),
             rtt_var_us: u32_at(72),
             min_rtt_us,
             snd_cwnd_segments: u32_at(80),

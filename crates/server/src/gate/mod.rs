@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use scheduler::{JobId, Path};
+use scheduler::{JobId, Path, estimate::Exactness};
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::TcpStream,
@@ -65,7 +65,7 @@ impl Gate {
         let stream = Arc::new(stream);
         let flow = Flow::new(shared.clone(), stream.clone(), passes);
         flow.bare_segments(SEGMENTS_AT_OPEN);
-        Self {
+        let mut gate = Self {
             stream,
             flow,
             shared,
@@ -75,7 +75,9 @@ impl Gate {
             path: peer.map_or(0, path_name),
             acked_bytes: None,
             stalled: None,
-        }
+        };
+        gate.tell_round_trip();
+        gate
     }
 
     /// The handle by which the HTTP side speaks of this connection.
@@ -177,21 +179,27 @@ impl Gate {
 }
 
 impl Gate {
-    /// Tells the estimator what TCP measured, if it measured anything since the last time.
+    /// Tells the estimator what TCP measured, if it measured anything just now.
     fn tell_round_trip(&mut self) {
         if !self.shared.estimates() || self.flow.mode() == Mode::Pass {
             return;
         }
-        if let Ok(info) = kernel::socket::tcp_info(&*self.stream)
-            && info.rtt_us > 0
-        {
-            let before = self.acked_bytes.replace(info.bytes_acked);
-            if before.is_none_or(|before| info.bytes_acked > before) {
-                self.shared.round_trip(self.path, u64::from(info.rtt_us) * 1000);
-            }
+        let Ok(info) = kernel::socket::tcp_info(&*self.stream) else { return };
+        let before = self.acked_bytes.replace(info.bytes_acked);
+        let exactness = match before {
+            // The handshake's round trip is the only one yet.
+            None => Exactness::Exact,
+            Some(before) if info.bytes_acked > before && info.last_ack_received_ms <= FRESH_MS => Exactness::Smoothed,
+            Some(_) => return,
+        };
+        if info.rtt_us > 0 {
+            self.shared.round_trip(self.path, u64::from(info.rtt_us) * 1000, exactness);
         }
     }
 }
+
+/// An older acknowledgement says nothing of the queue as it is now.
+const FRESH_MS: u32 = 10;
 
 /// Clients with the same prefix (/24, /48) are taken to be on the same path.
 fn path_name(address: std::net::IpAddr) -> u64 {

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use scheduler::{
     Instant, JobId, Order, Path, Rate, Size,
     bands::{BandLearner, BandPlan, SRRT_CUTOFFS_MS},
-    estimate::Estimator,
+    estimate::{Estimator, Exactness},
     uplink::Settings,
 };
 use tokio::net::TcpStream;
@@ -280,12 +280,12 @@ impl Shared {
     }
 
     /// A round trip was measured just now, on the path to a client (or its neighbours) with this name.
-    pub fn round_trip(&self, path: u64, rtt_ns: u64) {
+    pub fn round_trip(&self, path: u64, rtt_ns: u64, exactness: Exactness) {
         let mut core = self.core.lock();
         let sent_bytes = core.machine.stats().charged_bytes;
         let now = self.now();
         if let Some(estimator) = &mut core.estimator {
-            estimator.handle_round_trip(now, path, rtt_ns, sent_bytes);
+            estimator.handle_round_trip(now, path, rtt_ns, exactness, sent_bytes);
         }
     }
 
@@ -429,6 +429,12 @@ impl Shared {
             let stats = core.machine.stats();
             if estimator.handle_turn(now, stats.charged_bytes, stats.waiting > 0) {
                 let rate = estimator.rate();
+                tracing::debug!(
+                    rate = rate.map_or_else(|| "unlimited".into(), |rate| rate.to_string()),
+                    phase = estimator.phase_name(),
+                    queue = ?estimator.queue(now),
+                    "the uplink's rate"
+                );
                 core.machine.handle_rate(now, rate);
                 self.follow_rate(core);
             }

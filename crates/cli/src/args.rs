@@ -107,7 +107,7 @@ pub struct ServeArgs {
     #[arg(long, short, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Number of threads that serve connections, or `auto` [default: auto, one for each CPU]
+    /// Number of threads that serve connections, or `auto` [default: auto, one for each CPU but one]
     #[arg(long, value_name = "N", value_parser = values::workers)]
     pub workers: Option<NonZeroUsize>,
 

@@ -122,7 +122,11 @@ pub fn share(text: &str) -> Result<f64, String> {
 /// Reads a number of worker threads; `auto` is one for every CPU this process may use.
 pub fn workers(text: &str) -> Result<NonZeroUsize, String> {
     match text {
-        "auto" => Ok(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)),
+        // One CPU is left to the kernel's network work, which is half of serving over a busy uplink.
+        "auto" => {
+            let cpus = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+            Ok(NonZeroUsize::new(cpus.get() - 1).unwrap_or(NonZeroUsize::MIN))
+        }
         _ => match text.parse::<NonZeroUsize>() {
             Ok(workers) if workers.get() <= 1024 => Ok(workers),
             _ => Err(format!("`{text}` is not a number of workers: give `auto` or a number from 1 to 1024")),

@@ -159,6 +159,11 @@ impl Estimator {
         }
     }
 
+    /// Uses another share of the estimate from now on.
+    pub fn set_utilisation(&mut self, utilisation: f64) {
+        self.utilisation = utilisation;
+    }
+
     /// The rate to send at now; `None` where there is no bottleneck worth pacing for.
     pub fn rate(&self) -> Option<Rate> {
         let bits = match self.phase {
@@ -339,7 +344,7 @@ impl Estimator {
     /// Whether the rate allowed was the rate sent, so that the round says something about the link.
     fn used_up(&self, now: Instant, sent_bytes: u64) -> bool {
         let elapsed_ns = now.ns_since(self.round.began);
-        let sent_bits = (sent_bytes - self.round.sent_bytes) as f64 * 8.0;
+        let sent_bits = sent_bytes.saturating_sub(self.round.sent_bytes) as f64 * 8.0;
         let allowed_bits = self.rate().map_or(f64::MAX, |rate| rate.bits_per_second() as f64) * elapsed_ns as f64 / 1e9;
         sent_bits >= allowed_bits * 0.85
     }

@@ -67,9 +67,9 @@ struct Server {
     outcomes: mpsc::UnboundedReceiver<(String, Outcome)>,
 }
 
-async fn server(order: Order, write_timeout: Duration) -> Server {
-    let uplink = Uplink::new(&UplinkConfig {
-        rate: UplinkRate::Given("8mbit".parse().unwrap()),
+fn config(rate: &str, order: Order) -> UplinkConfig {
+    UplinkConfig {
+        rate: UplinkRate::Given(rate.parse().unwrap()),
         order,
         enforce: Enforce::Server,
         cutoffs: Cutoffs::Learned,
@@ -77,8 +77,11 @@ async fn server(order: Order, write_timeout: Duration) -> Server {
         utilisation: 1.0,
         segment_overhead_bytes: 66,
         device: None,
-    })
-    .unwrap();
+    }
+}
+
+async fn server(order: Order, write_timeout: Duration) -> Server {
+    let uplink = Uplink::new(&config("8mbit", order)).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (tell, outcomes) = mpsc::unbounded_channel();
@@ -293,4 +296,42 @@ async fn pipelined_responses_each_have_their_outcome() {
         assert_eq!((outcome.body_bytes, outcome.complete), (3000, true));
     }
     assert_eq!(server.uplink.stats().jobs, 0);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_in_the_middle_of_http2_leaves_nothing_behind() {
+    let mut server = server(Order::Srpt, Duration::ZERO).await;
+    let address = server.address;
+    // A runtime of its own: with it everything of the client's goes at once, without a farewell.
+    let client = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let stream = TcpStream::connect(address).await.unwrap();
+            let (mut sender, connection) =
+                client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+            tokio::spawn(connection);
+            let request = Request::get("http://test/90000000").body(Empty::<Bytes>::new()).unwrap();
+            let mut response = sender.send_request(request).await.unwrap();
+            assert!(response.frame().await.unwrap().unwrap().is_data());
+        });
+    });
+    let (_, outcome) = server.outcomes.recv().await.unwrap();
+    assert!(!outcome.complete);
+    client.join().unwrap();
+    assert_eq!(server.uplink.stats().jobs, 0);
+}
+
+#[tokio::test]
+async fn a_reload_that_turns_pacing_on_ranks_what_is_under_way() {
+    let server = server(Order::Srpt, Duration::ZERO).await;
+    let paced = config("8mbit", Order::Srpt);
+    server.uplink.reconfigure(&UplinkConfig { rate: UplinkRate::Off, ..paced.clone() }).unwrap();
+    let events = Events::new();
+    let first = fetch(server.address, "/90000000", &events);
+    events.wait_for("/90000000 begins").await;
+    server.uplink.reconfigure(&paced).unwrap();
+    // It would wait for as long as the large one takes, more than a minute.
+    fetch(server.address, "/2000", &events).await.unwrap();
+    assert_eq!(events.in_order(), ["/2000"]);
+    first.abort();
 }

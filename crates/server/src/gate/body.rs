@@ -32,9 +32,10 @@ pin_project_lite::pin_project! {
     impl<B> PinnedDrop for GatedBody<B> {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            // hyper drops a body of known length with its last byte, and never looks at one that is not to be sent.
+            // hyper drops a body of known length with its last byte, and never looks at one that is not to be sent; such
+            // a one never asks leave either.
             let whole = match *this.exact_bytes {
-                Some(bytes) => bytes == *this.passed_bytes || *this.passed_bytes == 0,
+                Some(bytes) => bytes == *this.passed_bytes || (*this.passed_bytes == 0 && this.asks.is_none()),
                 None => *this.ended,
             };
             this.flow.ended(*this.ticket, *this.passed_bytes, whole && !*this.failed);

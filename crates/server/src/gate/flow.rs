@@ -52,8 +52,8 @@ pub struct Outcome {
 struct Inner {
     shared: Arc<Shared>,
     stream: Arc<TcpStream>,
-    /// Neither ranked nor counted: the client is not behind the uplink.
-    passes: bool,
+    /// The client is on this machine.
+    is_local: bool,
     write_timeout_ms: AtomicU64,
     state: Mutex<State>,
 }
@@ -65,11 +65,15 @@ struct State {
     next_ticket: u64,
     /// HTTP/2: responses ask leave one by one, above the framing.
     multiplexed: bool,
-    /// Bytes that were given leave above and have not been seen at the gate. What the framing holds back for flow
-    /// control stays here until the gate is flushed.
+    /// Bytes that were given leave above and have not been seen at the gate.
     credit_bytes: u64,
     /// HTTP/2: the socket takes nothing at the moment.
     stalled: bool,
+    /// Of such bytes, those that the framing still had when the gate was flushed: it will send them later, when its client
+    /// opens a window.
+    held_bytes: u64,
+    /// The connection is gone; nothing may begin any more.
+    closed: bool,
     /// Writes that the socket took.
     writes: u64,
     /// HTTP/2: bodies that wait for the connection, not for the uplink.
@@ -84,11 +88,22 @@ struct Waiting {
     since_write: u64,
 }
 
+/// For whom the gate is about to write.
+pub(super) struct Writer {
+    /// Who has to ask leave.
+    pub asks: Option<JobId>,
+    /// Who stands for the connection: in HTTP/1 the response being sent, in HTTP/2 the best by the order in force. `None`
+    /// where only such responses are under way as go first.
+    pub best: Option<JobId>,
+}
+
 /// A response under way.
 struct Sending {
     ticket: u64,
     /// `None`: it goes first, or nothing is ranked.
     job: Option<JobId>,
+    /// It would be ranked, had anything been ranked when it began.
+    rankable: Option<Size>,
     began: Instant,
     /// Bytes seen at the gate while it was the first.
     sent_bytes: u64,
@@ -104,14 +119,15 @@ const HEAD_BYTES: u64 = 250;
 const CREDIT_LIMIT_BYTES: u64 = 64 * 1024;
 
 impl Flow {
-    pub(super) fn new(shared: Arc<Shared>, stream: Arc<TcpStream>, passes: bool) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, stream: Arc<TcpStream>, is_local: bool) -> Self {
         let state = Mutex::new(State::default());
-        Self { inner: Arc::new(Inner { shared, stream, passes, write_timeout_ms: AtomicU64::new(0), state }) }
+        Self { inner: Arc::new(Inner { shared, stream, is_local, write_timeout_ms: AtomicU64::new(0), state }) }
     }
 
     /// How this connection's responses are treated.
     pub(super) fn mode(&self) -> Mode {
-        if self.inner.passes { Mode::Pass } else { self.inner.shared.mode() }
+        // A client on this machine is not behind the uplink whose rate is being found, and says nothing of it.
+        if self.inner.is_local && self.inner.shared.estimates() { Mode::Pass } else { self.inner.shared.mode() }
     }
 
     /// Segments without payload went out.
@@ -155,10 +171,10 @@ impl Flow {
         let exact = response.body().size_hint().exact();
         // In HTTP/1 a job is of use only where leave is asked or a band chosen; in HTTP/2 it orders the streams as well.
         let ranked = urgency == Urgency::Ranked && (multiplexed || self.mode() != Mode::Pass);
-        let job = ranked.then(|| {
-            let size = exact.map_or(Size::Unknown, |bytes| Size::Known(bytes + HEAD_BYTES));
-            shared.started(size, shared.needs_path().then(|| measure(&self.inner.stream)).flatten())
-        });
+        let size = exact.map_or(Size::Unknown, |bytes| Size::Known(bytes.saturating_add(HEAD_BYTES)));
+        let rankable = (urgency == Urgency::Ranked).then_some(size);
+        let job =
+            ranked.then(|| shared.started(size, shared.needs_path().then(|| measure(&self.inner.stream)).flatten()));
         let ticket = {
             let mut state = self.inner.state.lock();
             state.multiplexed = multiplexed;
@@ -166,17 +182,33 @@ impl Flow {
             state.next_ticket += 1;
             let began = shared.now();
             let done: Option<Box<dyn FnOnce(Outcome) + Send>> = Some(Box::new(done));
-            state.responses.push_back(Sending { ticket, job, began, sent_bytes: 0, ended: None, done });
+            state.responses.push_back(Sending { ticket, job, rankable, began, sent_bytes: 0, ended: None, done });
             ticket
         };
         let asks = job.filter(|_| multiplexed);
         response.map(|body| GatedBody::new(body, self.clone(), ticket, asks, exact))
     }
 
-    /// The response that the gate has to ask leave for.
-    pub(super) fn sending(&self) -> Option<JobId> {
-        let state = self.inner.state.lock();
-        if state.multiplexed { None } else { state.responses.front().and_then(|first| first.job) }
+    /// For whom the gate is about to write. `with_best`: in HTTP/2, look for the best response too.
+    pub(super) fn sending(&self, with_best: bool) -> Writer {
+        let mut state = self.inner.state.lock();
+        if state.multiplexed {
+            let jobs = state.responses.iter().filter_map(|it| it.job);
+            let best = if with_best { jobs.min_by_key(|&job| self.inner.shared.place(job)) } else { None };
+            return Writer { asks: None, best };
+        }
+        let Some(first) = state.responses.front_mut() else { return Writer { asks: None, best: None } };
+        if let (None, Some(size)) = (first.job, first.rankable)
+            && self.mode() != Mode::Pass
+        {
+            // Nothing was ranked when it began, and now everything is.
+            let left = match size {
+                Size::Known(bytes) => Size::Known(bytes.saturating_sub(first.sent_bytes)),
+                Size::Unknown => Size::Unknown,
+            };
+            first.job = Some(self.inner.shared.started(left, None));
+        }
+        Writer { asks: first.job, best: first.job }
     }
 
     /// The socket took bytes.
@@ -188,7 +220,9 @@ impl Flow {
         if state.multiplexed {
             let covered = bytes.min(state.credit_bytes);
             state.credit_bytes -= covered;
-            unranked -= covered;
+            let late = (bytes - covered).min(state.held_bytes);
+            state.held_bytes -= late;
+            unranked -= covered + late;
             waiting = self.inner.wake_waiting(&mut state);
         } else if let Some(first) = state.responses.front_mut() {
             first.sent_bytes += bytes;
@@ -222,7 +256,11 @@ impl Flow {
         loop {
             let (finished, waiting) = {
                 let mut state = self.inner.state.lock();
-                state.credit_bytes = 0;
+                state.held_bytes += std::mem::take(&mut state.credit_bytes);
+                if state.responses.is_empty() {
+                    // Streams that were reset took with them what was held.
+                    state.held_bytes = 0;
+                }
                 let at = state.responses.iter().position(|it| it.ended.is_some());
                 // In HTTP/1 the first must end first.
                 let finished = at.filter(|&at| state.multiplexed || at == 0).and_then(|at| state.responses.remove(at));
@@ -239,6 +277,7 @@ impl Flow {
     pub(super) fn closed(&self) {
         let (responses, waiting) = {
             let mut state = self.inner.state.lock();
+            state.closed = true;
             (std::mem::take(&mut state.responses), std::mem::take(&mut state.waiting))
         };
         for sending in responses {
@@ -257,8 +296,8 @@ impl Flow {
                 state.responses[at].ended = Some((body_bytes, complete));
                 let job = state.responses[at].job;
                 state.waiting.retain(|waiting| Some(waiting.job) != job);
-                // A stream that was reset leaves nothing to be flushed.
-                if state.multiplexed && !complete {
+                // A stream that was reset leaves nothing to be flushed, nor does a connection that is gone.
+                if state.closed || (state.multiplexed && !complete) {
                     given_up = state.responses.remove(at);
                 }
             }
@@ -279,11 +318,14 @@ impl Flow {
         };
         {
             let mut state = self.inner.state.lock();
+            if state.closed {
+                return Poll::Pending;
+            }
             let before = state.waiting.iter().position(|waiting| waiting.job == job);
             let before = before.map(|at| state.waiting.swap_remove(at));
             if !state.stalled && before.is_some_and(|before| before.since_write == state.writes) {
                 // The connection had its turn and wrote nothing: what it holds is held back by its client's window.
-                state.credit_bytes = 0;
+                state.held_bytes += std::mem::take(&mut state.credit_bytes);
             }
             if state.stalled || state.credit_bytes >= limit {
                 if !state.stalled {
@@ -294,8 +336,11 @@ impl Flow {
                 return Poll::Pending;
             }
         }
-        let leave =
-            if self.inner.passes { Some(bytes.min(limit)) } else { shared.ask(job, bytes.min(limit), cx.waker()) };
+        let leave = if self.mode() == Mode::Pass && self.inner.is_local {
+            Some(bytes.min(limit))
+        } else {
+            shared.ask(job, bytes.min(limit), cx.waker())
+        };
         match leave {
             Some(leave) => {
                 self.inner.state.lock().credit_bytes += leave;
@@ -328,7 +373,9 @@ impl Inner {
             self.shared.finished(job, complete);
         }
         if let Some(done) = sending.done.take() {
-            let alone = (complete && body_bytes > 0).then(|| self.shared.time_alone(body_bytes + HEAD_BYTES)).flatten();
+            let alone = (complete && body_bytes > 0)
+                .then(|| self.shared.time_alone(body_bytes.saturating_add(HEAD_BYTES)))
+                .flatten();
             let slowdown = alone.map(|alone| (send_time.as_secs_f64() / alone.as_secs_f64()).max(1.0));
             done(Outcome { body_bytes, complete, send_time, slowdown });
         }

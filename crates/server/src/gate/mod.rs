@@ -37,7 +37,7 @@ pub struct Gate {
     shared: Arc<Shared>,
     /// What is known to be set on the socket.
     unsent_limit_bytes: Option<u32>,
-    priority: Option<u32>,
+    priority: u32,
     /// Bytes sent since the path was measured.
     unmeasured_bytes: u64,
     /// A name for the path to the client, its neighbours' too.
@@ -45,7 +45,7 @@ pub struct Gate {
     /// Bytes acknowledged when a round trip was last measured.
     acked_bytes: Option<u64>,
     /// Runs while the socket takes nothing.
-    stalled: Option<Pin<Box<Sleep>>>,
+    stalled: Option<Stall>,
 }
 
 /// The path is measured again after so many bytes ("Implementation of a New Scheduling Policy in Web Servers", 3.3.5),
@@ -60,17 +60,16 @@ const SEGMENTS_AT_CLOSE: u64 = 2;
 impl Gate {
     pub(crate) fn new(stream: TcpStream, shared: Arc<Shared>) -> Self {
         let peer = stream.peer_addr().map(|address| address.ip().to_canonical());
-        // A client on this machine is not behind the uplink, and says nothing of it.
-        let passes = shared.estimates() && matches!(peer, Ok(address) if address.is_loopback());
+        let is_local = matches!(peer, Ok(address) if address.is_loopback());
         let stream = Arc::new(stream);
-        let flow = Flow::new(shared.clone(), stream.clone(), passes);
+        let flow = Flow::new(shared.clone(), stream.clone(), is_local);
         flow.bare_segments(SEGMENTS_AT_OPEN);
         let mut gate = Self {
             stream,
             flow,
             shared,
             unsent_limit_bytes: None,
-            priority: None,
+            priority: 0,
             unmeasured_bytes: 0,
             path: peer.map_or(0, path_name),
             acked_bytes: None,
@@ -97,32 +96,34 @@ impl Gate {
         len: usize,
         mut send: impl FnMut(&TcpStream, usize) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
+        if len == 0 {
+            return Poll::Ready(Ok(0));
+        }
         loop {
             if self.stream.poll_write_ready(cx)?.is_pending() {
                 return self.poll_stalled(cx);
             }
-            let job = self.flow.sending();
+            let mode = self.flow.mode();
+            let revisits = self.unmeasured_bytes >= REVISIT_BYTES;
+            let sending = self.flow.sending(mode == Mode::Bands || revisits);
+            self.prepare(mode, revisits, sending.best);
+            let job = sending.asks;
             let may = match job {
                 None => len,
-                Some(job) => {
-                    self.prepare(job);
-                    match self.shared.ask(job, len as u64, cx.waker()) {
-                        Some(bytes) => bytes as usize,
-                        None => {
-                            // Waiting for our own leave is no fault of the client's.
-                            self.stalled = None;
-                            return Poll::Pending;
-                        }
+                Some(job) => match self.shared.ask(job, len as u64, cx.waker()) {
+                    Some(bytes) => bytes as usize,
+                    None => {
+                        // Waiting for our own leave is no fault of the client's.
+                        self.stalled = None;
+                        return Poll::Pending;
                     }
-                }
+                },
             };
             let sent = send(&self.stream, may);
             let taken = *sent.as_ref().unwrap_or(&0);
-            if let Some(job) = job {
-                self.unmeasured_bytes += taken as u64;
-                if taken < may {
-                    self.shared.unused(job, (may - taken) as u64);
-                }
+            self.unmeasured_bytes += taken as u64;
+            if let Some(job) = job.filter(|_| taken < may) {
+                self.shared.unused(job, (may - taken) as u64);
             }
             match sent {
                 Ok(taken) => {
@@ -140,42 +141,60 @@ impl Gate {
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.flow.stalled();
         let Some(timeout) = self.flow.write_timeout() else { return Poll::Pending };
-        let timer = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
-        ready!(timer.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client took nothing of the response in time")))
+        loop {
+            let timer = self.stalled.get_or_insert_with(|| Stall {
+                timer: Box::pin(tokio::time::sleep(timeout)),
+                acked_bytes: acked_bytes(&self.stream),
+            });
+            ready!(timer.timer.as_mut().poll(cx));
+            let acked_bytes = acked_bytes(&self.stream);
+            if acked_bytes <= timer.acked_bytes {
+                let said = "the client took nothing of the response in time";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, said)));
+            }
+            // It does take something, only not yet so much that there is room for more.
+            self.stalled = None;
+        }
     }
 
-    /// What the socket and the scheduler have to know before a ranked response writes.
-    fn prepare(&mut self, job: JobId) {
-        let mode = self.flow.mode();
-        if mode == Mode::Pass {
-            return;
-        }
-        let limit = self.shared.unsent_limit_bytes();
+    /// What the socket and the scheduler have to know before anything is written. `best` stands for the connection.
+    fn prepare(&mut self, mode: Mode, revisits: bool, best: Option<JobId>) {
+        let limit = if mode == Mode::Pass { None } else { self.shared.unsent_limit_bytes() };
         if limit != self.unsent_limit_bytes {
             // Where the kernel has no such limit, order suffers a little; nothing else does.
             let _ = kernel::socket::set_notsent_lowat(&*self.stream, limit.unwrap_or(u32::MAX));
             self.unsent_limit_bytes = limit;
         }
-        if self.unmeasured_bytes >= REVISIT_BYTES {
+        // What goes first is in band 0, where sockets without a priority are as well.
+        let priority = if mode == Mode::Bands { self.shared.priority(best) } else { Some(0) };
+        if let Some(priority) = priority.filter(|priority| *priority != self.priority) {
+            self.priority = priority;
+            if let Err(error) = kernel::socket::set_priority(&*self.stream, priority) {
+                tracing::warn!(%error, "a response cannot be put into its band");
+            }
+        }
+        if revisits && mode != Mode::Pass {
             self.unmeasured_bytes = 0;
             self.tell_round_trip();
-            if self.shared.needs_path()
+            if let Some(job) = best
+                && self.shared.needs_path()
                 && let Some(path) = measure(&self.stream)
             {
                 self.shared.path(job, path);
             }
         }
-        if mode == Mode::Bands {
-            let priority = self.shared.priority(job);
-            if let Some(to) = priority.filter(|_| priority != self.priority) {
-                match kernel::socket::set_priority(&*self.stream, to) {
-                    Ok(()) => self.priority = priority,
-                    Err(error) => tracing::warn!(%error, "a response cannot be put into its band"),
-                }
-            }
-        }
     }
+}
+
+/// A socket that takes nothing, for how long already, and what its client had taken when that began.
+#[derive(Debug)]
+struct Stall {
+    timer: Pin<Box<Sleep>>,
+    acked_bytes: Option<u64>,
+}
+
+fn acked_bytes(stream: &TcpStream) -> Option<u64> {
+    kernel::socket::tcp_info(stream).ok().map(|info| info.bytes_acked)
 }
 
 impl Gate {

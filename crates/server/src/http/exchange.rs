@@ -14,7 +14,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::{Connection, intake::REFUSED_TARGET};
+use super::{Connection, InFlight, intake::REFUSED_TARGET};
 use crate::{
     access_log::Entry,
     files::{FileBody, Served, error_page},
@@ -130,6 +130,7 @@ impl Draining {
 /// A request that has no response yet, with what its record will need.
 struct UnderWay {
     connection: Arc<Connection>,
+    in_flight: InFlight,
     started: Instant,
     version: Version,
     entry: Option<Entry>,
@@ -137,12 +138,12 @@ struct UnderWay {
 
 impl UnderWay {
     fn new(connection: Arc<Connection>, live: &Live, parts: &Parts) -> Self {
-        connection.marks.begin_request();
+        let in_flight = InFlight::begin(connection.marks.clone());
         let entry = live.log.as_ref().map(|_| {
             let refused = is_refused(parts).then(|| connection.marks.refused_line());
             Entry::new(connection.peer, parts, refused)
         });
-        Self { connection, started: Instant::now(), version: parts.version, entry }
+        Self { connection, in_flight, started: Instant::now(), version: parts.version, entry }
     }
 
     fn answer(self, live: &Live, parts: &Parts) -> Respond {
@@ -177,7 +178,7 @@ impl UnderWay {
 
     /// Puts the response behind the gate and sees to its record.
     fn finish(self, mut response: Response<FileBody>) -> Response<GatedBody<FileBody>> {
-        let Self { connection, started, version, entry } = self;
+        let Self { connection, in_flight, started, version, entry } = self;
         let headers = response.headers_mut();
         headers.insert(header::SERVER, SERVER);
         if version != Version::HTTP_2 && connection.marks.closing() {
@@ -192,7 +193,7 @@ impl UnderWay {
         flow.response(version, response, urgency, move |outcome: Outcome| {
             let now = Instant::now();
             let response_time = now - started;
-            connection.marks.end_request(now);
+            drop(in_flight);
             connection.metrics.record(status, &outcome, response_time);
             if let Some(entry) = entry {
                 // The log of now, not of when the request came: it may have been replaced since.

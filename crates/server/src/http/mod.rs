@@ -192,6 +192,22 @@ impl Marks {
     }
 }
 
+/// A request under way, from its head to the end of its response; or to the reset of its stream, whichever comes first.
+struct InFlight(Arc<Marks>);
+
+impl InFlight {
+    fn begin(marks: Arc<Marks>) -> Self {
+        marks.begin_request();
+        Self(marks)
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.end_request(Instant::now());
+    }
+}
+
 /// A connection, as its requests see it.
 pub(crate) struct Connection {
     shared: Arc<Shared>,

@@ -234,7 +234,9 @@ impl Uplink {
                 core.estimator = None;
             } else {
                 // What was found so far stays good.
-                settings.rate = core.estimator.get_or_insert_with(|| Estimator::new(config.utilisation)).rate();
+                let estimator = core.estimator.get_or_insert_with(|| Estimator::new(config.utilisation));
+                estimator.set_utilisation(config.utilisation);
+                settings.rate = estimator.rate();
             }
             core.machine.handle_settings(now, settings);
             self.shared.follow_rate(&mut core);
@@ -397,10 +399,12 @@ impl Shared {
         self.core.lock().machine.chunk_bytes()
     }
 
-    /// The priority that a socket must have for the job to be in its band; `None` outside kernel mode.
-    pub fn priority(&self, job: JobId) -> Option<u32> {
+    /// The priority that a socket must have for the job to be in its band, or, without a job, in band 0; `None` outside
+    /// kernel mode.
+    pub fn priority(&self, job: Option<JobId>) -> Option<u32> {
         let core = self.core.lock();
         let bands = core.bands?;
+        let Some(job) = job else { return Some(bands.first_priority) };
         let measure = core.machine.measure(self.now(), job)?;
         let band = core.plan.band(measure).min(bands.responses);
         Some(bands.first_priority + u32::from(band))

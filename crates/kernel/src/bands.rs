@@ -78,7 +78,8 @@ pub struct InstallOptions {
     pub bands: u8,
     /// How many packets may wait in one band: at least [`LEAF_LIMIT_PACKETS_MIN`].
     pub leaf_limit_packets: u32,
-    /// Bytes that every packet costs on the wire beside what the kernel counts (payload, IP and Ethernet headers).
+    /// Bytes that every packet costs on the wire beside what the kernel counts (payload, IP and Ethernet headers): 24 for
+    /// the preamble, checksum and gap of Ethernet. Zero, as at first: the rate is what `tc` means by it.
     pub overhead_bytes: u16,
     /// What the bands are made of.
     pub qdisc: Qdisc,

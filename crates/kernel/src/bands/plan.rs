@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     fn options(rate_bits_per_second: u64) -> InstallOptions {
-        InstallOptions::new("eth0", rate_bits_per_second)
+        InstallOptions { overhead_bytes: 24, ..InstallOptions::new("eth0", rate_bits_per_second) }
     }
 
     #[test]

@@ -63,7 +63,8 @@ async fn on_the_wire_a_file_that_shrinks_cuts_the_connection_off() {
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
     assert!(connection.await.unwrap().is_err(), "the server knows");
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.contains("content-length: 4194304"), "{head}");
+    // Where the file's end is found before the head was flushed, the connection is cut off before it.
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    assert!(answer.is_empty() || head.contains("content-length: 4194304"), "{head}");
     assert!(body.len() <= 1000, "nothing is made up: {}", body.len());
 }

@@ -14,6 +14,9 @@ pub mod bed;
 pub mod client;
 pub mod docroot;
 mod error;
+pub mod experiment;
+pub mod record;
+pub mod setting;
 pub mod subject;
 pub mod uplink;
 

@@ -139,7 +139,7 @@ mod tests {
     fn requests(at_ms_and_bytes: &[(u64, u64)]) -> Vec<Request> {
         at_ms_and_bytes
             .iter()
-            .map(|&(at_ms, size_bytes)| Request { at_ns: at_ms * 1_000_000, file: 0, size_bytes })
+            .map(|&(at_ms, size_bytes)| Request { at_ns: at_ms * 1_000_000, file: 0, size_bytes, group: 0 })
             .collect()
     }
 
@@ -182,7 +182,7 @@ mod tests {
         (0..count)
             .map(|_| {
                 at -= (1.0 - rng.random::<f64>()).ln() * mean * 1e6 / load;
-                Request { at_ns: at as u64, file: 0, size_bytes: size(&mut rng) }
+                Request { at_ns: at as u64, file: 0, size_bytes: size(&mut rng), group: 0 }
             })
             .collect()
     }

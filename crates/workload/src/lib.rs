@@ -8,10 +8,13 @@
 //! 1. [`sizes`]: a heavy-tailed size distribution, and a finite set of files that stands for it;
 //! 2. [`pattern`] and [`rate`]: how the load moves, and the link it is a load of;
 //! 3. [`sequence`]: the requests, drawn from a seed, the same for every server that is compared;
+//!    or users who ask when they have been answered ([`demand`]), each behaving in its own way ([`behaviour`]);
 //! 4. [`ideal`]: those requests on a bare link, shortest remaining first and shared evenly;
 //! 5. [`outcome`] and [`stats`]: what a client saw, and the numbers made of it.
 #![forbid(unsafe_code)]
 
+pub mod behaviour;
+pub mod demand;
 pub mod ideal;
 pub mod outcome;
 pub mod pattern;

@@ -11,6 +11,12 @@ pub struct Outcome {
     pub file: u32,
     /// Size of the file in bytes.
     pub size_bytes: u64,
+    /// Number of the client group that asked.
+    #[serde(default)]
+    pub group: u16,
+    /// Times that the client asked: 1, and one more for each retry after an abort.
+    #[serde(default)]
+    pub attempts: u16,
     /// When the client began to send it (to connect, for a new connection), later than planned only by the client's own lateness.
     pub sent_ns: u64,
     /// When the first byte of the response was read.
@@ -33,6 +39,8 @@ pub enum End {
     Done,
     /// Still under way, or not yet answered, when the run was given up.
     Unfinished,
+    /// The client gave up: it had waited as long as it was ready to, as often as it was ready to.
+    Aborted,
     /// The connection was refused.
     Refused,
     /// The connection was reset, or failed otherwise.
@@ -52,9 +60,9 @@ pub enum End {
 }
 
 impl End {
-    /// Whether the request failed before the run was given up.
+    /// Whether the request failed, before its client or the run gave it up.
     pub fn is_error(self) -> bool {
-        !matches!(self, Self::Done | Self::Unfinished)
+        !matches!(self, Self::Done | Self::Unfinished | Self::Aborted)
     }
 }
 
@@ -81,6 +89,8 @@ mod tests {
             at_ns: 10,
             file: 3,
             size_bytes: 500,
+            group: 0,
+            attempts: 1,
             sent_ns: 12,
             first_byte_ns: None,
             end_ns: 90,

@@ -8,7 +8,7 @@ const NS_PER_S: f64 = 1e9;
 
 /// A data rate in bits per second, between 8 kbit/s and 1 Tbit/s. Never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "u64", into = "u64")]
+#[serde(try_from = "NumberOrText", into = "u64")]
 pub struct Rate(u64);
 
 impl Rate {
@@ -36,6 +36,25 @@ impl Rate {
 impl From<Rate> for u64 {
     fn from(rate: Rate) -> Self {
         rate.0
+    }
+}
+
+/// A rate as files have it: bits per second, or a text such as `10mbit`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum NumberOrText {
+    Number(u64),
+    Text(String),
+}
+
+impl TryFrom<NumberOrText> for Rate {
+    type Error = ParseError;
+
+    fn try_from(value: NumberOrText) -> Result<Self, ParseError> {
+        match value {
+            NumberOrText::Number(bits) => bits.try_into(),
+            NumberOrText::Text(text) => text.parse(),
+        }
     }
 }
 

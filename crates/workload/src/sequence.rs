@@ -18,14 +18,18 @@ pub struct Request {
     pub file: u32,
     /// Size of the file in bytes.
     pub size_bytes: u64,
+    /// Number of the client group that asks.
+    #[serde(default)]
+    pub group: u16,
 }
 
 /// How a nominal load becomes a number of requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoadMatch {
     /// As many requests as make the bytes of *this* sequence equal the load over the whole run, as the papers do when they
     /// scale a trace. Under a heavy tail it is what keeps short runs comparable: a minute at 10 Mbit/s strays by 10 %.
+    #[default]
     Sequence,
     /// As many as a Poisson process gives whose *expected* bytes equal the load.
     Expectation,
@@ -101,6 +105,7 @@ impl Recipe<'_> {
                 at_ns: offered.when(bytes) as u64,
                 file,
                 size_bytes: self.files.sizes_bytes()[file as usize],
+                group: 0,
             })
             .collect()
     }

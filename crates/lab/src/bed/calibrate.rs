@@ -7,14 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::{Bed, SERVER, UP};
 use crate::LabError;
 
 /// What one bulk transfer through the bed showed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Calibration {
     /// Bits per second through the bottleneck, frames without preamble and checksum.
     pub rate_bits_per_second: f64,

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use kernel::netns::NetNs;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Bed, tools::output};
 use crate::LabError;
 
 /// TCP counters of one namespace, by the kernel's names.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Counters(BTreeMap<String, u64>);
 
@@ -71,7 +71,7 @@ fn parse(text: &str, counters: &mut BTreeMap<String, u64>) {
 }
 
 /// Counters of the bottleneck's queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Qdisc {
     /// Bytes that went through: frames without preamble and checksum.
     pub bytes: u64,
@@ -118,7 +118,7 @@ fn parse_qdisc(json: &str) -> Result<Qdisc, LabError> {
 }
 
 /// Processor time, in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
     /// Of the processes in the server's namespace, in user and in kernel mode. What the kernel does for them in softirqs of
     /// others is not in it.

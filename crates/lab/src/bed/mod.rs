@@ -17,7 +17,7 @@ use std::net::Ipv4Addr;
 
 use clap::ValueEnum;
 use kernel::netns::NetNs;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use workload::rate::Rate;
 
 use self::tools::{run, tc, write_sysctl};
@@ -31,7 +31,7 @@ use crate::LabError;
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 
 /// Where the bottleneck is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Bottleneck {
     /// On the server's own network device, as when a machine shapes its uplink.
@@ -41,7 +41,7 @@ pub enum Bottleneck {
 }
 
 /// What a bed is to be.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BedConfig {
     /// Rate of the bottleneck.
     pub rate: Rate,

@@ -125,6 +125,8 @@ impl<'a> Generator<'a> {
             at_ns: request.at_ns,
             file: request.file,
             size_bytes: request.size_bytes,
+            group: request.group,
+            attempts: 1,
             sent_ns: 0,
             first_byte_ns: None,
             end_ns: 0,

@@ -51,7 +51,7 @@ fn answer(connection: &mut TcpStream, file: u32, body_bytes: u64) {
 
 fn drive(server: SocketAddrV4, count: u32, keep_alive: bool, drain: Duration) -> Drive {
     let requests: Vec<Request> =
-        (0..count).map(|i| Request { at_ns: u64::from(i) * 2_000_000, file: i, size_bytes: SIZE }).collect();
+        (0..count).map(|i| Request { at_ns: u64::from(i) * 2_000_000, file: i, size_bytes: SIZE, group: 0 }).collect();
     let load = Load {
         requests: &requests,
         server,
@@ -156,7 +156,7 @@ fn what_has_not_come_is_counted_with_its_time_so_far() {
 
 #[test]
 fn a_stop_ends_the_run() {
-    let requests = [Request { at_ns: 3_600_000_000_000, file: 0, size_bytes: 1 }];
+    let requests = [Request { at_ns: 3_600_000_000_000, file: 0, size_bytes: 1, group: 0 }];
     let load = Load {
         requests: &requests,
         server: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1),

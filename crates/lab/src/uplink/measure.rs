@@ -210,7 +210,7 @@ impl OneRun<'_> {
             // Far enough apart that none meets the one before.
             let gap_ns = wire_ns as u64 * 3 + 5_000_000;
             let requests: Vec<Request> = (0..REPEATS)
-                .map(|i| Request { at_ns: i as u64 * gap_ns, file: file as u32, size_bytes: sizes[file] })
+                .map(|i| Request { at_ns: i as u64 * gap_ns, file: file as u32, size_bytes: sizes[file], group: 0 })
                 .collect();
             let start = Instant::now() + Duration::from_millis(5);
             let drive = thread::scope(|scope| {

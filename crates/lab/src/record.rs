@@ -1,0 +1,147 @@
+//! What a run leaves behind, so that its report can be made, and made again, without running it.
+//!
+//! ```text
+//! DIR/run.json                what was asked for, of whom, on which machine
+//! DIR/cells/0001.json         one measurement: its conditions, and what was seen beside the requests
+//! DIR/cells/0001.ndjson.zst   its requests, one [`workload::outcome::Outcome`] a line
+//! ```
+//!
+//! A cell is one point of the experiment, one subject, one seed. Its files are there whole or not at all.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    bed::{Calibration, Counters, Cpu, Qdisc},
+    experiment::Experiment,
+    setting::Setting,
+};
+
+/// A run as a whole: `run.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// The experiment, with everything that flags changed.
+    pub experiment: Experiment,
+    /// Whether it is the short form.
+    pub quick: bool,
+    /// What to type to do it again.
+    pub command: String,
+    /// Kernel, processors, and the version that each program prints of itself.
+    pub versions: Vec<String>,
+    /// When it began, in seconds since 1970.
+    pub began_unix_s: u64,
+    /// The points, in order; the same list in the same order decides the cells.
+    pub points: Vec<Point>,
+    /// The subjects, in order; the first is the one that the others are compared with.
+    pub subjects: Vec<String>,
+    /// The seeds, in order.
+    pub seeds: Vec<u64>,
+}
+
+/// A point of an experiment: one combination of what it varies.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// What reports call it.
+    pub label: String,
+    /// What is varied, by dotted key of [`Setting`], and its value here as a text.
+    pub values: BTreeMap<String, String>,
+    /// All conditions.
+    pub setting: Setting,
+}
+
+/// One measurement: `cells/NUMBER.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CellRecord {
+    /// Its number: points outermost, then seeds, then subjects.
+    pub number: usize,
+    /// Number of the point in [`RunRecord::points`].
+    pub point: usize,
+    /// Number of the subject.
+    pub subject: usize,
+    /// The seed.
+    pub seed: u64,
+    /// What was seen beside the requests.
+    pub facts: Facts,
+}
+
+/// What was seen beside the outcomes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Facts {
+    /// The command that was measured.
+    pub command: String,
+    /// What the bed was before the run.
+    pub calibration: Calibration,
+    /// Single requests on the idle bed, before the load.
+    pub alone: Vec<Alone>,
+    /// TCP counters of the server's side over the run.
+    pub server_tcp: Counters,
+    /// And of the clients'.
+    pub client_tcp: Counters,
+    /// The bottleneck's queue over the run.
+    pub qdisc: Qdisc,
+    /// And over the part in which requests were sent.
+    pub qdisc_while_sending: Qdisc,
+    /// Processor time.
+    pub cpu: Cpu,
+    /// The server's side over time, once a second.
+    #[serde(default)]
+    pub samples: Vec<Sampled>,
+    /// System calls of the server over the run, where they could be counted.
+    #[serde(default)]
+    pub system_calls: Option<u64>,
+    /// Connections that the clients opened.
+    pub connections: u64,
+    /// Most requests under way at one time.
+    pub most_concurrent: usize,
+    /// From the start of the run to the last byte, or to when it was given up.
+    pub took_s: f64,
+    /// What must be known to judge the run.
+    pub notes: Vec<String>,
+    /// Why it must not be trusted; empty if it may be.
+    #[serde(default)]
+    pub invalid: Vec<String>,
+}
+
+/// The time of a request on the idle bed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Alone {
+    /// Number of the client group.
+    #[serde(default)]
+    pub group: u16,
+    /// Size of the file in bytes.
+    pub size_bytes: u64,
+    /// Median of a few.
+    pub measured_ms: f64,
+    /// And the least of them.
+    pub least_ms: f64,
+    /// Wire bytes over the link's rate.
+    pub wire_ms: f64,
+}
+
+/// The server's side at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sampled {
+    /// Seconds since the start of the run.
+    pub at_s: f64,
+    /// Connections that are established.
+    pub established: u64,
+    /// Half-open connections.
+    pub syn_queue: u64,
+    /// Connections that wait to be accepted.
+    pub accept_queue: u64,
+    /// Since the start: SYNs dropped for want of a place.
+    pub syn_drops: u64,
+    /// Since the start: connections dropped because the accept queue was full.
+    pub listen_overflows: u64,
+    /// Packets in the bottleneck's queue.
+    pub queue_packets: u64,
+    /// Since the start: packets that found no place in it.
+    pub queue_drops: u64,
+    /// Since the start: bytes through it.
+    pub queue_bytes: u64,
+    /// Since the start: processor time of the server's processes, in microseconds.
+    pub cpu_us: u64,
+    /// Memory of the server's processes that is resident, in bytes.
+    pub resident_bytes: u64,
+}

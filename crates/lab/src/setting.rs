@@ -1,0 +1,304 @@
+//! All the conditions of one measurement, as experiment files write them and as reports show them.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use workload::{behaviour::Behaviour, rate::Rate, sequence::LoadMatch};
+
+use crate::bed::Bottleneck;
+
+/// What one measurement is made under; subject and seed are beside it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Setting {
+    /// The bottleneck.
+    pub link: LinkSetting,
+    /// Limits of the server's kernel.
+    pub server: ServerSetting,
+    /// Who asks for what.
+    pub demand: DemandSetting,
+    /// What clients do, unless their group says otherwise.
+    pub clients: Behaviour,
+    /// Groups of clients, each with a path of its own. None means one group without distance.
+    pub groups: Vec<GroupSetting>,
+    /// How long.
+    pub time: TimeSetting,
+    /// What counts.
+    pub count: CountSetting,
+}
+
+/// The uplink.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LinkSetting {
+    /// Its rate, in frames without preamble and checksum.
+    pub rate: Rate,
+    /// Packets that its queue holds.
+    pub queue_packets: u32,
+    /// On the server's device, or on a router behind it.
+    pub bottleneck: Bottleneck,
+    /// Segments in one packet of the server's stack. 1 below 50 Mbit/s and 4 above, if not given.
+    pub gso_segments: Option<u32>,
+    /// TCP congestion control of the server.
+    pub congestion: String,
+    /// Changes of the rate: second from the start of the run, and new rate.
+    pub rate_changes: Vec<(f64, Rate)>,
+}
+
+/// Settings of the server's network stack.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ServerSetting {
+    /// Half-open connections (`tcp_max_syn_backlog`).
+    pub syn_queue: u32,
+    /// Connections that wait to be accepted (`somaxconn`, which bounds what a server asks for).
+    pub accept_queue: u32,
+    /// `tcp_syncookies`: whether cookies are sent when the queue of half-open connections is full.
+    pub syn_cookies: bool,
+    /// First retransmission time-out in seconds, where the kernel lets it be set; 1 s is what kernels have.
+    pub initial_rto_s: Option<f64>,
+}
+
+/// Who asks for what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", deny_unknown_fields, rename_all = "kebab-case", rename_all_fields = "kebab-case")]
+pub enum DemandSetting {
+    /// Requests at moments of a Poisson process, whatever becomes of them.
+    Open {
+        /// Sizes of the files asked for.
+        #[serde(default)]
+        sizes: SizesSetting,
+        /// Number of files that stand for the sizes.
+        #[serde(default = "default_files")]
+        files: usize,
+        /// How much, and how it moves.
+        #[serde(flatten)]
+        intensity: Intensity,
+    },
+    /// Sessions that come as a Poisson process; within one, the next request waits for the answer (partly open).
+    Sessions {
+        /// Sizes of the files asked for.
+        #[serde(default)]
+        sizes: SizesSetting,
+        /// Number of files that stand for the sizes.
+        #[serde(default = "default_files")]
+        files: usize,
+        /// Mean number of requests in a session, geometrically distributed; at least 1.
+        requests_per_session: f64,
+        /// Mean time between an answer and the next request of a session, exponentially distributed.
+        think_s: f64,
+        /// How much, and how it moves, over all requests of all sessions if they are answered at once.
+        #[serde(flatten)]
+        intensity: Intensity,
+    },
+    /// SURGE's user equivalents: ON and OFF times, pages with embedded objects (closed).
+    Users {
+        /// How many; they are dealt out to the groups by their shares.
+        users: u32,
+        /// Number of files.
+        #[serde(default = "default_files")]
+        files: usize,
+    },
+    /// A log replayed.
+    Trace {
+        /// The log, in any format that can be read; relative to the folder that `SERPENT_TRACES` names, then to here.
+        file: PathBuf,
+        /// Its format, where it cannot be told from the file.
+        #[serde(default)]
+        format: Option<String>,
+        /// Load to which its times are scaled; without it times are kept.
+        #[serde(default)]
+        load: Option<f64>,
+        /// Seconds of the log, from its first record, at which to begin and end.
+        #[serde(default)]
+        window_s: Option<(f64, f64)>,
+    },
+}
+
+/// How much is asked for: one of these.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Intensity {
+    /// Bytes asked for over bytes that the link can carry.
+    Load(f64),
+    /// A load that moves: `w1` to `w10`, steps and ramps such as `25s@0.2,10s@0.2-1.2`, or `@FILE`.
+    Pattern(String),
+    /// Requests per second.
+    RequestsPerSecond(f64),
+}
+
+/// Sizes of what is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", rename_all_fields = "kebab-case")]
+pub enum SizesSetting {
+    /// World Cup 1998, as papers 001 and 002 describe it.
+    #[default]
+    WorldCup,
+    /// NASA 1995, as paper 001 describes it.
+    Nasa,
+    /// SURGE's request sizes.
+    Surge,
+    /// One size, in bytes.
+    Fixed(u64),
+    /// A lognormal body and a bounded Pareto tail.
+    HeavyTail {
+        /// Least size.
+        min_bytes: f64,
+        /// Median of the body.
+        median_bytes: f64,
+        /// Where the tail begins.
+        knee_bytes: f64,
+        /// Share of the requests below it.
+        body_share: f64,
+        /// Exponent of the tail.
+        alpha: f64,
+        /// Largest size.
+        max_bytes: f64,
+    },
+}
+
+/// A group of clients.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct GroupSetting {
+    /// What reports call it.
+    pub name: String,
+    /// Its share of the requests or users, relative to the other groups'.
+    pub share: f64,
+    /// The way between it and the server.
+    pub path: PathSetting,
+    /// What its clients do, if not what all do.
+    pub clients: Option<Behaviour>,
+}
+
+/// A path between server and clients. All zero is none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PathSetting {
+    /// Round-trip time added, in milliseconds.
+    pub rtt_ms: f64,
+    /// Jitter of the round-trip time: standard deviation, in milliseconds; order is kept.
+    pub jitter_ms: f64,
+    /// Share of the packets lost on their way to the clients.
+    pub loss: f64,
+    /// Rate of the clients' own line, shared by the group.
+    pub rate: Option<Rate>,
+    /// Largest segment that clients accept, in bytes.
+    pub mss_bytes: Option<u16>,
+}
+
+/// How long a measurement takes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TimeSetting {
+    /// Seconds over which requests are sent.
+    pub seconds: f64,
+    /// Seconds at the start whose requests are sent and not counted.
+    pub warm_up_s: f64,
+    /// Seconds to wait for what is under way after the last request.
+    pub drain_s: f64,
+}
+
+/// What counts, and when a measurement is worthless.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CountSetting {
+    /// What a load counts.
+    pub accounting: Accounting,
+    /// How a load is met.
+    pub load_match: LoadMatch,
+    /// Longest lateness of the generator, in milliseconds, that 1 % of the requests may exceed.
+    pub max_lateness_ms: f64,
+}
+
+/// What a load counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Accounting {
+    /// Frames on the wire.
+    #[default]
+    Wire,
+    /// Bodies alone, as the papers count.
+    Body,
+}
+
+const fn default_files() -> usize {
+    2000
+}
+
+impl Default for LinkSetting {
+    fn default() -> Self {
+        const TEN_MEGABIT: Rate = Rate::from_bits_per_second(10_000_000).unwrap();
+        Self {
+            rate: TEN_MEGABIT,
+            queue_packets: 1000,
+            bottleneck: Bottleneck::Server,
+            gso_segments: None,
+            congestion: "cubic".to_owned(),
+            rate_changes: Vec::new(),
+        }
+    }
+}
+
+impl Default for ServerSetting {
+    fn default() -> Self {
+        Self { syn_queue: 65_536, accept_queue: 65_536, syn_cookies: true, initial_rto_s: None }
+    }
+}
+
+impl Default for DemandSetting {
+    fn default() -> Self {
+        Self::Open { sizes: SizesSetting::default(), files: default_files(), intensity: Intensity::Load(0.8) }
+    }
+}
+
+impl Default for GroupSetting {
+    fn default() -> Self {
+        Self { name: "clients".to_owned(), share: 1.0, path: PathSetting::default(), clients: None }
+    }
+}
+
+impl Default for TimeSetting {
+    fn default() -> Self {
+        Self { seconds: 60.0, warm_up_s: 0.0, drain_s: 60.0 }
+    }
+}
+
+impl Default for CountSetting {
+    fn default() -> Self {
+        Self { accounting: Accounting::Wire, load_match: LoadMatch::Sequence, max_lateness_ms: 1.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_comes_back_from_json_as_it_was() {
+        let setting = Setting {
+            groups: vec![GroupSetting {
+                path: PathSetting { rtt_ms: 50.0, ..PathSetting::default() },
+                ..GroupSetting::default()
+            }],
+            demand: DemandSetting::Trace { file: "a.log".into(), format: None, load: Some(0.8), window_s: None },
+            ..Setting::default()
+        };
+        let json = serde_json::to_string(&setting).unwrap();
+        assert_eq!(serde_json::from_str::<Setting>(&json).unwrap(), setting);
+        let json = serde_json::to_string(&Setting::default()).unwrap();
+        assert_eq!(serde_json::from_str::<Setting>(&json).unwrap(), Setting::default());
+    }
+
+    #[test]
+    fn a_file_names_what_it_changes_and_nothing_else() {
+        let text = "link.rate = '100mbit'\n[demand]\nkind = 'open'\nsizes = 'nasa'\npattern = 'w1'\n[[groups]]\npath.rtt-ms = 50";
+        let setting: Setting = toml::from_str(text).unwrap();
+        assert_eq!(setting.link.rate.to_string(), "100mbit");
+        let intensity = Intensity::Pattern("w1".to_owned());
+        assert_eq!(setting.demand, DemandSetting::Open { sizes: SizesSetting::Nasa, files: 2000, intensity });
+        assert_eq!((setting.groups.len(), setting.groups[0].path.rtt_ms), (1, 50.0));
+        assert!(toml::from_str::<Setting>("link.colour = 'red'").is_err());
+        assert!(toml::from_str::<Setting>("[demand]\nkind = 'open'\nload = 0.5\ncolour = 'red'").is_err());
+    }
+}

@@ -1,8 +1,16 @@
 //! An experiment, as its file describes it.
 
+mod changes;
+mod keys;
+mod points;
+mod read;
+mod shipped;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub use self::{changes::Changes, shipped::SHIPPED};
 
 /// An experiment file, read. The keys of `quick` and `sweep`, and those of `--set`, are dotted paths into
 /// [`Setting`](crate::setting::Setting), or `seeds`, `subjects`.

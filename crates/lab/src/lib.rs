@@ -17,6 +17,7 @@ mod error;
 pub mod experiment;
 pub mod record;
 pub mod setting;
+pub mod store;
 pub mod subject;
 pub mod uplink;
 

@@ -13,13 +13,13 @@ use std::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use signal_hook::{consts::TERM_SIGNALS, flag};
-use workload::{outcome::Outcome, sequence::Request, stats::median};
+use workload::{behaviour::Behaviour, demand::Demand, outcome::Outcome, sequence::Request, stats::median};
 
 use super::plan::Plan;
 use crate::{
     LabError,
     bed::{Bed, Calibration, Counters, Cpu, Qdisc, SERVER},
-    client::{Drive, Load},
+    client::{ClientGroup, Drive, Load},
     docroot::{Content, DocRoot},
     subject::{Place, Running, Subject},
 };
@@ -127,7 +127,7 @@ impl OneRun<'_> {
         let after = read()?;
 
         let mut notes = rate_notes;
-        notes.extend(drive.note);
+        notes.extend(drive.notes);
         if running.has_ended() {
             notes.push(format!("the server ended during the run; it said: {}", running.last_words()));
         }
@@ -185,15 +185,20 @@ impl OneRun<'_> {
         sources: u8,
     ) -> Result<Drive, LabError> {
         let _inside = bed.client().enter().map_err(LabError::io("cannot enter a namespace"))?;
+        let behaviour =
+            Behaviour { requests_per_connection: if self.plan.args.keepalive { 0 } else { 1 }, ..Behaviour::default() };
+        let group = ClientGroup { sources: Ipv4Addr::new(10, 10, sources, 0), behaviour, mss_bytes: None };
         let load = Load {
-            requests,
+            demand: Demand::sequence(requests.to_vec()),
+            groups: &[group],
             server: SocketAddrV4::new(SERVER, self.plan.args.port),
-            sources: Ipv4Addr::new(10, 10, sources, 0),
-            keep_alive: self.plan.args.keepalive,
+            tls: None,
+            until: Duration::from_nanos(requests.last().map_or(0, |request| request.at_ns)),
             drain,
             content: self.content,
             start,
             stop: self.stop,
+            progress: None,
         };
         load.drive()
     }

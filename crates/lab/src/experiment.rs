@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::changes::from_flags;
 pub use self::{changes::Changes, shipped::SHIPPED};
 
 /// An experiment file, read. The keys of `quick` and `sweep`, and those of `--set`, are dotted paths into

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use workload::{behaviour::Behaviour, pattern::Pattern, rate::Link, wire::WireModel};
 
-pub use self::{demand::Work, refuse::check};
+pub use self::{
+    demand::Work,
+    refuse::{check, check_machine},
+};
 use crate::{
     LabError,
     bed::BedConfig,

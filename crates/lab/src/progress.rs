@@ -1,7 +1,6 @@
 //! What a run says while it goes on: on a terminal a bar with the time left, elsewhere a line for each measurement.
 
 use std::{
-    fmt::Write as _,
     io::IsTerminal as _,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},

@@ -1,10 +1,8 @@
 //! What is asked for: files, and the requests of a seed.
 
-use std::{path::Path, str::FromStr};
-
 use workload::{
     demand::Demand,
-    pattern::Pattern,
+    pattern::{Pattern, PatternError},
     rate::Link,
     sequence::{LoadMatch, Recipe, Request},
     sizes::{FileSet, HeavyTail},
@@ -44,15 +42,16 @@ impl Source {
                     Intensity::RequestsPerSecond(rate) => {
                         let bytes_per_second = rate * files.mean_of(|size| wire.bytes_for(size));
                         let load = bytes_per_second / link.first_rate().bytes_per_second();
-                        let pattern = Pattern::constant(load)
-                            .ok_or_else(|| refused(format!("`demand.requests-per-second` is {rate}: give a positive number")))?;
+                        let pattern = Pattern::constant(load).ok_or_else(|| {
+                            refused(format!("`demand.requests-per-second` is {rate}: give a positive number"))
+                        })?;
                         (pattern, LoadMatch::Expectation)
                     }
                     intensity => (pattern(intensity)?, setting.count.load_match),
                 };
                 Ok(Self::Open { files, pattern, load_match })
             }
-            DemandSetting::Sessions { .. } | DemandSetting::Users { .. } | DemandSetting::Trace { .. } => todo!(),
+            _ => Err(refused("later".to_owned())),
         }
     }
 
@@ -66,6 +65,19 @@ impl Source {
 impl Plan {
     /// What is asked for under `seed`: the same at each call.
     pub fn work(&self, seed: u64) -> Result<Work, LabError> {
+        let Source::Open { files, .. } = &self.source;
+        let demand = Demand::sequence(self.requests(seed)?);
+        Ok(Work { sizes_bytes: files.sizes_bytes().to_vec(), demand, notes: Vec::new() })
+    }
+
+    /// How many files there are to ask for.
+    pub fn files_count(&self) -> usize {
+        let Source::Open { files, .. } = &self.source;
+        files.sizes_bytes().len()
+    }
+
+    /// The requests of a seed. An error where they are not decided before the run.
+    pub fn requests(&self, seed: u64) -> Result<Vec<Request>, LabError> {
         match &self.source {
             Source::Open { files, pattern, load_match } => {
                 let recipe = Recipe {
@@ -79,8 +91,7 @@ impl Plan {
                     },
                     load_match: *load_match,
                 };
-                let requests = recipe.draw(seed);
-                Ok(Work { sizes_bytes: files.sizes_bytes().to_vec(), demand: Demand::sequence(requests), notes: Vec::new() })
+                Ok(recipe.draw(seed))
             }
         }
     }
@@ -94,10 +105,17 @@ fn pattern(intensity: &Intensity) -> Result<Pattern, LabError> {
             Some(file) => {
                 let text = std::fs::read_to_string(file)
                     .map_err(LabError::io(format!("`demand.pattern`: cannot read {file}")))?;
-                read_pattern(&text).map_err(|wrong| refused(format!("{file}: {wrong}")))
+                text.trim().parse().map_err(|wrong: PatternError| refused(format!("{file}: {wrong}")))
             }
-            None => read_pattern(text).map_err(|wrong| refused(format!("`demand.pattern`: {wrong}"))),
+            None => text.parse().map_err(|wrong: PatternError| refused(format!("`demand.pattern`: {wrong}"))),
         },
         Intensity::RequestsPerSecond(_) => unreachable!(),
+    }
+}
+
+fn file_set(sizes: &SizesSetting, files: usize) -> Result<FileSet, LabError> {
+    match sizes {
+        SizesSetting::WorldCup => Ok(FileSet::new(&HeavyTail::WORLD_CUP, files)),
+        _ => Err(refused("later".to_owned())),
     }
 }

@@ -182,6 +182,12 @@ pub struct Published {
     pub subject: String,
     /// The measure.
     pub measure: Measure,
+    /// The group of clients that it is of; all of them if empty.
+    #[serde(default)]
+    pub group: String,
+    /// If given, the value is no measure by itself but a ratio: this subject's measure over that one's.
+    #[serde(default)]
+    pub relative_to: Option<String>,
     /// The value, or the least and the greatest where the paper gives a range.
     pub value: PublishedValue,
     /// Where in the paper.

@@ -15,6 +15,7 @@ pub mod client;
 pub mod docroot;
 mod error;
 pub mod experiment;
+mod realtime;
 pub mod record;
 pub mod setting;
 pub mod subject;

@@ -17,6 +17,7 @@ mod error;
 pub mod experiment;
 pub mod plan;
 mod progress;
+mod realtime;
 pub mod record;
 pub mod run;
 pub mod setting;

@@ -20,6 +20,7 @@ use kernel::netns::NetNs;
 use serde::{Deserialize, Serialize};
 use workload::rate::Rate;
 
+pub(crate) use self::counters::{TICK_US, parse, process_ticks};
 use self::tools::{run, tc, write_sysctl};
 pub use self::{
     calibrate::Calibration,
@@ -141,7 +142,7 @@ impl Bed {
     }
 
     /// Name of the namespace and of the device that hold the bottleneck.
-    fn bottleneck(&self) -> (&str, &'static str) {
+    pub(crate) fn bottleneck(&self) -> (&str, &'static str) {
         (&self.names[self.names.len() - 2], DOWN)
     }
 

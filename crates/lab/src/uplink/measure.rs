@@ -21,7 +21,8 @@ use crate::{
     bed::{Bed, Calibration, Counters, Cpu, Qdisc, SERVER},
     client::{Drive, Load},
     docroot::{Content, DocRoot},
-    subject::{Place, Running, Subject},
+    setting::Setting,
+    subject::{Certificate, Place, Running, Subject},
 };
 
 /// All runs.
@@ -86,12 +87,13 @@ pub(super) fn run(plan: &Plan) -> Result<Experiment, LabError> {
     }
     let root = DocRoot::write(plan.files.sizes_bytes())?;
     let content = Content::new();
+    let certificate = Certificate::make()?;
     let sequences: Vec<Vec<Request>> = plan.args.seeds.iter().map(|&seed| plan.requests(seed)).collect();
     let mut runs = Vec::new();
     for (&seed, requests) in plan.args.seeds.iter().zip(&sequences) {
         for (number, subject) in plan.subjects.iter().enumerate() {
             eprintln!("seed {seed}, {subject}: {} requests over {:.0} s", requests.len(), plan.duration.as_secs_f64());
-            let one = OneRun { plan, subject, root: &root, content: &content, stop: &stop };
+            let one = OneRun { plan, subject, root: &root, content: &content, certificate: &certificate, stop: &stop };
             let (outcomes, facts) = one.measure(requests)?;
             if let Some(dir) = &plan.args.outcomes {
                 write_outcomes(&dir.join(format!("seed{seed}-{number}.jsonl")), &outcomes)?;
@@ -107,13 +109,21 @@ struct OneRun<'a> {
     subject: &'a Subject,
     root: &'a DocRoot,
     content: &'a Content,
+    certificate: &'a Certificate,
     stop: &'a AtomicBool,
 }
 
 impl OneRun<'_> {
     fn measure(&self, requests: &[Request]) -> Result<(Vec<Outcome>, Facts), LabError> {
         let bed = Bed::build(self.plan.bed.clone())?;
-        let place = Place { bed: &bed, root: self.root.path(), port: self.plan.args.port, serpent: &self.plan.serpent };
+        let place = Place {
+            bed: &bed,
+            setting: &Setting::default(),
+            root: self.root.path(),
+            port: self.plan.args.port,
+            serpent: &self.plan.serpent,
+            certificate: self.certificate,
+        };
         self.subject.prepare(&place)?;
         let calibration = bed.calibrate()?;
         let mut running = self.subject.start(&place)?;

@@ -5,6 +5,7 @@
 //! - [`subject`]: what is measured, and how it is started and stopped;
 //! - [`docroot`]: the files it serves, whose every byte the client knows;
 //! - [`client`]: the open-loop load generator;
+//! - [`sample`]: the server's side while it is measured;
 //! - [`uplink`]: the experiment `serpent lab uplink`, from flags to the table.
 //!
 //! This crate imports neither the scheduler nor the server: what predicts, and what is predicted, stay apart.
@@ -20,6 +21,7 @@ mod progress;
 mod realtime;
 pub mod record;
 pub mod run;
+pub mod sample;
 pub mod setting;
 pub mod store;
 pub mod subject;

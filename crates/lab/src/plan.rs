@@ -8,20 +8,17 @@ use std::time::Duration;
 
 use workload::{behaviour::Behaviour, pattern::Pattern, rate::Link, wire::WireModel};
 
-pub use self::{
-    demand::Work,
-    refuse::{check, check_machine},
-};
+pub use self::{demand::Work, refuse::check_machine};
 use crate::{
     LabError,
-    bed::BedConfig,
+    bed::{BedConfig, Emulation},
     setting::{GroupSetting, LinkSetting, Setting},
 };
 
 /// The conditions of a measurement, resolved.
 #[derive(Debug)]
 pub struct Plan {
-    /// What the bed is to be.
+    /// What the bed is to be, but for its seed.
     pub bed: BedConfig,
     /// The uplink, with the changes of its rate.
     pub link: Link,
@@ -61,6 +58,7 @@ impl Plan {
         let gso_default = if rate.bits_per_second() < GSO_FROM_BITS_PER_SECOND { 1 } else { 4 };
         let link = link(&setting.link)?;
         let wire = wire(setting);
+        let groups = groups(setting)?;
         let time = &setting.time;
         if !(0.0..time.seconds).contains(&time.warm_up_s) {
             return Err(refused(format!(
@@ -75,10 +73,15 @@ impl Plan {
                 bottleneck,
                 gso_segments: gso_segments.unwrap_or(gso_default),
                 congestion: congestion.clone(),
+                server: setting.server.clone(),
+                paths: groups.iter().map(|group| group.setting.path.clone()).collect(),
+                emulation: Emulation::default(),
+                // Each measurement has its own.
+                seed: 0,
             },
             duration: seconds("time.seconds", time.seconds)?,
             drain: seconds("time.drain-s", time.drain_s)?,
-            groups: groups(setting)?,
+            groups,
             source: demand::Source::new(setting, &link, &wire)?,
             link,
             wire,

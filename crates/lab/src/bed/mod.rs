@@ -29,6 +29,7 @@ use kernel::{netns::NetNs, tun::Tun};
 use serde::{Deserialize, Serialize};
 use workload::rate::Rate;
 
+pub(crate) use self::counters::{TICK_US, parse, process_ticks};
 pub use self::{
     calibrate::Calibration,
     counters::{Counters, Cpu, Qdisc},
@@ -305,7 +306,7 @@ impl Bed {
     }
 
     /// Name of the namespace and of the device that hold the bottleneck.
-    fn bottleneck(&self) -> (&str, &'static str) {
+    pub(crate) fn bottleneck(&self) -> (&str, &'static str) {
         (&self.names()[self.bottleneck_number()], DOWN)
     }
 

@@ -6,22 +6,7 @@ use rustix::process::geteuid;
 use socket2::{Domain, Socket, Type};
 
 use super::{Plan, refused};
-use crate::{LabError, bed::Bottleneck, subject::Subject};
-
-/// Refuses a subject that cannot work under a plan.
-pub fn check(plan: &Plan, subject: &Subject) -> Result<(), LabError> {
-    if subject.shapes_the_uplink() {
-        if !plan.link.changes().is_empty() {
-            return Err(refused(format!("{subject} sets up the uplink itself: changes of its rate cannot reach it")));
-        }
-        if plan.bed.bottleneck == Bottleneck::Router {
-            return Err(refused(format!(
-                "{subject} works on the server's device: the bottleneck must be there, at `server`"
-            )));
-        }
-    }
-    Ok(())
-}
+use crate::{LabError, subject::Subject};
 
 /// Refuses what this machine, or this user, cannot do.
 pub fn check_machine(plans: &[Plan], subjects: &[Subject], serpent: &Path) -> Result<(), LabError> {
@@ -37,9 +22,7 @@ pub fn check_machine(plans: &[Plan], subjects: &[Subject], serpent: &Path) -> Re
         }
     }
     for subject in subjects {
-        if !matches!(subject, Subject::Command(_)) && subject.version(serpent).is_none() {
-            return Err(LabError::Machine(format!("`{subject}` cannot be started: is its program installed?")));
-        }
+        subject.is_installed(serpent)?;
     }
     Ok(())
 }

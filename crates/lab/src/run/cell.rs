@@ -16,12 +16,13 @@ use workload::{
 use super::runner::Servers;
 use crate::{
     LabError,
-    bed::{Bed, Counters, Cpu, Qdisc, SERVER},
-    client::{ClientGroup, Drive, Load},
+    bed::{Bed, BedConfig, Counters, Cpu, Qdisc, SERVER},
+    client::{ClientGroup, Drive, Load, TlsServer},
     docroot::{Content, DocRoot},
     plan::Plan,
     record::Facts,
-    subject::{Place, Running, Subject},
+    sample::{Sampler, SystemCalls},
+    subject::{Certificate, Place, Running, Subject},
 };
 
 /// All that a measurement is made of.
@@ -31,6 +32,7 @@ pub(super) struct Measurement<'a> {
     pub(super) servers: &'a Servers,
     pub(super) root: &'a DocRoot,
     pub(super) content: &'a Content,
+    pub(super) certificate: &'a Certificate,
     /// Sizes of the files, by number.
     pub(super) sizes_bytes: &'a [u64],
     pub(super) stop: &'a AtomicBool,
@@ -51,10 +53,16 @@ pub(super) struct Errand {
 
 impl Measurement<'_> {
     /// Measures on a bed made for it and taken down after.
-    pub(super) fn measure(&self, demand: Demand) -> Result<(Vec<Outcome>, Facts), LabError> {
-        let bed = Bed::build(self.plan.bed.clone())?;
-        let place =
-            Place { bed: &bed, root: self.root.path(), port: self.servers.port, serpent: &self.servers.serpent };
+    pub(super) fn measure(&self, seed: u64, demand: Demand) -> Result<(Vec<Outcome>, Facts), LabError> {
+        let bed = Bed::build(BedConfig { seed, ..self.plan.bed.clone() })?;
+        let place = Place {
+            bed: &bed,
+            setting: self.plan.setting(),
+            root: self.root.path(),
+            port: self.servers.port,
+            serpent: &self.servers.serpent,
+            certificate: self.certificate,
+        };
         self.subject.prepare(&place)?;
         let calibration = bed.calibrate()?;
         let mut running = self.subject.start(&place)?;
@@ -129,17 +137,21 @@ impl Measurement<'_> {
                 (behaviour.abort_after_s, behaviour.retries) = (None, 0);
             }
             ClientGroup {
-                sources: Ipv4Addr::new(10, 10 + number as u8, errand.sources, 0),
+                sources: {
+                    let [a, b, ..] = bed.sources(number).octets();
+                    Ipv4Addr::new(a, b, errand.sources, 0)
+                },
                 behaviour,
                 mss_bytes: group.setting.path.mss_bytes,
             }
         };
         let groups: Vec<ClientGroup> = self.plan.groups.iter().enumerate().map(group).collect();
+        let server = SocketAddrV4::new(SERVER, self.servers.port);
         let load = Load {
             demand: errand.demand,
             groups: &groups,
-            server: SocketAddrV4::new(SERVER, self.servers.port),
-            tls: None,
+            server,
+            tls: Some(TlsServer { address: server, certificate_der: self.certificate.der() }),
             until: errand.until,
             drain: errand.drain,
             content: self.content,

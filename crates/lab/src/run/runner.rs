@@ -18,7 +18,7 @@ use crate::{
     progress::Progress,
     record::{CellRecord, RunRecord},
     store::Cell,
-    subject::Subject,
+    subject::{Certificate, Subject},
 };
 
 /// How subjects are started.
@@ -54,7 +54,7 @@ impl Runner {
         for point in &record.points {
             let plan = Plan::new(&point.setting).map_err(|error| about(&point.label, error))?;
             for subject in &subjects {
-                plan::check(&plan, subject).map_err(|error| about(&point.label, error))?;
+                subject.can(&point.setting).map_err(|error| about(&point.label, error))?;
             }
             plans.push(plan);
         }
@@ -78,7 +78,7 @@ impl Runner {
         machine::raise_descriptor_limit();
         let expected_s = todo.iter().map(|cell| plan::estimated_s(self.plans[cell.point].setting()));
         let mut progress = Progress::new(expected_s, record.cells_count());
-        let mut files = Files { content: Content::new(), written: None };
+        let mut files = Files { content: Content::new(), certificate: Certificate::make()?, written: None };
         for &cell in todo {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(LabError::Interrupted);
@@ -107,17 +107,18 @@ impl Runner {
     fn cell(&self, cell: Cell, files: &mut Files) -> Result<(Vec<Outcome>, crate::record::Facts), LabError> {
         let plan = &self.plans[cell.point];
         let Work { sizes_bytes, demand, notes } = plan.work(cell.seed)?;
-        let (root, content) = files.with(&sizes_bytes)?;
+        let (root, content, certificate) = files.with(&sizes_bytes)?;
         let measurement = Measurement {
             plan,
             subject: &self.subjects[cell.subject],
             servers: &self.servers,
             root,
             content,
+            certificate,
             sizes_bytes: &sizes_bytes,
             stop: &self.stop,
         };
-        let (outcomes, mut facts) = measurement.measure(demand)?;
+        let (outcomes, mut facts) = measurement.measure(cell.seed, demand)?;
         facts.notes.extend(notes);
         Ok((outcomes, facts))
     }
@@ -126,11 +127,12 @@ impl Runner {
 /// The files to serve, written anew only when they are others.
 struct Files {
     content: Content,
+    certificate: Certificate,
     written: Option<(Vec<u64>, DocRoot)>,
 }
 
 impl Files {
-    fn with(&mut self, sizes_bytes: &[u64]) -> Result<(&DocRoot, &Content), LabError> {
+    fn with(&mut self, sizes_bytes: &[u64]) -> Result<(&DocRoot, &Content, &Certificate), LabError> {
         if self.written.as_ref().is_some_and(|(sizes, _)| sizes != sizes_bytes) {
             // The old ones first: there may not be room for both.
             self.written = None;
@@ -139,6 +141,6 @@ impl Files {
             Some(written) => written,
             none => none.insert((sizes_bytes.to_vec(), DocRoot::write(sizes_bytes)?)),
         };
-        Ok((root, &self.content))
+        Ok((root, &self.content, &self.certificate))
     }
 }

@@ -141,7 +141,7 @@ mod tests {
         let experiment = Cli::try_parse_from(words).unwrap().args.experiment()?;
         let plan = Plan::new(&experiment.points()?[0].setting)?;
         for subject in &experiment.subjects {
-            plan::check(&plan, &subject.parse().unwrap())?;
+            subject.parse::<Subject>().unwrap().can(plan.setting())?;
         }
         Ok(plan)
     }
@@ -187,7 +187,7 @@ mod tests {
             ("--subjects iis", "not a subject"),
             ("--rate-change 5mbit", "--rate-change"),
             ("--rate-change 60s:5mbit,60s:6mbit", "--rate-change"),
-            ("--subjects serpent:srpt,enforce=kernel --rate-change 60s:5mbit", "changes of its rate"),
+            ("--subjects serpent:srpt,enforce=kernel --rate-change 60s:5mbit", "rate-changes"),
             ("--subjects serpent:srpt,enforce=kernel --bottleneck router", "bottleneck"),
         ] {
             let error = plan(flags).unwrap_err().to_string();

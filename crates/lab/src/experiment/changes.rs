@@ -55,7 +55,12 @@ impl Experiment {
         }
         if let Some(list) = &changes.subjects {
             let subjects = Subject::parse_list(list).map_err(|wrong| LabError::Request(wrong.to_string()))?;
-            self.subjects = subjects.iter().map(Subject::to_string).collect();
+            // The file's own words, where it means the same: reports and published values name subjects by them.
+            let in_file = |subject: &Subject| self.subjects.iter().find(|text| text.parse().as_ref() == Ok(subject));
+            self.subjects = subjects
+                .iter()
+                .map(|subject| in_file(subject).cloned().unwrap_or_else(|| subject.to_string()))
+                .collect();
         }
         self.check().map_err(|wrong| LabError::Request(format!("{}: {wrong}", self.name)))?;
         Ok(self)
@@ -168,11 +173,15 @@ mod tests {
 
     #[test]
     fn flags_go_before_the_file_and_its_short_form() {
-        let flags =
-            Changes { quick: true, seeds: vec![4, 5], subjects: Some("nginx".into()), ..set(&["time.seconds=3"]) };
+        let flags = Changes {
+            quick: true,
+            seeds: vec![4, 5],
+            subjects: Some("serpent:srpt,nginx,workers=2".into()),
+            ..set(&["time.seconds=3"])
+        };
         let changed = changed(&flags).unwrap();
         assert_eq!((changed.points().unwrap()[0].setting.time.seconds, changed.seeds), (3.0, vec![4, 5]));
-        assert_eq!(changed.subjects, ["nginx"]);
+        assert_eq!(changed.subjects, ["serpent:srpt", "nginx,workers=2"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddrV4},
-    sync::atomic::AtomicBool,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -16,11 +16,11 @@ use workload::{
 use super::runner::Servers;
 use crate::{
     LabError,
-    bed::{Bed, BedConfig, Counters, Cpu, Qdisc, SERVER},
+    bed::{Bed, BedConfig, Counters, Cpu, Qdisc, SERVER, WanCounters, WanFacts},
     client::{ClientGroup, Drive, Load, TlsServer},
     docroot::{Content, DocRoot},
     plan::Plan,
-    record::Facts,
+    record::{Facts, Sampled},
     sample::{Sampler, SystemCalls},
     subject::{Certificate, Place, Running, Subject},
 };
@@ -36,6 +36,8 @@ pub(super) struct Measurement<'a> {
     /// Sizes of the files, by number.
     pub(super) sizes_bytes: &'a [u64],
     pub(super) stop: &'a AtomicBool,
+    /// Whether the server's system calls can be counted.
+    pub(super) counts_calls: &'a AtomicBool,
 }
 
 /// One load to drive: the whole demand, or single requests.
@@ -68,15 +70,18 @@ impl Measurement<'_> {
         let mut running = self.subject.start(&place)?;
         let alone = self.measure_alone(&bed)?;
 
-        let read = || -> Result<_, LabError> {
-            Ok((Counters::read(bed.server())?, Counters::read(bed.client())?, bed.qdisc()?, Cpu::read(bed.server())?))
-        };
-        let before = read()?;
-        let (drive, sent, mut notes) = self.drive(&bed, demand)?;
-        let after = read()?;
+        let mut notes: Vec<String> = bed.note().into_iter().collect();
+        let calls = self.count_calls(&bed, &mut notes);
+        let before = Seen::read(&bed)?;
+        let (drive, sent, samples) = self.drive(&bed, demand, &mut notes)?;
+        let after = Seen::read(&bed)?;
+        let system_calls = calls.and_then(|calls| calls.stop().map_err(|reason| notes.push(reason)).ok());
 
         notes.extend(drive.notes);
-        let mut invalid = invalid(&drive.outcomes, self.plan.setting().count.max_lateness_ms);
+        let max_lateness_ms = self.plan.setting().count.max_lateness_ms;
+        let mut invalid = invalid(&drive.outcomes, max_lateness_ms);
+        let wan = after.wan.zip(before.wan).map(|(after, before)| after.since(&before).facts());
+        invalid.extend(wan.iter().flat_map(|wan| emulator_failed(wan, max_lateness_ms)));
         if running.has_ended() {
             invalid.push(format!("the server ended during the run; it said: {}", running.last_words()));
         }
@@ -85,13 +90,14 @@ impl Measurement<'_> {
             command: running.command_line().to_owned(),
             calibration,
             alone,
-            server_tcp: after.0.since(&before.0),
-            client_tcp: after.1.since(&before.1),
-            qdisc: after.2.since(&before.2),
-            qdisc_while_sending: sent.since(&before.2),
-            cpu: after.3.since(&before.3),
-            samples: Vec::new(),
-            system_calls: None,
+            server_tcp: after.server_tcp.since(&before.server_tcp),
+            client_tcp: after.client_tcp.since(&before.client_tcp),
+            qdisc: after.qdisc.since(&before.qdisc),
+            qdisc_while_sending: sent.since(&before.qdisc),
+            cpu: after.cpu.since(&before.cpu),
+            samples,
+            system_calls,
+            wan,
             connections: drive.connections,
             most_concurrent: drive.most_concurrent,
             took_s: took_ns as f64 / 1e9,
@@ -101,14 +107,33 @@ impl Measurement<'_> {
         Ok((drive.outcomes, facts))
     }
 
-    /// Drives the demand, and changes the link's rate when its time has come. The queue's counters are those of the moment when
-    /// the last request had been sent.
-    fn drive(&self, bed: &Bed, demand: Demand) -> Result<(Drive, Qdisc, Vec<String>), LabError> {
+    /// Begins to count the server's system calls. Where that cannot be had it is noted once, and not tried again.
+    fn count_calls(&self, bed: &Bed, notes: &mut Vec<String>) -> Option<SystemCalls> {
+        if !self.counts_calls.load(Ordering::Relaxed) {
+            return None;
+        }
+        let calls = SystemCalls::count(bed);
+        calls
+            .map_err(|reason| {
+                self.counts_calls.store(false, Ordering::Relaxed);
+                notes.push(reason);
+            })
+            .ok()
+    }
+
+    /// Drives the demand, samples the server's side, and changes the link's rate when its time has come. The queue's counters
+    /// are those of the moment when the last request had been sent.
+    fn drive(
+        &self,
+        bed: &Bed,
+        demand: Demand,
+        notes: &mut Vec<String>,
+    ) -> Result<(Drive, Qdisc, Vec<Sampled>), LabError> {
         let start = Instant::now() + Duration::from_millis(50);
         let errand =
             Errand { demand, start, until: self.plan.duration, drain: self.plan.drain, sources: 0, patient: false };
-        let mut notes = Vec::new();
-        thread::scope(|scope| {
+        let sampler = Sampler::start(bed, start, self.servers.port)?;
+        let (drive, sent) = thread::scope(|scope| {
             let driver = scope.spawn(move || self.load(bed, errand));
             // A driver that has ended early waits for nobody.
             let wait_until = |at: Instant| {
@@ -124,8 +149,11 @@ impl Measurement<'_> {
             wait_until(start + self.plan.duration);
             let sent = bed.qdisc()?;
             let drive = driver.join().map_err(|_| LabError::Bed("the load generator panicked".to_owned()))??;
-            Ok((drive, sent, notes))
-        })
+            Ok::<_, LabError>((drive, sent))
+        })?;
+        let (samples, not_sampled) = sampler.stop();
+        notes.extend(not_sampled);
+        Ok((drive, sent, samples))
     }
 
     /// Drives a load from the calling thread, which it takes into the clients' namespace.
@@ -161,6 +189,43 @@ impl Measurement<'_> {
         };
         load.drive()
     }
+}
+
+/// What is read before and after.
+struct Seen {
+    server_tcp: Counters,
+    client_tcp: Counters,
+    qdisc: Qdisc,
+    cpu: Cpu,
+    wan: Option<WanCounters>,
+}
+
+impl Seen {
+    fn read(bed: &Bed) -> Result<Self, LabError> {
+        Ok(Self {
+            server_tcp: Counters::read(bed.server())?,
+            client_tcp: Counters::read(bed.client())?,
+            qdisc: bed.qdisc()?,
+            cpu: Cpu::read(bed.server())?,
+            wan: bed.wan()?,
+        })
+    }
+}
+
+/// Why a measurement must not be trusted, as the emulator of its paths shows it.
+fn emulator_failed(wan: &WanFacts, max_lateness_ms: f64) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if wan.lateness_p99_us > max_lateness_ms * 1e3 {
+        reasons.push(format!(
+            "1 % of the packets left the emulated path more than {:.2} ms late (limit {max_lateness_ms} ms): the machine was too slow",
+            wan.lateness_p99_us / 1e3
+        ));
+    }
+    let astray = wan.overflows + wan.refused;
+    if astray > 0 {
+        reasons.push(format!("the emulated path lost {astray} packets that it should not have lost"));
+    }
+    reasons
 }
 
 /// Why a measurement must not be trusted, as its requests show it.
@@ -228,5 +293,13 @@ mod tests {
         assert!(invalid(&outcomes, 1.0)[0].contains("5.00 ms late"));
         assert!(invalid(&[outcome(0, End::ClientFault)], 1.0)[0].contains("1 requests could not be sent"));
         assert!(invalid(&[], 1.0)[0].contains("no request"));
+    }
+
+    #[test]
+    fn an_emulator_that_was_late_or_lost_packets_spoils_the_measurement() {
+        let sound = WanFacts { lateness_p99_us: 900.0, lateness_max_us: 5000.0, ..WanFacts::default() };
+        assert_eq!(emulator_failed(&sound, 1.0), Vec::<String>::new());
+        assert!(emulator_failed(&sound, 0.5)[0].contains("0.90 ms late"));
+        assert!(emulator_failed(&WanFacts { overflows: 2, refused: 1, ..sound }, 1.0)[0].contains("lost 3 packets"));
     }
 }

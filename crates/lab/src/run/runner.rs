@@ -37,6 +37,8 @@ pub(crate) struct Runner {
     subjects: Vec<Subject>,
     servers: Servers,
     stop: Arc<AtomicBool>,
+    /// Whether the server's system calls can be counted, as far as is known.
+    counts_calls: AtomicBool,
 }
 
 /// What is done with a cell that has been measured.
@@ -59,7 +61,7 @@ impl Runner {
             plans.push(plan);
         }
         plan::check_machine(&plans, &subjects, &servers.serpent)?;
-        Ok(Self { plans, subjects, servers, stop: machine::stop_on_signals()? })
+        Ok(Self { plans, subjects, servers, stop: machine::stop_on_signals()?, counts_calls: AtomicBool::new(true) })
     }
 
     /// The plan of a point.
@@ -117,6 +119,7 @@ impl Runner {
             certificate,
             sizes_bytes: &sizes_bytes,
             stop: &self.stop,
+            counts_calls: &self.counts_calls,
         };
         let (outcomes, mut facts) = measurement.measure(cell.seed, demand)?;
         facts.notes.extend(notes);

@@ -230,3 +230,6 @@ fn write_whole(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Resu
     };
     all().map_err(LabError::io(format!("cannot write {}", path.display())))
 }
+
+#[cfg(test)]
+mod tests;

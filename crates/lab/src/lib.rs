@@ -4,6 +4,7 @@
 //! - [`bed`]: a server, a bottleneck and clients in network namespaces of their own;
 //! - [`subject`]: what is measured, and how it is started and stopped;
 //! - [`docroot`]: the files it serves, whose every byte the client knows;
+//! - [`replay`]: a log of a web server as files and requests;
 //! - [`client`]: the open-loop load generator;
 //! - [`sample`]: the server's side while it is measured;
 //! - [`uplink`]: the experiment `serpent lab uplink`, from flags to the table.
@@ -20,6 +21,7 @@ pub mod plan;
 mod progress;
 mod realtime;
 pub mod record;
+pub mod replay;
 pub mod run;
 pub mod sample;
 pub mod setting;

@@ -9,7 +9,8 @@
 //!    popularity and temporal locality ([`surge`]);
 //! 2. [`pattern`] and [`rate`]: how the load moves, and the link it is a load of;
 //! 3. [`sequence`]: the requests, drawn from a seed, the same for every server that is compared;
-//!    or users and sessions that ask when they have been answered ([`demand`]), each behaving in its own way ([`behaviour`]);
+//!    or users and sessions that ask when they have been answered ([`demand`]), each behaving in its own way
+//!    ([`behaviour`]), or what a log recorded ([`trace`]);
 //! 4. [`ideal`]: those requests on a bare link, shortest remaining first and shared evenly;
 //! 5. [`outcome`] and [`stats`]: what a client saw, and the numbers made of it.
 #![forbid(unsafe_code)]
@@ -24,4 +25,5 @@ pub mod sequence;
 pub mod sizes;
 pub mod stats;
 pub mod surge;
+pub mod trace;
 pub mod wire;

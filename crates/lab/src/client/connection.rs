@@ -1,8 +1,8 @@
 //! A connection of either protocol, as the generator sees it.
 
-use workload::{outcome::End, sequence::Request};
+use workload::{behaviour, outcome::End, sequence::Request};
 
-use super::{group::Group, http1::Http1, transport::Transport};
+use super::{group::Group, http1::Http1, http2::Http2, transport::Transport};
 use crate::docroot::Content;
 
 /// What a connection has to say of a request.
@@ -65,12 +65,16 @@ pub(super) struct Connection {
 #[derive(Debug)]
 enum Protocol {
     Http1(Http1),
+    Http2(Box<Http2>),
 }
 
 impl Connection {
     /// Over a transport that has just been opened for a group of this number.
     pub(super) fn new(number: usize, group: &Group, transport: Transport) -> Self {
-        let protocol = Protocol::Http1(Http1::new(transport));
+        let protocol = match group.way.protocol {
+            behaviour::Protocol::Http1 => Protocol::Http1(Http1::new(transport)),
+            behaviour::Protocol::Http2 => Protocol::Http2(Box::new(Http2::new(transport))),
+        };
         Self { group: number, free: None, left: group.requests_per_connection, protocol }
     }
 
@@ -79,6 +83,7 @@ impl Connection {
         self.left > 0
             && match &self.protocol {
                 Protocol::Http1(http1) => http1.is_idle(),
+                Protocol::Http2(http2) => http2.has_room(),
             }
     }
 
@@ -87,24 +92,28 @@ impl Connection {
         self.left -= 1;
         match &mut self.protocol {
             Protocol::Http1(http1) => http1.give(ask, request, group.http1(request, self.left == 0)),
+            Protocol::Http2(http2) => http2.give(ask, request, group.http2(request)),
         }
     }
 
     /// Does all that the socket allows, up to a bound, and reports of each request that something happened to.
     pub(super) fn turn(&mut self, buffer: &mut [u8], content: &Content, reports: &mut Vec<Report>) -> Standing {
-        match &mut self.protocol {
+        let (standing, is_idle) = match &mut self.protocol {
             Protocol::Http1(http1) => {
                 let (standing, report) = http1.turn(buffer, content);
                 reports.extend(report);
-                if self.left == 0 && http1.is_idle() { Standing::Closed } else { standing }
+                (standing, http1.is_idle())
             }
-        }
+            Protocol::Http2(http2) => (http2.turn(content, reports), http2.is_idle()),
+        };
+        if self.left == 0 && is_idle { Standing::Closed } else { standing }
     }
 
     /// Forgets a request whose client gave up.
     pub(super) fn cancel(&mut self, ask: usize) -> Standing {
         match &mut self.protocol {
             Protocol::Http1(http1) => http1.cancel(ask),
+            Protocol::Http2(http2) => http2.cancel(ask),
         }
     }
 }

@@ -34,6 +34,8 @@ const SENDS_A_TURN: usize = 64;
 const EVENTS_A_TURN: usize = 128;
 /// Longest sleep, so that a stop is seen.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
+/// Sources passed over in a row because an earlier load's connection from there is still in TIME_WAIT.
+const MOST_TAKEN: usize = 1000;
 /// Times that a request is asked again because the server did not look at it: a server that never does must not keep the
 /// generator busy.
 const MOST_UNSEEN: u8 = 10;
@@ -50,6 +52,7 @@ pub(super) struct Generator<'a> {
     more: Vec<usize>,
     /// Counts up, so that the last connection to become free is the first to be taken.
     freed: u64,
+    opened: u64,
     asks: Slab<Ask>,
     /// When a client loses patience with which of its `asks`.
     deadlines: BTreeSet<(u64, usize)>,
@@ -92,6 +95,7 @@ impl<'a> Generator<'a> {
             connections: Slab::new(),
             more: Vec::new(),
             freed: 0,
+            opened: 0,
             asks: Slab::new(),
             deadlines: BTreeSet::new(),
             unseen: Vec::new(),
@@ -138,7 +142,7 @@ impl<'a> Generator<'a> {
         }
         Drive {
             outcomes: self.outcomes,
-            connections: self.sources.opened(),
+            connections: self.opened,
             most_concurrent: self.most_concurrent,
             notes: self.notes,
         }
@@ -265,11 +269,20 @@ impl<'a> Generator<'a> {
     /// Opens a connection for a request, which fails if that does.
     fn open(&mut self, ask: usize, number: usize) -> Option<usize> {
         let group = &self.groups[number];
-        let source = self.sources.next(group.sources);
+        let mut source = self.sources.next(group.sources);
         let entry = self.connections.vacant_entry();
         let key = entry.key();
-        match Transport::open(&group.way, source, &self.epoll, key) {
+        let mut transport = Transport::open(&group.way, source, &self.epoll, key);
+        for _ in 0..MOST_TAKEN {
+            if !transport.as_ref().is_err_and(is_taken) {
+                break;
+            }
+            source = self.sources.next(group.sources);
+            transport = Transport::open(&group.way, source, &self.epoll, key);
+        }
+        match transport {
             Ok(transport) => {
+                self.opened += 1;
                 entry.insert(Connection::new(number, group, transport));
                 Some(key)
             }
@@ -376,7 +389,7 @@ impl<'a> Generator<'a> {
             if self.outcomes[outcome].attempts > group.retries {
                 self.end(ask, End::Aborted);
             } else {
-                let may_reuse = group.protocol == Protocol::Http2;
+                let may_reuse = group.way.protocol == Protocol::Http2;
                 self.attempt(ask, now_ns, may_reuse);
             }
             self.ask_unseen();
@@ -407,6 +420,10 @@ impl<'a> Generator<'a> {
             self.notes.push(text);
         }
     }
+}
+
+fn is_taken(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

@@ -7,11 +7,12 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue};
-use workload::{
-    behaviour::{Behaviour, Protocol},
-    sequence::Request,
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Uri, Version,
+    header::{ACCEPT, USER_AGENT},
+    uri::Authority,
 };
+use workload::{behaviour::Behaviour, sequence::Request};
 
 use super::{ClientGroup, Load, tls, transport::Way};
 use crate::{LabError, docroot::name};
@@ -19,7 +20,6 @@ use crate::{LabError, docroot::name};
 /// A group, and its connections that can take a request.
 #[derive(Debug)]
 pub(super) struct Group {
-    pub(super) protocol: Protocol,
     pub(super) way: Way,
     /// Its prefix, by number in [`Sources`].
     pub(super) sources: usize,
@@ -29,8 +29,11 @@ pub(super) struct Group {
     pub(super) retries: u16,
     /// Keys of connections that can take a request, the last that became so at the end.
     pub(super) free: BTreeMap<u64, usize>,
-    /// Fields of HTTP/1.1 requests, but for `Connection`.
+    /// The fields of every request.
+    headers: HeaderMap,
+    /// And as HTTP/1.1 writes them, but for `Connection`.
     fields: String,
+    authority: Authority,
 }
 
 impl Group {
@@ -43,9 +46,6 @@ impl Group {
     ) -> Result<Self, LabError> {
         let refuse = |why: String| LabError::Request(format!("client group {number}: {why}"));
         let Behaviour { protocol, tls, requests_per_connection, abort_after_s, retries, headers } = &group.behaviour;
-        if *protocol == Protocol::Http2 {
-            return Err(refuse("HTTP/2 cannot be spoken yet".to_owned()));
-        }
         let (server, tls) = match (tls, &load.tls) {
             (false, _) => (load.server, None),
             (true, None) => return Err(refuse("it asks for TLS, and no server with TLS is named".to_owned())),
@@ -62,16 +62,19 @@ impl Group {
                 _ => return Err(refuse(format!("abort-after-s must be positive, and is {seconds}"))),
             },
         };
-        let own = parse_headers(headers).map_err(refuse)?;
+        let headers = parse_headers(headers).map_err(refuse)?;
+        let authority =
+            Authority::try_from(server.to_string()).map_err(|error| refuse(format!("{server}: {error}")))?;
         Ok(Self {
-            protocol: *protocol,
-            way: Way { server, mss_bytes: group.mss_bytes, tls },
+            way: Way { server, protocol: *protocol, mss_bytes: group.mss_bytes, tls },
             sources: sources.number_of(group.sources),
             requests_per_connection: if *requests_per_connection == 0 { u32::MAX } else { *requests_per_connection },
             abort_after_ns,
             retries: *retries,
             free: BTreeMap::new(),
-            fields: fields_of(server, &own),
+            fields: fields_of(server, &headers),
+            headers,
+            authority,
         })
     }
 
@@ -80,18 +83,27 @@ impl Group {
         let close = if last { "Connection: close\r\n" } else { "" };
         format!("GET /{} HTTP/1.1\r\n{}{close}\r\n", name(request.file), self.fields).into_bytes()
     }
+
+    /// An HTTP/2 request.
+    pub(super) fn http2(&self, request: &Request) -> http::Request<()> {
+        let scheme = if self.way.tls.is_some() { "https" } else { "http" };
+        let path = format!("/{}", name(request.file));
+        let mut head = http::Request::new(());
+        *head.version_mut() = Version::HTTP_2;
+        *head.headers_mut() = self.headers.clone();
+        *head.uri_mut() = Uri::builder()
+            .scheme(scheme)
+            .authority(self.authority.clone())
+            .path_and_query(path)
+            .build()
+            .expect("a scheme, an address and the name of a file make a URI");
+        head
+    }
 }
 
-const USER_AGENT: &str = "serpent-lab";
-
-fn fields_of(server: SocketAddrV4, own: &HeaderMap) -> String {
+fn fields_of(server: SocketAddrV4, headers: &HeaderMap) -> String {
     let mut fields = format!("Host: {server}\r\n");
-    for (name, value) in [("user-agent", USER_AGENT), ("accept", "*/*")] {
-        if !own.contains_key(name) {
-            fields += &format!("{name}: {value}\r\n");
-        }
-    }
-    for (name, value) in own {
+    for (name, value) in headers {
         // Checked when they were read.
         fields += &format!("{name}: {}\r\n", value.to_str().unwrap_or_default());
     }
@@ -117,35 +129,33 @@ fn parse_headers(headers: &[(String, String)]) -> Result<HeaderMap, String> {
             .ok_or_else(|| format!("the value of the header field `{name}` is not printable ASCII"))?;
         map.append(key, value);
     }
+    for (key, value) in [(USER_AGENT, "serpent-lab"), (ACCEPT, "*/*")] {
+        map.entry(key).or_insert(HeaderValue::from_static(value));
+    }
     Ok(map)
 }
 
-/// The prefixes that connections come from, each with the number of connections opened so far: groups may share one.
+/// The prefixes that connections come from, each with the number of sources used so far: groups may share one.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     numbers: HashMap<[u8; 3], usize>,
-    opened: Vec<([u8; 3], u64)>,
+    used: Vec<([u8; 3], u64)>,
 }
 
 impl Sources {
     fn number_of(&mut self, prefix: Ipv4Addr) -> usize {
         let [a, b, c, _] = prefix.octets();
         *self.numbers.entry([a, b, c]).or_insert_with(|| {
-            self.opened.push(([a, b, c], 0));
-            self.opened.len() - 1
+            self.used.push(([a, b, c], 0));
+            self.used.len() - 1
         })
     }
 
     /// Where the next connection from this prefix comes from.
     pub(super) fn next(&mut self, number: usize) -> SocketAddrV4 {
-        let (prefix, opened) = &mut self.opened[number];
-        *opened += 1;
-        source_of(*prefix, *opened - 1)
-    }
-
-    /// Connections opened from all prefixes.
-    pub(super) fn opened(&self) -> u64 {
-        self.opened.iter().map(|&(_, opened)| opened).sum()
+        let (prefix, used) = &mut self.used[number];
+        *used += 1;
+        source_of(*prefix, *used - 1)
     }
 }
 
@@ -179,7 +189,6 @@ mod tests {
         let [a, b, other] = ["10.10.1.0", "10.10.1.7", "10.10.2.0"].map(|ip| sources.number_of(ip.parse().unwrap()));
         let ends = [a, b, other, a].map(|number| sources.next(number).to_string());
         assert_eq!(ends, ["10.10.1.1:2000", "10.10.1.2:2000", "10.10.2.1:2000", "10.10.1.3:2000"]);
-        assert_eq!(sources.opened(), 4);
     }
 
     #[test]
@@ -190,7 +199,7 @@ mod tests {
         let own = map(&[("X-Class", "gold"), ("User-Agent", "me")]).unwrap();
         assert_eq!(
             fields_of("10.0.0.1:80".parse().unwrap(), &own),
-            "Host: 10.0.0.1:80\r\naccept: */*\r\nx-class: gold\r\nuser-agent: me\r\n"
+            "Host: 10.0.0.1:80\r\nx-class: gold\r\nuser-agent: me\r\naccept: */*\r\n"
         );
         for (name, value) in [("Connection", "close"), ("two words", "x"), ("a", "line\r\nbreak"), ("a", "\u{e9}")] {
             let refusal = map(&[(name, value)]).unwrap_err();

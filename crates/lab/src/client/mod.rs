@@ -25,6 +25,7 @@ mod connection;
 mod generator;
 mod group;
 mod http1;
+mod http2;
 mod response;
 mod tls;
 mod transport;
@@ -73,7 +74,9 @@ pub struct Load<'a> {
 /// Clients that behave alike.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientGroup {
-    /// A /24 of this machine's own to connect from (its last byte does not count). Groups may share one.
+    /// A /24 of this machine's own to connect from (its last byte does not count). Groups may share one. Loads within a
+    /// minute of each other had better not: ports in TIME_WAIT on this side are passed over, on the server's side they are not
+    /// seen, and now and then one resets a connection.
     pub sources: Ipv4Addr,
     /// What they do.
     pub behaviour: Behaviour,

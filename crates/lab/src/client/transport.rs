@@ -10,12 +10,13 @@ use std::{
 use rustix::event::epoll;
 use rustls::{ClientConfig, ClientConnection, pki_types::ServerName};
 use socket2::{Domain, SockAddr, Socket, Type};
-use workload::outcome::End;
+use workload::{behaviour::Protocol, outcome::End};
 
 /// How to connect.
 #[derive(Debug)]
 pub(super) struct Way {
     pub(super) server: SocketAddrV4,
+    pub(super) protocol: Protocol,
     pub(super) mss_bytes: Option<u16>,
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
@@ -27,6 +28,7 @@ pub(super) struct Transport {
     socket: Socket,
     /// Whether a byte has passed. Until then the socket is asked whether connecting failed.
     proven: bool,
+    protocol: Protocol,
     tls: Option<Box<ClientConnection>>,
 }
 
@@ -54,7 +56,7 @@ impl Transport {
             let name = ServerName::IpAddress((*way.server.ip()).into());
             ClientConnection::new(Arc::clone(config), name).map(Box::new).map_err(io::Error::other)
         });
-        Ok(Self { socket, proven: false, tls: tls.transpose()? })
+        Ok(Self { socket, proven: false, protocol: way.protocol, tls: tls.transpose()? })
     }
 
     /// Reads what the server sent; 0 at the end.
@@ -75,7 +77,7 @@ impl Transport {
             let flushed = flush(tls, &self.socket, &mut self.proven);
             processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
             if in_handshake && !tls.is_handshaking() {
-                check_protocol(tls)?;
+                check_protocol(tls, self.protocol)?;
             }
             flushed.or_else(|error| if error.kind() == ErrorKind::WouldBlock { Ok(()) } else { Err(error) })?;
         }
@@ -118,13 +120,12 @@ fn flush(tls: &mut ClientConnection, socket: &Socket, proven: &mut bool) -> io::
     Ok(())
 }
 
-/// A server that does not choose the protocol asked for would be spoken to in the wrong one.
-fn check_protocol(tls: &ClientConnection) -> io::Result<()> {
-    match tls.alpn_protocol() {
-        // Servers without ALPN speak HTTP/1.1 (RFC 9110, section 7.8 has no other default).
-        None | Some(b"http/1.1" | b"h2") => Ok(()),
-        Some(_) => Err(io::Error::new(ErrorKind::InvalidData, "the server chose a protocol that was not offered")),
+/// A server that does not choose HTTP/2 must not be spoken to in it; rustls refuses one that chooses what was not offered.
+fn check_protocol(tls: &ClientConnection, protocol: Protocol) -> io::Result<()> {
+    if protocol == Protocol::Http2 && tls.alpn_protocol() != Some(b"h2") {
+        return Err(io::Error::new(ErrorKind::InvalidData, "the server did not choose HTTP/2 by ALPN"));
     }
+    Ok(())
 }
 
 /// The socket's two ends, for TLS.

@@ -16,6 +16,7 @@ pub mod client;
 pub mod docroot;
 mod error;
 pub mod experiment;
+mod realtime;
 pub mod record;
 pub mod sample;
 pub mod setting;

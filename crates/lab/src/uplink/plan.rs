@@ -70,6 +70,7 @@ impl Plan {
                 bottleneck: args.bottleneck,
                 gso_segments,
                 congestion: args.congestion.clone(),
+                ..BedConfig::default()
             },
             duration: duration(seconds).ok_or_else(|| request(format!("--seconds {seconds}: out of range")))?,
             drain: duration(args.drain).ok_or_else(|| request(format!("--drain {}: out of range", args.drain)))?,

@@ -5,12 +5,14 @@
 //! - [`subject`]: what is measured, and how it is started and stopped;
 //! - [`docroot`]: the files it serves, whose every byte the client knows;
 //! - [`client`]: the open-loop load generator;
+//! - [`check`]: `serpent lab check`, which measures the instrument itself;
 //! - [`uplink`]: the experiment `serpent lab uplink`, from flags to the table.
 //!
 //! This crate imports neither the scheduler nor the server: what predicts, and what is predicted, stay apart.
 #![forbid(unsafe_code)]
 
 pub mod bed;
+pub mod check;
 pub mod client;
 pub mod docroot;
 mod error;

@@ -271,6 +271,8 @@ Examples:
     },
     /// Response times behind a busy uplink: Serpent in any order against nginx or any command
     Uplink(Box<lab::uplink::UplinkArgs>),
+    /// The instrument itself: is it exact enough on this machine?
+    Check(Box<lab::check::CheckArgs>),
 }
 
 /// A parser for a closed set of values that lists them, with their meaning, in the help and in completions.

@@ -58,6 +58,10 @@ fn main() -> ExitCode {
             Err(error @ LabError::Request(_)) => complain(USAGE, &format!("error: {error}")),
             Err(error) => complain(FAILURE, &format!("error: {error}")),
         },
+        Command::Lab(LabCommand::Check(args)) => match lab::check::run(*args) {
+            Ok(code) => code,
+            Err(error) => complain(FAILURE, &format!("error: {error}")),
+        },
         Command::Completions { shell } => print(&paperwork::completions(shell)),
         Command::Man { out: None } => match paperwork::man_page() {
             Ok(page) => print(&page),

@@ -7,12 +7,14 @@
 //! - [`replay`]: a log of a web server as files and requests;
 //! - [`client`]: the open-loop load generator;
 //! - [`sample`]: the server's side while it is measured;
+//! - [`check`]: `serpent lab check`, which measures the instrument itself;
 //! - [`uplink`]: the experiment `serpent lab uplink`, from flags to the table.
 //!
 //! This crate imports neither the scheduler nor the server: what predicts, and what is predicted, stay apart.
 #![forbid(unsafe_code)]
 
 pub mod bed;
+pub mod check;
 pub mod client;
 pub mod docroot;
 mod error;

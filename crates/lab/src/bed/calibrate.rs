@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kernel::netns::NetNs;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
@@ -99,11 +100,19 @@ impl Bed {
 
     /// Frames and bytes that the device behind the bottleneck has received.
     fn received_frames(&self) -> Result<(u64, u64), LabError> {
-        let ns = self.behind_bottleneck()?;
-        let _inside = ns.enter().map_err(LabError::io("cannot enter a namespace"))?;
-        let text = std::fs::read_to_string("/proc/thread-self/net/dev").map_err(LabError::io("cannot read net/dev"))?;
-        parse_received(&text, UP).ok_or_else(|| LabError::Bed(format!("no device {UP} behind the bottleneck")))
+        received_frames(&self.behind_bottleneck()?)
     }
+
+    /// Packets and bytes that the clients' device has received.
+    pub(crate) fn received_by_clients(&self) -> Result<(u64, u64), LabError> {
+        received_frames(self.client())
+    }
+}
+
+fn received_frames(ns: &NetNs) -> Result<(u64, u64), LabError> {
+    let _inside = ns.enter().map_err(LabError::io("cannot enter a namespace"))?;
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev").map_err(LabError::io("cannot read net/dev"))?;
+    parse_received(&text, UP).ok_or_else(|| LabError::Bed(format!("a namespace of the bed has no device {UP}")))
 }
 
 fn send(listener: &TcpListener, bytes: usize) -> Result<String, LabError> {

@@ -44,6 +44,28 @@ pub struct PathCalibration {
 impl Bed {
     /// Probes all paths at once, but for lines of their own, which are probed one by one.
     pub(super) fn probe(&self) -> Result<Vec<PathCalibration>, LabError> {
+        let mut seen = self.with_prober(|prober| prober.probe())?;
+        let _inside = self.server().enter().map_err(LabError::io("cannot enter a namespace"))?;
+        for path in &mut seen {
+            path.congestion = congestion_towards(path.group)
+                .map_err(LabError::io("cannot ask a route for its congestion control"))?;
+        }
+        Ok(seen)
+    }
+
+    /// Round-trip times in milliseconds of small datagrams to one group, so far apart, over so long.
+    pub(crate) fn round_trips_ms(&self, group: usize, apart: Duration, over: Duration) -> Result<Vec<f64>, LabError> {
+        let apart_ms = apart.as_secs_f64() * 1e3;
+        let count = (over.as_secs_f64() * 1e3 / apart_ms) as usize;
+        let plan = || (0..count).map(|i| small(group, apart_ms * i as f64)).collect();
+        self.with_prober(|prober| {
+            let exchange = prober.exchange(plan())?;
+            Ok(exchange.round_trips_ms(group))
+        })
+    }
+
+    /// Lets a thread in the clients' namespace exchange datagrams with one in the server's.
+    fn with_prober<T: Send>(&self, probe: impl FnOnce(&Prober) -> io::Result<T> + Send) -> Result<T, LabError> {
         let inside = || LabError::io("cannot enter a namespace");
         let failed = || LabError::io("a probe of the path failed");
         let echo = {
@@ -55,11 +77,11 @@ impl Bed {
             (0..self.groups()).map(connected).collect::<io::Result<Vec<_>>>().map_err(failed())?
         };
         let over = AtomicBool::new(false);
-        let mut seen = thread::scope(|scope| {
+        thread::scope(|scope| {
             let answering = scope.spawn(|| answer(&echo, &over));
             let probing = scope.spawn(|| {
                 let _ = sharpen(RANK);
-                Prober { config: self.config(), sockets: &sockets }.probe()
+                probe(&Prober { config: self.config(), sockets: &sockets })
             });
             let seen = probing.join();
             over.store(true, Ordering::Relaxed);
@@ -67,12 +89,7 @@ impl Bed {
             let panicked = |_| LabError::Bed("a probe of the path panicked".to_owned());
             answered.map_err(panicked)?.map_err(failed())?;
             seen.map_err(panicked)?.map_err(failed())
-        })?;
-        let _inside = self.server().enter().map_err(inside())?;
-        for path in &mut seen {
-            path.congestion = congestion_towards(path.group).map_err(failed())?;
-        }
-        Ok(seen)
+        })
     }
 }
 
@@ -203,6 +220,20 @@ struct Arrival {
     at_ns: u64,
 }
 
+/// What was sent, when, and what came.
+struct Exchange {
+    plan: Vec<Planned>,
+    sent_ns: Vec<u64>,
+    arrivals: Vec<Arrival>,
+}
+
+impl Exchange {
+    fn round_trips_ms(&self, group: usize) -> Vec<f64> {
+        let of_group = self.arrivals.iter().filter(|arrival| self.plan[arrival.number].group == group);
+        of_group.map(|arrival| (arrival.at_ns - self.sent_ns[arrival.number]) as f64 / 1e6).collect()
+    }
+}
+
 impl Prober<'_> {
     fn probe(&self) -> io::Result<Vec<PathCalibration>> {
         let paths = self.config.groups();
@@ -227,13 +258,9 @@ impl Prober<'_> {
             let first_ms = group as f64 / seen.len() as f64 * 20.0;
             plan.extend((0..count).map(|i| small(group, first_ms + apart_ms * i as f64)));
         }
-        let (plan, sent_ns, arrivals) = self.exchange(plan)?;
+        let exchange = self.exchange(plan)?;
         for (group, seen) in seen.iter_mut().enumerate() {
-            let times_ms = arrivals
-                .iter()
-                .filter(|arrival| plan[arrival.number].group == group)
-                .map(|arrival| (arrival.at_ns - sent_ns[arrival.number]) as f64 / 1e6);
-            let times_ms: Vec<f64> = times_ms.collect();
+            let times_ms = exchange.round_trips_ms(group);
             seen.round_trips = times_ms.len();
             (seen.rtt_mean_ms, seen.rtt_deviation_ms) = mean_and_deviation(&times_ms);
             seen.rtt_least_ms = times_ms.iter().copied().reduce(f64::min).unwrap_or(0.0);
@@ -254,10 +281,9 @@ impl Prober<'_> {
             plan.extend((0..count).map(|i| small(group, 1e3 * i as f64 / count as f64)));
             seen[group].datagrams = count;
         }
-        let (plan, _, arrivals) = self.exchange(plan)?;
+        let exchange = self.exchange(plan)?;
         for (group, seen) in seen.iter_mut().enumerate() {
-            let came = arrivals.iter().filter(|arrival| plan[arrival.number].group == group).count();
-            seen.loss = 1.0 - came as f64 / seen.datagrams as f64;
+            seen.loss = 1.0 - exchange.round_trips_ms(group).len() as f64 / seen.datagrams as f64;
         }
         Ok(())
     }
@@ -268,7 +294,7 @@ impl Prober<'_> {
         let half_a_second = rate.bytes_per_second() / 2.0 / LARGE_FRAME_BYTES;
         // All must find a place in the line's queue.
         let cars = half_a_second.clamp(8.0, 100.0).min(f64::from(path.line_queue_packets().max(2))) as u8;
-        let (_, _, arrivals) = self.exchange(vec![Planned { at_ns: 0, group, kind: TRAIN, cars }])?;
+        let Exchange { arrivals, .. } = self.exchange(vec![Planned { at_ns: 0, group, kind: TRAIN, cars }])?;
         let [first, .., last] = arrivals[..] else { return Ok(None) };
         // Lost ones take no time on the line.
         let bits = (arrivals.len() - 1) as f64 * LARGE_FRAME_BYTES * 8.0;
@@ -276,7 +302,7 @@ impl Prober<'_> {
     }
 
     /// Sends everything when its time has come, and receives until all that can come has come.
-    fn exchange(&self, mut plan: Vec<Planned>) -> io::Result<(Vec<Planned>, Vec<u64>, Vec<Arrival>)> {
+    fn exchange(&self, mut plan: Vec<Planned>) -> io::Result<Exchange> {
         plan.sort_by_key(|planned| planned.at_ns);
         let expected: usize = plan.iter().map(|planned| usize::from(planned.cars)).sum();
         let patience_ns = self.patience_ns(&plan);
@@ -326,7 +352,7 @@ impl Prober<'_> {
                 }
             }
         }
-        Ok((plan, sent_ns, arrivals))
+        Ok(Exchange { plan, sent_ns, arrivals })
     }
 
     /// Time after which what has not come is lost.

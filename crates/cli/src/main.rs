@@ -58,10 +58,6 @@ fn main() -> ExitCode {
             Err(error @ LabError::Request(_)) => complain(USAGE, &format!("error: {error}")),
             Err(error) => complain(FAILURE, &format!("error: {error}")),
         },
-        Command::Lab(LabCommand::Check(args)) => match lab::check::run(*args) {
-            Ok(code) => code,
-            Err(error) => complain(FAILURE, &format!("error: {error}")),
-        },
         Command::Completions { shell } => print(&paperwork::completions(shell)),
         Command::Man { out: None } => match paperwork::man_page() {
             Ok(page) => print(&page),
@@ -82,6 +78,7 @@ fn lab(command: LabCommand) -> Result<ExitCode, LabError> {
         LabCommand::Run(args) => ::lab::run::run(&args),
         LabCommand::Show { name } => Ok(print(::lab::experiment::show(&name)?.as_bytes())),
         LabCommand::Uplink(args) => ::lab::uplink::run(*args),
+        LabCommand::Check(args) => ::lab::check::run(*args),
     }
 }
 

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use workload::{behaviour::Behaviour, pattern::Pattern, rate::Link, wire::WireModel};
 
-pub use self::{demand::Work, refuse::check_machine};
+pub use self::{
+    demand::{Logs, Work},
+    refuse::check_machine,
+};
 use crate::{
     LabError,
     bed::{BedConfig, Emulation},
@@ -52,13 +55,17 @@ const LONGEST_S: f64 = 86_400.0;
 const OVERHEAD_S: f64 = 6.0;
 
 impl Plan {
-    /// Resolves a setting.
-    pub fn new(setting: &Setting) -> Result<Self, LabError> {
+    /// Resolves a setting; logs that it replays are read into `logs`, or taken from there.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Request`] for what cannot be measured, and [`LabError::Io`] for a file that cannot be read.
+    pub fn new(setting: &Setting, logs: &mut Logs) -> Result<Self, LabError> {
         let LinkSetting { rate, queue_packets, bottleneck, gso_segments, ref congestion, .. } = setting.link;
         let gso_default = if rate.bits_per_second() < GSO_FROM_BITS_PER_SECOND { 1 } else { 4 };
         let link = link(&setting.link)?;
         let wire = wire(setting);
-        let groups = groups(setting)?;
+        let groups = groups(setting);
         let time = &setting.time;
         if !(0.0..time.seconds).contains(&time.warm_up_s) {
             return Err(refused(format!(
@@ -66,7 +73,7 @@ impl Plan {
                 time.warm_up_s, time.seconds
             )));
         }
-        Ok(Self {
+        let plan = Self {
             bed: BedConfig {
                 rate,
                 queue_packets,
@@ -81,12 +88,14 @@ impl Plan {
             },
             duration: seconds("time.seconds", time.seconds)?,
             drain: seconds("time.drain-s", time.drain_s)?,
+            source: demand::Source::new(setting, &groups, logs)?,
             groups,
-            source: demand::Source::new(setting, &link, &wire)?,
             link,
             wire,
             setting: setting.clone(),
-        })
+        };
+        plan.check_source()?;
+        Ok(plan)
     }
 
     /// The setting that it was made of.
@@ -133,18 +142,14 @@ pub fn estimated_s(setting: &Setting) -> f64 {
     OVERHEAD_S + alone_s + setting.time.seconds
 }
 
-fn groups(setting: &Setting) -> Result<Vec<Group>, LabError> {
+fn groups(setting: &Setting) -> Vec<Group> {
     let one = [GroupSetting::default()];
     let groups = if setting.groups.is_empty() { &one[..] } else { &setting.groups };
-    let positive = |share: f64| share > 0.0 && share.is_finite();
-    if let Some(group) = groups.iter().find(|group| !positive(group.share)) {
-        return Err(refused(format!("group `{}` has share {}: a share is a positive number", group.name, group.share)));
-    }
     let resolve = |group: &GroupSetting| Group {
         behaviour: group.clients.clone().unwrap_or_else(|| setting.clients.clone()),
         setting: group.clone(),
     };
-    Ok(groups.iter().map(resolve).collect())
+    groups.iter().map(resolve).collect()
 }
 
 fn seconds(key: &str, seconds: f64) -> Result<Duration, LabError> {

@@ -10,6 +10,8 @@ use std::{
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use workload::{
+    behaviour::Behaviour,
+    demand::Demand,
     outcome::{End, Outcome},
     rate::Rate,
     sequence::Request,
@@ -19,9 +21,10 @@ use super::{CheckArgs, Row, Spread, machine};
 use crate::{
     LabError,
     bed::{Bed, BedConfig, Cpu, SERVER},
-    client::{Drive, Load},
+    client::{ClientGroup, Drive, Load},
     docroot::{Content, DocRoot},
-    subject::{Place, serpent_binary},
+    setting::Setting,
+    subject::{Certificate, Place, serpent_binary},
 };
 
 /// Longest lateness, in milliseconds, that 1 % of the requests may exceed.
@@ -35,16 +38,24 @@ pub(super) fn lateness(args: &CheckArgs) -> Result<Row, LabError> {
     let serpent = serpent_binary(None)?;
     let root = DocRoot::write(&[SIZE_BYTES])?;
     let bed = Bed::build(BedConfig { rate: GIGABIT, gso_segments: 4, ..BedConfig::default() })?;
-    let place = Place { bed: &bed, root: root.path(), port: PORT, serpent: &serpent };
+    let (setting, certificate) = (Setting::default(), Certificate::make()?);
+    let place = Place {
+        bed: &bed,
+        setting: &setting,
+        root: root.path(),
+        port: PORT,
+        serpent: &serpent,
+        certificate: &certificate,
+    };
     args.subject.prepare(&place)?;
     let running = args.subject.start(&place)?;
     let requests = requests(args);
     let cpu = Cpu::read(bed.server())?;
     let start = Instant::now();
-    let drive = drive(&bed, &requests)?;
+    let drive = drive(&bed, &requests, args.seconds)?;
     let took_s = start.elapsed().as_secs_f64();
     let mut notes = vec![machine(&Cpu::read(bed.server())?.since(&cpu), took_s)];
-    notes.extend(drive.note);
+    notes.extend(drive.notes);
     running.stop();
 
     let done = drive.outcomes.iter().filter(|outcome| outcome.end == End::Done).count();
@@ -74,18 +85,21 @@ fn requests(args: &CheckArgs) -> Vec<Request> {
 }
 
 /// On a thread of its own, because the generator's priority stays with its thread.
-fn drive(bed: &Bed, requests: &[Request]) -> Result<Drive, LabError> {
+fn drive(bed: &Bed, requests: &[Request], seconds: u32) -> Result<Drive, LabError> {
     let load = || {
         let _inside = bed.client().enter().map_err(LabError::io("cannot enter a namespace"))?;
+        let group = ClientGroup { sources: bed.sources(0), behaviour: Behaviour::default(), mss_bytes: None };
         Load {
-            requests,
+            demand: Demand::sequence(requests.to_vec()),
+            groups: &[group],
             server: SocketAddrV4::new(SERVER, PORT),
-            sources: bed.sources(0),
-            keep_alive: false,
+            tls: None,
+            until: Duration::from_secs(seconds.into()),
             drain: Duration::from_secs(5),
             content: &Content::new(),
             start: Instant::now() + Duration::from_millis(50),
             stop: &AtomicBool::new(false),
+            progress: None,
         }
         .drive()
     };

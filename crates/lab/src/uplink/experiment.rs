@@ -128,7 +128,10 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::{plan::Plan, uplink::report::windows_s};
+    use crate::{
+        plan::{Logs, Plan},
+        uplink::report::windows_s,
+    };
 
     #[derive(Parser)]
     struct Cli {
@@ -139,7 +142,7 @@ mod tests {
     fn plan(flags: &str) -> Result<Plan, LabError> {
         let words = std::iter::once("lab").chain(flags.split_whitespace());
         let experiment = Cli::try_parse_from(words).unwrap().args.experiment()?;
-        let plan = Plan::new(&experiment.points()?[0].setting)?;
+        let plan = Plan::new(&experiment.points()?[0].setting, &mut Logs::default())?;
         for subject in &experiment.subjects {
             subject.parse::<Subject>().unwrap().can(plan.setting())?;
         }
@@ -152,7 +155,7 @@ mod tests {
         assert_eq!(plan.duration, Duration::from_secs(60));
         assert_eq!((plan.bed.gso_segments, plan.bed.queue_packets), (1, 1000));
         assert_eq!(plan.setting().groups, []);
-        let requests = plan.requests(1).unwrap();
+        let requests = plan.requests(1).unwrap().unwrap();
         let load = requests.iter().map(|r| plan.wire.bytes_for(r.size_bytes)).sum::<u64>() as f64 / 75e6;
         assert!((load - 0.8).abs() < 0.014, "{load}");
     }
@@ -174,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_body_alone_asks_for_more_requests() {
-        let count = |flags| plan(flags).unwrap().requests(1).unwrap().len();
+        let count = |flags| plan(flags).unwrap().requests(1).unwrap().unwrap().len();
         assert!(count("--accounting body") > count(""));
     }
 

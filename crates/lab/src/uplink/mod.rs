@@ -139,7 +139,8 @@ pub fn run(args: UplinkArgs) -> Result<ExitCode, LabError> {
         runs.push(Run { cell, outcomes });
         Ok(())
     })?;
-    let report = report::Report::new(&Measured { record: &record, plan: runner.plan(0), runs: &runs })?;
+    let measured = Measured { record: &record, plan: runner.plan(0), runs: &runs, files: args.files };
+    let report = report::Report::new(&measured)?;
     print!("{report}");
     if let Some(path) = &args.json {
         let json =
@@ -156,6 +157,8 @@ struct Measured<'a> {
     plan: &'a crate::plan::Plan,
     /// Seed by seed, and for each seed subject by subject.
     runs: &'a [Run],
+    /// Number of files.
+    files: usize,
 }
 
 /// One subject under one seed.

@@ -121,9 +121,10 @@ struct Row {
 
 impl Report {
     pub(super) fn new(measured: &Measured<'_>) -> Result<Self, LabError> {
-        let &Measured { record, plan, runs } = measured;
+        let &Measured { record, plan, runs, .. } = measured;
         let idle_ms = idle_ms(runs);
-        let sequences = record.seeds.iter().map(|&seed| Ok(sequence(plan, seed, &plan.requests(seed)?)));
+        let sequences =
+            record.seeds.iter().map(|&seed| Ok(sequence(plan, seed, &plan.requests(seed)?.unwrap_or_default())));
         let sequences = sequences.collect::<Result<Vec<_>, LabError>>()?;
         let runs: Vec<RunReport> = runs.iter().map(|run| run_report(measured, run, idle_ms)).collect();
         let rows = (0..record.subjects.len())
@@ -153,7 +154,7 @@ fn setting(measured: &Measured<'_>) -> Setting {
         drain_seconds: plan.drain.as_secs_f64(),
         rate_changes: plan.link.changes().iter().map(|&(at, rate)| (at as f64 / 1e9, rate.bits_per_second())).collect(),
         keep_alive: asked.clients.requests_per_connection != 1,
-        files: plan.files_count(),
+        files: measured.files,
         accounting: asked.count.accounting,
         load_match: asked.count.load_match,
         wire: plan.wire,

@@ -5,6 +5,7 @@
 //! - [`subject`]: what is measured, and how it is started and stopped;
 //! - [`docroot`]: the files it serves, whose every byte the client knows;
 //! - [`client`]: the open-loop load generator;
+//! - [`record`] and [`report`]: what a run leaves behind, and what is made of it;
 //! - [`uplink`]: the experiment `serpent lab uplink`, from flags to the table.
 //!
 //! This crate imports neither the scheduler nor the server: what predicts, and what is predicted, stay apart.
@@ -16,6 +17,7 @@ pub mod docroot;
 mod error;
 pub mod experiment;
 pub mod record;
+pub mod report;
 pub mod setting;
 pub mod subject;
 pub mod uplink;

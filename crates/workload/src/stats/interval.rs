@@ -19,9 +19,24 @@ pub struct Estimate {
     pub interval: Option<(f64, f64)>,
     /// Number of seeds.
     pub seeds: usize,
-    /// Whether requests entered it that never came whole: then the value itself is a lower bound.
+    /// What requests that never came whole make of the value.
     #[serde(default)]
-    pub lower_bound: bool,
+    pub bound: Bound,
+}
+
+/// What a value is worth into which lower bounds have entered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// None have.
+    #[default]
+    Exact,
+    /// The true value is this or larger.
+    AtLeast,
+    /// The true value is this or smaller.
+    AtMost,
+    /// It may be on either side.
+    Either,
 }
 
 impl Estimate {
@@ -35,9 +50,9 @@ impl Estimate {
         self.interval.map(|(low, high)| (high - low) / 2.0)
     }
 
-    /// The same, marked as a lower bound if it `is` one.
-    pub fn bound(self, is: bool) -> Self {
-        Self { lower_bound: self.lower_bound || is, ..self }
+    /// The same, with another [`Bound`].
+    pub fn with_bound(self, bound: Bound) -> Self {
+        Self { bound, ..self }
     }
 }
 
@@ -53,7 +68,7 @@ pub fn mean(values: &[f64]) -> Option<Estimate> {
         let half = t_quantile(values.len() - 1) * (variance / count).sqrt();
         (value - half, value + half)
     });
-    Some(Estimate { value, interval, seeds: values.len(), lower_bound: false })
+    Some(Estimate { value, interval, seeds: values.len(), bound: Bound::Exact })
 }
 
 /// The ratio of pairs, one for each seed: first over second, averaged as logarithms, because a ratio of 2 and one of 1/2

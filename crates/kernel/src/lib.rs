@@ -13,3 +13,5 @@ pub mod socket;
 pub mod timer;
 #[cfg(target_os = "linux")]
 pub mod timer_events;
+#[cfg(target_os = "linux")]
+pub mod tun;

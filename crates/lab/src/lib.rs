@@ -6,6 +6,7 @@
 //! - [`docroot`]: the files it serves, whose every byte the client knows;
 //! - [`client`]: the open-loop load generator;
 //! - [`record`] and [`report`]: what a run leaves behind, and what is made of it;
+//! - [`sample`]: the server's side while it is measured;
 //! - [`uplink`]: the experiment `serpent lab uplink`, from flags to the table.
 //!
 //! This crate imports neither the scheduler nor the server: what predicts, and what is predicted, stay apart.
@@ -16,9 +17,15 @@ pub mod client;
 pub mod docroot;
 mod error;
 pub mod experiment;
+pub mod plan;
+mod progress;
+mod realtime;
 pub mod record;
 pub mod report;
+pub mod run;
+pub mod sample;
 pub mod setting;
+pub mod store;
 pub mod subject;
 pub mod uplink;
 

@@ -183,6 +183,8 @@ pub struct PathSetting {
     pub loss: f64,
     /// Rate of the clients' own line, shared by the group.
     pub rate: Option<Rate>,
+    /// Packets that wait for that line at most; 100 if not given, as many modems have.
+    pub queue_packets: Option<u32>,
     /// Largest segment that clients accept, in bytes.
     pub mss_bytes: Option<u16>,
 }
@@ -224,6 +226,19 @@ pub enum Accounting {
 
 const fn default_files() -> usize {
     2000
+}
+
+impl PathSetting {
+    /// Packets that wait for the clients' own line at most.
+    pub fn line_queue_packets(&self) -> u32 {
+        const MODEM: u32 = 100;
+        self.queue_packets.unwrap_or(MODEM)
+    }
+
+    /// Whether there is no path at all.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Default for LinkSetting {

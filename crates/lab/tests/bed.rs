@@ -14,6 +14,7 @@ fn config(bottleneck: Bottleneck) -> BedConfig {
         bottleneck,
         gso_segments: 1,
         congestion: "cubic".to_owned(),
+        ..BedConfig::default()
     }
 }
 

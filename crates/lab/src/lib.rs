@@ -6,6 +6,7 @@
 //! - [`docroot`]: the files it serves, whose every byte the client knows;
 //! - [`replay`]: a log of a web server as files and requests;
 //! - [`client`]: the open-loop load generator;
+//! - [`record`] and [`report`]: what a run leaves behind, and what is made of it;
 //! - [`sample`]: the server's side while it is measured;
 //! - [`check`]: `serpent lab check`, which measures the instrument itself;
 //! - [`uplink`]: the experiment `serpent lab uplink`, from flags to the table.
@@ -24,6 +25,7 @@ mod progress;
 mod realtime;
 pub mod record;
 pub mod replay;
+pub mod report;
 pub mod run;
 pub mod sample;
 pub mod setting;

@@ -184,6 +184,19 @@ mod tests {
     }
 
     #[test]
+    fn the_examples_of_the_guide_are_experiments() {
+        let guide = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/lab.md");
+        let guide = std::fs::read_to_string(guide).unwrap();
+        let blocks: Vec<&str> =
+            guide.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+        assert_eq!(blocks.len(), 2);
+        for block in blocks {
+            let experiment = Experiment::parse("docs/guide/lab.md", block).unwrap();
+            assert!(!experiment.points().unwrap().is_empty());
+        }
+    }
+
+    #[test]
     fn no_published_value_is_given_twice() {
         for (experiment, _) in full() {
             let mut seen = BTreeSet::new();

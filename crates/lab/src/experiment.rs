@@ -2,6 +2,7 @@
 
 mod changes;
 mod keys;
+mod list;
 mod points;
 mod read;
 mod shipped;
@@ -10,7 +11,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{changes::Changes, shipped::SHIPPED};
+pub(crate) use self::changes::from_flags;
+pub use self::{
+    changes::Changes,
+    list::{list, show},
+    shipped::SHIPPED,
+};
 
 /// An experiment file, read. The keys of `quick` and `sweep`, and those of `--set`, are dotted paths into
 /// [`Setting`](crate::setting::Setting), or `seeds`, `subjects`.

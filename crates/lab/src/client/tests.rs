@@ -7,6 +7,10 @@ use std::{
     thread,
 };
 
+use std::sync::atomic::AtomicBool;
+
+use workload::{outcome::End, sequence::Request};
+
 use super::*;
 
 /// Serves each connection with `script`, which gets the connection and the number of the file asked for; `true` goes on to
@@ -50,20 +54,39 @@ fn answer(connection: &mut TcpStream, file: u32, body_bytes: u64) {
 }
 
 fn drive(server: SocketAddrV4, count: u32, keep_alive: bool, drain: Duration) -> Drive {
+    let behaviour = Behaviour { requests_per_connection: if keep_alive { 0 } else { 1 }, ..Behaviour::default() };
+    load(server, count, drain, &group(behaviour), &Content::new()).drive().unwrap()
+}
+
+fn group(behaviour: Behaviour) -> [ClientGroup; 1] {
+    [ClientGroup { sources: Ipv4Addr::new(127, 10, 0, 0), behaviour, mss_bytes: None }]
+}
+
+/// `count` requests, one each 2 ms.
+fn load<'a>(
+    server: SocketAddrV4,
+    count: u32,
+    drain: Duration,
+    groups: &'a [ClientGroup],
+    content: &'a Content,
+) -> Load<'a> {
     let requests: Vec<Request> =
         (0..count).map(|i| Request { at_ns: u64::from(i) * 2_000_000, file: i, size_bytes: SIZE, group: 0 }).collect();
-    let load = Load {
-        requests: &requests,
+    Load {
+        demand: Demand::sequence(requests),
+        groups,
         server,
-        sources: Ipv4Addr::new(127, 10, 0, 0),
-        keep_alive,
+        tls: None,
+        until: Duration::from_millis(2) * count,
         drain,
-        content: &Content::new(),
+        content,
         start: Instant::now() + Duration::from_millis(1),
-        stop: &AtomicBool::new(false),
-    };
-    load.drive().unwrap()
+        stop: &NEVER,
+        progress: None,
+    }
 }
+
+static NEVER: AtomicBool = AtomicBool::new(false);
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -156,26 +179,12 @@ fn what_has_not_come_is_counted_with_its_time_so_far() {
 
 #[test]
 fn a_stop_ends_the_run() {
-    let requests = [Request { at_ns: 3_600_000_000_000, file: 0, size_bytes: 1, group: 0 }];
+    let (groups, content) = (group(Behaviour::default()), Content::new());
+    let nobody = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
     let load = Load {
-        requests: &requests,
-        server: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1),
-        sources: Ipv4Addr::new(127, 10, 0, 0),
-        keep_alive: false,
-        drain: LONG,
-        content: &Content::new(),
-        start: Instant::now(),
         stop: &AtomicBool::new(true),
+        start: Instant::now() + Duration::from_secs(3_600),
+        ..load(nobody, 1, LONG, &groups, &content)
     };
     assert!(matches!(load.drive(), Err(LabError::Interrupted)));
-}
-
-#[test]
-fn sources_do_not_repeat_soon() {
-    let prefix = Ipv4Addr::new(10, 10, 0, 0);
-    assert_eq!(source_of(prefix, 0), "10.10.0.1:2000".parse().unwrap());
-    assert_eq!(source_of(prefix, 249), "10.10.0.250:2000".parse().unwrap());
-    assert_eq!(source_of(prefix, 250), "10.10.0.1:2001".parse().unwrap());
-    assert_eq!(source_of(prefix, 250 * 63_000 - 1), "10.10.0.250:64999".parse().unwrap());
-    assert_eq!(source_of(prefix, 250 * 63_000), source_of(prefix, 0));
 }

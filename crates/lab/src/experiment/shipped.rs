@@ -50,7 +50,7 @@ mod tests {
     };
 
     /// Seconds of sending that a short form may take, over all its cells; starting and ending each comes on top.
-    const QUICK_S: f64 = 60.0;
+    const QUICK_S: f64 = 50.0;
     /// And the longest that it may wait for what is under way at the end of each.
     const QUICK_DRAIN_S: f64 = 10.0;
     /// Measures of other subjects against the first.

@@ -50,7 +50,7 @@ mod tests {
     };
 
     /// Seconds of sending that a short form may take, over all its cells; starting and ending each comes on top.
-    const QUICK_S: f64 = 60.0;
+    const QUICK_S: f64 = 50.0;
     /// And the longest that it may wait for what is under way at the end of each.
     const QUICK_DRAIN_S: f64 = 10.0;
     /// Measures of other subjects against the first.
@@ -180,6 +180,19 @@ mod tests {
                     PublishedValue::Range(from, to) => assert!(0.0 <= from && from < to && to.is_finite(), "{place}"),
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_examples_of_the_guide_are_experiments() {
+        let guide = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/lab.md");
+        let guide = std::fs::read_to_string(guide).unwrap();
+        let blocks: Vec<&str> =
+            guide.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+        assert_eq!(blocks.len(), 2);
+        for block in blocks {
+            let experiment = Experiment::parse("docs/guide/lab.md", block).unwrap();
+            assert!(!experiment.points().unwrap().is_empty());
         }
     }
 

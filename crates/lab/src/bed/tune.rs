@@ -45,6 +45,8 @@ impl Bed {
             // What calibration teaches TCP about the path must not reach the run.
             write_sysctl("net/ipv4/tcp_no_metrics_save", "1")?;
             write_sysctl("net/ipv4/ip_local_port_range", "1024 65535")?;
+            // Root is not in the group that may send echoes unless it is said.
+            write_sysctl("net/ipv4/ping_group_range", "0 0")?;
             for (key, value) in settings {
                 write_sysctl(key, value)?;
             }

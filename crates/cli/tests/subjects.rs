@@ -47,8 +47,7 @@ fn each_subject_answers_in_clear_and_over_tls_in_both_versions() {
             let setting: Setting = toml::from_str(&format!("{conditions}\nserver.accept-queue = 100")).unwrap();
             subject.can(&setting).unwrap();
             let (root, serpent) = (root.path(), Path::new(SERPENT));
-            let place =
-                Place { bed: &bed, setting: &setting, root, port: PORT, serpent, certificate: &certificate };
+            let place = Place { bed: &bed, setting: &setting, root, port: PORT, serpent, certificate: &certificate };
             if number == 0 {
                 subject.prepare(&place).unwrap();
             }

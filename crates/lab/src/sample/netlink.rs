@@ -66,3 +66,38 @@ where
     }
     Ok(false)
 }
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::DoneMessage;
+    use netlink_packet_route::{RouteNetlinkMessage, tc::TcMessage};
+
+    use super::*;
+
+    fn bytes(payload: NetlinkPayload<RouteNetlinkMessage>) -> Vec<u8> {
+        let mut message = NetlinkMessage::new(NetlinkHeader::default(), payload);
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        bytes
+    }
+
+    fn answers(datagram: &[u8]) -> (io::Result<bool>, usize) {
+        let mut count = 0;
+        let last = read(datagram, &mut |_: RouteNetlinkMessage| count += 1);
+        (last, count)
+    }
+
+    #[test]
+    fn a_datagram_is_read_message_by_message_to_the_last() {
+        let queue =
+            || bytes(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewQueueDiscipline(TcMessage::with_index(1))));
+        let done = bytes(NetlinkPayload::Done(DoneMessage::default()));
+        let (last, count) = answers(&[queue(), queue()].concat());
+        assert_eq!((last.unwrap(), count), (false, 2), "more is to come");
+        let (last, count) = answers(&[queue(), done, queue()].concat());
+        assert_eq!((last.unwrap(), count), (true, 1), "nothing is read after the last");
+        assert!(answers(&queue()[..20]).0.is_err(), "cut off");
+        assert!(answers(&[0; 64]).0.is_err(), "no message");
+    }
+}

@@ -66,3 +66,30 @@ fn counters(attributes: &[TcAttribute]) -> Qdisc {
     }
     qdisc
 }
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::Parseable;
+
+    use super::*;
+
+    /// What Linux 6.18 says of `htb` at the root of a device, its options left out: bytes, packets and padding; waiting packets
+    /// and bytes, drops, requeues, overlimits.
+    #[test]
+    fn the_counters_of_a_queue_are_read() {
+        let mut captured = vec![0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 1, 0, 255, 255, 255, 255, 2, 0, 0, 0];
+        captured.extend([8, 0, 1, 0, b'h', b't', b'b', 0]);
+        captured.extend([48, 0, 7, 0]);
+        captured.extend([20, 0, 1, 0, 0x10, 0x27, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
+        captured.extend([24, 0, 3, 0, 5, 0, 0, 0, 0x92, 0x1d, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0]);
+        let message = TcMessage::parse(&captured).unwrap();
+        assert_eq!((message.header.index, message.header.parent), (2, TcHandle::ROOT));
+        let bytes = (1 << 32) + 10_000;
+        assert_eq!(counters(&message.attributes), Qdisc { bytes, packets: 9, drops: 3, waiting_packets: 5 });
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_not_found() {
+        assert!(Queue::open("no-such-device").is_err());
+    }
+}

@@ -67,3 +67,27 @@ impl Waiting {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket(state: u8, port: u16, recv_queue: u32) -> InetResponseHeader {
+        let mut socket_id = SocketId::new_v4();
+        socket_id.source_port = port;
+        let (family, timer, send_queue, uid, inode) = (AF_INET, None, 128, 0, 7);
+        InetResponseHeader { family, state, timer, socket_id, recv_queue, send_queue, uid, inode }
+    }
+
+    #[test]
+    fn what_waits_at_the_port_is_added_up_and_other_ports_are_not() {
+        let mut waiting = Waiting::default();
+        // Two workers that share the port, each with a queue of its own.
+        for (state, port, queue) in
+            [(TCP_LISTEN, 80, 3), (TCP_LISTEN, 80, 4), (TCP_LISTEN, 9, 50), (TCP_SYN_RECV, 80, 0), (TCP_SYN_RECV, 9, 0)]
+        {
+            waiting.add(&socket(state, port, queue), 80);
+        }
+        assert_eq!(waiting, Waiting { accept_queue: 7, half_open: 1 });
+    }
+}

@@ -29,7 +29,7 @@ use crate::{
 /// whatever became of the others. Response times count from that moment to the last byte. Beside them stands the ideal: the
 /// same requests on a bare link, shortest remaining first and shared evenly.
 ///
-/// Needs root, iproute2 and, as a subject, nginx. Touches nothing outside its own namespaces.
+/// Needs root, iproute2 and, as subjects, nginx and Apache httpd. Touches nothing outside its own namespaces.
 #[derive(Args, Clone, Debug)]
 pub struct UplinkArgs {
     /// Rate of the uplink, counted in Ethernet frames without preamble and checksum.
@@ -57,7 +57,8 @@ pub struct UplinkArgs {
     pub seeds: Vec<u64>,
 
     /// Servers to compare, in this order; the first is the baseline of the ratios. `nginx[,workers=N]`,
-    /// `serpent:ORDER[,enforce=server|kernel|off][,uplink=RATE|auto|off][,workers=N]`, or `cmd:COMMAND` with `{dir}`,
+    /// `serpent:ORDER[,enforce=server|kernel|off][,uplink=RATE|auto|off][,workers=N]
+    /// [,guard=STRETCH][,config=FILE]`, `apache[,workers=N][,processes=N]`, or `cmd:COMMAND` with `{dir}`,
     /// `{listen}`, `{ip}`, `{port}` and `{rate}` filled in (a command takes the rest of the list).
     #[arg(long, default_value = "nginx,serpent:srpt,serpent:fair", value_name = "SUBJECT,...")]
     pub subjects: String,

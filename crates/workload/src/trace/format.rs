@@ -271,3 +271,112 @@ fn parse_columns(text: &str) -> Result<Columns, FormatError> {
     }
     Ok(Columns::InOrder(fields))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const COMMON: &str = "h - - [01/Aug/1995:00:00:01 -0400] \"GET / HTTP/1.0\" 200 5";
+
+    fn world_cup(times: &[u32]) -> Vec<u8> {
+        let record = |time: &u32| [&time.to_be_bytes()[..], &[0; 11], &[9, 0, 0x42, 1, 0]].concat();
+        times.iter().flat_map(record).collect()
+    }
+
+    #[test]
+    fn logs_are_told_by_their_beginning() {
+        let broken_first = format!("garbage\n\n# note\n{COMMON}\n");
+        let lost_power = format!("{COMMON}\n\0\0\0\0\0\0\0\0\n{COMMON}\n");
+        for (head, format) in [
+            (COMMON, Format::Common),
+            (&broken_first, Format::Common),
+            (&lost_power, Format::Common),
+            (&format!("\u{feff}{COMMON} \"-\" \"curl\""), Format::Combined),
+            ("{\"ts\":1,\"size\":2}\n{\"ts\":", Format::Json(Columns::Guessed)),
+            ("time,size\n1,2\n", Format::Csv(Columns::Guessed)),
+        ] {
+            assert_eq!(Format::detect(head.as_bytes()), Ok(format), "{head}");
+        }
+        assert_eq!(Format::detect(&world_cup(&[893_971_817, 893_971_817, 893_971_818])), Ok(Format::WorldCup));
+        assert_eq!(Format::detect(&world_cup(&[893_971_817])[..]), Ok(Format::WorldCup), "one record is enough");
+    }
+
+    #[test]
+    fn what_is_no_log_is_named() {
+        let tar = [&[b'a'; 257][..], b"ustar\0"].concat();
+        let far_apart = world_cup(&[893_971_817, 993_971_817]);
+        for (head, start) in [
+            (&b""[..], "there is nothing in it"),
+            (b" \n\n", "there is nothing in it"),
+            (b"\x89PNG\r\n\x1a\n\0\0", "it looks like a PNG image, not like a log"),
+            (b"\xff\xd8\xff\xe0\0\x10JFIF", "it looks like a JPEG image"),
+            (b"%PDF-1.7\n", "it looks like a PDF document"),
+            (b"\n  <!DOCTYPE HTML>\n<html>", "it looks like an HTML page"),
+            (b"<?xml version='1.0'?>", "it looks like XML"),
+            (b"PK\x03\x04\x14\0", "it looks like a zip archive: extract"),
+            (b"\x1f\x8b\x08\0", "it looks like compressed twice"),
+            (&tar, "it looks like a tar archive: extract"),
+            (b"\xff\xfeh\0", "it looks like text in UTF-16: convert"),
+            (b"#Software: Microsoft IIS\n#Fields: date time", "it looks like a log in the W3C extended format"),
+            (
+                b"{\"name\":\"serpent\",\"version\":1}",
+                "it is JSON, but no time is among its keys (`name`, `version`): name it",
+            ),
+            (b"[{\"ts\":1},\n{\"ts\":2}]", "it looks like one JSON array: write one object a line"),
+            (b"{\n  \"ts\": 1\n}", "it looks like JSON over several lines: write one"),
+            (
+                b"name,age\nx,1\n",
+                "it may be a table, but a time and a size or an object are not among its columns (`name`, `age`)",
+            ),
+            (b"Dear Sir,\nthis is a letter", "it may be a table"),
+            (b"It was a dark and stormy night.", "it is text of no known format, beginning with `It was a dark"),
+            (&far_apart, "it is neither text nor"),
+            (b"\x01\x02\x03\x04\xfe\xfd\xfc", "it is neither text nor"),
+            (b"abc\0def", "it is neither text nor"),
+        ] {
+            let foreign = Format::detect(head).map(|format| format!("{format:?}")).unwrap_err().to_string();
+            assert!(foreign.starts_with(start), "{head:?}: {foreign}");
+        }
+    }
+
+    #[test]
+    fn formats_are_given_by_name() {
+        for (text, format) in [
+            ("common", Format::Common),
+            ("CLF", Format::Common),
+            ("combined", Format::Combined),
+            ("world-cup", Format::WorldCup),
+            ("csv", Format::Csv(Columns::Guessed)),
+            ("csv:time=When,size=How-much", Format::Csv(named([(Field::Time, "when"), (Field::Size, "how_much")]))),
+            ("json:time=t", Format::Json(named([(Field::Time, "t")]))),
+        ] {
+            assert_eq!(text.parse(), Ok(format), "{text}");
+        }
+        for (text, why) in [
+            ("apache", "is no format of a log"),
+            ("common:time", "only `csv` and `json` have columns"),
+            ("csv:size,path", "the time is missing"),
+            ("csv:time,size=x", "either all columns are named"),
+            ("csv:time,colour", "`colour` is nothing that a log tells"),
+            ("json:time,size", "JSON has keys, not places"),
+        ] {
+            let error = text.parse::<Format>().unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    fn named<const N: usize>(columns: [(Field, &str); N]) -> Columns {
+        Columns::Named(columns.into_iter().map(|(field, name)| (field, name.to_owned())).collect())
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(any in any::<Vec<u8>>(), text in "[a-z:=,_ -]{0,40}") {
+            let _ = Format::detect(&any).map_err(|foreign| foreign.to_string());
+            let _ = Format::detect(text.as_bytes()).map_err(|foreign| foreign.to_string());
+            let _ = text.parse::<Format>();
+        }
+    }
+}

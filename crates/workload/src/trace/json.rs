@@ -138,3 +138,95 @@ impl Visitor<'_> for Key<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::trace::{Format, Method, Name};
+
+    fn text(bytes: &'static str) -> Option<Name<'static>> {
+        Some(Name::Text(bytes.as_bytes().into()))
+    }
+
+    fn guessed(line: &str) -> Result<Record<'_>, Reason> {
+        parse(line.as_bytes(), &Columns::Guessed)
+    }
+
+    #[test]
+    fn a_line_of_caddy() {
+        let line = r#"{"level":"info","ts":1646861401.5241024,"logger":"http.log.access","msg":"handled request","request":{
+            "remote_ip":"127.0.0.1","remote_port":"41342","client_ip":"127.0.0.2","proto":"HTTP/2.0","method":"GET",
+            "host":"localhost","uri":"/a\u0020b?c#d","headers":{"User-Agent":["curl/7.82.0"],"Size":["1"]}},"bytes_read":0,
+            "user_id":"","duration":0.000929675,"size":10900,"status":200,"resp_headers":{"Server":["Caddy"]}}"#;
+        let record = guessed(line).unwrap();
+        assert_eq!(record.at_ns / 1000, 1_646_861_401_524_102);
+        assert_eq!((record.client.clone(), record.object.clone()), (text("127.0.0.2"), text("/a b?c")));
+        assert_eq!((record.size_bytes, record.status, record.method), (Some(10_900), Some(200), Some(Method::Get)));
+    }
+
+    #[test]
+    fn a_line_of_nginx() {
+        let line = r#"{"time_local":"09/Mar/2022:21:30:01 +0000","msec":"1646861401.524","remote_addr":"2001:db8::1",
+            "request":"GET /a/b.html HTTP/1.1","status":"206","body_bytes_sent":"1839","bytes_sent":"2100","request_time":"0.5"}"#;
+        let record = guessed(line).unwrap();
+        assert_eq!((record.at_ns, record.tick_ns), (1_646_861_401_524_000_000, 1_000_000), "the finer of two times");
+        assert_eq!((record.client.clone(), record.object.clone()), (text("2001:db8::1"), text("/a/b.html")));
+        assert_eq!((record.size_bytes, record.status, record.method), (Some(1839), Some(206), Some(Method::Get)));
+    }
+
+    #[test]
+    fn keys_are_named_where_they_are_not_usual() {
+        let Ok(Format::Json(columns)) = "json:time=meta.at_us,size=volume".parse() else { panic!("it is a format") };
+        let record =
+            parse(br#"{"meta":{"at_us":1500000},"volume":7,"size":8,"path":"/a","client":17}"#, &columns).unwrap();
+        assert_eq!((record.at_ns, record.size_bytes), (1_500_000_000, Some(7)));
+        assert_eq!((record.object.clone(), record.client.clone()), (text("/a"), Some(Name::Number(17))));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (line, reason) in [
+            ("[1]", "it is no JSON object"),
+            ("hello", "it is no JSON object"),
+            (r#"{"ts":1"#, "it is not well-formed JSON"),
+            (r#"{"ts":1} {"ts":2}"#, "it is not well-formed JSON"),
+            (r#"{"path":"/a"}"#, "it has no time"),
+            (r#"{"ts":null}"#, "it has no time"),
+            (r#"{"ts":"now"}"#, "the time is none that is known"),
+            (r#"{"ts":-1}"#, "the time is none that is known"),
+            (r#"{"ts":1e300}"#, "the time is none that is known"),
+            (r#"{"ts":1,"size":"big"}"#, "the size is no number"),
+            (r#"{"ts":1,"status":20000}"#, "the status is no number of three digits"),
+        ] {
+            assert_eq!(guessed(line), Err(reason), "{line}");
+        }
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let deep = format!("{}1{}", "{\"a\":".repeat(100_000), "}".repeat(100_000));
+        assert_eq!(guessed(&deep), Err("it has no time"));
+        let hidden = r#"{"ts":1,"a":{"b":{"c":{"d":{"e":{"ts":2}}}}}}"#;
+        assert_eq!(guessed(hidden).unwrap().at_ns, 1_000_000_000);
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_makes_it_panic(any in any::<Vec<u8>>(), near in r#"\{["a-z:0-9.,e{}\[\]\\-]{0,80}"#, ts in any::<f64>()) {
+            let _ = parse(&any, &Columns::Guessed);
+            let _ = guessed(&near);
+            let _ = guessed(&format!("{{\"ts\":{ts:e},\"size\":{ts:e},\"status\":{ts:e}}}"));
+        }
+
+        #[test]
+        fn a_written_record_reads_back(at_us in 0_u64..4_000_000_000_000_000, size in any::<u64>(), path in "/[^#]{0,30}[^# ]") {
+            prop_assume!(path.trim() == path);
+            let line = serde_json::json!({ "time_us": at_us, "size": size, "request": { "uri": path } }).to_string();
+            let record = guessed(&line).unwrap();
+            prop_assert_eq!((record.at_ns, record.size_bytes), (at_us * 1000, Some(size)));
+            prop_assert_eq!(record.object.clone(), Some(Name::Text(path.trim_ascii().as_bytes().into())));
+        }
+    }
+}

@@ -156,7 +156,10 @@ fn request_line(line: &[u8]) -> (Option<Method>, Option<&[u8]>) {
 }
 
 #[cfg(test)]
-mod tests {
+mod tests;
+
+#[cfg(test)]
+mod parts {
     use super::*;
 
     #[test]

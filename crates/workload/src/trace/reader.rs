@@ -280,7 +280,7 @@ impl<'a> Input<'a> {
 /// Why a log cannot be used.
 #[derive(Debug)]
 pub enum TraceError {
-    /// The machine could not read it, or its compressed data is damaged from the beginning.
+    /// The machine could not read it (the error has a number then), or its compressed data is damaged from the beginning.
     Io(io::Error),
     /// It is no log that can be read.
     Foreign(Foreign),
@@ -307,7 +307,8 @@ pub enum TraceError {
 impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(error) => write!(f, "it cannot be read: {error}"),
+            Self::Io(error) if error.raw_os_error().is_some() => write!(f, "it cannot be read: {error}"),
+            Self::Io(error) => write!(f, "its data ends too early or is damaged ({error})"),
             Self::Foreign(foreign) => foreign.fmt(f),
             Self::Broken(broken) => broken.fmt(f),
             Self::NoRecords { format, broken, first } => {

@@ -200,8 +200,13 @@ mod tests {
 
     use super::*;
 
-    fn at(text: &str) -> Option<(f64, f64)> {
-        parse(text.as_bytes(), Unit::Guessed).map(|stamp| (stamp.at_ns as f64 / 1e9, stamp.tick_ns as f64 / 1e9))
+    fn at(text: &str) -> Option<Stamp> {
+        parse(text.as_bytes(), Unit::Guessed)
+    }
+
+    /// All times here are whole milliseconds.
+    fn ns(seconds: f64) -> u64 {
+        (seconds * 1e3).round() as u64 * 1_000_000
     }
 
     #[test]
@@ -229,15 +234,15 @@ mod tests {
             ("1998-12-31T23:59:60Z", 915_148_800.0, 1.0),
             ("29/Feb/2000:00:00:00 +0000", 951_782_400.0, 1.0),
         ] {
-            assert_eq!(at(text), Some((at_s, tick_s)), "{text}");
+            assert_eq!(at(text), Some(Stamp { at_ns: ns(at_s), tick_ns: (tick_s * 1e9_f64).round() as u64 }), "{text}");
         }
     }
 
     #[test]
     fn an_hour_that_summer_time_repeats_is_told_apart_by_the_zone() {
-        let (before, after) =
-            (at("25/Oct/2020:02:30:00 +0200").unwrap().0, at("25/Oct/2020:02:30:00 +0100").unwrap().0);
-        assert_eq!(after - before, 3600.0);
+        let before = at("25/Oct/2020:02:30:00 +0200").unwrap();
+        let after = at("25/Oct/2020:02:30:00 +0100").unwrap();
+        assert_eq!(after.at_ns - before.at_ns, 3600 * SECOND_NS);
     }
 
     #[test]

@@ -194,3 +194,74 @@ fn merge(periods: &mut BTreeMap<u64, (u64, u64)>, (number, (requests, bytes)): (
     counts.0 += requests;
     counts.1 = counts.1.saturating_add(bytes);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Method, common};
+
+    fn record(at_s: u64, size_bytes: u64) -> Record<'static> {
+        let line = b"h - - [01/Aug/1995:00:00:00 +0000] \"GET / HTTP/1.0\" 200 1";
+        Record { at_ns: at_s * 1_000_000_000, size_bytes: Some(size_bytes), ..common::parse(line).unwrap() }
+    }
+
+    fn summary(records: impl IntoIterator<Item = (u64, u64)>) -> Summary {
+        let mut summary = Summary::default();
+        for (at_s, size) in records {
+            summary.add(&record(at_s, size));
+        }
+        summary
+    }
+
+    #[test]
+    fn counts_sizes_and_span() {
+        let mut summary = summary((0..1000).map(|i| (1000 + i, i + 1)));
+        summary.add(&Record { method: Some(Method::Post), status: Some(404), size_bytes: None, ..record(500, 0) });
+        summary.add(&Record { status: None, ..record(600, 0) });
+        assert_eq!((summary.records(), summary.gets(), summary.with_size()), (1002, 1001, 1000));
+        assert_eq!((summary.with_status(2), summary.with_status(4), summary.with_status(0)), (1000, 1, 1));
+        assert_eq!((summary.bytes(), summary.mean_bytes(), summary.largest_bytes()), (500_500, 500.5, 1000));
+        assert_eq!(summary.span_ns(), Some((500_000_000_000, 1_999_000_000_000)));
+        for (quantile, size) in [(0.01, 10), (0.5, 500), (0.99, 990), (1.0, 1000)] {
+            assert!(summary.size_at(quantile).abs_diff(size) <= 1, "{quantile}: {}", summary.size_at(quantile));
+        }
+    }
+
+    #[test]
+    fn the_largest_requests_carry_their_share_of_the_bytes() {
+        // 99 of 100 bytes and one of 9900: the largest 1 % have half of the bytes.
+        let summary = summary((0..1000).map(|i| (i, if i % 100 == 0 { 9900 } else { 100 })));
+        assert!((summary.bytes_in_largest(0.01) - 0.5).abs() < 0.001, "{}", summary.bytes_in_largest(0.01));
+        assert_eq!((summary.bytes_in_largest(0.0), summary.bytes_in_largest(1.0)), (0.0, 1.0));
+        assert_eq!(Summary::default().bytes_in_largest(0.5), 0.0);
+    }
+
+    #[test]
+    fn periods_are_minutes_and_longer_in_long_logs() {
+        let short = summary([(60, 1), (61, 2), (180, 4), (119, 8)]);
+        let period = |minute, requests, bytes| Period { from_ns: minute * MINUTE_NS, requests, bytes };
+        assert_eq!(short.periods().collect::<Vec<_>>(), [period(1, 3, 11), period(3, 1, 4)]);
+
+        for (days, step_min, length_min) in [(2, 1, 1), (50, 20, 60), (366, 60, 1440)] {
+            let long = summary((0..days * 1440 / step_min).map(|step| (step * step_min * 60 + 7, 10)));
+            assert_eq!(long.period_ns(), length_min * MINUTE_NS, "{days}");
+            let periods: Vec<Period> = long.periods().collect();
+            assert_eq!(periods.len() as u64, days * 1440 / length_min);
+            let each = length_min / step_min;
+            assert!(periods.iter().all(|period| (period.requests, period.bytes) == (each, 10 * each)), "{days}");
+            assert!(periods.windows(2).all(|pair| pair[1].from_ns - pair[0].from_ns == length_min * MINUTE_NS));
+        }
+    }
+
+    #[test]
+    fn memory_does_not_grow_whatever_the_times_and_sizes() {
+        let mut summary = Summary::default();
+        for i in 0..20_000_u64 {
+            let any = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            summary.add(&Record { at_ns: any, size_bytes: Some(any), ..record(0, 0) });
+        }
+        assert!(summary.periods().count() <= MAX_PERIODS + 1);
+        assert_eq!(summary.periods().map(|period| period.requests).sum::<u64>(), 20_000);
+        assert_eq!(summary.bytes(), u64::MAX, "sums stop at the end of their range");
+    }
+}

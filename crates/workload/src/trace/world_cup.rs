@@ -84,3 +84,80 @@ fn status(place: u8) -> Option<u16> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bytes(words: [u32; 4], last: [u8; 4]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_be_bytes()).chain(last).collect()
+    }
+
+    #[test]
+    fn a_record_of_the_first_day() {
+        // 30 April 1998, 21:30:17 GMT; HTTP/1.0 in the upper bits of the status.
+        let record = parse(&bytes([893_971_817, 5, 17, 1839], [0, 0x40 | 2, 1, 0x63])).unwrap();
+        let expected = Record {
+            number: 0,
+            at_ns: 893_971_817_000_000_000,
+            tick_ns: 1_000_000_000,
+            object: Some(Name::Number(17)),
+            client: Some(Name::Number(5)),
+            size_bytes: Some(1839),
+            status: Some(200),
+            method: Some(Method::Get),
+            class: Some(b"image"[..].into()),
+        };
+        assert_eq!(record, expected);
+    }
+
+    #[test]
+    fn statuses_have_their_places() {
+        for (place, expected) in [
+            (0, 100),
+            (1, 101),
+            (2, 200),
+            (8, 206),
+            (9, 300),
+            (13, 304),
+            (14, 305),
+            (15, 400),
+            (19, 404),
+            (30, 415),
+            (31, 500),
+            (36, 505),
+            (37, 0),
+        ] {
+            assert_eq!(status(place), Some(expected), "{place}");
+        }
+        assert_eq!(status(38), None);
+    }
+
+    #[test]
+    fn what_is_in_no_list_is_broken() {
+        assert_eq!(parse(&bytes([1; 4], [9, 2, 0, 0])), Err("the method is none of the nine"));
+        assert_eq!(parse(&bytes([1; 4], [0, 38, 0, 0])), Err("the status is none of the list"));
+        assert_eq!(parse(&bytes([1; 4], [0, 2, 13, 0])), Err("the type of the file is none of the list"));
+        assert_eq!(parse(&[0; 19]), Err("the record is cut off: it has fewer than 20 bytes"));
+        assert_eq!(parse(&bytes([1, 1, 1, u32::MAX], [0, 2, 0, 0])).unwrap().size_bytes, None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(any in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = parse(&any);
+            looks_like(&any);
+        }
+
+        #[test]
+        fn a_written_record_reads_back(words in any::<[u32; 4]>(), method in 0_u8..9, version in 0_u8..4, status in 0_u8..38, kind in 0_u8..13) {
+            let record = parse(&bytes(words, [method, version << 6 | status, kind, 0])).unwrap();
+            prop_assert_eq!(record.at_ns, u64::from(words[0]) * 1_000_000_000);
+            prop_assert_eq!((record.client, record.object), (Some(Name::Number(words[1].into())), Some(Name::Number(words[2].into()))));
+            prop_assert_eq!(record.size_bytes.is_some(), words[3] != u32::MAX);
+            prop_assert_eq!(record.method, Some(METHODS[usize::from(method)]));
+        }
+    }
+}

@@ -263,6 +263,10 @@ Examples:
   serpent lab run ./mine.toml --subjects nginx,serpent:srpt --out results
   serpent lab run --resume results")]
     Run(Box<lab::run::RunArgs>),
+    /// Show what a run came to: tables here, and pages, plots and numbers in files
+    Report(Box<lab::report::ReportArgs>),
+    /// Hold several runs of an experiment against each other
+    Compare(Box<lab::report::CompareArgs>),
     /// Print the file of an experiment, to be copied and changed
     Show {
         /// Its name

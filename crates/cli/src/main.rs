@@ -76,6 +76,8 @@ fn lab(command: LabCommand) -> Result<ExitCode, LabError> {
     match command {
         LabCommand::List => Ok(print(::lab::experiment::list()?.as_bytes())),
         LabCommand::Run(args) => ::lab::run::run(&args),
+        LabCommand::Report(args) => ::lab::report::run(*args),
+        LabCommand::Compare(args) => ::lab::report::compare(*args),
         LabCommand::Show { name } => Ok(print(::lab::experiment::show(&name)?.as_bytes())),
         LabCommand::Uplink(args) => ::lab::uplink::run(*args),
         LabCommand::Check(args) => ::lab::check::run(*args),

@@ -19,6 +19,7 @@ use crate::{
     LabError,
     experiment::{Changes, Experiment},
     record::RunRecord,
+    report::{self, ReportArgs},
     store::{Cell, Run, Writer},
     subject::{Subject, serpent_binary},
 };
@@ -31,7 +32,7 @@ pub struct RunArgs {
     pub experiment: Option<String>,
 
     #[command(flatten)]
-    #[allow(missing_docs, reason = "the comment would become part of the help")]
+    #[expect(missing_docs, reason = "the comment would become part of the help")]
     pub changes: Changes,
 
     /// Folder for what is measured [default: serpent-lab/NAME-UTCTIME here]
@@ -136,12 +137,11 @@ fn default_dir(record: &RunRecord) -> PathBuf {
     Path::new("serpent-lab").join(format!("{}-{stamp}", record.experiment.name))
 }
 
-/// Says what came of a run.
+/// Prints the run's tables, and puts its page beside what was measured.
 fn finish(run: &Run) -> Result<ExitCode, LabError> {
-    let cells = run.cells()?;
-    for cell in cells.iter().filter(|cell| !cell.facts.invalid.is_empty()) {
-        eprintln!("measurement {} is NOT VALID: {}", cell.number, cell.facts.invalid.join("; "));
-    }
-    println!("{}", run.dir().display());
-    Ok(if cells.iter().all(|cell| cell.facts.invalid.is_empty()) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let page = run.dir().join("report.html");
+    let shown = ReportArgs { dir: run.dir().to_owned(), html: Some(page.clone()), json: None, png: None, svg: None };
+    let code = report::run(shown)?;
+    eprintln!("{} shows it with its plots", page.display());
+    Ok(code)
 }

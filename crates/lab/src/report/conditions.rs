@@ -7,8 +7,9 @@ use workload::{
 };
 
 use crate::{
+    plan,
     record::{CellRecord, Point},
-    setting::{DemandSetting, Setting},
+    setting::DemandSetting,
 };
 
 /// The link, the cost of a request on it, and which requests count.
@@ -32,10 +33,7 @@ impl Conditions {
     /// Errors name the setting that makes no sense, which no run that was begun has.
     pub(super) fn new(point: &Point) -> Result<Self, String> {
         let setting = &point.setting;
-        let mut link = Link::constant(setting.link.rate);
-        for &(at_s, rate) in &setting.link.rate_changes {
-            link = link.then(ns(at_s), rate).ok_or("`link.rate-changes` are not in the order of time")?;
-        }
+        let link = plan::link(&setting.link).map_err(|error| error.to_string())?;
         let open_loop = matches!(setting.demand, DemandSetting::Open { .. } | DemandSetting::Trace { .. });
         let mut reasons = Vec::new();
         if !open_loop {
@@ -46,7 +44,7 @@ impl Conditions {
         }
         Ok(Self {
             link,
-            wire: wire(setting),
+            wire: plan::wire(setting),
             from_ns: ns(setting.time.warm_up_s),
             until_ns: ns(setting.time.seconds),
             open_loop,
@@ -64,22 +62,6 @@ impl Conditions {
         let lines: Vec<Option<Rate>> = point.setting.groups.iter().map(|group| group.path.rate).collect();
         AloneTimes::new(&points, self.wire, self.link.clone(), &lines)
     }
-}
-
-/// Connections that carry several requests share their handshake and end among them.
-fn wire(setting: &Setting) -> WireModel {
-    let model = WireModel::PER_CONNECTION;
-    let control_bytes = match setting.clients.requests_per_connection {
-        0 => 0,
-        requests => model.control_bytes / u64::from(requests),
-    };
-    // A segment carries what the announced size leaves after 12 bytes of time stamps. Groups may differ; the model is one.
-    let sizes = || setting.groups.iter().map(|group| group.path.mss_bytes);
-    let segment_bytes = match sizes().next().flatten() {
-        Some(mss) if sizes().all(|other| other == Some(mss)) => u64::from(mss).saturating_sub(12).max(1),
-        _ => model.segment_bytes,
-    };
-    WireModel { control_bytes, segment_bytes, ..model }
 }
 
 /// Seconds that are negative or no number are none.

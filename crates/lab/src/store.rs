@@ -62,10 +62,13 @@ impl Run {
 
     /// The cells that have been measured, in order.
     pub fn cells(&self) -> Result<Vec<CellRecord>, LabError> {
-        (1..=self.record.cells_count())
-            .filter(|&number| self.has_cell(number))
-            .map(|number| read_json(&self.cell_path(number, "json")))
-            .collect()
+        let measured = (1..=self.record.cells_count()).filter(|&number| self.has_cell(number));
+        measured.map(|number| self.cell(number)).collect()
+    }
+
+    /// A cell that has been measured.
+    pub fn cell(&self, number: usize) -> Result<CellRecord, LabError> {
+        read_json(&self.cell_path(number, "json"))
     }
 
     /// Whether a cell has been measured.
@@ -207,8 +210,18 @@ impl Iterator for Outcomes {
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, LabError> {
-    let read = || -> io::Result<T> { Ok(serde_json::from_reader(BufReader::new(File::open(path)?))?) };
-    read().map_err(LabError::io(format!("cannot read {}", path.display())))
+    let shown = path.display();
+    let text = fs::read_to_string(path).map_err(LabError::io(format!("cannot read {shown}")))?;
+    serde_json::from_str(&text).map_err(|error| {
+        let wrong = match error.classify() {
+            serde_json::error::Category::Eof => "is cut short",
+            serde_json::error::Category::Data => {
+                "is not what this version of serpent reads; another one may have written it"
+            }
+            _ => "is no JSON",
+        };
+        LabError::Request(format!("{shown} {wrong}: {error}"))
+    })
 }
 
 fn write_json(path: &Path, value: &impl Serialize) -> Result<(), LabError> {

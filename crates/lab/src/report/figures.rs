@@ -147,7 +147,9 @@ impl Maker<'_> {
             all.push(Series { name: name.to_owned(), kind: Kind::Ideal(number), shape: ideal_shape, points });
         }
         for (number, subject) in self.report.subjects.iter().enumerate() {
-            let rows = self.report.published.iter().filter(|row| row.subject == *subject && row.measure == measure);
+            let rows = self.report.published.iter().filter(|row| {
+                row.subject == *subject && row.measure == measure && row.relative_to.is_none() && row.group.is_empty()
+            });
             let points = rows.filter_map(|row| {
                 let &(x, _) = at.iter().find(|(_, point)| point.label == row.point)?;
                 let (low, high) = published::ends(row.published);

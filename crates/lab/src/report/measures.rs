@@ -94,6 +94,23 @@ pub(super) fn estimate_of_group(
     interval::mean(&values?).map(|estimate| estimate.with_bound(bound))
 }
 
+/// A measure of some cells over that of others, seed by seed; of one client group, or of all.
+pub(super) fn estimate_of_ratio(
+    measure: Measure,
+    group: Option<u16>,
+    cells: &[&CellReport],
+    others: &[&CellReport],
+) -> Option<Estimate> {
+    let value = |cell: &CellReport| match group {
+        Some(group) => cell.groups.get(&group).and_then(|measured| value_of(measured, measure)),
+        None => cell.value(measure),
+    };
+    let other = |seed: u64| others.iter().find(|cell| cell.seed == seed);
+    let pairs: Vec<(f64, f64)> =
+        cells.iter().filter_map(|cell| Some((value(cell)?, value(other(cell.seed)?)?))).collect();
+    interval::ratio(&pairs).map(|estimate| estimate.with_bound(bound_of_ratio(cells, others)))
+}
+
 /// Of each seed that both have: the first subject's, and this one's.
 fn paired<'a>(
     cells: &[&'a CellReport],

@@ -37,7 +37,7 @@ pub use self::{
     input::Unusable,
     model::{FORMAT, IdealRow, MissingCell, PointReport, Report, Row},
     plot::{Axis, Kind, Plot, PlotPoint, Series, Shape, Unit},
-    published::PublishedRow,
+    published::{ALL_POINTS, PublishedRow},
 };
 use crate::LabError;
 

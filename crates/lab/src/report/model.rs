@@ -15,7 +15,7 @@ use workload::{
 use super::{
     cell::{CellReport, Ideal, value_of_summary},
     conditions::Conditions,
-    input::{Place, RunDir, Unusable},
+    input::{RunDir, Unusable},
     measures::{self, ALL},
     plot::Plot,
     published::{self, PublishedRow},
@@ -24,6 +24,7 @@ use crate::{
     LabError,
     experiment::{Experiment, Measure},
     record::Point,
+    store::Cell,
 };
 
 /// The layout of the JSON: it changes when a field changes its meaning or goes.
@@ -155,31 +156,27 @@ impl Report {
     /// Reads and sums up a run, cell by cell: a point's outcomes are not all in memory at once.
     pub(super) fn new(mut dir: RunDir) -> Result<Self, LabError> {
         let mut conditions = Vec::new();
-        for point in &dir.run.points {
+        for point in &dir.record().points {
             conditions.push(Conditions::new(point).map_err(|reason| {
-                LabError::Request(format!("{}, point `{}`: {reason}", dir.path.display(), point.label))
+                LabError::Request(format!("{}, point `{}`: {reason}", dir.path().display(), point.label))
             })?);
         }
         let cells = read_cells(&mut dir, &conditions);
-        let run = &dir.run;
+        let run = dir.record();
         let points: Vec<PointReport> = run
             .points
             .iter()
             .enumerate()
             .map(|(number, point)| point_report(point, &conditions[number], &of_point(&cells, number), &run.subjects))
             .collect();
-        let missing = dir
-            .places()
-            .filter(|place| !dir.cells.contains_key(place))
-            .map(|(point, seed, subject)| MissingCell {
-                point: run.points[point].label.clone(),
-                subject: run.subjects[subject].clone(),
-                seed: run.seeds[seed],
-            })
-            .collect();
+        let missing = run.cells().filter(|cell| !dir.cells.contains_key(&cell.number)).map(|cell| MissingCell {
+            point: run.points[cell.point].label.clone(),
+            subject: run.subjects[cell.subject].clone(),
+            seed: cell.seed,
+        });
         let mut report = Self {
             format: FORMAT,
-            directory: dir.path.display().to_string(),
+            directory: dir.path().display().to_string(),
             experiment: run.experiment.clone(),
             quick: run.quick,
             command: run.command.clone(),
@@ -187,16 +184,16 @@ impl Report {
             began_unix_s: run.began_unix_s,
             subjects: run.subjects.clone(),
             seeds: run.seeds.clone(),
-            expected_cells: dir.places().count(),
-            missing,
+            expected_cells: run.cells_count(),
+            missing: missing.collect(),
             unusable: dir.unusable.clone(),
-            published: published::rows(&run.experiment.published, &points),
+            published: published::rows(run, &points, &cells),
             points,
             cells,
             figures: Vec::new(),
             not_plotted: Vec::new(),
         };
-        (report.figures, report.not_plotted) = super::figures::plots(&report, &dir.run);
+        (report.figures, report.not_plotted) = super::figures::plots(&report, run);
         Ok(report)
     }
 
@@ -229,15 +226,16 @@ pub(super) fn of_point(cells: &[CellReport], point: usize) -> Vec<&CellReport> {
 }
 
 fn read_cells(dir: &mut RunDir, conditions: &[Conditions]) -> Vec<CellReport> {
+    let expected: Vec<Cell> = dir.record().cells().collect();
     let mut cells = Vec::new();
-    for (number, conditions) in conditions.iter().enumerate() {
-        let of_point = dir.cells.range((number, 0, 0)..(number + 1, 0, 0)).map(|(_, cell)| &cell.record);
-        let alone = conditions.alone(&dir.run.points[number], of_point);
-        for seed in 0..dir.run.seeds.len() {
-            let mut row = RowOfSeed { conditions, alone: &alone, baseline: None, ideal: None };
-            for subject in 0..dir.run.subjects.len() {
-                cells.extend(row.read(dir, (number, seed, subject)));
-            }
+    // Points outermost, then seeds, then subjects: the subjects of one seed have the same requests.
+    for of_point in expected.chunk_by(|a, b| a.point == b.point) {
+        let point = of_point[0].point;
+        let records = of_point.iter().filter_map(|cell| dir.cells.get(&cell.number));
+        let alone = conditions[point].alone(&dir.record().points[point], records);
+        for of_seed in of_point.chunk_by(|a, b| a.seed == b.seed) {
+            let mut row = RowOfSeed { conditions: &conditions[point], alone: &alone, baseline: None, ideal: None };
+            cells.extend(of_seed.iter().filter_map(|cell| row.read(dir, cell)));
         }
     }
     cells
@@ -254,20 +252,20 @@ struct RowOfSeed<'a> {
 }
 
 impl RowOfSeed<'_> {
-    fn read(&mut self, dir: &mut RunDir, place: Place) -> Option<CellReport> {
-        let outcomes = dir.outcomes(place)?;
-        let record = &dir.cells.get(&place)?.record;
+    fn read(&mut self, dir: &mut RunDir, cell: &Cell) -> Option<CellReport> {
+        let outcomes = dir.outcomes(cell.number)?;
+        let record = dir.cells.get(&cell.number)?;
         let ideal = match self.ideal.take().filter(|_| self.conditions.open_loop) {
             Some(ideal) => ideal,
             None => Ideal::new(&outcomes, self.conditions),
         };
         self.ideal = Some(ideal.clone());
         let baseline = self.baseline.as_deref();
-        let cell = CellReport::new(record, &outcomes, baseline, self.conditions, self.alone, ideal);
-        if place.2 == 0 {
+        let report = CellReport::new(record, &outcomes, baseline, self.conditions, self.alone, ideal);
+        if cell.subject == 0 {
             self.baseline = Some(outcomes);
         }
-        Some(cell)
+        Some(report)
     }
 }
 

@@ -125,13 +125,20 @@ pub(super) fn troubles(point: &PointReport) -> Vec<String> {
 /// What the paper measured beside ours.
 pub(super) fn published(report: &Report) -> Table {
     let row = |row: &published::PublishedRow| {
-        let ours = row.ours.as_ref().map(|ours| with_interval(ours, |value| written(row.measure, value)));
+        // A ratio of measures has no unit of theirs.
+        let shown = |value: f64| match row.relative_to {
+            Some(_) => format!("{value:.3}×"),
+            None => written(row.measure, value),
+        };
+        let (low, high) = published::ends(row.published);
+        let group = if row.group.is_empty() { String::new() } else { format!(", {}", row.group) };
+        let over = row.relative_to.as_ref().map(|other| format!(" over that of {other}")).unwrap_or_default();
         vec![
             if row.point.is_empty() { "all".to_owned() } else { row.point.clone() },
             row.subject.clone(),
-            measures::name(row.measure).to_owned(),
-            published_text(row),
-            ours.unwrap_or_else(|| "not measured".to_owned()),
+            format!("{}{over}{group}", measures::name(row.measure)),
+            if low < high { format!("{} to {}", shown(low), shown(high)) } else { shown(low) },
+            row.ours.as_ref().map_or_else(|| "not measured".to_owned(), |ours| with_interval(ours, shown)),
             row.ratio.map_or_else(dash, |ratio| format!("{ratio:.2}")),
             row.within_interval.map_or_else(dash, |within| if within { "yes" } else { "no" }.to_owned()),
             row.place.clone(),
@@ -144,15 +151,6 @@ pub(super) fn published(report: &Report) -> Table {
                 .to_owned(),
         head: head.map(str::to_owned).to_vec(),
         rows: report.published.iter().map(row).collect(),
-    }
-}
-
-fn published_text(row: &published::PublishedRow) -> String {
-    let (low, high) = published::ends(row.published);
-    if low < high {
-        format!("{} to {}", written(row.measure, low), written(row.measure, high))
-    } else {
-        written(row.measure, low)
     }
 }
 

@@ -48,7 +48,7 @@ fn head(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         )?;
     }
     for file in &report.unusable {
-        writeln!(f, "NOT READ: {} {}", file.file, file.reason)?;
+        writeln!(f, "NOT READ: cell {}: {}", file.cell, file.reason)?;
     }
     Ok(())
 }

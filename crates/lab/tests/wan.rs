@@ -60,7 +60,7 @@ fn each_group_has_the_path_it_was_given() {
             bottleneck,
             paths: paths(),
             emulation: Emulation::Own,
-            server: ServerSetting { syn_queue: 300, accept_queue: 200, syn_cookies: false, initial_rto_s: None },
+            server: ServerSetting { syn_queue: 300, accept_queue: 200, syn_cookies: false, initial_rto_s: Some(3.0) },
             ..BedConfig::default()
         };
         let bed = Bed::build(config).unwrap();
@@ -85,6 +85,7 @@ fn each_group_has_the_path_it_was_given() {
         eprintln!("{calibration:#?}\n{facts:?}");
 
         server_settings_are_set(&bed);
+        the_first_time_out_is_set(&bed);
         small_segments_are_small(&bed);
     }
 }
@@ -95,6 +96,22 @@ fn server_settings_are_set(bed: &Bed) {
     assert_eq!(read("ipv4/tcp_max_syn_backlog"), "300");
     assert_eq!(read("core/somaxconn"), "200");
     assert_eq!(read("ipv4/tcp_syncookies"), "0");
+}
+
+/// Of connections of the bed, and of no others.
+fn the_first_time_out_is_set(bed: &Bed) {
+    for (ns, to) in [(bed.server(), bed.sources(1)), (bed.client(), SERVER)] {
+        let _inside = ns.enter().unwrap();
+        assert_eq!(first_time_out_us(to), 3_000_000);
+    }
+    assert_eq!(first_time_out_us(Ipv4Addr::LOCALHOST), 1_000_000, "outside the bed nothing has changed");
+}
+
+fn first_time_out_us(to: Ipv4Addr) -> u32 {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let _ = socket.connect(&SockAddr::from(SocketAddr::from((to, 1))));
+    kernel::socket::tcp_info(&socket).unwrap().rto_us
 }
 
 /// Data arrive whole, by way of every group, and in segments of at most what its clients accept.
@@ -124,6 +141,9 @@ fn small_segments_are_small(bed: &Bed) {
 #[test]
 fn what_cannot_be_is_refused_before_anything_is_made() {
     let path = |path| Bed::build(BedConfig { paths: vec![path], ..BedConfig::default() }).unwrap_err();
+    let server = ServerSetting { initial_rto_s: Some(0.0), ..ServerSetting::default() };
+    let at_once = Bed::build(BedConfig { server, ..BedConfig::default() }).unwrap_err();
+    assert!(matches!(at_once, LabError::Request(_)), "{at_once}");
     for wrong in [
         PathSetting { rtt_ms: -1.0, ..PathSetting::default() },
         PathSetting { rtt_ms: f64::NAN, ..PathSetting::default() },

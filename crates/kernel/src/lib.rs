@@ -8,6 +8,8 @@
 pub mod bands;
 pub mod capabilities;
 #[cfg(target_os = "linux")]
+pub mod initial_rto;
+#[cfg(target_os = "linux")]
 pub mod netns;
 pub mod socket;
 pub mod timer;

@@ -55,7 +55,8 @@ pub struct ServerSetting {
     pub accept_queue: u32,
     /// `tcp_syncookies`: whether cookies are sent when the queue of half-open connections is full.
     pub syn_cookies: bool,
-    /// First retransmission time-out in seconds, where the kernel lets it be set; 1 s is what kernels have.
+    /// First retransmission time-out in seconds, of the server's and of the clients' connections, from which it doubles; where
+    /// the kernel lets it be set. Without it they have what the kernel has: 1 s, and that a few times before it doubles.
     pub initial_rto_s: Option<f64>,
 }
 

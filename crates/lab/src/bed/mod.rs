@@ -25,7 +25,7 @@ mod wan;
 use std::net::Ipv4Addr;
 
 use clap::ValueEnum;
-use kernel::{netns::NetNs, tun::Tun};
+use kernel::{initial_rto::InitialRto, netns::NetNs, tun::Tun};
 use serde::{Deserialize, Serialize};
 use workload::rate::Rate;
 
@@ -132,6 +132,9 @@ impl BedConfig {
                 self.paths.len()
             )));
         }
+        if self.server.initial_rto_s.is_some_and(|seconds| !(0.05..=60.0).contains(&seconds)) {
+            return Err(LabError::Request("a first retransmission time-out is between 0.05 and 60 s".to_owned()));
+        }
         for (group, path) in self.paths.iter().enumerate() {
             let wrong = |what: &str| Err(LabError::Request(format!("the path of client group {group}: {what}")));
             const LONGEST_MS: f64 = 60_000.0;
@@ -164,6 +167,8 @@ pub struct Bed {
     wan: Option<Wan>,
     /// Who makes the path, if there is one.
     emulation: Option<Emulation>,
+    /// What keeps the first time-out as it was set.
+    initial_rto: Vec<InitialRto>,
     /// The first is the server's, the last the clients'.
     namespaces: Namespaces,
     server: NetNs,
@@ -210,9 +215,10 @@ impl Bed {
                 join(&pair[0], &pair[1])?;
             }
         }
-        let bed = Self { config, wan, emulation, namespaces, server, client };
+        let mut bed = Self { config, wan, emulation, initial_rto: Vec::new(), namespaces, server, client };
         bed.address()?;
         bed.tune()?;
+        bed.initial_rto = bed.set_initial_rto()?;
         if emulation == Some(Emulation::Netem) {
             netem::set_up(&bed.names()[bed.names().len() - 2], bed.config.groups())?;
         }

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::LabError;
 
-/// Requests that may be sent between two looks at the sockets: enough for any burst, and a bound.
+/// Requests that may be sent, and aborted, between two looks at the sockets: enough for any burst, and a bound.
 const SENDS_A_TURN: usize = 64;
 /// Events taken from the kernel at once; requests that fall due are sent between any two of them.
 const EVENTS_A_TURN: usize = 128;
@@ -114,9 +114,8 @@ impl<'a> Generator<'a> {
         loop {
             self.send_due()?;
             self.abort_due();
-            let now_ns = self.now_ns();
-            let next_ns = self.load.demand.poll_timeout().filter(|&at_ns| at_ns <= self.until_ns);
-            if now_ns >= end_ns || (self.asks.is_empty() && next_ns.is_none()) {
+            let next_ns = self.next_ns();
+            if self.now_ns() >= end_ns || (self.asks.is_empty() && next_ns.is_none()) {
                 return self.send_none();
             }
             if self.load.stop.load(Ordering::Relaxed) {
@@ -124,8 +123,8 @@ impl<'a> Generator<'a> {
             }
             let deadline_ns = self.deadlines.first().map(|&(at_ns, _)| at_ns);
             let wake_ns = [next_ns, deadline_ns].into_iter().flatten().fold(end_ns, u64::min);
-            let wait = if self.more.is_empty() { wake_ns.saturating_sub(now_ns) } else { 0 };
-            self.wait(Duration::from_nanos(wait), &mut events).map_err(LabError::io("cannot wait for the sockets"))?;
+            let wait = if self.more.is_empty() { self.time_until(wake_ns) } else { Duration::ZERO };
+            self.wait(wait, &mut events).map_err(LabError::io("cannot wait for the sockets"))?;
             let more = std::mem::take(&mut self.more);
             for key in events.drain(..).map(|event| event.data.u64() as usize).chain(more) {
                 self.turn(key);
@@ -153,6 +152,15 @@ impl<'a> Generator<'a> {
         nanoseconds(Instant::now().saturating_duration_since(self.load.start))
     }
 
+    fn time_until(&self, at_ns: u64) -> Duration {
+        (self.load.start + Duration::from_nanos(at_ns)).saturating_duration_since(Instant::now())
+    }
+
+    /// The moment of the next request, unless it is too late for it.
+    fn next_ns(&self) -> Option<u64> {
+        self.load.demand.poll_timeout().filter(|&at_ns| at_ns <= self.until_ns)
+    }
+
     /// `epoll_wait` counts in milliseconds; `ppoll` on the epoll instance counts in nanoseconds.
     fn wait(&self, timeout: Duration, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let timeout = timeout.min(LONGEST_WAIT);
@@ -176,10 +184,10 @@ impl<'a> Generator<'a> {
         for _ in 0..SENDS_A_TURN {
             let now_ns = self.now_ns();
             // Before the start the clock stands at 0, and a request at 0 is not due until it moves.
-            if now_ns == 0 {
+            if now_ns == 0 || self.next_ns().is_none() {
                 return Ok(());
             }
-            let Some(due) = self.load.demand.poll_request(now_ns.min(self.until_ns)) else { return Ok(()) };
+            let Some(due) = self.load.demand.poll_request(now_ns) else { return Ok(()) };
             let ask = self.begin(due, now_ns)?;
             self.attempt(ask, now_ns, true);
             self.ask_unseen();
@@ -190,7 +198,9 @@ impl<'a> Generator<'a> {
     /// What fell due and could not be sent before the end is recorded too: the lateness shows it.
     fn send_none(&mut self) -> Result<(), LabError> {
         let now_ns = self.now_ns();
-        while let Some(due) = self.load.demand.poll_request(now_ns.min(self.until_ns)) {
+        while self.next_ns().is_some()
+            && let Some(due) = self.load.demand.poll_request(now_ns)
+        {
             self.begin(due, now_ns)?;
         }
         Ok(())
@@ -371,9 +381,10 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Aborts the requests whose clients have lost patience.
+    /// Aborts requests whose clients have lost patience.
     fn abort_due(&mut self) {
-        while let Some(&(deadline_ns, ask)) = self.deadlines.first() {
+        for _ in 0..SENDS_A_TURN {
+            let Some(&(deadline_ns, ask)) = self.deadlines.first() else { return };
             let now_ns = self.now_ns();
             if deadline_ns > now_ns {
                 return;

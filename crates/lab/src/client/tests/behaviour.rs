@@ -1,11 +1,21 @@
 //! What groups of clients do with their connections, and when they lose patience.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         atomic::{AtomicU32, Ordering},
         mpsc,
     },
+};
+
+use workload::{
+    behaviour::Protocol,
+    demand::SessionLaw,
+    pattern::Pattern,
+    rate::{Link, Rate},
+    sequence::{LoadMatch, Recipe, Shares},
+    sizes::FileSet,
+    wire::WireModel,
 };
 
 use super::*;
@@ -116,4 +126,49 @@ fn each_group_comes_from_its_prefix_with_its_fields_and_keeps_to_its_ways() {
         (1, "127.20.0.2", false, false),
     ];
     assert_eq!(told, expected.map(|(group, from, small, gold)| (group, from.to_owned(), small, gold)));
+}
+
+/// About ten who ask some 40 times each, each time at the moment of the answer before; nothing begins after a second.
+fn users() -> Demand {
+    let recipe = Recipe {
+        files: &FileSet::fixed(SIZE),
+        link: &Link::constant(Rate::from_bits_per_second(10_000_000).unwrap()),
+        pattern: &Pattern::requests_per_second(400.0).unwrap(),
+        duration_ns: 1_000_000_000,
+        wire: WireModel::KEPT_ALIVE,
+        load_match: LoadMatch::Sequence,
+    };
+    Demand::sessions(&recipe, &SessionLaw::new(40.0, 0.0).unwrap(), &Shares::one(), 3)
+}
+
+/// Requests that were not planned for the end of another: the first of each user.
+fn first_requests(drive: &Drive) -> usize {
+    let ends: BTreeSet<u64> = drive.outcomes.iter().map(|outcome| outcome.end_ns).collect();
+    drive.outcomes.iter().filter(|outcome| !ends.contains(&outcome.at_ns)).count()
+}
+
+#[test]
+fn a_user_asks_at_the_moment_of_the_answer_before_on_a_free_connection() {
+    let (http2, _) = servers::http2(None, 100, |file, _| servers::Reply::Body(file, SIZE));
+    for (server, protocol) in [(serving(true), Protocol::Http1), (http2, Protocol::Http2)] {
+        let (groups, content) = (group(Behaviour { protocol, ..kept(0) }), Content::new());
+        let until = Duration::from_secs(1);
+        let drive = Load { demand: users(), until, ..load(server, 0, &groups, &content) }.drive().unwrap();
+        assert!(drive.outcomes.iter().all(|outcome| outcome.end == End::Done), "{:?}", drive.notes);
+        let users = first_requests(&drive);
+        assert!(users > 1 && drive.outcomes.len() > 5 * users, "{users} users, {} requests", drive.outcomes.len());
+        assert!(drive.most_concurrent <= users && drive.connections <= users as u64, "{drive:?}");
+    }
+}
+
+#[test]
+fn a_user_whose_request_was_aborted_goes_on_and_nobody_asks_after_the_end() {
+    let (groups, content) = (group(impatient(0.05, 1)), Content::new());
+    let until = Duration::from_millis(500);
+    let drive = Load { demand: users(), until, ..load(silent(), 0, &groups, &content) }.drive().unwrap();
+    assert!(drive.outcomes.len() > first_requests(&drive), "somebody asked again");
+    for outcome in &drive.outcomes {
+        assert_eq!((outcome.end, outcome.attempts), (End::Aborted, 2));
+        assert!(outcome.response_ns() >= 100_000_000 && outcome.at_ns <= 500_000_000);
+    }
 }

@@ -143,7 +143,8 @@ fn what_a_server_refuses_is_asked_again_elsewhere_and_what_it_always_refuses_fai
 #[test]
 fn a_connection_that_closes_before_its_first_answer_fails_and_one_that_served_is_replaced() {
     let (server, _) = http2(None, 100, |_, _| Reply::Close);
-    assert_eq!(ends(&drive(server, 1, multiplexed(0))), [End::Truncated]);
+    // A FIN, or a RST if the server had not read everything.
+    assert!(matches!(drive(server, 1, multiplexed(0)).outcomes[0].end, End::Truncated | End::Broken));
 
     let (server, seen) =
         http2(None, 100, |file, number| if number == 2 { Reply::Close } else { Reply::Body(file, SIZE) });

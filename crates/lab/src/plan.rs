@@ -67,6 +67,7 @@ impl Plan {
         let wire = wire(setting);
         let groups = groups(setting);
         let time = &setting.time;
+        let (duration, drain) = (seconds("time.seconds", time.seconds)?, seconds("time.drain-s", time.drain_s)?);
         if !(0.0..time.seconds).contains(&time.warm_up_s) {
             return Err(refused(format!(
                 "`time.warm-up-s` is {}: it is part of the {} s over which requests are sent",
@@ -86,14 +87,15 @@ impl Plan {
                 // Each measurement has its own.
                 seed: 0,
             },
-            duration: seconds("time.seconds", time.seconds)?,
-            drain: seconds("time.drain-s", time.drain_s)?,
+            duration,
+            drain,
             source: demand::Source::new(setting, &groups, logs)?,
             groups,
             link,
             wire,
             setting: setting.clone(),
         };
+        plan.bed.check()?;
         plan.check_source()?;
         Ok(plan)
     }
@@ -162,3 +164,6 @@ fn seconds(key: &str, seconds: f64) -> Result<Duration, LabError> {
 fn refused(text: String) -> LabError {
     LabError::Request(text)
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,7 +125,8 @@ impl BedConfig {
         if self.paths.is_empty() { const { &DIRECT } } else { &self.paths }
     }
 
-    fn check(&self) -> Result<(), LabError> {
+    /// Refuses a bed that cannot be, whatever the machine.
+    pub(crate) fn check(&self) -> Result<(), LabError> {
         if self.paths.len() > MOST_GROUPS {
             return Err(LabError::Request(format!(
                 "{} groups of clients are too many: a bed holds {MOST_GROUPS}",

@@ -302,7 +302,7 @@ impl<'a> Generator<'a> {
                 None
             }
             Err(error) => {
-                self.note(format!("the clients could not connect from {source}: {error}"));
+                self.note(format!("the clients could not open a connection: {error}"));
                 self.end(ask, End::ClientFault);
                 None
             }

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, HashMap},
     net::{Ipv4Addr, SocketAddrV4},
-    sync::Arc,
     time::Duration,
 };
 
@@ -52,7 +51,7 @@ impl Group {
             (true, Some(server)) => {
                 let config = tls::config(server.certificate_der, *protocol)
                     .map_err(|error| refuse(format!("TLS cannot be set up: {error}")))?;
-                (server.address, Some(Arc::new(config)))
+                (server.address, Some(config))
             }
         };
         let abort_after_ns = match *abort_after_s {

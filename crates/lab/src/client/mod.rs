@@ -63,7 +63,8 @@ pub struct Load<'a> {
     pub drain: Duration,
     /// The bytes of the files.
     pub content: &'a Content,
-    /// Time zero. Later than now, so that the first request is not late.
+    /// Time zero. Later than now, so that the first request is not late: 50 ms, for a process that never used TLS before needs
+    /// some 30 ms to get ready for it.
     pub start: Instant,
     /// Set to end the run early.
     pub stop: &'a AtomicBool,

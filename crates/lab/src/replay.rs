@@ -195,3 +195,99 @@ fn window_ns((from_s, until_s): (f64, f64)) -> Result<(u64, u64), String> {
         Err(format!("a window from {from_s} s to {until_s} s is none: give two seconds from 0 on, the earlier first"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use workload::rate::Rate;
+
+    use super::*;
+
+    fn line(second: u64, path: &str) -> String {
+        format!("c{second} - - [01/Aug/1995:00:00:{second:02} +0000] \"GET {path} HTTP/1.0\" 200 1000\n")
+    }
+
+    fn log(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.log");
+        std::fs::write(&path, text).unwrap();
+        (dir, path)
+    }
+
+    fn fails(text: &str, format: Option<&str>, window_s: Option<(f64, f64)>) -> String {
+        let (_dir, path) = log(text);
+        let error = Log::read(&path, format, window_s, &[]).unwrap_err();
+        assert!(matches!(error, LabError::Request(_)), "{error:?}");
+        error.to_string().replace(path.to_str().unwrap(), "a.log")
+    }
+
+    fn conditions(link: &Link) -> Conditions<'_> {
+        let duration = Duration::from_secs(60);
+        Conditions { load: Some(0.5), link, wire: WireModel::BODY_ONLY, duration, groups: &[], seed: 1 }
+    }
+
+    #[test]
+    fn a_log_becomes_files_requests_and_notes() {
+        let (_dir, path) = log(&format!("{}garbage\n{}{}", line(0, "/a"), line(1, "/b"), line(2, "/a")));
+        let link = Link::constant(Rate::from_bits_per_second(8_000).unwrap());
+        let replay = Replay::read(&path, None, None, &conditions(&link)).unwrap();
+        assert_eq!(replay.sizes_bytes, [1000, 1000]);
+        assert_eq!(replay.requests.iter().map(|request| request.file).collect::<Vec<_>>(), [0, 1, 0]);
+        assert_eq!(
+            replay.notes,
+            [
+                &format!("{} (Common Log Format): 3 records read", path.display())[..],
+                "lines left out because they could not be read: 1 (25.00 %), the first of them line 2: no time in brackets, such as \
+                 [01/Aug/1995:00:00:01 -0400] (`garbage`)",
+                "3 requests of 3 clients for 2 files, over 3 s of the log",
+                "3 of its requests are made over 6.0 s, its times multiplied by 2.0000",
+                "the log is too short for 60.0 s: requests end after 6.0 s",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_replayed_names_the_log_and_the_fault() {
+        assert_eq!(fails("", None, None), "the log `a.log`: there is nothing in it");
+        assert_eq!(fails("<html>", None, None), "the log `a.log`: it looks like an HTML page, not like a log");
+        assert!(
+            fails(&line(0, "/a"), Some("apache"), None).starts_with("the log `a.log`: `apache` is no format of a log")
+        );
+        assert!(fails(&line(0, "/a"), Some("json"), None).starts_with("the log `a.log`: its only line is no record"));
+        for window in [(5.0, 2.0), (-1.0, 2.0), (f64::NAN, 1.0), (1.0, 1.0)] {
+            assert!(fails(&line(0, "/a"), None, Some(window)).contains("give two seconds"), "{window:?}");
+        }
+        let (_dir, path) = log(&line(0, "/a"));
+        let link = Link::constant(Rate::from_bits_per_second(8_000).unwrap());
+        let outside = Replay::read(&path, None, Some((10.0, 20.0)), &conditions(&link)).unwrap_err().to_string();
+        assert!(
+            outside.ends_with(
+                "nothing in the log can be replayed; records left out because they lie outside the window: 1"
+            )
+        );
+    }
+
+    #[test]
+    fn a_log_is_looked_for_in_its_folder_then_here() {
+        let (dir, path) = log("x");
+        let folder = Some(dir.path().to_owned());
+        assert_eq!(find(Path::new("a.log"), folder.clone()).unwrap(), path);
+        assert_eq!(find(&path, None).unwrap(), path);
+        assert_eq!(
+            find(Path::new("Cargo.toml"), folder.clone()).unwrap(),
+            Path::new("Cargo.toml"),
+            "tests run in their crate"
+        );
+        let missing = |folder| find(Path::new("b.log"), folder).unwrap_err().to_string();
+        assert!(missing(folder).ends_with("which SERPENT_TRACES names, nor here"));
+        assert_eq!(
+            missing(None),
+            "there is no log `b.log` here; logs elsewhere are found if SERPENT_TRACES names their folder"
+        );
+    }
+
+    #[test]
+    fn a_folder_is_no_log() {
+        let (dir, _path) = log("");
+        assert!(matches!(Log::read(dir.path(), None, None, &[]), Err(LabError::Io(..))));
+    }
+}

@@ -191,7 +191,7 @@ enum Parser {
     Common,
     WorldCup,
     Table {
-        table: Table,
+        table: Box<Table>,
         /// Whether the header is still to come.
         header: bool,
     },
@@ -206,7 +206,7 @@ impl Parser {
             Format::Json(columns) => Self::Json(columns.clone()),
             Format::Csv(columns) => {
                 let (table, header) = Table::new(head, columns).map_err(Foreign::Columns)?;
-                Self::Table { table, header }
+                Self::Table { table: Box::new(table), header }
             }
         })
     }

@@ -123,6 +123,8 @@ struct Kept {
 }
 
 const UNKNOWN: u32 = u32::MAX;
+/// No answer is larger, 1 TiB: a larger number is an error of the log, and counts as none.
+const MAX_SIZE_BYTES: u64 = 1 << 40;
 
 impl Collector {
     /// Gathers what lies in the window, given in nanoseconds from the first record of the log; everything if not given. Classes
@@ -153,7 +155,8 @@ impl Collector {
     }
 
     fn keep(&mut self, record: &Record<'_>) {
-        let sent_bytes = record.size_bytes.filter(|&size| size > 0 && record.status != Some(304));
+        let sent_bytes =
+            record.size_bytes.filter(|size| (1..=MAX_SIZE_BYTES).contains(size) && record.status != Some(304));
         let object = match (&record.object, sent_bytes) {
             (Some(name), _) => self.objects.number(name),
             (None, Some(size)) => self.objects.number_of_size(size),
@@ -357,7 +360,8 @@ impl Collected {
         notes.extend(self.left_out.notes());
         if self.file_bytes() != self.logged_bytes {
             notes.push(format!(
-                "each answer is a whole file of the size that was logged most often for it: {} bytes in all, where the log has {}",
+                "each answer is a whole file of the size logged most often for it, also where the log has 304 or an aborted transfer: {} bytes \
+                 in all, where the log has {}",
                 self.file_bytes(),
                 self.logged_bytes
             ));
@@ -391,7 +395,7 @@ impl LeftOut {
         ]
         .into_iter()
         .filter(|&(count, _)| count > 0)
-        .map(|(count, why)| format!("{count} records are left out: {why}"))
+        .map(|(count, why)| format!("records left out because {why}: {count}"))
         .collect()
     }
 }
@@ -470,3 +474,6 @@ impl fmt::Display for ReplayError {
 }
 
 impl std::error::Error for ReplayError {}
+
+#[cfg(test)]
+mod tests;

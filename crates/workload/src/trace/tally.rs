@@ -62,9 +62,8 @@ impl Tally {
         let mut notes = Vec::new();
         if let Some(first) = self.first_broken.first() {
             let share = 100.0 * self.broken as f64 / (self.broken + self.records) as f64;
-            let lines = if self.broken == 1 { "line" } else { "lines" };
             notes.push(format!(
-                "{} {lines} ({share:.2} %) could not be read and were left out, the first of them {first}",
+                "lines left out because they could not be read: {} ({share:.2} %), the first of them {first}",
                 self.broken
             ));
         }
@@ -76,14 +75,11 @@ impl Tally {
         let Order { late, far, worst_ns, .. } = self.order;
         if late > 0 {
             let worst_s = worst_ns as f64 / 1e9;
-            notes.push(format!(
-                "{late} records are earlier than one before them, by up to {worst_s} s; they were put in order"
-            ));
+            notes.push(format!("records earlier than one before them: {late}, by up to {worst_s} s"));
         }
         if far > 0 {
             notes.push(format!(
-                "{far} of these are more than an hour behind: the clock may have been set back, or the times have no zone and \
-                 summer time ended"
+                "records more than an hour behind: {far}; the clock may have been set back, or several logs were put together"
             ));
         }
         notes
@@ -125,8 +121,10 @@ mod tests {
         assert_eq!((tally.broken, tally.first_broken.len()), (15, KEPT));
         assert_eq!(
             tally.notes(),
-            ["15 lines (1.50 %) could not be read and were left out, the first of them line 1: the size is no number \
-              (`\\u{1b}[2J\u{fffd} junk`)"]
+            [
+                "lines left out because they could not be read: 15 (1.50 %), the first of them line 1: the size is no number \
+              (`\\u{1b}[2J\u{fffd} junk`)"
+            ]
         );
     }
 

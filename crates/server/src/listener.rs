@@ -22,8 +22,9 @@ use crate::{
     uplink::Uplink,
 };
 
-/// Connections that may wait to be accepted; the kernel lowers it to `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
+/// Connections that may wait to be accepted: as many as `net.core.somaxconn` allows (4096, where nobody changed it), to which
+/// the kernel lowers it. So the operator has one place to say it, as with most servers.
+const BACKLOG: i32 = 65_535;
 /// After an error that accepting again will not cure at once (no descriptors, no memory).
 const BACKOFF: Duration = Duration::from_millis(100);
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use workload::{behaviour::Behaviour, rate::Rate, sequence::LoadMatch};
+use workload::{behaviour::Behaviour, rate::Rate, sequence::LoadMatch, surge::Surge};
 
 use crate::bed::Bottleneck;
 
@@ -99,6 +99,9 @@ pub enum DemandSetting {
         /// Number of files.
         #[serde(default = "default_files")]
         files: usize,
+        /// SURGE's parameters; the published table's where they are not given.
+        #[serde(default)]
+        surge: Box<Surge>,
     },
     /// A log replayed.
     Trace {

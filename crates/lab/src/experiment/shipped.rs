@@ -247,7 +247,7 @@ mod tests {
         assert_eq!((far.path.rtt_ms, far.path.jitter_ms, far.path.loss), (350.0, 50.0, 0.03));
         let many = point("wans-100mbit", "users 1200");
         assert_eq!(many.link.rate.to_string(), "100mbit");
-        assert!(matches!(many.demand, DemandSetting::Users { users: 1200, files: 2000 }));
+        assert!(matches!(many.demand, DemandSetting::Users { users: 1200, files: 2000, .. }));
 
         let two = point("rates-two-clients", "requests-per-second 700");
         let patience: Vec<_> = two.groups.iter().map(|g| g.clients.as_ref().unwrap().abort_after_s).collect();

@@ -72,7 +72,9 @@ impl Source {
             DemandSetting::Users { users: 0, .. } => {
                 return Err(refused("`demand.users` is 0: at least one user is needed".to_owned()));
             }
-            DemandSetting::Users { users, files } => Self::Users { site: site(*files)?, users: *users, shares },
+            DemandSetting::Users { users, files, surge } => {
+                Self::Users { site: site(surge, *files)?, users: *users, shares }
+            }
             DemandSetting::Trace { file, format, load, window_s } => {
                 let groups: Vec<GroupSetting> = groups.iter().map(|group| group.setting.clone()).collect();
                 let log = logs.read((file.clone(), format.clone(), *window_s), &groups)?;
@@ -191,7 +193,7 @@ fn file_set(sizes: &SizesSetting, files: usize) -> Result<FileSet, LabError> {
     Ok(match sizes {
         SizesSetting::WorldCup => FileSet::new(&HeavyTail::WORLD_CUP, files),
         SizesSetting::Nasa => FileSet::new(&HeavyTail::NASA, files),
-        SizesSetting::Surge => site(files)?.file_set().clone(),
+        SizesSetting::Surge => site(&Surge::default(), files)?.file_set().clone(),
         SizesSetting::Fixed(bytes) => FileSet::fixed(*bytes),
         SizesSetting::HeavyTail { min_bytes, median_bytes, knee_bytes, body_share, alpha, max_bytes } => {
             let sizes = HeavyTail::new(*min_bytes, *median_bytes, *knee_bytes, *body_share, *alpha, *max_bytes);
@@ -200,8 +202,8 @@ fn file_set(sizes: &SizesSetting, files: usize) -> Result<FileSet, LabError> {
     })
 }
 
-fn site(files: usize) -> Result<Site, LabError> {
-    Site::new(&Surge::default(), files, SITE_SEED).map_err(|wrong| refused(format!("`demand`: {wrong}")))
+fn site(surge: &Surge, files: usize) -> Result<Site, LabError> {
+    Site::new(surge, files, SITE_SEED).map_err(|wrong| refused(format!("`demand`: {wrong}")))
 }
 
 fn pattern(intensity: &Intensity) -> Result<Pattern, LabError> {

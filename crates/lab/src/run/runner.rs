@@ -89,13 +89,15 @@ impl Runner {
             let subject = &self.subjects[cell.subject];
             progress.begin(&format!("{}, seed {}, {subject}", record.points[cell.point].label, cell.seed));
             let (outcomes, mut facts) = match self.cell(cell, &mut files) {
+                // A program that was making the bed had the same Ctrl-C.
+                Err(_) if self.stop.load(Ordering::Relaxed) => return Err(LabError::Interrupted),
                 // What upset the bed may have passed.
                 Err(LabError::Bed(reason)) => {
                     progress.say(&format!("measurement {}: {reason}; once more", cell.number));
-                    self.cell(cell, &mut files)
+                    self.cell(cell, &mut files)?
                 }
-                other => other,
-            }?;
+                other => other?,
+            };
             for reason in &facts.invalid {
                 progress.say(&format!("measurement {} is NOT VALID: {reason}", cell.number));
             }

@@ -29,9 +29,9 @@ pub struct Work {
     pub notes: Vec<String>,
 }
 
-/// Logs that have been read, shared by the plans that replay them.
+/// Inputs that have been read, shared by the plans that replay them.
 #[derive(Debug, Default)]
-pub struct Logs(Vec<(LogKey, Arc<Log>)>);
+pub struct Inputs(Vec<(LogKey, Arc<Log>)>);
 
 /// File, format and window of a log.
 type LogKey = (PathBuf, Option<String>, Option<(f64, f64)>);
@@ -50,12 +50,12 @@ pub(super) enum Source {
 }
 
 /// Fewest and most files. More would be more than most file systems like in one folder.
-const FILES: std::ops::RangeInclusive<usize> = 4..=100_000;
+const FILES: std::ops::RangeInclusive<usize> = 1..=100_000;
 /// A site is the same under all seeds, which decide who asks for what of it, and when.
 const SITE_SEED: u64 = 1;
 
 impl Source {
-    pub(super) fn new(setting: &Setting, groups: &[Group], logs: &mut Logs) -> Result<Self, LabError> {
+    pub(super) fn new(setting: &Setting, groups: &[Group], inputs: &mut Inputs) -> Result<Self, LabError> {
         let shares: Vec<f64> = groups.iter().map(|group| group.setting.share).collect();
         let shares = Shares::new(&shares).map_err(|wrong| refused(format!("`groups`: {wrong}")))?;
         Ok(match &setting.demand {
@@ -75,7 +75,7 @@ impl Source {
             DemandSetting::Users { users, files } => Self::Users { site: site(*files)?, users: *users, shares },
             DemandSetting::Trace { file, format, load, window_s } => {
                 let groups: Vec<GroupSetting> = groups.iter().map(|group| group.setting.clone()).collect();
-                let log = logs.read((file.clone(), format.clone(), *window_s), &groups)?;
+                let log = inputs.log((file.clone(), format.clone(), *window_s), &groups)?;
                 Self::Trace { log, load: *load }
             }
         })
@@ -89,7 +89,7 @@ impl Source {
     }
 }
 
-impl Logs {
+impl Inputs {
     fn read(&mut self, key: LogKey, groups: &[GroupSetting]) -> Result<Arc<Log>, LabError> {
         if let Some((_, log)) = self.0.iter().find(|(known, _)| *known == key) {
             return Ok(Arc::clone(log));

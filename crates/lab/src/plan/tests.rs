@@ -15,7 +15,7 @@ fn setting(text: &str) -> Setting {
 }
 
 fn plan(text: &str) -> Result<Plan, LabError> {
-    Plan::new(&setting(text), &mut Logs::default())
+    Plan::new(&setting(text), &mut Inputs::default())
 }
 
 #[test]
@@ -76,11 +76,11 @@ fn a_log_is_read_once_for_all_points_that_replay_it() {
     }
     let text =
         format!("time.seconds = 10\ndemand = {{ kind = 'trace', file = '{}', load = 0.5 }}", log.path().display());
-    let mut logs = Logs::default();
-    let plans = [1, 2].map(|_| Plan::new(&setting(&text), &mut logs).unwrap());
+    let mut inputs = Inputs::default();
+    let plans = [1, 2].map(|_| Plan::new(&setting(&text), &mut inputs).unwrap());
     // Gone, and still known.
     drop(log);
-    let again = Plan::new(&setting(&text), &mut logs).unwrap();
+    let again = Plan::new(&setting(&text), &mut inputs).unwrap();
     let work = again.work(3).unwrap();
     assert!(!work.notes.is_empty() && !work.sizes_bytes.is_empty());
     assert_eq!(plans[0].requests(3).unwrap(), again.requests(3).unwrap());
@@ -144,7 +144,7 @@ fn every_shipped_experiment_can_be_done_in_both_forms() {
             for point in form.points().unwrap() {
                 // Its log is the operator's to bring.
                 if !matches!(point.setting.demand, DemandSetting::Trace { .. }) {
-                    let plan = Plan::new(&point.setting, &mut Logs::default());
+                    let plan = Plan::new(&point.setting, &mut Inputs::default());
                     plan.unwrap_or_else(|error| panic!("{name}, {}: {error}", point.label));
                 }
                 for subject in &form.subjects {

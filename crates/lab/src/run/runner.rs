@@ -14,7 +14,7 @@ use super::{cell::Measurement, machine, parse_subjects};
 use crate::{
     LabError,
     docroot::{Content, DocRoot},
-    plan::{self, Logs, Plan, Work},
+    plan::{self, Inputs, Plan, Work},
     progress::Progress,
     record::{CellRecord, RunRecord},
     store::Cell,
@@ -52,10 +52,10 @@ impl Runner {
             other => other,
         };
         let subjects = parse_subjects(&record.subjects)?;
-        let mut logs = Logs::default();
+        let mut inputs = Inputs::default();
         let mut plans = Vec::with_capacity(record.points.len());
         for point in &record.points {
-            let plan = Plan::new(&point.setting, &mut logs).map_err(|error| about(&point.label, error))?;
+            let plan = Plan::new(&point.setting, &mut inputs).map_err(|error| about(&point.label, error))?;
             for subject in &subjects {
                 subject.can(&point.setting).map_err(|error| about(&point.label, error))?;
             }

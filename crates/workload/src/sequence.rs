@@ -320,4 +320,22 @@ mod tests {
             assert!(Recipe { load_match, ..recipe(&files, &link, &pattern, 10) }.draw(1).is_empty());
         }
     }
+
+    #[test]
+    fn surges_files_come_in_open_loop_at_the_load_and_in_their_order() {
+        let site = crate::surge::Site::new(&crate::surge::Surge::default(), 1000, 1).unwrap();
+        let (link, pattern) = (link(10), Pattern::constant(0.8).unwrap());
+        let requests = recipe(site.file_set(), &link, &pattern, 60).draw(3);
+        let load = wire_bytes(&requests) / (60.0 * 1_250_000.0);
+        // Half of the largest file, 3 MB, is 2 % of the run.
+        assert!((load - 0.8).abs() < 0.02, "{load}");
+        // Temporal locality: under independent requests every other file would lie deeper than a hundred others.
+        let near = requests
+            .iter()
+            .enumerate()
+            .skip(20)
+            .filter(|&(i, request)| requests[i - 20..i].iter().any(|other| other.file == request.file))
+            .count() as f64;
+        assert!(near / requests.len() as f64 > 0.7, "{near} of {}", requests.len());
+    }
 }

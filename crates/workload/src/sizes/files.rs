@@ -101,7 +101,7 @@ impl FileSet {
     /// of them as often as their popularity says; all others are independent.
     pub fn requests(&self, expected: usize, rng: ChaCha12Rng) -> FileRequests<'_> {
         let source = match self.locality {
-            None => Source::Independent(rng),
+            None => Source::Independent(Box::new(rng)),
             Some(law) => Source::Local(Box::new(Walk::new(self.popularity(), law, expected, rng))),
         };
         FileRequests { files: self, source }
@@ -122,7 +122,7 @@ pub struct FileRequests<'a> {
 
 #[derive(Debug)]
 enum Source {
-    Independent(ChaCha12Rng),
+    Independent(Box<ChaCha12Rng>),
     Local(Box<Walk>),
 }
 

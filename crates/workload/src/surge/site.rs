@@ -28,10 +28,10 @@ impl Site {
     ///
     /// # Errors
     ///
-    /// What [`Surge::check`] says; or no files, or more than a million.
+    /// What [`Surge::check`] says; or no files, or more than 20,000: matching takes time with the square of their number.
     pub fn new(surge: &Surge, files: usize, seed: u64) -> Result<Self, SurgeError> {
         surge.check()?;
-        if !(1..=1_000_000).contains(&files) {
+        if !(1..=20_000).contains(&files) {
             return Err(SurgeError::Files(files));
         }
         let law = file_sizes(surge)?;
@@ -123,9 +123,9 @@ fn matched(wanted: &[f64], popularities: &[f64]) -> Vec<f64> {
         let (first, last) = shortest_run(&wanted, &given, popularity);
         let mut rest = popularity;
         let mut middle = first;
-        for file in first..=last {
-            let used = wanted[file].min(rest);
-            wanted[file] -= used;
+        for (file, want) in (first..).zip(&mut wanted[first..=last]) {
+            let used = want.min(rest);
+            *want -= used;
             rest -= used;
             if rest >= popularity / 2.0 {
                 middle = file + 1;
@@ -205,4 +205,159 @@ fn shortest_run(wanted: &[f64], given: &[Option<f64>], amount: f64) -> (usize, u
         }
     }
     best.0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use super::*;
+    use crate::{sequence::stream, surge::Pareto};
+
+    /// Sites of the thesis's size, for a few seeds.
+    static SITES: LazyLock<Vec<Site>> =
+        LazyLock::new(|| (1..4).map(|seed| Site::new(&Surge::default(), 2000, seed).unwrap()).collect());
+
+    /// Probability of a file of at most `x` bytes: the lognormal body's, and above 133 KB the Pareto tail's, which takes up what
+    /// the body leaves. Written down anew from the table, bounded as the files are.
+    fn file_size_cdf(x: f64) -> f64 {
+        let body = |x: f64| 0.5 * libm::erfc(-(x.ln() - 9.357) / 1.318 / std::f64::consts::SQRT_2);
+        let (knee, max) = (133_000.0, 3e6_f64);
+        if x < 77.0 {
+            0.0
+        } else if x <= knee {
+            body(x)
+        } else {
+            let above = |x: f64| (knee / x).powf(1.1);
+            body(knee) + (1.0 - body(knee)) * (1.0 - above(x.min(max))) / (1.0 - above(max))
+        }
+    }
+
+    #[test]
+    fn file_sizes_follow_body_and_tail() {
+        for site in SITES.iter() {
+            let sizes = site.sizes_bytes();
+            assert_eq!((sizes.len(), sizes[0], sizes[1999]), (2000, 77, 3_000_000));
+            assert!(sizes.is_sorted());
+            let distances = sizes.iter().enumerate().map(|(i, &size)| {
+                let expected = file_size_cdf(size as f64);
+                (expected - i as f64 / 2000.0).abs().max((expected - (i + 1) as f64 / 2000.0).abs())
+            });
+            // Kolmogorov-Smirnov at 1 % allows a sample of this size 0.036; a stratified one is off by a slice at most, and by
+            // its two ends, which are the bounds.
+            let worst = distances.fold(0.0, f64::max);
+            assert!(worst < 2.0 / 2000.0, "{worst}");
+        }
+        assert_ne!(SITES[0].sizes_bytes(), SITES[1].sizes_bytes());
+        assert_eq!(Site::new(&Surge::default(), 50, 9), Site::new(&Surge::default(), 50, 9));
+    }
+
+    #[test]
+    fn popularity_is_zipfs() {
+        for site in SITES.iter() {
+            let mut popularity: Vec<f64> = site.file_set().popularity().collect();
+            popularity.sort_unstable_by(|a, b| b.total_cmp(a));
+            for (rank, share) in (1..).zip(&popularity) {
+                assert!((share * f64::from(rank) / popularity[0] - 1.0).abs() < 1e-6, "{rank}");
+            }
+        }
+    }
+
+    /// Sizes asked for: Pareto from 1000 B, exponent 1, up to 3 MB. Written down anew.
+    fn request_size_cdf(x: f64) -> f64 {
+        if x < 1000.0 { 0.0 } else { (1.0 - 1000.0 / x) / (1.0 - 1000.0 / 3e6) }
+    }
+
+    #[test]
+    fn drawing_by_popularity_gives_the_request_sizes() {
+        for site in SITES.iter() {
+            let (mut before, mut worst) = (0.0, (0.0, 0));
+            let mut most_popular = 0.0;
+            for (share, &size) in site.file_set().popularity().zip(site.sizes_bytes()) {
+                let expected = request_size_cdf(size as f64);
+                let distance = f64::max((expected - before).abs(), (expected - before - share).abs());
+                if distance > worst.0 {
+                    worst = (distance, size);
+                }
+                if size > 10_000 {
+                    // Above the grain of the popular files, an error relative to what is left above.
+                    let (left, expected_left) = (1.0 - before - share, 1.0 - expected);
+                    assert!(
+                        (left - expected_left).abs() < 0.05 * expected_left + 2e-4,
+                        "{size}: {left} {expected_left}"
+                    );
+                }
+                before += share;
+                most_popular = f64::max(most_popular, share);
+            }
+            // A law without jumps cannot be met nearer than by half of the greatest jump, 12 % of the requests for one file.
+            assert!((0.122..0.123).contains(&most_popular), "{most_popular}");
+            assert!(worst.0 < most_popular / 2.0 + 0.01, "{worst:?}");
+            let mean = 1000.0 * 3000_f64.ln() / (1.0 - 1.0 / 3000.0);
+            let matched_mean = site.file_set().mean_of(|size| size);
+            assert!((matched_mean / mean - 1.0).abs() < 0.03, "{matched_mean} {mean}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_in_open_loop_has_the_request_sizes() {
+        let site = &SITES[0];
+        let count = 20_000;
+        let files = site.file_set();
+        let mut sizes: Vec<u64> =
+            files.requests(count, stream(5, 1)).take(count).map(|file| files.sizes_bytes()[file as usize]).collect();
+        sizes.sort_unstable();
+        for (x, tolerance) in [(2_000.0, 0.01), (5_000.0, 0.01), (20_000.0, 0.003), (100_000.0, 0.001), (1e6, 0.0003)] {
+            let at_most = sizes.partition_point(|&size| size as f64 <= x) as f64 / count as f64;
+            // Between two popular files the law passes through their jumps: there the tolerance is the matching's.
+            let expected = request_size_cdf(x);
+            assert!((at_most - expected).abs() < tolerance + 0.01 * (1.0 - expected), "{x}: {at_most} {expected}");
+        }
+    }
+
+    #[test]
+    fn matching_by_hand() {
+        // Two small files want most, the large ones little: the popular go to the small, in the middle of what they stand for.
+        let given = matched(&[0.4, 0.4, 0.1, 0.1], &[0.4, 0.4, 0.1, 0.1]);
+        assert_eq!(given, [0.4, 0.4, 0.1, 0.1]);
+        let given = matched(&[0.1, 0.1, 0.4, 0.4], &[0.4, 0.4, 0.1, 0.1]);
+        assert_eq!(given, [0.1, 0.1, 0.4, 0.4]);
+        // One file is asked for as much as three want: it is the one in their middle.
+        let given = matched(&[0.2, 0.2, 0.2, 0.1], &[0.6, 0.05, 0.05, 0.0]);
+        assert_eq!(given[1], 0.6, "{given:?}");
+    }
+
+    #[test]
+    fn sites_of_few_files_and_of_none() {
+        for files in [1, 2, 3, 10] {
+            let site = Site::new(&Surge::default(), files, 1).unwrap();
+            assert_eq!(site.sizes_bytes().len(), files);
+            assert!((site.file_set().popularity().sum::<f64>() - 1.0).abs() < 1e-9);
+        }
+        assert_eq!(Site::new(&Surge::default(), 0, 1), Err(SurgeError::Files(0)));
+    }
+
+    #[test]
+    fn parameters_that_make_no_site_are_refused_by_name() {
+        let surge = Surge::default;
+        let wrong = [
+            (Surge { popularity_exponent: 0.0, ..surge() }, "popularity-exponent"),
+            (Surge { embedded: Pareto { scale: 1.0, shape: f64::NAN }, ..surge() }, "embedded"),
+            (Surge { request_bytes: Pareto { scale: 4e6, shape: 1.0 }, ..surge() }, "request-bytes"),
+            (Surge { min_bytes: 0, ..surge() }, "bytes"),
+            (Surge { max_bytes: 100_000, ..surge() }, "bytes"),
+            (Surge { tail_bytes: Pareto { scale: 5_000.0, shape: 1.1 }, ..surge() }, "knee 5000"),
+        ];
+        for (surge, hint) in wrong {
+            let error = Site::new(&surge, 100, 1).unwrap_err().to_string();
+            assert!(error.contains(hint), "{error}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_read_by_name_and_the_rest_is_the_thesiss() {
+        let surge: Surge = serde_json::from_str(r#"{"max-bytes": 2000000}"#).unwrap();
+        assert_eq!(surge, Surge { max_bytes: 2_000_000, ..Surge::default() });
+        assert!(serde_json::from_str::<Surge>(r#"{"max": 1}"#).is_err());
+    }
 }

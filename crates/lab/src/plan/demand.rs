@@ -29,9 +29,13 @@ pub struct Work {
     pub notes: Vec<String>,
 }
 
-/// Inputs that have been read, shared by the plans that replay them.
+/// Logs that have been read and sites that have been made, shared by the plans that ask for them.
 #[derive(Debug, Default)]
-pub struct Inputs(Vec<(LogKey, Arc<Log>)>);
+pub struct Inputs {
+    logs: Vec<(LogKey, Arc<Log>)>,
+    /// By number of files.
+    sites: Vec<(usize, Arc<Site>)>,
+}
 
 /// File, format and window of a log.
 type LogKey = (PathBuf, Option<String>, Option<(f64, f64)>);
@@ -44,7 +48,7 @@ pub(super) enum Source {
     /// Sessions that come by themselves, and wait within.
     Sessions { files: FileSet, pattern: Pattern, shares: Shares, law: SessionLaw },
     /// Users who wait for answers.
-    Users { site: Site, users: u32, shares: Shares },
+    Users { site: Arc<Site>, users: u32, shares: Shares },
     /// A log.
     Trace { log: Arc<Log>, load: Option<f64> },
 }
@@ -60,10 +64,10 @@ impl Source {
         let shares = Shares::new(&shares).map_err(|wrong| refused(format!("`groups`: {wrong}")))?;
         Ok(match &setting.demand {
             DemandSetting::Open { sizes, files, intensity } => {
-                Self::Open { files: file_set(sizes, *files)?, pattern: pattern(intensity)?, shares }
+                Self::Open { files: inputs.file_set(sizes, *files)?, pattern: pattern(intensity)?, shares }
             }
             DemandSetting::Sessions { sizes, files, requests_per_session, think_s, intensity } => Self::Sessions {
-                files: file_set(sizes, *files)?,
+                files: inputs.file_set(sizes, *files)?,
                 pattern: pattern(intensity)?,
                 shares,
                 law: SessionLaw::new(*requests_per_session, *think_s)
@@ -72,7 +76,7 @@ impl Source {
             DemandSetting::Users { users: 0, .. } => {
                 return Err(refused("`demand.users` is 0: at least one user is needed".to_owned()));
             }
-            DemandSetting::Users { users, files } => Self::Users { site: site(*files)?, users: *users, shares },
+            DemandSetting::Users { users, files } => Self::Users { site: inputs.site(*files)?, users: *users, shares },
             DemandSetting::Trace { file, format, load, window_s } => {
                 let groups: Vec<GroupSetting> = groups.iter().map(|group| group.setting.clone()).collect();
                 let log = inputs.log((file.clone(), format.clone(), *window_s), &groups)?;
@@ -90,14 +94,40 @@ impl Source {
 }
 
 impl Inputs {
-    fn read(&mut self, key: LogKey, groups: &[GroupSetting]) -> Result<Arc<Log>, LabError> {
-        if let Some((_, log)) = self.0.iter().find(|(known, _)| *known == key) {
+    fn log(&mut self, key: LogKey, groups: &[GroupSetting]) -> Result<Arc<Log>, LabError> {
+        if let Some((_, log)) = self.logs.iter().find(|(known, _)| *known == key) {
             return Ok(Arc::clone(log));
         }
         let (file, format, window_s) = &key;
         let log = Arc::new(Log::read(file, format.as_deref(), *window_s, groups)?);
-        self.0.push((key, Arc::clone(&log)));
+        self.logs.push((key, Arc::clone(&log)));
         Ok(log)
+    }
+
+    fn site(&mut self, files: usize) -> Result<Arc<Site>, LabError> {
+        if let Some((_, site)) = self.sites.iter().find(|(known, _)| *known == files) {
+            return Ok(Arc::clone(site));
+        }
+        let site = Site::new(&Surge::default(), files, SITE_SEED);
+        let site = Arc::new(site.map_err(|wrong| refused(format!("`demand`: {wrong}")))?);
+        self.sites.push((files, Arc::clone(&site)));
+        Ok(site)
+    }
+
+    fn file_set(&mut self, sizes: &SizesSetting, files: usize) -> Result<FileSet, LabError> {
+        if !FILES.contains(&files) {
+            return Err(refused(format!("`demand.files` is {files}: give {} to {}", FILES.start(), FILES.end())));
+        }
+        Ok(match sizes {
+            SizesSetting::WorldCup => FileSet::new(&HeavyTail::WORLD_CUP, files),
+            SizesSetting::Nasa => FileSet::new(&HeavyTail::NASA, files),
+            SizesSetting::Surge => self.site(files)?.file_set().clone(),
+            SizesSetting::Fixed(bytes) => FileSet::fixed(*bytes),
+            SizesSetting::HeavyTail { min_bytes, median_bytes, knee_bytes, body_share, alpha, max_bytes } => {
+                let sizes = HeavyTail::new(*min_bytes, *median_bytes, *knee_bytes, *body_share, *alpha, *max_bytes);
+                FileSet::new(&sizes.map_err(|wrong| refused(format!("`demand.sizes.heavy-tail`: {wrong}")))?, files)
+            }
+        })
     }
 }
 
@@ -182,26 +212,6 @@ impl Plan {
     fn load_match(&self) -> LoadMatch {
         self.setting.count.load_match
     }
-}
-
-fn file_set(sizes: &SizesSetting, files: usize) -> Result<FileSet, LabError> {
-    if !FILES.contains(&files) {
-        return Err(refused(format!("`demand.files` is {files}: give {} to {}", FILES.start(), FILES.end())));
-    }
-    Ok(match sizes {
-        SizesSetting::WorldCup => FileSet::new(&HeavyTail::WORLD_CUP, files),
-        SizesSetting::Nasa => FileSet::new(&HeavyTail::NASA, files),
-        SizesSetting::Surge => site(files)?.file_set().clone(),
-        SizesSetting::Fixed(bytes) => FileSet::fixed(*bytes),
-        SizesSetting::HeavyTail { min_bytes, median_bytes, knee_bytes, body_share, alpha, max_bytes } => {
-            let sizes = HeavyTail::new(*min_bytes, *median_bytes, *knee_bytes, *body_share, *alpha, *max_bytes);
-            FileSet::new(&sizes.map_err(|wrong| refused(format!("`demand.sizes.heavy-tail`: {wrong}")))?, files)
-        }
-    })
-}
-
-fn site(files: usize) -> Result<Site, LabError> {
-    Site::new(&Surge::default(), files, SITE_SEED).map_err(|wrong| refused(format!("`demand`: {wrong}")))
 }
 
 fn pattern(intensity: &Intensity) -> Result<Pattern, LabError> {

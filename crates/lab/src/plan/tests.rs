@@ -137,6 +137,7 @@ fn distance_makes_a_measurement_longer() {
 
 #[test]
 fn every_shipped_experiment_can_be_done_in_both_forms() {
+    let mut inputs = Inputs::default();
     for (name, text) in SHIPPED {
         let full = Experiment::parse(name, text).unwrap();
         let quick = full.clone().changed(&Changes { quick: true, ..Changes::default() }).unwrap();
@@ -144,7 +145,7 @@ fn every_shipped_experiment_can_be_done_in_both_forms() {
             for point in form.points().unwrap() {
                 // Its log is the operator's to bring.
                 if !matches!(point.setting.demand, DemandSetting::Trace { .. }) {
-                    let plan = Plan::new(&point.setting, &mut Inputs::default());
+                    let plan = Plan::new(&point.setting, &mut inputs);
                     plan.unwrap_or_else(|error| panic!("{name}, {}: {error}", point.label));
                 }
                 for subject in &form.subjects {

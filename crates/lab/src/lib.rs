@@ -1,6 +1,9 @@
 //! The instrument: it measures a server as a separate process, trusts nothing of it, and prints what it did so that anyone
 //! can do it again.
 //!
+//! - [`experiment`] and [`setting`]: what is asked for, as files say it;
+//! - [`plan`]: what that means, or why it cannot be done;
+//! - [`run`] and [`store`]: one measurement after the other, each kept when it is whole;
 //! - [`bed`]: a server, a bottleneck and clients in network namespaces of their own;
 //! - [`subject`]: what is measured, and how it is started and stopped;
 //! - [`docroot`]: the files it serves, whose every byte the client knows;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use workload::{behaviour::Behaviour, pattern::Pattern, rate::Link, wire::WireModel};
 
 pub use self::{
-    demand::{Logs, Work},
+    demand::{Inputs, Work},
     refuse::check_machine,
 };
 use crate::{
@@ -55,12 +55,12 @@ const LONGEST_S: f64 = 86_400.0;
 const OVERHEAD_S: f64 = 6.0;
 
 impl Plan {
-    /// Resolves a setting; logs that it replays are read into `logs`, or taken from there.
+    /// Resolves a setting. What it asks for is made or read into `inputs`, or taken from there.
     ///
     /// # Errors
     ///
     /// [`LabError::Request`] for what cannot be measured, and [`LabError::Io`] for a file that cannot be read.
-    pub fn new(setting: &Setting, logs: &mut Logs) -> Result<Self, LabError> {
+    pub fn new(setting: &Setting, inputs: &mut Inputs) -> Result<Self, LabError> {
         let LinkSetting { rate, queue_packets, bottleneck, gso_segments, ref congestion, .. } = setting.link;
         let gso_default = if rate.bits_per_second() < GSO_FROM_BITS_PER_SECOND { 1 } else { 4 };
         let link = link(&setting.link)?;
@@ -89,7 +89,7 @@ impl Plan {
             },
             duration,
             drain,
-            source: demand::Source::new(setting, &groups, logs)?,
+            source: demand::Source::new(setting, &groups, inputs)?,
             groups,
             link,
             wire,

@@ -46,6 +46,7 @@ impl Progress {
             Some(bar) => {
                 *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + left;
                 bar.set_message(what.to_owned());
+                bar.enable_steady_tick(TICK);
             }
             None => eprintln!("{number} of {}, {} left: {what}", self.cells, HumanDuration(left)),
         }
@@ -96,9 +97,7 @@ fn bar(cells: usize, done: usize, ends: &Arc<Mutex<Instant>>) -> ProgressBar {
     // The template is ours and sound; without it the bar would be plain.
     let style = ProgressStyle::with_template("[{bar:20}] {pos} of {len} done, {left} left: {wide_msg}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = ProgressBar::new(cells as u64).with_position(done as u64).with_style(style.with_key("left", left));
-    bar.enable_steady_tick(TICK);
-    bar
+    ProgressBar::new(cells as u64).with_position(done as u64).with_style(style.with_key("left", left))
 }
 
 #[cfg(test)]

@@ -81,11 +81,19 @@ impl Experiment {
     }
 }
 
+/// How much is asked for, as [`crate::setting::Intensity`] has it.
+const INTENSITIES: [&str; 3] = ["load", "pattern", "requests-per-second"];
+
 /// Reads a setting; errors begin with the key that is wrong.
 fn read_setting(mut table: toml::Table) -> Result<Setting, String> {
     if let Some(Value::Table(demand)) = table.get_mut("demand") {
         // What most experiments are need not be written in each.
-        demand.entry("kind").or_insert_with(|| Value::String("open".to_owned()));
+        let kind = demand.entry("kind").or_insert_with(|| Value::String("open".to_owned())).as_str();
+        let needs_intensity = matches!(kind, Some("open" | "sessions"));
+        let given = INTENSITIES.iter().filter(|key| demand.contains_key(**key)).count();
+        if needs_intensity && given != 1 {
+            return Err(format!("`setting.demand` has to say how much is asked for: give one of {INTENSITIES:?}"));
+        }
     }
     serde_path_to_error::deserialize::<_, Setting>(Value::Table(table)).map_err(|error| {
         let key = error.path().to_string();
@@ -157,6 +165,8 @@ mod tests {
             ("setting.link.rate = 'fast'", &["setting.link.rate", "fast"]),
             ("setting.groups = [{ path = { rtt = 5 } }]", &["setting.groups[0].path", "rtt-ms"]),
             ("setting.demand.load = 'much'", &["setting.demand", "much"]),
+            ("setting.demand.files = 9", &["setting.demand", "how much", "requests-per-second"]),
+            ("setting.demand = { load = 0.5, pattern = 'w1' }", &["setting.demand", "one of"]),
             ("[sweep]\n'time.minutes' = [1]", &["point `minutes 1`", "setting.time", "`seconds`"]),
             ("[sweep]\n'groups.far.share' = [1]", &["setting.groups", "sequence"]),
         ] {

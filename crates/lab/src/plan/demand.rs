@@ -29,9 +29,13 @@ pub struct Work {
     pub notes: Vec<String>,
 }
 
-/// Logs that have been read, shared by the plans that replay them.
+/// Logs that have been read and sites that have been made, shared by the plans that ask for them.
 #[derive(Debug, Default)]
-pub struct Logs(Vec<(LogKey, Arc<Log>)>);
+pub struct Inputs {
+    logs: Vec<(LogKey, Arc<Log>)>,
+    /// By number of files.
+    sites: Vec<((Surge, usize), Arc<Site>)>,
+}
 
 /// File, format and window of a log.
 type LogKey = (PathBuf, Option<String>, Option<(f64, f64)>);
@@ -44,26 +48,26 @@ pub(super) enum Source {
     /// Sessions that come by themselves, and wait within.
     Sessions { files: FileSet, pattern: Pattern, shares: Shares, law: SessionLaw },
     /// Users who wait for answers.
-    Users { site: Site, users: u32, shares: Shares },
+    Users { site: Arc<Site>, users: u32, shares: Shares },
     /// A log.
     Trace { log: Arc<Log>, load: Option<f64> },
 }
 
 /// Fewest and most files. More would be more than most file systems like in one folder.
-const FILES: std::ops::RangeInclusive<usize> = 4..=100_000;
+const FILES: std::ops::RangeInclusive<usize> = 1..=100_000;
 /// A site is the same under all seeds, which decide who asks for what of it, and when.
 const SITE_SEED: u64 = 1;
 
 impl Source {
-    pub(super) fn new(setting: &Setting, groups: &[Group], logs: &mut Logs) -> Result<Self, LabError> {
+    pub(super) fn new(setting: &Setting, groups: &[Group], inputs: &mut Inputs) -> Result<Self, LabError> {
         let shares: Vec<f64> = groups.iter().map(|group| group.setting.share).collect();
         let shares = Shares::new(&shares).map_err(|wrong| refused(format!("`groups`: {wrong}")))?;
         Ok(match &setting.demand {
             DemandSetting::Open { sizes, files, intensity } => {
-                Self::Open { files: file_set(sizes, *files)?, pattern: pattern(intensity)?, shares }
+                Self::Open { files: inputs.file_set(sizes, *files)?, pattern: pattern(intensity)?, shares }
             }
             DemandSetting::Sessions { sizes, files, requests_per_session, think_s, intensity } => Self::Sessions {
-                files: file_set(sizes, *files)?,
+                files: inputs.file_set(sizes, *files)?,
                 pattern: pattern(intensity)?,
                 shares,
                 law: SessionLaw::new(*requests_per_session, *think_s)
@@ -73,11 +77,11 @@ impl Source {
                 return Err(refused("`demand.users` is 0: at least one user is needed".to_owned()));
             }
             DemandSetting::Users { users, files, surge } => {
-                Self::Users { site: site(surge, *files)?, users: *users, shares }
+                Self::Users { site: inputs.site(surge, *files)?, users: *users, shares }
             }
             DemandSetting::Trace { file, format, load, window_s } => {
                 let groups: Vec<GroupSetting> = groups.iter().map(|group| group.setting.clone()).collect();
-                let log = logs.read((file.clone(), format.clone(), *window_s), &groups)?;
+                let log = inputs.log((file.clone(), format.clone(), *window_s), &groups)?;
                 Self::Trace { log, load: *load }
             }
         })
@@ -91,15 +95,41 @@ impl Source {
     }
 }
 
-impl Logs {
-    fn read(&mut self, key: LogKey, groups: &[GroupSetting]) -> Result<Arc<Log>, LabError> {
-        if let Some((_, log)) = self.0.iter().find(|(known, _)| *known == key) {
+impl Inputs {
+    fn log(&mut self, key: LogKey, groups: &[GroupSetting]) -> Result<Arc<Log>, LabError> {
+        if let Some((_, log)) = self.logs.iter().find(|(known, _)| *known == key) {
             return Ok(Arc::clone(log));
         }
         let (file, format, window_s) = &key;
         let log = Arc::new(Log::read(file, format.as_deref(), *window_s, groups)?);
-        self.0.push((key, Arc::clone(&log)));
+        self.logs.push((key, Arc::clone(&log)));
         Ok(log)
+    }
+
+    fn site(&mut self, surge: &Surge, files: usize) -> Result<Arc<Site>, LabError> {
+        if let Some((_, site)) = self.sites.iter().find(|((law, count), _)| law == surge && *count == files) {
+            return Ok(Arc::clone(site));
+        }
+        let site = Site::new(surge, files, SITE_SEED);
+        let site = Arc::new(site.map_err(|wrong| refused(format!("`demand`: {wrong}")))?);
+        self.sites.push(((surge.clone(), files), Arc::clone(&site)));
+        Ok(site)
+    }
+
+    fn file_set(&mut self, sizes: &SizesSetting, files: usize) -> Result<FileSet, LabError> {
+        if !FILES.contains(&files) {
+            return Err(refused(format!("`demand.files` is {files}: give {} to {}", FILES.start(), FILES.end())));
+        }
+        Ok(match sizes {
+            SizesSetting::WorldCup => FileSet::new(&HeavyTail::WORLD_CUP, files),
+            SizesSetting::Nasa => FileSet::new(&HeavyTail::NASA, files),
+            SizesSetting::Surge => self.site(&Surge::default(), files)?.file_set().clone(),
+            SizesSetting::Fixed(bytes) => FileSet::fixed(*bytes),
+            SizesSetting::HeavyTail { min_bytes, median_bytes, knee_bytes, body_share, alpha, max_bytes } => {
+                let sizes = HeavyTail::new(*min_bytes, *median_bytes, *knee_bytes, *body_share, *alpha, *max_bytes);
+                FileSet::new(&sizes.map_err(|wrong| refused(format!("`demand.sizes.heavy-tail`: {wrong}")))?, files)
+            }
+        })
     }
 }
 
@@ -184,26 +214,6 @@ impl Plan {
     fn load_match(&self) -> LoadMatch {
         self.setting.count.load_match
     }
-}
-
-fn file_set(sizes: &SizesSetting, files: usize) -> Result<FileSet, LabError> {
-    if !FILES.contains(&files) {
-        return Err(refused(format!("`demand.files` is {files}: give {} to {}", FILES.start(), FILES.end())));
-    }
-    Ok(match sizes {
-        SizesSetting::WorldCup => FileSet::new(&HeavyTail::WORLD_CUP, files),
-        SizesSetting::Nasa => FileSet::new(&HeavyTail::NASA, files),
-        SizesSetting::Surge => site(&Surge::default(), files)?.file_set().clone(),
-        SizesSetting::Fixed(bytes) => FileSet::fixed(*bytes),
-        SizesSetting::HeavyTail { min_bytes, median_bytes, knee_bytes, body_share, alpha, max_bytes } => {
-            let sizes = HeavyTail::new(*min_bytes, *median_bytes, *knee_bytes, *body_share, *alpha, *max_bytes);
-            FileSet::new(&sizes.map_err(|wrong| refused(format!("`demand.sizes.heavy-tail`: {wrong}")))?, files)
-        }
-    })
-}
-
-fn site(surge: &Surge, files: usize) -> Result<Site, LabError> {
-    Site::new(surge, files, SITE_SEED).map_err(|wrong| refused(format!("`demand`: {wrong}")))
 }
 
 fn pattern(intensity: &Intensity) -> Result<Pattern, LabError> {

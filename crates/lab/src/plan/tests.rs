@@ -3,7 +3,11 @@ use std::io::Write as _;
 use workload::wire::WireModel;
 
 use super::*;
-use crate::experiment::Experiment;
+use crate::{
+    experiment::{Changes, Experiment, SHIPPED},
+    setting::DemandSetting,
+    subject::Subject,
+};
 
 fn setting(text: &str) -> Setting {
     let head = "name = 'x'\ntitle = 'y'\nsubjects = ['nginx']\n[setting]\n";
@@ -11,7 +15,7 @@ fn setting(text: &str) -> Setting {
 }
 
 fn plan(text: &str) -> Result<Plan, LabError> {
-    Plan::new(&setting(text), &mut Logs::default())
+    Plan::new(&setting(text), &mut Inputs::default())
 }
 
 #[test]
@@ -41,10 +45,10 @@ fn a_seed_decides_the_requests_and_who_asks_for_them() {
 #[test]
 fn every_kind_of_demand_asks_for_files_that_are_there() {
     for text in [
-        "demand = { sizes = 'nasa', files = 100 }",
-        "demand = { sizes = 'surge', files = 100 }",
+        "demand = { sizes = 'nasa', files = 100, load = 0.5 }",
+        "demand = { sizes = 'surge', files = 100, load = 0.5 }",
         "demand = { sizes = { fixed = 5000 }, requests-per-second = 20 }",
-        "demand = { sizes = { heavy-tail = { min-bytes = 10, median-bytes = 500, knee-bytes = 9000, body-share = 0.9, alpha = 1.1, max-bytes = 1e6 } } }",
+        "demand = { sizes = { heavy-tail = { min-bytes = 10, median-bytes = 500, knee-bytes = 9000, body-share = 0.9, alpha = 1.1, max-bytes = 1e6 } }, load = 0.5 }",
         "demand = { kind = 'sessions', files = 100, requests-per-session = 4, think-s = 0.1, load = 0.5 }",
         "demand = { kind = 'users', users = 10, files = 100 }",
     ] {
@@ -72,11 +76,11 @@ fn a_log_is_read_once_for_all_points_that_replay_it() {
     }
     let text =
         format!("time.seconds = 10\ndemand = {{ kind = 'trace', file = '{}', load = 0.5 }}", log.path().display());
-    let mut logs = Logs::default();
-    let plans = [1, 2].map(|_| Plan::new(&setting(&text), &mut logs).unwrap());
+    let mut inputs = Inputs::default();
+    let plans = [1, 2].map(|_| Plan::new(&setting(&text), &mut inputs).unwrap());
     // Gone, and still known.
     drop(log);
-    let again = Plan::new(&setting(&text), &mut logs).unwrap();
+    let again = Plan::new(&setting(&text), &mut inputs).unwrap();
     let work = again.work(3).unwrap();
     assert!(!work.notes.is_empty() && !work.sizes_bytes.is_empty());
     assert_eq!(plans[0].requests(3).unwrap(), again.requests(3).unwrap());
@@ -103,9 +107,9 @@ fn what_cannot_be_measured_is_refused_with_its_key() {
         ("demand.requests-per-second = 0", "demand.requests-per-second"),
         ("demand.pattern = 'w11'", "`w11`"),
         ("demand.pattern = '@/no/such/file'", "/no/such/file"),
-        ("demand.files = 0", "demand.files"),
+        ("demand = { files = 0, load = 0.5 }", "demand.files"),
         (
-            "demand = { sizes = { heavy-tail = { min-bytes = 10, median-bytes = 5, knee-bytes = 9000, body-share = 0.9, alpha = 1.1, max-bytes = 1e6 } } }",
+            "demand = { sizes = { heavy-tail = { min-bytes = 10, median-bytes = 5, knee-bytes = 9000, body-share = 0.9, alpha = 1.1, max-bytes = 1e6 } }, load = 0.5 }",
             "heavy-tail",
         ),
         ("demand = { kind = 'users', users = 0 }", "demand.users"),
@@ -129,4 +133,25 @@ fn distance_makes_a_measurement_longer() {
     let near = estimated_s(&setting("time.seconds = 30"));
     let far = estimated_s(&setting("time.seconds = 30\n[[setting.groups]]\npath.rtt-ms = 200"));
     assert!(near > 30.0 && far > near + 2.0, "{near} {far}");
+}
+
+#[test]
+fn every_shipped_experiment_can_be_done_in_both_forms() {
+    let mut inputs = Inputs::default();
+    for (name, text) in SHIPPED {
+        let full = Experiment::parse(name, text).unwrap();
+        let quick = full.clone().changed(&Changes { quick: true, ..Changes::default() }).unwrap();
+        for form in [full, quick] {
+            for point in form.points().unwrap() {
+                // Its log is the operator's to bring.
+                if !matches!(point.setting.demand, DemandSetting::Trace { .. }) {
+                    let plan = Plan::new(&point.setting, &mut inputs);
+                    plan.unwrap_or_else(|error| panic!("{name}, {}: {error}", point.label));
+                }
+                for subject in &form.subjects {
+                    subject.parse::<Subject>().unwrap().can(&point.setting).unwrap();
+                }
+            }
+        }
+    }
 }

@@ -14,7 +14,7 @@ use super::{cell::Measurement, machine, parse_subjects};
 use crate::{
     LabError,
     docroot::{Content, DocRoot},
-    plan::{self, Logs, Plan, Work},
+    plan::{self, Inputs, Plan, Work},
     progress::Progress,
     record::{CellRecord, RunRecord},
     store::Cell,
@@ -52,10 +52,10 @@ impl Runner {
             other => other,
         };
         let subjects = parse_subjects(&record.subjects)?;
-        let mut logs = Logs::default();
+        let mut inputs = Inputs::default();
         let mut plans = Vec::with_capacity(record.points.len());
         for point in &record.points {
-            let plan = Plan::new(&point.setting, &mut logs).map_err(|error| about(&point.label, error))?;
+            let plan = Plan::new(&point.setting, &mut inputs).map_err(|error| about(&point.label, error))?;
             for subject in &subjects {
                 subject.can(&point.setting).map_err(|error| about(&point.label, error))?;
             }
@@ -89,13 +89,15 @@ impl Runner {
             let subject = &self.subjects[cell.subject];
             progress.begin(&format!("{}, seed {}, {subject}", record.points[cell.point].label, cell.seed));
             let (outcomes, mut facts) = match self.cell(cell, &mut files) {
+                // A program that was making the bed had the same Ctrl-C.
+                Err(_) if self.stop.load(Ordering::Relaxed) => return Err(LabError::Interrupted),
                 // What upset the bed may have passed.
                 Err(LabError::Bed(reason)) => {
                     progress.say(&format!("measurement {}: {reason}; once more", cell.number));
-                    self.cell(cell, &mut files)
+                    self.cell(cell, &mut files)?
                 }
-                other => other,
-            }?;
+                other => other?,
+            };
             for reason in &facts.invalid {
                 progress.say(&format!("measurement {} is NOT VALID: {reason}", cell.number));
             }

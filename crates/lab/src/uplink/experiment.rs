@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        plan::{Logs, Plan},
+        plan::{Inputs, Plan},
         uplink::report::windows_s,
     };
 
@@ -142,7 +142,7 @@ mod tests {
     fn plan(flags: &str) -> Result<Plan, LabError> {
         let words = std::iter::once("lab").chain(flags.split_whitespace());
         let experiment = Cli::try_parse_from(words).unwrap().args.experiment()?;
-        let plan = Plan::new(&experiment.points()?[0].setting, &mut Logs::default())?;
+        let plan = Plan::new(&experiment.points()?[0].setting, &mut Inputs::default())?;
         for subject in &experiment.subjects {
             subject.parse::<Subject>().unwrap().can(plan.setting())?;
         }

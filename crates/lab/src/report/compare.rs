@@ -252,6 +252,7 @@ impl Comparison {
                 .to_owned(),
             head,
             rows: self.rows.iter().map(line).collect(),
+            words: &[1],
         }
     }
 }

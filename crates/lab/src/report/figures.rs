@@ -281,7 +281,7 @@ impl Plot {
     }
 
     fn has_values(&self) -> bool {
-        self.series.iter().any(|series| matches!(series.kind, Kind::Measured(_)))
+        self.series.iter().any(|series| series.kind.is_measured())
     }
 }
 

@@ -1,8 +1,7 @@
 //! The report as a page: one file, no script, nothing from elsewhere. It is well-formed XML, so that it can be checked.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use askama::Template;
+use time::{UtcDateTime, macros::format_description};
 
 use super::{
     compare::Comparison,
@@ -127,7 +126,7 @@ fn list(numbers: &[u64]) -> String {
 
 /// In UTC, to the second.
 fn date(unix_s: u64) -> String {
-    // Beyond the year 9999 there is no such date.
-    let moment = UNIX_EPOCH + Duration::from_secs(unix_s.min(253_402_300_799));
-    humantime::format_rfc3339_seconds(moment).to_string()
+    let moment = i64::try_from(unix_s).ok().and_then(|s| UtcDateTime::from_unix_timestamp(s).ok());
+    let format = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
+    moment.and_then(|moment| moment.format(format).ok()).unwrap_or_else(|| format!("{unix_s} s after 1970"))
 }

@@ -208,7 +208,7 @@ pub(super) fn number(value: f64) -> String {
     let magnitude = value.abs();
     if value == 0.0 {
         "0".to_owned()
-    } else if magnitude >= 1e6 || magnitude < 1e-4 {
+    } else if !(1e-4..1e6).contains(&magnitude) {
         format!("{value:.2e}")
     } else {
         let decimals = (3 - magnitude.log10().floor() as i32).clamp(0, 6) as usize;

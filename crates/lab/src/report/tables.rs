@@ -19,6 +19,15 @@ pub(super) struct Table {
     pub(super) head: Vec<String>,
     /// The rows.
     pub(super) rows: Vec<Vec<String>>,
+    /// Columns, other than the first, that have words and not numbers.
+    pub(super) words: &'static [usize],
+}
+
+impl Table {
+    /// Whether a column has words: these stand to the left.
+    pub(super) fn is_words(&self, column: &usize) -> bool {
+        *column == 0 || self.words.contains(column)
+    }
 }
 
 /// Columns: what stands above, and the value.
@@ -108,6 +117,7 @@ fn of_rows(point: &PointReport, columns: &[Column]) -> Table {
         caption: String::new(),
         head: std::iter::once("subject").chain(columns.iter().map(|&(name, _)| name)).map(str::to_owned).collect(),
         rows: point.rows.iter().map(line).collect(),
+        words: &[],
     }
 }
 
@@ -151,6 +161,7 @@ pub(super) fn published(report: &Report) -> Table {
                 .to_owned(),
         head: head.map(str::to_owned).to_vec(),
         rows: report.published.iter().map(row).collect(),
+        words: &[1, 2, 7],
     }
 }
 
@@ -197,6 +208,7 @@ pub(super) fn cells(report: &Report) -> Table {
         caption: "Every measurement by itself".to_owned(),
         head: head.map(str::to_owned).to_vec(),
         rows: report.cells.iter().map(row).collect(),
+        words: &[1, 2, 10, 14],
     }
 }
 
@@ -227,6 +239,7 @@ pub(super) fn of_plot(plot: &Plot) -> Option<Table> {
         caption: format!("{}: {}", plot.title, plot.y.label),
         head: std::iter::once(x.to_owned()).chain(plot.series.iter().map(|series| series.name.clone())).collect(),
         rows: places.iter().map(row).collect(),
+        words: &[],
     })
 }
 

@@ -83,7 +83,7 @@ fn remarks(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     Ok(())
 }
 
-/// The first column to the left, the others to the right.
+/// Words to the left, numbers to the right.
 pub(super) fn aligned(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
     let lines = || std::iter::once(&table.head).chain(&table.rows);
     let width =
@@ -92,7 +92,9 @@ pub(super) fn aligned(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result 
     for line in lines() {
         let mut text = String::new();
         for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
-            text += &if column == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
+            let between = if column == 0 { "" } else { "  " };
+            text += between;
+            text += &if table.is_words(&column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
         }
         writeln!(f, "{}", text.trim_end())?;
     }

@@ -138,7 +138,8 @@ impl<'a> Painter<'a> {
 
     fn texts(&self, root: &Area<'_>, chart: &Chart<'_, '_>) -> Drawn {
         let plot = self.plot;
-        write(root, &plot.title, (MARGINS.left, 20), 16, HPos::Left, VPos::Center)?;
+        let title = if plot.subtitle.is_empty() { 34 } else { 20 };
+        write(root, &plot.title, (MARGINS.left, title), 16, HPos::Left, VPos::Center)?;
         write(root, &plot.subtitle, (MARGINS.left, 40), TEXT, HPos::Left, VPos::Center)?;
         for &tick in &self.y.ticks {
             let (x, y) = chart.backend_coord(&(self.x.from, tick));
@@ -165,9 +166,10 @@ impl<'a> Painter<'a> {
     fn series(&self, root: &Area<'_>, chart: &Chart<'_, '_>, series: &Series) -> Drawn {
         let width = chart.backend_coord(&(1.0, self.y.from)).0 - chart.backend_coord(&(0.0, self.y.from)).0;
         // Intervals of several subjects at one place stand side by side.
-        let dodge = match (series.shape, series.kind) {
-            (Shape::Line, Kind::Measured(number)) if series.points.iter().any(|point| point.interval.is_some()) => {
-                (number % 6) as i32 * 2 * FINE
+        let subjects: Vec<Kind> = self.plot.series.iter().map(|series| series.kind).filter(Kind::is_measured).collect();
+        let dodge = match subjects.iter().position(|&kind| kind == series.kind) {
+            Some(place) if series.shape == Shape::Line && series.points.iter().any(|p| p.interval.is_some()) => {
+                (2 * place as i32 + 1 - subjects.len() as i32) * 3 * FINE / 2
             }
             _ => 0,
         };
@@ -196,7 +198,9 @@ impl<'a> Painter<'a> {
             (Shape::Line, Kind::Ideal(number)) => dashed(root, drawn.iter().map(|&(at, _)| at).collect(), number),
             (Shape::Line, kind) => {
                 let line: Vec<Pixel> = drawn.iter().map(|&(at, _)| at).collect();
-                root.draw(&PathElement::new(line, colour(kind).stroke_width(2 * FINE as u32)))?;
+                // Many values make a restless line, which is finer so that others show behind it.
+                let width = if line.len() > 100 { 5 * FINE as u32 / 4 } else { 2 * FINE as u32 };
+                root.draw(&PathElement::new(line, colour(kind).stroke_width(width)))?;
                 whiskers(root, &drawn, colour(kind))?;
                 // A line of many values has a marker here and there, at other places than its neighbours.
                 let every = drawn.len().div_ceil(14).max(1);
@@ -204,8 +208,14 @@ impl<'a> Painter<'a> {
                 drawn.iter().skip(shift % every).step_by(every).try_for_each(|&(at, _)| marker(root, at, kind))
             }
             (Shape::Marks, kind) => {
-                whiskers(root, &drawn, colour(kind))?;
-                drawn.iter().try_for_each(|&(at, _)| marker(root, at, kind))
+                // Beside bars the place says whose it is, and their own colour would not show on them.
+                let colour = if self.bars.is_empty() { colour(kind) } else { INK };
+                whiskers(root, &drawn, colour)?;
+                drawn.iter().try_for_each(|&((x, y), ends)| match ends {
+                    // A range has no middle that anybody published.
+                    Some((low, high)) => [low, high].into_iter().try_for_each(|y| diamond(root, (x, y), colour)),
+                    None => diamond(root, (x, y), colour),
+                })
             }
         }
     }
@@ -216,13 +226,13 @@ impl<'a> Painter<'a> {
 
     /// How far from the middle of its place a bar is, and what is published for its subject.
     fn offset(&self, series: &Series, place: i32) -> i32 {
-        let kind = match series.kind {
-            Kind::Published(number) => Kind::Measured(number),
-            kind => kind,
+        let (kind, aside) = match series.kind {
+            Kind::Published(number) => (Kind::Measured(number), self.bar_width(place) / 4),
+            kind => (kind, 0),
         };
         let Some(number) = self.bars.iter().position(|&bar| bar == kind) else { return 0 };
         let width = self.bar_width(place);
-        (2 * number as i32 + 1 - self.bars.len() as i32) * width / 2
+        (2 * number as i32 + 1 - self.bars.len() as i32) * width / 2 + aside
     }
 
     /// Below the plot, in rows.
@@ -243,7 +253,9 @@ impl<'a> Painter<'a> {
                         root.draw(&PathElement::new(vec![fine(x), fine(x + 28)], style))?;
                         marker(root, fine(x + 14), kind)?;
                     }
-                    (Shape::Marks, kind) => marker(root, fine(x + 14), kind)?,
+                    (Shape::Marks, kind) => {
+                        diamond(root, fine(x + 14), if self.bars.is_empty() { colour(kind) } else { INK })?;
+                    }
                 }
                 write(root, &series.name, (x + 34, y), TEXT, HPos::Left, VPos::Center)?;
                 x += legend_width(series);
@@ -304,29 +316,33 @@ fn whiskers(root: &Area<'_>, points: &[(Pixel, Option<(i32, i32)>)], colour: RGB
     Ok(())
 }
 
-/// A subject's marker; for published values a hollow diamond in the subject's colour.
-fn marker(root: &Area<'_>, (x, y): Pixel, kind: Kind) -> Drawn {
+/// Corners around a marker's middle, in quarters of its radius.
+const DIAMOND: [(i32, i32); 4] = [(0, -6), (6, 0), (0, 6), (-6, 0)];
+
+fn polygon((x, y): Pixel, corners: &[(i32, i32)]) -> Vec<Pixel> {
+    corners.iter().map(|&(dx, dy)| (x + dx * FINE, y + dy * FINE)).collect()
+}
+
+/// The hollow marker of a published value.
+fn diamond(root: &Area<'_>, at: Pixel, colour: RGBColor) -> Drawn {
+    let mut outline = polygon(at, &DIAMOND);
+    outline.push(outline[0]);
+    root.draw(&PathElement::new(outline, colour.stroke_width(2 * FINE as u32)))
+}
+
+/// A subject's marker.
+fn marker(root: &Area<'_>, at: Pixel, kind: Kind) -> Drawn {
+    let (Kind::Measured(number) | Kind::Ideal(number) | Kind::Published(number)) = kind;
     let r = 4 * FINE;
-    let polygon = |corners: &[(i32, i32)]| {
-        corners.iter().map(|&(dx, dy)| (x + dx * r / 4, y + dy * r / 4)).collect::<Vec<Pixel>>()
-    };
-    const DIAMOND: [(i32, i32); 4] = [(0, -6), (6, 0), (0, 6), (-6, 0)];
-    let number = match kind {
-        Kind::Published(_) => {
-            let mut outline = polygon(&DIAMOND);
-            outline.push(outline[0]);
-            return root.draw(&PathElement::new(outline, colour(kind).stroke_width(2 * FINE as u32)));
-        }
-        Kind::Measured(number) | Kind::Ideal(number) => number,
-    };
+    let polygon = |corners: &[(i32, i32)]| polygon(at, corners);
     let fill = colour(kind).filled();
     match number % 6 {
-        0 => root.draw(&Circle::new((x, y), r, fill)),
+        0 => root.draw(&Circle::new(at, r, fill)),
         1 => root.draw(&Polygon::new(polygon(&[(-4, -4), (4, -4), (4, 4), (-4, 4)]), fill)),
         2 => root.draw(&Polygon::new(polygon(&[(0, -5), (5, 4), (-5, 4)]), fill)),
         3 => root.draw(&Polygon::new(polygon(&DIAMOND), fill)),
         4 => root.draw(&Polygon::new(polygon(&[(0, 5), (5, -4), (-5, -4)]), fill)),
-        _ => root.draw(&Cross::new((x, y), r, colour(kind).stroke_width(2 * FINE as u32))),
+        _ => root.draw(&Cross::new(at, r, colour(kind).stroke_width(2 * FINE as u32))),
     }
 }
 

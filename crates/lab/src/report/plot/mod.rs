@@ -79,6 +79,13 @@ pub enum Kind {
     Published(usize),
 }
 
+impl Kind {
+    /// Whether the values are a subject's own.
+    pub fn is_measured(&self) -> bool {
+        matches!(self, Self::Measured(_))
+    }
+}
+
 /// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]

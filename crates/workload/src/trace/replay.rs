@@ -11,8 +11,8 @@
 //!   size.
 //! - **Times**: a log to the second has many requests at once that did not come at once. Each is put somewhere within its
 //!   second (or whatever the log counts in), evenly and by the seed, in the order of the log.
-//! - **Load**: times are stretched as "Implementation of SRPT Scheduling in Web Servers", section 4, does: the gaps between
-//!   requests are all scaled by one factor, so that the bytes asked for are the wanted share of what the link can carry.
+//! - **Load**: times are stretched as "Implementation of SRPT Scheduling in Web Servers", section 4.2.3, does: the gaps
+//!   between requests are all scaled by one factor, so that the bytes asked for are the wanted share of what the link can carry.
 //! - **Clients** are dealt out to groups by the groups' shares, each for good, as what separates groups is where clients are. A
 //!   record whose class is the name of a group belongs to it.
 

@@ -100,6 +100,9 @@ impl Log {
             reader.tally().records
         )];
         notes.extend(reader.tally().notes());
+        if reader.tally().stopped {
+            notes.push("the log goes on behind the window and was not read to its end".to_owned());
+        }
         notes.extend(collected.notes());
         Ok(Self { path, collected, notes })
     }
@@ -253,6 +256,8 @@ mod tests {
             fails(&line(0, "/a"), Some("apache"), None).starts_with("the log `a.log`: `apache` is no format of a log")
         );
         assert!(fails(&line(0, "/a"), Some("json"), None).starts_with("the log `a.log`: its only line is no record"));
+        let swapped = line(0, "/a").replace("00:00:00", "09:00:00") + &line(0, "/b");
+        assert!(fails(&swapped, None, None).contains("line 2 is 9.0 hours earlier than line 1"));
         for window in [(5.0, 2.0), (-1.0, 2.0), (f64::NAN, 1.0), (1.0, 1.0)] {
             assert!(fails(&line(0, "/a"), None, Some(window)).contains("give two seconds"), "{window:?}");
         }

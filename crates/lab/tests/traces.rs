@@ -91,3 +91,44 @@ fn the_nasa_log_is_replayed_at_a_load() {
     assert!(requests.iter().all(|request| request.size_bytes == sizes_bytes[request.file as usize]));
     assert_eq!(log.replay(&conditions).unwrap().requests, requests, "a seed decides everything");
 }
+
+#[test]
+fn a_nasa_log_that_was_cut_off_is_used_up_to_there() {
+    let Some(path) = nasa("a_nasa_log_that_was_cut_off_is_used_up_to_there") else { return };
+    let whole = std::fs::read(path).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let half = dir.path().join("half.log.gz");
+    std::fs::write(&half, &whole[..whole.len() / 2]).unwrap();
+
+    let link = megabits(10);
+    let conditions = Conditions {
+        load: Some(0.8),
+        link: &link,
+        wire: WireModel::PER_CONNECTION,
+        duration: Duration::from_secs(60),
+        groups: &[],
+        seed: 1,
+    };
+    let replay = Replay::read(&half, None, None, &conditions).unwrap();
+    assert!((1000..10_000).contains(&replay.requests.len()), "{}", replay.requests.len());
+    let cut: Vec<&String> = replay.notes.iter().filter(|note| note.starts_with("the data ends too early")).collect();
+    assert_eq!(cut.len(), 1, "{:?}", replay.notes);
+}
+
+#[test]
+fn a_window_of_the_nasa_log_is_replayed_at_its_own_pace() {
+    let Some(path) = nasa("a_window_of_the_nasa_log_is_replayed_at_its_own_pace") else { return };
+    let link = megabits(10);
+    let conditions = Conditions {
+        load: None,
+        link: &link,
+        wire: WireModel::PER_CONNECTION,
+        duration: Duration::from_secs(60),
+        groups: &[],
+        seed: 1,
+    };
+    let replay = Replay::read(&path, None, Some((3599.0, 3659.0)), &conditions).unwrap();
+    // From 01:00:00 until 01:01:00 `grep` counts 24 GETs with 200 or 304.
+    assert_eq!(replay.requests.len(), 24);
+    assert!(replay.notes.iter().any(|note| note.contains("was not read to its end")), "{:?}", replay.notes);
+}

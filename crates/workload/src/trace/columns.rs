@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use super::{
-    Method, Name, Reason, Record, number, request_line,
+    Method, Name, Reason, Record,
     stamp::{self, Stamp, Unit},
-    without_fragment,
+    text::{number, request_line, without_fragment},
 };
 
 /// What a column tells.

@@ -6,7 +6,10 @@
 
 use std::borrow::Cow;
 
-use super::{Name, Reason, Record, number, request_line, stamp, without_fragment};
+use super::{
+    Name, Reason, Record, stamp,
+    text::{number, request_line, without_fragment},
+};
 
 /// Reads a line of either format, without its end of line. What comes after the size is not looked at.
 ///

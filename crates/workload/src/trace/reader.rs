@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
             input.consume(used);
             if flow.is_break() {
                 tally.stopped = true;
-                return Ok(());
+                return self.judge();
             }
         }
         let Self { parser, strict, pieces, tally, .. } = self;
@@ -317,8 +317,8 @@ impl fmt::Display for TraceError {
             }
             Self::Unordered { first, far } => write!(
                 f,
-                "its lines are not in the order of their times: line {} is {:.1} hours earlier than line {}, and so are {far} lines in \
-                 all by more than an hour; put its parts together in order, the oldest first, or correct the time in line {}",
+                "its lines are not in the order of their times: line {} is {:.1} hours earlier than line {}, and {far} lines are more than \
+                 an hour behind; put its parts together in order, the oldest first, or correct the time in line {}",
                 first.number,
                 first.behind_ns as f64 / 3.6e12,
                 first.after,

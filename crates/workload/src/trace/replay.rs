@@ -6,12 +6,13 @@
 //!   Parts of files (206) and answers without a body (204, 205) are left out. What is left out is counted by its reason.
 //! - **Size of a file**: transfers that were aborted are logged with what was sent, so an object has many sizes in a log. Whole
 //!   transfers agree with each other and aborted ones do not: the size logged most often is taken, the larger of two that are
-//!   equally frequent. An object that is asked for with 304 or 0 bytes only has no size, and its requests are left out.
-//!   A record that names no object asks for one that is known by its size.
+//!   equally frequent. Records outside the window count too, as far as they are read. An object that is asked for with 304 or
+//!   0 bytes only has no size, and its requests are left out. A record that names no object asks for one that is known by its
+//!   size.
 //! - **Times**: a log to the second has many requests at once that did not come at once. Each is put somewhere within its
 //!   second (or whatever the log counts in), evenly and by the seed, in the order of the log.
-//! - **Load**: times are stretched as "Implementation of SRPT Scheduling in Web Servers", section 4, does: the gaps between
-//!   requests are all scaled by one factor, so that the bytes asked for are the wanted share of what the link can carry.
+//! - **Load**: times are stretched as "Implementation of SRPT Scheduling in Web Servers", section 4.2.3, does: the gaps
+//!   between requests are all scaled by one factor, so that the bytes asked for are the wanted share of what the link can carry.
 //! - **Clients** are dealt out to groups by the groups' shares, each for good, as what separates groups is where clients are. A
 //!   record whose class is the name of a group belongs to it.
 
@@ -39,6 +40,8 @@ pub struct Collector {
     kept: Vec<Kept>,
     logged_bytes: u64,
     left_out: LeftOut,
+    /// Records in a row that lie too far behind the window for disorder.
+    beyond: u32,
 }
 
 /// The requests of a log, before they have times of a run.
@@ -115,6 +118,7 @@ pub struct LeftOut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kept {
     at_ns: u64,
+    /// Number of the object while records come in, and of the file after that.
     object: u32,
     /// Number of the client; [`UNKNOWN`] if the log does not say.
     client: u32,
@@ -123,6 +127,8 @@ struct Kept {
 }
 
 const UNKNOWN: u32 = u32::MAX;
+/// So many records in a row behind the window are no slip of the clock: it is over.
+const SURELY_BEYOND: u32 = 1000;
 /// No answer is larger, 1 TiB: a larger number is an error of the log, and counts as none.
 const MAX_SIZE_BYTES: u64 = 1 << 40;
 
@@ -142,37 +148,45 @@ impl Collector {
             let until_ns = origin_ns.saturating_add(until_ns);
             if !(from_ns..until_ns).contains(&record.at_ns) {
                 self.left_out.outside += 1;
-                let over = record.at_ns >= until_ns.saturating_add(MAX_DISORDER_NS);
-                return if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+                if LeftOut::default().reason(record).is_none() {
+                    self.learn_size(record);
+                }
+                let far = record.at_ns >= until_ns.saturating_add(MAX_DISORDER_NS);
+                self.beyond = if far { self.beyond + 1 } else { 0 };
+                return if self.beyond < SURELY_BEYOND { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
             }
+            self.beyond = 0;
         }
-        if let Some(reason) = self.left_out.reason(record) {
-            *reason += 1;
-            return ControlFlow::Continue(());
+        match self.left_out.reason(record) {
+            Some(reason) => *reason += 1,
+            None => self.keep(record),
         }
-        self.keep(record);
         ControlFlow::Continue(())
     }
 
     fn keep(&mut self, record: &Record<'_>) {
-        let sent_bytes =
-            record.size_bytes.filter(|size| (1..=MAX_SIZE_BYTES).contains(size) && record.status != Some(304));
-        let object = match (&record.object, sent_bytes) {
-            (Some(name), _) => self.objects.number(name),
-            (None, Some(size)) => self.objects.number_of_size(size),
-            (None, None) => {
-                self.left_out.no_size += 1;
-                return;
-            }
+        let Some(object) = self.learn_size(record) else {
+            self.left_out.no_size += 1;
+            return;
         };
-        if let Some(size) = sent_bytes {
-            *self.sizes.entry((object, size)).or_default() += 1;
-            self.logged_bytes = self.logged_bytes.saturating_add(size);
-        }
+        self.logged_bytes = self.logged_bytes.saturating_add(sent_bytes(record).unwrap_or(0));
         let client = record.client.as_ref().map_or(UNKNOWN, |client| self.clients.number(client));
         let class = record.class.as_deref();
         let group = class.and_then(|class| self.groups.iter().position(|group| group.as_bytes() == class));
         self.kept.push(Kept { at_ns: record.at_ns, object, client, group: group.map(|group| group as u16) });
+    }
+
+    /// Counts the size for its object, if both are known, and gives the object's number.
+    fn learn_size(&mut self, record: &Record<'_>) -> Option<u32> {
+        let sent_bytes = sent_bytes(record);
+        let object = match &record.object {
+            Some(name) => self.objects.number(name),
+            None => self.objects.number_of_size(sent_bytes?),
+        };
+        if let Some(size) = sent_bytes {
+            *self.sizes.entry((object, size)).or_default() += 1;
+        }
+        Some(object)
     }
 
     /// The requests, by time, each of a file with a size.
@@ -189,23 +203,22 @@ impl Collector {
         kept.retain(|request| best[request.object as usize].is_some());
         left_out.no_size += (before - kept.len()) as u64;
 
-        // Numbers of files follow the order in which the log names them, without those that are left out.
+        // Files are numbered in the order in which the log asks for them.
         let mut sizes_bytes = Vec::new();
-        let files: Vec<u32> = best
-            .into_iter()
-            .map(|best| {
-                let file = sizes_bytes.len() as u32;
-                sizes_bytes.extend(best.map(|(_, size)| size));
-                file
-            })
-            .collect();
+        let mut files: Vec<Option<u32>> = vec![None; best.len()];
+        for request in &mut kept {
+            let object = request.object as usize;
+            request.object = *files[object].get_or_insert_with(|| {
+                sizes_bytes.extend(best[object].map(|(_, size)| size));
+                sizes_bytes.len() as u32 - 1
+            });
+        }
         kept.sort_by_key(|request| request.at_ns);
         let first_ns = kept.first().map_or(0, |request| request.at_ns);
         let window_ns = window_ns.zip(origin_ns).map(|((from, _), origin)| origin.saturating_add(from));
         let start_ns = window_ns.unwrap_or(first_ns);
         for request in &mut kept {
             request.at_ns -= start_ns;
-            request.object = files[request.object as usize];
         }
         let span_ns = kept.last().map_or(0, |last| last.at_ns.saturating_add(tick_ns));
         Collected { sizes_bytes, kept, clients: clients.len() as u32, span_ns, tick_ns, logged_bytes, left_out }
@@ -398,6 +411,11 @@ impl LeftOut {
         .map(|(count, why)| format!("records left out because {why}: {count}"))
         .collect()
     }
+}
+
+/// Bytes of an answer that tell how large its object is.
+fn sent_bytes(record: &Record<'_>) -> Option<u64> {
+    record.size_bytes.filter(|size| (1..=MAX_SIZE_BYTES).contains(size) && record.status != Some(304))
 }
 
 fn positive(number: f64) -> bool {

@@ -70,7 +70,7 @@ pub fn parse_common(text: &[u8]) -> Option<Stamp> {
 /// Reads a number of seconds or parts of them since 1970, with or without a fraction.
 pub fn epoch(text: &[u8], unit: Unit) -> Option<Stamp> {
     let dot = memchr::memchr(b'.', text);
-    let whole = super::number(dot.map_or(text, |dot| &text[..dot]))?;
+    let whole = super::text::number(dot.map_or(text, |dot| &text[..dot]))?;
     let unit_ns = match unit {
         Unit::Seconds => SECOND_NS,
         Unit::Milliseconds => 1_000_000,

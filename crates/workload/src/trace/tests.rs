@@ -235,8 +235,8 @@ fn a_little_disorder_is_counted_and_a_log_in_pieces_refused() {
         (0..100).chain([]).map(|i| line(40_000 + i, "/new")).chain((0..100).map(|i| line(i, "/old"))).collect();
     assert_eq!(
         message(swapped),
-        "its lines are not in the order of their times: line 101 is 11.1 hours earlier than line 100, and so are 100 lines in \
-         all by more than an hour; put its parts together in order, the oldest first, or correct the time in line 100"
+        "its lines are not in the order of their times: line 101 is 11.1 hours earlier than line 100, and 100 lines are more than \
+         an hour behind; put its parts together in order, the oldest first, or correct the time in line 100"
     );
 }
 

@@ -147,14 +147,41 @@ fn records_out_of_order_are_put_in_order() {
 #[test]
 fn a_window_counts_from_the_first_record() {
     let mut collector = Collector::new(Some((10 * SECOND, 20 * SECOND)), Vec::new());
-    let read =
-        (0..10_000).take_while(|&i| collector.add(&record(i, "c", &format!("/{i}"), 200, 1)).is_continue()).count();
-    assert_eq!(read, 20 + 3600, "an hour of disorder behind the window, and no more, is read");
+    // The clock of one record is years ahead.
+    let odd = |i| if i == 12 { 1_000_000_000 } else { i };
+    let read = (0..10_000)
+        .take_while(|&i| collector.add(&record(odd(i), "c", &format!("/{i}"), 200, 1)).is_continue())
+        .count();
+    assert_eq!(
+        read,
+        20 + 3600 + 999,
+        "reading ends behind the window, an hour of disorder, and a thousand records that agree"
+    );
     let collected = collector.finish();
     let requests = collected.replay(&plan(&link(), Pace::AsLogged)).unwrap().requests;
-    assert_eq!((requests.len(), requests[0].at_ns / SECOND, requests[9].at_ns / SECOND), (10, 0, 9));
+    assert_eq!((requests.len(), requests[0].at_ns / SECOND, requests[8].at_ns / SECOND), (9, 0, 9));
     assert_eq!(collected.span_ns(), 10 * SECOND);
-    assert_eq!(collected.left_out().outside, 10 + 3601);
+    assert_eq!(collected.left_out().outside, 10 + 1 + 3600 + 1000);
+}
+
+#[test]
+fn sizes_are_learnt_outside_the_window_too() {
+    let mut collector = Collector::new(Some((10 * SECOND, 20 * SECOND)), Vec::new());
+    for record in [
+        record(0, "c", "/other", 200, 5),
+        record(1, "c", "/a", 200, 10),
+        record(12, "c", "/a", 304, 0),
+        record(13, "c", "/b", 304, 0),
+        record(30, "c", "/b", 200, 20),
+    ] {
+        assert!(collector.add(&record).is_continue());
+    }
+    let collected = collector.finish();
+    assert_eq!(
+        (collected.sizes_bytes(), collected.requests()),
+        (&[10, 20][..], 2),
+        "files that nobody asks for are not made"
+    );
 }
 
 #[test]

@@ -250,8 +250,33 @@ Give a rate a little below that of the bottleneck: where the queue stands is whe
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
+    /// List the experiments that come with this program, and how long they take
+    List,
+    /// Run an experiment: one that comes with this program, or a file of your own
+    ///
+    /// Every server gets the same requests, once for each point and seed, in network namespaces made for the purpose. What was
+    /// measured is kept measurement by measurement, so a run may be stopped (Ctrl-C) and resumed without losing any.
+    #[command(after_long_help = "\
+Examples:
+  serpent lab run srpt-over-load --quick
+  serpent lab run srpt-over-load --set link.rate=100mbit --seeds 1,2,3,4,5
+  serpent lab run ./mine.toml --subjects nginx,serpent:srpt --out results
+  serpent lab run --resume results")]
+    Run(Box<lab::run::RunArgs>),
+    /// Show what a run came to: tables here, and pages, plots and numbers in files
+    Report(Box<lab::report::ReportArgs>),
+    /// Hold several runs of an experiment against each other
+    Compare(Box<lab::report::CompareArgs>),
+    /// Print the file of an experiment, to be copied and changed
+    Show {
+        /// Its name
+        #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(lab::experiment::SHIPPED.iter().map(|(name, _)| *name)), hide_possible_values = true)]
+        name: String,
+    },
     /// Response times behind a busy uplink: Serpent in any order against nginx or any command
     Uplink(Box<lab::uplink::UplinkArgs>),
+    /// The instrument itself: is it exact enough on this machine?
+    Check(Box<lab::check::CheckArgs>),
 }
 
 /// A parser for a closed set of values that lists them, with their meaning, in the help and in completions.

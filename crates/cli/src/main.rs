@@ -15,6 +15,7 @@ use std::{
     process::ExitCode,
 };
 
+use ::lab::LabError;
 use clap::Parser as _;
 use tracing_subscriber::EnvFilter;
 
@@ -52,8 +53,9 @@ fn main() -> ExitCode {
             Ok(said) => print(said.as_bytes()),
             Err(error) => complain(FAILURE, &format!("error: {error}")),
         },
-        Command::Lab(LabCommand::Uplink(args)) => match lab::uplink::run(*args) {
+        Command::Lab(command) => match lab(command) {
             Ok(code) => code,
+            Err(error @ LabError::Request(_)) => complain(USAGE, &format!("error: {error}")),
             Err(error) => complain(FAILURE, &format!("error: {error}")),
         },
         Command::Completions { shell } => print(&paperwork::completions(shell)),
@@ -67,6 +69,18 @@ fn main() -> ExitCode {
                 complain(FAILURE, &format!("error: cannot write manual pages into `{}`: {error}", folder.display()))
             }
         },
+    }
+}
+
+fn lab(command: LabCommand) -> Result<ExitCode, LabError> {
+    match command {
+        LabCommand::List => Ok(print(::lab::experiment::list()?.as_bytes())),
+        LabCommand::Run(args) => ::lab::run::run(&args),
+        LabCommand::Report(args) => ::lab::report::run(*args),
+        LabCommand::Compare(args) => ::lab::report::compare(*args),
+        LabCommand::Show { name } => Ok(print(::lab::experiment::show(&name)?.as_bytes())),
+        LabCommand::Uplink(args) => ::lab::uplink::run(*args),
+        LabCommand::Check(args) => ::lab::check::run(*args),
     }
 }
 

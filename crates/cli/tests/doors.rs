@@ -22,8 +22,19 @@ const DOORS: &[(&str, &[&str])] = &[
 const SCHEDULER_MAY_USE: &[&str] = &["slab", "libm"];
 
 /// Licences that everything we link may be under.
-const LICENCES: &[&str] =
-    &["Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "Unicode-3.0", "0BSD", "CC0-1.0", "BSL-1.0"];
+const LICENCES: &[&str] = &[
+    "Apache-2.0",
+    "MIT",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "Zlib",
+    "Unicode-3.0",
+    "0BSD",
+    "CC0-1.0",
+    "BSL-1.0",
+    "bzip2-1.0.6",
+];
 
 fn metadata() -> Metadata {
     MetadataCommand::new()

@@ -8,8 +8,12 @@
 pub mod bands;
 pub mod capabilities;
 #[cfg(target_os = "linux")]
+pub mod initial_rto;
+#[cfg(target_os = "linux")]
 pub mod netns;
 pub mod socket;
 pub mod timer;
 #[cfg(target_os = "linux")]
 pub mod timer_events;
+#[cfg(target_os = "linux")]
+pub mod tun;

@@ -1,8 +1,22 @@
 //! An experiment, as its file describes it.
 
+mod changes;
+mod keys;
+mod list;
+mod points;
+mod read;
+mod shipped;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub(crate) use self::changes::from_flags;
+pub use self::{
+    changes::Changes,
+    list::{list, show},
+    shipped::SHIPPED,
+};
 
 /// An experiment file, read. The keys of `quick` and `sweep`, and those of `--set`, are dotted paths into
 /// [`Setting`](crate::setting::Setting), or `seeds`, `subjects`.
@@ -173,6 +187,12 @@ pub struct Published {
     pub subject: String,
     /// The measure.
     pub measure: Measure,
+    /// The group of clients that it is of; all of them if empty.
+    #[serde(default)]
+    pub group: String,
+    /// If given, the value is no measure by itself but a ratio: this subject's measure over that one's.
+    #[serde(default)]
+    pub relative_to: Option<String>,
     /// The value, or the least and the greatest where the paper gives a range.
     pub value: PublishedValue,
     /// Where in the paper.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bed::{Calibration, Counters, Cpu, Qdisc},
+    bed::{Calibration, Counters, Cpu, Qdisc, WanFacts},
     experiment::Experiment,
     setting::Setting,
 };
@@ -90,6 +90,9 @@ pub struct Facts {
     /// System calls of the server over the run, where they could be counted.
     #[serde(default)]
     pub system_calls: Option<u64>,
+    /// What our own emulator of distance and loss did, if the path is its.
+    #[serde(default)]
+    pub wan: Option<WanFacts>,
     /// Connections that the clients opened.
     pub connections: u64,
     /// Most requests under way at one time.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use workload::{behaviour::Behaviour, rate::Rate, sequence::LoadMatch};
+use workload::{behaviour::Behaviour, rate::Rate, sequence::LoadMatch, surge::Surge};
 
 use crate::bed::Bottleneck;
 
@@ -55,7 +55,8 @@ pub struct ServerSetting {
     pub accept_queue: u32,
     /// `tcp_syncookies`: whether cookies are sent when the queue of half-open connections is full.
     pub syn_cookies: bool,
-    /// First retransmission time-out in seconds, where the kernel lets it be set; 1 s is what kernels have.
+    /// First retransmission time-out in seconds, of the server's and of the clients' connections, from which it doubles; where
+    /// the kernel lets it be set. Without it they have what the kernel has: 1 s, and that a few times before it doubles.
     pub initial_rto_s: Option<f64>,
 }
 
@@ -98,6 +99,9 @@ pub enum DemandSetting {
         /// Number of files.
         #[serde(default = "default_files")]
         files: usize,
+        /// SURGE's parameters; the published table's where they are not given.
+        #[serde(default)]
+        surge: Box<Surge>,
     },
     /// A log replayed.
     Trace {
@@ -183,6 +187,8 @@ pub struct PathSetting {
     pub loss: f64,
     /// Rate of the clients' own line, shared by the group.
     pub rate: Option<Rate>,
+    /// Packets that wait for that line at most; 100 if not given, as many modems have.
+    pub queue_packets: Option<u32>,
     /// Largest segment that clients accept, in bytes.
     pub mss_bytes: Option<u16>,
 }
@@ -224,6 +230,19 @@ pub enum Accounting {
 
 const fn default_files() -> usize {
     2000
+}
+
+impl PathSetting {
+    /// Packets that wait for the clients' own line at most.
+    pub fn line_queue_packets(&self) -> u32 {
+        const MODEM: u32 = 100;
+        self.queue_packets.unwrap_or(MODEM)
+    }
+
+    /// Whether there is no path at all.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Default for LinkSetting {

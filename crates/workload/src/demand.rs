@@ -1,15 +1,34 @@
 //! Who asks for what, and when: the part of a load generator that decides, without clock or sockets.
 //!
 //! Call [`Demand::poll_request`] until it gives `None`, send what it gave; wait until [`Demand::poll_timeout`] or until a
-//! request ends, tell [`Demand::handle_end`]; begin again.
+//! request ends, tell [`Demand::handle_end`]; begin again. The times passed in never go back; then those given never do either.
+//!
+//! Somebody who waits for answers has one request under way at a time, whatever the connections: a user of SURGE asks for the
+//! next file of a page when the one before it has come.
 
-use crate::sequence::Request;
+mod sessions;
+mod users;
 
-/// A source of requests.
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+pub use self::{
+    sessions::{SessionLaw, SessionLawError, Sessions},
+    users::Users,
+};
+use crate::{
+    sequence::{Recipe, Request, Shares},
+    surge::Site,
+};
+
+/// A source of requests. Every call is O(log n) in those who wait.
 #[derive(Debug)]
 pub enum Demand {
     /// Moments decided before the run, whatever becomes of the requests (open loop).
     Sequence(Sequence),
+    /// SURGE's user equivalents, who wait for an answer before they ask again (closed loop).
+    Users(Box<Users>),
+    /// Sessions that come whatever becomes of the others, each waiting for its answers (partly open).
+    Sessions(Sessions),
 }
 
 /// Requests by time.
@@ -35,11 +54,28 @@ impl Demand {
         Self::Sequence(Sequence { requests, next: 0 })
     }
 
+    /// This many users of a site, who begin nothing from `until_ns` on. The groups have them by their shares.
+    ///
+    /// Users do not begin together: each begins its first page at a random moment of the first 1.6 s, which is the median of
+    /// the inactive OFF times (of those in `site`'s parameters). What a user asks for, and how long it is silent, comes from streams of the seed of its own: it depends on the
+    /// number of users, and on nothing that happens in the run.
+    pub fn users(site: &Site, users: u32, shares: &Shares, until_ns: u64, seed: u64) -> Self {
+        Self::Users(Box::new(Users::new(site, users, shares, until_ns, seed)))
+    }
+
+    /// Sessions whose requests together are what the recipe asks for, if answers took no time; none is begun from the recipe's
+    /// `duration_ns` on. Each session belongs to a group, with the shares as probabilities.
+    pub fn sessions(recipe: &Recipe<'_>, law: &SessionLaw, shares: &Shares, seed: u64) -> Self {
+        Self::Sessions(Sessions::new(recipe, law, shares, seed))
+    }
+
     /// The moment of the next request, in nanoseconds since the start. `None` if none comes by itself: what is left waits for
     /// the end of others, or all is done.
     pub fn poll_timeout(&self) -> Option<u64> {
         match self {
             Self::Sequence(sequence) => sequence.requests.get(sequence.next).map(|request| request.at_ns),
+            Self::Users(users) => users.poll_timeout(),
+            Self::Sessions(sessions) => sessions.poll_timeout(),
         }
     }
 
@@ -53,37 +89,93 @@ impl Demand {
                     Due { request, user: None }
                 })
             }
+            Self::Users(users) => users.poll_request(now_ns),
+            Self::Sessions(sessions) => sessions.poll_request(now_ns),
         }
     }
 
-    /// The request of this user has ended, well or not.
+    /// The request of this user has ended, well or not. A user whose request failed goes on as if it had been answered.
     pub fn handle_end(&mut self, user: u32, now_ns: u64) {
         match self {
             Self::Sequence(_) => debug_assert!(false, "nobody waits in open loop: user {user} at {now_ns} ns"),
+            Self::Users(users) => users.handle_end(user, now_ns),
+            Self::Sessions(sessions) => sessions.handle_end(user, now_ns),
         }
     }
 
-    /// Whether no request will ever come again, whatever ends.
+    /// Whether no request will ever come again, whatever ends. Those who wait for an answer may ask again until the time is up,
+    /// which is known once a call has been told a time at or after it.
     pub fn is_over(&self) -> bool {
         match self {
             Self::Sequence(sequence) => sequence.next == sequence.requests.len(),
+            Self::Users(users) => users.is_over(),
+            Self::Sessions(sessions) => sessions.is_over(),
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Those who will ask at a known moment before the time is up, and how many wait for an answer.
+#[derive(Debug)]
+struct Agenda {
+    /// `(at_ns, who)`; of equal moments the lower number first.
+    moments: BinaryHeap<Reverse<(u64, u32)>>,
+    until_ns: u64,
+    waiting: usize,
+    is_time_up: bool,
+}
 
-    #[test]
-    fn a_sequence_gives_each_request_once_and_in_time() {
-        let request = |at_ns| Request { at_ns, file: 0, size_bytes: 1, group: 0 };
-        let mut demand = Demand::sequence(vec![request(5), request(5), request(9)]);
-        assert_eq!((demand.poll_timeout(), demand.poll_request(4)), (Some(5), None));
-        assert_eq!(demand.poll_request(5), Some(Due { request: request(5), user: None }));
-        assert_eq!(demand.poll_request(7).map(|due| due.request.at_ns), Some(5));
-        assert_eq!((demand.poll_request(7), demand.poll_timeout(), demand.is_over()), (None, Some(9), false));
-        assert!(demand.poll_request(9).is_some() && demand.is_over());
-        assert_eq!(demand.poll_timeout(), None);
+impl Agenda {
+    fn new(until_ns: u64) -> Self {
+        Self { moments: BinaryHeap::new(), until_ns, waiting: 0, is_time_up: false }
+    }
+
+    /// `who` will ask then; dropped if that is too late.
+    fn add(&mut self, at_ns: u64, who: u32) {
+        if at_ns < self.until_ns {
+            self.moments.push(Reverse((at_ns, who)));
+        }
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        self.moments.peek().map(|&Reverse((at_ns, _))| at_ns)
+    }
+
+    /// Who asks by now, and when it was to.
+    fn take(&mut self, now_ns: u64) -> Option<(u64, u32)> {
+        self.note_time(now_ns);
+        if self.next_ns()? > now_ns {
+            return None;
+        }
+        self.waiting += 1;
+        self.moments.pop().map(|Reverse(moment)| moment)
+    }
+
+    /// Somebody asks who had no moment here.
+    fn begin(&mut self, now_ns: u64) {
+        self.note_time(now_ns);
+        self.waiting += 1;
+    }
+
+    /// Somebody's answer has come.
+    fn handle_end(&mut self, now_ns: u64) {
+        self.note_time(now_ns);
+        debug_assert!(self.waiting > 0, "an end without a request under way");
+        self.waiting = self.waiting.saturating_sub(1);
+    }
+
+    fn note_time(&mut self, now_ns: u64) {
+        self.is_time_up |= now_ns >= self.until_ns;
+    }
+
+    fn is_over(&self) -> bool {
+        self.moments.is_empty() && (self.waiting == 0 || self.is_time_up)
     }
 }
+
+/// A time in seconds as nanoseconds; what is out of range is the longest.
+fn ns(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! How the load moves over time: constant, the papers' alternating and intermittent overloads, or any steps.
+//! How the load moves over time: constant, the papers' alternating and intermittent overloads, or any steps and ramps.
 
 use std::{fmt, str::FromStr};
 
@@ -6,20 +6,46 @@ use serde::Serialize;
 
 const NS_PER_S: f64 = 1e9;
 
-/// Loads in turn, repeated for as long as a run lasts. A load is a fraction of the link's rate.
+/// Levels in turn, repeated for as long as a run lasts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pattern {
     name: String,
+    unit: Unit,
     phases: Vec<Phase>,
 }
 
-/// A load held for a time.
+/// What the levels of a pattern count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// Bytes asked for over bytes that the link can carry; may be above 1.
+    Load,
+    /// Requests per second, whatever their sizes and the link.
+    RequestsPerSecond,
+}
+
+/// A level held, or moved in a straight line, for a time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Phase {
-    /// How long, in nanoseconds; not zero.
+    /// How long, in nanoseconds; at least a millisecond.
     pub duration_ns: u64,
-    /// Bytes asked for over bytes that the link can carry; may be above 1.
-    pub load: f64,
+    /// The level at its start.
+    pub from: f64,
+    /// The level at its end; equal to `from` unless it is a ramp.
+    pub to: f64,
+}
+
+/// A phase at its place in a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Span {
+    /// Its start, in nanoseconds since the start of the run.
+    pub from_ns: u64,
+    /// Its end.
+    pub until_ns: u64,
+    /// The level at its start.
+    pub from: f64,
+    /// The level at its end, to which it moves in a straight line.
+    pub to: f64,
 }
 
 /// The overloads of "Web Servers Under Overload: How Scheduling Can Help", table 1: seconds at the low load, seconds at
@@ -38,28 +64,83 @@ const NAMED: [(&str, f64, f64, f64, f64); 10] = [
 ];
 
 impl Pattern {
-    /// One load throughout. `None` unless it is positive and finite.
+    /// One load throughout. `None` unless it is positive and below a million.
     pub fn constant(load: f64) -> Option<Self> {
-        Self::from_seconds(&load.to_string(), &[(1.0, load)])
+        Self::held(load.to_string(), Unit::Load, load)
+    }
+
+    /// One number of requests per second throughout. `None` unless it is positive and below a million.
+    pub fn requests_per_second(rate: f64) -> Option<Self> {
+        Self::held(format!("{rate}/s"), Unit::RequestsPerSecond, rate)
+    }
+
+    fn held(name: String, unit: Unit, level: f64) -> Option<Self> {
+        Self::new(name, unit, vec![Phase::new(1.0, level, level)?])
     }
 
     /// One of `w1` to `w10`, in any case.
     pub fn named(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         let &(name, low_s, high_s, low, high) = NAMED.iter().find(|(known, ..)| *known == name)?;
-        Self::from_seconds(name, &[(low_s, low), (high_s, high)])
+        Self::new(name.to_owned(), Unit::Load, vec![Phase::new(low_s, low, low)?, Phase::new(high_s, high, high)?])
     }
 
-    fn from_seconds(name: &str, phases: &[(f64, f64)]) -> Option<Self> {
-        let phases = phases
-            .iter()
-            .map(|&(seconds, load)| {
-                let duration_ns = (seconds * NS_PER_S).round() as u64;
-                // Not `load >= 0`, which lets infinity through and needs a second look at NaN.
-                ((0.0..1e6).contains(&load) && duration_ns > 0).then_some(Phase { duration_ns, load })
-            })
-            .collect::<Option<Vec<_>>>()?;
-        phases.iter().any(|phase| phase.load > 0.0).then_some(Self { name: name.to_owned(), phases })
+    /// `None` if nothing is ever asked for.
+    fn new(name: String, unit: Unit, phases: Vec<Phase>) -> Option<Self> {
+        phases.iter().any(|phase| phase.from > 0.0 || phase.to > 0.0).then_some(Self { name, unit, phases })
+    }
+
+    /// Reads the contents of a pattern file: a line for each phase, with its seconds, its load, and for a ramp the load at its
+    /// end. Requests per second are written with `/s`, in all lines or none. What follows `#` is a comment.
+    ///
+    /// ```text
+    /// # seconds load [load at the end]
+    /// 30  0.2
+    /// 10  0.2  1.2
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The number of the first line that is none of this, and what is wrong with it; or that no line asks for anything.
+    pub fn parse_file(text: &str) -> Result<Self, PatternError> {
+        let mut unit = None;
+        let mut phases = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let problem = |problem: String| PatternError::Line { number, problem };
+            let fields: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
+            let (seconds, from, to) = match fields[..] {
+                [] => continue,
+                [seconds, level] => (seconds, level, level),
+                [seconds, from, to] => (seconds, from, to),
+                _ => {
+                    let found = fields.len();
+                    return Err(problem(format!(
+                        "{found} fields where `seconds load [load at the end]` are two or three"
+                    )));
+                }
+            };
+            let number_in = |text: &str| text.parse::<f64>().map_err(|_| problem(format!("`{text}` is not a number")));
+            let mut level_in = |text: &str| {
+                let (digits, found) = match text.strip_suffix("/s") {
+                    Some(digits) => (digits, Unit::RequestsPerSecond),
+                    None => (text, Unit::Load),
+                };
+                if *unit.get_or_insert(found) != found {
+                    return Err(problem("loads and requests per second (`/s`) in one pattern".to_owned()));
+                }
+                number_in(digits)
+            };
+            let phase = Phase::new(number_in(seconds)?, level_in(from)?, level_in(to)?);
+            phases.push(phase.ok_or_else(|| {
+                problem("seconds are from 0.001 to 10 million, and levels at least 0 and below a million".to_owned())
+            })?);
+        }
+        Self::new("file".to_owned(), unit.unwrap_or(Unit::Load), phases).ok_or(PatternError::Silent)
+    }
+
+    /// This pattern under another name, such as that of the file it was read from.
+    pub fn with_name(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
     }
 
     /// What it is called, for reports.
@@ -67,23 +148,47 @@ impl Pattern {
         &self.name
     }
 
-    /// Whether the load never changes.
+    /// What its levels count.
+    pub fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    /// Whether the level never changes.
     pub fn is_constant(&self) -> bool {
-        self.phases.len() == 1
+        let first = self.phases[0].from;
+        self.phases.iter().all(|phase| phase.from == first && phase.to == first)
     }
 
     /// Time after which it begins again, in nanoseconds.
     pub fn period_ns(&self) -> u64 {
-        self.phases.iter().map(|phase| phase.duration_ns).sum()
+        self.phases.iter().fold(0, |sum: u64, phase| sum.saturating_add(phase.duration_ns))
     }
 
-    /// Its phases from the start of a run, repeated without end: `(from_ns, until_ns, load)`.
-    pub fn phases(&self) -> impl Iterator<Item = (u64, u64, f64)> + '_ {
-        let mut from_ns = 0;
+    /// The level's mean over a period.
+    pub fn mean(&self) -> f64 {
+        let sum: f64 = self.phases.iter().map(|phase| (phase.from + phase.to) / 2.0 * phase.duration_ns as f64).sum();
+        sum / self.period_ns() as f64
+    }
+
+    /// Its phases from the start of a run, repeated without end.
+    pub fn spans(&self) -> impl Iterator<Item = Span> + '_ {
+        let mut next_ns = 0_u64;
         self.phases.iter().cycle().map(move |phase| {
-            let from = from_ns;
-            from_ns += phase.duration_ns;
-            (from, from_ns, phase.load)
+            let from_ns = next_ns;
+            next_ns = next_ns.saturating_add(phase.duration_ns);
+            Span { from_ns, until_ns: next_ns, from: phase.from, to: phase.to }
+        })
+    }
+}
+
+impl Phase {
+    fn new(seconds: f64, from: f64, to: f64) -> Option<Self> {
+        // Ranges refuse NaN too. A shorter phase than a millisecond would make more spans than a long run has requests.
+        let is_level = |level: f64| (0.0..1e6).contains(&level);
+        ((1e-3..=1e7).contains(&seconds) && is_level(from) && is_level(to)).then(|| Self {
+            duration_ns: (seconds * NS_PER_S).round() as u64,
+            from,
+            to,
         })
     }
 }
@@ -91,27 +196,66 @@ impl Pattern {
 impl FromStr for Pattern {
     type Err = PatternError;
 
-    /// Reads `w1` to `w10`, or steps such as `25s@0.2,25s@1.2`.
+    /// Reads `w1` to `w10`; steps and ramps such as `25s@0.2,10s@0.2-1.2,25s@1.2`; and requests per second such as
+    /// `60s@100-500/s`.
     fn from_str(text: &str) -> Result<Self, PatternError> {
-        if let Some(named) = Self::named(text) {
+        if let Some(named) = Self::named(text.trim()) {
             return Ok(named);
         }
-        let step = |step: &str| {
-            let (seconds, load) = step.trim().split_once('@')?;
-            Some((seconds.strip_suffix('s')?.parse().ok()?, load.parse().ok()?))
-        };
-        let steps: Option<Vec<(f64, f64)>> = text.split(',').map(step).collect();
-        steps.and_then(|steps| Self::from_seconds(text, &steps)).ok_or_else(|| PatternError(text.to_owned()))
+        let steps: Option<Vec<(Phase, Unit)>> = text.split(',').map(step).collect();
+        let pattern = steps.and_then(|steps| {
+            let unit = steps.first()?.1;
+            let phases = steps.iter().map(|&(phase, found)| (found == unit).then_some(phase)).collect::<Option<_>>()?;
+            Self::new(text.trim().to_owned(), unit, phases)
+        });
+        pattern.ok_or_else(|| PatternError::Text(text.to_owned()))
     }
+}
+
+/// `25s@0.2`, `25s@0.2-1.2`, `25s@100/s`, `25s@100-500/s`.
+fn step(text: &str) -> Option<(Phase, Unit)> {
+    let (seconds, levels) = text.trim().split_once('@')?;
+    let (levels, unit) = match levels.strip_suffix("/s") {
+        Some(levels) => (levels, Unit::RequestsPerSecond),
+        None => (levels, Unit::Load),
+    };
+    // A minus after an `e` belongs to a number such as 1e-3.
+    let bytes = levels.as_bytes();
+    let dash = (1..bytes.len()).find(|&i| bytes[i] == b'-' && !bytes[i - 1].eq_ignore_ascii_case(&b'e'));
+    let (from, to) = dash.map_or((levels, levels), |dash| (&levels[..dash], &levels[dash + 1..]));
+    let phase = Phase::new(seconds.strip_suffix('s')?.parse().ok()?, from.parse().ok()?, to.parse().ok()?)?;
+    Some((phase, unit))
 }
 
 /// A text that is no pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PatternError(String);
+pub enum PatternError {
+    /// Neither a name nor steps.
+    Text(String),
+    /// A line of a pattern file is wrong.
+    Line {
+        /// Its number, from 1.
+        number: usize,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The file has no line with a level above 0.
+    Silent,
+}
 
 impl fmt::Display for PatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not a load pattern: use w1 to w10, or seconds and loads such as `25s@0.2,25s@1.2`", self.0)
+        match self {
+            Self::Text(text) => write!(
+                f,
+                "`{text}` is not a load pattern: use w1 to w10, seconds and loads such as `25s@0.2,10s@0.2-1.2`, \
+                 or requests per second such as `60s@100-500/s`"
+            ),
+            Self::Line { number, problem } => write!(f, "line {number} of the load pattern: {problem}"),
+            Self::Silent => {
+                f.write_str("the load pattern asks for nothing: give a line `seconds load` with a load above 0")
+            }
+        }
     }
 }
 
@@ -120,6 +264,12 @@ impl std::error::Error for PatternError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn pattern(text: &str) -> Pattern {
+        text.parse().unwrap()
+    }
 
     #[test]
     fn the_papers_patterns_have_their_published_mean_loads() {
@@ -135,29 +285,91 @@ mod tests {
             ("W9", 0.9),
             ("W10", 0.9),
         ] {
-            let pattern: Pattern = name.parse().unwrap();
-            let offered: f64 = pattern.phases.iter().map(|p| p.load * p.duration_ns as f64).sum();
             // The paper prints one digit.
-            assert!((offered / pattern.period_ns() as f64 - mean).abs() < 0.05, "{name}");
+            assert!((pattern(name).mean() - mean).abs() < 0.05, "{name}");
         }
     }
 
     #[test]
-    fn steps_repeat() {
-        let pattern: Pattern = "1s@0.5,0.5s@2".parse().unwrap();
-        let first: Vec<_> = pattern.phases().take(3).collect();
+    fn steps_and_ramps_repeat() {
+        let pattern = pattern("1s@0.5,0.5s@2-1e-1");
+        let first: Vec<_> = pattern.spans().take(3).collect();
+        let span = |from_ns, until_ns, from, to| Span { from_ns, until_ns, from, to };
         assert_eq!(
             first,
-            [(0, 1_000_000_000, 0.5), (1_000_000_000, 1_500_000_000, 2.0), (1_500_000_000, 2_500_000_000, 0.5)]
+            [
+                span(0, SECOND, 0.5, 0.5),
+                span(SECOND, SECOND * 3 / 2, 2.0, 0.1),
+                span(SECOND * 3 / 2, SECOND * 5 / 2, 0.5, 0.5)
+            ]
         );
+        assert!((pattern.mean() - (0.5 + 0.5 * 1.05) / 1.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn only_one_level_throughout_is_constant() {
+        assert!(pattern("3s@0.5,2s@0.5").is_constant());
+        assert!(!pattern("3s@0.5-0.6").is_constant());
+        assert!(!pattern("w1").is_constant());
+    }
+
+    #[test]
+    fn requests_per_second_are_told_from_loads() {
+        assert_eq!(pattern("60s@100-500/s").unit(), Unit::RequestsPerSecond);
+        assert_eq!(pattern("60s@100-500/s").mean(), 300.0);
+        assert_eq!(Pattern::requests_per_second(35.0).unwrap().name(), "35/s");
+        assert_eq!(pattern("60s@1").unit(), Unit::Load);
+        assert!("1s@5/s,1s@5".parse::<Pattern>().is_err(), "one unit a pattern");
+    }
+
+    #[test]
+    fn a_file_says_what_steps_say() {
+        let file = "# up and down\n25 0.2\n\n 10 0.2 1.2  # ramp\n25\t1.2\n";
+        let read = Pattern::parse_file(file).unwrap();
+        assert!(read.spans().take(3).eq(pattern("25s@0.2,10s@0.2-1.2,25s@1.2").spans().take(3)));
+        assert_eq!(read.with_name("up.txt").name(), "up.txt");
+        assert_eq!(Pattern::parse_file("5 100/s 200/s").unwrap().unit(), Unit::RequestsPerSecond);
+    }
+
+    #[test]
+    fn a_files_errors_name_their_line() {
+        for (text, number, hint) in [
+            ("1 0.5\n\n1 0.5 0.6 0.7", 3, "4 fields"),
+            ("# nothing\n1", 2, "1 fields"),
+            ("one 0.5", 1, "`one` is not a number"),
+            ("1 0.5\n1 high", 2, "`high` is not a number"),
+            ("1 0.5\n0 0.5", 2, "0.001"),
+            ("1 -0.5", 1, "at least 0"),
+            ("1 NaN", 1, "at least 0"),
+            ("1 0.5\n1 5/s", 2, "in one pattern"),
+        ] {
+            let error = Pattern::parse_file(text).unwrap_err();
+            assert!(matches!(error, PatternError::Line { number: found, .. } if found == number), "{text:?}: {error}");
+            assert!(error.to_string().contains(hint), "{text:?}: {error}");
+        }
+        assert_eq!(Pattern::parse_file("# nothing\n5 0\n"), Err(PatternError::Silent));
     }
 
     #[test]
     fn what_is_no_load_is_refused() {
-        for text in ["", "w11", "1s@", "0s@0.5", "1@0.5", "1s@-1", "1s@inf", "1s@NaN", "1s@0"] {
+        for text in [
+            "",
+            "w11",
+            "1s@",
+            "0s@0.5",
+            "1e-9s@0.5",
+            "1@0.5",
+            "1s@-1",
+            "1s@0.5-",
+            "1s@1--2",
+            "1s@inf",
+            "1s@NaN",
+            "1s@0",
+        ] {
             assert!(text.parse::<Pattern>().is_err(), "{text}");
         }
         assert!(Pattern::constant(0.0).is_none());
         assert!(Pattern::constant(f64::NAN).is_none());
+        assert!(Pattern::requests_per_second(f64::INFINITY).is_none());
     }
 }

@@ -1,5 +1,8 @@
 //! The requests of a run, drawn from a seed: when, which file, how large.
 
+mod offered;
+mod shares;
+
 use std::{fmt, str::FromStr};
 
 use rand::{RngExt, SeedableRng};
@@ -7,7 +10,14 @@ use rand_chacha::ChaCha12Rng;
 use rand_distr::{Distribution, Poisson};
 use serde::{Deserialize, Serialize};
 
-use crate::{pattern::Pattern, rate::Link, sizes::FileSet, wire::WireModel};
+use self::offered::Offered;
+pub use self::shares::{Shares, SharesError, assign_groups};
+use crate::{
+    pattern::{Pattern, Unit},
+    rate::Link,
+    sizes::FileSet,
+    wire::WireModel,
+};
 
 /// A request to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,15 +33,16 @@ pub struct Request {
     pub group: u16,
 }
 
-/// How a nominal load becomes a number of requests.
+/// How a nominal load, or a nominal number of requests per second, becomes a number of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoadMatch {
     /// As many requests as make the bytes of *this* sequence equal the load over the whole run, as the papers do when they
     /// scale a trace. Under a heavy tail it is what keeps short runs comparable: a minute at 10 Mbit/s strays by 10 %.
+    /// Requests per second: exactly their number.
     #[default]
     Sequence,
-    /// As many as a Poisson process gives whose *expected* bytes equal the load.
+    /// As many as a Poisson process gives whose *expected* bytes, or number, are what was asked for.
     Expectation,
 }
 
@@ -66,7 +77,7 @@ pub struct Recipe<'a> {
     pub files: &'a FileSet,
     /// The link. Where its rate changes, the requests follow: a load is a fraction of the rate at the time.
     pub link: &'a Link,
-    /// How the load moves.
+    /// How the load, or the number of requests per second, moves.
     pub pattern: &'a Pattern,
     /// Time over which requests are sent, in nanoseconds.
     pub duration_ns: u64,
@@ -82,87 +93,94 @@ impl Recipe<'_> {
     /// Given their number, the arrivals of a Poisson process are independent and spread as its intensity, so the number is
     /// found first and the times are drawn after. Sizes and times come from separate streams of the seed.
     pub fn draw(&self, seed: u64) -> Vec<Request> {
+        let visits = self.draw_visits(seed, 1.0, || 1);
+        let at_and_file = visits.at_ns.into_iter().zip(visits.files);
+        at_and_file.map(|(at_ns, file)| Request { at_ns, file, size_bytes: self.size_of(file), group: 0 }).collect()
+    }
+
+    /// Draws visits of several requests each, `mean_length` on average, which begin as a Poisson process.
+    pub(crate) fn draw_visits(&self, seed: u64, mean_length: f64, mut length: impl FnMut() -> usize) -> Visits {
         let offered = Offered::new(self.link, self.pattern, self.duration_ns);
-        let mut times = ChaCha12Rng::seed_from_u64(seed);
-        let mut sizes = ChaCha12Rng::seed_from_u64(seed);
-        sizes.set_stream(1);
-
-        let files = match self.load_match {
-            LoadMatch::Sequence => self.draw_bytes(offered.total_bytes(), &mut sizes),
-            LoadMatch::Expectation => {
-                let mean_bytes = self.files.mean_of(|size| self.wire.bytes_for(size));
-                let expected = offered.total_bytes() / mean_bytes;
-                // A Poisson law refuses only a mean that is not positive: then there is nothing to send.
-                let count = Poisson::new(expected).map_or(0, |law| law.sample(&mut times) as usize);
-                (0..count).map(|_| self.files.draw(&mut sizes)).collect()
-            }
+        let cost = |size_bytes| match self.pattern.unit() {
+            Unit::Load => self.wire.bytes_for(size_bytes).max(1),
+            Unit::RequestsPerSecond => 1,
         };
-        let mut at: Vec<f64> = files.iter().map(|_| times.random::<f64>() * offered.total_bytes()).collect();
-        at.sort_unstable_by(f64::total_cmp);
-        at.into_iter()
-            .zip(files)
-            .map(|(bytes, file)| Request {
-                at_ns: offered.when(bytes) as u64,
-                file,
-                size_bytes: self.files.sizes_bytes()[file as usize],
-                group: 0,
-            })
-            .collect()
-    }
-
-    /// Files whose wire bytes come as near to `bytes` as the last one allows.
-    fn draw_bytes(&self, bytes: f64, rng: &mut ChaCha12Rng) -> Vec<u32> {
-        let mut files = Vec::new();
-        let mut sum = 0.0;
-        loop {
-            let file = self.files.draw(rng);
-            let next = sum + self.wire.bytes_for(self.files.sizes_bytes()[file as usize]) as f64;
-            if next >= bytes {
-                // Always taking, or always leaving, the one that crosses would favour or shun the large ones.
-                if next - bytes < bytes - sum {
-                    files.push(file);
+        let expected_requests = offered.total() / self.files.mean_of(cost);
+        let mut times = stream(seed, TIMES);
+        let mut source = self.files.requests(expected_requests.ceil() as usize, stream(seed, FILES));
+        let mut visits = Visits::default();
+        match self.load_match {
+            LoadMatch::Sequence => {
+                let mut sum = 0.0;
+                while sum < offered.total() {
+                    let added = visits.push(length(), &mut source, |file| cost(self.size_of(file)));
+                    // Always taking, or always leaving, the one that crosses would favour or shun the large ones.
+                    if sum + added > offered.total() && sum + added - offered.total() >= offered.total() - sum {
+                        visits.pop();
+                        break;
+                    }
+                    sum += added;
                 }
-                return files;
             }
-            files.push(file);
-            sum = next;
+            LoadMatch::Expectation => {
+                // A Poisson law refuses only a mean that is not positive: then there is nothing to send.
+                let law = Poisson::new(expected_requests / mean_length);
+                for _ in 0..law.map_or(0, |law| law.sample(&mut times) as usize) {
+                    visits.push(length(), &mut source, |_| 0);
+                }
+            }
         }
+        let mut places: Vec<f64> = visits.ends.iter().map(|_| times.random::<f64>() * offered.total()).collect();
+        places.sort_unstable_by(f64::total_cmp);
+        let last_ns = self.duration_ns.saturating_sub(1);
+        visits.at_ns = places.into_iter().map(|place| (offered.when(place) as u64).min(last_ns)).collect();
+        visits
+    }
+
+    pub(crate) fn size_of(&self, file: u32) -> u64 {
+        self.files.sizes_bytes()[file as usize]
     }
 }
 
-/// Bytes asked for since the start, as a function of time: load times rate, summed up.
-struct Offered {
-    /// `(until_ns, bytes asked for until then)`, rising; the first is (0, 0).
-    corners: Vec<(f64, f64)>,
+/// Visits: when each begins, and the files that it asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Visits {
+    /// When each begins, in order.
+    pub(crate) at_ns: Vec<u64>,
+    /// For each visit, where its files end in `files`, and those of the next begin.
+    pub(crate) ends: Vec<usize>,
+    /// The files of all visits, one visit after the other.
+    pub(crate) files: Vec<u32>,
 }
 
-impl Offered {
-    fn new(link: &Link, pattern: &Pattern, duration_ns: u64) -> Self {
-        let mut corners = vec![(0.0, 0.0)];
-        let mut bytes = 0.0;
-        for (from_ns, until_ns, load) in pattern.phases().take_while(|&(from, ..)| from < duration_ns) {
-            let until_ns = until_ns.min(duration_ns);
-            let cuts = link.changes().iter().map(|&(at, _)| at).filter(|&at| from_ns < at && at < until_ns);
-            let mut from_ns = from_ns;
-            for cut in cuts.chain([until_ns]) {
-                bytes += load * (link.capacity_at(cut as f64) - link.capacity_at(from_ns as f64));
-                corners.push((cut as f64, bytes));
-                from_ns = cut;
-            }
-        }
-        Self { corners }
+impl Visits {
+    /// Adds a visit, and gives the sum of its costs.
+    fn push(&mut self, length: usize, source: impl Iterator<Item = u32>, cost: impl Fn(u32) -> u64) -> f64 {
+        let begin = self.files.len();
+        self.files.extend(source.take(length));
+        self.ends.push(self.files.len());
+        self.files[begin..].iter().map(|&file| cost(file) as f64).sum()
     }
 
-    fn total_bytes(&self) -> f64 {
-        self.corners[self.corners.len() - 1].1
+    fn pop(&mut self) {
+        self.ends.pop();
+        self.files.truncate(self.ends.last().copied().unwrap_or(0));
     }
+}
 
-    /// When the given bytes have been asked for.
-    fn when(&self, bytes: f64) -> f64 {
-        let after = self.corners.partition_point(|&(_, until)| until <= bytes).clamp(1, self.corners.len() - 1);
-        let ((from_ns, from), (until_ns, until)) = (self.corners[after - 1], self.corners[after]);
-        if until <= from { from_ns } else { from_ns + (until_ns - from_ns) * (bytes - from) / (until - from) }
-    }
+/// Streams of a seed, so that what is drawn for one purpose does not depend on how much was drawn for another.
+pub(crate) const TIMES: u64 = 0;
+pub(crate) const FILES: u64 = 1;
+pub(crate) const GROUPS: u64 = 2;
+pub(crate) const SESSIONS: u64 = 3;
+pub(crate) const SITE: u64 = 4;
+/// The stream of user 0; the others follow.
+pub(crate) const USERS: u64 = 1 << 32;
+
+pub(crate) fn stream(seed: u64, number: u64) -> ChaCha12Rng {
+    let mut rng = ChaCha12Rng::seed_from_u64(seed);
+    rng.set_stream(number);
+    rng
 }
 
 #[cfg(test)]
@@ -262,5 +280,62 @@ mod tests {
         let requests = recipe(&files, &link, &pattern, 10).draw(1);
         assert!(!requests.is_empty());
         assert!(requests.iter().all(|r| r.at_ns % (2 * SECOND) >= SECOND));
+    }
+
+    #[test]
+    fn the_load_follows_a_ramp() {
+        let (files, link, pattern) = (files(), link(100), "60s@0-1".parse().unwrap());
+        let requests = recipe(&files, &link, &pattern, 60).draw(1);
+        // The integral of a ramp from 0 goes with the square of the time: uniform places after its inverse.
+        let n = requests.len() as f64;
+        let place = |request: &Request| (request.at_ns as f64 / 60e9).powi(2);
+        let worst = (0..requests.len())
+            .map(|i| (place(&requests[i]) - i as f64 / n).abs().max((place(&requests[i]) - (i + 1) as f64 / n).abs()));
+        // Kolmogorov-Smirnov at 1 %.
+        assert!(worst.fold(0.0, f64::max) < 1.63 / n.sqrt());
+    }
+
+    #[test]
+    fn requests_per_second_are_counted_whatever_their_size() {
+        let (files, pattern) = (files(), "30s@10/s,30s@50-150/s".parse().unwrap());
+        let (slow, fast) = (link(1), link(100));
+        let requests = recipe(&files, &slow, &pattern, 60).draw(1);
+        assert_eq!(requests.len(), 300 + 3000);
+        assert_eq!(requests, recipe(&files, &fast, &pattern, 60).draw(1), "whatever the link");
+        let early = requests.iter().filter(|r| r.at_ns < 30 * SECOND).count() as f64;
+        assert!((early - 300.0).abs() < 4.0 * 300_f64.sqrt(), "{early}");
+
+        let recipe = Recipe { load_match: LoadMatch::Expectation, ..recipe(&files, &fast, &pattern, 60) };
+        let counts: Vec<f64> = (0..20).map(|seed| recipe.draw(seed).len() as f64).collect();
+        let mean = counts.iter().sum::<f64>() / 20.0;
+        // The mean of twenty Poisson counts, to four standard deviations.
+        assert!((mean - 3300.0).abs() < 4.0 * (3300.0_f64 / 20.0).sqrt(), "{mean}");
+        assert!(counts.iter().any(|&count| count != mean));
+    }
+
+    #[test]
+    fn a_pattern_that_is_silent_for_the_whole_run_gives_nothing() {
+        let (files, link, pattern) = (files(), link(100), "60s@0,60s@1".parse().unwrap());
+        for load_match in [LoadMatch::Sequence, LoadMatch::Expectation] {
+            assert!(Recipe { load_match, ..recipe(&files, &link, &pattern, 10) }.draw(1).is_empty());
+        }
+    }
+
+    #[test]
+    fn surges_files_come_in_open_loop_at_the_load_and_in_their_order() {
+        let site = crate::surge::Site::new(&crate::surge::Surge::default(), 1000, 1).unwrap();
+        let (link, pattern) = (link(10), Pattern::constant(0.8).unwrap());
+        let requests = recipe(site.file_set(), &link, &pattern, 60).draw(3);
+        let load = wire_bytes(&requests) / (60.0 * 1_250_000.0);
+        // Half of the largest file, 3 MB, is 2 % of the run.
+        assert!((load - 0.8).abs() < 0.02, "{load}");
+        // Temporal locality: under independent requests every other file would lie deeper than a hundred others.
+        let near = requests
+            .iter()
+            .enumerate()
+            .skip(20)
+            .filter(|&(i, request)| requests[i - 20..i].iter().any(|other| other.file == request.file))
+            .count() as f64;
+        assert!(near / requests.len() as f64 > 0.7, "{near} of {}", requests.len());
     }
 }

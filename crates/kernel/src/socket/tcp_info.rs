@@ -10,6 +10,8 @@
 pub struct TcpInfo {
     /// Where in its life the connection is.
     pub state: TcpState,
+    /// Time after which what is not acknowledged is sent again.
+    pub rto_us: u32,
     /// Smoothed round trip time; 0 before the first sample.
     pub rtt_us: u32,
     /// Time since an acknowledgement last came in: how fresh `rtt_us` is at best.
@@ -116,6 +118,7 @@ impl TcpInfo {
         let app_limited_bit = if cfg!(target_endian = "little") { 0x01 } else { 0x80 };
         Self {
             state: TcpState::from_kernel(u8_at(0)),
+            rto_us: u32_at(8),
             rtt_us: u32_at(68),
             last_ack_received_ms: u32_at(56),
             rtt_var_us: u32_at(72),

@@ -2,28 +2,32 @@
 
 use std::{
     io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{SocketAddr, TcpListener},
     thread,
     time::{Duration, Instant},
 };
 
+use kernel::netns::NetNs;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
-use super::{Bed, SERVER, UP};
+use super::{Bed, PathCalibration, SERVER, UP};
 use crate::LabError;
 
-/// What one bulk transfer through the bed showed.
+/// What one bulk transfer through the bottleneck, and probes along the path of each client group, showed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Calibration {
     /// Bits per second through the bottleneck, frames without preamble and checksum.
     pub rate_bits_per_second: f64,
     /// The same, over the rate that was set.
     pub rate_ratio: f64,
-    /// Bytes of the mean frame as the clients' device received it, which is larger than a packet if offload passed it whole.
+    /// Bytes of the mean frame as the device behind the bottleneck received it, which is larger than a packet if offload passed it whole.
     pub mean_frame_bytes: f64,
     /// TCP congestion control of a connection that the server's namespace accepted.
     pub congestion: String,
+    /// The path of each group of clients, in their order.
+    #[serde(default)]
+    pub paths: Vec<PathCalibration>,
 }
 
 /// How long the transfer takes, in seconds at the rate that was set.
@@ -32,10 +36,11 @@ const SECONDS: f64 = 0.5;
 const RATE_TOLERANCE: f64 = 0.05;
 const FULL_FRAME_BYTES: f64 = 1514.0;
 /// Nothing else listens in a new namespace.
-const PORT: u16 = 9;
+pub(super) const PORT: u16 = 9;
 
 impl Bed {
-    /// Sends half a second's worth of bytes through the bed; refuses a bed that is not what it was made to be.
+    /// Sends half a second's worth of bytes through the bottleneck, then probes along each path, which takes a second or two;
+    /// refuses a bed that is not what it was made to be.
     pub fn calibrate(&self) -> Result<Calibration, LabError> {
         let config = self.config();
         let bytes = (config.rate.bytes_per_second() * SECONDS) as usize;
@@ -58,6 +63,7 @@ impl Bed {
             rate_ratio: rate / config.rate.bits_per_second() as f64,
             mean_frame_bytes: (frames.1 - frames_before.1) as f64 / (frames.0 - frames_before.0).max(1) as f64,
             congestion,
+            paths: self.probe()?,
         };
         calibration.check(self)?;
         Ok(calibration)
@@ -69,12 +75,13 @@ impl Bed {
     }
 
     fn receive(&self, bytes: usize) -> Result<Duration, LabError> {
-        let _inside = self.client().enter().map_err(LabError::io("cannot enter a namespace"))?;
+        let ns = self.behind_bottleneck()?;
+        let _inside = ns.enter().map_err(LabError::io("cannot enter a namespace"))?;
         let failed = |error| LabError::Bed(format!("the calibration's transfer failed: {error}"));
         let transfer = || -> std::io::Result<Duration> {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-            // An address of the clients' prefix: the route back to it is the one that sets the congestion control.
-            socket.bind(&SockAddr::from(SocketAddr::from((Ipv4Addr::new(10, 10, 255, 1), 0))))?;
+            // The route back to this address is one that sets the congestion control.
+            socket.bind(&SockAddr::from(SocketAddr::from((self.behind_bottleneck_address(), 0))))?;
             socket.set_read_timeout(Some(Duration::from_secs(10)))?;
             socket.connect(&SockAddr::from(SocketAddr::from((SERVER, PORT))))?;
             let start = Instant::now();
@@ -91,12 +98,21 @@ impl Bed {
         transfer().map_err(failed)
     }
 
-    /// Frames and bytes that the clients' device has received.
+    /// Frames and bytes that the device behind the bottleneck has received.
     fn received_frames(&self) -> Result<(u64, u64), LabError> {
-        let _inside = self.client().enter().map_err(LabError::io("cannot enter a namespace"))?;
-        let text = std::fs::read_to_string("/proc/thread-self/net/dev").map_err(LabError::io("cannot read net/dev"))?;
-        parse_received(&text, UP).ok_or_else(|| LabError::Bed(format!("no device {UP} among the clients")))
+        received_frames(&self.behind_bottleneck()?)
     }
+
+    /// Packets and bytes that the clients' device has received.
+    pub(crate) fn received_by_clients(&self) -> Result<(u64, u64), LabError> {
+        received_frames(self.client())
+    }
+}
+
+fn received_frames(ns: &NetNs) -> Result<(u64, u64), LabError> {
+    let _inside = ns.enter().map_err(LabError::io("cannot enter a namespace"))?;
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev").map_err(LabError::io("cannot read net/dev"))?;
+    parse_received(&text, UP).ok_or_else(|| LabError::Bed(format!("a namespace of the bed has no device {UP}")))
 }
 
 fn send(listener: &TcpListener, bytes: usize) -> Result<String, LabError> {
@@ -132,7 +148,7 @@ impl Calibration {
                 self.congestion, config.congestion
             )));
         }
-        Ok(())
+        self.paths.iter().zip(config.groups()).try_for_each(|(seen, set)| seen.check(set, config))
     }
 }
 

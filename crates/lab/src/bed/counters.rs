@@ -14,7 +14,7 @@ use crate::LabError;
 pub struct Counters(BTreeMap<String, u64>);
 
 /// The counters that tell a healthy run from a sick one.
-const KEPT: [&str; 14] = [
+const KEPT: [&str; 16] = [
     "ActiveOpens",
     "PassiveOpens",
     "RetransSegs",
@@ -29,6 +29,8 @@ const KEPT: [&str; 14] = [
     "ListenOverflows",
     "ListenDrops",
     "SyncookiesSent",
+    "TCPReqQFullDrop",
+    "TCPReqQFullDoCookies",
 ];
 
 impl Counters {
@@ -39,7 +41,7 @@ impl Counters {
         for file in ["snmp", "netstat"] {
             let path = format!("/proc/thread-self/net/{file}");
             let text = std::fs::read_to_string(&path).map_err(LabError::io(format!("cannot read {path}")))?;
-            parse(&text, &mut counters);
+            parse(&text, &KEPT, &mut counters);
         }
         Ok(Self(counters))
     }
@@ -55,15 +57,16 @@ impl Counters {
     }
 }
 
-/// Lines come in pairs: `Tcp: Name Name ...`, then `Tcp: value value ...`.
-fn parse(text: &str, counters: &mut BTreeMap<String, u64>) {
+/// Those counters of `/proc/net/snmp` and `/proc/net/netstat` that have one of the `wanted` names. Lines come in pairs:
+/// `Tcp: Name Name ...`, then `Tcp: value value ...`.
+pub(crate) fn parse(text: &str, wanted: &[&str], counters: &mut BTreeMap<String, u64>) {
     let lines: Vec<&str> = text.lines().collect();
     for pair in lines.chunks_exact(2) {
         if !pair[0].starts_with("Tcp") {
             continue;
         }
         for (name, value) in pair[0].split_whitespace().zip(pair[1].split_whitespace()).skip(1) {
-            if let (true, Ok(value)) = (KEPT.contains(&name), value.parse()) {
+            if let (true, Ok(value)) = (wanted.contains(&name), value.parse()) {
                 counters.insert(name.to_owned(), value);
             }
         }
@@ -153,10 +156,10 @@ impl Cpu {
 }
 
 /// `/proc` counts in hundredths of a second on every Linux there is (`USER_HZ`).
-const TICK_US: u64 = 10_000;
+pub(crate) const TICK_US: u64 = 10_000;
 
 /// User and system time from `/proc/PID/stat`; the name in brackets may contain anything, spaces and brackets too.
-fn process_ticks(stat: &str) -> Option<u64> {
+pub(crate) fn process_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
 }
@@ -175,11 +178,13 @@ mod tests {
 
     #[test]
     fn counters_are_read_by_name_and_subtracted() {
+        const WANTED: [&str; 3] = ["ActiveOpens", "RetransSegs", "TCPSynRetrans"];
         let mut before = BTreeMap::new();
-        parse("Ip: Forwarding\nIp: 1\nTcp: RtoMin ActiveOpens RetransSegs\nTcp: 200 5 7\n", &mut before);
+        parse("Ip: Forwarding\nIp: 1\nTcp: RtoMin ActiveOpens RetransSegs\nTcp: 200 5 7\n", &WANTED, &mut before);
         let mut after = BTreeMap::new();
         parse(
             "Tcp: RtoMin ActiveOpens RetransSegs\nTcp: 200 9 7\nTcpExt: TCPSynRetrans Odd\nTcpExt: 2 3\n",
+            &WANTED,
             &mut after,
         );
         let since = Counters(after).since(&Counters(before));

@@ -1,85 +1,85 @@
 //! Against small scripted servers on the loopback network.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
-    sync::Arc,
-    thread,
-};
+mod behaviour;
+mod http2;
+mod nginx;
+mod servers;
+mod tls;
 
+use std::{net::TcpListener, sync::atomic::AtomicBool};
+
+use workload::{outcome::End, sequence::Request};
+
+use self::servers::{SIZE, Stream, answer, http1};
 use super::*;
 
-/// Serves each connection with `script`, which gets the connection and the number of the file asked for; `true` goes on to
-/// the next request of the connection.
-fn server(script: impl Fn(&mut TcpStream, u32) -> bool + Send + Sync + 'static) -> SocketAddrV4 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let SocketAddr::V4(address) = listener.local_addr().unwrap() else { unreachable!("bound to IPv4") };
-    let script = Arc::new(script);
-    thread::spawn(move || {
-        for connection in listener.incoming() {
-            let mut connection = connection.unwrap();
-            let script = Arc::clone(&script);
-            thread::spawn(move || {
-                let mut lines = BufReader::new(connection.try_clone().unwrap()).lines();
-                while let Some(Ok(line)) = lines.next() {
-                    let Some(rest) = line.strip_prefix("GET /") else { continue };
-                    while lines.next().unwrap().unwrap() != "" {}
-                    if !script(&mut connection, rest[..6].parse().unwrap()) {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    address
+/// `count` requests, one each 2 ms, for files of [`SIZE`] with rising numbers.
+fn requests(count: u32) -> Vec<Request> {
+    (0..count).map(|i| Request { at_ns: u64::from(i) * 2_000_000, file: i, size_bytes: SIZE, group: 0 }).collect()
 }
 
-const SIZE: u64 = 100_000;
-
-fn answer(connection: &mut TcpStream, file: u32, body_bytes: u64) {
-    let content = Content::new();
-    let mut bytes = format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n").into_bytes();
-    let mut at = 0;
-    while at < body_bytes {
-        let piece = content.piece(file, at, body_bytes - at);
-        bytes.extend_from_slice(piece);
-        at += piece.len() as u64;
-    }
-    // The client may be gone: that is its affair.
-    let _ = connection.write_all(&bytes);
-}
-
-fn drive(server: SocketAddrV4, count: u32, keep_alive: bool, drain: Duration) -> Drive {
-    let requests: Vec<Request> =
-        (0..count).map(|i| Request { at_ns: u64::from(i) * 2_000_000, file: i, size_bytes: SIZE, group: 0 }).collect();
-    let load = Load {
-        requests: &requests,
+/// A load of those requests, begun at once and waited for as long as it takes.
+fn load<'a>(server: SocketAddrV4, count: u32, groups: &'a [ClientGroup], content: &'a Content) -> Load<'a> {
+    static NEVER: AtomicBool = AtomicBool::new(false);
+    Load {
+        demand: Demand::sequence(requests(count)),
+        groups,
         server,
-        sources: Ipv4Addr::new(127, 10, 0, 0),
-        keep_alive,
-        drain,
-        content: &Content::new(),
+        tls: None,
+        until: Duration::from_millis(2) * count,
+        drain: Duration::from_secs(20),
+        content,
         start: Instant::now() + Duration::from_millis(1),
-        stop: &AtomicBool::new(false),
-    };
-    load.drive().unwrap()
+        stop: &NEVER,
+        progress: None,
+    }
 }
 
-const LONG: Duration = Duration::from_secs(20);
+fn group(behaviour: Behaviour) -> [ClientGroup; 1] {
+    [ClientGroup { sources: Ipv4Addr::new(127, 10, 0, 0), behaviour, mss_bytes: None }]
+}
+
+fn kept(requests_per_connection: u32) -> Behaviour {
+    Behaviour { requests_per_connection, ..Behaviour::default() }
+}
+
+fn drive(server: SocketAddrV4, count: u32, behaviour: Behaviour) -> Drive {
+    load(server, count, &group(behaviour), &Content::new()).drive().unwrap()
+}
 
 fn ends(drive: &Drive) -> Vec<End> {
     drive.outcomes.iter().map(|outcome| outcome.end).collect()
 }
 
+/// Whole answers, on connections that are closed or kept.
+fn serving(keep: bool) -> SocketAddrV4 {
+    http1(None, move |stream, asked| {
+        answer(stream, asked.file, SIZE);
+        keep
+    })
+}
+
+/// Answers once, in the way given, and closes.
+fn answering(way: impl Fn(&mut dyn Stream, u32) + Send + Sync + 'static) -> SocketAddrV4 {
+    http1(None, move |stream, asked| {
+        way(stream, asked.file);
+        false
+    })
+}
+
+fn nobody() -> SocketAddrV4 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string().parse().unwrap()
+}
+
 #[test]
 fn whole_responses_are_done_each_on_its_own_connection() {
-    let server = server(|connection, file| {
-        answer(connection, file, SIZE);
-        false
-    });
-    let drive = drive(server, 20, false, LONG);
+    let progress = Progress::default();
+    let (groups, content) = (group(kept(1)), Content::new());
+    let drive = Load { progress: Some(&progress), ..load(serving(false), 20, &groups, &content) }.drive().unwrap();
     assert_eq!(ends(&drive), [End::Done; 20]);
-    assert_eq!(drive.connections, 20);
+    assert_eq!((drive.connections, drive.outcomes[3].attempts), (20, 1));
+    assert_eq!((progress.sent.into_inner(), progress.ended.into_inner()), (20, 20));
     for outcome in &drive.outcomes {
         assert_eq!(outcome.body_bytes, SIZE);
         assert!(outcome.at_ns <= outcome.sent_ns, "never before its time");
@@ -89,12 +89,7 @@ fn whole_responses_are_done_each_on_its_own_connection() {
 
 #[test]
 fn a_kept_connection_is_used_again() {
-    // The second request waits for the first: it is given to the connection that became idle.
-    let server = server(|connection, file| {
-        answer(connection, file, SIZE);
-        true
-    });
-    let drive = drive(server, 30, true, LONG);
+    let drive = drive(serving(true), 30, kept(0));
     assert_eq!(ends(&drive), [End::Done; 30]);
     assert!(drive.connections < 30, "{} connections", drive.connections);
 }
@@ -102,80 +97,77 @@ fn a_kept_connection_is_used_again() {
 #[test]
 fn a_kept_connection_that_the_server_closed_is_replaced() {
     // It promises to stay and goes: sometimes before the next request is written, sometimes after.
-    let server = server(|connection, file| {
-        answer(connection, file, SIZE);
-        false
-    });
-    assert_eq!(ends(&drive(server, 30, true, LONG)), [End::Done; 30]);
+    assert_eq!(ends(&drive(serving(false), 30, kept(0))), [End::Done; 30]);
 }
 
 #[test]
 fn a_short_body_is_truncated() {
-    let server = server(|connection, file| {
-        answer(connection, file, SIZE - 1);
-        false
-    });
-    let drive = drive(server, 3, false, LONG);
+    let drive = drive(answering(|stream, file| answer(stream, file, SIZE - 1)), 3, kept(1));
     assert_eq!(ends(&drive), [End::Truncated; 3]);
     assert_eq!(drive.outcomes[0].body_bytes, SIZE - 1);
 }
 
 #[test]
 fn a_body_of_another_file_is_wrong() {
-    let server = server(|connection, file| {
-        answer(connection, file + 1, SIZE);
-        false
-    });
-    assert_eq!(ends(&drive(server, 3, false, LONG)), [End::WrongBody; 3]);
+    assert_eq!(ends(&drive(answering(|stream, file| answer(stream, file + 1, SIZE)), 3, kept(1))), [End::WrongBody; 3]);
 }
 
 #[test]
 fn a_refused_connection_is_refused() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let SocketAddr::V4(nobody) = listener.local_addr().unwrap() else { unreachable!("bound to IPv4") };
-    drop(listener);
-    assert_eq!(ends(&drive(nobody, 3, false, LONG)), [End::Refused; 3]);
+    assert_eq!(ends(&drive(nobody(), 3, kept(1))), [End::Refused; 3]);
 }
 
 #[test]
 fn what_has_not_come_is_counted_with_its_time_so_far() {
-    let drain = Duration::from_millis(30);
-    let server = server(|connection, file| {
-        if file != 1 {
-            answer(connection, file, SIZE);
-            return false;
-        }
-        answer(connection, file, SIZE / 2);
-        true
+    let server = http1(None, |stream, asked| {
+        answer(stream, asked.file, if asked.file == 1 { SIZE / 2 } else { SIZE });
+        asked.file == 1
     });
-    let drive = drive(server, 3, false, drain);
+    let drain = Duration::from_millis(30);
+    let (groups, content) = (group(kept(1)), Content::new());
+    let drive = Load { drain, ..load(server, 3, &groups, &content) }.drive().unwrap();
     assert_eq!(ends(&drive), [End::Done, End::Unfinished, End::Done]);
     let late = &drive.outcomes[1];
     assert!(late.response_ns() >= drain.as_nanos() as u64 && late.body_bytes <= SIZE / 2);
 }
 
 #[test]
+fn no_request_is_sent_after_the_end_however_late_it_is() {
+    let (groups, content) = (group(kept(1)), Content::new());
+    // Requests at 0, 2, 4, 6 and 8 ms.
+    let short = Load { until: Duration::from_millis(5), ..load(serving(false), 5, &groups, &content) };
+    assert_eq!(ends(&short.drive().unwrap()), [End::Done; 3]);
+    let past = Load {
+        start: Instant::now() - Duration::from_secs(1),
+        drain: Duration::from_millis(1),
+        ..load(serving(false), 5, &groups, &content)
+    };
+    let past = past.drive().unwrap();
+    assert_eq!(past.outcomes.len(), 5, "what fell due is recorded");
+    assert!(past.outcomes.iter().all(|outcome| outcome.lateness_ns() > 900_000_000), "with its lateness");
+}
+
+#[test]
 fn a_stop_ends_the_run() {
-    let requests = [Request { at_ns: 3_600_000_000_000, file: 0, size_bytes: 1, group: 0 }];
+    let (groups, content) = (group(kept(1)), Content::new());
     let load = Load {
-        requests: &requests,
-        server: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1),
-        sources: Ipv4Addr::new(127, 10, 0, 0),
-        keep_alive: false,
-        drain: LONG,
-        content: &Content::new(),
-        start: Instant::now(),
         stop: &AtomicBool::new(true),
+        start: Instant::now() + Duration::from_secs(3_600),
+        ..load(nobody(), 1, &groups, &content)
     };
     assert!(matches!(load.drive(), Err(LabError::Interrupted)));
 }
 
 #[test]
-fn sources_do_not_repeat_soon() {
-    let prefix = Ipv4Addr::new(10, 10, 0, 0);
-    assert_eq!(source_of(prefix, 0), "10.10.0.1:2000".parse().unwrap());
-    assert_eq!(source_of(prefix, 249), "10.10.0.250:2000".parse().unwrap());
-    assert_eq!(source_of(prefix, 250), "10.10.0.1:2001".parse().unwrap());
-    assert_eq!(source_of(prefix, 250 * 63_000 - 1), "10.10.0.250:64999".parse().unwrap());
-    assert_eq!(source_of(prefix, 250 * 63_000), source_of(prefix, 0));
+fn a_group_that_is_not_there_and_one_that_cannot_be_are_refused() {
+    let content = Content::new();
+    let refusal = |groups: &[ClientGroup]| match load(nobody(), 1, groups, &content).drive() {
+        Err(LabError::Request(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(refusal(&[]).contains("group 0"));
+    assert!(refusal(&group(Behaviour { tls: true, ..kept(1) })).contains("TLS"));
+    for seconds in [0.0, -1.0, f64::NAN] {
+        assert!(refusal(&group(Behaviour { abort_after_s: Some(seconds), ..kept(1) })).contains("abort-after-s"));
+    }
 }

@@ -1,15 +1,27 @@
 //! `serpent lab uplink`: who waits how long behind a busy uplink, for several servers and the same requests.
 
-mod measure;
-mod plan;
+mod experiment;
 mod report;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
-use workload::{pattern::Pattern, rate::Rate, sequence::LoadMatch};
+use workload::{outcome::Outcome, pattern::Pattern, rate::Rate, sequence::LoadMatch};
 
-use crate::{LabError, bed::Bottleneck};
+use crate::{
+    LabError,
+    bed::Bottleneck,
+    record::{CellRecord, RunRecord},
+    run::{self, Runner, Servers},
+    setting::Accounting,
+    store::Cell,
+    subject::serpent_binary,
+};
 
 /// Measure response times behind a busy uplink, in network namespaces on this machine.
 ///
@@ -17,7 +29,7 @@ use crate::{LabError, bed::Bottleneck};
 /// whatever became of the others. Response times count from that moment to the last byte. Beside them stands the ideal: the
 /// same requests on a bare link, shortest remaining first and shared evenly.
 ///
-/// Needs root, iproute2 and, as a subject, nginx. Touches nothing outside its own namespaces.
+/// Needs root, iproute2 and, as subjects, nginx and Apache httpd. Touches nothing outside its own namespaces.
 #[derive(Args, Clone, Debug)]
 pub struct UplinkArgs {
     /// Rate of the uplink, counted in Ethernet frames without preamble and checksum.
@@ -45,7 +57,8 @@ pub struct UplinkArgs {
     pub seeds: Vec<u64>,
 
     /// Servers to compare, in this order; the first is the baseline of the ratios. `nginx[,workers=N]`,
-    /// `serpent:ORDER[,enforce=server|kernel|off][,uplink=RATE|auto|off][,workers=N]`, or `cmd:COMMAND` with `{dir}`,
+    /// `serpent:ORDER[,enforce=server|kernel|off][,uplink=RATE|auto|off][,workers=N]
+    /// [,guard=STRETCH][,config=FILE]`, `apache[,workers=N][,processes=N]`, or `cmd:COMMAND` with `{dir}`,
     /// `{listen}`, `{ip}`, `{port}` and `{rate}` filled in (a command takes the rest of the list).
     #[arg(long, default_value = "nginx,serpent:srpt,serpent:fair", value_name = "SUBJECT,...")]
     pub subjects: String,
@@ -110,26 +123,59 @@ pub struct UplinkArgs {
     pub outcomes: Option<PathBuf>,
 }
 
-/// What a load counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Accounting {
-    /// Frames on the wire.
-    Wire,
-    /// Bodies alone.
-    Body,
-}
-
 /// Does the experiment and prints its report. [`ExitCode::FAILURE`] if a run was not valid: then the report says which.
 pub fn run(args: UplinkArgs) -> Result<ExitCode, LabError> {
-    let plan = plan::Plan::new(args)?;
-    let experiment = measure::run(&plan)?;
-    let report = report::Report::new(&plan, &experiment);
+    let servers = Servers { serpent: serpent_binary(args.serpent.as_deref())?, port: args.port };
+    let record = run::new_record(args.experiment()?, false, &servers)?;
+    let runner = Runner::new(&record, servers)?;
+    if let Some(dir) = &args.outcomes {
+        std::fs::create_dir_all(dir).map_err(LabError::io(format!("cannot make {}", dir.display())))?;
+    }
+    let mut runs = Vec::new();
+    let cells: Vec<Cell> = record.cells().collect();
+    runner.measure(&record, &cells, &[], &mut |cell, outcomes| {
+        if let Some(dir) = &args.outcomes {
+            write_outcomes(&dir.join(format!("seed{}-{}.jsonl", cell.seed, cell.subject)), &outcomes)?;
+        }
+        runs.push(Run { cell, outcomes });
+        Ok(())
+    })?;
+    let measured = Measured { record: &record, plan: runner.plan(0), runs: &runs, files: args.files };
+    let report = report::Report::new(&measured)?;
     print!("{report}");
-    if let Some(path) = &plan.args.json {
+    if let Some(path) = &args.json {
         let json =
             serde_json::to_string_pretty(&report).map_err(|error| LabError::Io(error.to_string(), error.into()))?;
         std::fs::write(path, json + "\n").map_err(LabError::io(format!("cannot write {}", path.display())))?;
     }
     Ok(if report.all_valid() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// All that was measured.
+struct Measured<'a> {
+    record: &'a RunRecord,
+    /// Of the one point that there is.
+    plan: &'a crate::plan::Plan,
+    /// Seed by seed, and for each seed subject by subject.
+    runs: &'a [Run],
+    /// Number of files.
+    files: usize,
+}
+
+/// One subject under one seed.
+struct Run {
+    cell: CellRecord,
+    outcomes: Vec<Outcome>,
+}
+
+fn write_outcomes(path: &Path, outcomes: &[Outcome]) -> Result<(), LabError> {
+    let write = || -> std::io::Result<()> {
+        let mut file = BufWriter::new(File::create(path)?);
+        for outcome in outcomes {
+            serde_json::to_writer(&mut file, outcome)?;
+            file.write_all(b"\n")?;
+        }
+        file.flush()
+    };
+    write().map_err(LabError::io(format!("cannot write {}", path.display())))
 }

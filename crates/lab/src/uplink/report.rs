@@ -11,12 +11,8 @@ use workload::{
     wire::WireModel,
 };
 
-use super::{
-    UplinkArgs,
-    measure::{Experiment, Facts, Run},
-    plan::Plan,
-};
-use crate::bed::BedConfig;
+use super::{Measured, Run};
+use crate::{LabError, bed::BedConfig, plan::Plan, record::Facts, setting::Accounting};
 
 mod table;
 
@@ -44,7 +40,7 @@ struct Setting {
     rate_changes: Vec<(f64, u64)>,
     keep_alive: bool,
     files: usize,
-    accounting: super::Accounting,
+    accounting: Accounting,
     load_match: workload::sequence::LoadMatch,
     wire: WireModel,
     max_lateness_ms: f64,
@@ -124,19 +120,22 @@ struct Row {
 }
 
 impl Report {
-    pub(super) fn new(plan: &Plan, experiment: &Experiment) -> Self {
-        let idle_ms = idle_ms(experiment);
-        let sequences: Vec<SequenceReport> =
-            plan.args.seeds.iter().zip(&experiment.sequences).map(|(&seed, r)| sequence(plan, seed, r)).collect();
-        let runs: Vec<RunReport> = experiment.runs.iter().map(|run| run_report(plan, run, idle_ms)).collect();
-        let rows = (0..plan.subjects.len())
+    pub(super) fn new(measured: &Measured<'_>) -> Result<Self, LabError> {
+        let &Measured { record, plan, runs, .. } = measured;
+        let idle_ms = idle_ms(runs);
+        let sequences =
+            record.seeds.iter().map(|&seed| Ok(sequence(plan, seed, &plan.requests(seed)?.unwrap_or_default())));
+        let sequences = sequences.collect::<Result<Vec<_>, LabError>>()?;
+        let runs: Vec<RunReport> = runs.iter().map(|run| run_report(measured, run, idle_ms)).collect();
+        let rows = (0..record.subjects.len())
             .map(|number| {
                 // Seed by seed, subject by subject: every n-th run is of the same subject.
-                let of = |number: usize| runs.iter().skip(number).step_by(plan.subjects.len());
+                let of = |number: usize| runs.iter().skip(number).step_by(record.subjects.len());
                 row(&of(number).collect::<Vec<_>>(), &of(0).collect::<Vec<_>>(), &sequences)
             })
             .collect();
-        Self { command: command(), versions: versions(plan), setting: setting(plan), idle_ms, sequences, rows, runs }
+        let (command, versions) = (record.command.clone(), record.versions.clone());
+        Ok(Self { command, versions, setting: setting(measured), idle_ms, sequences, rows, runs })
     }
 
     /// Whether every run may be trusted.
@@ -145,28 +144,45 @@ impl Report {
     }
 }
 
-fn setting(plan: &Plan) -> Setting {
-    let UplinkArgs { keepalive, accounting, load_match, max_lateness, .. } = plan.args;
+fn setting(measured: &Measured<'_>) -> Setting {
+    let plan = measured.plan;
+    let asked = plan.setting();
     Setting {
         bed: plan.bed.clone(),
-        pattern: plan.pattern.name().to_owned(),
+        pattern: plan.pattern().map(|pattern| pattern.name().to_owned()).unwrap_or_default(),
         seconds: plan.duration.as_secs_f64(),
         drain_seconds: plan.drain.as_secs_f64(),
         rate_changes: plan.link.changes().iter().map(|&(at, rate)| (at as f64 / 1e9, rate.bits_per_second())).collect(),
-        keep_alive: keepalive,
-        files: plan.files.sizes_bytes().len(),
-        accounting,
-        load_match,
+        keep_alive: asked.clients.requests_per_connection != 1,
+        files: measured.files,
+        accounting: asked.count.accounting,
+        load_match: asked.count.load_match,
         wire: plan.wire,
-        max_lateness_ms: max_lateness,
-        seeds: plan.args.seeds.clone(),
+        max_lateness_ms: asked.count.max_lateness_ms,
+        seeds: measured.record.seeds.clone(),
     }
 }
 
 /// The least, because whatever made a request on the idle bed slower was not the bed. Of all runs, so that subjects share it.
-fn idle_ms(experiment: &Experiment) -> f64 {
-    let smallest = experiment.runs.iter().filter_map(|run| run.facts.alone.first());
+fn idle_ms(runs: &[Run]) -> f64 {
+    let smallest = runs.iter().filter_map(|run| run.cell.facts.alone.first());
     smallest.map(|alone| alone.least_ms - alone.wire_ms).reduce(f64::min).unwrap_or(0.0).max(0.0)
+}
+
+/// Moments between which response times are shown apart: before, just after and well after each change of the rate. Pairs
+/// of seconds; none if the rate does not change.
+pub(super) fn windows_s(plan: &Plan) -> Vec<(f64, f64)> {
+    const SETTLING_S: f64 = 10.0;
+    if plan.link.changes().is_empty() {
+        return Vec::new();
+    }
+    let mut cuts = vec![0.0];
+    for &(at, _) in plan.link.changes() {
+        let at = at as f64 / 1e9;
+        cuts.extend([at, at + SETTLING_S]);
+    }
+    cuts.push(plan.duration.as_secs_f64());
+    cuts.windows(2).map(|pair| (pair[0], pair[1])).filter(|(from, until)| from < until).collect()
 }
 
 fn sequence(plan: &Plan, seed: u64, requests: &[Request]) -> SequenceReport {
@@ -200,11 +216,13 @@ fn windows(plan: &Plan, at_and_response_ns: impl Iterator<Item = (u64, f64)> + C
         let (sum, count) = inside.fold((0.0, 0usize), |(sum, count), (_, ns)| (sum + ns, count + 1));
         sum / count.max(1) as f64 / 1e6
     };
-    plan.windows_s().into_iter().map(mean).collect()
+    windows_s(plan).into_iter().map(mean).collect()
 }
 
-fn run_report(plan: &Plan, run: &Run, idle_ms: f64) -> RunReport {
-    let outcomes = &run.outcomes;
+fn run_report(measured: &Measured<'_>, run: &Run, idle_ms: f64) -> RunReport {
+    let plan = measured.plan;
+    let Run { cell, outcomes } = run;
+    let facts = &cell.facts;
     let sample = |outcome: &Outcome| Sample {
         size_bytes: outcome.size_bytes,
         response_ns: outcome.response_ns() as f64,
@@ -224,10 +242,10 @@ fn run_report(plan: &Plan, run: &Run, idle_ms: f64) -> RunReport {
     let first_bytes = outcomes.iter().filter_map(|o| Some((o.first_byte_ns?.saturating_sub(o.at_ns)) as f64 / 1e6));
     let answered = first_bytes.clone().count();
 
-    let mut report = RunReport {
-        seed: run.seed,
-        subject: plan.subjects[run.subject].to_string(),
-        invalid: Vec::new(),
+    RunReport {
+        seed: cell.seed,
+        subject: measured.record.subjects[cell.subject].clone(),
+        invalid: facts.invalid.clone(),
         all: summarise(&outcomes.iter().map(sample).collect::<Vec<_>>()),
         done_mean_ms: mean_of(&mut done.iter().map(|outcome| outcome.response_ns() as f64 / 1e6), done.len()),
         first_byte_mean_ms: mean_of(&mut first_bytes.clone(), answered),
@@ -236,31 +254,11 @@ fn run_report(plan: &Plan, run: &Run, idle_ms: f64) -> RunReport {
         lateness_p99_ms: percentile(&lateness, 0.99),
         lateness_max_ms: percentile(&lateness, 1.0),
         head_bytes: mean_of(&mut done.iter().map(|outcome| f64::from(outcome.head_bytes)), done.len()),
-        link_use: run.facts.qdisc_while_sending.bytes as f64 / plan.link.capacity_at(plan.duration.as_nanos() as f64),
-        cpu_us_per_request: run.facts.cpu.server_us as f64 / outcomes.len().max(1) as f64,
+        link_use: facts.qdisc_while_sending.bytes as f64 / plan.link.capacity_at(plan.duration.as_nanos() as f64),
+        cpu_us_per_request: facts.cpu.server_us as f64 / outcomes.len().max(1) as f64,
         windows_ms: windows(plan, outcomes.iter().map(|o| (o.at_ns, o.response_ns() as f64))),
-        facts: run.facts.clone(),
-    };
-    report.invalid = invalid(&report, plan.args.max_lateness);
-    report
-}
-
-/// Why a run must not be trusted.
-fn invalid(run: &RunReport, max_lateness_ms: f64) -> Vec<String> {
-    let mut reasons = Vec::new();
-    if run.lateness_p99_ms > max_lateness_ms {
-        reasons.push(format!(
-            "1 % of the requests were sent more than {:.2} ms late (limit {max_lateness_ms} ms): the generator was too slow",
-            run.lateness_p99_ms
-        ));
+        facts: facts.clone(),
     }
-    if let Some(faults) = run.errors.get(&End::ClientFault) {
-        reasons.push(format!("{faults} requests could not be sent by the generator itself"));
-    }
-    if run.all.count == 0 {
-        reasons.push("no request was asked for".to_owned());
-    }
-    reasons
 }
 
 fn row(runs: &[&RunReport], baseline: &[&RunReport], sequences: &[SequenceReport]) -> Row {
@@ -295,27 +293,4 @@ fn row(runs: &[&RunReport], baseline: &[&RunReport], sequences: &[SequenceReport
         cpu_us_per_request: of(&|run| run.cpu_us_per_request),
         most_concurrent: of(&|run| run.facts.most_concurrent as f64),
     }
-}
-
-fn command() -> String {
-    std::env::args().collect::<Vec<_>>().join(" ")
-}
-
-/// Kernel, processors, and the version that each measured program prints of itself.
-fn versions(plan: &Plan) -> Vec<String> {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let cpuinfo = read("/proc/cpuinfo");
-    let model =
-        cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, model)| model);
-    let cores = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
-    let mut versions = vec![
-        format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
-        format!("{cores} x {}", model.unwrap_or("unknown processor").trim()),
-    ];
-    for subject in &plan.subjects {
-        if let Some(version) = subject.version(&plan.serpent).filter(|version| !versions.contains(version)) {
-            versions.push(version);
-        }
-    }
-    versions
 }

@@ -1,6 +1,24 @@
 //! Numbers made of response times.
+//!
+//! - [`summarise`]: what a run comes to in a few numbers, from sizes and times;
+//! - [`observe`] and [`Measured`]: the same from outcomes, with what never finished counted and marked;
+//! - [`alone`]: the time a request takes on the idle system, under every slowdown;
+//! - [`series`]: response times by size, by the size's percentile, by time, by group, and their distribution;
+//! - [`stretch`]: request by request against another run;
+//! - [`interval`]: means and ratios over seeds, with their 95 % confidence intervals.
+//!
+//! A request that did not come whole has no response time, but has waited for one: it enters means, percentiles and bins
+//! with that wait, a lower bound, and is counted as such beside them.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+pub mod alone;
+pub mod interval;
+mod measured;
+pub mod series;
+pub mod stretch;
+
+pub use measured::{Measured, Observation, observe};
 
 /// A request's size, its response time, and the time it would take alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,12 +32,15 @@ pub struct Sample {
 }
 
 /// What a run comes to. Times in milliseconds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Summary {
     /// Number of requests.
     pub count: usize,
     /// Mean response time.
     pub mean_ms: f64,
+    /// Variance of the response time, in square milliseconds; over all requests, not an estimate from a part of them.
+    pub variance_ms2: f64,
     /// Variance of the response time over the square of its mean.
     pub squared_variation: f64,
     /// Mean of response time over time alone.
@@ -62,6 +83,7 @@ pub fn summarise(samples: &[Sample]) -> Summary {
     Summary {
         count: samples.len(),
         mean_ms: mean_ns / 1e6,
+        variance_ms2: variance / 1e12,
         squared_variation: if mean_ns > 0.0 { variance / (mean_ns * mean_ns) } else { 0.0 },
         mean_slowdown: mean_of(&mut samples.iter().map(|s| s.response_ns / s.alone_ns)),
         p50_ms: ms_at(0.50),
@@ -119,6 +141,15 @@ mod tests {
         assert_eq!(summary.largest_percent_ms, 1.5);
         assert_eq!(summary.very_largest_ms, 1.0);
         assert_eq!((summary.p50_ms, summary.max_ms), (4.0, 4.0));
+    }
+
+    #[test]
+    fn variance_is_of_all_requests_and_its_coefficient_over_the_squared_mean() {
+        // 2, 4, 4, 4, 5, 5, 7, 9 have the mean 5 and the variance 4.
+        let samples = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
+        let samples = samples.map(|ms| Sample { size_bytes: 1, response_ns: ms * 1e6, alone_ns: 1e6 });
+        let summary = summarise(&samples);
+        assert_eq!((summary.mean_ms, summary.variance_ms2, summary.squared_variation), (5.0, 4.0, 0.16));
     }
 
     #[test]

@@ -1,0 +1,67 @@
+//! Namespaces and cables: made, joined, and gone when they are dropped.
+
+use kernel::netns::NetNs;
+
+use super::tools::run;
+use crate::LabError;
+
+/// Each namespace's device towards the clients, and towards the server.
+pub(super) const DOWN: &str = "down0";
+pub(super) const UP: &str = "up0";
+pub(super) const PREFIX: &str = "serpent-lab-";
+
+/// Namespaces, removed when this is dropped, with every process that is still in them.
+#[derive(Debug)]
+pub(super) struct Namespaces(Vec<String>);
+
+impl Namespaces {
+    /// None is there yet: whoever has this makes them.
+    pub(super) fn new(names: Vec<String>) -> Self {
+        Self(names)
+    }
+
+    pub(super) fn names(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        remove(&self.0);
+    }
+}
+
+/// A cable between two namespaces, and the devices at its ends set up.
+pub(super) fn join(server_side: &str, client_side: &str) -> Result<(), LabError> {
+    run("ip", &["link", "add", DOWN, "netns", server_side, "type", "veth", "peer", "name", UP, "netns", client_side])?;
+    for (ns, dev) in [(server_side, DOWN), (client_side, UP)] {
+        run("ip", &["-n", ns, "link", "set", dev, "up"])?;
+        run("ip", &["-n", ns, "link", "set", "lo", "up"])?;
+    }
+    Ok(())
+}
+
+/// Removes the beds of processes that were killed before they could do it.
+pub(super) fn remove_stale() {
+    let Ok(names) = std::fs::read_dir("/run/netns") else { return };
+    let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let stale = names.filter(|name| {
+        let owner =
+            name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()).and_then(|pid| pid.parse::<u32>().ok());
+        owner.is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
+    });
+    remove(&stale.collect::<Vec<_>>());
+}
+
+/// Removes namespaces and what still runs in them. Errors are of no use: there is nothing else to try.
+fn remove(names: &[String]) {
+    for name in names {
+        let Ok(ns) = NetNs::open(name) else { continue };
+        for pid in ns.processes().unwrap_or_default() {
+            if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+        let _ = run("ip", &["netns", "del", name]);
+    }
+}

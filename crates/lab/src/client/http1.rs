@@ -1,0 +1,146 @@
+//! HTTP/1.1: one request at a time on a connection.
+
+use std::io::{self, ErrorKind};
+
+use workload::{outcome::End, sequence::Request};
+
+use super::{
+    connection::{BYTES_A_TURN, Progress, Report, Standing, What},
+    response::Response,
+    transport::{Transport, end_of},
+};
+use crate::docroot::Content;
+
+/// A connection, its request under way if any.
+#[derive(Debug)]
+pub(super) struct Http1 {
+    transport: Transport,
+    /// Whether an earlier response came over it.
+    used: bool,
+    to_send: Vec<u8>,
+    sent: usize,
+    exchange: Option<Exchange>,
+}
+
+#[derive(Debug)]
+struct Exchange {
+    ask: usize,
+    response: Response,
+}
+
+impl Http1 {
+    /// Over a transport that nothing was sent on.
+    pub(super) fn new(transport: Transport) -> Self {
+        Self { transport, used: false, to_send: Vec::new(), sent: 0, exchange: None }
+    }
+
+    /// Whether no request is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.exchange.is_none()
+    }
+
+    /// Takes a request while idle.
+    pub(super) fn give(&mut self, ask: usize, request: &Request, head: Vec<u8>) {
+        debug_assert!(self.is_idle(), "one request at a time");
+        self.to_send = head;
+        self.sent = 0;
+        self.exchange = Some(Exchange { ask, response: Response::to(request.file, request.size_bytes) });
+    }
+
+    /// Does all that the socket allows, up to a bound.
+    pub(super) fn turn(&mut self, buffer: &mut [u8], content: &Content) -> (Standing, Option<Report>) {
+        let what = match self.send().and_then(|()| self.receive(buffer, content)) {
+            Ok(Step::Pending) => return (Standing::Open, self.report(What::UnderWay)),
+            Ok(Step::More) => return (Standing::More, self.report(What::UnderWay)),
+            Ok(Step::Done { keep }) => {
+                let report = self.report(What::Done);
+                self.exchange = None;
+                self.used = true;
+                return (if keep { Standing::Open } else { Standing::Closed }, report);
+            }
+            Ok(Step::Wrong(end)) => What::Failed(end, None),
+            Ok(Step::Ended) => self.broken(End::Truncated, None),
+            Err(error) => {
+                let (end, why) = end_of(&error);
+                self.broken(end, why)
+            }
+        };
+        (Standing::Closed, self.report(what))
+    }
+
+    /// The rest of the response would have to be read before the next: the connection is lost with the request.
+    pub(super) fn cancel(&mut self, ask: usize) -> Standing {
+        debug_assert_eq!(self.exchange.as_ref().map(|exchange| exchange.ask), Some(ask));
+        Standing::Closed
+    }
+
+    /// Sends what is left of the request, or as much as the socket takes.
+    fn send(&mut self) -> io::Result<()> {
+        while self.sent < self.to_send.len() {
+            match self.transport.write(&self.to_send[self.sent..]) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                written => self.sent += written?,
+            }
+        }
+        self.transport.flush().or_else(|error| if error.kind() == ErrorKind::WouldBlock { Ok(()) } else { Err(error) })
+    }
+
+    fn receive(&mut self, buffer: &mut [u8], content: &Content) -> io::Result<Step> {
+        let mut read_bytes = 0;
+        while read_bytes < BYTES_A_TURN {
+            let n = match self.transport.read(buffer) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Step::Pending),
+                read => read?,
+            };
+            if n == 0 {
+                return Ok(Step::Ended);
+            }
+            read_bytes += n;
+            let Some(Exchange { response, .. }) = &mut self.exchange else {
+                // Bytes that nobody asked for.
+                return Ok(Step::Wrong(End::WrongBody));
+            };
+            match response.take(&buffer[..n], content) {
+                Ok(true) => return Ok(Step::Done { keep: response.keeps_connection() }),
+                Ok(false) => {}
+                Err(end) => return Ok(Step::Wrong(end)),
+            }
+        }
+        Ok(Step::More)
+    }
+
+    /// The connection ended before the response did.
+    fn broken(&self, end: End, why: Option<String>) -> What {
+        let answered = self.exchange.as_ref().is_none_or(|exchange| exchange.response.has_begun());
+        if self.used && !answered { What::Unseen } else { What::Failed(end, why) }
+    }
+
+    fn report(&self, what: What) -> Option<Report> {
+        self.exchange.as_ref().map(|Exchange { ask, response }| Report {
+            ask: *ask,
+            progress: Progress {
+                answered: response.has_begun(),
+                head_bytes: response.head_bytes(),
+                body_bytes: response.body_bytes(),
+            },
+            what,
+        })
+    }
+}
+
+/// What reading came to.
+enum Step {
+    /// The socket has no more to give for now.
+    Pending,
+    /// The turn is used up.
+    More,
+    /// The response is whole.
+    Done {
+        /// Whether the server keeps the connection.
+        keep: bool,
+    },
+    /// The server closed.
+    Ended,
+    /// The response is not what was asked for.
+    Wrong(End),
+}

@@ -1,0 +1,236 @@
+//! What is asked for: files, and the requests of a seed.
+
+use std::{path::PathBuf, sync::Arc};
+
+use workload::{
+    demand::{Demand, SessionLaw},
+    pattern::Pattern,
+    sequence::{LoadMatch, Recipe, Request, Shares, assign_groups},
+    sizes::{FileSet, HeavyTail},
+    surge::{Site, Surge},
+    wire::WireModel,
+};
+
+use super::{Group, Plan, refused};
+use crate::{
+    LabError,
+    replay::{Conditions, Log, Replay},
+    setting::{Accounting, DemandSetting, GroupSetting, Intensity, Setting, SizesSetting},
+};
+
+/// What is asked for under a seed.
+#[derive(Debug)]
+pub struct Work {
+    /// Sizes of the files to serve, by number.
+    pub sizes_bytes: Vec<u64>,
+    /// Who asks for which of them, and when.
+    pub demand: Demand,
+    /// What must be known to judge the measurement.
+    pub notes: Vec<String>,
+}
+
+/// Logs that have been read and sites that have been made, shared by the plans that ask for them.
+#[derive(Debug, Default)]
+pub struct Inputs {
+    logs: Vec<(LogKey, Arc<Log>)>,
+    /// By number of files.
+    sites: Vec<((Surge, usize), Arc<Site>)>,
+}
+
+/// File, format and window of a log.
+type LogKey = (PathBuf, Option<String>, Option<(f64, f64)>);
+
+/// What is asked for, under any seed.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// Requests at moments decided before the run.
+    Open { files: FileSet, pattern: Pattern, shares: Shares },
+    /// Sessions that come by themselves, and wait within.
+    Sessions { files: FileSet, pattern: Pattern, shares: Shares, law: SessionLaw },
+    /// Users who wait for answers.
+    Users { site: Arc<Site>, users: u32, shares: Shares },
+    /// A log.
+    Trace { log: Arc<Log>, load: Option<f64> },
+}
+
+/// Fewest and most files. More would be more than most file systems like in one folder.
+const FILES: std::ops::RangeInclusive<usize> = 1..=100_000;
+/// A site is the same under all seeds, which decide who asks for what of it, and when.
+const SITE_SEED: u64 = 1;
+
+impl Source {
+    pub(super) fn new(setting: &Setting, groups: &[Group], inputs: &mut Inputs) -> Result<Self, LabError> {
+        let shares: Vec<f64> = groups.iter().map(|group| group.setting.share).collect();
+        let shares = Shares::new(&shares).map_err(|wrong| refused(format!("`groups`: {wrong}")))?;
+        Ok(match &setting.demand {
+            DemandSetting::Open { sizes, files, intensity } => {
+                Self::Open { files: inputs.file_set(sizes, *files)?, pattern: pattern(intensity)?, shares }
+            }
+            DemandSetting::Sessions { sizes, files, requests_per_session, think_s, intensity } => Self::Sessions {
+                files: inputs.file_set(sizes, *files)?,
+                pattern: pattern(intensity)?,
+                shares,
+                law: SessionLaw::new(*requests_per_session, *think_s)
+                    .map_err(|wrong| refused(format!("`demand`: {wrong}")))?,
+            },
+            DemandSetting::Users { users: 0, .. } => {
+                return Err(refused("`demand.users` is 0: at least one user is needed".to_owned()));
+            }
+            DemandSetting::Users { users, files, surge } => {
+                Self::Users { site: inputs.site(surge, *files)?, users: *users, shares }
+            }
+            DemandSetting::Trace { file, format, load, window_s } => {
+                let groups: Vec<GroupSetting> = groups.iter().map(|group| group.setting.clone()).collect();
+                let log = inputs.log((file.clone(), format.clone(), *window_s), &groups)?;
+                Self::Trace { log, load: *load }
+            }
+        })
+    }
+
+    pub(super) fn pattern(&self) -> Option<&Pattern> {
+        match self {
+            Self::Open { pattern, .. } | Self::Sessions { pattern, .. } => Some(pattern),
+            Self::Users { .. } | Self::Trace { .. } => None,
+        }
+    }
+}
+
+impl Inputs {
+    fn log(&mut self, key: LogKey, groups: &[GroupSetting]) -> Result<Arc<Log>, LabError> {
+        if let Some((_, log)) = self.logs.iter().find(|(known, _)| *known == key) {
+            return Ok(Arc::clone(log));
+        }
+        let (file, format, window_s) = &key;
+        let log = Arc::new(Log::read(file, format.as_deref(), *window_s, groups)?);
+        self.logs.push((key, Arc::clone(&log)));
+        Ok(log)
+    }
+
+    fn site(&mut self, surge: &Surge, files: usize) -> Result<Arc<Site>, LabError> {
+        if let Some((_, site)) = self.sites.iter().find(|((law, count), _)| law == surge && *count == files) {
+            return Ok(Arc::clone(site));
+        }
+        let site = Site::new(surge, files, SITE_SEED);
+        let site = Arc::new(site.map_err(|wrong| refused(format!("`demand`: {wrong}")))?);
+        self.sites.push(((surge.clone(), files), Arc::clone(&site)));
+        Ok(site)
+    }
+
+    fn file_set(&mut self, sizes: &SizesSetting, files: usize) -> Result<FileSet, LabError> {
+        if !FILES.contains(&files) {
+            return Err(refused(format!("`demand.files` is {files}: give {} to {}", FILES.start(), FILES.end())));
+        }
+        Ok(match sizes {
+            SizesSetting::WorldCup => FileSet::new(&HeavyTail::WORLD_CUP, files),
+            SizesSetting::Nasa => FileSet::new(&HeavyTail::NASA, files),
+            SizesSetting::Surge => self.site(&Surge::default(), files)?.file_set().clone(),
+            SizesSetting::Fixed(bytes) => FileSet::fixed(*bytes),
+            SizesSetting::HeavyTail { min_bytes, median_bytes, knee_bytes, body_share, alpha, max_bytes } => {
+                let sizes = HeavyTail::new(*min_bytes, *median_bytes, *knee_bytes, *body_share, *alpha, *max_bytes);
+                FileSet::new(&sizes.map_err(|wrong| refused(format!("`demand.sizes.heavy-tail`: {wrong}")))?, files)
+            }
+        })
+    }
+}
+
+impl Plan {
+    /// What is asked for under `seed`: the same at each call.
+    pub fn work(&self, seed: u64) -> Result<Work, LabError> {
+        let work = |sizes_bytes: &[u64], demand| Work { sizes_bytes: sizes_bytes.to_vec(), demand, notes: Vec::new() };
+        Ok(match &self.source {
+            Source::Open { files, pattern, shares } => {
+                let requests = self.draw(files, pattern, shares, seed);
+                work(files.sizes_bytes(), Demand::sequence(requests))
+            }
+            Source::Sessions { files, pattern, shares, law } => {
+                let demand = Demand::sessions(&self.recipe(files, pattern), law, shares, seed);
+                work(files.sizes_bytes(), demand)
+            }
+            Source::Users { site, users, shares } => {
+                let until_ns = self.duration.as_nanos() as u64;
+                work(site.sizes_bytes(), Demand::users(site, *users, shares, until_ns, seed))
+            }
+            Source::Trace { log, load } => {
+                let Replay { sizes_bytes, requests, notes } = self.replay(log, *load, seed)?;
+                Work { sizes_bytes, demand: Demand::sequence(requests), notes }
+            }
+        })
+    }
+
+    /// The requests of a seed, where they are decided before the run; `None` where they wait for answers.
+    pub fn requests(&self, seed: u64) -> Result<Option<Vec<Request>>, LabError> {
+        match &self.source {
+            Source::Open { files, pattern, shares } => Ok(Some(self.draw(files, pattern, shares, seed))),
+            Source::Trace { log, load } => Ok(Some(self.replay(log, *load, seed)?.requests)),
+            Source::Sessions { .. } | Source::Users { .. } => Ok(None),
+        }
+    }
+
+    /// Refuses a log that gives nothing to replay.
+    pub(super) fn check_source(&self) -> Result<(), LabError> {
+        match &self.source {
+            Source::Trace { log, load } => self.replay(log, *load, 1).map(drop),
+            Source::Open { .. } | Source::Sessions { .. } | Source::Users { .. } => Ok(()),
+        }
+    }
+
+    fn draw(&self, files: &FileSet, pattern: &Pattern, shares: &Shares, seed: u64) -> Vec<Request> {
+        let mut requests = self.recipe(files, pattern).draw(seed);
+        assign_groups(&mut requests, shares, seed);
+        requests
+    }
+
+    fn recipe<'a>(&'a self, files: &'a FileSet, pattern: &'a Pattern) -> Recipe<'a> {
+        Recipe {
+            files,
+            link: &self.link,
+            pattern,
+            duration_ns: self.duration.as_nanos() as u64,
+            wire: self.counted_wire(),
+            load_match: self.load_match(),
+        }
+    }
+
+    fn replay(&self, log: &Log, load: Option<f64>, seed: u64) -> Result<Replay, LabError> {
+        let groups: Vec<GroupSetting> = self.groups.iter().map(|group| group.setting.clone()).collect();
+        log.replay(&Conditions {
+            load,
+            link: &self.link,
+            wire: self.counted_wire(),
+            duration: self.duration,
+            groups: &groups,
+            seed,
+        })
+    }
+
+    /// What a request costs, as loads count it.
+    fn counted_wire(&self) -> WireModel {
+        match self.setting.count.accounting {
+            Accounting::Wire => self.wire,
+            Accounting::Body => WireModel::BODY_ONLY,
+        }
+    }
+
+    fn load_match(&self) -> LoadMatch {
+        self.setting.count.load_match
+    }
+}
+
+fn pattern(intensity: &Intensity) -> Result<Pattern, LabError> {
+    let not_positive = |key: &str, value: f64| refused(format!("`demand.{key}` is {value}: give a positive number"));
+    match intensity {
+        Intensity::Load(load) => Pattern::constant(*load).ok_or_else(|| not_positive("load", *load)),
+        Intensity::RequestsPerSecond(rate) => {
+            Pattern::requests_per_second(*rate).ok_or_else(|| not_positive("requests-per-second", *rate))
+        }
+        Intensity::Pattern(text) => match text.strip_prefix('@') {
+            Some(file) => {
+                let text = std::fs::read_to_string(file)
+                    .map_err(LabError::io(format!("`demand.pattern`: cannot read {file}")))?;
+                let pattern = Pattern::parse_file(&text);
+                pattern.map(|pattern| pattern.with_name(file)).map_err(|wrong| refused(format!("{file}: {wrong}")))
+            }
+            None => text.parse().map_err(|wrong| refused(format!("`demand.pattern`: {wrong}"))),
+        },
+    }
+}

@@ -1,0 +1,52 @@
+//! What cannot be done, found before anything is.
+
+use std::path::Path;
+
+use rustix::process::geteuid;
+use socket2::{Domain, Socket, Type};
+
+use super::{Plan, refused};
+use crate::{LabError, subject::Subject};
+
+/// Refuses what this machine, or this user, cannot do.
+pub fn check_machine(plans: &[Plan], subjects: &[Subject], serpent: &Path) -> Result<(), LabError> {
+    if !geteuid().is_root() {
+        return Err(LabError::Machine("network namespaces need root".to_owned()));
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for plan in plans {
+        let name = plan.bed.congestion.as_str();
+        if !seen.contains(&name) {
+            check_congestion(name)?;
+            seen.push(name);
+        }
+    }
+    for subject in subjects {
+        subject.is_installed(serpent)?;
+    }
+    Ok(())
+}
+
+/// Asks the kernel, which loads what it does not have yet.
+fn check_congestion(name: &str) -> Result<(), LabError> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).map_err(LabError::io("cannot make a socket"))?;
+    socket.set_tcp_congestion(name.as_bytes()).map_err(|_| {
+        let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+        refused(format!(
+            "`link.congestion`: this kernel has no congestion control `{name}`; it has: {}",
+            available.unwrap_or_default().trim()
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_congestion_control_that_the_kernel_lacks_is_told_with_those_it_has() {
+        check_congestion("reno").unwrap();
+        let error = check_congestion("telepathy").unwrap_err().to_string();
+        assert!(error.contains("`telepathy`") && error.contains("reno"), "{error}");
+    }
+}

@@ -1,0 +1,119 @@
+//! What a run says while it goes on: on a terminal a bar with the time left, elsewhere a line for each measurement.
+
+use std::{
+    io::IsTerminal as _,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
+
+/// The progress of a run over its cells.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// Expected seconds of each cell that is still to do; the next one last.
+    expected_s: Vec<f64>,
+    /// Cells of the whole run, with those that were done before.
+    cells: usize,
+    /// Expected and taken seconds of the cells that are done.
+    done_s: (f64, f64),
+    current: Option<(f64, Instant)>,
+    /// When all is expected to be done.
+    ends: Arc<Mutex<Instant>>,
+    bar: Option<ProgressBar>,
+}
+
+/// How often the time left is shown anew. Rarely: what draws takes time from what is measured.
+const TICK: Duration = Duration::from_secs(1);
+
+impl Progress {
+    /// `expected_s` of each cell to do, in order, out of `cells` in all.
+    pub(crate) fn new(expected_s: impl DoubleEndedIterator<Item = f64>, cells: usize) -> Self {
+        let expected_s: Vec<f64> = expected_s.rev().collect();
+        let ends = Arc::new(Mutex::new(Instant::now()));
+        let bar = std::io::stderr().is_terminal().then(|| bar(cells, cells - expected_s.len(), &ends));
+        Self { expected_s, cells, done_s: (0.0, 0.0), current: None, ends, bar }
+    }
+
+    /// The next cell begins.
+    pub(crate) fn begin(&mut self, what: &str) {
+        let number = self.cells + 1 - self.expected_s.len();
+        let left = self.left();
+        if let Some(expected_s) = self.expected_s.pop() {
+            self.current = Some((expected_s, Instant::now()));
+        }
+        match &self.bar {
+            Some(bar) => {
+                *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + left;
+                bar.set_message(what.to_owned());
+                bar.enable_steady_tick(TICK);
+            }
+            None => eprintln!("{number} of {}, {} left: {what}", self.cells, HumanDuration(left)),
+        }
+    }
+
+    /// It has ended.
+    pub(crate) fn end(&mut self) {
+        if let Some((expected_s, began)) = self.current.take() {
+            self.done_s.0 += expected_s;
+            self.done_s.1 += began.elapsed().as_secs_f64();
+        }
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+    }
+
+    /// Says something that stays.
+    pub(crate) fn say(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    /// Time until all is done: what is expected of the cells to come, in the measure of those that are done.
+    fn left(&self) -> Duration {
+        let pace = if self.done_s.0 > 0.0 { self.done_s.1 / self.done_s.0 } else { 1.0 };
+        Duration::from_secs((self.expected_s.iter().sum::<f64>() * pace).round() as u64)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(cells: usize, done: usize, ends: &Arc<Mutex<Instant>>) -> ProgressBar {
+    let ends = Arc::clone(ends);
+    let left = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
+        let ends = *ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = Duration::from_secs(ends.saturating_duration_since(Instant::now()).as_secs());
+        // Text that cannot be drawn is not drawn.
+        let _ = write!(out, "{}", HumanDuration(left));
+    };
+    // The template is ours and sound; without it the bar would be plain.
+    let style = ProgressStyle::with_template("[{bar:20}] {pos} of {len} done, {left} left: {wide_msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(cells as u64).with_position(done as u64).with_style(style.with_key("left", left))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_that_of_the_cells_to_come() {
+        let mut progress = Progress::new([10.0, 20.0, 30.0].into_iter(), 5);
+        progress.bar = None;
+        assert_eq!(progress.left(), Duration::from_secs(60));
+        progress.begin("a");
+        assert_eq!(progress.expected_s, [30.0, 20.0]);
+        // It took half of what was expected, so will the others.
+        progress.current = None;
+        progress.done_s = (10.0, 5.0);
+        assert_eq!(progress.left(), Duration::from_secs(25));
+    }
+}

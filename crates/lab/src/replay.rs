@@ -1,0 +1,298 @@
+//! A log of a web server as files to serve and requests to make.
+
+use std::{
+    fs::File,
+    io::BufReader,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use workload::{
+    rate::Link,
+    sequence::Request,
+    trace::{
+        Options, Reader, TraceError,
+        replay::{Collected, Collector, Pace, Plan},
+    },
+    wire::WireModel,
+};
+
+use crate::{LabError, setting::GroupSetting};
+
+/// The variable of the environment that names the folder of logs.
+pub const TRACES: &str = "SERPENT_TRACES";
+
+/// Bytes of a log read at a time.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// A log, read once and replayed under as many conditions as wanted.
+#[derive(Clone, Debug)]
+pub struct Log {
+    path: PathBuf,
+    collected: Collected,
+    notes: Vec<String>,
+}
+
+/// What a log is replayed under.
+#[derive(Clone, Debug)]
+pub struct Conditions<'a> {
+    /// Load to which the times are scaled; without it they are kept.
+    pub load: Option<f64>,
+    /// The uplink that it is a load of.
+    pub link: &'a Link,
+    /// What a request costs the uplink.
+    pub wire: WireModel,
+    /// How long requests are sent.
+    pub duration: Duration,
+    /// The groups that clients are dealt out to, by their shares.
+    pub groups: &'a [GroupSetting],
+    /// Seed of what the log does not tell: times within a second, and groups.
+    pub seed: u64,
+}
+
+/// Files and requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replay {
+    /// Sizes of the files to serve, by their number.
+    pub sizes_bytes: Vec<u64>,
+    /// The requests, by time.
+    pub requests: Vec<Request>,
+    /// What a person should know of how they were made, a sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Log {
+    /// Reads a log, in the format given or found (see [`workload::trace::Format`]). A relative path is looked for in the folder
+    /// that the variable `SERPENT_TRACES` names, then here. The window is in seconds from the first record.
+    ///
+    /// # Errors
+    /// If the file cannot be read, if it is no log or holds nothing that can be replayed; the message names it and says why.
+    pub fn read(
+        file: &Path,
+        format: Option<&str>,
+        window_s: Option<(f64, f64)>,
+        groups: &[GroupSetting],
+    ) -> Result<Self, LabError> {
+        let path = find(file, std::env::var_os(TRACES).map(PathBuf::from))?;
+        let fault = |text: String| LabError::Request(format!("the log `{}`: {text}", path.display()));
+        let format = format
+            .map(str::parse)
+            .transpose()
+            .map_err(|error: workload::trace::FormatError| fault(error.to_string()))?;
+        let window_ns = window_s.map(window_ns).transpose().map_err(fault)?;
+
+        let opening = || format!("cannot read the log `{}`", path.display());
+        let input = BufReader::with_capacity(BUFFER_BYTES, File::open(&path).map_err(LabError::io(opening()))?);
+        let failed = |error| match error {
+            TraceError::Io(error) if error.raw_os_error().is_some() => LabError::io(opening())(error),
+            other => fault(other.to_string()),
+        };
+        let mut reader = Reader::open(input, &Options { format, strict: false }).map_err(failed)?;
+        let mut collector = Collector::new(window_ns, groups.iter().map(|group| group.name.clone()).collect());
+        reader.read(|record| collector.add(record)).map_err(failed)?;
+        let collected = collector.finish();
+
+        let compression = reader.compression().name().map(|name| format!(", {name}")).unwrap_or_default();
+        let mut notes = vec![format!(
+            "{} ({}{compression}): {} records read",
+            path.display(),
+            reader.format(),
+            reader.tally().records
+        )];
+        notes.extend(reader.tally().notes());
+        if reader.tally().stopped {
+            notes.push("the log goes on behind the window and was not read to its end".to_owned());
+        }
+        notes.extend(collected.notes());
+        Ok(Self { path, collected, notes })
+    }
+
+    /// Files and requests under these conditions; the same for the same seed.
+    ///
+    /// With a load, the first requests of the log that make this load over the duration are spread over it; without, those
+    /// logged within the duration are made at their own times.
+    ///
+    /// # Errors
+    /// If there is nothing to replay, or a load or share that is none.
+    pub fn replay(&self, conditions: &Conditions<'_>) -> Result<Replay, LabError> {
+        let Conditions { load, link, wire, duration, groups, seed } = conditions;
+        let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let shares: Vec<f64> = groups.iter().map(|group| group.share).collect();
+        let plan = Plan {
+            pace: load.map_or(Pace::AsLogged, Pace::Load),
+            link,
+            wire: *wire,
+            duration_ns: Some(duration_ns),
+            shares: &shares,
+            seed: *seed,
+        };
+        let replayed = self
+            .collected
+            .replay(&plan)
+            .map_err(|error| LabError::Request(format!("the log `{}`: {error}", self.path.display())))?;
+
+        let mut notes = self.notes.clone();
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let count = replayed.requests.len();
+        notes.push(format!(
+            "{count} of its requests are made over {:.1} s, its times multiplied by {:.4}",
+            seconds(replayed.span_ns),
+            replayed.factor
+        ));
+        if count == self.collected.requests() && seconds(replayed.span_ns) < 0.99 * duration.as_secs_f64() {
+            notes.push(format!(
+                "the log is too short for {:.1} s: requests end after {:.1} s",
+                duration.as_secs_f64(),
+                seconds(replayed.span_ns)
+            ));
+        }
+        Ok(Replay { sizes_bytes: self.collected.sizes_bytes().to_vec(), requests: replayed.requests, notes })
+    }
+
+    /// The file that was read.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Replay {
+    /// Reads a log and replays it once: [`Log::read`], then [`Log::replay`].
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn read(
+        file: &Path,
+        format: Option<&str>,
+        window_s: Option<(f64, f64)>,
+        conditions: &Conditions<'_>,
+    ) -> Result<Self, LabError> {
+        Log::read(file, format, window_s, conditions.groups)?.replay(conditions)
+    }
+}
+
+/// The file, in the folder of logs if it is there.
+fn find(file: &Path, folder: Option<PathBuf>) -> Result<PathBuf, LabError> {
+    let in_folder = folder.as_ref().map(|folder| folder.join(file));
+    match in_folder.filter(|path| path.exists()) {
+        Some(path) => Ok(path),
+        None if file.exists() => Ok(file.to_owned()),
+        None => Err(LabError::Request(match folder {
+            _ if file.is_absolute() => format!("there is no log `{}`", file.display()),
+            Some(folder) => format!(
+                "there is no log `{}`, neither in `{}`, which {TRACES} names, nor here",
+                file.display(),
+                folder.display()
+            ),
+            None => format!(
+                "there is no log `{}` here; logs elsewhere are found if {TRACES} names their folder",
+                file.display()
+            ),
+        })),
+    }
+}
+
+fn window_ns((from_s, until_s): (f64, f64)) -> Result<(u64, u64), String> {
+    if from_s >= 0.0 && until_s > from_s {
+        Ok(((from_s * 1e9) as u64, (until_s * 1e9) as u64))
+    } else {
+        Err(format!("a window from {from_s} s to {until_s} s is none: give two seconds from 0 on, the earlier first"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use workload::rate::Rate;
+
+    use super::*;
+
+    fn line(second: u64, path: &str) -> String {
+        format!("c{second} - - [01/Aug/1995:00:00:{second:02} +0000] \"GET {path} HTTP/1.0\" 200 1000\n")
+    }
+
+    fn log(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.log");
+        std::fs::write(&path, text).unwrap();
+        (dir, path)
+    }
+
+    fn fails(text: &str, format: Option<&str>, window_s: Option<(f64, f64)>) -> String {
+        let (_dir, path) = log(text);
+        let error = Log::read(&path, format, window_s, &[]).unwrap_err();
+        assert!(matches!(error, LabError::Request(_)), "{error:?}");
+        error.to_string().replace(path.to_str().unwrap(), "a.log")
+    }
+
+    fn conditions(link: &Link) -> Conditions<'_> {
+        let duration = Duration::from_secs(60);
+        Conditions { load: Some(0.5), link, wire: WireModel::BODY_ONLY, duration, groups: &[], seed: 1 }
+    }
+
+    #[test]
+    fn a_log_becomes_files_requests_and_notes() {
+        let (_dir, path) = log(&format!("{}garbage\n{}{}", line(0, "/a"), line(1, "/b"), line(2, "/a")));
+        let link = Link::constant(Rate::from_bits_per_second(8_000).unwrap());
+        let replay = Replay::read(&path, None, None, &conditions(&link)).unwrap();
+        assert_eq!(replay.sizes_bytes, [1000, 1000]);
+        assert_eq!(replay.requests.iter().map(|request| request.file).collect::<Vec<_>>(), [0, 1, 0]);
+        assert_eq!(
+            replay.notes,
+            [
+                &format!("{} (Common Log Format): 3 records read", path.display())[..],
+                "lines left out because they could not be read: 1 (25.00 %), the first of them line 2: no time in brackets, such as \
+                 [01/Aug/1995:00:00:01 -0400] (`garbage`)",
+                "3 requests of 3 clients for 2 files, over 3 s of the log",
+                "3 of its requests are made over 6.0 s, its times multiplied by 2.0000",
+                "the log is too short for 60.0 s: requests end after 6.0 s",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_replayed_names_the_log_and_the_fault() {
+        assert_eq!(fails("", None, None), "the log `a.log`: there is nothing in it");
+        assert_eq!(fails("<html>", None, None), "the log `a.log`: it looks like an HTML page, not like a log");
+        assert!(
+            fails(&line(0, "/a"), Some("apache"), None).starts_with("the log `a.log`: `apache` is no format of a log")
+        );
+        assert!(fails(&line(0, "/a"), Some("json"), None).starts_with("the log `a.log`: its only line is no record"));
+        let swapped = line(0, "/a").replace("00:00:00", "09:00:00") + &line(0, "/b");
+        assert!(fails(&swapped, None, None).contains("line 2 is 9.0 hours earlier than line 1"));
+        for window in [(5.0, 2.0), (-1.0, 2.0), (f64::NAN, 1.0), (1.0, 1.0)] {
+            assert!(fails(&line(0, "/a"), None, Some(window)).contains("give two seconds"), "{window:?}");
+        }
+        let (_dir, path) = log(&line(0, "/a"));
+        let link = Link::constant(Rate::from_bits_per_second(8_000).unwrap());
+        let outside = Replay::read(&path, None, Some((10.0, 20.0)), &conditions(&link)).unwrap_err().to_string();
+        assert!(
+            outside.ends_with(
+                "nothing in the log can be replayed; records left out because they lie outside the window: 1"
+            )
+        );
+    }
+
+    #[test]
+    fn a_log_is_looked_for_in_its_folder_then_here() {
+        let (dir, path) = log("x");
+        let folder = Some(dir.path().to_owned());
+        assert_eq!(find(Path::new("a.log"), folder.clone()).unwrap(), path);
+        assert_eq!(find(&path, None).unwrap(), path);
+        assert_eq!(
+            find(Path::new("Cargo.toml"), folder.clone()).unwrap(),
+            Path::new("Cargo.toml"),
+            "tests run in their crate"
+        );
+        let missing = |folder| find(Path::new("b.log"), folder).unwrap_err().to_string();
+        assert!(missing(folder).ends_with("which SERPENT_TRACES names, nor here"));
+        assert_eq!(
+            missing(None),
+            "there is no log `b.log` here; logs elsewhere are found if SERPENT_TRACES names their folder"
+        );
+    }
+
+    #[test]
+    fn a_folder_is_no_log() {
+        let (dir, _path) = log("");
+        assert!(matches!(Log::read(dir.path(), None, None, &[]), Err(LabError::Io(..))));
+    }
+}

@@ -1,0 +1,312 @@
+//! One measurement in numbers.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use workload::{
+    ideal,
+    outcome::{End, Outcome},
+    sequence::Request,
+    stats::{
+        Measured, Observation, Summary,
+        alone::AloneTimes,
+        observe, series,
+        series::Moments,
+        stretch::{Stretch, stretch},
+        summarise,
+    },
+};
+
+use super::conditions::Conditions;
+use crate::{
+    bed::Calibration,
+    experiment::Measure,
+    record::{Alone, CellRecord, Sampled},
+};
+
+/// A cell's numbers.
+#[derive(Clone, Debug, Serialize)]
+pub struct CellReport {
+    /// Its number in the run's directory.
+    pub number: usize,
+    /// Place of its point in the run's list.
+    pub point: usize,
+    /// Place of its subject.
+    pub subject: usize,
+    /// Its seed.
+    pub seed: u64,
+    /// Why it must not be trusted; empty if it may be.
+    pub invalid: Vec<String>,
+    /// The command that was measured.
+    pub command: String,
+    /// What the bed was before the run.
+    pub calibration: Calibration,
+    /// Single requests on the idle bed.
+    pub alone: Vec<Alone>,
+    /// Seconds from the start to the last byte, or to when it was given up.
+    pub took_s: f64,
+    /// What must be known to judge it.
+    pub notes: Vec<String>,
+    /// Its requests.
+    pub measured: Measured,
+    /// Its requests by client group.
+    pub groups: BTreeMap<u16, Measured>,
+    /// Starvation stretch against the first subject under the same seed; `None` for the first subject itself.
+    pub stretch: Option<Stretch>,
+    /// The same requests on a bare link.
+    pub ideal: Ideal,
+    /// What the bed's counters showed.
+    pub costs: Costs,
+    /// What plots are made of.
+    #[serde(skip)]
+    pub(super) series: Series,
+    #[serde(skip)]
+    pub(super) samples: Vec<Sampled>,
+}
+
+/// The same requests on a bare link: exact, without handshakes, packets or distance.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ideal {
+    /// Wire bytes asked for over what the link can carry while requests are sent.
+    pub load: f64,
+    /// Shortest remaining first.
+    pub srpt: Summary,
+    /// Shared evenly.
+    pub ps: Summary,
+    #[serde(skip)]
+    pub(super) srpt_series: Series,
+    #[serde(skip)]
+    pub(super) ps_series: Series,
+}
+
+/// What a run cost, and where it was in trouble.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Costs {
+    /// Bytes through the bottleneck over what it could carry, while requests were sent.
+    pub link_use: f64,
+    /// Megabytes through the bottleneck.
+    pub wire_megabytes: f64,
+    /// Packets that found no place in its queue.
+    pub queue_drops: u64,
+    /// SYNs that the clients sent again.
+    pub syn_retransmitted: u64,
+    /// SYNs that the server dropped for want of a place, where it was sampled.
+    pub syn_drops: Option<u64>,
+    /// Connections that the server's kernel dropped before they were accepted.
+    pub listen_drops: u64,
+    /// Segments that the server sent again.
+    pub segments_retransmitted: u64,
+    /// Connections that its TCP gave up.
+    pub aborted_on_timeout: u64,
+    /// Processor time of the server for a request, in microseconds.
+    pub cpu_us_per_request: f64,
+    /// System calls of the server for a request, where they were counted.
+    pub system_calls_per_request: Option<f64>,
+    /// The most memory of the server that was resident, in bytes, where it was sampled.
+    pub resident_bytes: Option<u64>,
+    /// Most requests under way at one time.
+    pub most_concurrent: usize,
+}
+
+/// Response times by what plots have on their x axis.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Series {
+    pub(super) by_size: BTreeMap<u32, Moments>,
+    pub(super) by_percentile: Vec<Moments>,
+    pub(super) over_time: BTreeMap<u64, Moments>,
+    pub(super) distribution: Vec<(f64, f64)>,
+}
+
+/// Buckets of half a percent.
+pub(super) const BUCKETS: usize = 200;
+const SECOND_NS: u64 = 1_000_000_000;
+
+impl Series {
+    fn new(observations: &[Observation]) -> Self {
+        Self {
+            by_size: series::by_size(observations),
+            by_percentile: series::by_size_percentile(observations, BUCKETS),
+            over_time: series::over_time(observations, SECOND_NS),
+            distribution: series::distribution(observations),
+        }
+    }
+}
+
+impl Ideal {
+    /// All requests take part, and those that count are summed up.
+    pub(super) fn new(outcomes: &[Outcome], conditions: &Conditions) -> Self {
+        let Conditions { link, wire, from_ns, until_ns, .. } = conditions;
+        let mut requests: Vec<Request> = outcomes
+            .iter()
+            .map(|o| Request { at_ns: o.at_ns, file: o.file, size_bytes: o.size_bytes, group: o.group })
+            .collect();
+        requests.sort_by_key(|request| request.at_ns);
+        let bare = |response_ns: Vec<f64>| -> Vec<Observation> {
+            let counted = requests.iter().zip(response_ns).filter(|(request, _)| request.at_ns >= *from_ns);
+            counted
+                .map(|(request, response_ns)| Observation {
+                    at_ns: request.at_ns,
+                    size_bytes: request.size_bytes,
+                    group: request.group,
+                    response_ns,
+                    alone_ns: link.rate_at(request.at_ns).ns_for(wire.bytes_for(request.size_bytes) as f64),
+                    whole: true,
+                })
+                .collect()
+        };
+        let (srpt, ps) = (bare(ideal::srpt(&requests, link, wire)), bare(ideal::ps(&requests, link, wire)));
+        let wire_bytes: u64 = requests.iter().map(|request| wire.bytes_for(request.size_bytes)).sum();
+        Self {
+            load: wire_bytes as f64 / link.capacity_at(*until_ns as f64),
+            srpt: summarise(&srpt.iter().map(Observation::sample).collect::<Vec<_>>()),
+            ps: summarise(&ps.iter().map(Observation::sample).collect::<Vec<_>>()),
+            srpt_series: Series::new(&srpt),
+            ps_series: Series::new(&ps),
+        }
+    }
+}
+
+impl CellReport {
+    /// `baseline` are the outcomes of the first subject under the same seed, unless this is it or they are missing.
+    pub(super) fn new(
+        record: &CellRecord,
+        outcomes: &[Outcome],
+        baseline: Option<&[Outcome]>,
+        conditions: &Conditions,
+        alone: &AloneTimes,
+        ideal: Ideal,
+    ) -> Self {
+        let Conditions { from_ns, until_ns, .. } = *conditions;
+        let measured = Measured::new(outcomes, from_ns, until_ns, alone);
+        let mut by_group: BTreeMap<u16, Vec<Outcome>> = BTreeMap::new();
+        for outcome in outcomes {
+            by_group.entry(outcome.group).or_default().push(*outcome);
+        }
+        let mut notes = record.facts.notes.clone();
+        for group in by_group.keys().filter(|&&group| !alone.knows(group)) {
+            notes.push(format!(
+                "no single request of group {group} was measured on the idle bed: its slowdown is over wire time"
+            ));
+        }
+        let stretch = baseline.map(|base| stretch(outcomes, base, from_ns, conditions.open_loop)).transpose();
+        let stretch = stretch.unwrap_or_else(|refused| {
+            notes.push(format!("no starvation stretch: {refused}"));
+            None
+        });
+        Self {
+            number: record.number,
+            point: record.point,
+            subject: record.subject,
+            seed: record.seed,
+            invalid: invalid(record, &measured, conditions),
+            notes,
+            command: record.facts.command.clone(),
+            calibration: record.facts.calibration.clone(),
+            alone: record.facts.alone.clone(),
+            took_s: record.facts.took_s,
+            groups: by_group
+                .into_iter()
+                .map(|(group, outcomes)| (group, Measured::new(&outcomes, from_ns, until_ns, alone)))
+                .collect(),
+            stretch,
+            ideal,
+            costs: Costs::new(record, outcomes.len(), conditions),
+            series: Series::new(&observe(outcomes, from_ns, alone)),
+            samples: record.facts.samples.clone(),
+            measured,
+        }
+    }
+
+    /// A measure that one cell has by itself or against the first subject request by request. Ratios of means need a pair
+    /// of cells, and are none here.
+    pub(super) fn value(&self, measure: Measure) -> Option<f64> {
+        match measure {
+            Measure::LinkUse => Some(self.costs.link_use),
+            Measure::CpuUs => Some(self.costs.cpu_us_per_request),
+            Measure::Starved => self.stretch.map(|stretch| stretch.starved),
+            Measure::WorstStretch => self.stretch.map(|stretch| stretch.worst),
+            of_requests => value_of(&self.measured, of_requests),
+        }
+    }
+}
+
+/// A measure that requests have by themselves.
+pub(super) fn value_of(measured: &Measured, measure: Measure) -> Option<f64> {
+    let share = |count: usize| count as f64 / measured.all.count.max(1) as f64;
+    match measure {
+        Measure::FirstByteMs => Some(measured.first_byte_ms),
+        Measure::Throughput => Some(measured.throughput_per_s),
+        Measure::Incomplete => Some(share(measured.incomplete())),
+        Measure::Errors => Some(share(measured.errors())),
+        of_times => value_of_summary(&measured.all, of_times),
+    }
+    .filter(|_| measured.all.count > 0)
+}
+
+/// A measure that response times have by themselves, those of an ideal too.
+pub(super) fn value_of_summary(summary: &Summary, measure: Measure) -> Option<f64> {
+    Some(match measure {
+        Measure::MeanMs => summary.mean_ms,
+        Measure::Slowdown => summary.mean_slowdown,
+        Measure::VarianceMs2 => summary.variance_ms2,
+        Measure::SquaredVariation => summary.squared_variation,
+        Measure::P50Ms => summary.p50_ms,
+        Measure::P95Ms => summary.p95_ms,
+        Measure::P99Ms => summary.p99_ms,
+        Measure::LargestPercentMs => summary.largest_percent_ms,
+        Measure::VeryLargestMs => summary.very_largest_ms,
+        Measure::FirstByteMs
+        | Measure::Throughput
+        | Measure::LinkUse
+        | Measure::Incomplete
+        | Measure::Errors
+        | Measure::Gain
+        | Measure::SlowdownGain
+        | Measure::Starved
+        | Measure::WorstStretch
+        | Measure::CpuUs => return None,
+    })
+}
+
+impl Costs {
+    fn new(record: &CellRecord, requests: usize, conditions: &Conditions) -> Self {
+        let facts = &record.facts;
+        let each = |sum: u64| sum as f64 / requests.max(1) as f64;
+        let capacity = conditions.link.capacity_at(conditions.until_ns as f64);
+        Self {
+            link_use: if capacity > 0.0 { facts.qdisc_while_sending.bytes as f64 / capacity } else { 0.0 },
+            wire_megabytes: facts.qdisc.bytes as f64 / 1e6,
+            queue_drops: facts.qdisc.drops,
+            syn_retransmitted: facts.client_tcp.get("TCPSynRetrans"),
+            syn_drops: facts.samples.last().map(|last| last.syn_drops),
+            listen_drops: facts.server_tcp.get("ListenDrops"),
+            segments_retransmitted: facts.server_tcp.get("RetransSegs"),
+            aborted_on_timeout: facts.server_tcp.get("TCPAbortOnTimeout"),
+            cpu_us_per_request: each(facts.cpu.server_us),
+            system_calls_per_request: facts.system_calls.map(each),
+            resident_bytes: facts.samples.iter().map(|sample| sample.resident_bytes).max(),
+            most_concurrent: facts.most_concurrent,
+        }
+    }
+}
+
+/// What the run found against itself, and what the outcomes say whether it did or not.
+fn invalid(record: &CellRecord, measured: &Measured, conditions: &Conditions) -> Vec<String> {
+    let mut reasons = record.facts.invalid.clone();
+    if measured.all.count == 0 {
+        reasons.push("no request counts: none was planned after the warm-up".to_owned());
+    }
+    if !reasons.is_empty() {
+        return reasons;
+    }
+    if measured.lateness_p99_ms > conditions.max_lateness_ms {
+        reasons.push(format!(
+            "1 % of the requests were sent more than {:.2} ms late (limit {} ms): the generator was too slow",
+            measured.lateness_p99_ms, conditions.max_lateness_ms
+        ));
+    }
+    if let Some(faults) = measured.ends.get(&End::ClientFault) {
+        reasons.push(format!("{faults} requests could not be sent by the generator itself"));
+    }
+    reasons
+}

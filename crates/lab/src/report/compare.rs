@@ -1,0 +1,258 @@
+//! Several runs beside each other.
+
+use std::fmt;
+
+use serde::Serialize;
+use workload::stats::interval::{self, Estimate};
+
+use super::{
+    measures::{with_interval, written},
+    model::{Report, at},
+    tables::Table,
+    terminal::aligned,
+};
+use crate::experiment::Measure;
+
+/// Runs beside each other; the others are compared with the first.
+#[derive(Debug, Serialize)]
+pub struct Comparison {
+    /// The runs, in the order they were named.
+    pub runs: Vec<ComparedRun>,
+    /// One for each point, subject and measure that the first run and another have.
+    pub rows: Vec<ComparedRow>,
+    /// Points and subjects that only some of the runs have.
+    pub only_in_some: Vec<String>,
+}
+
+/// A run that is compared.
+#[derive(Debug, Serialize)]
+pub struct ComparedRun {
+    /// Its directory.
+    pub directory: String,
+    /// Title of its experiment.
+    pub title: String,
+    /// What it was made with.
+    pub command: String,
+    /// On what.
+    pub versions: Vec<String>,
+    /// When, in seconds since 1970.
+    pub began_unix_s: u64,
+    /// Its seeds.
+    pub seeds: Vec<u64>,
+    /// Measurements that must not be trusted.
+    pub invalid: usize,
+    /// Measurements that are missing.
+    pub missing: usize,
+}
+
+/// A measure of a subject at a point.
+#[derive(Debug, Serialize)]
+pub struct ComparedRow {
+    /// Label of the point.
+    pub point: String,
+    /// The subject.
+    pub subject: String,
+    /// The measure.
+    pub measure: Measure,
+    /// Its value in each run, in their order; `None` where a run does not have it.
+    pub values: Vec<Option<Estimate>>,
+    /// Each run against the first one; `None` for the first itself and where one has no value.
+    pub differences: Vec<Option<Difference>>,
+}
+
+/// A run's value against the first run's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    /// The difference over the first run's value.
+    pub relative: f64,
+    /// The ratio to the first run's value, seed by seed with its interval, where both runs have the same seeds.
+    pub ratio: Option<Estimate>,
+    /// Whether the difference is no more than the wider of both intervals reaches from its middle; `None` if neither run has
+    /// one.
+    pub within_interval: Option<bool>,
+}
+
+/// The measures that are compared.
+const COMPARED: [Measure; 8] = [
+    Measure::MeanMs,
+    Measure::Gain,
+    Measure::Slowdown,
+    Measure::P50Ms,
+    Measure::P99Ms,
+    Measure::LargestPercentMs,
+    Measure::LinkUse,
+    Measure::CpuUs,
+];
+
+impl Comparison {
+    /// Compares the others with the first; points by their labels, subjects by their names.
+    pub fn new(reports: &[Report]) -> Self {
+        let mut comparison =
+            Self { runs: reports.iter().map(ComparedRun::new).collect(), rows: Vec::new(), only_in_some: Vec::new() };
+        for (point, subject) in places(reports) {
+            let having = reports.iter().filter(|report| value(report, &point, &subject, Measure::MeanMs).is_some());
+            let having: Vec<&str> = having.map(|report| report.directory.as_str()).collect();
+            if having.len() < reports.len() {
+                let runs = if having.is_empty() { "none".to_owned() } else { having.join(", ") };
+                comparison.only_in_some.push(format!("{}: measured in {runs}", at(&point, &subject)));
+            }
+            for measure in COMPARED {
+                let row = ComparedRow::new(reports, &point, &subject, measure);
+                if row.differences.iter().any(Option::is_some) {
+                    comparison.rows.push(row);
+                }
+            }
+        }
+        comparison
+    }
+
+    /// Differences that the intervals do not explain.
+    pub fn beyond(&self) -> usize {
+        let all = self.rows.iter().flat_map(|row| row.differences.iter().flatten());
+        all.filter(|difference| difference.within_interval == Some(false)).count()
+    }
+
+    /// Differences that have an interval to be judged by.
+    pub fn judged(&self) -> usize {
+        let all = self.rows.iter().flat_map(|row| row.differences.iter().flatten());
+        all.filter(|difference| difference.within_interval.is_some()).count()
+    }
+}
+
+/// Points and subjects of any run, those of the first one first.
+fn places(reports: &[Report]) -> Vec<(String, String)> {
+    let mut places = Vec::new();
+    for report in reports {
+        for point in &report.points {
+            for subject in &report.subjects {
+                let place = (point.label.clone(), subject.clone());
+                if !places.contains(&place) {
+                    places.push(place);
+                }
+            }
+        }
+    }
+    places
+}
+
+fn value(report: &Report, point: &str, subject: &str, measure: Measure) -> Option<Estimate> {
+    let point = report.points.iter().find(|known| known.label == point)?;
+    point.rows.iter().find(|row| row.subject == subject)?.measures.get(&measure).copied()
+}
+
+/// By seed, for the measures that a cell has by itself.
+fn by_seed(report: &Report, point: &str, subject: &str, measure: Measure) -> Vec<(u64, f64)> {
+    let cells = report
+        .cells
+        .iter()
+        .filter(|cell| report.points[cell.point].label == point && report.subjects[cell.subject] == subject);
+    cells.filter_map(|cell| Some((cell.seed, cell.value(measure)?))).collect()
+}
+
+impl ComparedRow {
+    fn new(reports: &[Report], point: &str, subject: &str, measure: Measure) -> Self {
+        let values: Vec<Option<Estimate>> = reports.iter().map(|r| value(r, point, subject, measure)).collect();
+        let seeds: Vec<Vec<(u64, f64)>> = reports.iter().map(|r| by_seed(r, point, subject, measure)).collect();
+        let difference = |number: usize| {
+            let (first, other) = (values.first().copied().flatten()?, values[number]?);
+            (number > 0).then(|| Difference::new(&first, &other, &seeds[0], &seeds[number]))
+        };
+        Self {
+            point: point.to_owned(),
+            subject: subject.to_owned(),
+            measure,
+            differences: (0..values.len()).map(difference).collect(),
+            values,
+        }
+    }
+}
+
+impl Difference {
+    fn new(first: &Estimate, other: &Estimate, first_seeds: &[(u64, f64)], other_seeds: &[(u64, f64)]) -> Self {
+        let difference = other.value - first.value;
+        let reach = [first, other].into_iter().filter_map(Estimate::half_width).reduce(f64::max);
+        let pairs: Option<Vec<(f64, f64)>> = other_seeds
+            .iter()
+            .map(|&(seed, value)| Some((value, first_seeds.iter().find(|&&(known, _)| known == seed)?.1)))
+            .collect();
+        Self {
+            relative: if difference == 0.0 { 0.0 } else { difference / first.value },
+            ratio: pairs.and_then(|pairs| interval::ratio(&pairs)),
+            within_interval: reach.map(|reach| difference.abs() <= reach),
+        }
+    }
+
+    /// As tables have it: `+3.1 %, within`.
+    pub(super) fn text(&self) -> String {
+        let judged = match self.within_interval {
+            Some(true) => ", within",
+            Some(false) => ", BEYOND",
+            None => "",
+        };
+        format!("{:+.1} %{judged}", self.relative * 100.0)
+    }
+}
+
+impl ComparedRun {
+    fn new(report: &Report) -> Self {
+        Self {
+            directory: report.directory.clone(),
+            title: report.experiment.title.clone(),
+            command: report.command.clone(),
+            versions: report.versions.clone(),
+            began_unix_s: report.began_unix_s,
+            seeds: report.seeds.clone(),
+            invalid: report.invalid().count(),
+            missing: report.missing.len(),
+        }
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, run) in self.runs.iter().enumerate() {
+            write!(f, "{}: {}, {}", number + 1, run.directory, run.command)?;
+            writeln!(f, "; {} not valid, {} missing", run.invalid, run.missing)?;
+        }
+        if self.rows.is_empty() {
+            writeln!(f, "the runs have no point and subject in common")?;
+        } else {
+            let (beyond, judged) = (self.beyond(), self.judged());
+            writeln!(f, "{beyond} of {judged} differences from run 1 are larger than the confidence intervals\n")?;
+            aligned(f, &self.table())?;
+        }
+        self.only_in_some.iter().try_for_each(|line| writeln!(f, "only in some: {line}"))
+    }
+}
+
+impl Comparison {
+    /// The table, as texts.
+    pub(super) fn table(&self) -> Table {
+        let mut head = vec!["point, subject".to_owned(), "measure".to_owned()];
+        for number in 1..=self.runs.len() {
+            head.push(format!("run {number}"));
+            if number > 1 {
+                head.push(format!("{number} over 1"));
+            }
+        }
+        let dash = || "-".to_owned();
+        let line = |row: &ComparedRow| {
+            let mut line = vec![at(&row.point, &row.subject), super::measures::name(row.measure).to_owned()];
+            for (number, (value, difference)) in row.values.iter().zip(&row.differences).enumerate() {
+                let value = value.as_ref().map(|value| with_interval(value, |v| written(row.measure, v)));
+                line.push(value.unwrap_or_else(dash));
+                if number > 0 {
+                    line.push(difference.as_ref().map_or_else(dash, Difference::text));
+                }
+            }
+            line
+        };
+        Table {
+            caption: "The same point, subject and measure in each run, and each run's difference from the first"
+                .to_owned(),
+            head,
+            rows: self.rows.iter().map(line).collect(),
+            words: &[1],
+        }
+    }
+}

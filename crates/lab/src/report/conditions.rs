@@ -1,0 +1,99 @@
+//! What a point's setting means for its numbers.
+
+use workload::{
+    rate::{Link, Rate},
+    stats::alone::{AlonePoint, AloneTimes},
+    wire::WireModel,
+};
+
+use crate::{
+    plan,
+    record::{CellRecord, Point},
+    setting::DemandSetting,
+};
+
+/// The link, the cost of a request on it, and which requests count.
+#[derive(Clone, Debug)]
+pub(super) struct Conditions {
+    pub(super) link: Link,
+    pub(super) wire: WireModel,
+    /// Requests planned before it are warm-up.
+    pub(super) from_ns: u64,
+    /// End of the sending.
+    pub(super) until_ns: u64,
+    /// Whether every subject gets the same requests at the same moments.
+    pub(super) open_loop: bool,
+    /// Why the ideal is no more than a bound here; empty where it is the same requests on the same link.
+    pub(super) ideal_is_bound: String,
+    /// Longest lateness that 1 % of the requests may exceed.
+    pub(super) max_lateness_ms: f64,
+}
+
+impl Conditions {
+    /// Errors name the setting that makes no sense, which no run that was begun has.
+    pub(super) fn new(point: &Point) -> Result<Self, String> {
+        let setting = &point.setting;
+        let link = plan::link(&setting.link).map_err(|error| error.to_string())?;
+        let open_loop = matches!(setting.demand, DemandSetting::Open { .. } | DemandSetting::Trace { .. });
+        let mut reasons = Vec::new();
+        if !open_loop {
+            reasons.push("users wait for answers, so a faster server would have been asked earlier: the first subject's own requests are taken");
+        }
+        if setting.groups.iter().any(|group| group.path != Default::default()) {
+            reasons.push("paths add round trips and loss that a bare link does not have");
+        }
+        Ok(Self {
+            link,
+            wire: plan::wire(setting),
+            from_ns: ns(setting.time.warm_up_s),
+            until_ns: ns(setting.time.seconds),
+            open_loop,
+            ideal_is_bound: reasons.join("; "),
+            max_lateness_ms: setting.count.max_lateness_ms,
+        })
+    }
+
+    /// Times alone, from the single requests of all cells of the point: subjects share one denominator.
+    pub(super) fn alone<'a>(&self, point: &Point, cells: impl Iterator<Item = &'a CellRecord>) -> AloneTimes {
+        let points: Vec<AlonePoint> = cells
+            .flat_map(|cell| &cell.facts.alone)
+            .map(|alone| AlonePoint { group: alone.group, size_bytes: alone.size_bytes, least_ms: alone.least_ms })
+            .collect();
+        let lines: Vec<Option<Rate>> = point.setting.groups.iter().map(|group| group.path.rate).collect();
+        AloneTimes::new(&points, self.wire, self.link.clone(), &lines)
+    }
+}
+
+/// Seconds that are negative or no number are none.
+fn ns(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(toml: &str) -> Point {
+        Point { label: String::new(), values: Default::default(), setting: toml::from_str(toml).unwrap() }
+    }
+
+    #[test]
+    fn connections_and_segments_change_the_cost_of_a_request() {
+        assert_eq!(Conditions::new(&point("")).unwrap().wire, WireModel::PER_CONNECTION);
+        let kept = Conditions::new(&point("clients.requests-per-connection = 0")).unwrap();
+        assert_eq!(kept.wire, WireModel::KEPT_ALIVE);
+        let five =
+            Conditions::new(&point("clients.requests-per-connection = 5\n[[groups]]\npath.mss-bytes = 536")).unwrap();
+        assert_eq!((five.wire.control_bytes, five.wire.segment_bytes), (54, 524));
+    }
+
+    #[test]
+    fn the_ideal_is_called_a_bound_where_it_is_one() {
+        assert_eq!(Conditions::new(&point("")).unwrap().ideal_is_bound, "");
+        let users = Conditions::new(&point("demand.kind = 'users'\ndemand.users = 9")).unwrap();
+        assert!(!users.open_loop && users.ideal_is_bound.contains("users wait"));
+        let far = Conditions::new(&point("[[groups]]\npath.rtt-ms = 50")).unwrap();
+        assert!(far.open_loop && far.ideal_is_bound.contains("paths"));
+        assert!(Conditions::new(&point("link.rate-changes = [[5, '1mbit'], [4, '2mbit']]")).is_err());
+    }
+}

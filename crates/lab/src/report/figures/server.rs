@@ -1,0 +1,36 @@
+//! The server's side over time: connections, the queues in front of `accept`, and what was dropped.
+
+use super::{Axis, CellReport, Figure, Kind, Plot, PlotPoint, PointReport, Series, Shape};
+use crate::record::Sampled;
+
+/// A plot's name, its axis, and its value.
+type Shown = (&'static str, &'static str, fn(&Sampled) -> u64);
+
+/// Three plots of a point, of its first seed that was sampled: moments of different runs do not belong together.
+pub(super) fn plots(figure: &Figure, point: &PointReport, cells: &[&CellReport], subjects: &[String]) -> Vec<Plot> {
+    let Some(seed) = cells.iter().filter(|cell| !cell.samples.is_empty()).map(|cell| cell.seed).min() else {
+        return Vec::new();
+    };
+    let measures: [Shown; 3] = [
+        ("connections", "connections established", |s| s.established),
+        ("queues", "half-open and waiting to be accepted", |s| s.syn_queue + s.accept_queue),
+        ("drops", "SYNs, connections and packets dropped so far", |s| s.syn_drops + s.listen_overflows + s.queue_drops),
+    ];
+    let plot = |(what, label, value): Shown| {
+        let mut plot = Plot {
+            title: format!("{}: {what}", figure.title),
+            subtitle: format!("{}{}seed {seed}", point.label, if point.label.is_empty() { "" } else { ", " }),
+            x: Axis { label: "time (s)".to_owned(), ..Axis::default() },
+            // Most of these are zero most of the time, which has no place on a logarithmic axis.
+            y: Axis { label: label.to_owned(), ..Axis::default() },
+            series: Vec::new(),
+        };
+        for cell in cells.iter().filter(|cell| cell.seed == seed) {
+            let points = cell.samples.iter().map(|s| PlotPoint { x: s.at_s, y: value(s) as f64, interval: None });
+            let (points, kind) = (points.collect(), Kind::Measured(cell.subject));
+            plot.push(Series { name: subjects[cell.subject].clone(), kind, shape: Shape::Line, points });
+        }
+        plot
+    };
+    measures.map(plot).into()
+}

@@ -1,0 +1,132 @@
+//! The report as a page: one file, no script, nothing from elsewhere. It is well-formed XML, so that it can be checked.
+
+use askama::Template;
+use time::{UtcDateTime, macros::format_description};
+
+use super::{
+    compare::Comparison,
+    model::Report,
+    plot::{Plot, inline_svg},
+    tables::{self, Table},
+};
+use crate::LabError;
+
+/// A run's page.
+pub(super) fn page(report: &Report) -> Result<String, LabError> {
+    let figures = report.figures.iter().enumerate().map(|(number, plot)| Figure::new(number + 1, plot));
+    let page = ReportPage {
+        report,
+        began: date(report.began_unix_s),
+        seeds: list(&report.seeds),
+        invalid: report.invalid().collect(),
+        points: report.points.iter().map(PointTables::new).collect(),
+        published: tables::published(report),
+        figures: figures.collect(),
+        cells: tables::cells(report),
+        notes: report.notes().collect(),
+        settings: settings(report),
+        experiment: toml::to_string_pretty(&report.experiment)
+            .unwrap_or_else(|error| format!("# cannot be shown: {error}")),
+    };
+    page.render().map_err(|error| LabError::Io("cannot make the page".to_owned(), std::io::Error::other(error)))
+}
+
+/// A comparison's page.
+pub(super) fn comparison(comparison: &Comparison) -> Result<String, LabError> {
+    let page = ComparisonPage {
+        comparison,
+        table: comparison.table(),
+        began: comparison.runs.iter().map(|run| date(run.began_unix_s)).collect(),
+    };
+    page.render().map_err(|error| LabError::Io("cannot make the page".to_owned(), std::io::Error::other(error)))
+}
+
+#[derive(Template)]
+#[template(path = "report.html")]
+struct ReportPage<'a> {
+    report: &'a Report,
+    began: String,
+    seeds: String,
+    invalid: Vec<String>,
+    points: Vec<PointTables<'a>>,
+    published: Table,
+    figures: Vec<Figure>,
+    cells: Table,
+    notes: Vec<String>,
+    /// Name, and TOML.
+    settings: Vec<(String, &'a str)>,
+    experiment: String,
+}
+
+#[derive(Template)]
+#[template(path = "compare.html")]
+struct ComparisonPage<'a> {
+    comparison: &'a Comparison,
+    table: Table,
+    began: Vec<String>,
+}
+
+struct PointTables<'a> {
+    label: &'a str,
+    facts: String,
+    measured: bool,
+    times: Table,
+    costs: Table,
+    troubles: Vec<String>,
+    ideal_is_bound: &'a str,
+}
+
+impl<'a> PointTables<'a> {
+    fn new(point: &'a super::PointReport) -> Self {
+        Self {
+            label: if point.label.is_empty() { "All" } else { &point.label },
+            facts: format!("{:.0} requests a seed, load {:.3} counted on the wire", point.requests, point.load),
+            measured: !point.rows.is_empty(),
+            times: tables::times(point),
+            costs: tables::costs(point),
+            troubles: tables::troubles(point),
+            ideal_is_bound: &point.ideal_is_bound,
+        }
+    }
+}
+
+struct Figure {
+    svg: String,
+    caption: String,
+    numbers: Option<Table>,
+}
+
+impl Figure {
+    fn new(number: usize, plot: &Plot) -> Self {
+        let of = if plot.subtitle.is_empty() { String::new() } else { format!(" ({})", plot.subtitle) };
+        Self {
+            svg: inline_svg(plot, number),
+            caption: format!("Figure {number}. {}{of}: {}.", plot.title, plot.y.label),
+            numbers: tables::of_plot(plot),
+        }
+    }
+}
+
+/// Equal settings once, with the names of all points that share them.
+fn settings(report: &Report) -> Vec<(String, &str)> {
+    let mut settings: Vec<(String, &str)> = Vec::new();
+    for point in &report.points {
+        let label = if point.label.is_empty() { "All" } else { &point.label };
+        match settings.iter_mut().find(|(_, toml)| *toml == point.setting) {
+            Some((names, _)) => *names = format!("{names}; {label}"),
+            None => settings.push((label.to_owned(), &point.setting)),
+        }
+    }
+    settings
+}
+
+fn list(numbers: &[u64]) -> String {
+    numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// In UTC, to the second.
+fn date(unix_s: u64) -> String {
+    let moment = i64::try_from(unix_s).ok().and_then(|s| UtcDateTime::from_unix_timestamp(s).ok());
+    let format = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
+    moment.and_then(|moment| moment.format(format).ok()).unwrap_or_else(|| format!("{unix_s} s after 1970"))
+}

@@ -1,0 +1,79 @@
+//! A run's folder as far as it can be used: a report says what is missing instead of giving up.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde::Serialize;
+use workload::outcome::Outcome;
+
+use crate::{
+    LabError,
+    record::{CellRecord, RunRecord},
+    store::{Cell, Run},
+};
+
+/// A run's folder, its outcomes unread.
+#[derive(Debug)]
+pub(super) struct RunDir {
+    run: Run,
+    /// The cells that can be used, by number.
+    pub(super) cells: BTreeMap<usize, CellRecord>,
+    /// Cells whose files are there and cannot be used.
+    pub(super) unusable: Vec<Unusable>,
+}
+
+/// A cell whose files are there and say nothing that can be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unusable {
+    /// Its number.
+    pub cell: usize,
+    /// Why.
+    pub reason: String,
+}
+
+impl RunDir {
+    /// Reads `run.json` and the record of each cell that is there.
+    pub(super) fn open(path: &Path) -> Result<Self, LabError> {
+        let run = Run::open(path)?;
+        let mut dir = Self { cells: BTreeMap::new(), unusable: Vec::new(), run };
+        let expected: Vec<Cell> = dir.record().cells().collect();
+        for cell in expected.into_iter().filter(|cell| dir.run.has_cell(cell.number)) {
+            match dir.read_cell(cell) {
+                Ok(record) => drop(dir.cells.insert(cell.number, record)),
+                Err(reason) => dir.unusable.push(Unusable { cell: cell.number, reason }),
+            }
+        }
+        Ok(dir)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.run.dir()
+    }
+
+    pub(super) fn record(&self) -> &RunRecord {
+        self.run.record()
+    }
+
+    fn read_cell(&self, cell: Cell) -> Result<CellRecord, String> {
+        let record = self.run.cell(cell.number).map_err(|error| error.to_string())?;
+        if (record.point, record.seed, record.subject) != (cell.point, cell.seed, cell.subject) {
+            return Err(format!(
+                "it is of point {}, seed {} and subject {}, which is another cell of this run or of none",
+                record.point, record.seed, record.subject
+            ));
+        }
+        Ok(record)
+    }
+
+    /// The requests of a cell. A cell that cannot be read moves to the unusable ones, and is `None`.
+    pub(super) fn outcomes(&mut self, number: usize) -> Option<Vec<Outcome>> {
+        self.cells.get(&number)?;
+        match self.run.outcomes(number).and_then(Iterator::collect) {
+            Ok(outcomes) => Some(outcomes),
+            Err(error) => {
+                self.unusable.push(Unusable { cell: number, reason: error.to_string() });
+                self.cells.remove(&number);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! `serpent lab report` and `serpent lab compare`: what a run came to, from what it left behind.
+//!
+//! - `input` reads a run's directory, as far as it got;
+//! - `cell` and `model` sum it up, by measurement and by point; `measures` and `published` know what values mean;
+//! - `figures` and [`plot`] make the plots that the experiment asks for;
+//! - `terminal` and `html` show it all to people, `--json` gives it to programs;
+//! - [`compare`] holds several runs against each other.
+
+mod cell;
+mod compare;
+mod conditions;
+mod figures;
+mod html;
+mod input;
+mod measures;
+mod model;
+mod plot;
+mod published;
+mod tables;
+mod terminal;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Args;
+use serde::Serialize;
+
+use self::input::RunDir;
+pub use self::{
+    cell::{CellReport, Costs, Ideal},
+    compare::{ComparedRow, ComparedRun, Comparison, Difference},
+    input::Unusable,
+    model::{FORMAT, IdealRow, MissingCell, PointReport, Report, Row},
+    plot::{Axis, Kind, Plot, PlotPoint, Series, Shape, Unit},
+    published::{ALL_POINTS, PublishedRow},
+};
+use crate::LabError;
+
+/// Show what a run came to: tables here, and pages, plots and numbers in files.
+///
+/// Means are over the seeds, with 95 % confidence intervals (Student's t); gains are compared seed by seed. A request that
+/// never came whole enters with the time it was waited for, a lower bound, and is marked. A run that was interrupted is
+/// reported as far as it got.
+#[derive(Args, Clone, Debug)]
+pub struct ReportArgs {
+    /// Directory that `serpent lab run` has written.
+    pub dir: PathBuf,
+
+    /// Write one page with everything, which needs no other file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Write every number, for programs.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Write every plot as a PNG file to this directory.
+    #[arg(long, value_name = "DIR")]
+    pub png: Option<PathBuf>,
+
+    /// Write every plot as an SVG file to this directory.
+    #[arg(long, value_name = "DIR")]
+    pub svg: Option<PathBuf>,
+}
+
+/// Hold several runs of an experiment against each other, point by point and subject by subject.
+///
+/// A difference that is smaller than the confidence intervals says nothing; one that is larger is marked.
+#[derive(Args, Clone, Debug)]
+pub struct CompareArgs {
+    /// Directories that `serpent lab run` has written; the others are compared with the first.
+    #[arg(required = true, num_args = 2..)]
+    pub dirs: Vec<PathBuf>,
+
+    /// Write one page with the comparison.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Write every number, for programs.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Reports on a run. [`ExitCode::FAILURE`] if nothing in it can be used, or a measurement must not be trusted; the report says
+/// which. What an interrupted run lacks is said too, and is no failure.
+pub fn run(args: ReportArgs) -> Result<ExitCode, LabError> {
+    let report = Report::read(&args.dir)?;
+    print!("{}", terminal::Shown(&report));
+    if let Some(file) = &args.html {
+        write(file, html::page(&report)?)?;
+    }
+    if let Some(file) = &args.json {
+        write(file, to_json(&report)?)?;
+    }
+    for (number, plot) in report.figures.iter().enumerate() {
+        let stem = plot.file_stem(number + 1);
+        if let Some(dir) = &args.svg {
+            write(&dir.join(format!("{stem}.svg")), plot::svg_file(plot))?;
+        }
+        if let Some(dir) = &args.png {
+            let png = plot::png(plot)
+                .map_err(|reason| LabError::Io(format!("cannot draw {stem}.png"), std::io::Error::other(reason)))?;
+            write(&dir.join(format!("{stem}.png")), png)?;
+        }
+    }
+    let sound = !report.cells.is_empty() && report.cells.iter().all(|cell| cell.invalid.is_empty());
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Compares runs. [`ExitCode::FAILURE`] if they have nothing in common.
+pub fn compare(args: CompareArgs) -> Result<ExitCode, LabError> {
+    let reports: Vec<Report> = args.dirs.iter().map(|dir| Report::read(dir)).collect::<Result<_, _>>()?;
+    let comparison = Comparison::new(&reports);
+    print!("{comparison}");
+    if let Some(file) = &args.html {
+        write(file, html::comparison(&comparison)?)?;
+    }
+    if let Some(file) = &args.json {
+        write(file, to_json(&comparison)?)?;
+    }
+    Ok(if comparison.rows.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+impl Report {
+    /// Reads a run's directory and sums it up.
+    pub fn read(dir: &Path) -> Result<Self, LabError> {
+        Self::new(RunDir::open(dir)?)
+    }
+}
+
+fn to_json(value: &impl Serialize) -> Result<String, LabError> {
+    let text = serde_json::to_string_pretty(value);
+    text.map(|text| text + "\n").map_err(|error| LabError::Io("cannot write as JSON".to_owned(), error.into()))
+}
+
+/// Makes the directories above it, too.
+fn write(file: &Path, content: impl AsRef<[u8]>) -> Result<(), LabError> {
+    if let Some(above) = file.parent().filter(|above| !above.as_os_str().is_empty()) {
+        fs::create_dir_all(above).map_err(LabError::io(format!("cannot make {}", above.display())))?;
+    }
+    fs::write(file, content).map_err(LabError::io(format!("cannot write {}", file.display())))
+}

@@ -1,0 +1,234 @@
+//! Plots: what they show as plain data, and how that is drawn.
+//!
+//! Drawn once, as SVG; a PNG is that SVG with our own font, so the two cannot differ. Measured values are solid lines with
+//! markers, the ideal is broken lines in the colour of the text, published values are hollow diamonds.
+
+mod axis;
+mod draw;
+mod image;
+
+use serde::Serialize;
+
+pub(super) use image::{inline_svg, png, svg_file};
+
+/// A plot, as the numbers it is drawn from.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plot {
+    /// What it shows.
+    pub title: String,
+    /// Under which conditions; may be empty.
+    pub subtitle: String,
+    /// The x axis.
+    pub x: Axis,
+    /// The y axis.
+    pub y: Axis,
+    /// What is drawn.
+    pub series: Vec<Series>,
+}
+
+/// An axis.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Axis {
+    /// What it counts, with the unit.
+    pub label: String,
+    /// Whether it is logarithmic; values that are not positive are then left out.
+    pub log: bool,
+    /// Names instead of numbers: a value of x is then a place in this list.
+    pub categories: Vec<String>,
+    /// How its numbers are written.
+    pub unit: Unit,
+}
+
+/// How numbers on an axis are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// As they are.
+    #[default]
+    Plain,
+    /// Bytes, with a prefix.
+    Bytes,
+    /// Bits per second, with a prefix.
+    BitsPerSecond,
+    /// A share, in percent.
+    Percent,
+}
+
+/// A line, a set of bars, or single values.
+#[derive(Clone, Debug, Serialize)]
+pub struct Series {
+    /// What the legend calls it.
+    pub name: String,
+    /// Whose values.
+    pub kind: Kind,
+    /// How they are drawn.
+    pub shape: Shape,
+    /// The values, by x.
+    pub points: Vec<PlotPoint>,
+}
+
+/// Whose values a series has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Measured with the subject of this number, which decides colour and marker.
+    Measured(usize),
+    /// Of an ideal of this number.
+    Ideal(usize),
+    /// Published, for the subject of this number.
+    Published(usize),
+}
+
+impl Kind {
+    /// Whether the values are a subject's own.
+    pub fn is_measured(&self) -> bool {
+        matches!(self, Self::Measured(_))
+    }
+}
+
+/// How a series is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shape {
+    /// A line, with markers and intervals.
+    Line,
+    /// Bars, with intervals.
+    Bars,
+    /// Markers alone, with intervals.
+    Marks,
+}
+
+/// A value.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PlotPoint {
+    /// On the x axis.
+    pub x: f64,
+    /// On the y axis.
+    pub y: f64,
+    /// Least and greatest, where there is an interval or a range.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl Plot {
+    /// A name for its file: letters, digits and dashes of the title and subtitle, after its number.
+    pub fn file_stem(&self, number: usize) -> String {
+        let text = format!("{} {}", self.title, self.subtitle).to_lowercase();
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        let mut stem = format!("{number:02}");
+        for word in words {
+            if stem.len() + word.len() > 80 {
+                break;
+            }
+            stem.push('-');
+            stem.push_str(word);
+        }
+        stem
+    }
+
+    /// What it shows, for those who do not see it.
+    pub fn alt_text(&self) -> String {
+        let mut text = format!("{}. {} over {}.", self.title, self.y.label, self.x.label);
+        for series in &self.series {
+            let ends = series.points.first().zip(series.points.last());
+            let Some((first, last)) = ends else { continue };
+            let greatest = series.points.iter().map(|point| point.y).fold(f64::NEG_INFINITY, f64::max);
+            let [x0, x1] = [first, last].map(|point| self.x.written(point.x));
+            let [y0, y1, most] = [first.y, last.y, greatest].map(|y| self.y.written(y));
+            text += &match series.points.len() {
+                1 => format!(" {}: {y0} at {x0}.", series.name),
+                _ => format!(" {}: from {y0} at {x0} to {y1} at {x1}, at most {most}.", series.name),
+            };
+        }
+        text
+    }
+}
+
+impl Axis {
+    /// A value as people read it.
+    pub fn written(&self, value: f64) -> String {
+        match self.categories.get(value.round() as usize) {
+            Some(category) => category.clone(),
+            None => axis::written(value, self.unit),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    fn line(name: &str, kind: Kind, scale: f64) -> Series {
+        let point = |i: i32| {
+            let y = scale * 10_f64.powf(f64::from(i) / 4.0);
+            PlotPoint { x: f64::from(i) / 10.0, y, interval: Some((y * 0.8, y * 1.2)) }
+        };
+        Series { name: name.to_owned(), kind, shape: Shape::Line, points: (1..=9).map(point).collect() }
+    }
+
+    pub(in super::super) fn plot(log: bool) -> Plot {
+        Plot {
+            title: "Mean response time < over > load & \"more\"".to_owned(),
+            subtitle: "10 Mbit/s".to_owned(),
+            x: Axis { label: "load".to_owned(), ..Axis::default() },
+            y: Axis { label: "mean response time (ms)".to_owned(), log, ..Axis::default() },
+            series: vec![
+                line("nginx", Kind::Measured(0), 4.0),
+                line("serpent:srpt", Kind::Measured(1), 1.0),
+                line("exact SRPT", Kind::Ideal(0), 0.7),
+                Series { shape: Shape::Marks, ..line("published", Kind::Published(1), 1.5) },
+            ],
+        }
+    }
+
+    #[test]
+    fn a_plot_is_well_formed_whatever_its_texts_are() {
+        for log in [false, true] {
+            let plot = plot(log);
+            for svg in [inline_svg(&plot, 3), svg_file(&plot)] {
+                let document = roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{error}\n{svg}"));
+                let text: String = document.descendants().filter_map(|node| node.text()).collect();
+                for wanted in ["nginx", "serpent:srpt", "published", "load", "mean response time (ms)", "10 Mbit/s"] {
+                    assert!(text.contains(wanted), "{wanted} is not in {text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn inline_it_takes_the_pages_colour_and_says_what_it_shows() {
+        let svg = inline_svg(&plot(true), 3);
+        assert!(svg.contains("currentColor") && !svg.contains(draw::INK_HEX) && !svg.contains(draw::GRID_HEX), "{svg}");
+        assert!(svg.contains("role=\"img\"") && svg.contains("nginx: from 7.11 at 0.1 to 711 at 0.9"), "{svg}");
+        assert!(svg_file(&plot(true)).contains(draw::INK_HEX));
+    }
+
+    #[test]
+    fn a_png_has_text_in_it_without_a_font_of_the_system() {
+        let with = png(&plot(false)).unwrap();
+        assert_eq!(with[..8], *b"\x89PNG\r\n\x1a\n");
+        let mut bare = plot(false);
+        bare.title.clear();
+        let without = png(&bare).unwrap();
+        assert_ne!(with, without, "the title must show");
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_left_out_and_nothing_panics() {
+        let nothing = Plot { series: Vec::new(), ..plot(true) };
+        let mut odd = plot(true);
+        for (i, y) in [f64::NAN, 0.0, -1.0, f64::INFINITY].into_iter().enumerate() {
+            odd.series[0].points[i].y = y;
+        }
+        let mut single = plot(true);
+        single.series.truncate(1);
+        single.series[0].points.truncate(1);
+        for plot in [nothing, odd, single] {
+            assert!(roxmltree::Document::parse(&svg_file(&plot)).is_ok());
+        }
+    }
+
+    #[test]
+    fn file_names_are_plain() {
+        assert_eq!(plot(true).file_stem(7), "07-mean-response-time-over-load-more-10-mbit-s");
+    }
+}

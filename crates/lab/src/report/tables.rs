@@ -1,0 +1,248 @@
+//! The tables of a report, as texts: terminal and page show the same ones.
+
+use workload::stats::interval::Estimate;
+
+use super::{
+    measures::{self, number, with_interval, written},
+    model::{PointReport, Report, Row},
+    plot::Plot,
+    published,
+};
+use crate::experiment::Measure;
+
+/// A table, its first column naming the rows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    /// What it shows.
+    pub(super) caption: String,
+    /// What stands above the columns.
+    pub(super) head: Vec<String>,
+    /// The rows.
+    pub(super) rows: Vec<Vec<String>>,
+    /// Columns, other than the first, that have words and not numbers.
+    pub(super) words: &'static [usize],
+}
+
+impl Table {
+    /// Whether a column has words: these stand to the left.
+    pub(super) fn is_words(&self, column: &usize) -> bool {
+        *column == 0 || self.words.contains(column)
+    }
+}
+
+/// Columns: what stands above, and the value.
+type Column = (&'static str, fn(&Row) -> String);
+
+const TIMES: [Column; 11] = [
+    ("mean ms", |row| value(row, Measure::MeanMs, true)),
+    ("gain", |row| value(row, Measure::Gain, true)),
+    ("/ideal", |row| written_or_dash(row.over_ideal.as_ref(), |ratio| format!("{ratio:.2}×"))),
+    ("slowdown", |row| value(row, Measure::Slowdown, true)),
+    ("gain in slowdown", |row| value(row, Measure::SlowdownGain, true)),
+    ("p50", |row| value(row, Measure::P50Ms, false)),
+    ("p95", |row| value(row, Measure::P95Ms, false)),
+    ("p99", |row| value(row, Measure::P99Ms, false)),
+    ("C²", |row| value(row, Measure::SquaredVariation, false)),
+    ("largest 1 %", |row| with_ratio(row, Measure::LargestPercentMs, row.largest_percent_ratio.as_ref())),
+    ("very largest", |row| with_ratio(row, Measure::VeryLargestMs, row.very_largest_ratio.as_ref())),
+];
+
+const COSTS: [Column; 11] = [
+    ("first byte", |row| value(row, Measure::FirstByteMs, false)),
+    ("starved", |row| value(row, Measure::Starved, false)),
+    ("worst", |row| value(row, Measure::WorstStretch, false)),
+    ("incomplete", |row| row.incomplete.to_string()),
+    ("errors", |row| row.errors.to_string()),
+    ("link use", |row| value(row, Measure::LinkUse, false)),
+    ("queue drops", |row| row.queue_drops.to_string()),
+    ("retransm.", |row| row.segments_retransmitted.to_string()),
+    ("SYN retr.", |row| row.syn_retransmitted.to_string()),
+    ("SYN drops", |row| row.syn_drops.map_or_else(dash, |drops| drops.to_string())),
+    ("CPU µs", |row| value(row, Measure::CpuUs, false)),
+];
+
+fn value(row: &Row, measure: Measure, interval: bool) -> String {
+    let Some(estimate) = row.measures.get(&measure) else { return dash() };
+    let shown = Estimate { interval: estimate.interval.filter(|_| interval), ..*estimate };
+    with_interval(&shown, |value| written(measure, value))
+}
+
+fn written_or_dash(estimate: Option<&Estimate>, written: impl Fn(f64) -> String) -> String {
+    estimate.map_or_else(dash, |estimate| format!("{}{}", measures::sign(estimate.bound), written(estimate.value)))
+}
+
+fn with_ratio(row: &Row, measure: Measure, ratio: Option<&Estimate>) -> String {
+    let value = value(row, measure, false);
+    if ratio.is_none() { value } else { format!("{value} ({})", written_or_dash(ratio, |r| format!("{r:.2}×"))) }
+}
+
+/// Response times, and below them those of the ideals.
+pub(super) fn times(point: &PointReport) -> Table {
+    let mut table = of_rows(point, &TIMES);
+    table.caption = "Response times in ms: mean over the seeds [95 % confidence interval]".to_owned();
+    for ideal in &point.ideal {
+        let of = |measure: Measure| ideal.measures.get(&measure).map_or_else(dash, |e| number(e.value));
+        // It has no gain, and no distance to itself.
+        table.rows.push(vec![
+            ideal.name.to_owned(),
+            of(Measure::MeanMs),
+            dash(),
+            dash(),
+            of(Measure::Slowdown),
+            dash(),
+            of(Measure::P50Ms),
+            of(Measure::P95Ms),
+            of(Measure::P99Ms),
+            of(Measure::SquaredVariation),
+            of(Measure::LargestPercentMs),
+            of(Measure::VeryLargestMs),
+        ]);
+    }
+    table
+}
+
+/// What it cost, who starved, and what was dropped.
+pub(super) fn costs(point: &PointReport) -> Table {
+    let caption = "Costs and troubles: shares and times are means over the seeds, counts are sums".to_owned();
+    Table { caption, ..of_rows(point, &COSTS) }
+}
+
+fn of_rows(point: &PointReport, columns: &[Column]) -> Table {
+    let name = |row: &Row| {
+        let mark = if row.invalid.is_empty() { "" } else { " NOT VALID" };
+        format!("{}{mark}", row.subject)
+    };
+    let line = |row: &Row| std::iter::once(name(row)).chain(columns.iter().map(|(_, of)| of(row))).collect();
+    Table {
+        caption: String::new(),
+        head: std::iter::once("subject").chain(columns.iter().map(|&(name, _)| name)).map(str::to_owned).collect(),
+        rows: point.rows.iter().map(line).collect(),
+        words: &[],
+    }
+}
+
+/// Requests that did not come whole, a line for each subject that has any.
+pub(super) fn troubles(point: &PointReport) -> Vec<String> {
+    let rows = point.rows.iter().filter(|row| row.incomplete + row.errors > 0);
+    rows.map(|row| {
+        let ends: Vec<String> = row.ends.iter().map(|(end, count)| format!("{count} {end:?}")).collect();
+        let whole = row.whole_mean_ms.as_ref().map_or_else(dash, |e| with_interval(e, number));
+        format!("{}: {}; mean of those that came whole: {whole} ms", row.subject, ends.join(", "))
+    })
+    .collect()
+}
+
+/// What the paper measured beside ours.
+pub(super) fn published(report: &Report) -> Table {
+    let row = |row: &published::PublishedRow| {
+        // A ratio of measures has no unit of theirs.
+        let shown = |value: f64| match row.relative_to {
+            Some(_) => format!("{value:.3}×"),
+            None => written(row.measure, value),
+        };
+        let (low, high) = published::ends(row.published);
+        let group = if row.group.is_empty() { String::new() } else { format!(", {}", row.group) };
+        let over = row.relative_to.as_ref().map(|other| format!(" over that of {other}")).unwrap_or_default();
+        vec![
+            if row.point.is_empty() { "all".to_owned() } else { row.point.clone() },
+            row.subject.clone(),
+            format!("{}{over}{group}", measures::name(row.measure)),
+            if low < high { format!("{} to {}", shown(low), shown(high)) } else { shown(low) },
+            row.ours.as_ref().map_or_else(|| "not measured".to_owned(), |ours| with_interval(ours, shown)),
+            row.ratio.map_or_else(dash, |ratio| format!("{ratio:.2}")),
+            row.within_interval.map_or_else(dash, |within| if within { "yes" } else { "no" }.to_owned()),
+            row.place.clone(),
+        ]
+    };
+    let head = ["point", "subject", "measure", "published", "measured", "ratio", "in our interval", "where"];
+    Table {
+        caption:
+            "Published beside measured: the ratio is ours over the published value, or over the nearer end of its range"
+                .to_owned(),
+        head: head.map(str::to_owned).to_vec(),
+        rows: report.published.iter().map(row).collect(),
+        words: &[1, 2, 7],
+    }
+}
+
+/// Every measurement by itself.
+pub(super) fn cells(report: &Report) -> Table {
+    let head = [
+        "cell",
+        "point",
+        "subject",
+        "seed",
+        "requests",
+        "mean ms",
+        "load",
+        "late p99 ms",
+        "late max ms",
+        "head B",
+        "calibrated",
+        "frame B",
+        "concurrent",
+        "took s",
+        "alone: measured/wire ms",
+    ];
+    let row = |cell: &super::CellReport| {
+        let alone = cell.alone.iter().map(|a| format!("{} B {:.2}/{:.2}", a.size_bytes, a.measured_ms, a.wire_ms));
+        vec![
+            cell.number.to_string(),
+            report.points[cell.point].label.clone(),
+            report.subjects[cell.subject].clone(),
+            cell.seed.to_string(),
+            cell.measured.all.count.to_string(),
+            number(cell.measured.all.mean_ms),
+            format!("{:.3}", cell.ideal.load),
+            format!("{:.3}", cell.measured.lateness_p99_ms),
+            format!("{:.2}", cell.measured.lateness_max_ms),
+            format!("{:.0}", cell.measured.head_bytes),
+            format!("{:.1} % of the rate, {}", cell.calibration.rate_ratio * 100.0, cell.calibration.congestion),
+            format!("{:.0}", cell.calibration.mean_frame_bytes),
+            cell.costs.most_concurrent.to_string(),
+            format!("{:.1}", cell.took_s),
+            alone.collect::<Vec<_>>().join(", "),
+        ]
+    };
+    Table {
+        caption: "Every measurement by itself".to_owned(),
+        head: head.map(str::to_owned).to_vec(),
+        rows: report.cells.iter().map(row).collect(),
+        words: &[1, 2, 10, 14],
+    }
+}
+
+/// The most values of x that a plot's table shows; beyond, `--json` has them.
+const PLOT_ROWS: usize = 80;
+
+/// The numbers that a plot is drawn from. `None` if they are too many to be read.
+pub(super) fn of_plot(plot: &Plot) -> Option<Table> {
+    let mut places: Vec<f64> = plot.series.iter().flat_map(|series| &series.points).map(|point| point.x).collect();
+    places.sort_unstable_by(f64::total_cmp);
+    places.dedup();
+    if places.len() > PLOT_ROWS {
+        return None;
+    }
+    let x = if plot.x.label.is_empty() { "point" } else { &plot.x.label };
+    let row = |&place: &f64| {
+        let value = |series: &super::Series| {
+            let point = series.points.iter().find(|point| point.x == place)?;
+            Some(match point.interval {
+                Some((low, high)) => format!("{} [{}, {}]", number(point.y), number(low), number(high)),
+                None => number(point.y),
+            })
+        };
+        let values = plot.series.iter().map(|series| value(series).unwrap_or_else(dash));
+        std::iter::once(plot.x.written(place)).chain(values).collect()
+    };
+    Some(Table {
+        caption: format!("{}: {}", plot.title, plot.y.label),
+        head: std::iter::once(x.to_owned()).chain(plot.series.iter().map(|series| series.name.clone())).collect(),
+        rows: places.iter().map(row).collect(),
+        words: &[],
+    })
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}

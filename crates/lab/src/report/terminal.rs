@@ -1,0 +1,102 @@
+//! The report as people read it in a terminal.
+
+use std::fmt;
+
+use super::{
+    model::{PointReport, Report},
+    tables::{self, Table},
+};
+
+/// A report, to be printed.
+pub(super) struct Shown<'a>(pub(super) &'a Report);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let report = self.0;
+        head(f, report)?;
+        report.points.iter().try_for_each(|point| self::point(f, point))?;
+        if !report.published.is_empty() {
+            let published = tables::published(report);
+            writeln!(f, "\n{}", published.caption)?;
+            aligned(f, &published)?;
+        }
+        remarks(f, report)
+    }
+}
+
+fn head(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+    let experiment = &report.experiment;
+    writeln!(f, "{}{}", experiment.title, if report.quick { " (short form)" } else { "" })?;
+    if !experiment.source.is_empty() {
+        writeln!(f, "repeats {}", experiment.source)?;
+    }
+    writeln!(f, "{}", report.command)?;
+    writeln!(f, "{}", report.versions.join(", "))?;
+    let seeds = report.seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    writeln!(
+        f,
+        "seeds {seeds}: means over them, [95 % confidence interval]; gains seed by seed over the first subject"
+    )?;
+    for line in report.invalid() {
+        writeln!(f, "NOT VALID: {line}")?;
+    }
+    if !report.missing.is_empty() {
+        let (missing, all) = (report.missing.len(), report.expected_cells);
+        writeln!(
+            f,
+            "INCOMPLETE: {missing} of {all} measurements are missing: the run was stopped, or is still going on"
+        )?;
+    }
+    for file in &report.unusable {
+        writeln!(f, "NOT READ: cell {}: {}", file.cell, file.reason)?;
+    }
+    Ok(())
+}
+
+fn point(f: &mut fmt::Formatter<'_>, point: &PointReport) -> fmt::Result {
+    let label = if point.label.is_empty() { "all" } else { &point.label };
+    if point.rows.is_empty() {
+        return writeln!(f, "\n{label}: not measured");
+    }
+    writeln!(f, "\n{label}: {:.0} requests a seed, wire load {:.3}", point.requests, point.load)?;
+    aligned(f, &tables::times(point))?;
+    if !point.ideal_is_bound.is_empty() {
+        writeln!(f, "  the ideal is a bound here: {}", point.ideal_is_bound)?;
+    }
+    aligned(f, &tables::costs(point))?;
+    tables::troubles(point).iter().try_for_each(|line| writeln!(f, "  {line}"))
+}
+
+fn remarks(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+    if report.points.iter().flat_map(|point| &point.rows).any(|row| row.incomplete + row.errors > 0) {
+        writeln!(f, "\n≥ ≤ ~: requests that never came whole have entered with the time they were waited for")?;
+    }
+    for line in report.notes() {
+        writeln!(f, "note: {line}")?;
+    }
+    for line in &report.not_plotted {
+        writeln!(f, "not plotted: {line}")?;
+    }
+    if !report.experiment.notes.is_empty() {
+        writeln!(f, "\n{}", report.experiment.notes)?;
+    }
+    Ok(())
+}
+
+/// Words to the left, numbers to the right.
+pub(super) fn aligned(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
+    let lines = || std::iter::once(&table.head).chain(&table.rows);
+    let width =
+        |column: usize| lines().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..table.head.len()).map(width).collect();
+    for line in lines() {
+        let mut text = String::new();
+        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            let between = if column == 0 { "" } else { "  " };
+            text += between;
+            text += &if table.is_words(&column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
+        }
+        writeln!(f, "{}", text.trim_end())?;
+    }
+    Ok(())
+}

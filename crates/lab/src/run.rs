@@ -1,0 +1,147 @@
+//! `serpent lab run`: an experiment, measured cell by cell into a folder.
+
+mod alone;
+mod cell;
+mod machine;
+mod runner;
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use clap::Args;
+use time::{UtcDateTime, macros::format_description};
+
+pub(crate) use self::runner::{Runner, Servers};
+use crate::{
+    LabError,
+    experiment::{Changes, Experiment},
+    record::RunRecord,
+    report::{self, ReportArgs},
+    store::{Cell, Run, Writer},
+    subject::{Subject, serpent_binary},
+};
+
+/// What to run, and where to put it.
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    /// Name of a shipped experiment, or an experiment file
+    #[arg(value_name = "NAME|FILE", required_unless_present = "resume")]
+    pub experiment: Option<String>,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the comment would become part of the help")]
+    pub changes: Changes,
+
+    /// Folder for what is measured [default: serpent-lab/NAME-UTCTIME here]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Go on with a run that was stopped, after its last whole measurement
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["experiment", "quick", "seeds", "subjects", "set", "out"])]
+    pub resume: Option<PathBuf>,
+
+    /// The binary of Serpent to measure [default: the one that runs this]
+    #[arg(long, value_name = "PATH")]
+    pub serpent: Option<PathBuf>,
+
+    /// Port that the servers listen on
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    pub port: u16,
+}
+
+/// Runs an experiment, or the rest of one, and prints its table. [`ExitCode::FAILURE`] if a measurement is not valid: then the
+/// table says which.
+pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
+    let servers = Servers { serpent: serpent_binary(args.serpent.as_deref())?, port: args.port };
+    let (writer, notes, runner) = match (&args.resume, &args.experiment) {
+        (Some(dir), _) => {
+            let writer = Writer::resume(dir)?;
+            let notes = still_the_same(writer.run().record(), &servers)?;
+            let runner = Runner::new(writer.run().record(), servers)?;
+            (writer, notes, runner)
+        }
+        (None, name) => {
+            let experiment = Experiment::find(name.as_deref().unwrap_or_default())?.changed(&args.changes)?;
+            let record = new_record(experiment, args.changes.quick, &servers)?;
+            // Before the folder is made: what cannot be done leaves nothing behind.
+            let runner = Runner::new(&record, servers)?;
+            let dir = args.out.clone().unwrap_or_else(|| default_dir(&record));
+            (Writer::create(&dir, record)?, Vec::new(), runner)
+        }
+    };
+    let run = writer.run();
+    eprintln!(
+        "{}: {} measurements into {}",
+        run.record().experiment.name,
+        run.record().cells_count(),
+        run.dir().display()
+    );
+    notes.iter().for_each(|note| eprintln!("note: {note}"));
+    let todo: Vec<Cell> = run.record().cells().filter(|cell| !run.has_cell(cell.number)).collect();
+    let measured = runner.measure(run.record(), &todo, &notes, &mut |cell, outcomes| writer.keep(&cell, &outcomes));
+    if let Err(error) = measured {
+        eprintln!("what was measured is kept; `serpent lab run --resume {}` goes on", run.dir().display());
+        return Err(error);
+    }
+    finish(run)
+}
+
+/// The record of a run that is to begin now.
+pub(crate) fn new_record(experiment: Experiment, quick: bool, servers: &Servers) -> Result<RunRecord, LabError> {
+    let subjects = parse_subjects(&experiment.subjects)?;
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(RunRecord {
+        quick,
+        command: machine::command(),
+        versions: machine::versions(&subjects, &servers.serpent),
+        began_unix_s: began.as_secs(),
+        points: experiment.points()?,
+        subjects: experiment.subjects.clone(),
+        seeds: experiment.seeds.clone(),
+        experiment,
+    })
+}
+
+/// Makes sure that what is to be measured now is what was measured before. Gives what has changed and does not forbid it.
+fn still_the_same(record: &RunRecord, servers: &Servers) -> Result<Vec<String>, LabError> {
+    if record.experiment.points()? != record.points {
+        return Err(LabError::Request(
+            "this version of Serpent understands the experiment otherwise than the one that began the run: begin a new run"
+                .to_owned(),
+        ));
+    }
+    let now = machine::versions(&parse_subjects(&record.subjects)?, &servers.serpent);
+    let only_in = |these: &[String], those: &[String]| {
+        let only: Vec<&str> = these.iter().filter(|one| !those.contains(one)).map(String::as_str).collect();
+        only.join(", ")
+    };
+    let (before, after) = (only_in(&record.versions, &now), only_in(&now, &record.versions));
+    Ok(if before.is_empty() && after.is_empty() {
+        Vec::new()
+    } else {
+        vec![format!("resumed under other conditions: [{before}] became [{after}]")]
+    })
+}
+
+fn parse_subjects(names: &[String]) -> Result<Vec<Subject>, LabError> {
+    names.iter().map(|name| name.parse().map_err(|error| LabError::Request(format!("{error}")))).collect()
+}
+
+fn default_dir(record: &RunRecord) -> PathBuf {
+    let began = UtcDateTime::from_unix_timestamp(record.began_unix_s as i64).unwrap_or(UtcDateTime::UNIX_EPOCH);
+    let format = format_description!("[year][month][day]T[hour][minute][second]Z");
+    let stamp = began.format(format).unwrap_or_else(|_| record.began_unix_s.to_string());
+    Path::new("serpent-lab").join(format!("{}-{stamp}", record.experiment.name))
+}
+
+/// Prints the run's tables, and puts its page beside what was measured.
+fn finish(run: &Run) -> Result<ExitCode, LabError> {
+    let page = run.dir().join("report.html");
+    let shown = ReportArgs { dir: run.dir().to_owned(), html: Some(page.clone()), json: None, png: None, svg: None };
+    let code = report::run(shown)?;
+    eprintln!("{} shows it with its plots", page.display());
+    Ok(code)
+}

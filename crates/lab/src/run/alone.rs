@@ -1,0 +1,120 @@
+//! Single requests on the idle bed, before the load: what a slowdown is over.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use workload::{
+    demand::Demand,
+    outcome::{End, Outcome},
+    sequence::Request,
+    stats::median,
+};
+
+use super::cell::{Errand, Measurement};
+use crate::{LabError, bed::Bed, plan::Group, record::Alone};
+
+/// Places of the files to ask for, in the order of their sizes. In a set that stands for a heavy tail half of the files are the
+/// body up to the 90th percentile, the last quarter the largest 1 %.
+const PLACES: [f64; 5] = [0.0, 0.25, 0.5, 0.625, 0.75];
+const REPEATS: usize = 5;
+/// Over a distance round trips decide and every request is slow: fewer tell as much.
+const PLACES_FAR: [f64; 3] = [0.0, 0.5, 0.75];
+const REPEATS_FAR: usize = 3;
+/// What takes the bare link longer is not asked for: the link alone decides there.
+const LONGEST_WIRE_NS: f64 = 1e9;
+/// What Linux sends before the first acknowledgement: ten segments.
+const FIRST_WINDOW_BYTES: f64 = 14_480.0;
+
+impl Measurement<'_> {
+    /// Measures requests of a few sizes, one after the other, for each group of clients.
+    pub(super) fn measure_alone(&self, bed: &Bed) -> Result<Vec<Alone>, LabError> {
+        let far = self.plan.groups.iter().any(|group| group.setting.path.rtt_ms > 0.0);
+        let (places, repeats) = if far { (&PLACES_FAR[..], REPEATS_FAR) } else { (&PLACES[..], REPEATS) };
+        let mut alone = Vec::new();
+        for (file, sources) in self.files_at(places).into_iter().zip(1..) {
+            let outcomes = self.ask_for(file, repeats, sources, bed)?;
+            for number in 0..self.plan.groups.len() {
+                alone.push(self.times(file, number, &outcomes)?);
+            }
+        }
+        Ok(alone)
+    }
+
+    fn files_at(&self, places: &[f64]) -> Vec<usize> {
+        let short = |&file: &usize| file == 0 || self.wire_ns(file) <= LONGEST_WIRE_NS;
+        let mut files: Vec<usize> = (0..self.sizes_bytes.len()).filter(short).collect();
+        files.sort_by_key(|&file| self.sizes_bytes[file]);
+        let mut chosen: Vec<usize> =
+            places.iter().filter_map(|place| files.get((place * (files.len() - 1) as f64) as usize)).copied().collect();
+        chosen.dedup();
+        chosen
+    }
+
+    /// Asks for a file a few times from each group, far enough apart that none meets the one before.
+    fn ask_for(&self, file: usize, repeats: usize, sources: u8, bed: &Bed) -> Result<Vec<Outcome>, LabError> {
+        let wire_ns = self.wire_ns(file) as u64;
+        let groups = self.plan.groups.len();
+        let longest_ns = self.plan.groups.iter().map(|group| self.round_trips_ns(file, group)).max().unwrap_or(0);
+        // Between groups the link alone has to be free, and the next round waits for all.
+        let stagger_ns = wire_ns * 2 + 2_000_000;
+        let round_ns = (wire_ns + longest_ns + 5_000_000).max(stagger_ns * groups as u64) + wire_ns * 2;
+        let requests: Vec<Request> = (0..repeats as u64)
+            .flat_map(|round| (0..groups as u64).map(move |group| (round * round_ns + group * stagger_ns, group)))
+            .map(|(at_ns, group)| Request {
+                at_ns,
+                file: file as u32,
+                size_bytes: self.sizes_bytes[file],
+                group: group as u16,
+            })
+            .collect();
+        let errand = Errand {
+            until: Duration::from_nanos(requests.last().map_or(0, |request| request.at_ns)),
+            demand: Demand::sequence(requests),
+            start: Instant::now() + Duration::from_millis(5),
+            drain: Duration::from_secs(30),
+            sources,
+            patient: true,
+        };
+        thread::scope(|scope| {
+            let driver = scope.spawn(|| self.load(bed, errand));
+            driver.join().map_err(|_| LabError::Bed("the load generator panicked".to_owned()))?
+        })
+        .map(|drive| drive.outcomes)
+    }
+
+    fn times(&self, file: usize, number: usize, outcomes: &[Outcome]) -> Result<Alone, LabError> {
+        let group = &self.plan.groups[number].setting;
+        let of_group = || outcomes.iter().filter(|outcome| usize::from(outcome.group) == number);
+        let done = || of_group().filter(|outcome| outcome.end == End::Done);
+        // Over a path that loses packets a single request may fail, over any other it must not.
+        let failed = of_group().find(|outcome| outcome.end != End::Done);
+        if let Some(failed) = failed.filter(|_| group.path.loss == 0.0 || done().next().is_none()) {
+            return Err(LabError::Subject(format!(
+                "a single request of group `{}` for {} bytes on the idle bed ended as {:?}",
+                group.name, failed.size_bytes, failed.end
+            )));
+        }
+        let times_ms = || done().map(|outcome| outcome.response_ns() as f64 / 1e6);
+        Ok(Alone {
+            group: number as u16,
+            size_bytes: self.sizes_bytes[file],
+            measured_ms: median(times_ms()),
+            least_ms: times_ms().fold(f64::INFINITY, f64::min),
+            wire_ms: self.wire_ns(file) / 1e6,
+        })
+    }
+
+    fn wire_ns(&self, file: usize) -> f64 {
+        self.plan.link.first_rate().ns_for(self.plan.wire.bytes_for(self.sizes_bytes[file]) as f64)
+    }
+
+    /// The round trips of a request over the group's path: two of the handshake and the request, those in which the window grows,
+    /// one for the end; as much again for jitter.
+    fn round_trips_ns(&self, file: usize, group: &Group) -> u64 {
+        let growth = (self.sizes_bytes[file] as f64 / FIRST_WINDOW_BYTES + 1.0).log2().ceil();
+        let path = &group.setting.path;
+        ((3.0 + growth) * (path.rtt_ms + 2.0 * path.jitter_ms) * 1e6) as u64
+    }
+}

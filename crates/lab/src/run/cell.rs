@@ -1,0 +1,305 @@
+//! One measurement.
+
+use std::{
+    net::{Ipv4Addr, SocketAddrV4},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use workload::{
+    demand::Demand,
+    outcome::{End, Outcome},
+    stats::percentile,
+};
+
+use super::runner::Servers;
+use crate::{
+    LabError,
+    bed::{Bed, BedConfig, Counters, Cpu, Qdisc, SERVER, WanCounters, WanFacts},
+    client::{ClientGroup, Drive, Load, TlsServer},
+    docroot::{Content, DocRoot},
+    plan::Plan,
+    record::{Facts, Sampled},
+    sample::{Sampler, SystemCalls},
+    subject::{Certificate, Place, Running, Subject},
+};
+
+/// All that a measurement is made of.
+pub(super) struct Measurement<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) subject: &'a Subject,
+    pub(super) servers: &'a Servers,
+    pub(super) root: &'a DocRoot,
+    pub(super) content: &'a Content,
+    pub(super) certificate: &'a Certificate,
+    /// Sizes of the files, by number.
+    pub(super) sizes_bytes: &'a [u64],
+    pub(super) stop: &'a AtomicBool,
+    /// Whether the server's system calls can be counted.
+    pub(super) counts_calls: &'a AtomicBool,
+}
+
+/// One load to drive: the whole demand, or single requests.
+pub(super) struct Errand {
+    pub(super) demand: Demand,
+    pub(super) start: Instant,
+    pub(super) until: Duration,
+    pub(super) drain: Duration,
+    /// Which /24 of each group's prefix to connect from. Each load has its own: a port that is used again meets the server's
+    /// TIME_WAIT, and now and then is reset by it.
+    pub(super) sources: u8,
+    /// Whether clients lose patience.
+    pub(super) patient: bool,
+}
+
+impl Measurement<'_> {
+    /// Measures on a bed made for it and taken down after.
+    pub(super) fn measure(&self, seed: u64, demand: Demand) -> Result<(Vec<Outcome>, Facts), LabError> {
+        let bed = Bed::build(BedConfig { seed, ..self.plan.bed.clone() })?;
+        let place = Place {
+            bed: &bed,
+            setting: self.plan.setting(),
+            root: self.root.path(),
+            port: self.servers.port,
+            serpent: &self.servers.serpent,
+            certificate: self.certificate,
+        };
+        self.subject.prepare(&place)?;
+        let calibration = bed.calibrate()?;
+        let mut running = self.subject.start(&place)?;
+        let alone = self.measure_alone(&bed)?;
+
+        let mut notes: Vec<String> = bed.note().into_iter().collect();
+        let calls = self.count_calls(&bed, &mut notes);
+        let before = Seen::read(&bed)?;
+        let (drive, sent, samples) = self.drive(&bed, demand, &mut notes)?;
+        let after = Seen::read(&bed)?;
+        let system_calls = calls.and_then(|calls| calls.stop().map_err(|reason| notes.push(reason)).ok());
+
+        notes.extend(drive.notes);
+        let max_lateness_ms = self.plan.setting().count.max_lateness_ms;
+        let mut invalid = invalid(&drive.outcomes, max_lateness_ms);
+        let wan = after.wan.zip(before.wan).map(|(after, before)| after.since(&before).facts());
+        invalid.extend(wan.iter().flat_map(|wan| emulator_failed(wan, max_lateness_ms)));
+        if running.has_ended() {
+            invalid.push(format!("the server ended during the run; it said: {}", running.last_words()));
+        }
+        let took_ns = drive.outcomes.iter().map(|outcome| outcome.end_ns).max().unwrap_or(0);
+        let facts = Facts {
+            command: running.command_line().to_owned(),
+            calibration,
+            alone,
+            server_tcp: after.server_tcp.since(&before.server_tcp),
+            client_tcp: after.client_tcp.since(&before.client_tcp),
+            qdisc: after.qdisc.since(&before.qdisc),
+            qdisc_while_sending: sent.since(&before.qdisc),
+            cpu: after.cpu.since(&before.cpu),
+            samples,
+            system_calls,
+            wan,
+            connections: drive.connections,
+            most_concurrent: drive.most_concurrent,
+            took_s: took_ns as f64 / 1e9,
+            notes: stop_server(running, notes),
+            invalid,
+        };
+        Ok((drive.outcomes, facts))
+    }
+
+    /// Begins to count the server's system calls. Where that cannot be had it is noted once, and not tried again.
+    fn count_calls(&self, bed: &Bed, notes: &mut Vec<String>) -> Option<SystemCalls> {
+        if !self.counts_calls.load(Ordering::Relaxed) {
+            return None;
+        }
+        let calls = SystemCalls::count(bed);
+        calls
+            .map_err(|reason| {
+                self.counts_calls.store(false, Ordering::Relaxed);
+                notes.push(reason);
+            })
+            .ok()
+    }
+
+    /// Drives the demand, samples the server's side, and changes the link's rate when its time has come. The queue's counters
+    /// are those of the moment when the last request had been sent.
+    fn drive(
+        &self,
+        bed: &Bed,
+        demand: Demand,
+        notes: &mut Vec<String>,
+    ) -> Result<(Drive, Qdisc, Vec<Sampled>), LabError> {
+        let start = Instant::now() + Duration::from_millis(50);
+        let errand =
+            Errand { demand, start, until: self.plan.duration, drain: self.plan.drain, sources: 0, patient: false };
+        let sampler = Sampler::start(bed, start, self.servers.port)?;
+        let (drive, sent) = thread::scope(|scope| {
+            let driver = scope.spawn(move || self.load(bed, errand));
+            // A driver that has ended early waits for nobody.
+            let wait_until = |at: Instant| {
+                while !driver.is_finished() && Instant::now() < at {
+                    thread::sleep(at.saturating_duration_since(Instant::now()).min(Duration::from_millis(20)));
+                }
+            };
+            for &(at_ns, rate) in self.plan.link.changes() {
+                wait_until(start + Duration::from_nanos(at_ns));
+                bed.set_rate(rate)?;
+                notes.push(format!("{rate} from {:.3} s", start.elapsed().as_secs_f64()));
+            }
+            wait_until(start + self.plan.duration);
+            let sent = bed.qdisc()?;
+            let drive = driver.join().map_err(|_| LabError::Bed("the load generator panicked".to_owned()))??;
+            Ok::<_, LabError>((drive, sent))
+        })?;
+        let (samples, not_sampled) = sampler.stop();
+        notes.extend(not_sampled);
+        Ok((drive, sent, samples))
+    }
+
+    /// Drives a load from the calling thread, which it takes into the clients' namespace.
+    pub(super) fn load(&self, bed: &Bed, errand: Errand) -> Result<Drive, LabError> {
+        let _inside = bed.client().enter().map_err(LabError::io("cannot enter a namespace"))?;
+        let group = |(number, group): (usize, &crate::plan::Group)| {
+            let mut behaviour = group.behaviour.clone();
+            if errand.patient {
+                (behaviour.abort_after_s, behaviour.retries) = (None, 0);
+            }
+            ClientGroup {
+                sources: {
+                    let [a, b, ..] = bed.sources(number).octets();
+                    Ipv4Addr::new(a, b, errand.sources, 0)
+                },
+                behaviour,
+                mss_bytes: group.setting.path.mss_bytes,
+            }
+        };
+        let groups: Vec<ClientGroup> = self.plan.groups.iter().enumerate().map(group).collect();
+        let server = SocketAddrV4::new(SERVER, self.servers.port);
+        let load = Load {
+            demand: errand.demand,
+            groups: &groups,
+            server,
+            tls: Some(TlsServer { address: server, certificate_der: self.certificate.der() }),
+            until: errand.until,
+            drain: errand.drain,
+            content: self.content,
+            start: errand.start,
+            stop: self.stop,
+            progress: None,
+        };
+        load.drive()
+    }
+}
+
+/// What is read before and after.
+struct Seen {
+    server_tcp: Counters,
+    client_tcp: Counters,
+    qdisc: Qdisc,
+    cpu: Cpu,
+    wan: Option<WanCounters>,
+}
+
+impl Seen {
+    fn read(bed: &Bed) -> Result<Self, LabError> {
+        Ok(Self {
+            server_tcp: Counters::read(bed.server())?,
+            client_tcp: Counters::read(bed.client())?,
+            qdisc: bed.qdisc()?,
+            cpu: Cpu::read(bed.server())?,
+            wan: bed.wan()?,
+        })
+    }
+}
+
+/// Why a measurement must not be trusted, as the emulator of its paths shows it.
+fn emulator_failed(wan: &WanFacts, max_lateness_ms: f64) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if wan.lateness_p99_us > max_lateness_ms * 1e3 {
+        reasons.push(format!(
+            "1 % of the packets left the emulated path more than {:.2} ms late (limit {max_lateness_ms} ms): the machine was too slow",
+            wan.lateness_p99_us / 1e3
+        ));
+    }
+    let astray = wan.overflows + wan.refused;
+    if astray > 0 {
+        reasons.push(format!("the emulated path lost {astray} packets that it should not have lost"));
+    }
+    reasons
+}
+
+/// Why a measurement must not be trusted, as its requests show it.
+fn invalid(outcomes: &[Outcome], max_lateness_ms: f64) -> Vec<String> {
+    // What was never sent (given up before its time) has no lateness.
+    let sent = outcomes.iter().filter(|outcome| outcome.sent_ns > 0);
+    let mut lateness_ms: Vec<f64> = sent.map(|outcome| outcome.lateness_ns() as f64 / 1e6).collect();
+    lateness_ms.sort_unstable_by(f64::total_cmp);
+    let faults = outcomes.iter().filter(|outcome| outcome.end == End::ClientFault).count();
+    let mut reasons = Vec::new();
+    if !lateness_ms.is_empty() && percentile(&lateness_ms, 0.99) > max_lateness_ms {
+        reasons.push(format!(
+            "1 % of the requests were sent more than {:.2} ms late (limit {max_lateness_ms} ms): the generator was too slow",
+            percentile(&lateness_ms, 0.99)
+        ));
+    }
+    if faults > 0 {
+        reasons.push(format!("{faults} requests could not be sent by the generator itself"));
+    }
+    if outcomes.is_empty() {
+        reasons.push("no request was asked for".to_owned());
+    }
+    reasons
+}
+
+/// Ends the server, and notes it if that was not a clean end.
+fn stop_server(running: Running, mut notes: Vec<String>) -> Vec<String> {
+    match running.stop() {
+        Some(status) if status.success() => {}
+        Some(status) => notes.push(format!("the server ended with {status}")),
+        None => notes.push("the server did not end within 5 s of SIGTERM and was killed".to_owned()),
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(late_ms: u64, end: End) -> Outcome {
+        let at_ns = 1_000_000;
+        Outcome {
+            at_ns,
+            file: 0,
+            size_bytes: 1,
+            group: 0,
+            attempts: 1,
+            sent_ns: at_ns + late_ms * 1_000_000,
+            first_byte_ns: None,
+            end_ns: at_ns,
+            body_bytes: 0,
+            head_bytes: 0,
+            end,
+        }
+    }
+
+    #[test]
+    fn a_generator_that_was_late_or_failed_spoils_the_measurement() {
+        let mut outcomes = vec![outcome(0, End::Done); 200];
+        assert_eq!(invalid(&outcomes, 1.0), Vec::<String>::new());
+        // One in two hundred may be late, one in fifty not.
+        outcomes[0] = outcome(5, End::Done);
+        assert_eq!(invalid(&outcomes, 1.0), Vec::<String>::new());
+        outcomes[..4].fill(outcome(5, End::Done));
+        assert!(invalid(&outcomes, 1.0)[0].contains("5.00 ms late"));
+        assert!(invalid(&[outcome(0, End::ClientFault)], 1.0)[0].contains("1 requests could not be sent"));
+        assert!(invalid(&[], 1.0)[0].contains("no request"));
+    }
+
+    #[test]
+    fn an_emulator_that_was_late_or_lost_packets_spoils_the_measurement() {
+        let sound = WanFacts { lateness_p99_us: 900.0, lateness_max_us: 5000.0, ..WanFacts::default() };
+        assert_eq!(emulator_failed(&sound, 1.0), Vec::<String>::new());
+        assert!(emulator_failed(&sound, 0.5)[0].contains("0.90 ms late"));
+        assert!(emulator_failed(&WanFacts { overflows: 2, refused: 1, ..sound }, 1.0)[0].contains("lost 3 packets"));
+    }
+}

@@ -1,0 +1,147 @@
+//! The configuration files that subjects are started with.
+//!
+//! FAIR as people run it: the distribution's defaults where they matter to the order of bytes (sendfile, no `tcp_nopush`,
+//! keep-alive), no log, and room for an overload's connections, so that what is measured is the order and not a limit. The same
+//! room and the same patience for all: whom one server turns away the others must turn away too.
+
+use std::{net::SocketAddr, path::Path};
+
+use super::{Asked, Certificate};
+
+/// What a configuration file is filled in with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Filling<'a> {
+    pub(super) listen: SocketAddr,
+    /// Connections that wait to be accepted.
+    pub(super) accept_queue: u32,
+    pub(super) root: &'a Path,
+    /// The server's own files.
+    pub(super) work: &'a Path,
+    pub(super) asked: Asked,
+    pub(super) certificate: &'a Certificate,
+}
+
+/// nginx, with its default of one worker or as many as given. HTTP/2 in clear is all that its port speaks then.
+pub(super) fn nginx(filling: &Filling, workers: &str) -> String {
+    let Filling { listen, accept_queue, asked, .. } = filling;
+    let (root, work) = (filling.root.display(), filling.work.display());
+    let ssl = if asked.tls { " ssl" } else { "" };
+    let http2 = if asked.http2 { " http2" } else { "" };
+    let tls = if asked.tls {
+        format!(
+            "ssl_certificate {};\n        ssl_certificate_key {};",
+            filling.certificate.certificate_file().display(),
+            filling.certificate.key_file().display()
+        )
+    } else {
+        String::new()
+    };
+    format!(
+        "daemon off;
+worker_processes {workers};
+worker_rlimit_nofile 262144;
+pid {work}/nginx.pid;
+events {{ worker_connections 65536; }}
+http {{
+    access_log off;
+    default_type application/octet-stream;
+    sendfile on;
+    keepalive_timeout 65;
+    keepalive_requests 1000000;
+    open_file_cache max=10000 inactive=60s;
+    open_file_cache_valid 60s;
+    client_body_temp_path {work}/body;
+    proxy_temp_path {work}/proxy;
+    fastcgi_temp_path {work}/fastcgi;
+    uwsgi_temp_path {work}/uwsgi;
+    scgi_temp_path {work}/scgi;
+    server {{
+        listen {listen} backlog={accept_queue}{ssl}{http2};
+        {tls}
+        root {root};
+    }}
+}}
+"
+    )
+}
+
+/// Apache httpd with the event MPM and as few modules as serve a file.
+///
+/// `AcceptFilter none`: by default Linux would keep a connection half-open until its request is there (`TCP_DEFER_ACCEPT`), and
+/// the queues would mean something else than with the other servers. `AsyncRequestWorkerFactor`: connections that only wait for
+/// the network need no worker, and are limited by this times the idle workers.
+pub(super) fn apache(filling: &Filling, workers: u32, processes: u32) -> String {
+    let Filling { listen, accept_queue, asked, .. } = filling;
+    let (root, work) = (filling.root.display(), filling.work.display());
+    let ip = listen.ip();
+    let module = |name: &str| format!("LoadModule {name}_module {APACHE_MODULES}/mod_{name}.so\n");
+    let mut modules = module("mpm_event") + &module("authz_core");
+    let mut protocols = Vec::new();
+    let mut extra = String::new();
+    if asked.tls {
+        modules += &module("socache_shmcb");
+        modules += &module("ssl");
+        extra += &format!(
+            "SSLEngine on\nSSLCertificateFile {}\nSSLCertificateKeyFile {}\nSSLSessionCache shmcb:{work}/tls(512000)\n",
+            filling.certificate.certificate_file().display(),
+            filling.certificate.key_file().display()
+        );
+    }
+    if asked.http2 {
+        modules += &module("http2");
+        protocols.push(if asked.tls { "h2" } else { "h2c" });
+        extra += "H2Direct on\nH2MaxSessionStreams 128\n";
+    }
+    protocols.push("http/1.1");
+    let protocols = protocols.join(" ");
+    let threads = workers.div_ceil(processes);
+    let workers = threads * processes;
+    format!(
+        "{modules}ServerRoot {work}
+DefaultRuntimeDir {work}
+PidFile {work}/apache.pid
+ServerName {ip}
+User www-data
+Group www-data
+ErrorLog {work}/stderr
+LogLevel error
+Listen {listen}
+ListenBacklog {accept_queue}
+AcceptFilter http none
+AcceptFilter https none
+Protocols {protocols}
+ServerLimit {processes}
+StartServers {processes}
+ThreadLimit {threads}
+ThreadsPerChild {threads}
+MaxRequestWorkers {workers}
+MinSpareThreads 1
+MaxSpareThreads {workers}
+MaxConnectionsPerChild 0
+AsyncRequestWorkerFactor 64
+Timeout 60
+KeepAlive On
+KeepAliveTimeout 65
+MaxKeepAliveRequests 0
+EnableSendfile On
+{extra}DocumentRoot {root}
+<Directory {root}>
+    Options FollowSymLinks
+    AllowOverride None
+    Require all granted
+</Directory>
+"
+    )
+}
+
+/// Serpent: as much room and patience as nginx has (`worker_connections`, `client_header_timeout`).
+pub(super) fn serpent() -> &'static str {
+    "[limits]
+connections = 65536
+handshake-timeout = \"60s\"
+head-timeout = \"60s\"
+"
+}
+
+/// Where Debian's package apache2-bin puts them.
+const APACHE_MODULES: &str = "/usr/lib/apache2/modules";

@@ -1,0 +1,155 @@
+//! A subject that runs: from its start until it answers, and to its end.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    net::SocketAddr,
+    os::unix::process::CommandExt,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use kernel::netns::kill_with_spawning_thread;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tempfile::TempDir;
+
+use super::{Asked, Place, answer::answers};
+use crate::{LabError, bed::SERVER};
+
+/// A subject that runs; stopped when dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    /// The command, as one would type it.
+    command_line: String,
+    work: TempDir,
+}
+
+/// Time that a server is given to be ready.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+/// Time that a server is given to end after SIGTERM.
+const ENDED_WITHIN: Duration = Duration::from_secs(5);
+
+impl Running {
+    /// Starts the command in the server's namespace and waits until it answers.
+    pub(super) fn spawn(
+        mut command: Command,
+        command_line: String,
+        work: TempDir,
+        place: &Place,
+        asked: Asked,
+        promises_a_line: bool,
+    ) -> Result<Self, LabError> {
+        // Appending, as the server's own log may be the same file.
+        let errors = fs::OpenOptions::new().create(true).append(true).open(work.path().join("stderr"));
+        let errors = errors.map_err(LabError::io("cannot make a log"))?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
+        // Ctrl-C is for us: we stop the server when we have cleaned up. And if we are killed, so is it.
+        command.process_group(0);
+        kill_with_spawning_thread(&mut command);
+        let child = {
+            let _inside = place.bed.server().enter().map_err(LabError::io("cannot enter a namespace"))?;
+            command.spawn().map_err(|error| LabError::Subject(format!("cannot run `{command_line}`: {error}")))?
+        };
+        let mut running = Self { child, command_line, work };
+        let deadline = Instant::now() + READY_WITHIN;
+        running.read_output(promises_a_line, deadline)?;
+        running.wait_for_answer(place, asked, deadline)?;
+        Ok(running)
+    }
+
+    /// The command, as one would type it.
+    pub fn command_line(&self) -> &str {
+        &self.command_line
+    }
+
+    /// Drains the server's standard output for as long as it runs; waits for the first line if it promises one.
+    fn read_output(&mut self, promises_a_line: bool, deadline: Instant) -> Result<(), LabError> {
+        let Some(stdout) = self.child.stdout.take() else { return Ok(()) };
+        let (first_line, ready) = mpsc::channel();
+        thread::spawn(move || {
+            let mut stdout = BufReader::new(stdout);
+            let mut line = String::new();
+            // Nobody waits for the line, or the pipe is broken: both mean that there is nothing left to tell.
+            if stdout.read_line(&mut line).is_ok_and(|n| n > 0) {
+                let _ = first_line.send(line);
+            }
+            drop(first_line);
+            let _ = std::io::copy(&mut stdout, &mut std::io::sink());
+        });
+        if promises_a_line && ready.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_err() {
+            return Err(self.not_ready("did not print its line of readiness"));
+        }
+        Ok(())
+    }
+
+    /// Asks until it answers. That it listens is not enough: nginx does so before its workers are there to accept.
+    fn wait_for_answer(&mut self, place: &Place, asked: Asked, deadline: Instant) -> Result<(), LabError> {
+        let address = SocketAddr::from((SERVER, place.port));
+        loop {
+            let answered = {
+                let _inside = place.bed.server().enter().map_err(LabError::io("cannot enter a namespace"))?;
+                answers(address, asked, place.certificate)
+            };
+            let Err(error) = answered else { return Ok(()) };
+            if self.has_ended() || Instant::now() > deadline {
+                return Err(self.not_ready(&format!("does not answer on {address} ({error})")));
+            }
+            // Nothing tells when a foreign server is ready.
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Whether the process has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    fn not_ready(&mut self, what: &str) -> LabError {
+        LabError::Subject(format!("`{}` {what}; it said: {}", self.command_line, self.last_words()))
+    }
+
+    /// The end of what the server wrote to its standard error.
+    pub fn last_words(&self) -> String {
+        let mut text = String::new();
+        if let Ok(mut file) = fs::File::open(self.work.path().join("stderr")) {
+            // What is not UTF-8 is not shown: it is a hint, not a result.
+            let _ = file.read_to_string(&mut text);
+        }
+        let text = text.trim();
+        let from = text.char_indices().rev().nth(2000).map_or(0, |(at, _)| at);
+        if text.is_empty() { "nothing".to_owned() } else { text[from..].to_owned() }
+    }
+
+    /// Asks the server to end, and makes it if it does not. Gives its status if it ended by itself.
+    pub fn stop(mut self) -> Option<ExitStatus> {
+        self.terminate()
+    }
+
+    fn terminate(&mut self) -> Option<ExitStatus> {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            return Some(status);
+        }
+        let group = Pid::from_child(&self.child);
+        // The group may be gone by now; then there is nothing to stop.
+        let _ = kill_process_group(group, Signal::TERM);
+        let deadline = Instant::now() + ENDED_WITHIN;
+        while Instant::now() < deadline {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(status);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let _ = kill_process_group(group, Signal::KILL);
+        let _ = self.child.wait();
+        None
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.terminate();
+    }
+}

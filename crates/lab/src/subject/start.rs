@@ -1,0 +1,162 @@
+//! How a subject is started: the bottleneck it needs, its command, its configuration.
+
+use std::{fs, net::SocketAddr, path::Path, process::Command};
+
+use super::{
+    APACHE, Asked, NGINX, Place, Running, Subject,
+    config::{self, Filling},
+};
+use crate::{LabError, bed::SERVER};
+
+impl Subject {
+    /// Puts the bottleneck on the bed: the plain one, or for Serpent's kernel mode the one that Serpent installs.
+    pub fn prepare(&self, place: &Place) -> Result<(), LabError> {
+        let Self::Serpent { uplink, .. } = self else { return place.bed.shape() };
+        if !self.shapes_the_uplink() {
+            return place.bed.shape();
+        }
+        let (_, device) = place.bed.server_device();
+        let rate = match uplink {
+            Some(text) => text.clone(),
+            None => place.bed.config().rate.to_string(),
+        };
+        let mut install = Command::new(place.serpent);
+        install.args(["uplink", "install", device, "--rate", &rate]);
+        let shown = show(&install);
+        let out = {
+            let _inside = place.bed.server().enter().map_err(LabError::io("cannot enter a namespace"))?;
+            install.output().map_err(LabError::io(format!("cannot run `{shown}`")))?
+        };
+        if !out.status.success() {
+            let said = String::from_utf8_lossy(&out.stderr);
+            return Err(LabError::Subject(format!("`{shown}` failed: {}", said.trim())));
+        }
+        Ok(())
+    }
+
+    /// Starts the server and waits until it answers in every protocol that its clients speak.
+    pub fn start(&self, place: &Place) -> Result<Running, LabError> {
+        self.can(place.setting)?;
+        let asked = Asked::of(place.setting)?;
+        let work = tempfile::tempdir().map_err(LabError::io("cannot make a directory for the server's own files"))?;
+        let command = self.command(place, asked, work.path())?;
+        let shown = show(&command);
+        Running::spawn(command, shown, work, place, asked, matches!(self, Self::Serpent { .. }))
+    }
+
+    /// What the program says of its version. `None` if it does not say.
+    pub fn version(&self, serpent: &Path) -> Option<String> {
+        let (program, flag) = match self {
+            Self::Nginx { .. } => (Path::new(NGINX), "-v"),
+            Self::Apache { .. } => (Path::new(APACHE), "-v"),
+            Self::Serpent { .. } => (serpent, "--version"),
+            Self::Command(_) => return None,
+        };
+        let out = Command::new(program).arg(flag).output().ok()?;
+        let text = String::from_utf8_lossy(if out.stdout.is_empty() { &out.stderr } else { &out.stdout }).into_owned();
+        Some(text.lines().next()?.trim().to_owned())
+    }
+
+    fn command(&self, place: &Place, asked: Asked, work: &Path) -> Result<Command, LabError> {
+        let listen = SocketAddr::from((SERVER, place.port));
+        let accept_queue = place.setting.server.accept_queue;
+        let filling = Filling { listen, accept_queue, root: place.root, work, asked, certificate: place.certificate };
+        let write = |name: &str, text: &str| {
+            let file = work.join(name);
+            fs::write(&file, text).map_err(LabError::io(format!("cannot write {}", file.display()))).map(|()| file)
+        };
+        match self {
+            Self::Nginx { workers } => {
+                let file = write("nginx.conf", &config::nginx(&filling, workers))?;
+                let mut command = Command::new(NGINX);
+                command.arg("-e").arg("stderr").arg("-p").arg(work).arg("-c").arg(file);
+                Ok(command)
+            }
+            Self::Apache { workers, processes } => {
+                let file = write("apache.conf", &config::apache(&filling, *workers, *processes))?;
+                let mut command = Command::new(APACHE);
+                command.arg("-D").arg("FOREGROUND").arg("-f").arg(file);
+                Ok(command)
+            }
+            Self::Serpent { order, enforce, uplink, workers, guard, config } => {
+                let uplink = uplink.clone().unwrap_or_else(|| place.bed.config().rate.to_string());
+                let config = match config {
+                    Some(file) => file.clone(),
+                    None => write("serpent.toml", config::serpent())?,
+                };
+                let mut command = Command::new(place.serpent);
+                command.arg("serve").arg(place.root).arg("--config").arg(config);
+                command.args(["--listen", &listen.to_string(), "--uplink", &uplink]);
+                command.args(["--order", order, "--enforce", enforce]);
+                for (flag, value) in [("--workers", workers), ("--guard", guard)] {
+                    if let Some(value) = value {
+                        command.args([flag, value]);
+                    }
+                }
+                if asked.tls {
+                    command.arg("--tls-cert").arg(place.certificate.certificate_file());
+                    command.arg("--tls-key").arg(place.certificate.key_file());
+                }
+                Ok(command)
+            }
+            Self::Command(line) => {
+                let mut command = Command::new("/bin/sh");
+                command
+                    .arg("-c")
+                    .arg(format!("exec {}", fill_in(line, &filling, &place.bed.config().rate.to_string())));
+                Ok(command)
+            }
+        }
+    }
+}
+
+fn fill_in(line: &str, filling: &Filling, rate: &str) -> String {
+    line.replace("{dir}", &filling.root.display().to_string())
+        .replace("{listen}", &filling.listen.to_string())
+        .replace("{ip}", &filling.listen.ip().to_string())
+        .replace("{port}", &filling.listen.port().to_string())
+        .replace("{rate}", rate)
+        .replace("{cert}", &filling.certificate.certificate_file().display().to_string())
+        .replace("{key}", &filling.certificate.key_file().display().to_string())
+}
+
+fn show(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let quoted = words.map(|word| {
+        let word = word.to_string_lossy();
+        if word.contains(char::is_whitespace) { format!("'{word}'") } else { word.into_owned() }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subject::Certificate;
+
+    #[test]
+    fn a_command_is_filled_in() {
+        let certificate = Certificate::make().unwrap();
+        let filling = Filling {
+            listen: SocketAddr::from((SERVER, 80)),
+            accept_queue: 5,
+            root: Path::new("/d"),
+            work: Path::new("/w"),
+            asked: Asked::default(),
+            certificate: &certificate,
+        };
+        assert_eq!(
+            fill_in("x {dir} {listen} {ip} {port} {rate}", &filling, "10mbit"),
+            "x /d 10.77.0.1:80 10.77.0.1 80 10mbit"
+        );
+        let key = certificate.key_file().display().to_string();
+        assert_eq!(fill_in("{key}", &filling, "10mbit"), key);
+    }
+
+    #[test]
+    fn a_command_is_shown_as_one_would_type_it() {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "exec x y"]);
+        assert_eq!(show(&command), "/bin/sh -c 'exec x y'");
+    }
+}

@@ -1,0 +1,124 @@
+//! The time that a request takes on the idle system: the denominator of a slowdown.
+//!
+//! Single requests of a few sizes are measured before the load. Between those sizes the time is wire time, which is known,
+//! plus an overhead that is interpolated: the server's work, the round trips of the handshake, slow start. Interpolating the
+//! overhead instead of the time keeps the steps of the wire time, and follows a link that changes its rate.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    rate::{Link, Rate},
+    wire::WireModel,
+};
+
+/// A single request on the idle system.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AlonePoint {
+    /// Number of the client group.
+    pub group: u16,
+    /// Size of the file in bytes.
+    pub size_bytes: u64,
+    /// The least time measured, in milliseconds: what made another one longer was not the system measured.
+    pub least_ms: f64,
+}
+
+/// Times alone by group and size.
+#[derive(Clone, Debug)]
+pub struct AloneTimes {
+    wire: WireModel,
+    link: Link,
+    /// Rate of each group's own line, by number; nothing where the link is the only bottleneck.
+    lines: Vec<Option<Rate>>,
+    /// By group: wire bytes, rising, and overhead in nanoseconds.
+    overheads: BTreeMap<u16, Vec<(f64, f64)>>,
+}
+
+impl AloneTimes {
+    /// From single requests measured at the link's first rate; of several of one group and size the least counts, so give
+    /// those of all runs that are to be compared. A group without any has no overhead.
+    pub fn new(points: &[AlonePoint], wire: WireModel, link: Link, lines: &[Option<Rate>]) -> Self {
+        let mut least: BTreeMap<(u16, u64), f64> = BTreeMap::new();
+        for point in points.iter().filter(|point| point.least_ms.is_finite()) {
+            let entry = least.entry((point.group, point.size_bytes)).or_insert(f64::INFINITY);
+            *entry = entry.min(point.least_ms);
+        }
+        let mut times = Self { wire, link, lines: lines.to_vec(), overheads: BTreeMap::new() };
+        for ((group, size_bytes), least_ms) in least {
+            let wire_ns = times.wire_ns(group, size_bytes, 0);
+            let overhead_ns = (least_ms * 1e6 - wire_ns).max(0.0);
+            let wire_bytes = times.wire.bytes_for(size_bytes) as f64;
+            times.overheads.entry(group).or_default().push((wire_bytes, overhead_ns));
+        }
+        times
+    }
+
+    /// Time alone of a request sent at `at_ns`, in nanoseconds. Beyond the sizes measured the overhead stays what it was at
+    /// the nearest one.
+    pub fn ns(&self, group: u16, size_bytes: u64, at_ns: u64) -> f64 {
+        let overheads = self.overheads.get(&group).map_or(&[][..], Vec::as_slice);
+        self.wire_ns(group, size_bytes, at_ns) + interpolate(overheads, self.wire.bytes_for(size_bytes) as f64)
+    }
+
+    /// Whether single requests of this group were measured.
+    pub fn knows(&self, group: u16) -> bool {
+        self.overheads.contains_key(&group)
+    }
+
+    fn wire_ns(&self, group: u16, size_bytes: u64, at_ns: u64) -> f64 {
+        let link = self.link.rate_at(at_ns);
+        let line = self.lines.get(usize::from(group)).copied().flatten();
+        line.map_or(link, |line| line.min(link)).ns_for(self.wire.bytes_for(size_bytes) as f64)
+    }
+}
+
+/// On the straight lines between `points`, which rise in x; outside them the first and the last value. 0 without points.
+fn interpolate(points: &[(f64, f64)], x: f64) -> f64 {
+    let after = points.partition_point(|&(at, _)| at <= x);
+    match (after.checked_sub(1).map(|before| points[before]), points.get(after)) {
+        (None, None) => 0.0,
+        (Some((_, y)), None) => y,
+        (None, Some(&(_, y))) => y,
+        (Some((x0, y0)), Some(&(x1, y1))) => y0 + (y1 - y0) * (x - x0) / (x1 - x0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(group: u16, size_bytes: u64, least_ms: f64) -> AlonePoint {
+        AlonePoint { group, size_bytes, least_ms }
+    }
+
+    /// A byte is a millisecond, and half of one from the tenth second on.
+    fn link() -> Link {
+        let rate = |text: &str| text.parse().unwrap();
+        Link::constant(rate("8kbit")).then(10_000_000_000, rate("16kbit")).unwrap()
+    }
+
+    #[test]
+    fn the_overhead_is_interpolated_between_the_sizes_measured_and_held_outside() {
+        // Overheads of 5 ms at 100 bytes and 25 ms at 300.
+        let points = [point(0, 100, 105.0), point(0, 300, 325.0), point(0, 300, 400.0)];
+        let alone = AloneTimes::new(&points, WireModel::BODY_ONLY, link(), &[]);
+        let ms = |size, at_s: u64| alone.ns(0, size, at_s * 1_000_000_000) / 1e6;
+        assert_eq!([ms(50, 0), ms(100, 0), ms(200, 0), ms(300, 0), ms(1000, 0)], [55.0, 105.0, 215.0, 325.0, 1025.0]);
+        assert_eq!(ms(200, 10), 115.0, "twice the rate halves the wire time, not the overhead");
+    }
+
+    #[test]
+    fn groups_have_their_own_distance_and_line() {
+        let points = [point(0, 100, 100.0), point(1, 100, 1100.0)];
+        let lines = [None, None, Some(Rate::from_bits_per_second(8_000).unwrap())];
+        let fast = Link::constant("16kbit".parse().unwrap());
+        let alone = AloneTimes::new(&points, WireModel::BODY_ONLY, fast, &lines);
+        assert_eq!([0, 1, 2].map(|group| alone.ns(group, 100, 0) / 1e6), [100.0, 1100.0, 100.0]);
+        assert!(alone.knows(1) && !alone.knows(2));
+    }
+
+    #[test]
+    fn a_time_below_the_wire_time_is_the_wire_time() {
+        let alone = AloneTimes::new(&[point(0, 100, 90.0)], WireModel::BODY_ONLY, link(), &[]);
+        assert_eq!(alone.ns(0, 100, 0), 100e6);
+    }
+}

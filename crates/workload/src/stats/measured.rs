@@ -1,0 +1,184 @@
+//! What a run comes to, from the outcomes of its requests.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Sample, Summary, alone::AloneTimes, percentile, summarise};
+use crate::outcome::{End, Outcome};
+
+/// A request that counts, with its time alone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Observation {
+    /// When it was to be sent, in nanoseconds since the start of the run.
+    pub at_ns: u64,
+    /// Size of the file in bytes.
+    pub size_bytes: u64,
+    /// Number of the client group that asked.
+    pub group: u16,
+    /// Response time in nanoseconds; a lower bound unless it came whole.
+    pub response_ns: f64,
+    /// Response time on an idle system in nanoseconds.
+    pub alone_ns: f64,
+    /// Whether it came whole. If not, its response time is longer than `response_ns`, or there is none.
+    pub whole: bool,
+}
+
+impl Observation {
+    /// Its size and times, for [`summarise`].
+    pub fn sample(&self) -> Sample {
+        Sample { size_bytes: self.size_bytes, response_ns: self.response_ns, alone_ns: self.alone_ns }
+    }
+}
+
+/// The requests planned at or after `from_ns` (what is before is warm-up), each with its time alone.
+pub fn observe(outcomes: &[Outcome], from_ns: u64, alone: &AloneTimes) -> Vec<Observation> {
+    let counted = outcomes.iter().filter(|outcome| outcome.at_ns >= from_ns);
+    counted
+        .map(|outcome| Observation {
+            at_ns: outcome.at_ns,
+            size_bytes: outcome.size_bytes,
+            group: outcome.group,
+            response_ns: outcome.response_ns() as f64,
+            alone_ns: alone.ns(outcome.group, outcome.size_bytes, outcome.at_ns),
+            whole: outcome.end == End::Done,
+        })
+        .collect()
+}
+
+/// What a run comes to. Times in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Measured {
+    /// All requests; those that did not come whole enter with the time until their end, a lower bound.
+    pub all: Summary,
+    /// Those that came whole, alone: a mean that leaves out whom the server failed most.
+    pub whole: Summary,
+    /// How the requests ended.
+    pub ends: BTreeMap<End, usize>,
+    /// Mean time to the first byte; a request that had none enters with the time until its end, a lower bound.
+    pub first_byte_ms: f64,
+    /// The same over those that had one.
+    pub answered_first_byte_ms: f64,
+    /// Requests that had no first byte.
+    pub without_first_byte: usize,
+    /// Whole responses for each second of the time over which requests were sent.
+    pub throughput_per_s: f64,
+    /// Mean size of the response heads, of whole responses.
+    pub head_bytes: f64,
+    /// Lateness of the generator that 1 % of the requests exceed.
+    pub lateness_p99_ms: f64,
+    /// And the largest.
+    pub lateness_max_ms: f64,
+}
+
+impl Measured {
+    /// Sums up the requests planned between `from_ns` and `until_ns`, the end of the sending.
+    pub fn new(outcomes: &[Outcome], from_ns: u64, until_ns: u64, alone: &AloneTimes) -> Self {
+        let observations = observe(outcomes, from_ns, alone);
+        let samples: Vec<Sample> = observations.iter().map(Observation::sample).collect();
+        let whole: Vec<Sample> = observations.iter().filter(|o| o.whole).map(Observation::sample).collect();
+        let counted = || outcomes.iter().filter(|outcome| outcome.at_ns >= from_ns);
+
+        let mut ends = BTreeMap::new();
+        for outcome in counted() {
+            *ends.entry(outcome.end).or_insert(0) += 1;
+        }
+        let first_byte_ms =
+            |o: &Outcome| o.first_byte_ns.map(|first_byte| first_byte.saturating_sub(o.at_ns) as f64 / 1e6);
+        // What was never sent (given up before its time) has no lateness.
+        let sent = counted().filter(|outcome| outcome.sent_ns > 0);
+        let mut lateness_ms: Vec<f64> = sent.map(|outcome| outcome.lateness_ns() as f64 / 1e6).collect();
+        lateness_ms.sort_unstable_by(f64::total_cmp);
+        Self {
+            first_byte_ms: mean(counted().map(|o| first_byte_ms(o).unwrap_or(o.response_ns() as f64 / 1e6))),
+            answered_first_byte_ms: mean(counted().filter_map(first_byte_ms)),
+            without_first_byte: counted().filter(|o| o.first_byte_ns.is_none()).count(),
+            throughput_per_s: whole.len() as f64 * 1e9 / until_ns.saturating_sub(from_ns).max(1) as f64,
+            head_bytes: mean(counted().filter(|o| o.end == End::Done).map(|o| f64::from(o.head_bytes))),
+            lateness_p99_ms: percentile(&lateness_ms, 0.99),
+            lateness_max_ms: percentile(&lateness_ms, 1.0),
+            all: summarise(&samples),
+            whole: summarise(&whole),
+            ends,
+        }
+    }
+
+    /// Requests that failed.
+    pub fn errors(&self) -> usize {
+        self.ends.iter().filter(|(end, _)| end.is_error()).map(|(_, count)| count).sum()
+    }
+
+    /// Requests that never came whole, without an error: unfinished, or given up by their client.
+    pub fn incomplete(&self) -> usize {
+        self.all.count - self.whole.count - self.errors()
+    }
+
+    /// Requests that enter as lower bounds: all that did not come whole.
+    pub fn bounds(&self) -> usize {
+        self.all.count - self.whole.count
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
+    if count == 0 { 0.0 } else { sum / count as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{rate::Link, wire::WireModel};
+
+    const MS: u64 = 1_000_000;
+
+    /// 1000 bytes a second, bodies alone: a byte is a millisecond.
+    fn alone() -> AloneTimes {
+        AloneTimes::new(&[], WireModel::BODY_ONLY, Link::constant("8kbit".parse().unwrap()), &[])
+    }
+
+    fn outcome(at_ms: u64, size_bytes: u64, end_ms: u64, end: End) -> Outcome {
+        Outcome {
+            at_ns: at_ms * MS,
+            file: 0,
+            size_bytes,
+            group: 0,
+            attempts: 1,
+            sent_ns: at_ms * MS + MS / 2,
+            first_byte_ns: (end == End::Done).then_some((at_ms + 1) * MS),
+            end_ns: end_ms * MS,
+            body_bytes: size_bytes,
+            head_bytes: 200,
+            end,
+        }
+    }
+
+    #[test]
+    fn what_never_finished_is_a_lower_bound_and_not_dropped() {
+        let outcomes = [
+            outcome(0, 9, 5000, End::Done),
+            outcome(1000, 10, 1020, End::Done),
+            outcome(1000, 10, 1040, End::Done),
+            outcome(2000, 10, 2090, End::Unfinished),
+            outcome(2000, 10, 2050, End::Aborted),
+            outcome(2000, 10, 2010, End::Refused),
+        ];
+        // The first second is warm-up.
+        let measured = Measured::new(&outcomes, 1_000 * MS, 3_000 * MS, &alone());
+        assert_eq!(measured.all.count, 5);
+        assert_eq!(measured.all.mean_ms, (20.0 + 40.0 + 90.0 + 50.0 + 10.0) / 5.0);
+        assert_eq!(measured.whole.mean_ms, 30.0);
+        assert_eq!(measured.all.mean_slowdown, 4.2);
+        assert_eq!((measured.errors(), measured.incomplete(), measured.bounds()), (1, 2, 3));
+        assert_eq!(measured.first_byte_ms, (1.0 + 1.0 + 90.0 + 50.0 + 10.0) / 5.0);
+        assert_eq!((measured.answered_first_byte_ms, measured.without_first_byte), (1.0, 3));
+        assert_eq!((measured.throughput_per_s, measured.head_bytes), (1.0, 200.0));
+        assert_eq!((measured.lateness_p99_ms, measured.lateness_max_ms), (0.5, 0.5));
+    }
+
+    #[test]
+    fn no_request_comes_to_zeros_and_not_to_nan() {
+        let measured = Measured::new(&[], 0, 0, &alone());
+        assert_eq!(measured, Measured::default());
+    }
+}

@@ -1,0 +1,338 @@
+//! The stream of records.
+
+use std::{
+    fmt,
+    io::{self, BufRead, Read},
+    ops::ControlFlow,
+};
+
+use super::{
+    Compression, Cut, Foreign, Format, Reason, Record, Tally, columns::Columns, common, compression,
+    format::HEAD_BYTES, json, order::FarBehind, table::Table, tally::Broken, world_cup,
+};
+
+/// Longest line, in bytes. What is longer is broken.
+const MAX_LINE_BYTES: usize = 64 * 1024;
+
+/// How to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The format; told from the first bytes if not given.
+    pub format: Option<Format>,
+    /// Whether the first broken line, and data that is cut off, are errors.
+    pub strict: bool,
+}
+
+/// Reads a log, whatever its compression and format, in constant memory.
+pub struct Reader<'a> {
+    input: Input<'a>,
+    parser: Parser,
+    format: Format,
+    compression: Compression,
+    strict: bool,
+    /// Lines, or records of a fixed length, that were read: whole ones, broken ones and empty ones.
+    pieces: u64,
+    tally: Tally,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of this log.
+    ///
+    /// # Errors
+    /// If nothing can be read, and if what can be read is empty or no log: [`TraceError::Foreign`] says what it is instead.
+    pub fn open(input: impl BufRead + 'a, options: &Options) -> Result<Self, TraceError> {
+        let (compression, plain) = compression::decode(input).map_err(TraceError::Io)?;
+        let mut input = Input::new(plain);
+        if input.head.is_empty() {
+            return Err(input.error.take().map_or(TraceError::Foreign(Foreign::Empty), TraceError::Io));
+        }
+        let format = match &options.format {
+            Some(format) => format.clone(),
+            None => Format::detect(&input.head).map_err(TraceError::Foreign)?,
+        };
+        if format != Format::WorldCup && input.head.starts_with(b"\xef\xbb\xbf") {
+            input.at = 3;
+        }
+        let parser = Parser::new(&format, &input.head[input.at..]).map_err(TraceError::Foreign)?;
+        Ok(Self { input, parser, format, compression, strict: options.strict, pieces: 0, tally: Tally::default() })
+    }
+
+    /// The format, found or given.
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// The compression.
+    pub fn compression(&self) -> Compression {
+        self.compression
+    }
+
+    /// What was read so far.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Reads on to the end, or until `each` breaks off. Records come in the order of the log, which is nearly that of time:
+    /// see [`Order`](super::Order).
+    ///
+    /// # Errors
+    /// If no record was found, if the log is out of order beyond what happens in logs, if the machine cannot read on; and if
+    /// [`Options::strict`] is set, at the first broken line and where data is cut off. What `each` has got until then is right.
+    pub fn read(&mut self, mut each: impl FnMut(&Record<'_>) -> ControlFlow<()>) -> Result<(), TraceError> {
+        // The beginning of a piece that does not lie in the buffer as a whole.
+        let mut carry = Vec::new();
+        loop {
+            let Self { input, parser, strict, pieces, tally, .. } = self;
+            let buffer = match input.fill_buf() {
+                Ok([]) => break,
+                Ok(buffer) => buffer,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // An error with a number is the machine's. Decompressors have none: the data ends too early or is damaged.
+                Err(error) if *strict || tally.records == 0 || error.raw_os_error().is_some() => {
+                    return Err(TraceError::Io(error));
+                }
+                Err(error) => {
+                    tally.cut = Some(Cut { after: *pieces, error: error.to_string() });
+                    carry.clear();
+                    break;
+                }
+            };
+            let mut rest = buffer;
+            let mut flow = ControlFlow::Continue(());
+            while let Some(end) = parser.end_of_piece(rest, carry.len()).filter(|_| flow.is_continue()) {
+                let (piece, after) = rest.split_at(end);
+                rest = after;
+                flow = if carry.is_empty() {
+                    take(piece, parser, *strict, pieces, tally, &mut each)?
+                } else {
+                    push(&mut carry, piece);
+                    let flow = take(&carry, parser, *strict, pieces, tally, &mut each)?;
+                    carry.clear();
+                    flow
+                };
+            }
+            let used = match flow {
+                ControlFlow::Continue(()) => {
+                    push(&mut carry, rest);
+                    buffer.len()
+                }
+                ControlFlow::Break(()) => buffer.len() - rest.len(),
+            };
+            input.consume(used);
+            if flow.is_break() {
+                tally.stopped = true;
+                return self.judge();
+            }
+        }
+        let Self { parser, strict, pieces, tally, .. } = self;
+        if !carry.is_empty() {
+            tally.stopped = take(&carry, parser, *strict, pieces, tally, &mut each)?.is_break();
+        }
+        self.judge()
+    }
+
+    /// Whether what was read is a log.
+    fn judge(&self) -> Result<(), TraceError> {
+        let Tally { records, broken, first_broken, order, .. } = &self.tally;
+        match (records, first_broken.first()) {
+            (0, None) => return Err(TraceError::Foreign(Foreign::Empty)),
+            (0, Some(first)) => {
+                return Err(TraceError::NoRecords {
+                    format: self.format.clone(),
+                    broken: *broken,
+                    first: first.clone(),
+                });
+            }
+            _ => {}
+        }
+        match order.wild(*records) {
+            Some(first) => Err(TraceError::Unordered { first, far: order.far }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Takes a line with its end, or a record of fixed length.
+fn take(
+    piece: &[u8],
+    parser: &mut Parser,
+    strict: bool,
+    pieces: &mut u64,
+    tally: &mut Tally,
+    each: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, TraceError> {
+    *pieces += 1;
+    let parsed = if piece.len() > MAX_LINE_BYTES { Some(Err("it is longer than 64 KiB")) } else { parser.parse(piece) };
+    match parsed {
+        None => {}
+        Some(Ok(record)) => {
+            let record = Record { number: *pieces, ..record };
+            tally.record(&record);
+            return Ok(each(&record));
+        }
+        Some(Err(reason)) => {
+            tally.broken(*pieces, piece.trim_ascii_end(), reason);
+            if let (true, Some(first)) = (strict, tally.first_broken.first()) {
+                return Err(TraceError::Broken(first.clone()));
+            }
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// Appends to the beginning of a piece, up to one byte more than the longest line.
+fn push(carry: &mut Vec<u8>, part: &[u8]) {
+    let room = (MAX_LINE_BYTES + 1).saturating_sub(carry.len());
+    carry.extend_from_slice(&part[..part.len().min(room)]);
+}
+
+/// What makes records of bytes.
+enum Parser {
+    Common,
+    WorldCup,
+    Table {
+        table: Box<Table>,
+        /// Whether the header is still to come.
+        header: bool,
+    },
+    Json(Columns),
+}
+
+impl Parser {
+    fn new(format: &Format, head: &[u8]) -> Result<Self, Foreign> {
+        Ok(match format {
+            Format::Common | Format::Combined => Self::Common,
+            Format::WorldCup => Self::WorldCup,
+            Format::Json(columns) => Self::Json(columns.clone()),
+            Format::Csv(columns) => {
+                let (table, header) = Table::new(head, columns).map_err(Foreign::Columns)?;
+                Self::Table { table: Box::new(table), header }
+            }
+        })
+    }
+
+    /// Where the first piece in these bytes ends, of which `have` bytes came before them.
+    fn end_of_piece(&self, bytes: &[u8], have: usize) -> Option<usize> {
+        match self {
+            Self::WorldCup => Some(world_cup::RECORD_BYTES - have).filter(|&missing| missing <= bytes.len()),
+            _ => memchr::memchr(b'\n', bytes).map(|newline| newline + 1),
+        }
+    }
+
+    /// The record; nothing for an empty line, a comment, and the header of a table.
+    fn parse<'p>(&'p mut self, piece: &'p [u8]) -> Option<Result<Record<'p>, Reason>> {
+        if let Self::WorldCup = self {
+            return Some(world_cup::parse(piece));
+        }
+        let line = piece.trim_ascii();
+        if line.is_empty() || line[0] == b'#' {
+            return None;
+        }
+        Some(match self {
+            Self::Common => common::parse(line),
+            Self::WorldCup => world_cup::parse(piece),
+            Self::Json(columns) => json::parse(line, columns),
+            Self::Table { header, .. } if *header => {
+                *header = false;
+                return None;
+            }
+            // Not trimmed: a tab at the end of a line is an empty column.
+            Self::Table { table, .. } => table.parse(piece.strip_suffix(b"\n").unwrap_or(piece)),
+        })
+    }
+}
+
+/// The plain data: its beginning, which was looked at already, then the rest.
+struct Input<'a> {
+    head: Vec<u8>,
+    at: usize,
+    /// What went wrong behind the beginning, and comes out there.
+    error: Option<io::Error>,
+    rest: Box<dyn BufRead + 'a>,
+}
+
+impl<'a> Input<'a> {
+    fn new(mut rest: Box<dyn BufRead + 'a>) -> Self {
+        let mut head = Vec::new();
+        let error = rest.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut head).err();
+        Self { head, at: 0, error, rest }
+    }
+
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.at < self.head.len() {
+            return Ok(&self.head[self.at..]);
+        }
+        match self.error.take() {
+            Some(error) => Err(error),
+            None => self.rest.fill_buf(),
+        }
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        if self.at < self.head.len() {
+            self.at += bytes;
+        } else {
+            self.rest.consume(bytes);
+        }
+    }
+}
+
+/// Why a log cannot be used.
+#[derive(Debug)]
+pub enum TraceError {
+    /// The machine could not read it (the error has a number then), or its compressed data is damaged from the beginning.
+    Io(io::Error),
+    /// It is no log that can be read.
+    Foreign(Foreign),
+    /// It has a broken line, and none was to be forgiven.
+    Broken(Broken),
+    /// None of its lines is a record of the format.
+    NoRecords {
+        /// The format, found or given.
+        format: Format,
+        /// How many lines there are.
+        broken: u64,
+        /// The first of them.
+        first: Broken,
+    },
+    /// Its times are no times of a log.
+    Unordered {
+        /// The first record that is more than an hour behind one before it.
+        first: FarBehind,
+        /// How many such records there are.
+        far: u64,
+    },
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) if error.raw_os_error().is_some() => write!(f, "it cannot be read: {error}"),
+            Self::Io(error) => write!(f, "its data ends too early or is damaged ({error})"),
+            Self::Foreign(foreign) => foreign.fmt(f),
+            Self::Broken(broken) => broken.fmt(f),
+            Self::NoRecords { format, broken, first } => {
+                let none = if *broken == 1 { "its only line is no" } else { "none of its lines is a" };
+                write!(f, "{none} record of the format `{format}`, not even {first}")
+            }
+            Self::Unordered { first, far } => write!(
+                f,
+                "its lines are not in the order of their times: line {} is {:.1} hours earlier than line {}, and {far} lines are more than \
+                 an hour behind; put its parts together in order, the oldest first, or correct the time in line {}",
+                first.number,
+                first.behind_ns as f64 / 3.6e12,
+                first.after,
+                first.after,
+            ),
+        }
+    }
+}
+
+impl std::error::Error for TraceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}

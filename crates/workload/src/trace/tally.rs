@@ -1,0 +1,141 @@
+//! What happened while a log was read.
+
+use super::{Order, Reason, Record};
+
+/// Broken lines that are kept with their text.
+pub(super) const KEPT: usize = 10;
+/// Characters kept of a broken line.
+const EXCERPT_CHARS: usize = 100;
+
+/// What was read, and what could not be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Records read.
+    pub records: u64,
+    /// Lines that are no records. Empty lines and comments (`#`) are not among them.
+    pub broken: u64,
+    /// The first ten of them.
+    pub first_broken: Vec<Broken>,
+    /// Where the data ended before its time, if it did.
+    pub cut: Option<Cut>,
+    /// Whether the one who asked had enough before the end.
+    pub stopped: bool,
+    /// In which order the records came.
+    pub order: Order,
+}
+
+/// A line that is no record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// Its number, from 1.
+    pub number: u64,
+    /// Its beginning, made printable.
+    pub excerpt: String,
+    /// What is wrong with it.
+    pub reason: Reason,
+}
+
+/// The end of data that was cut off or damaged, as compressed files are when copying them was broken off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Number of the last line or record that was whole.
+    pub after: u64,
+    /// What the decompressor said.
+    pub error: String,
+}
+
+impl Tally {
+    pub(super) fn record(&mut self, record: &Record<'_>) {
+        self.records += 1;
+        self.order.note(record);
+    }
+
+    pub(super) fn broken(&mut self, number: u64, line: &[u8], reason: Reason) {
+        self.broken += 1;
+        if self.first_broken.len() < KEPT {
+            self.first_broken.push(Broken { number, excerpt: excerpt(line), reason });
+        }
+    }
+
+    /// What a person should know, a sentence each; nothing if all went well.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Some(first) = self.first_broken.first() {
+            let share = 100.0 * self.broken as f64 / (self.broken + self.records) as f64;
+            notes.push(format!(
+                "lines left out because they could not be read: {} ({share:.2} %), the first of them {first}",
+                self.broken
+            ));
+        }
+        if let Some(Cut { after, error }) = &self.cut {
+            notes.push(format!(
+                "the data ends too early or is damaged ({error}): what was read up to line or record {after} is used"
+            ));
+        }
+        let Order { late, far, worst_ns, .. } = self.order;
+        if late > 0 {
+            let worst_s = worst_ns as f64 / 1e9;
+            notes.push(format!("records earlier than one before them: {late}, by up to {worst_s} s"));
+        }
+        if far > 0 {
+            notes.push(format!(
+                "records more than an hour behind: {far}; the clock may have been set back, or several logs were put together"
+            ));
+        }
+        notes
+    }
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "line {}: {} (`{}`)", self.number, self.reason, self.excerpt)
+    }
+}
+
+fn excerpt(line: &[u8]) -> String {
+    let start = &line[..line.len().min(4 * EXCERPT_CHARS)];
+    let text = String::from_utf8_lossy(start);
+    let mut excerpt: String = text.chars().take(EXCERPT_CHARS).flat_map(printable).collect();
+    if text.chars().count() > EXCERPT_CHARS || start.len() < line.len() {
+        excerpt.push('…');
+    }
+    excerpt
+}
+
+/// Control characters are escaped: a log must not play with the terminal that it is reported on.
+fn printable(character: char) -> impl Iterator<Item = char> {
+    let (escaped, plain) = if character.is_control() { (Some(character), None) } else { (None, Some(character)) };
+    escaped.into_iter().flat_map(char::escape_default).chain(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_broken_lines_are_kept_and_all_are_counted() {
+        let mut tally = Tally { records: 985, ..Tally::default() };
+        for number in 1..=15 {
+            tally.broken(number, b"\x1b[2J\xff junk", "the size is no number");
+        }
+        assert_eq!((tally.broken, tally.first_broken.len()), (15, KEPT));
+        assert_eq!(
+            tally.notes(),
+            [
+                "lines left out because they could not be read: 15 (1.50 %), the first of them line 1: the size is no number \
+              (`\\u{1b}[2J\u{fffd} junk`)"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_excerpt_is_short_whatever_the_line() {
+        assert_eq!(excerpt("ä".repeat(5000).as_bytes()).chars().count(), EXCERPT_CHARS + 1);
+        assert_eq!(excerpt(&[b'x'; EXCERPT_CHARS]).len(), EXCERPT_CHARS);
+    }
+
+    #[test]
+    fn a_log_without_a_fault_needs_no_note() {
+        assert!(Tally { records: 5, ..Tally::default() }.notes().is_empty());
+    }
+}

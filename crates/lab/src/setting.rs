@@ -224,7 +224,7 @@ pub enum Accounting {
     /// Frames on the wire.
     #[default]
     Wire,
-    /// Bodies alone, as the papers count.
+    /// Bodies alone: what was asked for, without what carries it.
     Body,
 }
 

@@ -23,7 +23,7 @@ impl WireModel {
         Self { head_bytes: 250, segment_bytes: 1448, overhead_bytes: 66, control_bytes: 74 + 3 * 66 };
     /// Many requests on a connection: the acknowledgement rides on the response, the handshake is forgotten.
     pub const KEPT_ALIVE: Self = Self { control_bytes: 0, ..Self::PER_CONNECTION };
-    /// The body alone, as the papers count load.
+    /// The body alone: what was asked for, without what carries it.
     pub const BODY_ONLY: Self = Self { head_bytes: 0, segment_bytes: 1448, overhead_bytes: 0, control_bytes: 0 };
 
     /// Bytes on the wire for a response with a body of `size_bytes`.

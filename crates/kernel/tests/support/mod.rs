@@ -33,7 +33,7 @@ impl Testbed {
     pub fn new(test: &str) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         if let Err(missing) = requirements() {
-            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "in CI {test} must run: {missing}");
+            assert!(std::env::var_os("CI").is_none(), "in CI {test} must run: {missing}");
             eprintln!("SKIPPED: {test}: {missing}");
             return None;
         }

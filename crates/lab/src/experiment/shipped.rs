@@ -243,11 +243,11 @@ mod tests {
         assert!(!realistic.server.syn_cookies && point("overload-setups", "(G) SYN cookies").server.syn_cookies);
         assert_eq!(of("overload-workloads").len(), 10);
 
-        let far = &point("wans-10mbit", "users 360").groups[5];
+        let far = &point("wans-10mbit", "users 420").groups[5];
         assert_eq!((far.path.rtt_ms, far.path.jitter_ms, far.path.loss), (350.0, 50.0, 0.03));
-        let many = point("wans-100mbit", "users 1200");
+        let many = point("wans-100mbit", "users 5000");
         assert_eq!(many.link.rate.to_string(), "100mbit");
-        assert!(matches!(many.demand, DemandSetting::Users { users: 1200, files: 2000, .. }));
+        assert!(matches!(many.demand, DemandSetting::Users { users: 5000, files: 2000, .. }));
 
         let two = point("rates-two-clients", "requests-per-second 700");
         let patience: Vec<_> = two.groups.iter().map(|g| g.clients.as_ref().unwrap().abort_after_s).collect();

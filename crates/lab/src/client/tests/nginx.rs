@@ -37,10 +37,7 @@ impl Nginx {
             .output()
             .is_ok_and(|output| String::from_utf8_lossy(&output.stderr).contains("--with-http_v2_module"));
         if !installed {
-            assert!(
-                std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-                "in CI this must run: nginx with HTTP/2 is missing"
-            );
+            assert!(std::env::var_os("CI").is_none(), "in CI this must run: nginx with HTTP/2 is missing");
             eprintln!("not tested: nginx with HTTP/2 is not installed");
             return None;
         }

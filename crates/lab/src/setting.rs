@@ -181,7 +181,7 @@ pub struct GroupSetting {
 pub struct PathSetting {
     /// Round-trip time added, in milliseconds.
     pub rtt_ms: f64,
-    /// Jitter of the round-trip time: standard deviation, in milliseconds; order is kept.
+    /// Jitter of the round-trip time: standard deviation, in milliseconds; each connection's packets keep their order.
     pub jitter_ms: f64,
     /// Share of the packets lost on their way to the clients.
     pub loss: f64,

@@ -62,12 +62,13 @@ pub enum Bottleneck {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Emulation {
-    /// The kernel's netem where it works, else our own.
+    /// The kernel's netem where it works and no path has jitter, else our own: under load, netem's jitter lengthens the delay.
     #[default]
     Auto,
     /// The kernel's netem, or nothing.
     Netem,
-    /// Our own: a thread between two TUN devices. Loss and jitter follow from the seed.
+    /// Our own: a thread between two TUN devices. Loss and jitter follow from the seed, and jitter keeps the order of each
+    /// connection but lets no connection wait for another.
     Own,
 }
 
@@ -185,7 +186,7 @@ impl Bed {
     pub fn build(mut config: BedConfig) -> Result<Self, LabError> {
         config.check()?;
         remove_stale();
-        let emulation = emulation(&config)?;
+        let emulation = emulation(&config, netem::works)?;
         if emulation == Some(Emulation::Netem) {
             // netem would toss one coin for several segments; a TUN device cuts them by itself.
             config.gso_segments = 1;
@@ -383,14 +384,15 @@ impl Bed {
 const MSS_TABLES: usize = 1000;
 
 /// Who is to make the path, if there is one to make.
-fn emulation(config: &BedConfig) -> Result<Option<Emulation>, LabError> {
+fn emulation(config: &BedConfig, netem_works: impl Fn() -> bool) -> Result<Option<Emulation>, LabError> {
     if config.paths.iter().all(PathSetting::is_none) {
         return Ok(None);
     }
+    let is_jittery = config.paths.iter().any(|path| path.jitter_ms > 0.0);
     match config.emulation {
         Emulation::Own => Ok(Some(Emulation::Own)),
-        Emulation::Auto => Ok(Some(if netem::works() { Emulation::Netem } else { Emulation::Own })),
-        Emulation::Netem if netem::works() => Ok(Some(Emulation::Netem)),
+        Emulation::Auto => Ok(Some(if !is_jittery && netem_works() { Emulation::Netem } else { Emulation::Own })),
+        Emulation::Netem if netem_works() => Ok(Some(Emulation::Netem)),
         Emulation::Netem => {
             let reason = "its kernel has no netem, or lacks HTB or u32 beside it; the emulation `own` needs none";
             Err(LabError::Machine(reason.to_owned()))
@@ -415,4 +417,25 @@ fn tun(ns: &str, dev: &str) -> Result<Tun, LabError> {
     run("ip", &["-n", ns, "link", "set", dev, "up", "txqueuelen", "20000"])?;
     run("ip", &["-n", ns, "link", "set", "lo", "up"])?;
     Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn netem_makes_paths_where_it_works_but_jitter_only_if_asked_to() {
+        let made_by = |wanted, jitter_ms, works| {
+            let path = PathSetting { rtt_ms: 40.0, jitter_ms, ..PathSetting::default() };
+            let config =
+                BedConfig { paths: vec![PathSetting::default(), path], emulation: wanted, ..BedConfig::default() };
+            emulation(&config, || works).ok().flatten()
+        };
+        assert_eq!(made_by(Emulation::Auto, 0.0, true), Some(Emulation::Netem));
+        assert_eq!(made_by(Emulation::Auto, 0.0, false), Some(Emulation::Own));
+        assert_eq!(made_by(Emulation::Auto, 5.0, true), Some(Emulation::Own));
+        assert_eq!(made_by(Emulation::Netem, 5.0, true), Some(Emulation::Netem));
+        assert_eq!(made_by(Emulation::Netem, 5.0, false), None);
+        assert_eq!(emulation(&BedConfig::default(), || true).unwrap(), None);
+    }
 }

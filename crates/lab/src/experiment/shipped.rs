@@ -22,6 +22,7 @@ pub const SHIPPED: &[(&str, &str)] = shipped![
     "overload-workloads-nasa",
     "overload-workloads-realistic",
     "overload-setups",
+    "overload-queue",
     "overload-rtt",
     "overload-loss",
     "overload-rtt-and-loss",

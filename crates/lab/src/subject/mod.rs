@@ -13,6 +13,8 @@ use std::{
     str::FromStr,
 };
 
+use kernel::bands::LEAF_LIMIT_PACKETS_MIN;
+
 pub use self::{asked::Asked, certificate::Certificate, running::Running};
 use crate::{
     LabError,
@@ -96,6 +98,13 @@ impl Subject {
             Self::Serpent { .. } if self.shapes_the_uplink() && !setting.link.rate_changes.is_empty() => refuse(
                 "its bands are set up for one rate, and the link's rate changes; take enforce=server or no rate-changes",
             ),
+            Self::Serpent { .. } if self.shapes_the_uplink() && setting.link.queue_packets < BAND_PACKETS => {
+                refuse(&format!(
+                    "each of its bands holds {BAND_PACKETS} packets, and `link.queue-packets` gives the other servers a queue of \
+                 {}: unlike queues would be compared; take enforce=server, or queues of {BAND_PACKETS} packets or more",
+                    setting.link.queue_packets
+                ))
+            }
             Self::Command(line) if asked.tls && !(line.contains("{cert}") && line.contains("{key}")) => {
                 refuse("clients use TLS, and the command has no place for {cert} and {key}")
             }
@@ -118,6 +127,8 @@ impl Subject {
     }
 }
 
+/// With fewer places bands cut off responses that wait, so Serpent has no way to ask for fewer.
+const BAND_PACKETS: u32 = LEAF_LIMIT_PACKETS_MIN;
 const NGINX: &str = "nginx";
 const APACHE: &str = "apache2";
 
@@ -328,6 +339,11 @@ mod tests {
         setting.link.bottleneck = Bottleneck::Server;
         setting.link.rate_changes = vec![(5.0, "5mbit".parse().unwrap())];
         assert!(refusal("serpent:srpt,enforce=kernel", &setting).contains("rate-changes"));
+
+        setting = Setting::default();
+        setting.link.queue_packets = 100;
+        assert!(refusal("serpent:srpt,enforce=kernel", &setting).contains("queues of 1000 packets"));
+        assert_eq!(refusal("serpent:srpt", &setting), "");
 
         setting = Setting::default();
         setting.clients.tls = true;

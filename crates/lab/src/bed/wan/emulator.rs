@@ -6,6 +6,7 @@
 use super::{
     WanCounters,
     delay_line::DelayLine,
+    flow::Flow,
     lane::{Fate, Lane, LaneSetting},
 };
 use crate::{bed::prefix, setting::PathSetting};
@@ -75,7 +76,8 @@ impl Emulator {
             // IPv6 hosts look for routers on every new device.
             return;
         }
-        let number = prefix::group_of(packet, direction == Direction::ToClients).unwrap_or(usize::MAX);
+        let to_clients = direction == Direction::ToClients;
+        let number = prefix::group_of(packet, to_clients).unwrap_or(usize::MAX);
         let Some(group) = self.groups.get_mut(number) else {
             self.counters.strangers += 1;
             return;
@@ -87,7 +89,7 @@ impl Emulator {
         };
         counted.packets += 1;
         counted.bytes += packet.len() as u64;
-        match lane.handle_packet(now_ns, packet.len() + LINK_HEADER_BYTES) {
+        match lane.handle_packet(now_ns, Flow::of(packet, to_clients), packet.len() + LINK_HEADER_BYTES) {
             Fate::Lost => counted.lost += 1,
             Fate::Dropped => counted.dropped += 1,
             Fate::Due(_) if self.line.is_full() => self.counters.overflows += 1,

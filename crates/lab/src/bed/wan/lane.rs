@@ -1,8 +1,9 @@
 //! One direction of one group's path: what becomes of a packet, and when it arrives.
 //!
 //! Loss strikes first, then the packet waits its turn on the line, then it travels. Travel takes the lane's delay and a normal
-//! jitter drawn for each packet; a packet never overtakes the one before it but arrives at the same moment instead, as it does
-//! behind netem with a rate. So jitter that is larger than the gaps between packets lengthens the delay a little.
+//! jitter drawn for each packet. A packet never overtakes the one before it of its own flow but arrives at the same moment
+//! instead: a burst on one connection takes as long as the slowest of its packets. Flows do not wait for each other, so the mean
+//! delay of packets far apart on their connections is the one set, however many connections share the path.
 
 use std::collections::VecDeque;
 
@@ -10,6 +11,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use workload::rate::Rate;
+
+use super::flow::{Flow, FlowOrder};
 
 /// What a lane does to packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -39,7 +42,7 @@ pub(super) enum Fate {
 pub(super) struct Lane {
     setting: LaneSetting,
     dice: ChaCha8Rng,
-    last_due_ns: u64,
+    order: FlowOrder,
     line: Option<Line>,
 }
 
@@ -49,11 +52,11 @@ impl Lane {
         let mut dice = ChaCha8Rng::seed_from_u64(seed);
         dice.set_stream(stream);
         let line = setting.line.map(|(rate, queue_packets)| Line::new(rate, queue_packets));
-        Self { setting, dice, last_due_ns: 0, line }
+        Self { setting, dice, order: FlowOrder::new(), line }
     }
 
     /// Decides over a packet of so many bytes, headers of the link included, that enters the lane now. Times never go back.
-    pub(super) fn handle_packet(&mut self, now_ns: u64, frame_bytes: usize) -> Fate {
+    pub(super) fn handle_packet(&mut self, now_ns: u64, flow: Flow, frame_bytes: usize) -> Fate {
         if self.setting.loss > 0.0 && self.dice.random::<f64>() < self.setting.loss {
             return Fate::Lost;
         }
@@ -65,8 +68,9 @@ impl Lane {
             },
         };
         let due_ns = left_ns + self.travel_ns();
-        self.last_due_ns = self.last_due_ns.max(due_ns);
-        Fate::Due(self.last_due_ns)
+        // Without jitter they come in order by themselves.
+        let is_jittery = self.setting.jitter_ns > 0.0;
+        Fate::Due(if is_jittery { self.order.handle_packet(now_ns, flow, due_ns) } else { due_ns })
     }
 
     fn travel_ns(&mut self) -> u64 {
@@ -113,6 +117,7 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+    const FLOW: Flow = Flow::from_number(0);
 
     fn lane(setting: LaneSetting) -> Lane {
         Lane::new(setting, 1, 0)
@@ -129,7 +134,7 @@ mod tests {
     fn without_jitter_every_packet_takes_the_delay() {
         let mut lane = lane(LaneSetting { delay_ns: 45e6, ..LaneSetting::default() });
         for now_ns in [0, 1, 7 * MS] {
-            assert_eq!(lane.handle_packet(now_ns, 1514), Fate::Due(now_ns + 45 * MS));
+            assert_eq!(lane.handle_packet(now_ns, FLOW, 1514), Fate::Due(now_ns + 45 * MS));
         }
     }
 
@@ -138,7 +143,7 @@ mod tests {
         let mut lane = lane(LaneSetting { delay_ns: 100e6, jitter_ns: 10e6, ..LaneSetting::default() });
         let n = 20_000;
         let mut times: Vec<f64> =
-            (0..n).map(|i| (due(lane.handle_packet(i * 1000 * MS, 100)) - i * 1000 * MS) as f64 / 1e6).collect();
+            (0..n).map(|i| (due(lane.handle_packet(i * 1000 * MS, FLOW, 100)) - i * 1000 * MS) as f64 / 1e6).collect();
         let mean = times.iter().sum::<f64>() / n as f64;
         let deviation = (times.iter().map(|time| (time - mean).powi(2)).sum::<f64>() / n as f64).sqrt();
         assert!((mean - 100.0).abs() < 0.4 && (deviation - 10.0).abs() < 0.3, "{mean} {deviation}");
@@ -148,14 +153,35 @@ mod tests {
     }
 
     #[test]
-    fn jitter_keeps_the_order_and_never_goes_back_in_time() {
+    fn jitter_keeps_the_order_of_each_flow_and_never_goes_back_in_time() {
         let mut lane = lane(LaneSetting { delay_ns: 5e6, jitter_ns: 20e6, ..LaneSetting::default() });
-        let mut last_ns = 0;
-        for now_ns in (0..10_000).map(|i| i * MS / 10) {
-            let due_ns = due(lane.handle_packet(now_ns, 1514));
-            assert!(due_ns >= last_ns && due_ns >= now_ns);
-            last_ns = due_ns;
+        let mut last_ns = [0; 3];
+        let mut overtaken = 0;
+        for i in 0..10_000 {
+            let (now_ns, number) = (i * MS / 10, i % 3);
+            let due_ns = due(lane.handle_packet(now_ns, Flow::from_number(number as u32), 1514));
+            assert!(due_ns >= last_ns[number as usize] && due_ns >= now_ns);
+            last_ns[number as usize] = due_ns;
+            overtaken += usize::from(last_ns.iter().any(|&other_ns| other_ns > due_ns));
         }
+        assert!(overtaken > 1_000, "flows do not wait for each other: {overtaken}");
+    }
+
+    #[test]
+    fn many_flows_take_the_delay_that_was_set() {
+        const FLOWS: u32 = 700;
+        const APART_NS: u64 = 1_000 * MS / 1_400;
+        let mut lane = lane(LaneSetting { delay_ns: 175e6, jitter_ns: 50e6, ..LaneSetting::default() });
+        let n = 140_000;
+        let travel_ms = |i: u64| {
+            let flow = Flow::from_number(i as u32 % FLOWS);
+            (due(lane.handle_packet(i * APART_NS, flow, 1514)) - i * APART_NS) as f64 / 1e6
+        };
+        let times: Vec<f64> = (0..n).map(travel_ms).collect();
+        let mean = times.iter().sum::<f64>() / n as f64;
+        let deviation = (times.iter().map(|time| (time - mean).powi(2)).sum::<f64>() / n as f64).sqrt();
+        // Seven and a half standard errors of the mean.
+        assert!((mean - 175.0).abs() < 1.0 && (deviation - 50.0).abs() < 1.0, "{mean} {deviation}");
     }
 
     #[test]
@@ -163,7 +189,7 @@ mod tests {
         let setting = LaneSetting { loss: 0.05, ..LaneSetting::default() };
         let fates = |seed, stream| -> Vec<bool> {
             let mut lane = Lane::new(setting, seed, stream);
-            (0..100_000).map(|now_ns| lane.handle_packet(now_ns, 1514) == Fate::Lost).collect()
+            (0..100_000).map(|now_ns| lane.handle_packet(now_ns, FLOW, 1514) == Fate::Lost).collect()
         };
         let first = fates(1, 0);
         let lost = first.iter().filter(|&&lost| lost).count() as f64;
@@ -178,13 +204,13 @@ mod tests {
         let rate = Rate::from_bits_per_second(8_000_000).unwrap();
         let mut lane = lane(LaneSetting { delay_ns: 10e6, line: Some((rate, 2)), ..LaneSetting::default() });
         // 1000 bytes take a millisecond.
-        assert_eq!(lane.handle_packet(0, 1000), Fate::Due(11 * MS));
-        assert_eq!(lane.handle_packet(0, 1000), Fate::Due(12 * MS));
-        assert_eq!(lane.handle_packet(0, 1000), Fate::Due(13 * MS));
-        assert_eq!(lane.handle_packet(0, 1000), Fate::Dropped, "one on the line and two that wait");
-        assert_eq!(lane.handle_packet(MS, 1000), Fate::Due(14 * MS), "the first has left");
+        assert_eq!(lane.handle_packet(0, FLOW, 1000), Fate::Due(11 * MS));
+        assert_eq!(lane.handle_packet(0, FLOW, 1000), Fate::Due(12 * MS));
+        assert_eq!(lane.handle_packet(0, FLOW, 1000), Fate::Due(13 * MS));
+        assert_eq!(lane.handle_packet(0, FLOW, 1000), Fate::Dropped, "one on the line and two that wait");
+        assert_eq!(lane.handle_packet(MS, FLOW, 1000), Fate::Due(14 * MS), "the first has left");
         assert_eq!(
-            lane.handle_packet(100 * MS, 500),
+            lane.handle_packet(100 * MS, FLOW, 500),
             Fate::Due(100 * MS + MS / 2 + 10 * MS),
             "an idle line saves nothing up"
         );
@@ -194,7 +220,7 @@ mod tests {
     fn a_lost_packet_takes_no_time_on_the_line() {
         let rate = Rate::from_bits_per_second(8_000_000).unwrap();
         let mut lane = lane(LaneSetting { loss: 0.5, line: Some((rate, 1000)), ..LaneSetting::default() });
-        let fates: Vec<Fate> = (0..100).map(|_| lane.handle_packet(0, 1000)).collect();
+        let fates: Vec<Fate> = (0..100).map(|_| lane.handle_packet(0, FLOW, 1000)).collect();
         let arrived = fates.iter().filter(|fate| matches!(fate, Fate::Due(_))).count() as u64;
         assert!(arrived < 100);
         assert!(fates.contains(&Fate::Due(arrived * MS)) && !fates.contains(&Fate::Due((arrived + 1) * MS)));

@@ -8,6 +8,7 @@
 mod counters;
 mod delay_line;
 mod emulator;
+mod flow;
 mod lane;
 pub(super) mod netem;
 

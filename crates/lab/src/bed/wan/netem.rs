@@ -2,6 +2,11 @@
 //!
 //! Everything is on the path's two devices, never on a sender's. netem draws its own numbers: loss and jitter are those of the
 //! setting, but which packets they hit cannot be had a second time.
+//!
+//! Jitter needs a rate beside it, without which packets of one connection overtake each other. With a rate, netem lets no packet
+//! of its class leave before the one that came before it, of whichever connection: the delay becomes the largest of all draws
+//! that are still under way, and grows with the number of packets. [`Emulation::Auto`](crate::bed::Emulation::Auto) therefore
+//! leaves paths with jitter to our own emulator, which keeps the order of each connection alone.
 
 use std::fmt::Write as _;
 

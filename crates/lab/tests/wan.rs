@@ -5,6 +5,7 @@ use std::{
     io::{Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::Path,
+    process::Command,
     thread,
 };
 
@@ -94,7 +95,8 @@ fn each_group_has_the_path_it_was_given() {
         if let Some(counters) = bed.wan().unwrap() {
             let facts = counters.facts();
             eprintln!("{facts:?}");
-            assert_eq!((facts.strangers, facts.overflows, facts.refused), (0, 0, 0), "{facts:?}");
+            assert_eq!((facts.strangers, facts.overflows, facts.refused, facts.unread), (0, 0, 0, 0), "{facts:?}");
+            the_queue_before_the_emulator_is_ours(&bed);
             assert!(facts.groups[2].to_clients.lost > 0 && facts.groups[1].to_clients.lost == 0, "{facts:?}");
             assert_eq!(facts.groups[2].to_server.lost, 0);
         }
@@ -102,6 +104,13 @@ fn each_group_has_the_path_it_was_given() {
         the_first_time_out_is_set(&bed);
         small_segments_are_small(&bed);
     }
+}
+
+fn the_queue_before_the_emulator_is_ours(bed: &Bed) {
+    let _inside = bed.client().enter().unwrap();
+    let shown = Command::new("tc").args(["qdisc", "show", "dev", "up0"]).output().unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.contains("pfifo") && shown.contains("limit 20000p"), "{shown}");
 }
 
 fn server_settings_are_set(bed: &Bed) {

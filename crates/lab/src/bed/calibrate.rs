@@ -1,8 +1,8 @@
 //! A bed is measured before it measures anything: its rate, its packets, its congestion control.
 
 use std::{
-    io::{Read, Write},
-    net::{SocketAddr, TcpListener},
+    io::{self, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
     thread,
     time::{Duration, Instant},
 };
@@ -37,6 +37,8 @@ const RATE_TOLERANCE: f64 = 0.05;
 const FULL_FRAME_BYTES: f64 = 1514.0;
 /// Nothing else listens in a new namespace.
 pub(super) const PORT: u16 = 9;
+/// How long either end waits for the other: neither must wait for ever for one that has failed.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Bed {
     /// Sends half a second's worth of bytes through the bottleneck, then probes along each path, which takes a second or two;
@@ -71,25 +73,25 @@ impl Bed {
 
     fn listen(&self) -> Result<TcpListener, LabError> {
         let _inside = self.server().enter().map_err(LabError::io("cannot enter a namespace"))?;
-        TcpListener::bind((SERVER, PORT)).map_err(LabError::io("cannot listen for the calibration"))
+        listening((SERVER, PORT), PATIENCE).map_err(LabError::io("cannot listen for the calibration"))
     }
 
     fn receive(&self, bytes: usize) -> Result<Duration, LabError> {
         let ns = self.behind_bottleneck()?;
         let _inside = ns.enter().map_err(LabError::io("cannot enter a namespace"))?;
         let failed = |error| LabError::Bed(format!("the calibration's transfer failed: {error}"));
-        let transfer = || -> std::io::Result<Duration> {
+        let transfer = || -> io::Result<Duration> {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
             // The route back to this address is one that sets the congestion control.
             socket.bind(&SockAddr::from(SocketAddr::from((self.behind_bottleneck_address(), 0))))?;
-            socket.set_read_timeout(Some(Duration::from_secs(10)))?;
-            socket.connect(&SockAddr::from(SocketAddr::from((SERVER, PORT))))?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.connect_timeout(&SockAddr::from(SocketAddr::from((SERVER, PORT))), PATIENCE)?;
             let start = Instant::now();
             let mut buffer = vec![0; 1 << 16];
             let mut received = 0;
             while received < bytes {
                 match (&socket).read(&mut buffer)? {
-                    0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                     n => received += n,
                 }
             }
@@ -115,8 +117,20 @@ fn received_frames(ns: &NetNs) -> Result<(u64, u64), LabError> {
     parse_received(&text, UP).ok_or_else(|| LabError::Bed(format!("a namespace of the bed has no device {UP}")))
 }
 
+/// A listener whose connections must come, and take what they are sent, within the given time.
+fn listening(address: (Ipv4Addr, u16), patience: Duration) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&SockAddr::from(SocketAddr::from(address)))?;
+    socket.listen(1)?;
+    // Of accept too. Connections have it from their listener.
+    socket.set_read_timeout(Some(patience))?;
+    socket.set_write_timeout(Some(patience))?;
+    Ok(socket.into())
+}
+
 fn send(listener: &TcpListener, bytes: usize) -> Result<String, LabError> {
-    let transfer = || -> std::io::Result<String> {
+    let transfer = || -> io::Result<String> {
         let (mut connection, _) = listener.accept()?;
         let congestion = SockRef::from(&connection).tcp_congestion()?;
         connection.write_all(&vec![0; bytes])?;
@@ -164,6 +178,20 @@ fn parse_received(text: &str, dev: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_does_not_come_does_not_stop_everything() {
+        let listener = listening((Ipv4Addr::LOCALHOST, 0), Duration::from_millis(1)).unwrap();
+        assert!(send(&listener, 1).unwrap_err().to_string().contains("the calibration's sender failed"));
+    }
+
+    #[test]
+    fn whoever_does_not_take_what_was_sent_does_not_stop_everything() {
+        let listener = listening((Ipv4Addr::LOCALHOST, 0), Duration::from_millis(1)).unwrap();
+        let _silent = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        // More than the buffers of both ends.
+        assert!(send(&listener, 64 << 20).unwrap_err().to_string().contains("the calibration's sender failed"));
+    }
 
     #[test]
     fn received_frames_are_read_from_the_right_device() {

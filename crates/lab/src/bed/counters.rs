@@ -106,6 +106,21 @@ impl Bed {
     }
 }
 
+/// Packets that a device of the namespace `ns` dropped instead of sending them: by its own queue and by the one before it.
+pub(super) fn dropped_on_the_way_out(ns: &str, dev: &str) -> Result<u64, LabError> {
+    let json = output("ip", &["-n", ns, "-s", "-j", "link", "show", "dev", dev])?;
+    let own = parse_tx_dropped(&json)
+        .ok_or_else(|| LabError::Machine(format!("`ip -s -j link show` printed what we cannot read: {json}")))?;
+    let before = parse_qdisc(&output("tc", &["-n", ns, "-s", "-j", "qdisc", "show", "dev", dev, "root"])?)?;
+    Ok(own + before.drops)
+}
+
+fn parse_tx_dropped(json: &str) -> Option<u64> {
+    let shown: serde_json::Value = serde_json::from_str(json).ok()?;
+    let link = shown.as_array()?.iter().find(|link| link["stats64"].is_object())?;
+    link["stats64"]["tx"]["dropped"].as_u64()
+}
+
 fn parse_qdisc(json: &str) -> Result<Qdisc, LabError> {
     let wrong = || LabError::Machine(format!("`tc -s -j qdisc show` printed what we cannot read: {json}"));
     let shown: serde_json::Value = serde_json::from_str(json).map_err(|_| wrong())?;
@@ -197,6 +212,13 @@ mod tests {
             {"kind":"pfifo","handle":"10:","parent":"1:1","bytes":1,"packets":1,"drops":0,"qlen":0}]"#;
         assert_eq!(parse_qdisc(json).unwrap(), Qdisc { bytes: 900, packets: 3, drops: 1, waiting_packets: 2 });
         assert!(parse_qdisc("[]").is_err() && parse_qdisc("no").is_err());
+    }
+
+    #[test]
+    fn what_a_device_dropped_is_found() {
+        let json = r#"[{},{"ifname":"up0","stats64":{"rx":{"packets":9,"dropped":5},"tx":{"packets":8,"dropped":7}}}]"#;
+        assert_eq!(parse_tx_dropped(json), Some(7));
+        assert_eq!((parse_tx_dropped("[{}]"), parse_tx_dropped("no")), (None, None));
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub use self::{
     wan::{GroupCounters, LaneCounters, WanCounters, WanFacts},
 };
 use self::{
+    counters::dropped_on_the_way_out,
     network::{DOWN, Namespaces, PREFIX, UP, join, remove_stale},
     prefix::LINKS,
     tools::{ip_batch, run, tc},
@@ -293,7 +294,11 @@ impl Bed {
 
     /// What our own emulator has counted since the bed was built; `None` if the path is netem's or there is none.
     pub fn wan(&self) -> Result<Option<WanCounters>, LabError> {
-        self.wan.as_ref().map(Wan::counters).transpose()
+        let Some(wan) = &self.wan else { return Ok(None) };
+        let mut counters = wan.counters()?;
+        let [.., before, clients] = self.names() else { return Ok(Some(counters)) };
+        counters.unread = dropped_on_the_way_out(before, DOWN)? + dropped_on_the_way_out(clients, UP)?;
+        Ok(Some(counters))
     }
 
     /// What must be known to judge measurements on this bed; nothing, if all is as it should be.
@@ -404,6 +409,9 @@ fn open(name: &str) -> Result<NetNs, LabError> {
     NetNs::open(name).map_err(LabError::io(format!("cannot open namespace {name}")))
 }
 
+/// Some ten seconds of full frames at 20 Mbit/s; a packet that finds this full makes the measurement invalid.
+const TUN_QUEUE_PACKETS: &str = "20000";
+
 /// A TUN device in the namespace `ns`, set up.
 fn tun(ns: &str, dev: &str) -> Result<Tun, LabError> {
     let made = {
@@ -413,8 +421,11 @@ fn tun(ns: &str, dev: &str) -> Result<Tun, LabError> {
     let made = made.map_err(|error| {
         LabError::Machine(format!("a path needs TUN devices ({error}): root and the kernel module `tun` provide them"))
     })?;
-    // A queue that holds whatever comes before the emulator looks.
-    run("ip", &["-n", ns, "link", "set", dev, "up", "txqueuelen", "20000"])?;
+    // Queues that hold whatever comes before the emulator looks: the device's own, and the one before it, which would be what
+    // the host has by default, and that may drop packets on purpose.
+    run("ip", &["-n", ns, "link", "set", dev, "txqueuelen", TUN_QUEUE_PACKETS])?;
+    tc(ns, &["qdisc", "add", "dev", dev, "root", "pfifo", "limit", TUN_QUEUE_PACKETS])?;
+    run("ip", &["-n", ns, "link", "set", dev, "up"])?;
     run("ip", &["-n", ns, "link", "set", "lo", "up"])?;
     Ok(made)
 }

@@ -221,7 +221,7 @@ fn emulator_failed(wan: &WanFacts, max_lateness_ms: f64) -> Vec<String> {
             wan.lateness_p99_us / 1e3
         ));
     }
-    let astray = wan.overflows + wan.refused;
+    let astray = wan.overflows + wan.refused + wan.unread;
     if astray > 0 {
         reasons.push(format!("the emulated path lost {astray} packets that it should not have lost"));
     }
@@ -300,6 +300,9 @@ mod tests {
         let sound = WanFacts { lateness_p99_us: 900.0, lateness_max_us: 5000.0, ..WanFacts::default() };
         assert_eq!(emulator_failed(&sound, 1.0), Vec::<String>::new());
         assert!(emulator_failed(&sound, 0.5)[0].contains("0.90 ms late"));
-        assert!(emulator_failed(&WanFacts { overflows: 2, refused: 1, ..sound }, 1.0)[0].contains("lost 3 packets"));
+        assert!(
+            emulator_failed(&WanFacts { overflows: 2, refused: 1, unread: 4, ..sound }, 1.0)[0]
+                .contains("lost 7 packets")
+        );
     }
 }

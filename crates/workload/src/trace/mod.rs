@@ -30,6 +30,7 @@ pub mod common;
 pub mod compression;
 pub mod format;
 pub mod json;
+mod jump;
 mod order;
 mod reader;
 pub mod replay;

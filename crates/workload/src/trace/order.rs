@@ -1,14 +1,16 @@
 //! Whether records come in the order of their times.
 //!
 //! Servers write a line when an answer ends and stamp it with its beginning, so real logs are a little out of order, by as
-//! much as the longest answer took. What is further off comes from files put together in the wrong order, or from a clock.
+//! much as the longest answer took. What is further off comes from files put together in the wrong order, from a clock, or from a
+//! damaged line. A line with a time far ahead, from which the next ones are back at once, is counted here and left out, so that
+//! all that follows is not measured against it.
 
 use super::Record;
 
 /// How far behind the latest a record may be, in nanoseconds, and still belong there: an hour.
 pub const MAX_DISORDER_NS: u64 = 3600 * 1_000_000_000;
 
-/// Share of the records that may be further behind before the log counts as unordered: 1 %.
+/// Share of the records that may be further behind, or that far ahead, before the log counts as unordered: 1 %.
 const MAX_FAR_SHARE: f64 = 0.01;
 
 /// What was seen of the order.
@@ -22,6 +24,9 @@ pub struct Order {
     /// Those of them further behind than [`MAX_DISORDER_NS`].
     pub far: u64,
     first_far: Option<FarBehind>,
+    /// Lines left out because they were further ahead than that, and what followed was not.
+    pub ahead: u64,
+    first_ahead: Option<FarBehind>,
 }
 
 /// A record, and one that came after it though it is much earlier.
@@ -59,9 +64,19 @@ impl Order {
         }
     }
 
-    /// The first record that is far behind, if there are too many of them among `records`.
+    /// A line of this number and time was left out, because `back` is where the log was before it.
+    pub(super) fn note_ahead(&mut self, number: u64, at_ns: u64, back: &Record<'_>) {
+        self.ahead += 1;
+        let behind_ns = at_ns.saturating_sub(back.at_ns);
+        self.first_ahead.get_or_insert(FarBehind { number: back.number, behind_ns, after: number });
+    }
+
+    /// The first record that is far behind, if there are too many of them among `records`, or too many lines far ahead. One
+    /// line ahead is never too many: what is left is in order.
     pub(super) fn wild(&self, records: u64) -> Option<FarBehind> {
-        self.first_far.filter(|_| self.far as f64 > records as f64 * MAX_FAR_SHARE)
+        let too_many = |count: u64| count as f64 > records as f64 * MAX_FAR_SHARE;
+        let behind = self.first_far.filter(|_| too_many(self.far));
+        behind.or(self.first_ahead.filter(|_| self.ahead > 1 && too_many(self.ahead)))
     }
 }
 

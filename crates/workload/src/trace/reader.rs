@@ -7,8 +7,16 @@ use std::{
 };
 
 use super::{
-    Compression, Cut, Foreign, Format, Reason, Record, Tally, columns::Columns, common, compression,
-    format::HEAD_BYTES, json, order::FarBehind, table::Table, tally::Broken, world_cup,
+    Compression, Cut, Foreign, Format, Reason, Record, Tally,
+    columns::Columns,
+    common, compression,
+    format::HEAD_BYTES,
+    json,
+    jump::{Held, Jumps},
+    order::FarBehind,
+    table::Table,
+    tally::Broken,
+    world_cup,
 };
 
 /// Longest line, in bytes. What is longer is broken.
@@ -32,6 +40,7 @@ pub struct Reader<'a> {
     strict: bool,
     /// Lines, or records of a fixed length, that were read: whole ones, broken ones and empty ones.
     pieces: u64,
+    jumps: Jumps,
     tally: Tally,
 }
 
@@ -54,7 +63,8 @@ impl<'a> Reader<'a> {
             input.at = 3;
         }
         let parser = Parser::new(&format, &input.head[input.at..]).map_err(TraceError::Foreign)?;
-        Ok(Self { input, parser, format, compression, strict: options.strict, pieces: 0, tally: Tally::default() })
+        let (jumps, tally) = (Jumps::default(), Tally::default());
+        Ok(Self { input, parser, format, compression, strict: options.strict, pieces: 0, jumps, tally })
     }
 
     /// The format, found or given.
@@ -73,7 +83,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads on to the end, or until `each` breaks off. Records come in the order of the log, which is nearly that of time:
-    /// see [`Order`](super::Order).
+    /// see [`Order`](super::Order). A record whose time jumps ahead comes when the next ones have confirmed it, and counts as
+    /// broken if the next ones are where the log was before.
     ///
     /// # Errors
     /// If no record was found, if the log is out of order beyond what happens in logs, if the machine cannot read on; and if
@@ -82,13 +93,13 @@ impl<'a> Reader<'a> {
         // The beginning of a piece that does not lie in the buffer as a whole.
         let mut carry = Vec::new();
         loop {
-            let Self { input, parser, strict, pieces, tally, .. } = self;
+            let Self { input, parser, strict, pieces, jumps, tally, .. } = self;
             let buffer = match input.fill_buf() {
                 Ok([]) => break,
                 Ok(buffer) => buffer,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 // An error with a number is the machine's. Decompressors have none: the data ends too early or is damaged.
-                Err(error) if *strict || tally.records == 0 || error.raw_os_error().is_some() => {
+                Err(error) if *strict || (tally.records == 0 && jumps.is_empty()) || error.raw_os_error().is_some() => {
                     return Err(TraceError::Io(error));
                 }
                 Err(error) => {
@@ -103,10 +114,10 @@ impl<'a> Reader<'a> {
                 let (piece, after) = rest.split_at(end);
                 rest = after;
                 flow = if carry.is_empty() {
-                    take(piece, parser, *strict, pieces, tally, &mut each)?
+                    take(piece, parser, *strict, pieces, jumps, tally, &mut each)?
                 } else {
                     push(&mut carry, piece);
-                    let flow = take(&carry, parser, *strict, pieces, tally, &mut each)?;
+                    let flow = take(&carry, parser, *strict, pieces, jumps, tally, &mut each)?;
                     carry.clear();
                     flow
                 };
@@ -124,9 +135,14 @@ impl<'a> Reader<'a> {
                 return self.judge();
             }
         }
-        let Self { parser, strict, pieces, tally, .. } = self;
+        let Self { parser, strict, pieces, jumps, tally, .. } = self;
         if !carry.is_empty() {
-            tally.stopped = take(&carry, parser, *strict, pieces, tally, &mut each)?.is_break();
+            tally.stopped = take(&carry, parser, *strict, pieces, jumps, tally, &mut each)?.is_break();
+        }
+        while !tally.stopped
+            && let Some(held) = jumps.pop()
+        {
+            tally.stopped = give(&held, parser, tally, &mut each).is_break();
         }
         self.judge()
     }
@@ -146,7 +162,7 @@ impl<'a> Reader<'a> {
             _ => {}
         }
         match order.wild(*records) {
-            Some(first) => Err(TraceError::Unordered { first, far: order.far }),
+            Some(first) => Err(TraceError::Unordered { first, far: order.far + order.ahead }),
             None => Ok(()),
         }
     }
@@ -158,6 +174,7 @@ fn take(
     parser: &mut Parser,
     strict: bool,
     pieces: &mut u64,
+    jumps: &mut Jumps,
     tally: &mut Tally,
     each: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, TraceError> {
@@ -167,17 +184,49 @@ fn take(
         None => {}
         Some(Ok(record)) => {
             let record = Record { number: *pieces, ..record };
-            tally.record(&record);
-            return Ok(each(&record));
+            while let Some(held) = jumps.pop_contradicted(record.at_ns) {
+                tally.ahead(&held, &record);
+                if let (true, Some(first)) = (strict, tally.first_broken.first()) {
+                    return Err(TraceError::Broken(first.clone()));
+                }
+            }
+            if !jumps.must_hold(record.at_ns) {
+                tally.record(&record);
+                return Ok(each(&record));
+            }
+            jumps.hold(Held { number: record.number, at_ns: record.at_ns, piece: piece.to_vec() });
+            while let Some(held) = jumps.pop_sure() {
+                if give(&held, parser, tally, each).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
         }
         Some(Err(reason)) => {
             tally.broken(*pieces, piece.trim_ascii_end(), reason);
-            if let (true, Some(first)) = (strict, tally.first_broken.first()) {
-                return Err(TraceError::Broken(first.clone()));
+            if let (true, Some(first)) = (strict, tally.first_broken.first().cloned()) {
+                // What came before it is given away all the same.
+                while let Some(held) = jumps.pop()
+                    && give(&held, parser, tally, each).is_continue()
+                {}
+                return Err(TraceError::Broken(first));
             }
         }
     }
     Ok(ControlFlow::Continue(()))
+}
+
+/// Gives away a record that was held back.
+fn give(
+    held: &Held,
+    parser: &mut Parser,
+    tally: &mut Tally,
+    each: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    // It was a record when it came.
+    let Some(Ok(record)) = parser.parse(&held.piece) else { return ControlFlow::Continue(()) };
+    let record = Record { number: held.number, ..record };
+    tally.record(&record);
+    each(&record)
 }
 
 /// Appends to the beginning of a piece, up to one byte more than the longest line.
@@ -299,7 +348,7 @@ pub enum TraceError {
     Unordered {
         /// The first record that is more than an hour behind one before it.
         first: FarBehind,
-        /// How many such records there are.
+        /// How many records are as far behind, or ahead of all around them.
         far: u64,
     },
 }
@@ -318,7 +367,7 @@ impl fmt::Display for TraceError {
             Self::Unordered { first, far } => write!(
                 f,
                 "its lines are not in the order of their times: line {} is {:.1} hours earlier than line {}, and {far} lines are more than \
-                 an hour behind; put its parts together in order, the oldest first, or correct the time in line {}",
+                 an hour off; put its parts together in order, the oldest first, or correct the time in line {}",
                 first.number,
                 first.behind_ns as f64 / 3.6e12,
                 first.after,

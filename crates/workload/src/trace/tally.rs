@@ -1,6 +1,6 @@
 //! What happened while a log was read.
 
-use super::{Order, Reason, Record};
+use super::{Order, Reason, Record, jump::Held};
 
 /// Broken lines that are kept with their text.
 pub(super) const KEPT: usize = 10;
@@ -55,6 +55,13 @@ impl Tally {
         if self.first_broken.len() < KEPT {
             self.first_broken.push(Broken { number, excerpt: excerpt(line), reason });
         }
+    }
+
+    /// A record whose time was ahead, and the one that is where the log was before.
+    pub(super) fn ahead(&mut self, held: &Held, back: &Record<'_>) {
+        const REASON: Reason = "its time is more than an hour ahead of those around it";
+        self.broken(held.number, held.piece.trim_ascii_end(), REASON);
+        self.order.note_ahead(held.number, held.at_ns, back);
     }
 
     /// What a person should know, a sentence each; nothing if all went well.

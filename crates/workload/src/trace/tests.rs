@@ -236,7 +236,43 @@ fn a_little_disorder_is_counted_and_a_log_in_pieces_refused() {
     assert_eq!(
         message(swapped),
         "its lines are not in the order of their times: line 101 is 11.1 hours earlier than line 100, and 100 lines are more than \
-         an hour behind; put its parts together in order, the oldest first, or correct the time in line 100"
+         an hour off; put its parts together in order, the oldest first, or correct the time in line 100"
+    );
+}
+
+#[test]
+fn one_line_with_a_wrong_time_ahead_is_left_out() {
+    for wrong in [0, 1, 50, 198] {
+        let log: String = (0..200)
+            .map(|i| line(if i == wrong { 80_000 } else { i }, if i == wrong { "/wrong" } else { "/right" }))
+            .collect();
+        let (numbers, tally, result) = read(&log);
+        assert!(result.is_ok());
+        assert_eq!(numbers, (1..=200).filter(|&number| number != wrong + 1).collect::<Vec<u64>>());
+        assert_eq!((tally.records, tally.broken, tally.order.late), (199, 1, 0));
+        assert_eq!(tally.first_broken[0].number, wrong + 1);
+        assert!(tally.notes()[0].contains("hour ahead") && tally.notes()[0].contains("/wrong"), "{:?}", tally.notes());
+
+        let strict = Options { strict: true, ..Options::default() };
+        assert!(matches!(read_with(log.as_bytes(), &strict).2, Err(TraceError::Broken(_))));
+    }
+}
+
+#[test]
+fn a_pause_in_a_log_is_no_wrong_time() {
+    let log: String = (0..50).map(|i| line(if i < 25 { i } else { 40_000 + 4_000 * (i - 25) / 4 }, "/")).collect();
+    let (numbers, tally, result) = read(log);
+    assert!(result.is_ok());
+    assert_eq!((numbers, tally.broken), ((1..=50).collect(), 0));
+}
+
+#[test]
+fn two_logs_mixed_are_refused_though_neither_confirms_the_other() {
+    let mixed: String = (0..200).map(|i| line(if i % 5 == 4 { 40_000 + i } else { i }, "/")).collect();
+    assert_eq!(
+        message(mixed),
+        "its lines are not in the order of their times: line 6 is 11.1 hours earlier than line 5, and 39 lines are more than an \
+         hour off; put its parts together in order, the oldest first, or correct the time in line 5"
     );
 }
 

@@ -14,6 +14,8 @@ pub struct WanCounters {
     pub overflows: u64,
     /// Packets that the device at the other end did not take.
     pub refused: u64,
+    /// Packets that the devices dropped because the emulator did not read them in time.
+    pub unread: u64,
     /// How long after it was due each packet left, in nanoseconds.
     pub(super) lateness_ns: Histogram<u64>,
 }
@@ -52,6 +54,8 @@ pub struct WanFacts {
     pub overflows: u64,
     /// Packets that the device at the other end did not take.
     pub refused: u64,
+    /// Packets that the devices dropped because the emulator did not read them in time.
+    pub unread: u64,
     /// Median time after it was due that a packet left, in microseconds.
     pub lateness_p50_us: f64,
     /// 99th percentile of it.
@@ -72,6 +76,7 @@ impl WanCounters {
             strangers: 0,
             overflows: 0,
             refused: 0,
+            unread: 0,
             lateness_ns: lateness_ns.expect("the bounds are constants that a histogram can have"),
         }
     }
@@ -85,6 +90,7 @@ impl WanCounters {
             strangers: self.strangers - before.strangers,
             overflows: self.overflows - before.overflows,
             refused: self.refused - before.refused,
+            unread: self.unread.saturating_sub(before.unread),
             lateness_ns,
         }
     }
@@ -97,6 +103,7 @@ impl WanCounters {
             strangers: self.strangers,
             overflows: self.overflows,
             refused: self.refused,
+            unread: self.unread,
             lateness_p50_us: late_us(0.5),
             lateness_p99_us: late_us(0.99),
             lateness_max_us: late_us(1.0),
@@ -136,12 +143,13 @@ mod tests {
         let before = counters.clone();
         counters.groups[0].to_clients.packets += 5;
         counters.strangers += 1;
+        counters.unread += 3;
         counters.lateness_ns.record_n(10_000, 99).unwrap();
         counters.lateness_ns.record(200_000).unwrap();
 
         let facts = counters.since(&before).facts();
         assert_eq!(facts.groups[0].to_clients, LaneCounters { packets: 5, ..LaneCounters::default() });
-        assert_eq!(facts.strangers, 1);
+        assert_eq!((facts.strangers, facts.unread), (1, 3));
         // To two digits.
         assert!((facts.lateness_p50_us - 10.0).abs() < 0.2 && (facts.lateness_p99_us - 10.0).abs() < 0.2);
         assert!((facts.lateness_max_us - 200.0).abs() < 4.0, "{facts:?}");

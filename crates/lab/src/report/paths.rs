@@ -55,7 +55,7 @@ pub(super) fn rows(run: &RunRecord, cells: &[CellReport]) -> Vec<PathReport> {
             let set = groups.get(number).map(|group| group.path.clone()).unwrap_or_default();
             let emulation = match &cells[0].wan {
                 Some(_) => "own",
-                None if groups.iter().any(|group| group.path != PathSetting::default()) => "netem",
+                None if groups.iter().any(|group| !group.path.is_none()) => "netem",
                 None => "none",
             };
             let same =

@@ -174,7 +174,7 @@ fn published_with(report: &Report, name: impl Fn(Measure) -> String, place: impl
             row.subject.clone(),
             format!("{}{over}{group}", name(row.measure)),
             if low < high { format!("{} to {}", shown(low), shown(high)) } else { shown(low) },
-            row.ours.as_ref().map_or_else(|| "not measured".to_owned(), |ours| with_interval(ours, shown)),
+            row.ours.as_ref().map_or_else(|| "no value".to_owned(), |ours| with_interval(ours, shown)),
             row.ratio.map_or_else(dash, |ratio| format!("{ratio:.2}")),
             row.within_interval.map_or_else(dash, |within| if within { "yes" } else { "no" }.to_owned()),
             place(&row.place),

@@ -6,7 +6,7 @@ mod path;
 
 use std::{fmt, process::ExitCode};
 
-use clap::Args;
+use clap::{Args, builder::RangedU64ValueParser};
 use workload::{rate::Rate, stats::percentile};
 
 use crate::{
@@ -28,7 +28,7 @@ pub struct CheckArgs {
     pub emulation: Emulation,
 
     /// TCP flows on the path while round trips are measured.
-    #[arg(long, default_value_t = 500, value_name = "FLOWS")]
+    #[arg(long, default_value_t = 500, value_name = "FLOWS", value_parser = RangedU64ValueParser::<usize>::new().range(1..=5_000))]
     pub flows: usize,
 
     /// What those flows carry together, in frames.
@@ -44,15 +44,15 @@ pub struct CheckArgs {
     pub losses: Vec<f64>,
 
     /// Requests per second of the load generator.
-    #[arg(long, default_value_t = 5000, value_name = "REQUESTS")]
+    #[arg(long, default_value_t = 5000, value_name = "REQUESTS", value_parser = clap::value_parser!(u32).range(1..=50_000))]
     pub requests: u32,
 
-    /// The server that answers them: any subject of `serpent lab uplink`.
+    /// The server that answers them: any subject of `serpent lab run`.
     #[arg(long, default_value = "nginx", value_name = "SUBJECT")]
     pub subject: crate::subject::Subject,
 
     /// Seconds for which flows and requests are sent.
-    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=300))]
     pub seconds: u32,
 
     /// Seed of losses and of the requests' moments.

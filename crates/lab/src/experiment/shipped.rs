@@ -47,6 +47,7 @@ mod tests {
     use crate::{
         experiment::{Changes, Experiment, FigureKind, Measure, PublishedValue},
         record::Point,
+        report::figures::shows,
         setting::DemandSetting,
     };
 
@@ -128,6 +129,12 @@ mod tests {
                 for label in &figure.points {
                     assert!(points.iter().any(|point| point.label == *label), "{place}: no point `{label}`");
                 }
+                assert!(
+                    shows(figure.kind, figure.measure),
+                    "{place}: {:?} cannot show {:?}",
+                    figure.kind,
+                    figure.measure
+                );
                 let shown = named(&points, &figure.points);
                 match figure.kind {
                     FigureKind::OverSweep => {

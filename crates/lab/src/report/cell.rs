@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use workload::{
     ideal,
-    outcome::{End, Outcome},
+    outcome::Outcome,
     sequence::Request,
     stats::{
         Measured, Observation, Summary,
@@ -19,7 +19,7 @@ use workload::{
 
 use super::conditions::Conditions;
 use crate::{
-    bed::Calibration,
+    bed::{Calibration, WanFacts},
     experiment::Measure,
     record::{Alone, CellRecord, Sampled},
 };
@@ -41,6 +41,8 @@ pub struct CellReport {
     pub command: String,
     /// What the bed was before the run.
     pub calibration: Calibration,
+    /// What our own emulator of distance and loss did, if the path was its.
+    pub wan: Option<WanFacts>,
     /// Single requests on the idle bed.
     pub alone: Vec<Alone>,
     /// Seconds from the start to the last byte, or to when it was given up.
@@ -150,6 +152,7 @@ impl Ideal {
                     group: request.group,
                     response_ns,
                     alone_ns: link.rate_at(request.at_ns).ns_for(wire.bytes_for(request.size_bytes) as f64),
+                    first_byte_ns: None,
                     whole: true,
                 })
                 .collect()
@@ -167,7 +170,8 @@ impl Ideal {
 }
 
 impl CellReport {
-    /// `baseline` are the outcomes of the first subject under the same seed, unless this is it or they are missing.
+    /// `baseline` are the outcomes of the first subject under the same seed, unless this is it, or they are missing or not to
+    /// be trusted.
     pub(super) fn new(
         record: &CellRecord,
         outcomes: &[Outcome],
@@ -183,7 +187,11 @@ impl CellReport {
             by_group.entry(outcome.group).or_default().push(*outcome);
         }
         let mut notes = record.facts.notes.clone();
-        for group in by_group.keys().filter(|&&group| !alone.knows(group)) {
+        let mut invalid = record.facts.invalid.clone();
+        if invalid.is_empty() && measured.all.count == 0 {
+            invalid.push("no request counts: none was planned after the warm-up".to_owned());
+        }
+        for group in by_group.keys().filter(|&&group| invalid.is_empty() && !alone.knows(group)) {
             notes.push(format!(
                 "no single request of group {group} was measured on the idle bed: its slowdown is over wire time"
             ));
@@ -198,10 +206,11 @@ impl CellReport {
             point: record.point,
             subject: record.subject,
             seed: record.seed,
-            invalid: invalid(record, &measured, conditions),
+            invalid,
             notes,
             command: record.facts.command.clone(),
             calibration: record.facts.calibration.clone(),
+            wan: record.facts.wan.clone(),
             alone: record.facts.alone.clone(),
             took_s: record.facts.took_s,
             groups: by_group
@@ -215,6 +224,11 @@ impl CellReport {
             samples: record.facts.samples.clone(),
             measured,
         }
+    }
+
+    /// Whether it may be trusted. Only then it enters means, ratios and plots: a cell that may not counts as missing.
+    pub(super) fn is_sound(&self) -> bool {
+        self.invalid.is_empty()
     }
 
     /// A measure that one cell has by itself or against the first subject request by request. Ratios of means need a pair
@@ -288,25 +302,4 @@ impl Costs {
             most_concurrent: facts.most_concurrent,
         }
     }
-}
-
-/// What the run found against itself, and what the outcomes say whether it did or not.
-fn invalid(record: &CellRecord, measured: &Measured, conditions: &Conditions) -> Vec<String> {
-    let mut reasons = record.facts.invalid.clone();
-    if measured.all.count == 0 {
-        reasons.push("no request counts: none was planned after the warm-up".to_owned());
-    }
-    if !reasons.is_empty() {
-        return reasons;
-    }
-    if measured.lateness_p99_ms > conditions.max_lateness_ms {
-        reasons.push(format!(
-            "1 % of the requests were sent more than {:.2} ms late (limit {} ms): the generator was too slow",
-            measured.lateness_p99_ms, conditions.max_lateness_ms
-        ));
-    }
-    if let Some(faults) = measured.ends.get(&End::ClientFault) {
-        reasons.push(format!("{faults} requests could not be sent by the generator itself"));
-    }
-    reasons
 }

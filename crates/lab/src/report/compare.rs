@@ -142,10 +142,9 @@ fn value(report: &Report, point: &str, subject: &str, measure: Measure) -> Optio
 
 /// By seed, for the measures that a cell has by itself.
 fn by_seed(report: &Report, point: &str, subject: &str, measure: Measure) -> Vec<(u64, f64)> {
-    let cells = report
-        .cells
-        .iter()
-        .filter(|cell| report.points[cell.point].label == point && report.subjects[cell.subject] == subject);
+    let cells = report.cells.iter().filter(|cell| {
+        cell.is_sound() && report.points[cell.point].label == point && report.subjects[cell.subject] == subject
+    });
     cells.filter_map(|cell| Some((cell.seed, cell.value(measure)?))).collect()
 }
 

@@ -1,8 +1,8 @@
 //! What a point's setting means for its numbers.
 
 use workload::{
-    rate::{Link, Rate},
-    stats::alone::{AlonePoint, AloneTimes},
+    rate::Link,
+    stats::alone::{AlonePoint, AloneTimes, Way},
     wire::WireModel,
 };
 
@@ -25,8 +25,6 @@ pub(super) struct Conditions {
     pub(super) open_loop: bool,
     /// Why the ideal is no more than a bound here; empty where it is the same requests on the same link.
     pub(super) ideal_is_bound: String,
-    /// Longest lateness that 1 % of the requests may exceed.
-    pub(super) max_lateness_ms: f64,
 }
 
 impl Conditions {
@@ -49,18 +47,23 @@ impl Conditions {
             until_ns: ns(setting.time.seconds),
             open_loop,
             ideal_is_bound: reasons.join("; "),
-            max_lateness_ms: setting.count.max_lateness_ms,
         })
     }
 
-    /// Times alone, from the single requests of all cells of the point: subjects share one denominator.
+    /// Times alone, from the single requests of the point's cells, those that can be trusted: subjects share one denominator.
     pub(super) fn alone<'a>(&self, point: &Point, cells: impl Iterator<Item = &'a CellRecord>) -> AloneTimes {
         let points: Vec<AlonePoint> = cells
             .flat_map(|cell| &cell.facts.alone)
-            .map(|alone| AlonePoint { group: alone.group, size_bytes: alone.size_bytes, least_ms: alone.least_ms })
+            .map(|alone| AlonePoint {
+                group: alone.group,
+                size_bytes: alone.size_bytes,
+                least_ms: alone.least_ms,
+                median_ms: alone.measured_ms,
+            })
             .collect();
-        let lines: Vec<Option<Rate>> = point.setting.groups.iter().map(|group| group.path.rate).collect();
-        AloneTimes::new(&points, self.wire, self.link.clone(), &lines)
+        let paths = point.setting.groups.iter().map(|group| &group.path);
+        let ways: Vec<Way> = paths.map(|path| Way { line: path.rate, jitters: path.jitter_ms > 0.0 }).collect();
+        AloneTimes::new(&points, self.wire, self.link.clone(), &ways)
     }
 }
 

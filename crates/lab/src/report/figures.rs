@@ -41,12 +41,36 @@ pub(super) fn plots(report: &Report, run: &RunRecord) -> (Vec<Plot>, Vec<String>
 fn reason(report: &Report, figure: &Figure) -> &'static str {
     match figure.kind {
         _ if report.cells.is_empty() => "nothing was measured yet",
+        _ if !report.cells.iter().any(CellReport::is_sound) => "no measurement can be trusted",
         FigureKind::ServerOverTime => "the server's side was not sampled",
         FigureKind::OverSweep if report.points.iter().all(|point| point.values.is_empty()) => "nothing is varied",
-        FigureKind::BySize | FigureKind::BySizePercentile if !is_of_moments(figure.measure) => {
-            "this measure is not known by size: use mean-ms, slowdown, variance-ms2 or squared-variation"
+        FigureKind::ByGroup if !shows(figure.kind, figure.measure) => "this measure is not known by group",
+        _ if !shows(figure.kind, figure.measure) => {
+            "this measure is not known by size or over time: use mean-ms, slowdown, first-byte-ms, variance-ms2 or squared-variation"
         }
         _ => "the run has no values for it",
+    }
+}
+
+/// Whether a kind of figure can show a measure. Some kinds have measures of their own, whatever is asked for.
+pub(crate) fn shows(kind: FigureKind, measure: Measure) -> bool {
+    match kind {
+        FigureKind::BySize | FigureKind::BySizePercentile | FigureKind::OverTime => matches!(
+            measure,
+            Measure::MeanMs
+                | Measure::Slowdown
+                | Measure::FirstByteMs
+                | Measure::VarianceMs2
+                | Measure::SquaredVariation
+        ),
+        FigureKind::ByGroup => {
+            !matches!(measure, Measure::Starved | Measure::WorstStretch | Measure::LinkUse | Measure::CpuUs)
+        }
+        FigureKind::OverSweep
+        | FigureKind::Bars
+        | FigureKind::ServerOverTime
+        | FigureKind::Distribution
+        | FigureKind::Stretch => true,
     }
 }
 
@@ -215,7 +239,7 @@ impl Maker<'_> {
 
     /// A line for each subject and ideal, of the requests of all seeds together.
     fn lines(&self, plot: &mut Plot, cells: &[&CellReport], of: impl Fn(&Cells) -> Vec<(f64, Moments)>) {
-        if !is_of_moments(self.figure.measure) {
+        if !shows(self.figure.kind, self.figure.measure) {
             return;
         }
         let line = |cells: &[&Cells]| -> Vec<PlotPoint> {
@@ -226,7 +250,7 @@ impl Maker<'_> {
             }
             let known = sums.into_iter().filter(|(_, moments)| moments.count > 0);
             let value = |moments: &Moments| of_moments(moments, self.figure.measure);
-            known.map(|(x, m)| PlotPoint { x: f64::from_bits(x), y: value(&m), interval: None }).collect()
+            known.filter_map(|(x, m)| Some(PlotPoint { x: f64::from_bits(x), y: value(&m)?, interval: None })).collect()
         };
         self.all_lines(plot, cells, line);
     }
@@ -293,17 +317,14 @@ fn plot_point(x: f64, estimate: &Estimate) -> PlotPoint {
     PlotPoint { x, y: estimate.value, interval: estimate.interval }
 }
 
-fn is_of_moments(measure: Measure) -> bool {
-    matches!(measure, Measure::MeanMs | Measure::Slowdown | Measure::VarianceMs2 | Measure::SquaredVariation)
-}
-
-fn of_moments(moments: &Moments, measure: Measure) -> f64 {
-    match measure {
+fn of_moments(moments: &Moments, measure: Measure) -> Option<f64> {
+    Some(match measure {
+        Measure::FirstByteMs => return moments.first_byte_ms(),
         Measure::Slowdown => moments.mean_slowdown,
         Measure::VarianceMs2 => moments.variance_ms2(),
         Measure::SquaredVariation => moments.squared_variation(),
         _ => moments.mean_ms,
-    }
+    })
 }
 
 /// The last part of a dotted key, which is what people call it.

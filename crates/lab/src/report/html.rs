@@ -21,6 +21,7 @@ pub(super) fn page(report: &Report) -> Result<String, LabError> {
         invalid: report.invalid().collect(),
         points: report.points.iter().map(PointTables::new).collect(),
         published: tables::published(report),
+        paths: tables::paths(report),
         figures: figures.collect(),
         cells: tables::cells(report),
         notes: report.notes().collect(),
@@ -50,6 +51,7 @@ struct ReportPage<'a> {
     invalid: Vec<String>,
     points: Vec<PointTables<'a>>,
     published: Table,
+    paths: Table,
     figures: Vec<Figure>,
     cells: Table,
     notes: Vec<String>,
@@ -69,7 +71,7 @@ struct ComparisonPage<'a> {
 struct PointTables<'a> {
     label: &'a str,
     facts: String,
-    measured: bool,
+    has_nothing: Option<&'static str>,
     times: Table,
     costs: Table,
     troubles: Vec<String>,
@@ -81,7 +83,7 @@ impl<'a> PointTables<'a> {
         Self {
             label: if point.label.is_empty() { "All" } else { &point.label },
             facts: format!("{:.0} requests a seed, load {:.3} counted on the wire", point.requests, point.load),
-            measured: !point.rows.is_empty(),
+            has_nothing: point.has_nothing(),
             times: tables::times(point),
             costs: tables::costs(point),
             troubles: tables::troubles(point),

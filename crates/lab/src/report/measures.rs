@@ -56,6 +56,12 @@ pub(super) fn name(measure: Measure) -> &'static str {
     }
 }
 
+/// What a measure is called in an experiment's file.
+pub(super) fn key(measure: Measure) -> String {
+    let written = serde_json::to_value(measure).ok();
+    written.as_ref().and_then(|value| value.as_str()).unwrap_or_else(|| name(measure)).to_owned()
+}
+
 /// A measure of a subject over its seeds; `baseline` are the first subject's cells. `None` if it does not have it.
 pub(super) fn estimate(measure: Measure, cells: &[&CellReport], baseline: &[&CellReport]) -> Option<Estimate> {
     if let Measure::Gain | Measure::SlowdownGain = measure {
@@ -198,7 +204,7 @@ pub(super) fn written(measure: Measure, value: f64) -> String {
     }
 }
 
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent == 0.0 || percent >= 9.95 { format!("{percent:.1} %") } else { format!("{percent:.2} %") }
 }

@@ -2,6 +2,7 @@
 //!
 //! - `input` reads a run's directory, as far as it got;
 //! - `cell` and `model` sum it up, by measurement and by point; `measures` and `published` know what values mean;
+//! - `paths` holds the ways that were measured against the ones that were set;
 //! - `figures` and [`plot`] make the plots that the experiment asks for;
 //! - `terminal` and `html` show it all to people, `--json` gives it to programs;
 //! - [`compare`] holds several runs against each other.
@@ -9,11 +10,12 @@
 mod cell;
 mod compare;
 mod conditions;
-mod figures;
+pub(crate) mod figures;
 mod html;
 mod input;
 mod measures;
 mod model;
+mod paths;
 mod plot;
 mod published;
 mod tables;
@@ -36,6 +38,7 @@ pub use self::{
     compare::{ComparedRow, ComparedRun, Comparison, Difference},
     input::Unusable,
     model::{FORMAT, IdealRow, MissingCell, PointReport, Report, Row},
+    paths::PathReport,
     plot::{Axis, Kind, Plot, PlotPoint, Series, Shape, Unit},
     published::{ALL_POINTS, PublishedRow},
 };
@@ -108,7 +111,7 @@ pub fn run(args: ReportArgs) -> Result<ExitCode, LabError> {
             write(&dir.join(format!("{stem}.png")), png)?;
         }
     }
-    let sound = !report.cells.is_empty() && report.cells.iter().all(|cell| cell.invalid.is_empty());
+    let sound = !report.cells.is_empty() && report.cells.iter().all(CellReport::is_sound);
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

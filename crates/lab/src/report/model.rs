@@ -17,6 +17,7 @@ use super::{
     conditions::Conditions,
     input::{RunDir, Unusable},
     measures::{self, ALL},
+    paths::{self, PathReport},
     plot::Plot,
     published::{self, PublishedRow},
 };
@@ -57,6 +58,8 @@ pub struct Report {
     pub missing: Vec<MissingCell>,
     /// Files that are there and cannot be used.
     pub unusable: Vec<Unusable>,
+    /// What the ways between server and clients were, beside what they were to be.
+    pub paths: Vec<PathReport>,
     /// By point: the tables.
     pub points: Vec<PointReport>,
     /// What the paper measured, beside ours.
@@ -93,7 +96,7 @@ pub struct PointReport {
     pub requests: f64,
     /// Wire bytes asked for over what the link can carry while requests are sent, on average over the seeds.
     pub load: f64,
-    /// A row for each subject that has a cell, the first subject first.
+    /// A row for each subject that has a cell, be it one that must not be trusted, the first subject first.
     pub rows: Vec<Row>,
     /// The same requests on a bare link: shortest remaining first, and shared evenly.
     pub ideal: Vec<IdealRow>,
@@ -106,7 +109,7 @@ pub struct PointReport {
 pub struct Row {
     /// The subject.
     pub subject: String,
-    /// The seeds that it was measured with.
+    /// The seeds that it was measured with, but for those in `invalid`: all else here is over these.
     pub seeds: Vec<u64>,
     /// Every measure that it has.
     pub measures: BTreeMap<Measure, Estimate>,
@@ -136,7 +139,11 @@ pub struct Row {
     pub listen_drops: u64,
     /// Segments that the server sent again.
     pub segments_retransmitted: u64,
-    /// Seeds whose cell must not be trusted, with the reasons.
+    /// System calls of the server for a request, where they were counted.
+    pub system_calls_per_request: Option<Estimate>,
+    /// The most memory of the server that was resident, in bytes, where it was sampled.
+    pub resident_bytes: Option<u64>,
+    /// Seeds whose cell must not be trusted, with the reasons. They are left out of all values.
     pub invalid: Vec<(u64, Vec<String>)>,
 }
 
@@ -167,7 +174,10 @@ impl Report {
             .points
             .iter()
             .enumerate()
-            .map(|(number, point)| point_report(point, &conditions[number], &of_point(&cells, number), &run.subjects))
+            .map(|(number, point)| {
+                let of_point: Vec<&CellReport> = cells.iter().filter(|cell| cell.point == number).collect();
+                point_report(point, &conditions[number], &of_point, &run.subjects)
+            })
             .collect();
         let missing = run.cells().filter(|cell| !dir.cells.contains_key(&cell.number)).map(|cell| MissingCell {
             point: run.points[cell.point].label.clone(),
@@ -187,6 +197,7 @@ impl Report {
             expected_cells: run.cells_count(),
             missing: missing.collect(),
             unusable: dir.unusable.clone(),
+            paths: paths::rows(run, &cells),
             published: published::rows(run, &points, &cells),
             points,
             cells,
@@ -199,7 +210,7 @@ impl Report {
 
     /// Cells that must not be trusted, in a line each.
     pub(super) fn invalid(&self) -> impl Iterator<Item = String> {
-        self.cells.iter().filter(|cell| !cell.invalid.is_empty()).map(|cell| {
+        self.cells.iter().filter(|cell| !cell.is_sound()).map(|cell| {
             let point = &self.points[cell.point].label;
             let subject = &self.subjects[cell.subject];
             format!("{}, seed {}: {}", at(point, subject), cell.seed, cell.invalid.join("; "))
@@ -221,8 +232,20 @@ pub(super) fn at(point: &str, subject: &str) -> String {
     if point.is_empty() { subject.to_owned() } else { format!("{point}, {subject}") }
 }
 
+impl PointReport {
+    /// Why there are no numbers of it, if there are none.
+    pub(super) fn has_nothing(&self) -> Option<&'static str> {
+        match self.rows.iter().any(|row| !row.seeds.is_empty()) {
+            true => None,
+            false if self.rows.is_empty() => Some("not measured"),
+            false => Some("no measurement of it can be trusted"),
+        }
+    }
+}
+
+/// Those cells of a point that may be trusted.
 pub(super) fn of_point(cells: &[CellReport], point: usize) -> Vec<&CellReport> {
-    cells.iter().filter(|cell| cell.point == point).collect()
+    cells.iter().filter(|cell| cell.point == point && cell.is_sound()).collect()
 }
 
 fn read_cells(dir: &mut RunDir, conditions: &[Conditions]) -> Vec<CellReport> {
@@ -232,6 +255,7 @@ fn read_cells(dir: &mut RunDir, conditions: &[Conditions]) -> Vec<CellReport> {
     for of_point in expected.chunk_by(|a, b| a.point == b.point) {
         let point = of_point[0].point;
         let records = of_point.iter().filter_map(|cell| dir.cells.get(&cell.number));
+        let records = records.filter(|record| record.facts.invalid.is_empty());
         let alone = conditions[point].alone(&dir.record().points[point], records);
         for of_seed in of_point.chunk_by(|a, b| a.seed == b.seed) {
             let mut row = RowOfSeed { conditions: &conditions[point], alone: &alone, baseline: None, ideal: None };
@@ -245,9 +269,9 @@ fn read_cells(dir: &mut RunDir, conditions: &[Conditions]) -> Vec<CellReport> {
 struct RowOfSeed<'a> {
     conditions: &'a Conditions,
     alone: &'a AloneTimes,
-    /// Outcomes of the first subject.
+    /// Outcomes of the first subject, if they can be trusted.
     baseline: Option<Vec<Outcome>>,
-    /// Of the same requests, where all subjects have the same.
+    /// Of the same requests, where all subjects have the same; not of a run that failed, which may lack some.
     ideal: Option<Ideal>,
 }
 
@@ -255,15 +279,17 @@ impl RowOfSeed<'_> {
     fn read(&mut self, dir: &mut RunDir, cell: &Cell) -> Option<CellReport> {
         let outcomes = dir.outcomes(cell.number)?;
         let record = dir.cells.get(&cell.number)?;
-        let ideal = match self.ideal.take().filter(|_| self.conditions.open_loop) {
-            Some(ideal) => ideal,
+        let ideal = match self.ideal.as_ref().filter(|_| self.conditions.open_loop) {
+            Some(ideal) => ideal.clone(),
             None => Ideal::new(&outcomes, self.conditions),
         };
-        self.ideal = Some(ideal.clone());
         let baseline = self.baseline.as_deref();
         let report = CellReport::new(record, &outcomes, baseline, self.conditions, self.alone, ideal);
-        if cell.subject == 0 {
-            self.baseline = Some(outcomes);
+        if report.is_sound() {
+            self.ideal = Some(report.ideal.clone());
+            if cell.subject == 0 {
+                self.baseline = Some(outcomes);
+            }
         }
         Some(report)
     }
@@ -271,13 +297,15 @@ impl RowOfSeed<'_> {
 
 fn point_report(point: &Point, conditions: &Conditions, cells: &[&CellReport], subjects: &[String]) -> PointReport {
     let of = |subject: usize| cells.iter().copied().filter(|cell| cell.subject == subject).collect::<Vec<_>>();
+    let mut baseline = of(0);
+    baseline.retain(|cell| cell.is_sound());
     let rows = subjects.iter().enumerate().map(|(number, subject)| (subject, of(number)));
-    let rows = rows.filter(|(_, cells)| !cells.is_empty()).map(|(subject, cells)| row(subject, &cells, &of(0)));
+    let rows = rows.filter(|(_, cells)| !cells.is_empty()).map(|(subject, cells)| row(subject, &cells, &baseline));
     let rows: Vec<Row> = rows.collect();
 
     // One cell of each seed: the first subject's, or where it is missing the next one's.
     let mut of_seeds: BTreeMap<u64, &CellReport> = BTreeMap::new();
-    for cell in cells {
+    for cell in cells.iter().filter(|cell| cell.is_sound()) {
         of_seeds.entry(cell.seed).or_insert(cell);
     }
     let mean = |value: &dyn Fn(&CellReport) -> f64| {
@@ -304,13 +332,16 @@ fn point_report(point: &Point, conditions: &Conditions, cells: &[&CellReport], s
     }
 }
 
-fn row(subject: &str, cells: &[&CellReport], baseline: &[&CellReport]) -> Row {
+/// `all` are the cells of one subject, at least one; `baseline` those of the first one that may be trusted.
+fn row(subject: &str, all: &[&CellReport], baseline: &[&CellReport]) -> Row {
+    let is_baseline = all[0].subject == 0;
+    let cells: Vec<&CellReport> = all.iter().copied().filter(|cell| cell.is_sound()).collect();
+    let cells = cells.as_slice();
     let sum = |value: &dyn Fn(&CellReport) -> u64| cells.iter().map(|cell| value(cell)).sum::<u64>();
     let mut ends = BTreeMap::new();
     for (&end, &count) in cells.iter().flat_map(|cell| &cell.measured.ends) {
         *ends.entry(end).or_insert(0) += count;
     }
-    let is_baseline = cells[0].subject == 0;
     let pairs = |value: &dyn Fn(&CellReport) -> f64| -> Vec<(f64, f64)> {
         let base = |seed: u64| baseline.iter().find(|cell| cell.seed == seed);
         cells.iter().filter_map(|cell| Some((value(cell), value(base(cell.seed)?)))).collect()
@@ -323,6 +354,7 @@ fn row(subject: &str, cells: &[&CellReport], baseline: &[&CellReport]) -> Row {
         cells.iter().map(|cell| (cell.measured.all.mean_ms, cell.ideal.srpt.mean_ms)).collect();
     let whole: Vec<f64> =
         cells.iter().filter(|cell| cell.measured.whole.count > 0).map(|cell| cell.measured.whole.mean_ms).collect();
+    let calls: Vec<f64> = cells.iter().filter_map(|cell| cell.costs.system_calls_per_request).collect();
     let any_bound = if cells.iter().any(|cell| cell.measured.bounds() > 0) { Bound::AtLeast } else { Bound::Exact };
     Row {
         subject: subject.to_owned(),
@@ -341,10 +373,8 @@ fn row(subject: &str, cells: &[&CellReport], baseline: &[&CellReport]) -> Row {
         syn_drops: cells.iter().map(|cell| cell.costs.syn_drops).sum(),
         listen_drops: sum(&|cell| cell.costs.listen_drops),
         segments_retransmitted: sum(&|cell| cell.costs.segments_retransmitted),
-        invalid: cells
-            .iter()
-            .filter(|cell| !cell.invalid.is_empty())
-            .map(|cell| (cell.seed, cell.invalid.clone()))
-            .collect(),
+        system_calls_per_request: interval::mean(&calls),
+        resident_bytes: cells.iter().filter_map(|cell| cell.costs.resident_bytes).max(),
+        invalid: all.iter().filter(|cell| !cell.is_sound()).map(|cell| (cell.seed, cell.invalid.clone())).collect(),
     }
 }

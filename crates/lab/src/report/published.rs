@@ -3,7 +3,11 @@
 use serde::Serialize;
 use workload::stats::interval::{self, Bound, Estimate};
 
-use super::{cell::CellReport, measures, model::PointReport};
+use super::{
+    cell::CellReport,
+    measures,
+    model::{PointReport, of_point},
+};
 use crate::{
     experiment::{Measure, Published, PublishedValue},
     record::{Point, RunRecord},
@@ -26,7 +30,7 @@ pub struct PublishedRow {
     pub published: PublishedValue,
     /// Where in the paper.
     pub place: String,
-    /// What we measured; `None` if that cell is missing or does not have the measure.
+    /// What we measured; `None` if that cell is missing, must not be trusted or does not have the measure.
     pub ours: Option<Estimate>,
     /// Ours over the published value; over the nearer end of a range, and 1 within it.
     pub ratio: Option<f64>,
@@ -106,7 +110,7 @@ fn over_points(value: &Published, run: &RunRecord, cells: &[CellReport]) -> Opti
 }
 
 fn of_subject<'a>(run: &RunRecord, cells: &'a [CellReport], point: usize, name: &str) -> Vec<&'a CellReport> {
-    cells.iter().filter(|cell| cell.point == point && run.subjects[cell.subject] == name).collect()
+    of_point(cells, point).into_iter().filter(|cell| run.subjects[cell.subject] == name).collect()
 }
 
 /// The number of the group that is meant: `Some(None)` for all, `None` if there is no such group.

@@ -3,8 +3,9 @@
 use workload::stats::interval::Estimate;
 
 use super::{
-    measures::{self, number, with_interval, written},
+    measures::{self, number, percent, with_interval, written},
     model::{PointReport, Report, Row},
+    paths::PathReport,
     plot::Plot,
     published,
 };
@@ -47,7 +48,7 @@ const TIMES: [Column; 11] = [
     ("very largest", |row| with_ratio(row, Measure::VeryLargestMs, row.very_largest_ratio.as_ref())),
 ];
 
-const COSTS: [Column; 11] = [
+const COSTS: [Column; 13] = [
     ("first byte", |row| value(row, Measure::FirstByteMs, false)),
     ("starved", |row| value(row, Measure::Starved, false)),
     ("worst", |row| value(row, Measure::WorstStretch, false)),
@@ -59,6 +60,8 @@ const COSTS: [Column; 11] = [
     ("SYN retr.", |row| row.syn_retransmitted.to_string()),
     ("SYN drops", |row| row.syn_drops.map_or_else(dash, |drops| drops.to_string())),
     ("CPU µs", |row| value(row, Measure::CpuUs, false)),
+    ("calls", |row| row.system_calls_per_request.as_ref().map_or_else(dash, |calls| number(calls.value))),
+    ("memory MB", |row| row.resident_bytes.map_or_else(dash, |bytes| number(bytes as f64 / 1e6))),
 ];
 
 fn value(row: &Row, measure: Measure, interval: bool) -> String {
@@ -103,16 +106,21 @@ pub(super) fn times(point: &PointReport) -> Table {
 
 /// What it cost, who starved, and what was dropped.
 pub(super) fn costs(point: &PointReport) -> Table {
-    let caption = "Costs and troubles: shares and times are means over the seeds, counts are sums".to_owned();
+    let caption =
+        "Costs and troubles: shares and times are means over the seeds, counts are sums; CPU and system calls are for \
+                   a request, memory is the most that was resident"
+            .to_owned();
     Table { caption, ..of_rows(point, &COSTS) }
 }
 
 fn of_rows(point: &PointReport, columns: &[Column]) -> Table {
-    let name = |row: &Row| {
-        let mark = if row.invalid.is_empty() { "" } else { " NOT VALID" };
-        format!("{}{mark}", row.subject)
+    let name = |row: &Row| match (row.seeds.len(), row.invalid.len()) {
+        (_, 0) => row.subject.clone(),
+        (0, _) => format!("{} NOT VALID", row.subject),
+        (valid, invalid) => format!("{} ({valid} of {} VALID)", row.subject, valid + invalid),
     };
-    let line = |row: &Row| std::iter::once(name(row)).chain(columns.iter().map(|(_, of)| of(row))).collect();
+    let of = |row: &Row, column: &Column| if row.seeds.is_empty() { dash() } else { column.1(row) };
+    let line = |row: &Row| std::iter::once(name(row)).chain(columns.iter().map(|column| of(row, column))).collect();
     Table {
         caption: String::new(),
         head: std::iter::once("subject").chain(columns.iter().map(|&(name, _)| name)).map(str::to_owned).collect(),
@@ -134,6 +142,24 @@ pub(super) fn troubles(point: &PointReport) -> Vec<String> {
 
 /// What the paper measured beside ours.
 pub(super) fn published(report: &Report) -> Table {
+    published_with(report, |measure| measures::name(measure).to_owned(), |place| place.to_owned())
+}
+
+/// The same for a terminal: measures as experiment files call them, and numbers for the places, which come behind.
+pub(super) fn published_narrow(report: &Report) -> (Table, Vec<String>) {
+    let mut places: Vec<&str> = Vec::new();
+    for row in &report.published {
+        if !places.contains(&row.place.as_str()) {
+            places.push(&row.place);
+        }
+    }
+    let number = |place: &str| places.iter().position(|known| *known == place).map_or(0, |number| number + 1);
+    let table = published_with(report, measures::key, |place| format!("[{}]", number(place)));
+    let places = places.iter().map(|place| format!("[{}] {place}", number(place))).collect();
+    (table, places)
+}
+
+fn published_with(report: &Report, name: impl Fn(Measure) -> String, place: impl Fn(&str) -> String) -> Table {
     let row = |row: &published::PublishedRow| {
         // A ratio of measures has no unit of theirs.
         let shown = |value: f64| match row.relative_to {
@@ -142,16 +168,16 @@ pub(super) fn published(report: &Report) -> Table {
         };
         let (low, high) = published::ends(row.published);
         let group = if row.group.is_empty() { String::new() } else { format!(", {}", row.group) };
-        let over = row.relative_to.as_ref().map(|other| format!(" over that of {other}")).unwrap_or_default();
+        let over = row.relative_to.as_ref().map(|other| format!(" over {other}'s")).unwrap_or_default();
         vec![
             if row.point.is_empty() { "all".to_owned() } else { row.point.clone() },
             row.subject.clone(),
-            format!("{}{over}{group}", measures::name(row.measure)),
+            format!("{}{over}{group}", name(row.measure)),
             if low < high { format!("{} to {}", shown(low), shown(high)) } else { shown(low) },
-            row.ours.as_ref().map_or_else(|| "not measured".to_owned(), |ours| with_interval(ours, shown)),
+            row.ours.as_ref().map_or_else(|| "no value".to_owned(), |ours| with_interval(ours, shown)),
             row.ratio.map_or_else(dash, |ratio| format!("{ratio:.2}")),
             row.within_interval.map_or_else(dash, |within| if within { "yes" } else { "no" }.to_owned()),
-            row.place.clone(),
+            place(&row.place),
         ]
     };
     let head = ["point", "subject", "measure", "published", "measured", "ratio", "in our interval", "where"];
@@ -163,6 +189,48 @@ pub(super) fn published(report: &Report) -> Table {
         rows: report.published.iter().map(row).collect(),
         words: &[1, 2, 7],
     }
+}
+
+/// What the ways were set to be, and what they were.
+pub(super) fn paths(report: &Report) -> Table {
+    let both = |set: String, measured: Option<String>| format!("{set} / {}", measured.unwrap_or_else(dash));
+    let row = |row: &PathReport| {
+        let points = match row.points.as_slice() {
+            all if all.len() == report.points.len() => "all".to_owned(),
+            [] => dash(),
+            [only] => only.clone(),
+            [first, others @ ..] => format!("{first} and {} more", others.len()),
+        };
+        let seen = row.measured.as_ref();
+        let line = row.set.rate.map_or_else(dash, |set| {
+            both(set.to_string(), seen.and_then(|seen| seen.line_bits_per_second).map(megabits))
+        });
+        vec![
+            row.group.clone(),
+            points,
+            row.emulation.to_owned(),
+            both(number(row.set.rtt_ms), seen.map(|seen| number(seen.rtt_median_ms))),
+            both(number(row.set.jitter_ms), seen.map(|seen| number(seen.rtt_deviation_ms))),
+            both(percent(row.set.loss), seen.map(|seen| percent(seen.loss))),
+            line,
+            both(row.link.to_string(), Some(megabits(row.link_bits_per_second))),
+            row.lateness_us.map_or_else(dash, |(p99, max)| format!("{p99:.0} / {max:.0}")),
+        ]
+    };
+    let head =
+        ["group", "points", "emulation", "RTT ms", "deviation ms", "loss", "own line", "link", "late µs p99 / max"];
+    Table {
+        caption:
+            "Paths: set / measured on the idle bed (RTT as the median), and how late our own emulator was under load"
+                .to_owned(),
+        head: head.map(str::to_owned).to_vec(),
+        rows: report.paths.iter().map(row).collect(),
+        words: &[1, 2],
+    }
+}
+
+fn megabits(bits_per_second: f64) -> String {
+    format!("{:.2} Mbit/s", bits_per_second / 1e6)
 }
 
 /// Every measurement by itself.

@@ -16,9 +16,15 @@ impl fmt::Display for Shown<'_> {
         head(f, report)?;
         report.points.iter().try_for_each(|point| self::point(f, point))?;
         if !report.published.is_empty() {
-            let published = tables::published(report);
+            let (published, places) = tables::published_narrow(report);
             writeln!(f, "\n{}", published.caption)?;
             aligned(f, &published)?;
+            places.iter().try_for_each(|place| writeln!(f, "  {place}"))?;
+        }
+        let paths = tables::paths(report);
+        if !paths.rows.is_empty() {
+            writeln!(f, "\n{}", paths.caption)?;
+            aligned(f, &paths)?;
         }
         remarks(f, report)
     }
@@ -38,7 +44,7 @@ fn head(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         "seeds {seeds}: means over them, [95 % confidence interval]; gains seed by seed over the first subject"
     )?;
     for line in report.invalid() {
-        writeln!(f, "NOT VALID: {line}")?;
+        writeln!(f, "NOT VALID, left out: {line}")?;
     }
     if !report.missing.is_empty() {
         let (missing, all) = (report.missing.len(), report.expected_cells);
@@ -55,8 +61,8 @@ fn head(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
 
 fn point(f: &mut fmt::Formatter<'_>, point: &PointReport) -> fmt::Result {
     let label = if point.label.is_empty() { "all" } else { &point.label };
-    if point.rows.is_empty() {
-        return writeln!(f, "\n{label}: not measured");
+    if let Some(why) = point.has_nothing() {
+        return writeln!(f, "\n{label}: {why}");
     }
     writeln!(f, "\n{label}: {:.0} requests a seed, wire load {:.3}", point.requests, point.load)?;
     aligned(f, &tables::times(point))?;

@@ -6,20 +6,33 @@
 
 use std::collections::BTreeMap;
 
+use super::median;
 use crate::{
     rate::{Link, Rate},
     wire::WireModel,
 };
 
-/// A single request on the idle system.
+/// Single requests of a size on the idle system, several of them one after the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlonePoint {
     /// Number of the client group.
     pub group: u16,
     /// Size of the file in bytes.
     pub size_bytes: u64,
-    /// The least time measured, in milliseconds: what made another one longer was not the system measured.
+    /// The least time measured, in milliseconds.
     pub least_ms: f64,
+    /// The median.
+    pub median_ms: f64,
+}
+
+/// The way of a client group, as far as a time alone depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Way {
+    /// Rate of the group's own line; nothing where the link is the only bottleneck.
+    pub line: Option<Rate>,
+    /// Whether its delay varies by itself. Then the least of many times alone is luck, and the less of it the more were
+    /// measured: the median counts. Else the least does, for what made another time longer was not the system measured.
+    pub jitters: bool,
 }
 
 /// Times alone by group and size.
@@ -27,25 +40,33 @@ pub struct AlonePoint {
 pub struct AloneTimes {
     wire: WireModel,
     link: Link,
-    /// Rate of each group's own line, by number; nothing where the link is the only bottleneck.
-    lines: Vec<Option<Rate>>,
+    /// By number of the group; one that has none is straight on the link.
+    ways: Vec<Way>,
     /// By group: wire bytes, rising, and overhead in nanoseconds.
     overheads: BTreeMap<u16, Vec<(f64, f64)>>,
 }
 
 impl AloneTimes {
-    /// From single requests measured at the link's first rate; of several of one group and size the least counts, so give
-    /// those of all runs that are to be compared. A group without any has no overhead.
-    pub fn new(points: &[AlonePoint], wire: WireModel, link: Link, lines: &[Option<Rate>]) -> Self {
-        let mut least: BTreeMap<(u16, u64), f64> = BTreeMap::new();
-        for point in points.iter().filter(|point| point.least_ms.is_finite()) {
-            let entry = least.entry((point.group, point.size_bytes)).or_insert(f64::INFINITY);
-            *entry = entry.min(point.least_ms);
+    /// From single requests measured at the link's first rate. Of several points of one group and size the least counts, or the
+    /// median of the medians, as [`Way::jitters`] says; so give those of all runs that are to be compared. A group without any
+    /// has no overhead.
+    pub fn new(points: &[AlonePoint], wire: WireModel, link: Link, ways: &[Way]) -> Self {
+        let mut times = Self { wire, link, ways: ways.to_vec(), overheads: BTreeMap::new() };
+        let mut by_size: BTreeMap<(u16, u64), Vec<f64>> = BTreeMap::new();
+        for point in points {
+            let ms = if times.way(point.group).jitters { point.median_ms } else { point.least_ms };
+            if ms.is_finite() {
+                by_size.entry((point.group, point.size_bytes)).or_default().push(ms);
+            }
         }
-        let mut times = Self { wire, link, lines: lines.to_vec(), overheads: BTreeMap::new() };
-        for ((group, size_bytes), least_ms) in least {
+        for ((group, size_bytes), of_runs_ms) in by_size {
+            let alone_ms = if times.way(group).jitters {
+                median(of_runs_ms)
+            } else {
+                of_runs_ms.into_iter().fold(f64::INFINITY, f64::min)
+            };
             let wire_ns = times.wire_ns(group, size_bytes, 0);
-            let overhead_ns = (least_ms * 1e6 - wire_ns).max(0.0);
+            let overhead_ns = (alone_ms * 1e6 - wire_ns).max(0.0);
             let wire_bytes = times.wire.bytes_for(size_bytes) as f64;
             times.overheads.entry(group).or_default().push((wire_bytes, overhead_ns));
         }
@@ -64,10 +85,13 @@ impl AloneTimes {
         self.overheads.contains_key(&group)
     }
 
+    fn way(&self, group: u16) -> Way {
+        self.ways.get(usize::from(group)).copied().unwrap_or_default()
+    }
+
     fn wire_ns(&self, group: u16, size_bytes: u64, at_ns: u64) -> f64 {
         let link = self.link.rate_at(at_ns);
-        let line = self.lines.get(usize::from(group)).copied().flatten();
-        line.map_or(link, |line| line.min(link)).ns_for(self.wire.bytes_for(size_bytes) as f64)
+        self.way(group).line.map_or(link, |line| line.min(link)).ns_for(self.wire.bytes_for(size_bytes) as f64)
     }
 }
 
@@ -87,7 +111,7 @@ mod tests {
     use super::*;
 
     fn point(group: u16, size_bytes: u64, least_ms: f64) -> AlonePoint {
-        AlonePoint { group, size_bytes, least_ms }
+        AlonePoint { group, size_bytes, least_ms, median_ms: 2.0 * least_ms }
     }
 
     /// A byte is a millisecond, and half of one from the tenth second on.
@@ -109,11 +133,23 @@ mod tests {
     #[test]
     fn groups_have_their_own_distance_and_line() {
         let points = [point(0, 100, 100.0), point(1, 100, 1100.0)];
-        let lines = [None, None, Some(Rate::from_bits_per_second(8_000).unwrap())];
+        let line = Some(Rate::from_bits_per_second(8_000).unwrap());
+        let ways = [Way::default(), Way::default(), Way { line, jitters: false }];
         let fast = Link::constant("16kbit".parse().unwrap());
-        let alone = AloneTimes::new(&points, WireModel::BODY_ONLY, fast, &lines);
+        let alone = AloneTimes::new(&points, WireModel::BODY_ONLY, fast, &ways);
         assert_eq!([0, 1, 2].map(|group| alone.ns(group, 100, 0) / 1e6), [100.0, 1100.0, 100.0]);
         assert!(alone.knows(1) && !alone.knows(2));
+    }
+
+    #[test]
+    fn under_jitter_the_time_alone_does_not_sink_as_more_runs_are_measured() {
+        let ways = [Way { line: None, jitters: true }];
+        let ms = |of_runs_ms: &[f64]| {
+            let points: Vec<AlonePoint> =
+                of_runs_ms.iter().map(|&median_ms| AlonePoint { median_ms, ..point(0, 100, 100.0) }).collect();
+            AloneTimes::new(&points, WireModel::BODY_ONLY, link(), &ways).ns(0, 100, 0) / 1e6
+        };
+        assert_eq!([ms(&[150.0, 160.0, 140.0]), ms(&[150.0, 160.0, 140.0, 130.0, 170.0])], [150.0, 150.0]);
     }
 
     #[test]

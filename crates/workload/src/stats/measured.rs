@@ -20,6 +20,9 @@ pub struct Observation {
     pub response_ns: f64,
     /// Response time on an idle system in nanoseconds.
     pub alone_ns: f64,
+    /// Time to the first byte in nanoseconds; without one the time until its end, a lower bound. `None` for a request of an
+    /// ideal, which has no bytes.
+    pub first_byte_ns: Option<f64>,
     /// Whether it came whole. If not, its response time is longer than `response_ns`, or there is none.
     pub whole: bool,
 }
@@ -41,9 +44,15 @@ pub fn observe(outcomes: &[Outcome], from_ns: u64, alone: &AloneTimes) -> Vec<Ob
             group: outcome.group,
             response_ns: outcome.response_ns() as f64,
             alone_ns: alone.ns(outcome.group, outcome.size_bytes, outcome.at_ns),
+            first_byte_ns: Some(first_byte_ns(outcome).unwrap_or(outcome.response_ns() as f64)),
             whole: outcome.end == End::Done,
         })
         .collect()
+}
+
+/// Time to the first byte in nanoseconds, if there was one.
+fn first_byte_ns(outcome: &Outcome) -> Option<f64> {
+    outcome.first_byte_ns.map(|first_byte_ns| first_byte_ns.saturating_sub(outcome.at_ns) as f64)
 }
 
 /// What a run comes to. Times in milliseconds.
@@ -62,7 +71,9 @@ pub struct Measured {
     pub answered_first_byte_ms: f64,
     /// Requests that had no first byte.
     pub without_first_byte: usize,
-    /// Whole responses for each second of the time over which requests were sent.
+    /// Whole responses that ended while requests were sent and counted, for each second of that time, whenever they were asked
+    /// for. What comes after it, while the run waits for what is under way, is no throughput: under overload it would be more
+    /// than the link carries.
     pub throughput_per_s: f64,
     /// Mean size of the response heads, of whole responses.
     pub head_bytes: f64,
@@ -84,17 +95,15 @@ impl Measured {
         for outcome in counted() {
             *ends.entry(outcome.end).or_insert(0) += 1;
         }
-        let first_byte_ms =
-            |o: &Outcome| o.first_byte_ns.map(|first_byte| first_byte.saturating_sub(o.at_ns) as f64 / 1e6);
-        // What was never sent (given up before its time) has no lateness.
-        let sent = counted().filter(|outcome| outcome.sent_ns > 0);
-        let mut lateness_ms: Vec<f64> = sent.map(|outcome| outcome.lateness_ns() as f64 / 1e6).collect();
+        let in_time = |outcome: &&Outcome| outcome.end == End::Done && (from_ns..until_ns).contains(&outcome.end_ns);
+        let mut lateness_ms: Vec<f64> = counted().map(|outcome| outcome.lateness_ns() as f64 / 1e6).collect();
         lateness_ms.sort_unstable_by(f64::total_cmp);
         Self {
-            first_byte_ms: mean(counted().map(|o| first_byte_ms(o).unwrap_or(o.response_ns() as f64 / 1e6))),
-            answered_first_byte_ms: mean(counted().filter_map(first_byte_ms)),
+            first_byte_ms: mean(observations.iter().filter_map(|o| o.first_byte_ns)) / 1e6,
+            answered_first_byte_ms: mean(counted().filter_map(first_byte_ns)) / 1e6,
             without_first_byte: counted().filter(|o| o.first_byte_ns.is_none()).count(),
-            throughput_per_s: whole.len() as f64 * 1e9 / until_ns.saturating_sub(from_ns).max(1) as f64,
+            throughput_per_s: outcomes.iter().filter(in_time).count() as f64 * 1e9
+                / until_ns.saturating_sub(from_ns).max(1) as f64,
             head_bytes: mean(counted().filter(|o| o.end == End::Done).map(|o| f64::from(o.head_bytes))),
             lateness_p99_ms: percentile(&lateness_ms, 0.99),
             lateness_max_ms: percentile(&lateness_ms, 1.0),
@@ -174,6 +183,20 @@ mod tests {
         assert_eq!((measured.answered_first_byte_ms, measured.without_first_byte), (1.0, 3));
         assert_eq!((measured.throughput_per_s, measured.head_bytes), (1.0, 200.0));
         assert_eq!((measured.lateness_p99_ms, measured.lateness_max_ms), (0.5, 0.5));
+    }
+
+    #[test]
+    fn throughput_is_what_came_while_requests_were_sent_and_no_more_than_the_link_carries() {
+        // A hundred responses a second, first come first served, of twice as many that are asked for over three seconds; the
+        // rest comes while nothing is sent any more.
+        let outcomes: Vec<Outcome> = (0..600).map(|i| outcome(i * 5, 10, (i + 1) * 10, End::Done)).collect();
+        let throughput = |from_s: u64, until_s: u64| {
+            Measured::new(&outcomes, from_s * 1_000 * MS, until_s * 1_000 * MS, &alone()).throughput_per_s
+        };
+        assert_eq!(throughput(1, 3), 100.0, "with those that were asked for in the warm-up and came after it");
+        assert_eq!(throughput(0, 3), 299.0 / 3.0, "what ends with the sending is late already");
+        let failed: Vec<Outcome> = outcomes.iter().map(|&o| Outcome { end: End::Truncated, ..o }).collect();
+        assert_eq!(Measured::new(&failed, 0, 3_000 * MS, &alone()).throughput_per_s, 0.0);
     }
 
     #[test]

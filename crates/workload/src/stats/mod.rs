@@ -3,7 +3,7 @@
 //! - [`summarise`]: what a run comes to in a few numbers, from sizes and times;
 //! - [`observe`] and [`Measured`]: the same from outcomes, with what never finished counted and marked;
 //! - [`alone`]: the time a request takes on the idle system, under every slowdown;
-//! - [`series`]: response times by size, by the size's percentile, by time, by group, and their distribution;
+//! - [`series`]: response times by size, by the size's percentile, by time, and their distribution;
 //! - [`stretch`]: request by request against another run;
 //! - [`interval`]: means and ratios over seeds, with their 95 % confidence intervals.
 //!

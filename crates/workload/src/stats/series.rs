@@ -1,4 +1,4 @@
-//! Response times by size, by the size's percentile, over time, by group, and how they are distributed.
+//! Response times by size, by the size's percentile, over time, and how they are distributed.
 //!
 //! The first two are the figures of "Implementation of SRPT Scheduling in Web Servers", section 5: bins that span
 //! [x, 1.2x], and 200 buckets of half a percent of the requests, in the order of their sizes.
@@ -20,6 +20,10 @@ pub struct Moments {
     pub mean_ms: f64,
     /// Mean slowdown.
     pub mean_slowdown: f64,
+    /// Those of the requests that have a time to the first byte.
+    first_bytes: usize,
+    /// Its mean over them, in milliseconds.
+    mean_first_byte_ms: f64,
     /// Sum of the squared distances from the mean, in square milliseconds.
     squares_ms2: f64,
 }
@@ -32,6 +36,8 @@ impl Moments {
             bounds: usize::from(!observation.whole),
             mean_ms: observation.response_ns / 1e6,
             mean_slowdown: observation.response_ns / observation.alone_ns,
+            first_bytes: usize::from(observation.first_byte_ns.is_some()),
+            mean_first_byte_ms: observation.first_byte_ns.unwrap_or(0.0) / 1e6,
             squares_ms2: 0.0,
         });
     }
@@ -48,6 +54,10 @@ impl Moments {
         self.squares_ms2 += other.squares_ms2 + apart * apart * self.count as f64 * share;
         self.mean_ms += apart * share;
         self.mean_slowdown += (other.mean_slowdown - self.mean_slowdown) * share;
+        let first_bytes = self.first_bytes + other.first_bytes;
+        let share = other.first_bytes as f64 / first_bytes.max(1) as f64;
+        self.mean_first_byte_ms += (other.mean_first_byte_ms - self.mean_first_byte_ms) * share;
+        self.first_bytes = first_bytes;
         self.bounds += other.bounds;
         self.count = count;
     }
@@ -55,6 +65,11 @@ impl Moments {
     /// Variance of the response time, in square milliseconds.
     pub fn variance_ms2(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.squares_ms2 / self.count as f64 }
+    }
+
+    /// Mean time to the first byte in milliseconds; a request without one has entered with its wait. `None` for ideals.
+    pub fn first_byte_ms(&self) -> Option<f64> {
+        (self.first_bytes > 0).then_some(self.mean_first_byte_ms)
     }
 
     /// Variance of the response time over the square of its mean.
@@ -101,11 +116,6 @@ pub fn over_time(observations: &[Observation], step_ns: u64) -> BTreeMap<u64, Mo
     grouped(observations, |observation| observation.at_ns / step_ns.max(1))
 }
 
-/// By client group.
-pub fn by_group(observations: &[Observation]) -> BTreeMap<u16, Moments> {
-    grouped(observations, |observation| observation.group)
-}
-
 fn grouped<K: Ord>(observations: &[Observation], key: impl Fn(&Observation) -> K) -> BTreeMap<K, Moments> {
     let mut groups: BTreeMap<K, Moments> = BTreeMap::new();
     for observation in observations {
@@ -138,16 +148,17 @@ mod tests {
 
     use super::*;
 
-    fn observation(at_s: u64, size_bytes: u64, group: u16, response_ms: f64) -> Observation {
+    fn observation(at_s: u64, size_bytes: u64, response_ms: f64) -> Observation {
         let at_ns = at_s * 1_000_000_000;
-        Observation { at_ns, size_bytes, group, response_ns: response_ms * 1e6, alone_ns: 1e6, whole: true }
+        let (response_ns, first_byte_ns) = (response_ms * 1e6, Some(response_ms * 1e6 / 4.0));
+        Observation { at_ns, size_bytes, group: 0, response_ns, alone_ns: 1e6, first_byte_ns, whole: true }
     }
 
     #[test]
     fn moments_by_hand() {
         let mut moments = Moments::default();
         for ms in [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0] {
-            moments.add(&Observation { whole: ms < 9.0, ..observation(0, 1, 0, ms) });
+            moments.add(&Observation { whole: ms < 9.0, ..observation(0, 1, ms) });
         }
         assert_eq!((moments.count, moments.bounds), (8, 1));
         assert!((moments.mean_ms - 5.0).abs() < 1e-12 && (moments.mean_slowdown - 5.0).abs() < 1e-12);
@@ -159,7 +170,7 @@ mod tests {
         fn merged_sums_are_the_sums_of_all(a in prop::collection::vec(0.1f64..1e6, 0..40), b in prop::collection::vec(0.1f64..1e6, 1..40)) {
             let sum = |values: &[f64]| {
                 let mut moments = Moments::default();
-                values.iter().for_each(|&ms| moments.add(&observation(0, 1, 0, ms)));
+                values.iter().for_each(|&ms| moments.add(&observation(0, 1, ms)));
                 moments
             };
             let mut merged = sum(&a);
@@ -167,6 +178,7 @@ mod tests {
             let all = sum(&[a, b].concat());
             prop_assert_eq!(merged.count, all.count);
             prop_assert!((merged.mean_ms / all.mean_ms - 1.0).abs() < 1e-9);
+            prop_assert!((merged.first_byte_ms().unwrap() / all.mean_ms * 4.0 - 1.0).abs() < 1e-9);
             prop_assert!((merged.variance_ms2() - all.variance_ms2()).abs() <= 1e-9 * all.mean_ms * all.mean_ms);
         }
 
@@ -181,7 +193,7 @@ mod tests {
     fn bins_begin_at_one_byte_and_span_a_fifth_more() {
         // 1.2^3 = 1.728 and 1.2^4 = 2.0736: sizes are whole, so 2 bytes are in bin 3 and 3 bytes in bin 6 (2.986..3.58).
         assert_eq!([0, 1, 2, 3].map(size_bin), [0, 0, 3, 6]);
-        let bins = by_size(&[observation(0, 2, 0, 10.0), observation(0, 2, 0, 20.0), observation(0, 3, 0, 5.0)]);
+        let bins = by_size(&[observation(0, 2, 10.0), observation(0, 2, 20.0), observation(0, 3, 5.0)]);
         assert_eq!(
             bins.iter().map(|(&bin, m)| (bin, m.count, m.mean_ms)).collect::<Vec<_>>(),
             [(3, 2, 15.0), (6, 1, 5.0)]
@@ -191,7 +203,7 @@ mod tests {
     #[test]
     fn percentile_buckets_hold_as_many_requests_each_in_the_order_of_size() {
         let sizes = [50, 10, 40, 10, 30, 20];
-        let observations: Vec<Observation> = sizes.iter().map(|&size| observation(0, size, 0, size as f64)).collect();
+        let observations: Vec<Observation> = sizes.iter().map(|&size| observation(0, size, size as f64)).collect();
         let buckets = by_size_percentile(&observations, 3);
         assert_eq!(buckets.iter().map(|m| (m.count, m.mean_ms)).collect::<Vec<_>>(), [(2, 10.0), (2, 25.0), (2, 45.0)]);
         assert_eq!(by_size_percentile(&observations, 200).iter().map(|m| m.count).sum::<usize>(), 6);
@@ -199,19 +211,19 @@ mod tests {
     }
 
     #[test]
-    fn time_and_groups() {
-        let observations = [observation(0, 1, 0, 1.0), observation(2, 1, 1, 3.0), observation(2, 1, 0, 5.0)];
+    fn each_second_has_what_was_planned_in_it() {
+        let without = Observation { first_byte_ns: None, ..observation(3, 1, 2.0) };
+        let observations = [observation(0, 1, 1.0), observation(2, 1, 3.0), observation(2, 1, 5.0), without];
         let seconds = over_time(&observations, 1_000_000_000);
-        assert_eq!(seconds.iter().map(|(&s, m)| (s, m.mean_ms)).collect::<Vec<_>>(), [(0, 1.0), (2, 4.0)]);
         assert_eq!(
-            by_group(&observations).iter().map(|(&g, m)| (g, m.mean_ms)).collect::<Vec<_>>(),
-            [(0, 3.0), (1, 3.0)]
+            seconds.iter().map(|(&s, m)| (s, m.mean_ms, m.first_byte_ms())).collect::<Vec<_>>(),
+            [(0, 1.0, Some(0.25)), (2, 4.0, Some(1.0)), (3, 2.0, None)]
         );
     }
 
     #[test]
     fn the_tail_falls_from_all_to_the_slowest() {
-        let observations: Vec<Observation> = (1..=1000).map(|ms| observation(0, 1, 0, f64::from(ms))).collect();
+        let observations: Vec<Observation> = (1..=1000).map(|ms| observation(0, 1, f64::from(ms))).collect();
         let tail = distribution(&observations);
         assert_eq!(tail.len(), 61, "three factors of ten, 20 steps each, and both ends");
         assert_eq!((tail[0], tail[20].0, tail[60].0), ((1.0, 1.0), 901.0, 1000.0));

@@ -1,14 +1,21 @@
 //! The server's side over time: connections, the queues in front of `accept`, and what was dropped.
 
+use std::collections::BTreeMap;
+
 use super::{Axis, CellReport, Figure, Kind, Plot, PlotPoint, PointReport, Series, Shape};
 use crate::record::Sampled;
 
 /// A plot's name, its axis, and its value.
 type Shown = (&'static str, &'static str, fn(&Sampled) -> u64);
 
-/// Three plots of a point, of its first seed that was sampled: moments of different runs do not belong together.
+/// Three plots of a point, of the seed that was sampled with the most subjects, the first of several: moments of different runs
+/// do not belong together.
 pub(super) fn plots(figure: &Figure, point: &PointReport, cells: &[&CellReport], subjects: &[String]) -> Vec<Plot> {
-    let Some(seed) = cells.iter().filter(|cell| !cell.samples.is_empty()).map(|cell| cell.seed).min() else {
+    let mut subjects_of: BTreeMap<u64, usize> = BTreeMap::new();
+    for cell in cells.iter().filter(|cell| !cell.samples.is_empty()) {
+        *subjects_of.entry(cell.seed).or_default() += 1;
+    }
+    let Some((seed, _)) = subjects_of.into_iter().rev().max_by_key(|&(_, subjects)| subjects) else {
         return Vec::new();
     };
     let measures: [Shown; 3] = [

@@ -47,7 +47,7 @@ pub struct CheckArgs {
     #[arg(long, default_value_t = 5000, value_name = "REQUESTS")]
     pub requests: u32,
 
-    /// The server that answers them: any subject of `serpent lab uplink`.
+    /// The server that answers them: any that an experiment can name.
     #[arg(long, default_value = "nginx", value_name = "SUBJECT")]
     pub subject: crate::subject::Subject,
 

@@ -8,8 +8,12 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use lab::{record::CellRecord, store::Run};
+use lab::{
+    record::{CellRecord, RunRecord},
+    store::Run,
+};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::Value;
 
 /// Two servers for two seconds. What is measured may be late here: the machine that tests is busy.
 const TINY: &str = "
@@ -126,8 +130,38 @@ fn a_run_is_stopped_resumed_and_repeated() {
     assert!(stderr(&output).contains("--resume second"), "{}", stderr(&output));
 }
 
+/// A server that cannot be started spoils its own measurement; the other's is made, and a resumed run has nothing left to do.
+#[test]
+fn a_server_that_fails_spoils_nobody_elses_measurement() {
+    if !can_measure("a_server_that_fails_spoils_nobody_elses_measurement") {
+        return;
+    }
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("tiny.toml"),
+        TINY.replace("'nginx', 'serpent:srpt'", "'cmd:false {listen}', 'serpent:srpt'"),
+    )
+    .unwrap();
+    let output =
+        serpent(folder.path(), &["lab", "run", "./tiny.toml", "--out", "out", "--port", "8092"]).output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let run = Run::open(&folder.path().join("out")).unwrap();
+    let [failed, other] = &run.cells().unwrap()[..] else { panic!("{said}") };
+    assert!(failed.facts.invalid[0].contains("`/bin/sh -c 'exec false"), "{:?}", failed.facts.invalid);
+    assert_eq!((run.outcomes(1).unwrap().count(), other.facts.invalid.len()), (0, 0), "{:?}", other.facts.invalid);
+    assert!(asked(&run, 2).len() > 20);
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("nothing was measured"), "{table}");
+
+    let output = serpent(folder.path(), &["lab", "run", "--resume", "out", "--port", "8092"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("1 of 2"), "{}", stderr(&output));
+}
+
 /// One experiment of each paper in its short form, from the requests to the page. What is measured beside a compiler and by a
-/// debug build is no figure: whether all of it is there is what this holds.
+/// debug build is no figure: whether requests come whole, and whether all that was measured is shown, is what this holds.
 #[test]
 fn an_experiment_of_each_paper_runs_in_its_short_form() {
     let test = "an_experiment_of_each_paper_runs_in_its_short_form";
@@ -143,7 +177,13 @@ fn an_experiment_of_each_paper_runs_in_its_short_form() {
         eprintln!("SKIPPED in {test}: srpt-nasa-trace: the log of NASA is not in {}", traces.display());
     }
     let folder = tempfile::tempdir().unwrap();
-    for name in ["srpt-nasa-trace", "overload-workloads-nasa", "wans-10mbit", "rates-one-client"] {
+    // With each the label of a point at which the link is full and answers stay away, if there is one.
+    for (name, overload) in [
+        ("srpt-nasa-trace", None),
+        ("overload-workloads-nasa", Some("W2")),
+        ("wans-10mbit", Some("users 400")),
+        ("rates-one-client", Some("requests-per-second 1000")),
+    ] {
         if name == "srpt-nasa-trace" && !with_log {
             continue;
         }
@@ -164,20 +204,60 @@ fn an_experiment_of_each_paper_runs_in_its_short_form() {
         for cell in &cells {
             let outcomes: Vec<_> = run.outcomes(cell.number).unwrap().map(Result::unwrap).collect();
             let whole = outcomes.iter().filter(|outcome| outcome.body_bytes == outcome.size_bytes).count();
-            assert!(whole > 100 && whole * 2 > outcomes.len(), "{name}: {whole} of {}", outcomes.len());
+            let label = run.record().points[cell.point].label.as_str();
+            // Where all can be answered all but a few are; a machine that was too slow for that has said so.
+            let least = if overload == Some(label) || !cell.facts.invalid.is_empty() { 0.5 } else { 0.95 };
+            let place = format!("{name}, {label}, measurement {}: {} of {}", cell.number, whole, outcomes.len());
+            assert!(whole > 100 && whole as f64 > least * outcomes.len() as f64, "{place}");
         }
         let table = String::from_utf8(output.stdout).unwrap();
         let page = fs::read_to_string(folder.path().join(name).join("report.html")).unwrap();
         for subject in &run.record().subjects {
             assert!(table.contains(subject.as_str()) && page.contains(subject.as_str()), "{name}: {subject}");
         }
-        assert!(page.contains("<svg") && page.contains("ublished"), "{name} has its plots and the paper's figures");
+        assert!(page.contains("<svg"), "{name} has its plots");
+        let output = serpent(folder.path(), &["lab", "report", name, "--json", "report.json"]).output().unwrap();
+        let report =
+            fs::read(folder.path().join("report.json")).unwrap_or_else(|_| panic!("{name}: {}", stderr(&output)));
+        holds_all_that_was_asked_for(&serde_json::from_slice(&report).unwrap(), run.record(), invalid.is_empty());
     }
 
     // The page can be made again, and its plots as files.
     let name = "overload-workloads-nasa";
     let output = serpent(folder.path(), &["lab", "report", name, "--png", "plots"]).output().unwrap();
     assert!(fs::read_dir(folder.path().join("plots")).unwrap().count() > 0, "{}", stderr(&output));
+}
+
+/// Each figure is drawn, or it is said why not; each published value has its row, and ours beside it where both its point and
+/// its servers are in the run.
+fn holds_all_that_was_asked_for(report: &Value, run: &RunRecord, valid: bool) {
+    let name = &run.experiment.name;
+    let list = |key: &str| report[key].as_array().unwrap_or_else(|| panic!("{name}: no {key} in the report"));
+    for figure in &run.experiment.figures {
+        let drawn = list("figures").iter().any(|plot| plot["title"] == figure.title.as_str());
+        let named = list("not_plotted").iter().any(|line| line.as_str().unwrap().contains(&figure.title));
+        assert!(drawn != named, "{name}, `{}`: drawn is {drawn}, named is {named}", figure.title);
+        // Points that the short form leaves out cannot be drawn.
+        let measured = |label: &String| run.points.iter().any(|point| point.label == *label);
+        let of_this_run = figure.points.is_empty() || figure.points.iter().any(measured);
+        assert!(drawn || !of_this_run || !valid, "{name}: `{}` is not drawn", figure.title);
+    }
+    let rows = list("published");
+    for published in &run.experiment.published {
+        let place = published.place.as_str();
+        assert!(
+            rows.iter().any(|row| row["place"] == place && row["subject"] == published.subject.as_str()),
+            "{name}: {place}"
+        );
+    }
+    for row in rows {
+        let takes_part =
+            |key: &str| row[key].as_str().is_none_or(|subject| run.subjects.iter().any(|one| one == subject));
+        let measured = run.points.iter().any(|point| row["point"] == point.label.as_str());
+        if valid && measured && takes_part("subject") && takes_part("relative_to") {
+            assert!(row["ours"]["value"].is_number() && row["ratio"].is_number(), "{name}: nothing of ours in {row}");
+        }
+    }
 }
 
 #[test]

@@ -89,7 +89,6 @@ fn main() -> Result<(), Box<dyn Error>> {
                 content: &Content::new(),
                 start: Instant::now() + Duration::from_millis(50),
                 stop: &AtomicBool::new(false),
-                progress: None,
             };
             let began = Instant::now();
             // A thread of its own, so that the processor time is the generator's alone.

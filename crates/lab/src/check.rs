@@ -47,7 +47,7 @@ pub struct CheckArgs {
     #[arg(long, default_value_t = 5000, value_name = "REQUESTS", value_parser = clap::value_parser!(u32).range(1..=50_000))]
     pub requests: u32,
 
-    /// The server that answers them: any subject of `serpent lab run`.
+    /// The server that answers them: any that an experiment can name.
     #[arg(long, default_value = "nginx", value_name = "SUBJECT")]
     pub subject: crate::subject::Subject,
 

@@ -3,13 +3,12 @@
 use std::{
     fs,
     io::{BufWriter, Write},
-    os::unix::fs::PermissionsExt,
     path::Path,
 };
 
 use tempfile::TempDir;
 
-use crate::LabError;
+use crate::{LabError, temporary};
 
 /// Files of given sizes in a temporary directory that any user may read.
 #[derive(Debug)]
@@ -20,15 +19,13 @@ pub struct DocRoot {
 impl DocRoot {
     /// Writes one file for each size.
     pub fn write(sizes_bytes: &[u64]) -> Result<Self, LabError> {
-        remove_stale();
-        let dir = tempfile::Builder::new()
-            .prefix(&format!("{PREFIX}{}-", std::process::id()))
-            .tempdir()
-            .map_err(LabError::io("cannot make a directory for the files to serve"))?;
+        temporary::remove_stale();
+        check_room(sizes_bytes.iter().fold(0, |sum, &size| sum.saturating_add(size)))?;
+        // nginx's workers are not root.
+        let dir =
+            temporary::directory(0o755).map_err(LabError::io("cannot make a directory for the files to serve"))?;
         let content = Content::new();
         let all = || -> std::io::Result<()> {
-            // nginx's workers are not root.
-            fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
             for (file, &size) in sizes_bytes.iter().enumerate() {
                 let mut out = BufWriter::new(fs::File::create(dir.path().join(name(file as u32)))?);
                 let mut at = 0;
@@ -51,21 +48,29 @@ impl DocRoot {
     }
 }
 
-/// Of the directories, before the id of the process that made them.
-const PREFIX: &str = "serpent-lab-";
-
-/// Removes the directories of processes that were killed before they could do it.
-fn remove_stale() {
-    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
-        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            // Somebody else's, or gone by now: not ours to insist.
-            let _ = fs::remove_dir_all(entry.path());
-        }
+/// Refuses more bytes than there is room for where files to serve are written.
+pub(crate) fn check_room(bytes: u64) -> Result<(), LabError> {
+    let dir = std::env::temp_dir();
+    let room = rustix::fs::statvfs(&dir).map_err(|error| {
+        LabError::Io(format!("cannot see how much room is left in {}", dir.display()), error.into())
+    })?;
+    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    if bytes <= free.saturating_sub(MARGIN_BYTES) {
+        return Ok(());
     }
+    let megabytes = |bytes: u64| bytes / 1_000_000;
+    Err(LabError::Request(format!(
+        "the files to serve take {} MB, and {} has {} MB left, of which {} MB are not touched: ask for fewer or smaller \
+         files, or have TMPDIR name a folder with more room",
+        megabytes(bytes),
+        dir.display(),
+        megabytes(free),
+        megabytes(MARGIN_BYTES),
+    )))
 }
+
+/// What others on the machine are left.
+const MARGIN_BYTES: u64 = 256_000_000;
 
 /// Name of a file below the root.
 pub fn name(file: u32) -> String {
@@ -136,13 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_process_left_is_removed() {
-        // Process ids end at 4 million.
-        let left = std::env::temp_dir().join(format!("{PREFIX}4294967295-x"));
-        fs::create_dir(&left).unwrap();
-        let living = DocRoot::write(&[1]).unwrap();
-        drop(DocRoot::write(&[1]).unwrap());
-        assert!(!left.exists() && living.path().exists());
+    fn more_than_there_is_room_for_is_not_begun() {
+        let refused = DocRoot::write(&[1, u64::MAX]).unwrap_err();
+        assert!(matches!(&refused, LabError::Request(what) if what.contains("TMPDIR")), "{refused}");
     }
 
     #[test]

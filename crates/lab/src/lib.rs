@@ -34,6 +34,7 @@ pub mod sample;
 pub mod setting;
 pub mod store;
 pub mod subject;
+mod temporary;
 pub mod uplink;
 
 pub use error::LabError;

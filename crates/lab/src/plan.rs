@@ -33,6 +33,8 @@ pub struct Plan {
     pub drain: Duration,
     /// The groups of clients, one at least.
     pub groups: Vec<Group>,
+    /// What the files to serve take, in bytes.
+    bytes_to_serve: u64,
     /// What is asked for.
     source: demand::Source,
     setting: Setting,
@@ -74,7 +76,7 @@ impl Plan {
                 time.warm_up_s, time.seconds
             )));
         }
-        let plan = Self {
+        let mut plan = Self {
             bed: BedConfig {
                 rate,
                 queue_packets,
@@ -93,10 +95,11 @@ impl Plan {
             groups,
             link,
             wire,
+            bytes_to_serve: 0,
             setting: setting.clone(),
         };
         plan.bed.check()?;
-        plan.check_source()?;
+        plan.bytes_to_serve = plan.files()?.iter().fold(0, |sum, &size| sum.saturating_add(size));
         Ok(plan)
     }
 

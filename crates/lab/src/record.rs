@@ -106,6 +106,37 @@ pub struct Facts {
     pub invalid: Vec<String>,
 }
 
+impl Facts {
+    /// Of a measurement that could not be made, for this reason; with it belong no requests.
+    pub(crate) fn failed(reason: String) -> Self {
+        let nothing_read = Calibration {
+            rate_bits_per_second: 0.0,
+            rate_ratio: 0.0,
+            mean_frame_bytes: 0.0,
+            congestion: String::new(),
+            paths: Vec::new(),
+        };
+        Self {
+            command: String::new(),
+            calibration: nothing_read,
+            alone: Vec::new(),
+            server_tcp: Counters::default(),
+            client_tcp: Counters::default(),
+            qdisc: Qdisc::default(),
+            qdisc_while_sending: Qdisc::default(),
+            cpu: Cpu::default(),
+            samples: Vec::new(),
+            system_calls: None,
+            wan: None,
+            connections: 0,
+            most_concurrent: 0,
+            took_s: 0.0,
+            notes: Vec::new(),
+            invalid: vec![reason],
+        }
+    }
+}
+
 /// The time of a request on the idle bed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Alone {

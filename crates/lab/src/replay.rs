@@ -1,6 +1,7 @@
 //! A log of a web server as files to serve and requests to make.
 
 use std::{
+    collections::HashMap,
     fs::File,
     io::BufReader,
     path::{Path, PathBuf},
@@ -33,6 +34,19 @@ pub struct Log {
     notes: Vec<String>,
 }
 
+/// Which log, and how to read it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LogFile {
+    /// The file. A relative path is looked for in the folder that the variable `SERPENT_TRACES` names, then here.
+    pub path: PathBuf,
+    /// Its format, if it is not to be found out (see [`workload::trace::Format`]).
+    pub format: Option<String>,
+    /// Seconds from the first record at which to begin and end.
+    pub window_s: Option<(f64, f64)>,
+    /// Whether a line that cannot be read is a reason to refuse the log.
+    pub strict: bool,
+}
+
 /// What a log is replayed under.
 #[derive(Clone, Debug)]
 pub struct Conditions<'a> {
@@ -62,24 +76,20 @@ pub struct Replay {
 }
 
 impl Log {
-    /// Reads a log, in the format given or found (see [`workload::trace::Format`]). A relative path is looked for in the folder
-    /// that the variable `SERPENT_TRACES` names, then here. The window is in seconds from the first record.
+    /// Reads a log. `groups` are the names of the groups that its records may name.
     ///
     /// # Errors
     /// If the file cannot be read, if it is no log or holds nothing that can be replayed; the message names it and says why.
-    pub fn read(
-        file: &Path,
-        format: Option<&str>,
-        window_s: Option<(f64, f64)>,
-        groups: &[GroupSetting],
-    ) -> Result<Self, LabError> {
-        let path = find(file, std::env::var_os(TRACES).map(PathBuf::from))?;
+    pub fn read(file: &LogFile, groups: &[String]) -> Result<Self, LabError> {
+        let path = find(&file.path, std::env::var_os(TRACES).map(PathBuf::from))?;
         let fault = |text: String| LabError::Request(format!("the log `{}`: {text}", path.display()));
-        let format = format
+        let format = file
+            .format
+            .as_deref()
             .map(str::parse)
             .transpose()
             .map_err(|error: workload::trace::FormatError| fault(error.to_string()))?;
-        let window_ns = window_s.map(window_ns).transpose().map_err(fault)?;
+        let window_ns = file.window_s.map(window_ns).transpose().map_err(fault)?;
 
         let opening = || format!("cannot read the log `{}`", path.display());
         let input = BufReader::with_capacity(BUFFER_BYTES, File::open(&path).map_err(LabError::io(opening()))?);
@@ -87,8 +97,8 @@ impl Log {
             TraceError::Io(error) if error.raw_os_error().is_some() => LabError::io(opening())(error),
             other => fault(other.to_string()),
         };
-        let mut reader = Reader::open(input, &Options { format, strict: false }).map_err(failed)?;
-        let mut collector = Collector::new(window_ns, groups.iter().map(|group| group.name.clone()).collect());
+        let mut reader = Reader::open(input, &Options { format, strict: file.strict }).map_err(failed)?;
+        let mut collector = Collector::new(window_ns, groups.to_vec());
         reader.read(|record| collector.add(record)).map_err(failed)?;
         let collected = collector.finish();
 
@@ -146,7 +156,8 @@ impl Log {
                 seconds(replayed.span_ns)
             ));
         }
-        Ok(Replay { sizes_bytes: self.collected.sizes_bytes().to_vec(), requests: replayed.requests, notes })
+        let (sizes_bytes, requests) = asked_for(replayed.requests);
+        Ok(Replay { sizes_bytes, requests, notes })
     }
 
     /// The file that was read.
@@ -160,14 +171,23 @@ impl Replay {
     ///
     /// # Errors
     /// Those of both.
-    pub fn read(
-        file: &Path,
-        format: Option<&str>,
-        window_s: Option<(f64, f64)>,
-        conditions: &Conditions<'_>,
-    ) -> Result<Self, LabError> {
-        Log::read(file, format, window_s, conditions.groups)?.replay(conditions)
+    pub fn read(file: &LogFile, conditions: &Conditions<'_>) -> Result<Self, LabError> {
+        let groups: Vec<String> = conditions.groups.iter().map(|group| group.name.clone()).collect();
+        Log::read(file, &groups)?.replay(conditions)
     }
+}
+
+/// Of all files of a log those that the requests ask for, numbered anew in the order in which they are first asked for: the rest
+/// of a long log need not be on the disk.
+fn asked_for(mut requests: Vec<Request>) -> (Vec<u64>, Vec<Request>) {
+    let (mut sizes_bytes, mut numbers) = (Vec::new(), HashMap::new());
+    for request in &mut requests {
+        request.file = *numbers.entry(request.file).or_insert_with(|| {
+            sizes_bytes.push(request.size_bytes);
+            sizes_bytes.len() as u32 - 1
+        });
+    }
+    (sizes_bytes, requests)
 }
 
 /// The file, in the folder of logs if it is there.
@@ -209,6 +229,10 @@ mod tests {
         format!("c{second} - - [01/Aug/1995:00:00:{second:02} +0000] \"GET {path} HTTP/1.0\" 200 1000\n")
     }
 
+    fn at(path: &Path) -> LogFile {
+        LogFile { path: path.to_owned(), ..LogFile::default() }
+    }
+
     fn log(text: &str) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.log");
@@ -218,7 +242,8 @@ mod tests {
 
     fn fails(text: &str, format: Option<&str>, window_s: Option<(f64, f64)>) -> String {
         let (_dir, path) = log(text);
-        let error = Log::read(&path, format, window_s, &[]).unwrap_err();
+        let file = LogFile { path: path.clone(), format: format.map(str::to_owned), window_s, strict: false };
+        let error = Log::read(&file, &[]).unwrap_err();
         assert!(matches!(error, LabError::Request(_)), "{error:?}");
         error.to_string().replace(path.to_str().unwrap(), "a.log")
     }
@@ -232,7 +257,7 @@ mod tests {
     fn a_log_becomes_files_requests_and_notes() {
         let (_dir, path) = log(&format!("{}garbage\n{}{}", line(0, "/a"), line(1, "/b"), line(2, "/a")));
         let link = Link::constant(Rate::from_bits_per_second(8_000).unwrap());
-        let replay = Replay::read(&path, None, None, &conditions(&link)).unwrap();
+        let replay = Replay::read(&at(&path), &conditions(&link)).unwrap();
         assert_eq!(replay.sizes_bytes, [1000, 1000]);
         assert_eq!(replay.requests.iter().map(|request| request.file).collect::<Vec<_>>(), [0, 1, 0]);
         assert_eq!(
@@ -263,12 +288,35 @@ mod tests {
         }
         let (_dir, path) = log(&line(0, "/a"));
         let link = Link::constant(Rate::from_bits_per_second(8_000).unwrap());
-        let outside = Replay::read(&path, None, Some((10.0, 20.0)), &conditions(&link)).unwrap_err().to_string();
+        let file = LogFile { window_s: Some((10.0, 20.0)), ..at(&path) };
+        let outside = Replay::read(&file, &conditions(&link)).unwrap_err().to_string();
         assert!(
             outside.ends_with(
                 "nothing in the log can be replayed; records left out because they lie outside the window: 1"
             )
         );
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_is_left_out_or_refuses_the_log() {
+        let (_dir, path) = log(&format!("{}garbage\n{}", line(0, "/a"), line(1, "/b")));
+        Log::read(&at(&path), &[]).unwrap();
+        let refused = Log::read(&LogFile { strict: true, ..at(&path) }, &[]).unwrap_err();
+        assert!(matches!(&refused, LabError::Request(what) if what.contains("line 2")), "{refused}");
+    }
+
+    #[test]
+    fn files_that_nobody_asks_for_are_not_served() {
+        let lines: String = (0..60).map(|second| line(second, &format!("/{second}"))).collect();
+        let (_dir, path) = log(&lines);
+        let link = Link::constant(Rate::from_bits_per_second(8_000).unwrap());
+        // The last minute's second half alone, and of it what the run has time for.
+        let file = LogFile { window_s: Some((30.0, 60.0)), ..at(&path) };
+        let duration = Duration::from_secs(10);
+        let replay = Replay::read(&file, &Conditions { load: None, duration, ..conditions(&link) }).unwrap();
+        assert_eq!(replay.requests.len(), 10);
+        assert_eq!(replay.requests.iter().map(|request| request.file).collect::<Vec<_>>(), Vec::from_iter(0..10));
+        assert_eq!(replay.sizes_bytes, [1000; 10]);
     }
 
     #[test]
@@ -293,6 +341,6 @@ mod tests {
     #[test]
     fn a_folder_is_no_log() {
         let (dir, _path) = log("");
-        assert!(matches!(Log::read(dir.path(), None, None, &[]), Err(LabError::Io(..))));
+        assert!(matches!(Log::read(&at(dir.path()), &[]), Err(LabError::Io(..))));
     }
 }

@@ -80,7 +80,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
         run.dir().display()
     );
     notes.iter().for_each(|note| eprintln!("note: {note}"));
-    let todo: Vec<Cell> = run.record().cells().filter(|cell| !run.has_cell(cell.number)).collect();
+    let todo: Vec<Cell> = run.record().cells_in_turn().filter(|cell| !run.has_cell(cell.number)).collect();
     let measured = runner.measure(run.record(), &todo, &notes, &mut |cell, outcomes| writer.keep(&cell, &outcomes));
     if let Err(error) = measured {
         eprintln!("what was measured is kept; `serpent lab run --resume {}` goes on", run.dir().display());

@@ -55,8 +55,8 @@ pub struct ServerSetting {
     pub accept_queue: u32,
     /// `tcp_syncookies`: whether cookies are sent when the queue of half-open connections is full.
     pub syn_cookies: bool,
-    /// First retransmission time-out in seconds, of the server's and of the clients' connections, from which it doubles; where
-    /// the kernel lets it be set. Without it they have what the kernel has: 1 s, and that a few times before it doubles.
+    /// First retransmission time-out in seconds, of the server's and of the clients' connections, from which it doubles; which
+    /// takes a kernel from 5.15 on. Without it they have what the kernel has: 1 s, and that a few times before it doubles.
     pub initial_rto_s: Option<f64>,
 }
 
@@ -116,6 +116,9 @@ pub enum DemandSetting {
         /// Seconds of the log, from its first record, at which to begin and end.
         #[serde(default)]
         window_s: Option<(f64, f64)>,
+        /// Whether a line that cannot be read is a reason to refuse the log; without it such lines are counted and left out.
+        #[serde(default)]
+        strict: bool,
     },
 }
 
@@ -215,6 +218,8 @@ pub struct CountSetting {
     pub load_match: LoadMatch,
     /// Longest lateness of the generator, in milliseconds, that 1 % of the requests may exceed.
     pub max_lateness_ms: f64,
+    /// Whether the server's system calls are counted, which makes each of them a little slower. Needs `perf`.
+    pub system_calls: bool,
 }
 
 /// What a load counts.
@@ -285,7 +290,12 @@ impl Default for TimeSetting {
 
 impl Default for CountSetting {
     fn default() -> Self {
-        Self { accounting: Accounting::Wire, load_match: LoadMatch::Sequence, max_lateness_ms: 1.0 }
+        Self {
+            accounting: Accounting::Wire,
+            load_match: LoadMatch::Sequence,
+            max_lateness_ms: 1.0,
+            system_calls: false,
+        }
     }
 }
 
@@ -300,7 +310,13 @@ mod tests {
                 path: PathSetting { rtt_ms: 50.0, ..PathSetting::default() },
                 ..GroupSetting::default()
             }],
-            demand: DemandSetting::Trace { file: "a.log".into(), format: None, load: Some(0.8), window_s: None },
+            demand: DemandSetting::Trace {
+                file: "a.log".into(),
+                format: None,
+                load: Some(0.8),
+                window_s: None,
+                strict: true,
+            },
             ..Setting::default()
         };
         let json = serde_json::to_string(&setting).unwrap();

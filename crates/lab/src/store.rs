@@ -103,6 +103,20 @@ impl RunRecord {
         })
     }
 
+    /// The same cells in the order in which they are measured. The subjects take turns in being first, from seed to seed and
+    /// from point to point: what a machine does to whoever comes first, or last, it does to all.
+    pub fn cells_in_turn(&self) -> impl Iterator<Item = Cell> + '_ {
+        let subjects = self.subjects.len().max(1);
+        let cells: Vec<Cell> = self.cells().collect();
+        let mut turns: Vec<Vec<Cell>> = cells.chunks(subjects).map(<[Cell]>::to_vec).collect();
+        for (number, turn) in turns.iter_mut().enumerate() {
+            let (point, seed) = (number / self.seeds.len(), number % self.seeds.len());
+            let first = (point + seed) % turn.len();
+            turn.rotate_left(first);
+        }
+        turns.into_iter().flatten()
+    }
+
     /// How many cells the whole run has.
     pub fn cells_count(&self) -> usize {
         self.points.len() * self.seeds.len() * self.subjects.len()

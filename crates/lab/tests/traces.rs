@@ -12,7 +12,7 @@ use std::{
 };
 
 use serpent_lab::{
-    replay::{Conditions, Log, Replay},
+    replay::{Conditions, Log, LogFile, Replay},
     setting::GroupSetting,
 };
 use workload::{
@@ -69,7 +69,7 @@ fn the_nasa_log_is_replayed_at_a_load() {
     let link = megabits(10);
     let groups =
         [GroupSetting::default(), GroupSetting { name: "far".to_owned(), share: 3.0, ..GroupSetting::default() }];
-    let log = Log::read(&path, None, None, &groups).unwrap();
+    let log = Log::read(&LogFile { path, ..LogFile::default() }, &groups.clone().map(|group| group.name)).unwrap();
     let conditions = Conditions {
         load: Some(0.8),
         link: &link,
@@ -109,7 +109,7 @@ fn a_nasa_log_that_was_cut_off_is_used_up_to_there() {
         groups: &[],
         seed: 1,
     };
-    let replay = Replay::read(&half, None, None, &conditions).unwrap();
+    let replay = Replay::read(&LogFile { path: half, ..LogFile::default() }, &conditions).unwrap();
     assert!((1000..10_000).contains(&replay.requests.len()), "{}", replay.requests.len());
     let cut: Vec<&String> = replay.notes.iter().filter(|note| note.starts_with("the data ends too early")).collect();
     assert_eq!(cut.len(), 1, "{:?}", replay.notes);
@@ -127,7 +127,8 @@ fn a_window_of_the_nasa_log_is_replayed_at_its_own_pace() {
         groups: &[],
         seed: 1,
     };
-    let replay = Replay::read(&path, None, Some((3599.0, 3659.0)), &conditions).unwrap();
+    let replay =
+        Replay::read(&LogFile { path, window_s: Some((3599.0, 3659.0)), ..LogFile::default() }, &conditions).unwrap();
     // From 01:00:00 until 01:01:00 `grep` counts 24 GETs with 200 or 304.
     assert_eq!(replay.requests.len(), 24);
     assert!(replay.notes.iter().any(|note| note.contains("was not read to its end")), "{:?}", replay.notes);

@@ -102,31 +102,19 @@ impl Demand {
             Self::Sessions(sessions) => sessions.handle_end(user, now_ns),
         }
     }
-
-    /// Whether no request will ever come again, whatever ends. Those who wait for an answer may ask again until the time is up,
-    /// which is known once a call has been told a time at or after it.
-    pub fn is_over(&self) -> bool {
-        match self {
-            Self::Sequence(sequence) => sequence.next == sequence.requests.len(),
-            Self::Users(users) => users.is_over(),
-            Self::Sessions(sessions) => sessions.is_over(),
-        }
-    }
 }
 
-/// Those who will ask at a known moment before the time is up, and how many wait for an answer.
+/// Those who will ask at a known moment before the time is up.
 #[derive(Debug)]
 struct Agenda {
     /// `(at_ns, who)`; of equal moments the lower number first.
     moments: BinaryHeap<Reverse<(u64, u32)>>,
     until_ns: u64,
-    waiting: usize,
-    is_time_up: bool,
 }
 
 impl Agenda {
     fn new(until_ns: u64) -> Self {
-        Self { moments: BinaryHeap::new(), until_ns, waiting: 0, is_time_up: false }
+        Self { moments: BinaryHeap::new(), until_ns }
     }
 
     /// `who` will ask then; dropped if that is too late.
@@ -142,33 +130,10 @@ impl Agenda {
 
     /// Who asks by now, and when it was to.
     fn take(&mut self, now_ns: u64) -> Option<(u64, u32)> {
-        self.note_time(now_ns);
         if self.next_ns()? > now_ns {
             return None;
         }
-        self.waiting += 1;
         self.moments.pop().map(|Reverse(moment)| moment)
-    }
-
-    /// Somebody asks who had no moment here.
-    fn begin(&mut self, now_ns: u64) {
-        self.note_time(now_ns);
-        self.waiting += 1;
-    }
-
-    /// Somebody's answer has come.
-    fn handle_end(&mut self, now_ns: u64) {
-        self.note_time(now_ns);
-        debug_assert!(self.waiting > 0, "an end without a request under way");
-        self.waiting = self.waiting.saturating_sub(1);
-    }
-
-    fn note_time(&mut self, now_ns: u64) {
-        self.is_time_up |= now_ns >= self.until_ns;
-    }
-
-    fn is_over(&self) -> bool {
-        self.moments.is_empty() && (self.waiting == 0 || self.is_time_up)
     }
 }
 

@@ -99,7 +99,6 @@ fn drive(bed: &Bed, requests: &[Request], seconds: u32) -> Result<Drive, LabErro
             content: &Content::new(),
             start: Instant::now() + Duration::from_millis(50),
             stop: &AtomicBool::new(false),
-            progress: None,
         }
         .drive()
     };

@@ -230,9 +230,6 @@ impl<'a> Generator<'a> {
         let outcome = self.outcomes.len() - 1;
         let ask = self.asks.insert(Ask { request, outcome, user, connection: None, deadline_ns: None, unseen: 0 });
         self.most_concurrent = self.most_concurrent.max(self.asks.len());
-        if let Some(progress) = self.load.progress {
-            progress.sent.fetch_add(1, Ordering::Relaxed);
-        }
         Ok(ask)
     }
 
@@ -418,9 +415,6 @@ impl<'a> Generator<'a> {
         outcome.end_ns = now_ns;
         if let Some(user) = user {
             self.load.demand.handle_end(user, now_ns);
-        }
-        if let Some(progress) = self.load.progress {
-            progress.ended.fetch_add(1, Ordering::Relaxed);
         }
     }
 

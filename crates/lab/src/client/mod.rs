@@ -32,19 +32,14 @@ mod transport;
 
 use std::{
     net::{Ipv4Addr, SocketAddrV4},
-    num::NonZero,
-    sync::atomic::{AtomicBool, AtomicU64},
+    sync::atomic::AtomicBool,
     time::{Duration, Instant},
 };
 
-use thread_priority::{
-    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadPriorityValue, ThreadSchedulePolicy,
-    set_thread_priority_and_policy, thread_native_id,
-};
 use workload::{behaviour::Behaviour, demand::Demand, outcome::Outcome};
 
 use self::generator::Generator;
-use crate::{LabError, docroot::Content};
+use crate::{LabError, docroot::Content, realtime::sharpen};
 
 /// What to send, where, and how.
 #[derive(Debug)]
@@ -68,8 +63,6 @@ pub struct Load<'a> {
     pub start: Instant,
     /// Set to end the run early.
     pub stop: &'a AtomicBool,
-    /// Where to count along, for those who watch.
-    pub progress: Option<&'a Progress>,
 }
 
 /// Clients that behave alike.
@@ -92,15 +85,6 @@ pub struct TlsServer<'a> {
     pub address: SocketAddrV4,
     /// The certificate that it must show, in DER.
     pub certificate_der: &'a [u8],
-}
-
-/// Counts of a run under way.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Requests sent.
-    pub sent: AtomicU64,
-    /// Requests that have ended, well or not.
-    pub ended: AtomicU64,
 }
 
 /// What came of it.
@@ -126,30 +110,19 @@ impl Load<'_> {
     /// after a stop, [`LabError::Io`] when the system refuses to wait for sockets. What happens to a single request is
     /// its outcome.
     pub fn drive(self) -> Result<Drive, LabError> {
-        let blunt = sharpen();
+        let blunt = sharpen(RANK);
         let mut generator = Generator::new(self)?;
         generator.run()?;
         let mut drive = generator.finish();
-        drive.notes.extend(blunt);
+        drive.notes.extend(blunt.map(|reason| {
+            format!("the generator is an ordinary thread ({reason}): it may be late when the machine is busy")
+        }));
         Ok(drive)
     }
 }
 
-/// The timer to a nanosecond instead of 50 us, and the thread ahead of everybody's, for it must never be what is slow. Says so
-/// if the system refuses, and then makes do with what an ordinary thread can have.
-fn sharpen() -> Option<String> {
-    // A coarser timer shows in the lateness.
-    let _ = rustix::thread::set_current_timer_slack(NonZero::new(1));
-    let fifo = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
-    let realtime = ThreadPriorityValue::try_from(1u8).and_then(|lowest| {
-        let lowest = ThreadPriority::Crossplatform(lowest);
-        set_thread_priority_and_policy(thread_native_id(), lowest, fifo).map_err(|error| format!("{error:?}"))
-    });
-    let reason = realtime.err()?;
-    // For Linux, "this process" means the calling thread here.
-    let _ = rustix::process::setpriority_process(None, -20);
-    Some(format!("the generator is an ordinary thread ({reason}): it may be late when the machine is busy"))
-}
+/// Of threads that must never be slow the generator gives way to all others, which make the path.
+const RANK: u8 = 1;
 
 #[cfg(test)]
 mod tests;

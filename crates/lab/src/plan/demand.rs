@@ -1,6 +1,6 @@
 //! What is asked for: files, and the requests of a seed.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 use workload::{
     demand::{Demand, SessionLaw},
@@ -14,7 +14,7 @@ use workload::{
 use super::{Group, Plan, refused};
 use crate::{
     LabError,
-    replay::{Conditions, Log, Replay},
+    replay::{Conditions, Log, LogFile, Replay},
     setting::{Accounting, DemandSetting, GroupSetting, Intensity, Setting, SizesSetting},
 };
 
@@ -37,8 +37,8 @@ pub struct Inputs {
     sites: Vec<((Surge, usize), Arc<Site>)>,
 }
 
-/// File, format and window of a log.
-type LogKey = (PathBuf, Option<String>, Option<(f64, f64)>);
+/// What a log is read by: where it is and how to read it, and the groups that it may name.
+type LogKey = (LogFile, Vec<String>);
 
 /// What is asked for, under any seed.
 #[derive(Debug)]
@@ -79,10 +79,10 @@ impl Source {
             DemandSetting::Users { users, files, surge } => {
                 Self::Users { site: inputs.site(surge, *files)?, users: *users, shares }
             }
-            DemandSetting::Trace { file, format, load, window_s } => {
-                let groups: Vec<GroupSetting> = groups.iter().map(|group| group.setting.clone()).collect();
-                let log = inputs.log((file.clone(), format.clone(), *window_s), &groups)?;
-                Self::Trace { log, load: *load }
+            DemandSetting::Trace { file, format, load, window_s, strict } => {
+                let file = LogFile { path: file.clone(), format: format.clone(), window_s: *window_s, strict: *strict };
+                let groups = groups.iter().map(|group| group.setting.name.clone()).collect();
+                Self::Trace { log: inputs.log((file, groups))?, load: *load }
             }
         })
     }
@@ -96,12 +96,12 @@ impl Source {
 }
 
 impl Inputs {
-    fn log(&mut self, key: LogKey, groups: &[GroupSetting]) -> Result<Arc<Log>, LabError> {
+    fn log(&mut self, key: LogKey) -> Result<Arc<Log>, LabError> {
         if let Some((_, log)) = self.logs.iter().find(|(known, _)| *known == key) {
             return Ok(Arc::clone(log));
         }
-        let (file, format, window_s) = &key;
-        let log = Arc::new(Log::read(file, format.as_deref(), *window_s, groups)?);
+        let (file, groups) = &key;
+        let log = Arc::new(Log::read(file, groups)?);
         self.logs.push((key, Arc::clone(&log)));
         Ok(log)
     }
@@ -166,12 +166,28 @@ impl Plan {
         }
     }
 
-    /// Refuses a log that gives nothing to replay.
-    pub(super) fn check_source(&self) -> Result<(), LabError> {
-        match &self.source {
-            Source::Trace { log, load } => self.replay(log, *load, 1).map(drop),
-            Source::Open { .. } | Source::Sessions { .. } | Source::Users { .. } => Ok(()),
-        }
+    /// Sizes of the files to serve, by number. Those of a log hardly depend on the seed.
+    ///
+    /// # Errors
+    /// If a log gives nothing to replay, or more files than can be served.
+    pub(super) fn files(&self) -> Result<Cow<'_, [u64]>, LabError> {
+        Ok(match &self.source {
+            Source::Open { files, .. } | Source::Sessions { files, .. } => Cow::Borrowed(files.sizes_bytes()),
+            Source::Users { site, .. } => Cow::Borrowed(site.sizes_bytes()),
+            Source::Trace { log, load } => {
+                let sizes_bytes = self.replay(log, *load, 1)?.sizes_bytes;
+                if sizes_bytes.len() > *FILES.end() {
+                    return Err(refused(format!(
+                        "the requests of `{}` ask for {} files, and {} can be served: give a shorter `demand.window-s`, or a \
+                         shorter `time.seconds`",
+                        log.path().display(),
+                        sizes_bytes.len(),
+                        FILES.end()
+                    )));
+                }
+                Cow::Owned(sizes_bytes)
+            }
+        })
     }
 
     fn draw(&self, files: &FileSet, pattern: &Pattern, shares: &Shares, seed: u64) -> Vec<Request> {

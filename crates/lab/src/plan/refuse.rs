@@ -6,7 +6,7 @@ use rustix::process::geteuid;
 use socket2::{Domain, Socket, Type};
 
 use super::{Plan, refused};
-use crate::{LabError, subject::Subject};
+use crate::{LabError, docroot::check_room, sample::SystemCalls, subject::Subject};
 
 /// Refuses what this machine, or this user, cannot do.
 pub fn check_machine(plans: &[Plan], subjects: &[Subject], serpent: &Path) -> Result<(), LabError> {
@@ -20,6 +20,12 @@ pub fn check_machine(plans: &[Plan], subjects: &[Subject], serpent: &Path) -> Re
             check_congestion(name)?;
             seen.push(name);
         }
+    }
+    check_room(plans.iter().map(|plan| plan.bytes_to_serve).max().unwrap_or(0))?;
+    if plans.iter().any(|plan| plan.setting.count.system_calls) {
+        SystemCalls::check().map_err(|reason| {
+            LabError::Machine(format!("`count.system-calls` is true, and {reason}; without it nothing is counted"))
+        })?;
     }
     for subject in subjects {
         subject.is_installed(serpent)?;

@@ -85,6 +85,9 @@ fn a_log_is_read_once_for_all_points_that_replay_it() {
     assert!(!work.notes.is_empty() && !work.sizes_bytes.is_empty());
     assert_eq!(plans[0].requests(3).unwrap(), again.requests(3).unwrap());
     assert!(plan(&text).unwrap_err().to_string().contains("there is no log"));
+    // Groups that the log may name by other names: it is not the same reading.
+    let other = format!("{text}\n[[setting.groups]]\nname = 'others'");
+    assert!(Plan::new(&setting(&other), &mut inputs).unwrap_err().to_string().contains("there is no log"));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use workload::{
 use super::runner::Servers;
 use crate::{
     LabError,
-    bed::{Bed, BedConfig, Counters, Cpu, Qdisc, SERVER, WanCounters, WanFacts},
+    bed::{Bed, BedConfig, Calibration, Counters, Cpu, Qdisc, SERVER, WanCounters, WanFacts},
     client::{ClientGroup, Drive, Load, TlsServer},
     docroot::{Content, DocRoot},
     plan::Plan,
@@ -36,8 +36,6 @@ pub(super) struct Measurement<'a> {
     /// Sizes of the files, by number.
     pub(super) sizes_bytes: &'a [u64],
     pub(super) stop: &'a AtomicBool,
-    /// Whether the server's system calls can be counted.
-    pub(super) counts_calls: &'a AtomicBool,
 }
 
 /// One load to drive: the whole demand, or single requests.
@@ -49,28 +47,29 @@ pub(super) struct Errand {
     /// Which /24 of each group's prefix to connect from. Each load has its own: a port that is used again meets the server's
     /// TIME_WAIT, and now and then is reset by it.
     pub(super) sources: u8,
-    /// Whether clients lose patience.
+    /// Whether clients wait as long as it takes, whatever the setting says, and never ask again.
     pub(super) patient: bool,
 }
 
 impl Measurement<'_> {
     /// Measures on a bed made for it and taken down after.
     pub(super) fn measure(&self, seed: u64, demand: Demand) -> Result<(Vec<Outcome>, Facts), LabError> {
-        let bed = Bed::build(BedConfig { seed, ..self.plan.bed.clone() })?;
-        let place = Place {
-            bed: &bed,
-            setting: self.plan.setting(),
-            root: self.root.path(),
-            port: self.servers.port,
-            serpent: &self.servers.serpent,
-            certificate: self.certificate,
+        let mut notes = Vec::new();
+        let (bed, calibration) = match self.prepared(seed)? {
+            (bed, Ok(calibration)) => (bed, calibration),
+            (bed, Err(LabError::Bed(reason))) if !self.stop.load(Ordering::Relaxed) => {
+                // What upset the bed may have passed. Two beds cannot be at once.
+                drop(bed);
+                notes.push(format!("this is the second bed, the first was refused: {reason}"));
+                let (bed, calibration) = self.prepared(seed)?;
+                (bed, calibration?)
+            }
+            (_, Err(error)) => return Err(error),
         };
-        self.subject.prepare(&place)?;
-        let calibration = bed.calibrate()?;
-        let mut running = self.subject.start(&place)?;
+        let mut running = self.subject.start(&self.place(&bed))?;
         let alone = self.measure_alone(&bed)?;
 
-        let mut notes: Vec<String> = bed.note().into_iter().collect();
+        notes.extend(bed.note());
         let calls = self.count_calls(&bed, &mut notes);
         let before = Seen::read(&bed)?;
         let (drive, sent, samples) = self.drive(&bed, demand, &mut notes)?;
@@ -107,18 +106,29 @@ impl Measurement<'_> {
         Ok((drive.outcomes, facts))
     }
 
-    /// Begins to count the server's system calls. Where that cannot be had it is noted once, and not tried again.
-    fn count_calls(&self, bed: &Bed, notes: &mut Vec<String>) -> Option<SystemCalls> {
-        if !self.counts_calls.load(Ordering::Relaxed) {
-            return None;
+    /// A bed with the subject's bottleneck, and what came of its calibration.
+    fn prepared(&self, seed: u64) -> Result<(Bed, Result<Calibration, LabError>), LabError> {
+        let bed = Bed::build(BedConfig { seed, ..self.plan.bed.clone() })?;
+        self.subject.prepare(&self.place(&bed))?;
+        let calibration = bed.calibrate();
+        Ok((bed, calibration))
+    }
+
+    fn place<'b>(&'b self, bed: &'b Bed) -> Place<'b> {
+        Place {
+            bed,
+            setting: self.plan.setting(),
+            root: self.root.path(),
+            port: self.servers.port,
+            serpent: &self.servers.serpent,
+            certificate: self.certificate,
         }
-        let calls = SystemCalls::count(bed);
-        calls
-            .map_err(|reason| {
-                self.counts_calls.store(false, Ordering::Relaxed);
-                notes.push(reason);
-            })
-            .ok()
+    }
+
+    /// Begins to count the server's system calls, if that is asked for.
+    fn count_calls(&self, bed: &Bed, notes: &mut Vec<String>) -> Option<SystemCalls> {
+        let wanted = self.plan.setting().count.system_calls;
+        wanted.then(|| SystemCalls::count(bed).map_err(|reason| notes.push(reason)).ok()).flatten()
     }
 
     /// Drives the demand, samples the server's side, and changes the link's rate when its time has come. The queue's counters
@@ -185,7 +195,6 @@ impl Measurement<'_> {
             content: self.content,
             start: errand.start,
             stop: self.stop,
-            progress: None,
         };
         load.drive()
     }
@@ -230,9 +239,7 @@ fn emulator_failed(wan: &WanFacts, max_lateness_ms: f64) -> Vec<String> {
 
 /// Why a measurement must not be trusted, as its requests show it.
 fn invalid(outcomes: &[Outcome], max_lateness_ms: f64) -> Vec<String> {
-    // What was never sent (given up before its time) has no lateness.
-    let sent = outcomes.iter().filter(|outcome| outcome.sent_ns > 0);
-    let mut lateness_ms: Vec<f64> = sent.map(|outcome| outcome.lateness_ns() as f64 / 1e6).collect();
+    let mut lateness_ms: Vec<f64> = outcomes.iter().map(|outcome| outcome.lateness_ns() as f64 / 1e6).collect();
     lateness_ms.sort_unstable_by(f64::total_cmp);
     let faults = outcomes.iter().filter(|outcome| outcome.end == End::ClientFault).count();
     let mut reasons = Vec::new();

@@ -19,7 +19,7 @@ pub(super) fn command() -> String {
     std::env::args().map(quote).collect::<Vec<_>>().join(" ")
 }
 
-/// Kernel, processors, and the version that each measured program prints of itself.
+/// Kernel, processors, and what tells each measured program from other builds of it.
 pub(super) fn versions(subjects: &[Subject], serpent: &Path) -> Vec<String> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");

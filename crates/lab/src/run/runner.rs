@@ -16,7 +16,7 @@ use crate::{
     docroot::{Content, DocRoot},
     plan::{self, Inputs, Plan, Work},
     progress::Progress,
-    record::{CellRecord, RunRecord},
+    record::{CellRecord, Facts, RunRecord},
     store::Cell,
     subject::{Certificate, Subject},
 };
@@ -37,8 +37,6 @@ pub(crate) struct Runner {
     subjects: Vec<Subject>,
     servers: Servers,
     stop: Arc<AtomicBool>,
-    /// Whether the server's system calls can be counted, as far as is known.
-    counts_calls: AtomicBool,
 }
 
 /// What is done with a cell that has been measured.
@@ -62,7 +60,7 @@ impl Runner {
             plans.push(plan);
         }
         plan::check_machine(&plans, &subjects, &servers.serpent)?;
-        Ok(Self { plans, subjects, servers, stop: machine::stop_on_signals()?, counts_calls: AtomicBool::new(true) })
+        Ok(Self { plans, subjects, servers, stop: machine::stop_on_signals()? })
     }
 
     /// The plan of a point.
@@ -70,7 +68,8 @@ impl Runner {
         &self.plans[point]
     }
 
-    /// Measures the cells of `todo` in turn, and gives each to `keep`. `notes` are noted in each.
+    /// Measures the cells of `todo` in turn, and gives each to `keep`. `notes` are noted in each. A cell whose server or bed fails
+    /// is kept without requests, as one that is not valid.
     pub(crate) fn measure(
         &self,
         record: &RunRecord,
@@ -91,10 +90,9 @@ impl Runner {
             let (outcomes, mut facts) = match self.cell(cell, &mut files) {
                 // A program that was making the bed had the same Ctrl-C.
                 Err(_) if self.stop.load(Ordering::Relaxed) => return Err(LabError::Interrupted),
-                // What upset the bed may have passed.
-                Err(LabError::Bed(reason)) => {
-                    progress.say(&format!("measurement {}: {reason}; once more", cell.number));
-                    self.cell(cell, &mut files)?
+                // The others may do better, and so may this one under other conditions.
+                Err(error @ (LabError::Bed(_) | LabError::Subject(_))) => {
+                    (Vec::new(), Facts::failed(format!("nothing was measured: {error}")))
                 }
                 other => other?,
             };
@@ -109,7 +107,7 @@ impl Runner {
         Ok(())
     }
 
-    fn cell(&self, cell: Cell, files: &mut Files) -> Result<(Vec<Outcome>, crate::record::Facts), LabError> {
+    fn cell(&self, cell: Cell, files: &mut Files) -> Result<(Vec<Outcome>, Facts), LabError> {
         let plan = &self.plans[cell.point];
         let Work { sizes_bytes, demand, notes } = plan.work(cell.seed)?;
         let (root, content, certificate) = files.with(&sizes_bytes)?;
@@ -122,7 +120,6 @@ impl Runner {
             certificate,
             sizes_bytes: &sizes_bytes,
             stop: &self.stop,
-            counts_calls: &self.counts_calls,
         };
         let (outcomes, mut facts) = measurement.measure(cell.seed, demand)?;
         facts.notes.extend(notes);

@@ -14,12 +14,12 @@ use kernel::netns::{NetNs, kill_with_spawning_thread};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{CWD, FileType, Mode, OFlags, mknodat},
-    process::{Pid, Signal, kill_process},
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
 };
 use tempfile::TempDir;
 
 use super::processes::Processes;
-use crate::bed::Bed;
+use crate::{bed::Bed, temporary};
 
 /// The counting of system calls, until it is stopped or dropped.
 #[derive(Debug)]
@@ -30,12 +30,19 @@ pub struct SystemCalls {
 
 /// Time that perf is given to begin.
 const READY_WITHIN: Duration = Duration::from_secs(5);
+/// And to print what it counted.
+const ENDED_WITHIN: Duration = Duration::from_secs(5);
 
 impl SystemCalls {
     /// Begins to count the calls of all processes in the server's namespace, and of those they start; they are being counted
     /// when this returns. `Err` tells why they cannot be, in words for the notes of a run, which is as good without.
     pub fn count(bed: &Bed) -> Result<Self, String> {
         Self::begin(bed).map_err(|reason| format!("system calls are not counted: {reason}"))
+    }
+
+    /// Whether calls can be counted here at all, tried on this process; `Err` tells why not.
+    pub fn check() -> Result<(), String> {
+        Self::count_of(&[std::process::id()])?.stop().map(drop)
     }
 
     fn begin(bed: &Bed) -> Result<Self, String> {
@@ -49,7 +56,7 @@ impl SystemCalls {
 
     fn count_of(pids: &[u32]) -> Result<Self, String> {
         let failed = |error: io::Error| format!("cannot set up perf: {error}");
-        let work = tempfile::tempdir().map_err(failed)?;
+        let work = temporary::directory(0o700).map_err(failed)?;
         let mut commands = fifo(&work.path().join(COMMANDS)).map_err(failed)?;
         let answers = fifo(&work.path().join(ANSWERS)).map_err(failed)?;
         let said = File::create(work.path().join(SAID)).map_err(failed)?;
@@ -87,16 +94,27 @@ impl SystemCalls {
 
     /// Ends the counting and gives the calls since [`Self::count`]. `Err` as there.
     pub fn stop(mut self) -> Result<u64, String> {
-        self.end(Signal::INT);
+        self.end(Signal::INT, ENDED_WITHIN);
         let counted = self.read(COUNTED);
         parse(&counted).ok_or_else(|| {
             format!("system calls are not counted: `perf stat` printed `{counted}` and said `{}`", self.read(SAID))
         })
     }
 
-    fn end(&mut self, signal: Signal) {
+    /// Has it end by `signal`, or if it does not do so in time, by force.
+    fn end(&mut self, signal: Signal, within: Duration) {
+        let pid = Pid::from_child(&self.perf);
+        // Readable when the process has ended.
+        let ended = pidfd_open(pid, PidfdFlags::empty());
         // It may have ended with the server; then there is nobody to tell.
-        let _ = kill_process(Pid::from_child(&self.perf), signal);
+        let _ = kill_process(pid, signal);
+        let turn = Timespec { tv_sec: within.as_secs().cast_signed(), tv_nsec: 0 };
+        let in_time = ended.is_ok_and(|ended| {
+            poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&turn)).is_ok_and(|ready| ready > 0)
+        });
+        if !in_time {
+            let _ = self.perf.kill();
+        }
         let _ = self.perf.wait();
     }
 
@@ -108,7 +126,7 @@ impl SystemCalls {
 impl Drop for SystemCalls {
     fn drop(&mut self) {
         if let Ok(None) = self.perf.try_wait() {
-            self.end(Signal::KILL);
+            self.end(Signal::KILL, ENDED_WITHIN);
         }
     }
 }
@@ -137,6 +155,8 @@ fn parse(counted: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::{io::Read as _, os::unix::process::ExitStatusExt as _};
+
     use super::*;
 
     #[test]
@@ -168,6 +188,17 @@ mod tests {
                 assert!(reason.contains("perf"), "{reason}");
             }
         }
+    }
+
+    #[test]
+    fn one_that_does_not_end_when_it_is_told_is_killed() {
+        let mut deaf = Command::new("sh");
+        let mut deaf = deaf.args(["-c", "trap '' INT; echo; exec sleep 1000"]).stdout(Stdio::piped()).spawn().unwrap();
+        // It is deaf by then.
+        deaf.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+        let mut counting = SystemCalls { perf: deaf, work: temporary::directory(0o700).unwrap() };
+        counting.end(Signal::INT, Duration::ZERO);
+        assert_eq!(counting.perf.wait().unwrap().signal(), Some(9));
     }
 
     #[test]

@@ -104,6 +104,14 @@ fn cells_are_counted_with_points_outermost_then_seeds_then_subjects() {
 }
 
 #[test]
+fn subjects_take_turns_in_being_measured_first() {
+    let record = record();
+    let order: Vec<_> = record.cells_in_turn().map(|cell| cell.number).collect();
+    assert_eq!(order, [1, 2, 4, 3, 6, 5, 7, 8]);
+    assert!(record.cells_in_turn().all(|cell| record.cells().nth(cell.number - 1) == Some(cell)));
+}
+
+#[test]
 fn a_cell_that_was_not_written_to_its_end_is_no_cell() {
     let dir = tempfile::tempdir().unwrap();
     let writer = Writer::create(dir.path(), record()).unwrap();

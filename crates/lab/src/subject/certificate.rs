@@ -2,14 +2,13 @@
 
 use std::{
     fs, io,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tempfile::TempDir;
 
-use crate::{LabError, bed::SERVER};
+use crate::{LabError, bed::SERVER, temporary};
 
 /// A self-signed certificate of the server's address, and its key.
 #[derive(Debug)]
@@ -25,7 +24,7 @@ impl Certificate {
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed([SERVER.to_string()])
             .map_err(|error| LabError::Machine(format!("cannot make a certificate: {error}")))?;
         let write = || -> io::Result<TempDir> {
-            let dir = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir()?;
+            let dir = temporary::directory(0o700)?;
             fs::write(dir.path().join(CERTIFICATE), cert.pem())?;
             fs::write(dir.path().join(KEY), signing_key.serialize_pem())?;
             Ok(dir)
@@ -59,6 +58,8 @@ const KEY: &str = "key.pem";
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
     use super::*;

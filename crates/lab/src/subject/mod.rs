@@ -120,11 +120,15 @@ impl Subject {
             Self::Serpent { .. } => (serpent, ""),
             Self::Command(_) => return Ok(()),
         };
-        // Started by its path, or found by its name: what `start` would do, without starting it.
-        let searched = env::var_os("PATH").unwrap_or_default();
-        let found = program.is_file() || env::split_paths(&searched).any(|dir| dir.join(program).is_file());
-        if found { Ok(()) } else { Err(LabError::Machine(format!("`{}` is not there{hint}", program.display()))) }
+        find(program).map(drop).ok_or_else(|| LabError::Machine(format!("`{}` is not there{hint}", program.display())))
     }
+}
+
+/// The file of a program that is started by its path, or found by its name.
+fn find(program: &Path) -> Option<PathBuf> {
+    let searched = env::var_os("PATH").unwrap_or_default();
+    let in_path = || env::split_paths(&searched).map(|dir| dir.join(program)).find(|file| file.is_file());
+    if program.is_file() { Some(program.to_owned()) } else { in_path() }
 }
 
 /// With fewer places bands cut off responses that wait, so Serpent has no way to ask for fewer.

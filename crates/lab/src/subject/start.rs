@@ -1,12 +1,19 @@
 //! How a subject is started: the bottleneck it needs, its command, its configuration.
 
-use std::{fs, net::SocketAddr, path::Path, process::Command};
+use std::{
+    fs::{self, File},
+    io::{self, Read as _},
+    net::SocketAddr,
+    path::Path,
+    process::Command,
+};
 
 use super::{
     APACHE, Asked, NGINX, Place, Running, Subject,
     config::{self, Filling},
+    find,
 };
-use crate::{LabError, bed::SERVER};
+use crate::{LabError, bed::SERVER, temporary};
 
 impl Subject {
     /// Puts the bottleneck on the bed: the plain one, or for Serpent's kernel mode the one that Serpent installs.
@@ -38,23 +45,28 @@ impl Subject {
     pub fn start(&self, place: &Place) -> Result<Running, LabError> {
         self.can(place.setting)?;
         let asked = Asked::of(place.setting)?;
-        let work = tempfile::tempdir().map_err(LabError::io("cannot make a directory for the server's own files"))?;
+        let work =
+            temporary::directory(0o755).map_err(LabError::io("cannot make a directory for the server's own files"))?;
         let command = self.command(place, asked, work.path())?;
         let shown = show(&command);
         Running::spawn(command, shown, work, place, asked, matches!(self, Self::Serpent { .. }))
     }
 
-    /// What the program says of its version. `None` if it does not say.
+    /// What tells the program from others, and from other builds of itself: what it says of its version, size and checksum of
+    /// its file. `None` if neither can be had.
     pub fn version(&self, serpent: &Path) -> Option<String> {
         let (program, flag) = match self {
-            Self::Nginx { .. } => (Path::new(NGINX), "-v"),
-            Self::Apache { .. } => (Path::new(APACHE), "-v"),
-            Self::Serpent { .. } => (serpent, "--version"),
-            Self::Command(_) => return None,
+            Self::Nginx { .. } => (Path::new(NGINX), Some("-v")),
+            Self::Apache { .. } => (Path::new(APACHE), Some("-v")),
+            Self::Serpent { .. } => (serpent, Some("--version")),
+            // Whatever the command's first word is: it may be a shell's, and then nothing is said.
+            Self::Command(line) => (Path::new(line.split_whitespace().next()?), None),
         };
-        let out = Command::new(program).arg(flag).output().ok()?;
-        let text = String::from_utf8_lossy(if out.stdout.is_empty() { &out.stderr } else { &out.stdout }).into_owned();
-        Some(text.lines().next()?.trim().to_owned())
+        let said = flag.and_then(|flag| said_of_version(program, flag));
+        let said = said.unwrap_or_else(|| program.display().to_string());
+        let file = find(program)?;
+        let (bytes, checksum) = checksum(&file).ok()?;
+        Some(format!("{said} ({} of {bytes} bytes, CRC-32 {checksum:08x})", file.display()))
     }
 
     fn command(&self, place: &Place, asked: Asked, work: &Path) -> Result<Command, LabError> {
@@ -110,6 +122,28 @@ impl Subject {
     }
 }
 
+fn said_of_version(program: &Path, flag: &str) -> Option<String> {
+    let out = Command::new(program).arg(flag).output().ok()?;
+    let text = String::from_utf8_lossy(if out.stdout.is_empty() { &out.stderr } else { &out.stdout }).into_owned();
+    Some(text.lines().next()?.trim().to_owned())
+}
+
+/// Size and CRC-32 of a file: enough to tell builds apart, for nobody forges them here.
+fn checksum(file: &Path) -> io::Result<(u64, u32)> {
+    let mut file = File::open(file)?;
+    let (mut sum, mut bytes, mut piece) = (crc32fast::Hasher::new(), 0, vec![0; 1 << 16]);
+    loop {
+        let read = match file.read(&mut piece) {
+            Ok(0) => return Ok((bytes, sum.finalize())),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        sum.update(&piece[..read]);
+        bytes += read as u64;
+    }
+}
+
 fn fill_in(line: &str, filling: &Filling, rate: &str) -> String {
     line.replace("{dir}", &filling.root.display().to_string())
         .replace("{listen}", &filling.listen.to_string())
@@ -151,6 +185,20 @@ mod tests {
         );
         let key = certificate.key_file().display().to_string();
         assert_eq!(fill_in("{key}", &filling, "10mbit"), key);
+    }
+
+    #[test]
+    fn builds_of_one_version_are_told_apart() {
+        let dir = temporary::directory(0o700).unwrap();
+        let program = dir.path().join("server");
+        let version = |content: &str| {
+            fs::write(&program, content).unwrap();
+            Subject::Command(format!("{} {{dir}}", program.display())).version(Path::new("serpent")).unwrap()
+        };
+        // The check value of this CRC.
+        assert!(version("123456789").ends_with("of 9 bytes, CRC-32 cbf43926)"));
+        assert_ne!(version("123456780"), version("123456789"));
+        assert_eq!(Subject::Command("/no/such/server {dir}".to_owned()).version(Path::new("serpent")), None);
     }
 
     #[test]

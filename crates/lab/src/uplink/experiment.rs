@@ -72,6 +72,7 @@ impl UplinkArgs {
                 accounting: self.accounting,
                 load_match: self.load_match,
                 max_lateness_ms: self.max_lateness,
+                system_calls: false,
             },
         })
     }

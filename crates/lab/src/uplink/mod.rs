@@ -132,7 +132,7 @@ pub fn run(args: UplinkArgs) -> Result<ExitCode, LabError> {
         std::fs::create_dir_all(dir).map_err(LabError::io(format!("cannot make {}", dir.display())))?;
     }
     let mut runs = Vec::new();
-    let cells: Vec<Cell> = record.cells().collect();
+    let cells: Vec<Cell> = record.cells_in_turn().collect();
     runner.measure(&record, &cells, &[], &mut |cell, outcomes| {
         if let Some(dir) = &args.outcomes {
             write_outcomes(&dir.join(format!("seed{}-{}.jsonl", cell.seed, cell.subject)), &outcomes)?;
@@ -140,6 +140,7 @@ pub fn run(args: UplinkArgs) -> Result<ExitCode, LabError> {
         runs.push(Run { cell, outcomes });
         Ok(())
     })?;
+    runs.sort_unstable_by_key(|run| run.cell.number);
     let measured = Measured { record: &record, plan: runner.plan(0), runs: &runs, files: args.files };
     let report = report::Report::new(&measured)?;
     print!("{report}");

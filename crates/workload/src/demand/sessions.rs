@@ -122,7 +122,6 @@ impl Sessions {
             && self.agenda.next_ns().is_none_or(|other_ns| begin_ns <= other_ns)
             && begin_ns <= now_ns
         {
-            self.agenda.begin(now_ns);
             let session = self.begun;
             self.begun += 1;
             return Some(Due { request: self.first[session], user: Some(session as u32) });
@@ -136,7 +135,6 @@ impl Sessions {
     }
 
     pub(super) fn handle_end(&mut self, session: u32, now_ns: u64) {
-        self.agenda.handle_end(now_ns);
         let index = session as usize;
         let Some(&end) = self.ends.get(index) else {
             debug_assert!(false, "there is no session {session}");
@@ -145,9 +143,5 @@ impl Sessions {
         if self.next[index] < end {
             self.agenda.add(now_ns.saturating_add(self.rest[self.next[index]].think_ns), session);
         }
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.begun == self.first.len() && self.agenda.is_over()
     }
 }

@@ -20,8 +20,8 @@ fn a_sequence_gives_each_request_once_and_in_time() {
     assert_eq!((demand.poll_timeout(), demand.poll_request(4)), (Some(5), None));
     assert_eq!(demand.poll_request(5), Some(Due { request: request(5), user: None }));
     assert_eq!(demand.poll_request(7).map(|due| due.request.at_ns), Some(5));
-    assert_eq!((demand.poll_request(7), demand.poll_timeout(), demand.is_over()), (None, Some(9), false));
-    assert!(demand.poll_request(9).is_some() && demand.is_over());
+    assert_eq!((demand.poll_request(7), demand.poll_timeout()), (None, Some(9)));
+    assert!(demand.poll_request(9).is_some());
     assert_eq!(demand.poll_timeout(), None);
 }
 
@@ -49,7 +49,6 @@ fn drive(mut demand: Demand, until_ns: u64, mut service_ns: impl FnMut(&Request)
         }
         let end = under_way.peek().map(|&Reverse(end)| end);
         let Some(next_ns) = [demand.poll_timeout(), end.map(|(at_ns, _)| at_ns)].into_iter().flatten().min() else {
-            assert!(demand.is_over(), "nothing comes by itself and nothing is under way");
             return gone;
         };
         assert!(next_ns >= now_ns, "time never goes back");
@@ -164,12 +163,10 @@ fn users_who_wait_for_ever_end_with_the_time() {
     while let Some(at_ns) = demand.poll_timeout() {
         assert!(demand.poll_request(at_ns).is_some());
     }
-    assert!(!demand.is_over(), "they may be answered yet");
     assert_eq!(demand.poll_request(5 * SECOND), None);
-    assert!(demand.is_over());
     demand.handle_end(0, 6 * SECOND);
-    assert_eq!((demand.poll_timeout(), demand.is_over()), (None, true));
-    assert!(users(&site, 0, 5, 1).is_over(), "nobody asks for nothing");
+    assert_eq!((demand.poll_timeout(), demand.poll_request(9 * SECOND)), (None, None));
+    assert_eq!(users(&site, 0, 5, 1).poll_timeout(), None, "nobody asks for nothing");
 }
 
 struct Bed {

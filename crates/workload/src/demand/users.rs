@@ -85,7 +85,6 @@ impl Users {
     }
 
     pub(super) fn handle_end(&mut self, user: u32, now_ns: u64) {
-        self.agenda.handle_end(now_ns);
         let Some(entry) = self.users.get_mut(user as usize) else {
             debug_assert!(false, "there is no user {user}");
             return;
@@ -102,9 +101,5 @@ impl Users {
             }
         };
         self.agenda.add(now_ns.saturating_add(ns(off_s)), user);
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.agenda.is_over()
     }
 }

@@ -80,8 +80,6 @@ pub struct Plan<'a> {
 pub enum Pace {
     /// They are kept.
     AsLogged,
-    /// They are multiplied by this: 0.5 is twice as fast.
-    Factor(f64),
     /// They are scaled until the bytes asked for are this share of what the link can carry meanwhile.
     Load(f64),
 }
@@ -262,7 +260,6 @@ impl Collected {
     /// If there are none, or if the plan asks for what cannot be.
     pub fn replay(&self, plan: &Plan<'_>) -> Result<Replayed, ReplayError> {
         match plan.pace {
-            Pace::Factor(factor) if !positive(factor) => return Err(ReplayError::Factor(factor)),
             Pace::Load(load) if !positive(load) => return Err(ReplayError::Load(load)),
             _ => {}
         }
@@ -271,8 +268,7 @@ impl Collected {
         }
         let times_ns = self.spread(plan.seed);
         let (count, factor, span_ns) = match plan.pace {
-            Pace::AsLogged => self.cut(&times_ns, 1.0, plan.duration_ns),
-            Pace::Factor(factor) => self.cut(&times_ns, factor, plan.duration_ns),
+            Pace::AsLogged => self.cut(&times_ns, plan.duration_ns),
             Pace::Load(load) => self.scaled(&times_ns, load, plan),
         };
         if count == 0 {
@@ -306,10 +302,10 @@ impl Collected {
     }
 
     /// How many requests come before the time is over, the factor, and over which time they come.
-    fn cut(&self, times_ns: &[u64], factor: f64, duration_ns: Option<u64>) -> (usize, f64, u64) {
+    fn cut(&self, times_ns: &[u64], duration_ns: Option<u64>) -> (usize, f64, u64) {
         let duration_ns = duration_ns.unwrap_or(u64::MAX);
-        let count = times_ns.partition_point(|&at_ns| scale(at_ns, factor) < duration_ns);
-        (count, factor, scale(self.span_ns, factor).min(duration_ns))
+        let count = times_ns.partition_point(|&at_ns| at_ns < duration_ns);
+        (count, 1.0, self.span_ns.min(duration_ns))
     }
 
     /// As many requests as make the load over the time that there is, and the factor that spreads them over it.
@@ -464,8 +460,6 @@ impl Names {
 pub enum ReplayError {
     /// There is no request in it.
     Nothing(LeftOut),
-    /// Times cannot be scaled by this.
-    Factor(f64),
     /// This is no load.
     Load(f64),
     /// The run is over before the first request.
@@ -482,7 +476,6 @@ impl fmt::Display for ReplayError {
                 left_out.notes().iter().try_for_each(|note| write!(f, "; {note}"))
             }
             Self::Load(load) => write!(f, "a load of {load} cannot be offered: it must be above 0"),
-            Self::Factor(factor) => write!(f, "times cannot be scaled by {factor}: it must be above 0"),
             Self::TooShort => f.write_str(
                 "the run is over before the first request of the log: let it last longer, or scale its times",
             ),

@@ -233,7 +233,6 @@ fn without_a_load_the_run_ends_when_its_time_is_over() {
     };
     assert_eq!(replay(Pace::AsLogged, 10), (10, 1.0, 10));
     assert_eq!(replay(Pace::AsLogged, 1000), (100, 1.0, 100));
-    assert_eq!(replay(Pace::Factor(0.5), 10), (20, 0.5, 10));
 }
 
 #[test]
@@ -286,7 +285,6 @@ fn what_cannot_be_replayed_says_why() {
     let some = steady(10);
     for load in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         assert!(matches!(some.replay(&plan(&link, Pace::Load(load))), Err(ReplayError::Load(_))), "{load}");
-        assert!(matches!(some.replay(&plan(&link, Pace::Factor(load))), Err(ReplayError::Factor(_))), "{load}");
     }
     let no_time = Plan { duration_ns: Some(0), ..plan(&link, Pace::AsLogged) };
     assert_eq!(some.replay(&no_time), Err(ReplayError::TooShort));

@@ -1,6 +1,6 @@
 //! A job: one response on its way out, as far as the scheduler needs to know it.
 
-use crate::time::Instant;
+use crate::{link::SEGMENT_BYTES, time::Instant};
 
 /// Names a job until it is finished; then the name is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,7 +38,12 @@ pub struct Path {
 impl Path {
     /// What is assumed before anything was measured: 50 ms away, the initial window of RFC 6928.
     pub const UNKNOWN: Self =
-        Self { rtt_ns: 50_000_000, window_segments: 10, mss_bytes: 1448, delivery_bytes_per_second: 0 };
+        Self { rtt_ns: 50_000_000, window_segments: 10, mss_bytes: SEGMENT_BYTES, delivery_bytes_per_second: 0 };
+
+    /// Payload of a full segment. A size of zero is one that nobody measured.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        u64::from(if self.mss_bytes == 0 { SEGMENT_BYTES } else { self.mss_bytes })
+    }
 
     pub(crate) fn bytes_per_round(&self) -> f64 {
         f64::from(self.window_segments.max(1)) * f64::from(self.mss_bytes.max(1))

@@ -47,7 +47,7 @@ use slab::Slab;
 
 use crate::{
     job::{Guard, Job, JobId, Path, Rank, Size, Waiting},
-    link::{Link, SEGMENT_BYTES},
+    link::Link,
     order::Order,
     sharing::Sharing,
     time::Instant,
@@ -191,7 +191,7 @@ impl Uplink {
         let job = JobId(u32::try_from(entry.key()).expect("fewer than 2^32 responses under way"));
         let mut sharing_tag = self.sharing.virtual_time();
         if let (Size::Known(bytes), true) = (size, follows_sharing(&self.settings)) {
-            sharing_tag = self.sharing.arrive(job, sequence, wire_bytes(&self.settings, bytes));
+            sharing_tag = self.sharing.arrive(job, sequence, wire_bytes(&self.settings, &path, bytes));
         }
         entry.insert(Job {
             size,
@@ -215,7 +215,7 @@ impl Uplink {
         let it = &mut self.jobs[job.index()];
         if it.size == Size::Unknown && follows_sharing(&self.settings) {
             // Fair sharing on paper sees it from here on, as if it came now with what is left.
-            let left = wire_bytes(&self.settings, remaining_bytes);
+            let left = wire_bytes(&self.settings, &it.path, remaining_bytes);
             it.sharing_tag = self.sharing.arrive(job, it.sequence, left);
         }
         it.size = Size::Known(it.attained_bytes.saturating_add(remaining_bytes));
@@ -259,7 +259,7 @@ impl Uplink {
         it.attained_bytes -= bytes;
         it.share_tag_bytes = it.share_tag_bytes.saturating_sub(bytes);
         // What was written keeps its segments: the part handed back has none of its own to give for the last of them.
-        let kept = wire_bytes(&self.settings, it.granted_bytes).min(it.granted_wire_bytes);
+        let kept = wire_bytes(&self.settings, &it.path, it.granted_bytes).min(it.granted_wire_bytes);
         self.link.refund(it.granted_wire_bytes - kept);
         it.granted_wire_bytes = kept;
         self.rank_anew(job);
@@ -351,9 +351,9 @@ impl Uplink {
         self.link.chunk_bytes()
     }
 
-    /// Bytes on the wire for a payload.
+    /// Bytes on the wire for a payload in segments of common size.
     pub fn wire_bytes(&self, payload_bytes: u64) -> u64 {
-        wire_bytes(&self.settings, payload_bytes)
+        wire_bytes(&self.settings, &Path::UNKNOWN, payload_bytes)
     }
 
     /// Plain numbers.
@@ -369,9 +369,9 @@ impl Uplink {
 
     fn grant(&mut self, now: Instant, job: JobId, wanted_bytes: u64, reason: Reason) -> Grant {
         let bytes = wanted_bytes.min(self.link.chunk_bytes());
-        let wire_bytes = wire_bytes(&self.settings, bytes);
-        self.link.charge(now, wire_bytes);
         let it = &mut self.jobs[job.index()];
+        let wire_bytes = wire_bytes(&self.settings, &it.path, bytes);
+        self.link.charge(now, wire_bytes);
         it.attained_bytes += bytes;
         (it.granted_bytes, it.granted_wire_bytes) = (bytes, wire_bytes);
         self.share_tag_bytes = self.share_tag_bytes.max(it.share_tag_bytes);
@@ -426,7 +426,7 @@ impl Uplink {
             let fair_ns = done_at.ns_since(it.arrived);
             let deadline = it.arrived.add_ns((fair_ns as f64 * stretch) as u64);
             // Ahead early enough to be done by the deadline with the link for itself.
-            let left = wire_bytes(settings, it.ahead_bytes());
+            let left = wire_bytes(settings, &it.path, it.ahead_bytes());
             let ahead_at = Instant::from_ns(deadline.as_ns().saturating_sub(rate.ns_for(left)));
             it.guard = Guard::AheadFrom(ahead_at);
             deadlines.insert((ahead_at, sequence, job));
@@ -448,7 +448,7 @@ impl Uplink {
             it.guard = Guard::Resting;
             it.sharing_tag = 0;
             if let (Size::Known(_), true) = (it.size, follows) {
-                let left = wire_bytes(&self.settings, it.ahead_bytes());
+                let left = wire_bytes(&self.settings, &it.path, it.ahead_bytes());
                 it.sharing_tag = self.sharing.arrive(JobId(index as u32), it.sequence, left);
             }
         }
@@ -459,8 +459,9 @@ fn follows_sharing(settings: &Settings) -> bool {
     settings.order == Order::Fsp || settings.guard_stretch.is_some()
 }
 
-fn wire_bytes(settings: &Settings, payload_bytes: u64) -> u64 {
-    let segments = payload_bytes.div_ceil(u64::from(SEGMENT_BYTES));
+/// Short segments cost more: 12 % at 536 bytes, where 1448 cost 5 %.
+fn wire_bytes(settings: &Settings, path: &Path, payload_bytes: u64) -> u64 {
+    let segments = payload_bytes.div_ceil(path.segment_bytes());
     payload_bytes.saturating_add(segments.saturating_mul(u64::from(settings.segment_overhead_bytes)))
 }
 

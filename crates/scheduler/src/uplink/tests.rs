@@ -37,6 +37,17 @@ fn a_new_rate_ranks_the_waiting_anew_where_the_order_looks_at_it() {
 }
 
 #[test]
+fn a_response_in_short_segments_is_charged_for_each_of_their_headers() {
+    let mut uplink = uplink(Order::Srpt);
+    let job = uplink.handle_started(ms(0), Size::Known(2_000), Path { mss_bytes: 536, ..Path::UNKNOWN });
+    assert_eq!(uplink.handle_wants(ms(0), job, 2_000).map(|grant| grant.bytes), Some(2_000));
+    assert_eq!(uplink.stats().charged_bytes, 2_000 + 4 * 66);
+    // What was not written gives back its headers too.
+    uplink.handle_unused(job, 1_000);
+    assert_eq!(uplink.stats().charged_bytes, 1_000 + 2 * 66);
+}
+
+#[test]
 fn a_path_out_of_all_bounds_is_ranked_all_the_same() {
     let paths = [
         Path { rtt_ns: u64::MAX, window_segments: 0, mss_bytes: 0, delivery_bytes_per_second: 0 },

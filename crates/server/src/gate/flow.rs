@@ -14,7 +14,7 @@ use std::{
 use http::{Response, Version};
 use http_body::Body;
 use parking_lot::Mutex;
-use scheduler::{Instant, JobId, Size};
+use scheduler::{Instant, JobId, Path, Size};
 use tokio::net::TcpStream;
 
 use super::{body::GatedBody, measure};
@@ -173,8 +173,7 @@ impl Flow {
         let ranked = urgency == Urgency::Ranked && (multiplexed || self.mode() != Mode::Pass);
         let size = exact.map_or(Size::Unknown, |bytes| Size::Known(bytes.saturating_add(HEAD_BYTES)));
         let rankable = (urgency == Urgency::Ranked).then_some(size);
-        let job =
-            ranked.then(|| shared.started(size, shared.needs_path().then(|| measure(&self.inner.stream)).flatten()));
+        let job = ranked.then(|| shared.started(size, self.path()));
         let ticket = {
             let mut state = self.inner.state.lock();
             state.multiplexed = multiplexed;
@@ -187,6 +186,18 @@ impl Flow {
         };
         let asks = job.filter(|_| multiplexed);
         response.map(|body| GatedBody::new(body, self.clone(), ticket, asks, exact))
+    }
+
+    /// The path as far as it has to be known: all of it where the order looks at it, the size of the segments where bytes are
+    /// counted.
+    fn path(&self) -> Option<Path> {
+        let (shared, stream) = (&self.inner.shared, &self.inner.stream);
+        if shared.needs_path() {
+            return measure(stream);
+        }
+        let counts = self.mode() == Mode::Paced;
+        let mss_bytes = counts.then(|| socket2::SockRef::from(&**stream).tcp_mss().ok()).flatten()?;
+        (mss_bytes > 0).then_some(Path { mss_bytes, ..Path::UNKNOWN })
     }
 
     /// For whom the gate is about to write. `with_best`: in HTTP/2, look for the best response too.

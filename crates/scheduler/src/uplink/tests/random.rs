@@ -90,6 +90,7 @@ struct Model {
 
 struct ModelJob {
     id: JobId,
+    path: Path,
     size: Option<u64>,
     attained: u64,
     /// Of the last grant, what was not handed back, and its charge.
@@ -129,7 +130,15 @@ impl Model {
                 let known = size.map_or(Size::Unknown, Size::Known);
                 let id = self.uplink.handle_started(now, known, path);
                 prop_assert!(self.jobs.iter().all(|job| job.id != id), "the name is taken");
-                self.jobs.push(ModelJob { id, size, attained: 0, granted: 0, granted_wire_bytes: 0, wanted: None });
+                self.jobs.push(ModelJob {
+                    id,
+                    path,
+                    size,
+                    attained: 0,
+                    granted: 0,
+                    granted_wire_bytes: 0,
+                    wanted: None,
+                });
                 self.most_jobs = self.most_jobs.max(self.jobs.len());
                 prop_assert!(id.index() < self.most_jobs, "names are used again");
             }
@@ -152,7 +161,7 @@ impl Model {
                 let back = bytes.min(job.granted);
                 job.granted -= back;
                 job.attained -= back;
-                job.granted_wire_bytes = job.granted_wire_bytes.min(wire_bytes(&settings, job.granted));
+                job.granted_wire_bytes = job.granted_wire_bytes.min(wire_bytes(&settings, &job.path, job.granted));
                 let id = job.id;
                 self.uplink.handle_unused(id, bytes);
             }
@@ -168,6 +177,7 @@ impl Model {
             }
             Event::Path { pick, path } => {
                 let Some(job) = self.picked(pick) else { return Ok(()) };
+                job.path = path;
                 let id = job.id;
                 self.uplink.handle_path(id, path);
             }
@@ -222,12 +232,13 @@ impl Model {
     }
 
     fn granted(&mut self, grant: Grant) -> Result<(), TestCaseError> {
+        let settings = *self.uplink.settings();
         let job = self.jobs.iter_mut().find(|job| job.id == grant.job).expect("whoever is granted is here");
         let wanted = job.wanted.take().expect("whoever is granted waits");
         prop_assert_eq!(grant.bytes, wanted.min(self.uplink.chunk_bytes()));
         self.settled_wire_bytes += job.granted_wire_bytes;
         job.granted = grant.bytes;
-        job.granted_wire_bytes = self.uplink.wire_bytes(grant.bytes);
+        job.granted_wire_bytes = wire_bytes(&settings, &job.path, grant.bytes);
         job.attained += grant.bytes;
         self.grants += 1;
         prop_assert!(job.size.is_none_or(|size| job.attained <= size), "served more than its size");

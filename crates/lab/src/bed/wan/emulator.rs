@@ -25,6 +25,10 @@ pub(super) struct Packet {
     pub(super) bytes: Vec<u8>,
 }
 
+/// A packet leaves by so much early. Reading it, waking up for it and writing it take about as long, so that without this every
+/// round trip is longer by what the emulator takes for itself: 0.19 ms at the median of 500 flows at 90 Mbit/s.
+const EARLY_NS: u64 = 60_000;
+
 #[derive(Debug)]
 pub(super) struct Emulator {
     groups: Vec<Group>,
@@ -102,16 +106,16 @@ impl Emulator {
         }
     }
 
-    /// The next packet that is due by now.
+    /// The next packet that is due by now, or so soon that a wait for it would end late.
     pub(super) fn poll_packet(&mut self, now_ns: u64) -> Option<Packet> {
-        let (due_ns, packet) = self.line.pop_due(now_ns)?;
-        self.counters.lateness_ns.saturating_record(now_ns - due_ns);
+        let (due_ns, packet) = self.line.pop_due(now_ns.saturating_add(EARLY_NS))?;
+        self.counters.lateness_ns.saturating_record(now_ns.saturating_sub(due_ns));
         Some(packet)
     }
 
     /// When to ask for the next packet; `None` if there is none on its way.
     pub(super) fn poll_timeout(&self) -> Option<u64> {
-        self.line.next_due_ns()
+        Some(self.line.next_due_ns()?.saturating_sub(EARLY_NS))
     }
 
     /// Gives a packet back whose bytes have left, so that its memory is used again.
@@ -157,10 +161,11 @@ mod tests {
         emulator.handle_packet(0, Direction::ToClients, &packet(SERVER, [10, 11, 0, 1], 1));
         emulator.handle_packet(0, Direction::ToServer, &packet([10, 11, 9, 9], SERVER, 2));
         emulator.handle_packet(0, Direction::ToClients, &packet(SERVER, [10, 10, 0, 1], 3));
-        assert_eq!(emulator.poll_timeout(), Some(10 * MS));
+        assert_eq!(emulator.poll_timeout(), Some(10 * MS - EARLY_NS));
         assert_eq!(out(&mut emulator, 10 * MS), [(Direction::ToClients, 3)]);
-        assert_eq!(out(&mut emulator, 50 * MS - 1), []);
-        assert_eq!(out(&mut emulator, 50 * MS), [(Direction::ToClients, 1), (Direction::ToServer, 2)]);
+        assert_eq!(out(&mut emulator, 50 * MS - EARLY_NS - 1), []);
+        let both = [(Direction::ToClients, 1), (Direction::ToServer, 2)];
+        assert_eq!(out(&mut emulator, 50 * MS - EARLY_NS), both);
         assert_eq!(emulator.poll_timeout(), None);
         let groups = &emulator.counters().groups;
         assert_eq!((groups[0].to_clients.packets, groups[0].to_server.packets), (1, 0));
@@ -169,7 +174,7 @@ mod tests {
 
     #[test]
     fn loss_and_the_line_are_on_the_way_to_the_clients_only() {
-        let path = PathSetting { loss: 0.5, rate: "8mbit".parse().ok(), ..PathSetting::default() };
+        let path = PathSetting { loss: 0.5, rate: "800kbit".parse().ok(), ..PathSetting::default() };
         let mut emulator = Emulator::new(&[path], 1);
         for _ in 0..1000 {
             emulator.handle_packet(0, Direction::ToClients, &packet(SERVER, [10, 10, 0, 1], 1));

@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(parse(""), None);
     }
 
-    /// `dd` reads and writes a byte at a time: two calls for each, and few others.
+    /// `dd` reads and writes a byte at a time: two calls for each, and few others, but for those of its start where it was slow to.
     #[test]
     fn calls_are_counted_one_by_one_or_it_is_said_why_not() {
         let mut dd = Command::new("dd");
@@ -179,7 +179,7 @@ mod tests {
                 dd.stdin.take().unwrap().write_all(&[0; 5000]).unwrap();
                 dd.wait().unwrap();
                 let calls = counting.stop().unwrap();
-                assert!((10_000..10_100).contains(&calls), "{calls}");
+                assert!((10_000..10_600).contains(&calls), "{calls}");
             }
             Err(reason) => {
                 eprintln!("not tested: {reason}");

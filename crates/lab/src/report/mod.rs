@@ -3,7 +3,7 @@
 //! - `input` reads a run's directory, as far as it got;
 //! - `cell` and `model` sum it up, by measurement and by point; `measures` and `published` know what values mean;
 //! - `paths` holds the ways that were measured against the ones that were set;
-//! - `figures` and [`plot`] make the plots that the experiment asks for;
+//! - `figures` and `plot` make the plots that the experiment asks for;
 //! - `terminal` and `html` show it all to people, `--json` gives it to programs;
 //! - [`compare`] holds several runs against each other.
 

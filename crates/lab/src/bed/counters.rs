@@ -145,6 +145,9 @@ pub struct Cpu {
     pub machine_us: u64,
     /// Of the whole machine, taken by the host of a virtual one: nothing runs meanwhile, and nothing is on time.
     pub stolen_us: u64,
+    /// Of processes that are neither the server's nor this one: whoever else uses the machine. Interrupts are nobody's.
+    #[serde(default)]
+    pub others_us: u64,
 }
 
 impl Cpu {
@@ -155,9 +158,15 @@ impl Cpu {
         let ticks =
             pids.iter().filter_map(|pid| process_ticks(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?));
         let stat = std::fs::read_to_string("/proc/stat").map_err(LabError::io("cannot read /proc/stat"))?;
-        let (busy, stolen) = machine_ticks(&stat);
+        let machine = machine_ticks(&stat);
         let server = ticks.sum::<u64>();
-        Ok(Self { server_us: server * TICK_US, machine_us: busy * TICK_US, stolen_us: stolen * TICK_US })
+        let own = std::fs::read_to_string("/proc/self/stat").ok().and_then(|stat| process_ticks(&stat)).unwrap_or(0);
+        Ok(Self {
+            server_us: server * TICK_US,
+            machine_us: machine.busy * TICK_US,
+            stolen_us: machine.stolen * TICK_US,
+            others_us: machine.processes.saturating_sub(server + own) * TICK_US,
+        })
     }
 
     /// What was spent since `before`.
@@ -166,6 +175,7 @@ impl Cpu {
             server_us: self.server_us.saturating_sub(before.server_us),
             machine_us: self.machine_us.saturating_sub(before.machine_us),
             stolen_us: self.stolen_us.saturating_sub(before.stolen_us),
+            others_us: self.others_us.saturating_sub(before.others_us),
         }
     }
 }
@@ -179,12 +189,23 @@ pub(crate) fn process_ticks(stat: &str) -> Option<u64> {
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
 }
 
-/// Busy (user, nice, system, interrupts) and stolen time, from the first line of `/proc/stat`.
-fn machine_ticks(stat: &str) -> (u64, u64) {
+/// Time of all processors together since the machine was started.
+#[derive(Debug, PartialEq, Eq)]
+struct MachineTicks {
+    /// User, nice and system time: of processes, the kernel's own among them.
+    processes: u64,
+    /// That, and interrupts.
+    busy: u64,
+    stolen: u64,
+}
+
+/// From the first line of `/proc/stat`.
+fn machine_ticks(stat: &str) -> MachineTicks {
     let line = stat.lines().next().unwrap_or_default();
     let fields: Vec<u64> = line.split_whitespace().skip(1).map(|field| field.parse().unwrap_or(0)).collect();
     let field = |i: usize| fields.get(i).copied().unwrap_or(0);
-    ([0, 1, 2, 5, 6].map(field).iter().sum(), field(7))
+    let processes = field(0) + field(1) + field(2);
+    MachineTicks { processes, busy: processes + field(5) + field(6), stolen: field(7) }
 }
 
 #[cfg(test)]
@@ -226,6 +247,7 @@ mod tests {
         let stat = "12 (a) b (c) S 1 12 12 0 -1 4194560 100 0 0 0 31 11 0 0 20 0 1 0 5";
         assert_eq!(process_ticks(stat), Some(42));
         assert_eq!(process_ticks("12 (cut"), None);
-        assert_eq!(machine_ticks("cpu  10 1 20 5000 300 2 3 4 0 0\ncpu0 1"), (10 + 1 + 20 + 2 + 3, 4));
+        let machine = MachineTicks { processes: 10 + 1 + 20, busy: 10 + 1 + 20 + 2 + 3, stolen: 4 };
+        assert_eq!(machine_ticks("cpu  10 1 20 5000 300 2 3 4 0 0\ncpu0 1"), machine);
     }
 }

@@ -72,8 +72,10 @@ impl Measurement<'_> {
         notes.extend(bed.note());
         let calls = self.count_calls(&bed, &mut notes);
         let before = Seen::read(&bed)?;
+        let began = Instant::now();
         let (drive, sent, samples) = self.drive(&bed, demand, &mut notes)?;
         let after = Seen::read(&bed)?;
+        let measured_s = began.elapsed().as_secs_f64();
         let system_calls = calls.and_then(|calls| calls.stop().map_err(|reason| notes.push(reason)).ok());
 
         notes.extend(drive.notes);
@@ -84,6 +86,8 @@ impl Measurement<'_> {
         if running.has_ended() {
             invalid.push(format!("the server ended during the run; it said: {}", running.last_words()));
         }
+        let cpu = after.cpu.since(&before.cpu);
+        notes.extend(disturbed(&cpu, measured_s));
         let took_ns = drive.outcomes.iter().map(|outcome| outcome.end_ns).max().unwrap_or(0);
         let facts = Facts {
             command: running.command_line().to_owned(),
@@ -93,7 +97,7 @@ impl Measurement<'_> {
             client_tcp: after.client_tcp.since(&before.client_tcp),
             qdisc: after.qdisc.since(&before.qdisc),
             qdisc_while_sending: sent.since(&before.qdisc),
-            cpu: after.cpu.since(&before.cpu),
+            cpu,
             samples,
             system_calls,
             wan,
@@ -221,6 +225,22 @@ impl Seen {
     }
 }
 
+/// What is to be known of others who used the machine meanwhile: they rob the server of its time without the generator being
+/// late, if it is ahead of them and the server is not.
+fn disturbed(cpu: &Cpu, measured_s: f64) -> Option<String> {
+    let processors = |us: u64| us as f64 / 1e6 / measured_s.max(1e-9);
+    let (others, stolen) = (processors(cpu.others_us), processors(cpu.stolen_us));
+    (others > DISTURBED_PROCESSORS || stolen > DISTURBED_PROCESSORS).then(|| {
+        format!(
+            "the machine was not ours alone: other programs used {others:.2} processors and the host took {stolen:.2} \
+             while this was measured"
+        )
+    })
+}
+
+/// What the system's own housekeeping takes is below.
+const DISTURBED_PROCESSORS: f64 = 0.15;
+
 /// Why a measurement must not be trusted, as the emulator of its paths shows it.
 fn emulator_failed(wan: &WanFacts, max_lateness_ms: f64) -> Vec<String> {
     let mut reasons = Vec::new();
@@ -300,6 +320,15 @@ mod tests {
         assert!(invalid(&outcomes, 1.0)[0].contains("5.00 ms late"));
         assert!(invalid(&[outcome(0, End::ClientFault)], 1.0)[0].contains("1 requests could not be sent"));
         assert!(invalid(&[], 1.0)[0].contains("no request"));
+    }
+
+    #[test]
+    fn others_on_the_machine_are_told_of() {
+        let cpu = Cpu { server_us: 9_000_000, machine_us: 20_000_000, stolen_us: 100_000, others_us: 1_000_000 };
+        assert_eq!(disturbed(&cpu, 10.0), None);
+        let busy = Cpu { others_us: 8_000_000, ..cpu };
+        assert!(disturbed(&busy, 10.0).unwrap().contains("other programs used 0.80 processors and the host took 0.01"));
+        assert!(disturbed(&Cpu { stolen_us: 3_000_000, ..cpu }, 10.0).is_some());
     }
 
     #[test]

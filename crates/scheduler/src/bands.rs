@@ -96,7 +96,8 @@ impl BandLearner {
         self.seen == LEARN_FROM || (self.seen > LEARN_FROM && self.since_forgetting.is_multiple_of(1000))
     }
 
-    /// A plan with `bands` bands for responses, or `None` while too little was seen to tell.
+    /// A plan with `bands` bands for responses, or `None` while too little was seen to tell. Of two bands the first holds the
+    /// smaller half, as the paper's quick fix has it.
     pub fn plan(&self, bands: u8) -> Option<BandPlan> {
         if self.seen < LEARN_FROM || bands < 2 {
             return None;
@@ -107,7 +108,7 @@ impl BandLearner {
         let mut cutoffs = Vec::with_capacity(steps + 1);
         for i in 0..=steps {
             // Cells are logarithmic, so equal steps between cells are equal ratios between cutoffs.
-            let at = ((highest - lowest) * i).checked_div(steps).map_or(highest, |above| lowest + above);
+            let at = ((highest - lowest) * i).checked_div(steps).map_or(lowest, |above| lowest + above);
             let cutoff = upper_bound(at);
             if cutoffs.last().is_none_or(|&last| last < cutoff) {
                 cutoffs.push(cutoff);
@@ -188,6 +189,7 @@ mod tests {
         assert_eq!(plan.cutoffs().len(), 6);
         assert!((1 << 10..=1200).contains(&first), "{plan:?}");
         assert!(last > 1 << 20, "the largest 0.7 % are all of one size here, so the cutoff lies above it: {plan:?}");
+        assert_eq!(learner.plan(2).unwrap().cutoffs(), &plan.cutoffs()[..1], "two bands: the median");
     }
 
     #[test]

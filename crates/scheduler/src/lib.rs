@@ -9,17 +9,21 @@
 
 extern crate alloc;
 
+pub mod admission;
 pub mod bands;
+pub mod class;
 pub mod estimate;
 mod job;
 mod link;
 pub mod order;
+pub mod share;
 mod sharing;
 pub mod time;
 pub mod units;
 pub mod uplink;
 
 pub use job::{JobId, Path, Size};
+pub use link::{Chunk, Pacing};
 pub use order::Order;
 pub use time::Instant;
 pub use units::Rate;

@@ -14,18 +14,51 @@ use crate::{time::Instant, units::Rate};
 pub(crate) struct Link {
     rate: Option<Rate>,
     free_at: Instant,
+    pacing: Pacing,
     ahead_ns: u64,
     charged_bytes: u64,
-    chunk_bytes: u32,
+    chunk_bytes: u64,
+}
+
+/// How finely leave is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pacing {
+    /// How far ahead of the bottleneck leave may run: the time that a driver may take to wake up.
+    pub ahead_ns: u64,
+    /// Payload of one grant.
+    pub chunk: Chunk,
+}
+
+/// Payload of one grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunk {
+    /// What the link carries in 350 us, in whole segments, two at least and 1 MiB at most.
+    ByRate,
+    /// So many bytes at most, whatever the rate.
+    Bytes(u64),
+}
+
+impl Pacing {
+    /// As the server has it.
+    pub const SERVER: Self = Self { ahead_ns: 500_000, chunk: Chunk::ByRate };
+    /// As on paper: leave is given when the link is free, for all that is asked for. Whoever drives it takes back what was
+    /// not sent when somebody comes who goes first ([`crate::Uplink::handle_unused`]), so that service is preemptive to the byte.
+    pub const EXACT: Self = Self { ahead_ns: 0, chunk: Chunk::Bytes(u64::MAX) };
 }
 
 impl Link {
     /// A link that is idle. `rate` is what may be used of the bottleneck; `None` means without limit.
-    pub fn new(rate: Option<Rate>) -> Self {
+    pub fn new(rate: Option<Rate>, pacing: Pacing) -> Self {
         let mut link =
-            Self { rate: None, free_at: Instant::ORIGIN, ahead_ns: 0, charged_bytes: 0, chunk_bytes: CHUNK_MAX_BYTES };
+            Self { rate: None, pacing, free_at: Instant::ORIGIN, ahead_ns: 0, charged_bytes: 0, chunk_bytes: 0 };
         link.set_rate(Instant::ORIGIN, rate);
         link
+    }
+
+    /// Grants are of another size from here on.
+    pub fn set_pacing(&mut self, now: Instant, pacing: Pacing) {
+        self.pacing = pacing;
+        self.set_rate(now, self.rate);
     }
 
     /// The link turns out to be faster or slower: what is queued on paper takes that much less or more time, and none
@@ -40,8 +73,11 @@ impl Link {
             (None, Some(_)) => {}
         }
         self.rate = rate;
-        self.chunk_bytes = rate.map_or(CHUNK_MAX_BYTES, chunk_bytes);
-        self.ahead_ns = rate.map_or(0, ahead_ns);
+        self.chunk_bytes = match self.pacing.chunk {
+            Chunk::ByRate => u64::from(rate.map_or(CHUNK_MAX_BYTES, chunk_bytes)),
+            Chunk::Bytes(bytes) => bytes.max(1),
+        };
+        self.ahead_ns = rate.map_or(0, |_| self.pacing.ahead_ns);
     }
 
     /// Whether more may be sent now.
@@ -56,7 +92,7 @@ impl Link {
 
     /// Payload that is granted at a time.
     pub fn chunk_bytes(&self) -> u64 {
-        u64::from(self.chunk_bytes)
+        self.chunk_bytes
     }
 
     /// So many bytes, as they are on the wire, were given to the link.
@@ -72,6 +108,13 @@ impl Link {
         self.charged_bytes = self.charged_bytes.saturating_sub(wire_bytes);
         if let Some(rate) = self.rate {
             self.free_at = Instant::from_ns(self.free_at.as_ns().saturating_sub(rate.ns_for(wire_bytes)));
+        }
+    }
+
+    /// The link was seen: then it will have sent all that it was given.
+    pub fn set_free_at(&mut self, at: Instant) {
+        if self.rate.is_some() {
+            self.free_at = at;
         }
     }
 
@@ -98,11 +141,6 @@ pub(crate) fn chunk_bytes(rate: Rate) -> u32 {
     SEGMENT_BYTES * segments.clamp(2, most) as u32
 }
 
-/// How far ahead of the bottleneck the pacer may run: the time a driver may take to wake up.
-fn ahead_ns(_rate: Rate) -> u64 {
-    500_000
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,7 +162,7 @@ mod tests {
 
     #[test]
     fn an_idle_link_saves_nothing_up() {
-        let mut link = Link::new(Some(rate("10mbit")));
+        let mut link = Link::new(Some(rate("10mbit")), Pacing::SERVER);
         let late = Instant::from_ns(1000 * MS);
         link.charge(late, 12_500);
         assert!(!link.has_room(late));
@@ -133,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_refund_makes_room_again() {
-        let mut link = Link::new(Some(rate("10mbit")));
+        let mut link = Link::new(Some(rate("10mbit")), Pacing::SERVER);
         link.charge(Instant::ORIGIN, 12_500);
         link.refund(12_500);
         assert!(link.has_room(Instant::ORIGIN));
@@ -142,22 +180,36 @@ mod tests {
 
     #[test]
     fn a_new_rate_stretches_what_is_queued() {
-        let mut link = Link::new(Some(rate("10mbit")));
+        let mut link = Link::new(Some(rate("10mbit")), Pacing::SERVER);
         link.charge(Instant::ORIGIN, 12_500);
         link.set_rate(Instant::ORIGIN, Some(rate("5mbit")));
         assert_eq!(link.room_at().as_ns(), 20 * MS - link.ahead_ns);
     }
 
     #[test]
+    fn what_was_seen_of_the_link_counts_and_not_what_was_reckoned() {
+        let mut link = Link::new(Some(rate("3mbit")), Pacing::EXACT);
+        for _ in 0..3 {
+            link.charge(Instant::ORIGIN, 1);
+        }
+        assert_eq!(link.room_at().as_ns(), 8_001, "each byte is rounded up");
+        link.set_free_at(Instant::from_ns(8_000));
+        assert!(link.has_room(Instant::from_ns(8_000)) && !link.has_room(Instant::from_ns(7_999)));
+        let mut unlimited = Link::new(None, Pacing::EXACT);
+        unlimited.set_free_at(Instant::from_ns(8_000));
+        assert!(unlimited.has_room(Instant::ORIGIN));
+    }
+
+    #[test]
     fn without_a_rate_there_is_always_room() {
-        let mut link = Link::new(None);
+        let mut link = Link::new(None, Pacing::SERVER);
         link.charge(Instant::ORIGIN, u64::MAX / 2);
         assert!(link.has_room(Instant::ORIGIN));
     }
 
     #[test]
     fn lifting_the_limit_forgets_the_queue_for_good() {
-        let (mut link, now) = (Link::new(Some(Rate::MIN)), Instant::from_ns(MS));
+        let (mut link, now) = (Link::new(Some(Rate::MIN), Pacing::SERVER), Instant::from_ns(MS));
         link.charge(now, 1_000_000);
         link.set_rate(now, None);
         assert_eq!(link.room_at(), Instant::ORIGIN, "whatever the clock says, there is room");

@@ -75,6 +75,11 @@ impl Sharing {
         self.updated = now;
     }
 
+    /// Jobs on paper.
+    pub fn len(&self) -> usize {
+        self.present.len()
+    }
+
     /// Whether nobody is left on paper.
     pub fn is_idle(&self) -> bool {
         self.present.is_empty()

@@ -47,7 +47,7 @@ use slab::Slab;
 
 use crate::{
     job::{Guard, Job, JobId, Path, Rank, Size, Waiting},
-    link::Link,
+    link::{Link, Pacing},
     order::Order,
     sharing::Sharing,
     time::Instant,
@@ -67,6 +67,8 @@ pub struct Settings {
     pub small_bytes: u64,
     /// A job that took longer than this multiple of its time under fair sharing goes ahead of all others.
     pub guard_stretch: Option<f64>,
+    /// How finely leave is given.
+    pub pacing: Pacing,
 }
 
 impl Default for Settings {
@@ -78,6 +80,7 @@ impl Default for Settings {
             segment_overhead_bytes: 66,
             small_bytes: 1024,
             guard_stretch: None,
+            pacing: Pacing::SERVER,
         }
     }
 }
@@ -111,6 +114,8 @@ pub struct Stats {
     pub jobs: usize,
     /// Jobs waiting for leave.
     pub waiting: usize,
+    /// Jobs that fair sharing on paper has not finished, where it is followed: for `fsp`, and for the guard.
+    pub on_paper: usize,
     /// Wire bytes given to the link, ever.
     pub charged_bytes: u64,
     /// Grants given, ever.
@@ -143,7 +148,7 @@ impl Uplink {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            link: Link::new(settings.rate),
+            link: Link::new(settings.rate, settings.pacing),
             jobs: Slab::new(),
             queue: BTreeSet::new(),
             sharing: Sharing::default(),
@@ -166,6 +171,7 @@ impl Uplink {
         let followed = (self.follows_sharing(), self.settings.guard_stretch);
         self.settings = settings;
         self.link.set_rate(now, settings.rate);
+        self.link.set_pacing(now, settings.pacing);
         if (self.follows_sharing(), settings.guard_stretch) != followed {
             self.restart_sharing(now);
         }
@@ -296,6 +302,12 @@ impl Uplink {
         self.link.charge(now, wire_bytes);
     }
 
+    /// The link will have sent all that it was given by `at`, or has: for a driver that owns the link and sees it, where
+    /// what is counted here strays by the rounding of each grant. Of no use where the link's rate is a guess.
+    pub fn handle_free_at(&mut self, at: Instant) {
+        self.link.set_free_at(at);
+    }
+
     /// Who may write now. Ask until it says `None`.
     pub fn poll_grant(&mut self, now: Instant) -> Option<Grant> {
         if self.queue.is_empty() || !self.link.has_room(now) {
@@ -361,6 +373,7 @@ impl Uplink {
         Stats {
             jobs: self.jobs.len(),
             waiting: self.queue.len(),
+            on_paper: self.sharing.len(),
             charged_bytes: self.link.charged_bytes(),
             grants: self.grants,
             guarded: self.guarded,

@@ -22,6 +22,9 @@ pub(super) enum Alarm {
         due: Mutex<Option<Instant>>,
         changed: Notify,
     },
+    /// Nobody listens: whoever moves the clock looks when it is due.
+    #[cfg(feature = "test-util")]
+    ByHand(Mutex<Option<Instant>>),
 }
 
 impl Alarm {
@@ -47,6 +50,8 @@ impl Alarm {
                 *due.lock() = Some(Instant::now() + after);
                 changed.notify_one();
             }
+            #[cfg(feature = "test-util")]
+            Self::ByHand(due) => *due.lock() = Some(Instant::now() + after),
         }
     }
 
@@ -83,6 +88,27 @@ impl Alarm {
                     None => changed.notified().await,
                 }
             },
+            #[cfg(feature = "test-util")]
+            Self::ByHand(_) => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(feature = "test-util")]
+impl Alarm {
+    /// When it rings; `None` while it is not set, and where the kernel knows.
+    pub fn due(&self) -> Option<Instant> {
+        match self {
+            Self::ByHand(due) | Self::Coarse { due, .. } => *due.lock(),
+            #[cfg(target_os = "linux")]
+            Self::Precise(_) => None,
+        }
+    }
+
+    /// It has rung.
+    pub fn unset(&self) {
+        if let Self::ByHand(due) = self {
+            *due.lock() = None;
         }
     }
 }

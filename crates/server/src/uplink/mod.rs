@@ -18,10 +18,10 @@ use std::{
 
 use parking_lot::Mutex;
 use scheduler::{
-    Instant, JobId, Order, Path, Rate, Size,
+    Instant, JobId, Order, Pacing, Path, Rate, Size,
     bands::{BandLearner, BandPlan, SRRT_CUTOFFS_MS},
     estimate::{Estimator, Exactness},
-    uplink::Settings,
+    uplink::{Grant, Settings},
 };
 use tokio::net::TcpStream;
 
@@ -111,7 +111,8 @@ pub(crate) enum Mode {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    started: std::time::Instant,
+    /// The runtime's clock, which is the system's unless a test has stopped it.
+    started: tokio::time::Instant,
     mode: AtomicU8,
     /// What the kernel may hold unsent of a connection, so that its order is still ours to choose; 0: no limit.
     unsent_limit_bytes: AtomicU64,
@@ -160,9 +161,13 @@ impl Uplink {
     ///
     /// In kernel mode, where bands or privileges are missing, or the order has no bands.
     pub fn new(config: &UplinkConfig) -> Result<Self, UplinkError> {
+        Self::with_alarm(config, Alarm::new())
+    }
+
+    fn with_alarm(config: &UplinkConfig, alarm: Alarm) -> Result<Self, UplinkError> {
         let bands = find_bands(config)?;
         let shared = Shared {
-            started: std::time::Instant::now(),
+            started: tokio::time::Instant::now(),
             mode: AtomicU8::new(mode(config) as u8),
             unsent_limit_bytes: AtomicU64::new(0),
             estimates: AtomicBool::new(estimates(config)),
@@ -176,7 +181,7 @@ impl Uplink {
                 bands,
                 config: config.clone(),
             }),
-            alarm: Alarm::new(),
+            alarm,
         };
         {
             let mut core = shared.core.lock();
@@ -263,6 +268,30 @@ impl Uplink {
     }
 }
 
+/// For tests that stop the runtime's clock and move it themselves ([`tokio::time::pause`], [`tokio::time::advance`]).
+#[cfg(feature = "test-util")]
+impl Uplink {
+    /// As [`Uplink::new`], with an alarm that only [`Uplink::ring`] rings, in place of [`Uplink::drive`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Uplink::new`].
+    pub fn by_hand(config: &UplinkConfig) -> Result<Self, UplinkError> {
+        Self::with_alarm(config, Alarm::ByHand(Mutex::default()))
+    }
+
+    /// When the alarm is due; `None` while it is not set.
+    pub fn alarm_at(&self) -> Option<tokio::time::Instant> {
+        self.shared.alarm.due()
+    }
+
+    /// Rings the alarm. It is not set any more then, unless what follows sets it again.
+    pub fn ring(&self) {
+        self.shared.alarm.unset();
+        self.shared.turn();
+    }
+}
+
 impl Shared {
     pub fn now(&self) -> Instant {
         Instant::from_ns(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
@@ -303,6 +332,7 @@ impl Shared {
         let mut core = self.core.lock();
         let now = self.now();
         let job = core.machine.handle_started(now, size, path.unwrap_or(Path::UNKNOWN));
+        tracing::trace!(at_ns = now.as_ns(), job = job.index(), ?size, "begins");
         if core.slots.len() <= job.index() {
             core.slots.resize_with(job.index() + 1, Slot::default);
         }
@@ -326,36 +356,37 @@ impl Shared {
             let mut core = self.core.lock();
             let core = &mut *core;
             let given = std::mem::take(&mut core.slots[job.index()].leave_bytes);
-            if given > 0 {
-                if given > bytes {
-                    core.machine.handle_unused(job, given - bytes);
-                }
-                return Some(given.min(bytes));
+            if 0 < given && given <= bytes {
+                return Some(given);
             }
             let now = self.now();
-            match core.machine.handle_wants(now, job, bytes) {
-                Some(grant) => return Some(grant.bytes),
-                None => {
-                    let slot = &mut core.slots[job.index()];
-                    match &mut slot.waker {
-                        Some(old) => old.clone_from(waker),
-                        None => slot.waker = Some(waker.clone()),
-                    }
-                    let wakers = self.pump(core, now);
-                    let slot = &mut core.slots[job.index()];
-                    (std::mem::take(&mut slot.leave_bytes), wakers)
+            if given > 0 {
+                core.unused(job, given - bytes);
+                (Some(bytes), self.pump(core, now))
+            } else if let Some(grant) = core.machine.handle_wants(now, job, bytes) {
+                tell(now, &grant);
+                return Some(grant.bytes);
+            } else {
+                let slot = &mut core.slots[job.index()];
+                match &mut slot.waker {
+                    Some(old) => old.clone_from(waker),
+                    None => slot.waker = Some(waker.clone()),
                 }
+                let wakers = self.pump(core, now);
+                let slot = &mut core.slots[job.index()];
+                let given = std::mem::take(&mut slot.leave_bytes);
+                ((given > 0).then_some(given), wakers)
             }
         };
         wakers.wake();
-        (leave > 0).then_some(leave)
+        leave
     }
 
     /// Of the leave given, so many bytes were not used.
     pub fn unused(&self, job: JobId, bytes: u64) {
         let wakers = {
             let mut core = self.core.lock();
-            core.machine.handle_unused(job, bytes);
+            core.unused(job, bytes);
             self.pump(&mut core, self.now())
         };
         wakers.wake();
@@ -366,10 +397,11 @@ impl Shared {
             let mut core = self.core.lock();
             let slot = std::mem::take(&mut core.slots[job.index()]);
             if slot.leave_bytes > 0 {
-                core.machine.handle_unused(job, slot.leave_bytes);
+                core.unused(job, slot.leave_bytes);
             }
             let now = self.now();
             core.machine.handle_finished(now, job, complete);
+            tracing::trace!(at_ns = now.as_ns(), job = job.index(), complete, "ends");
             self.pump(&mut core, now)
         };
         wakers.wake();
@@ -446,6 +478,7 @@ impl Shared {
         let mut wakers = Wakers::default();
         for _ in 0..GRANTS_A_TURN {
             let Some(grant) = core.machine.poll_grant(now) else { break };
+            tell(now, &grant);
             let slot = &mut core.slots[grant.job.index()];
             slot.leave_bytes = grant.bytes;
             wakers.extend(slot.waker.take());
@@ -473,7 +506,19 @@ impl Shared {
 /// `TCP_NOTSENT_LOWAT` at low rates: what the kernel holds unsent keeps its order whatever comes later.
 const UNSENT_LIMIT_BYTES: u64 = 4096;
 
+/// Decisions are told at a level that is off but for tests and to look for faults: there, the log is written under the lock.
+fn tell(now: Instant, grant: &Grant) {
+    let Grant { job, bytes, reason } = *grant;
+    tracing::trace!(at_ns = now.as_ns(), job = job.index(), bytes, ?reason, "leave");
+}
+
 impl Core {
+    /// Leave comes back.
+    fn unused(&mut self, job: JobId, bytes: u64) {
+        tracing::trace!(job = job.index(), bytes, "unused");
+        self.machine.handle_unused(job, bytes);
+    }
+
     /// A response began: its size counts for the cutoffs.
     fn learn(&mut self, now: Instant, job: JobId) {
         let learns =
@@ -551,6 +596,7 @@ fn settings(config: &UplinkConfig) -> Settings {
         segment_overhead_bytes: config.segment_overhead_bytes,
         small_bytes,
         guard_stretch: config.guard_stretch,
+        pacing: Pacing::SERVER,
     }
 }
 

@@ -7,6 +7,7 @@ use std::{format, prelude::v1::*};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::super::*;
+use crate::Chunk;
 
 /// What may happen. A job is picked by a number, modulo the jobs there are.
 #[derive(Clone, Debug)]
@@ -66,13 +67,16 @@ fn rate() -> impl Strategy<Value = Option<Rate>> {
 
 fn settings() -> impl Strategy<Value = Settings> {
     let guard = option::weighted(0.3, select(&[0.0, 1.0, 3.0, f64::INFINITY, f64::NAN][..]));
-    (select(&Order::ALL[..]), rate(), 0..1500u32, 0..5000u64, guard).prop_map(
-        |(order, rate, segment_overhead_bytes, small_bytes, guard_stretch)| Settings {
+    let chunk = select(&[Chunk::ByRate, Chunk::Bytes(600), Chunk::Bytes(5000), Chunk::Bytes(u64::MAX)][..]);
+    let pacing = (0..1_000_000u64, chunk).prop_map(|(ahead_ns, chunk)| Pacing { ahead_ns, chunk });
+    (select(&Order::ALL[..]), rate(), 0..1500u32, 0..5000u64, guard, pacing).prop_map(
+        |(order, rate, segment_overhead_bytes, small_bytes, guard_stretch, pacing)| Settings {
             order,
             rate,
             segment_overhead_bytes,
             small_bytes,
             guard_stretch,
+            pacing,
         },
     )
 }

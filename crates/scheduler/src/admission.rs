@@ -1,0 +1,557 @@
+//! Admission: whose request enters the site next.
+//!
+//! A state machine without clock and without requests. It stands before a site that does its work well only with a bounded
+//! number of requests at once, and holds back the others in bounded queues, one for each class and resource type (what a
+//! request mainly needs: processor, disk, database). When there is room, three questions are asked, each of its own part:
+//!
+//! 1. Which resource type? The idlest one with somebody waiting: the largest (window - running) / window
+//!    ("Multiple-resource Request Scheduling Algorithms for Proportional System-time Differentiation at Website Gateway",
+//!    section 3.3.2).
+//! 2. Which class? See [`crate::share`].
+//! 3. Which request of that class? See [`QueueOrder`].
+//!
+//! The life of a request, and the calls that go with it:
+//!
+//! 1. [`Admission::handle_arrived`] when it is known what it is. It waits.
+//! 2. [`Admission::poll_decision`] says that it is to start, and from then on it holds a slot; or that it is refused, and
+//!    then its name is no longer in force.
+//! 3. [`Admission::handle_finished`] when the site is done with it, which gives the slot back.
+//! 4. [`Admission::handle_gone`] when its client is gone or the request was given up, waiting or running. One that waited
+//!    has spent no slot.
+//!
+//! After every `handle_*` ask [`Admission::poll_decision`] until it says `None`, and again at [`Admission::poll_timeout`].
+//! A name that is no longer in force may still be passed, as by somebody who had not heard yet; nothing happens then.
+//!
+//! ```
+//! use serpent_scheduler::{
+//!     Instant,
+//!     admission::{Admission, Arrival, Decision, ResourceId, Settings},
+//!     class::{Class, ClassId},
+//!     share::Policy,
+//! };
+//!
+//! let classes = vec![Class::default(), Class { most_waiting: 1, ..Class::default() }];
+//! let mut admission = Admission::new(Settings::multi_resource(classes, Policy::Strict, &[1]))?;
+//! let now = Instant::ORIGIN;
+//! let ask = |class| Arrival { class, resource: ResourceId(0), client: 0, expected_ns: None };
+//! let (gold, plain) = (ClassId(0), ClassId(1));
+//!
+//! let first = admission.handle_arrived(now, ask(plain))?;
+//! assert!(matches!(admission.poll_decision(now), Some(Decision::Start(start)) if start.request == first));
+//! // The window is full. Now both wait; the plain one came first.
+//! let waits = admission.handle_arrived(now, ask(plain))?;
+//! let goes = admission.handle_arrived(now, ask(gold))?;
+//! assert_eq!(admission.poll_decision(now), None);
+//! // A further plain one finds its queue full.
+//! let refused = admission.handle_arrived(now, ask(plain))?;
+//! assert!(matches!(admission.poll_decision(now), Some(Decision::Refuse { request, .. }) if request == refused));
+//!
+//! admission.handle_finished(now, first);
+//! assert!(matches!(admission.poll_decision(now), Some(Decision::Start(start)) if start.request == goes));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Invariants, held by tests over every share and order:
+//! - Every request that arrived is started, refused, or gone, once; none is lost when settings change.
+//! - No window is exceeded, but by requests that already ran when it shrank. No queue is longer than its class's limit once
+//!   `poll_decision` has said `None`, and never by more than one.
+//! - Work is conserved as far as the share promises it.
+
+mod decision;
+mod queue;
+mod service;
+mod settings;
+
+use alloc::{
+    boxed::Box,
+    collections::{BTreeSet, VecDeque},
+    vec,
+    vec::Vec,
+};
+use core::cmp::Ordering;
+
+use slab::Slab;
+
+pub use self::{
+    decision::{Arrival, ClassStats, Decision, Idlest, Reason, Refusal, RequestId, Start, Turn},
+    queue::QueueOrder,
+    settings::{Late, Moves, ResourceId, Settings, SettingsError},
+};
+use self::{
+    queue::{Asks, Queue, Rank},
+    service::ServiceTimes,
+};
+use crate::{
+    class::ClassId,
+    share::{self, Contender, Policy, Share, Slots},
+    time::Instant,
+};
+
+/// Who waits before the site, and who is in it. See the head of this module for the order of calls.
+#[derive(Debug)]
+pub struct Admission {
+    settings: Settings,
+    lanes: Vec<Lane>,
+    /// By resource type.
+    lane_of: Vec<usize>,
+    requests: Slab<Request>,
+    running: u32,
+    running_of_class: Vec<u32>,
+    service: Vec<ServiceTimes>,
+    /// Those who wait only for a certain time, by its end.
+    expiries: BTreeSet<(Instant, RequestId)>,
+    /// Those who wait and can still make their deadlines, by when they must start for that.
+    latest_starts: BTreeSet<(Instant, RequestId)>,
+    /// Queues that may be longer than they should, if nobody can start.
+    overfull: VecDeque<(usize, ClassId)>,
+    sequence: u64,
+    stats: Vec<ClassStats>,
+    /// Kept for their memory.
+    by_idleness: Vec<usize>,
+    contenders: Vec<Contender>,
+}
+
+/// Queues with a common set of slots: a resource type with a window of its own, or all that have none.
+#[derive(Debug)]
+struct Lane {
+    /// Of the resource type; the limit of all takes its place where there is none.
+    window: Option<u32>,
+    /// By class.
+    queues: Vec<Queue>,
+    waiting: usize,
+    /// By class.
+    running_of_class: Vec<u32>,
+    running: u32,
+    share: Box<dyn Share + Send>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    arrival: Arrival,
+    id: RequestId,
+    arrived: Instant,
+    expected_ns: u64,
+    deadline: Option<Instant>,
+    expires: Option<Instant>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Waiting(Rank),
+    Running { since: Instant },
+}
+
+impl Admission {
+    /// Nobody waits, nobody runs.
+    ///
+    /// # Errors
+    /// What [`Settings::check`] finds.
+    pub fn new(settings: Settings) -> Result<Self, SettingsError> {
+        settings.check()?;
+        let (lanes, lane_of) = lanes(&settings);
+        Ok(Self {
+            lanes,
+            lane_of,
+            requests: Slab::new(),
+            running: 0,
+            running_of_class: vec![0; settings.classes.len()],
+            service: vec![ServiceTimes::default(); settings.windows.len()],
+            expiries: BTreeSet::new(),
+            latest_starts: BTreeSet::new(),
+            overfull: VecDeque::new(),
+            sequence: 0,
+            stats: vec![ClassStats::default(); settings.classes.len()],
+            by_idleness: Vec::new(),
+            contenders: Vec::new(),
+            settings,
+        })
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Takes over changed settings. Who waits goes on waiting, in the class and the resource type that `moves` names, with
+    /// the time limit and the deadline that it came with; a queue that is too long now takes in nobody until it is not.
+    ///
+    /// # Errors
+    /// What [`Settings::check`] finds; then nothing has changed.
+    pub fn handle_settings(&mut self, settings: Settings, moves: &Moves) -> Result<(), SettingsError> {
+        settings.check()?;
+        let (classes, resources) = (settings.classes.len(), settings.windows.len());
+        let class_now = |old: usize| {
+            let class = moves.classes.get(old).map_or(old, |class| class.index());
+            ClassId(class.min(classes - 1) as u16)
+        };
+        let resource_now = |old: usize| {
+            let resource = moves.resources.get(old).map_or(old, |resource| resource.index());
+            ResourceId(resource.min(resources - 1) as u16)
+        };
+        (self.lanes, self.lane_of) = lanes(&settings);
+        self.settings = settings;
+        self.running_of_class = vec![0; classes];
+        self.running = 0;
+        self.latest_starts.clear();
+        let mut service = vec![ServiceTimes::default(); resources];
+        for (old, times) in self.service.drain(..).enumerate() {
+            service[resource_now(old).index()] = times;
+        }
+        self.service = service;
+        let mut stats = vec![ClassStats::default(); classes];
+        for (old, of_class) in self.stats.drain(..).enumerate() {
+            stats[class_now(old).index()].add(&of_class);
+        }
+        self.stats = stats;
+        let mut by_arrival: Vec<RequestId> = self.requests.iter().map(|(_, request)| request.id).collect();
+        by_arrival.sort_unstable();
+        for id in by_arrival {
+            let request = &mut self.requests[id.index()];
+            let Arrival { class, resource, .. } = &mut request.arrival;
+            (*class, *resource) = (class_now(class.index()), resource_now(resource.index()));
+            match request.state {
+                State::Waiting(_) => self.enqueue(id),
+                State::Running { .. } => self.hold(id),
+            }
+        }
+        // Nobody is refused because a limit is lower now.
+        self.overfull.clear();
+        Ok(())
+    }
+
+    /// From now on so many requests of a resource type may run at once, at least 1. Those that run already go on. Does
+    /// nothing to a type without a window of its own.
+    pub fn handle_window(&mut self, resource: ResourceId, window: u32) {
+        if let Some(own @ Some(_)) = self.settings.windows.get_mut(resource.index()) {
+            *own = Some(window.max(1));
+            self.lanes[self.lane_of[resource.index()]].window = *own;
+        }
+    }
+
+    /// From now on so many requests may run at once, at least 1, whatever their types. Those that run already go on. Does
+    /// nothing where there was no such limit.
+    pub fn handle_total(&mut self, total: u32) {
+        if self.settings.total.is_some() {
+            self.settings.total = Some(total.max(1));
+        }
+    }
+
+    /// A request has come, and waits.
+    ///
+    /// # Errors
+    /// It is refused on the spot; it has no name then.
+    pub fn handle_arrived(&mut self, now: Instant, arrival: Arrival) -> Result<RequestId, Refusal> {
+        let Arrival { class: class_id, resource, .. } = arrival;
+        let class = *self.settings.classes.get(class_id.index()).ok_or(Refusal::NoSuchQueue)?;
+        let lane = *self.lane_of.get(resource.index()).ok_or(Refusal::NoSuchQueue)?;
+        let stats = &mut self.stats[class_id.index()];
+        stats.arrived += 1;
+        // One too many is settled when it is known whether one of them can start. Two too many never are.
+        if self.lanes[lane].queues[class_id.index()].len() > class.most_waiting as usize {
+            stats.refused_full += 1;
+            return Err(Refusal::QueueFull);
+        }
+        let entry = self.requests.vacant_entry();
+        let index = u32::try_from(entry.key()).expect("fewer than 2^32 requests wait and run");
+        self.sequence += 1;
+        let id = RequestId { sequence: self.sequence, index };
+        let expected_ns = arrival.expected_ns.or_else(|| self.service[resource.index()].mean_ns()).unwrap_or(0);
+        let expires = class.most_wait_ns.map(|wait_ns| now.add_ns(wait_ns));
+        let deadline = class.deadline_ns.map(|deadline_ns| now.add_ns(deadline_ns));
+        let nowhere = State::Running { since: now };
+        entry.insert(Request { arrival, id, arrived: now, expected_ns, deadline, expires, state: nowhere });
+        if let Some(expires) = expires {
+            self.expiries.insert((expires, id));
+        }
+        self.enqueue(id);
+        Ok(id)
+    }
+
+    /// The site is done with a request: its slot is free.
+    pub fn handle_finished(&mut self, now: Instant, request: RequestId) {
+        let Some(it) = self.known(request) else { return };
+        if let State::Running { since } = it.state {
+            self.service[it.arrival.resource.index()].add(now.ns_since(since));
+            self.stats[it.arrival.class.index()].finished += 1;
+            self.release(&it);
+        }
+    }
+
+    /// A request's client is gone, or the request was given up. If it ran, its slot is free; if it waited, it took none.
+    pub fn handle_gone(&mut self, request: RequestId) {
+        let Some(it) = self.known(request) else { return };
+        let stats = &mut self.stats[it.arrival.class.index()];
+        match it.state {
+            State::Running { .. } => {
+                stats.gone_running += 1;
+                self.release(&it);
+            }
+            State::Waiting(rank) => {
+                stats.gone_waiting += 1;
+                self.withdraw(&it, rank);
+            }
+        }
+    }
+
+    /// What to do now. Ask until it says `None`.
+    pub fn poll_decision(&mut self, now: Instant) -> Option<Decision> {
+        self.poll_expired(now)
+            .or_else(|| self.poll_late(now))
+            .or_else(|| self.poll_start(now).map(Decision::Start))
+            .or_else(|| self.poll_overfull(now))
+    }
+
+    /// When to ask [`Admission::poll_decision`] again if nothing happens until then; `None` if nothing will change.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let expiry = self.expiries.first().map(|&(at, _)| at);
+        // Who must start at that moment at the latest is late from the next one on.
+        let late = self.latest_starts.first().map(|&(at, _)| at.add_ns(1)).filter(|_| self.refuses_late());
+        [expiry, late].into_iter().flatten().min()
+    }
+
+    /// Plain numbers of a class; zeros if there is no such class.
+    pub fn class_stats(&self, class: ClassId) -> ClassStats {
+        let Some(stats) = self.stats.get(class.index()) else { return ClassStats::default() };
+        let waiting = self.lanes.iter().map(|lane| lane.queues[class.index()].len()).sum();
+        ClassStats { waiting, running: self.running_of_class[class.index()] as usize, ..*stats }
+    }
+
+    /// Requests of a resource type at the site. Types without a window of their own have one number together.
+    pub fn running(&self, resource: ResourceId) -> u32 {
+        self.lane_of.get(resource.index()).map_or(0, |&lane| self.lanes[lane].running)
+    }
+
+    /// Requests of a class that wait for a resource type. Types without a window of their own have one queue together.
+    pub fn waiting(&self, class: ClassId, resource: ResourceId) -> usize {
+        let lane = self.lane_of.get(resource.index()).map(|&lane| &self.lanes[lane]);
+        lane.and_then(|lane| lane.queues.get(class.index())).map_or(0, Queue::len)
+    }
+
+    /// Mean service time of the last 200 requests of a resource type, in nanoseconds; `None` before the first.
+    pub fn mean_service_ns(&self, resource: ResourceId) -> Option<u64> {
+        self.service.get(resource.index()).and_then(ServiceTimes::mean_ns)
+    }
+
+    fn poll_expired(&mut self, now: Instant) -> Option<Decision> {
+        let &(_, request) = self.expiries.first().filter(|(at, _)| *at <= now)?;
+        self.refuse(request, Refusal::WaitedTooLong)
+    }
+
+    /// Late ones are refused, one at a time, or all put behind those in time.
+    fn poll_late(&mut self, now: Instant) -> Option<Decision> {
+        while let Some(&(at, id)) = self.latest_starts.first().filter(|(at, _)| *at < now) {
+            if self.refuses_late() {
+                return self.refuse(id, Refusal::TooLate);
+            }
+            self.latest_starts.remove(&(at, id));
+            let Some(Request { arrival, state: State::Waiting(rank), .. }) = self.known(id) else { continue };
+            let rank = self.lanes[self.lane_of[arrival.resource.index()]].queues[arrival.class.index()].set_late(rank);
+            self.requests[id.index()].state = State::Waiting(rank);
+        }
+        None
+    }
+
+    fn poll_start(&mut self, now: Instant) -> Option<Start> {
+        if self.settings.total.is_some_and(|total| self.running >= total) {
+            return None;
+        }
+        let mut by_idleness = core::mem::take(&mut self.by_idleness);
+        by_idleness.clear();
+        by_idleness.extend((0..self.lanes.len()).filter(|&lane| self.lanes[lane].waiting > 0 && self.has_room(lane)));
+        by_idleness.sort_by(|&a, &b| self.compare_idleness(b, a));
+        let start = by_idleness.iter().enumerate().find_map(|(i, &lane)| {
+            let idlest = match (i, by_idleness.len()) {
+                (0, 1) => Idlest::Only,
+                (0, _) => Idlest::First,
+                _ => Idlest::OthersKept,
+            };
+            self.start_from(now, lane, idlest)
+        });
+        self.by_idleness = by_idleness;
+        start
+    }
+
+    fn start_from(&mut self, now: Instant, lane: usize, idlest: Idlest) -> Option<Start> {
+        let mut contenders = core::mem::take(&mut self.contenders);
+        contenders.clear();
+        let it = &self.lanes[lane];
+        for (queue, class) in it.queues.iter().zip((0..).map(ClassId)) {
+            let most_running = self.settings.classes[class.index()].most_running;
+            if most_running.is_some_and(|most| self.running_of_class[class.index()] >= most) {
+                continue;
+            }
+            if let Some((Rank { late, id, .. }, _)) = queue.first(now) {
+                let deadline = self.requests[id.index()].deadline;
+                contenders.push(Contender { class, cost: 1, deadline, late });
+            }
+        }
+        let window = it.window.or(self.settings.total);
+        let choice = self.lanes[lane].choose(window, &contenders);
+        self.contenders = contenders;
+        let share::Choice { class, reason: share } = choice?;
+        let (rank, turn) = self.lanes[lane].queues[class.index()].first(now)?;
+        let request = self.requests[rank.id.index()];
+        self.unqueue(&request);
+        self.lanes[lane].queues[class.index()].take(rank, request.arrival.client);
+        self.requests[rank.id.index()].state = State::Running { since: now };
+        self.hold(rank.id);
+        self.stats[class.index()].started += 1;
+        Some(Start {
+            request: rank.id,
+            class,
+            resource: request.arrival.resource,
+            waited_ns: now.ns_since(request.arrived),
+            reason: Reason { idlest, share, turn },
+        })
+    }
+
+    /// Nobody could start, so those too many are too many.
+    fn poll_overfull(&mut self, now: Instant) -> Option<Decision> {
+        while let Some((lane, class)) = self.overfull.pop_front() {
+            let queue = &self.lanes[lane].queues[class.index()];
+            if queue.len() > self.settings.classes[class.index()].most_waiting as usize
+                && let Some(last) = queue.last(now)
+            {
+                return self.refuse(last.id, Refusal::QueueFull);
+            }
+        }
+        None
+    }
+
+    fn refuse(&mut self, request: RequestId, refusal: Refusal) -> Option<Decision> {
+        let it = self.known(request)?;
+        let State::Waiting(rank) = it.state else { return None };
+        self.withdraw(&it, rank);
+        let stats = &mut self.stats[it.arrival.class.index()];
+        match refusal {
+            Refusal::WaitedTooLong => stats.refused_waited += 1,
+            Refusal::TooLate => stats.refused_late += 1,
+            Refusal::QueueFull | Refusal::NoSuchQueue => stats.refused_full += 1,
+        }
+        Some(Decision::Refuse { request, refusal })
+    }
+
+    fn known(&self, request: RequestId) -> Option<Request> {
+        self.requests.get(request.index()).filter(|it| it.id == request).copied()
+    }
+
+    fn refuses_late(&self) -> bool {
+        self.settings.policy == Policy::Edf && self.settings.late == Late::Refuse
+    }
+
+    /// Puts a request on its class's queue.
+    fn enqueue(&mut self, id: RequestId) {
+        let Request { arrival, arrived, expected_ns, deadline, .. } = self.requests[id.index()];
+        let (class, lane_index) = (arrival.class, self.lane_of[arrival.resource.index()]);
+        let lane = &mut self.lanes[lane_index];
+        let rank = lane.queues[class.index()].insert(&Asks { id, arrived, expected_ns, client: arrival.client });
+        lane.waiting += 1;
+        self.requests[id.index()].state = State::Waiting(rank);
+        if let (Some(deadline), Policy::Edf) = (deadline, self.settings.policy) {
+            let latest_start = Instant::from_ns(deadline.as_ns().saturating_sub(expected_ns));
+            self.latest_starts.insert((latest_start, id));
+        }
+        if lane.queues[class.index()].len() > self.settings.classes[class.index()].most_waiting as usize {
+            self.overfull.push_back((lane_index, class));
+        }
+    }
+
+    /// Forgets what belongs to the waiting, but for its place in the queue.
+    fn unqueue(&mut self, it: &Request) {
+        self.lanes[self.lane_of[it.arrival.resource.index()]].waiting -= 1;
+        if let Some(expires) = it.expires {
+            self.expiries.remove(&(expires, it.id));
+        }
+        if let Some(deadline) = it.deadline {
+            let latest_start = Instant::from_ns(deadline.as_ns().saturating_sub(it.expected_ns));
+            self.latest_starts.remove(&(latest_start, it.id));
+        }
+    }
+
+    fn withdraw(&mut self, it: &Request, rank: Rank) {
+        self.unqueue(it);
+        let Arrival { class, resource, client, .. } = it.arrival;
+        self.lanes[self.lane_of[resource.index()]].queues[class.index()].withdraw(rank, client);
+        self.requests.remove(it.id.index());
+    }
+
+    /// Counts a running request.
+    fn hold(&mut self, id: RequestId) {
+        let Arrival { class, resource, .. } = self.requests[id.index()].arrival;
+        let lane = &mut self.lanes[self.lane_of[resource.index()]];
+        lane.running += 1;
+        lane.running_of_class[class.index()] += 1;
+        self.running_of_class[class.index()] += 1;
+        self.running += 1;
+    }
+
+    fn release(&mut self, it: &Request) {
+        let Arrival { class, resource, .. } = it.arrival;
+        let lane = &mut self.lanes[self.lane_of[resource.index()]];
+        lane.running -= 1;
+        lane.running_of_class[class.index()] -= 1;
+        self.running_of_class[class.index()] -= 1;
+        self.running -= 1;
+        self.requests.remove(it.id.index());
+    }
+
+    fn has_room(&self, lane: usize) -> bool {
+        let lane = &self.lanes[lane];
+        lane.window.is_none_or(|window| lane.running < window)
+    }
+
+    /// By (window - running) / window, as exact fractions. What has no limit is as idle as can be.
+    fn compare_idleness(&self, a: usize, b: usize) -> Ordering {
+        let idleness = |lane: usize| {
+            let lane = &self.lanes[lane];
+            match (lane.window, self.settings.total) {
+                (Some(window), _) => (window.saturating_sub(lane.running), window),
+                (None, Some(total)) => (total.saturating_sub(lane.running), total),
+                (None, None) => (1, 1),
+            }
+        };
+        let ((free_a, of_a), (free_b, of_b)) = (idleness(a), idleness(b));
+        (u64::from(free_a) * u64::from(of_b)).cmp(&(u64::from(free_b) * u64::from(of_a)))
+    }
+}
+
+impl Lane {
+    fn new(settings: &Settings, window: Option<u32>) -> Self {
+        Self {
+            window,
+            queues: settings.classes.iter().map(|class| Queue::new(class.order)).collect(),
+            waiting: 0,
+            running_of_class: vec![0; settings.classes.len()],
+            running: 0,
+            share: settings.policy.build(&settings.classes),
+        }
+    }
+
+    fn choose(&mut self, window: Option<u32>, contenders: &[Contender]) -> Option<share::Choice> {
+        self.share.choose(&Slots { window, running: &self.running_of_class }, contenders)
+    }
+}
+
+/// A lane for each resource type with a window, and one for all the others.
+fn lanes(settings: &Settings) -> (Vec<Lane>, Vec<usize>) {
+    let mut lanes = Vec::new();
+    let mut common = None;
+    let lane_of = (settings.windows.iter())
+        .map(|&window| match (window, common) {
+            (None, Some(lane)) => lane,
+            _ => {
+                lanes.push(Lane::new(settings, window));
+                let lane = lanes.len() - 1;
+                if window.is_none() {
+                    common = Some(lane);
+                }
+                lane
+            }
+        })
+        .collect();
+    (lanes, lane_of)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! What the gateway is to do.
+
+use alloc::{vec, vec::Vec};
+use core::fmt;
+
+use crate::{
+    class::{Class, ClassId},
+    share::Policy,
+};
+
+/// Number of a resource type: its place in the settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceId(pub u16);
+
+impl ResourceId {
+    /// Fit to index a table with a row for each resource type.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Classes, resource types, windows and shares.
+///
+/// Types with a window of their own are let in one by one, each by its own share between the classes. All types without one
+/// have a common queue for each class, and one share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The classes, the most important first.
+    pub classes: Vec<Class>,
+    /// For each resource type how many of its requests may run on the site at once; `None` for no window of its own.
+    pub windows: Vec<Option<u32>>,
+    /// How many requests may run on the site at once, whatever their types; `None` for no limit.
+    pub total: Option<u32>,
+    /// Which class goes first.
+    pub policy: Policy,
+    /// What is done with a request that cannot make its deadline any more ([`Policy::Edf`]).
+    pub late: Late,
+}
+
+/// What is done with a request that cannot make its deadline any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Late {
+    /// It goes behind all that still can.
+    #[default]
+    Serve,
+    /// It is refused as soon as that is certain.
+    Refuse,
+}
+
+/// Where classes and resource types have gone when settings change: by old number the new one. One that is not named keeps
+/// its number, or becomes the last if there are fewer now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moves {
+    /// By [`ClassId::index`] of the old settings.
+    pub classes: Vec<ClassId>,
+    /// By [`ResourceId::index`] of the old settings.
+    pub resources: Vec<ResourceId>,
+}
+
+/// Why settings cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettingsError {
+    /// There is no class, or more than 65,535.
+    Classes,
+    /// There is no resource type, or more than 65,535.
+    Resources,
+    /// The class has a weight of 0.
+    Weight(ClassId),
+    /// The class may never have a request running.
+    NeverRuns(ClassId),
+    /// The resource type has a window of 0.
+    Window(ResourceId),
+    /// No request at all may run.
+    Total,
+    /// Slots are to be shared out, but this resource type has no window, and there is no limit for all either.
+    Unlimited(ResourceId),
+    /// The reserves leave no slot in the resource type's window for a class without one.
+    Reserves(ResourceId),
+}
+
+impl Settings {
+    /// Every request is let through at once.
+    pub fn uncontrolled(classes: Vec<Class>, resources: usize, policy: Policy) -> Self {
+        Self { classes, windows: vec![None; resources], total: None, policy, late: Late::default() }
+    }
+
+    /// One window for all requests, and one queue for each class.
+    pub fn single_window(classes: Vec<Class>, resources: usize, policy: Policy, window: u32) -> Self {
+        Self { total: Some(window), ..Self::uncontrolled(classes, resources, policy) }
+    }
+
+    /// A window for each resource type.
+    pub fn multi_resource(classes: Vec<Class>, policy: Policy, windows: &[u32]) -> Self {
+        let windows = windows.iter().copied().map(Some).collect();
+        Self { classes, windows, total: None, policy, late: Late::default() }
+    }
+
+    /// Finds what contradicts itself.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        if !(1..=usize::from(u16::MAX)).contains(&self.classes.len()) {
+            return Err(SettingsError::Classes);
+        }
+        if !(1..=usize::from(u16::MAX)).contains(&self.windows.len()) {
+            return Err(SettingsError::Resources);
+        }
+        for (class, id) in self.classes.iter().zip((0..).map(ClassId)) {
+            if class.weight == 0 {
+                return Err(SettingsError::Weight(id));
+            }
+            if class.most_running == Some(0) {
+                return Err(SettingsError::NeverRuns(id));
+            }
+        }
+        if self.total == Some(0) {
+            return Err(SettingsError::Total);
+        }
+        let reserved: u64 = self.classes.iter().map(|class| u64::from(class.reserved_slots)).sum();
+        let open = u64::from(self.classes.iter().any(|class| class.reserved_slots == 0));
+        for (window, id) in self.windows.iter().zip((0..).map(ResourceId)) {
+            if *window == Some(0) {
+                return Err(SettingsError::Window(id));
+            }
+            match window.or(self.total) {
+                None if self.policy.needs_window() => return Err(SettingsError::Unlimited(id)),
+                Some(slots) if self.policy == Policy::Shared && reserved + open > u64::from(slots) && reserved > 0 => {
+                    return Err(SettingsError::Reserves(id));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Classes => f.write_str("there must be at least one class, and at most 65535"),
+            Self::Resources => f.write_str("there must be at least one resource type, and at most 65535"),
+            Self::Weight(ClassId(class)) => write!(f, "class {class} has weight 0: the least is 1"),
+            Self::NeverRuns(ClassId(class)) => {
+                write!(f, "class {class} may have no request running: allow at least 1, or set no limit")
+            }
+            Self::Window(ResourceId(resource)) => {
+                write!(f, "resource type {resource} has a window of 0: the least is 1")
+            }
+            Self::Total => f.write_str("no request may run: allow at least 1, or set no limit"),
+            Self::Unlimited(ResourceId(resource)) => write!(
+                f,
+                "slots are to be shared out, but there is no number of them for resource type {resource}: give it a window, \
+                 or a limit for all types"
+            ),
+            Self::Reserves(ResourceId(resource)) => write!(
+                f,
+                "the reserves leave no slot of resource type {resource} for a class without one: reserve fewer, or widen \
+                 its window"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for SettingsError {}

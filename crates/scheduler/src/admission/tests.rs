@@ -1,0 +1,316 @@
+mod deadlines;
+mod random;
+
+use alloc::{format, string::String};
+
+use super::*;
+use crate::class::Class;
+
+fn ms(ms: u64) -> Instant {
+    Instant::from_ns(ms * 1_000_000)
+}
+
+fn ask(class: u16, resource: u16) -> Arrival {
+    Arrival { class: ClassId(class), resource: ResourceId(resource), client: 0, expected_ns: None }
+}
+
+fn classes(n: usize) -> Vec<Class> {
+    vec![Class::default(); n]
+}
+
+/// All decisions of now.
+fn decide(admission: &mut Admission, now: Instant) -> Vec<Decision> {
+    core::iter::from_fn(|| admission.poll_decision(now)).collect()
+}
+
+fn started(decisions: &[Decision]) -> Vec<RequestId> {
+    let starts = decisions.iter().filter_map(|decision| match decision {
+        Decision::Start(start) => Some(start.request),
+        Decision::Refuse { .. } => None,
+    });
+    starts.collect()
+}
+
+fn refused(decisions: &[Decision]) -> Vec<(RequestId, Refusal)> {
+    let refusals = decisions.iter().filter_map(|decision| match *decision {
+        Decision::Refuse { request, refusal } => Some((request, refusal)),
+        Decision::Start(_) => None,
+    });
+    refusals.collect()
+}
+
+#[test]
+fn uncontrolled_lets_everybody_through_at_once() {
+    let mut admission = Admission::new(Settings::uncontrolled(classes(2), 3, Policy::Strict)).unwrap();
+    for i in 0..1000 {
+        let id = admission.handle_arrived(ms(i), ask(1, (i % 3) as u16)).unwrap();
+        assert_eq!(started(&decide(&mut admission, ms(i))), [id]);
+    }
+    assert_eq!(admission.class_stats(ClassId(1)).running, 1000);
+}
+
+#[test]
+fn a_single_window_takes_requests_of_all_types_as_they_came() {
+    let mut admission = Admission::new(Settings::single_window(classes(1), 3, Policy::Strict, 1)).unwrap();
+    let ids: Vec<_> = [0, 2, 1, 2, 0].map(|it| admission.handle_arrived(ms(0), ask(0, it)).unwrap()).into();
+    for id in ids {
+        assert_eq!(started(&decide(&mut admission, ms(1))), [id]);
+        admission.handle_finished(ms(2), id);
+    }
+}
+
+#[test]
+fn the_idlest_type_goes_first_by_what_is_left_of_its_window() {
+    // One slot for all that matters, so that types have to be chosen between.
+    let settings = Settings { total: Some(5), ..Settings::multi_resource(classes(1), Policy::Strict, &[2, 4, 8]) };
+    let mut admission = Admission::new(settings).unwrap();
+    for resource in [0, 0, 0, 1, 1, 1, 2, 2, 2] {
+        admission.handle_arrived(ms(0), ask(0, resource)).unwrap();
+    }
+    let decisions = decide(&mut admission, ms(0));
+    let resources: String = decisions
+        .iter()
+        .map(|decision| match decision {
+            Decision::Start(start) => format!("{}", start.resource.0),
+            Decision::Refuse { .. } => "refused".into(),
+        })
+        .collect();
+    // Left of 2, 4, 8: all; 1/2 all all; 1/2 3/4 all; 1/2 3/4 7/8; 1/2 3/4 3/4.
+    assert_eq!(resources, "01221");
+}
+
+#[test]
+fn each_type_has_its_window_and_no_other_is_in_its_way() {
+    let mut admission = Admission::new(Settings::multi_resource(classes(1), Policy::Strict, &[1, 3])).unwrap();
+    for _ in 0..5 {
+        admission.handle_arrived(ms(0), ask(0, 0)).unwrap();
+        admission.handle_arrived(ms(0), ask(0, 1)).unwrap();
+    }
+    decide(&mut admission, ms(0));
+    assert_eq!((admission.running(ResourceId(0)), admission.running(ResourceId(1))), (1, 3));
+    assert_eq!(admission.waiting(ClassId(0), ResourceId(0)), 4);
+    admission.handle_window(ResourceId(0), 2);
+    admission.handle_window(ResourceId(1), 0);
+    assert_eq!(started(&decide(&mut admission, ms(0))).len(), 1, "wider by one");
+    assert_eq!(admission.settings().windows, [Some(2), Some(1)], "a window is at least 1");
+}
+
+#[test]
+fn a_decision_says_why() {
+    let mut of = classes(2);
+    of[0].most_running = Some(1);
+    let mut admission = Admission::new(Settings::multi_resource(of, Policy::Strict, &[2, 4])).unwrap();
+    let mut reasons = |class, resource| {
+        admission.handle_arrived(ms(0), ask(class, resource)).unwrap();
+        let decisions = decide(&mut admission, ms(0));
+        decisions
+            .iter()
+            .map(|decision| match decision {
+                Decision::Start(start) => start.reason,
+                Decision::Refuse { .. } => unreachable!("all may wait"),
+            })
+            .collect::<Vec<_>>()
+    };
+    let alone = Reason { idlest: Idlest::Only, share: share::Reason::Alone, turn: Turn::Only };
+    assert_eq!(reasons(0, 1), [alone]);
+    // The class has its one running. It stays in the queue of the other type, which is idler than the first.
+    assert_eq!(reasons(0, 0), []);
+    assert_eq!(reasons(1, 0), [alone], "nobody else may go there");
+    assert_eq!(reasons(1, 1), [Reason { idlest: Idlest::First, ..alone }]);
+    // Now both are as idle, and the first one is asked first.
+    assert_eq!(reasons(1, 1), [Reason { idlest: Idlest::OthersKept, ..alone }]);
+}
+
+#[test]
+fn a_slot_is_released_when_the_site_is_done_and_not_spent_by_who_is_gone() {
+    let mut admission = Admission::new(Settings::multi_resource(classes(1), Policy::Strict, &[1])).unwrap();
+    let [a, b, c, d] = [(); 4].map(|()| admission.handle_arrived(ms(0), ask(0, 0)).unwrap());
+    assert_eq!(started(&decide(&mut admission, ms(0))), [a]);
+    admission.handle_gone(b);
+    assert_eq!(decide(&mut admission, ms(1)), [], "nothing has become free");
+    admission.handle_finished(ms(2), a);
+    assert_eq!(started(&decide(&mut admission, ms(2))), [c]);
+    admission.handle_gone(c);
+    assert_eq!(started(&decide(&mut admission, ms(3))), [d], "the site is rid of it");
+    // Names that are no longer in force.
+    for id in [a, b, c] {
+        admission.handle_gone(id);
+        admission.handle_finished(ms(4), id);
+    }
+    assert_eq!(admission.running(ResourceId(0)), 1);
+    let stats = admission.class_stats(ClassId(0));
+    assert_eq!((stats.arrived, stats.started, stats.finished), (4, 3, 1));
+    assert_eq!((stats.gone_waiting, stats.gone_running, stats.running), (1, 1, 1));
+    assert_eq!(admission.mean_service_ns(ResourceId(0)), Some(2_000_000), "what was given up says nothing");
+}
+
+#[test]
+fn a_queue_has_its_limit_and_none_at_all_still_lets_start_whom_it_can() {
+    let of = [0, 2].map(|most_waiting| Class { most_waiting, ..Class::default() });
+    let mut admission = Admission::new(Settings::multi_resource(of.into(), Policy::Strict, &[1])).unwrap();
+    let first = admission.handle_arrived(ms(0), ask(0, 0)).unwrap();
+    assert_eq!(started(&decide(&mut admission, ms(0))), [first]);
+    let second = admission.handle_arrived(ms(0), ask(0, 0)).unwrap();
+    assert_eq!(refused(&decide(&mut admission, ms(0))), [(second, Refusal::QueueFull)]);
+    let [_, _, third] = [(); 3].map(|()| admission.handle_arrived(ms(0), ask(1, 0)).unwrap());
+    // A driver that does not ask what to do gets no further.
+    assert_eq!(admission.handle_arrived(ms(0), ask(1, 0)), Err(Refusal::QueueFull));
+    assert_eq!(refused(&decide(&mut admission, ms(0))), [(third, Refusal::QueueFull)]);
+    assert_eq!(admission.class_stats(ClassId(1)).refused_full, 2);
+    assert_eq!(admission.handle_arrived(ms(0), ask(2, 0)), Err(Refusal::NoSuchQueue));
+    assert_eq!(admission.handle_arrived(ms(0), ask(0, 1)), Err(Refusal::NoSuchQueue));
+}
+
+#[test]
+fn who_is_refused_is_who_would_have_gone_last() {
+    let refusals = |order, asks: [(u64, Option<u64>); 4], at| {
+        let class = Class { order, most_waiting: 3, ..Class::default() };
+        let mut admission = Admission::new(Settings::multi_resource(vec![class], Policy::Strict, &[1])).unwrap();
+        admission.handle_arrived(ms(0), ask(0, 0)).unwrap();
+        decide(&mut admission, ms(0));
+        let ids = asks.map(|(client, expected_ns)| {
+            admission.handle_arrived(at, Arrival { client, expected_ns, ..ask(0, 0) }).unwrap()
+        });
+        let refused = refused(&decide(&mut admission, at.add_ns(1_000)));
+        let places: Vec<_> = refused.iter().map(|(id, _)| ids.iter().position(|it| it == id).unwrap()).collect();
+        places
+    };
+    let greedy = [(1, Some(1)), (1, Some(9)), (1, Some(5)), (2, Some(3))];
+    assert_eq!(refusals(QueueOrder::Fifo, greedy, ms(1)), [3], "the newest");
+    assert_eq!(refusals(QueueOrder::Shortest, greedy, ms(1)), [1], "the longest");
+    assert_eq!(
+        refusals(QueueOrder::FairAmongClients, greedy, ms(1)),
+        [2],
+        "the third of one client, not the other's first"
+    );
+    assert_eq!(refusals(QueueOrder::LifoUnderOverload { after_ns: 1_000_000 }, greedy, ms(1)), [3]);
+    assert_eq!(refusals(QueueOrder::LifoUnderOverload { after_ns: 999 }, greedy, ms(1)), [0], "the oldest");
+}
+
+#[test]
+fn who_waits_too_long_is_told_so_then_and_not_later() {
+    let class = Class { most_wait_ns: Some(5_000_000), ..Class::default() };
+    let mut admission = Admission::new(Settings::multi_resource(vec![class], Policy::Strict, &[1])).unwrap();
+    let [_, waits] = [0, 1].map(|at| admission.handle_arrived(ms(at), ask(0, 0)).unwrap());
+    assert_eq!(decide(&mut admission, ms(1)).len(), 1);
+    assert_eq!(admission.poll_timeout(), Some(ms(6)));
+    assert_eq!(decide(&mut admission, Instant::from_ns(5_999_999)), []);
+    assert_eq!(refused(&decide(&mut admission, ms(6))), [(waits, Refusal::WaitedTooLong)]);
+    assert_eq!(admission.poll_timeout(), None);
+}
+
+#[test]
+fn any_share_goes_with_any_order() {
+    let orders = [
+        QueueOrder::Fifo,
+        QueueOrder::Shortest,
+        QueueOrder::LifoUnderOverload { after_ns: 0 },
+        QueueOrder::FairAmongClients,
+    ];
+    for policy in Policy::ALL {
+        for (order, within) in orders.into_iter().zip(["0123", "1302", "3210", "0132"]) {
+            let of = vec![Class { order, deadline_ns: Some(1_000_000_000), ..Class::default() }; 2];
+            let mut admission = Admission::new(Settings::single_window(of, 1, policy, 2)).unwrap();
+            let fillers = [0, 1].map(|class| admission.handle_arrived(ms(0), ask(class, 0)).unwrap());
+            assert_eq!(decide(&mut admission, ms(0)).len(), 2);
+            let mut ids = [const { Vec::new() }; 2];
+            for (i, (expected_ns, client)) in [(30, 7), (10, 8), (40, 7), (20, 9)].into_iter().enumerate() {
+                for class in [0, 1] {
+                    let arrival = Arrival { client, expected_ns: Some(expected_ns), ..ask(class, 0) };
+                    let id = admission.handle_arrived(ms(1 + i as u64), arrival).unwrap();
+                    ids[usize::from(class)].push(id);
+                }
+            }
+            for id in fillers {
+                admission.handle_finished(ms(10), id);
+            }
+            let mut order_of = [const { String::new() }; 2];
+            loop {
+                let starts = started(&decide(&mut admission, ms(10)));
+                if starts.is_empty() {
+                    break;
+                }
+                for id in starts {
+                    let class = usize::from(ids[1].contains(&id));
+                    let place = ids[class].iter().position(|it| *it == id).unwrap();
+                    order_of[class].push_str(&format!("{place}"));
+                    admission.handle_finished(ms(10), id);
+                }
+            }
+            assert_eq!(order_of, [within, within], "{policy} {order:?}");
+        }
+    }
+}
+
+#[test]
+fn settings_change_while_running_and_nobody_is_lost() {
+    let of = vec![Class { most_wait_ns: Some(50_000_000), ..Class::default() }; 3];
+    let mut admission = Admission::new(Settings::multi_resource(of, Policy::Strict, &[1, 1])).unwrap();
+    let mut ids = Vec::new();
+    for class in 0..3 {
+        for resource in [0, 0, 1, 1] {
+            ids.push(admission.handle_arrived(ms(0), ask(class, resource)).unwrap());
+        }
+    }
+    let mut seen = started(&decide(&mut admission, ms(0)));
+    assert_eq!(seen.len(), 2);
+    // Class 2 is now the first, and class 0 and 1 are one; there is one window for all, and hardly a queue.
+    let of = vec![Class { most_waiting: 1, ..Class::default() }; 2];
+    let moves = Moves { classes: vec![ClassId(1), ClassId(1), ClassId(0)], resources: Vec::new() };
+    let unusable = Settings::single_window(Vec::new(), 1, Policy::Strict, 3);
+    assert_eq!(admission.handle_settings(unusable, &moves), Err(SettingsError::Classes));
+    admission.handle_settings(Settings::single_window(of, 1, Policy::Strict, 3), &moves).unwrap();
+    assert_eq!((admission.running(ResourceId(0)), admission.class_stats(ClassId(1)).running), (2, 2));
+    assert_eq!(admission.class_stats(ClassId(1)).waiting, 6);
+    assert_eq!(admission.class_stats(ClassId(1)).arrived, 8);
+
+    let starts = started(&decide(&mut admission, ms(1)));
+    assert_eq!(starts, [ids[8]], "the first of what was class 2");
+    seen.extend(starts);
+    assert_eq!(admission.handle_arrived(ms(1), ask(1, 0)), Err(Refusal::QueueFull), "too many wait already");
+    for i in 0.. {
+        let Some(&id) = seen.get(i) else { break };
+        admission.handle_finished(ms(2), id);
+        let decisions = decide(&mut admission, ms(2));
+        assert_eq!(refused(&decisions), []);
+        seen.extend(started(&decisions));
+    }
+    let rest = &seen[3..];
+    assert_eq!(rest[..3], ids[9..], "first those of what was class 2");
+    seen.sort_unstable();
+    assert_eq!(seen, ids);
+}
+
+#[test]
+fn a_time_limit_stays_what_it_was_when_settings_change() {
+    let of = |most_wait_ms: u64| vec![Class { most_wait_ns: Some(most_wait_ms * 1_000_000), ..Class::default() }];
+    let mut admission = Admission::new(Settings::multi_resource(of(50), Policy::Strict, &[1])).unwrap();
+    for _ in 0..2 {
+        admission.handle_arrived(ms(0), ask(0, 0)).unwrap();
+    }
+    decide(&mut admission, ms(0));
+    admission.handle_settings(Settings::multi_resource(of(5), Policy::Weighted, &[1]), &Moves::default()).unwrap();
+    assert_eq!(decide(&mut admission, ms(49)), []);
+    assert_eq!(refused(&decide(&mut admission, ms(50))).len(), 1);
+}
+
+#[test]
+fn settings_that_contradict_themselves_say_where() {
+    let good = Settings::multi_resource(classes(2), Policy::Shared, &[4, 4]);
+    assert_eq!(good.check(), Ok(()));
+    let with = |change: fn(&mut Settings)| {
+        let mut settings = good.clone();
+        change(&mut settings);
+        settings.check().unwrap_err()
+    };
+    assert_eq!(with(|it| it.classes.clear()), SettingsError::Classes);
+    assert_eq!(with(|it| it.windows.clear()), SettingsError::Resources);
+    assert_eq!(with(|it| it.classes[1].weight = 0), SettingsError::Weight(ClassId(1)));
+    assert_eq!(with(|it| it.classes[1].most_running = Some(0)), SettingsError::NeverRuns(ClassId(1)));
+    assert_eq!(with(|it| it.windows[1] = Some(0)), SettingsError::Window(ResourceId(1)));
+    assert_eq!(with(|it| it.total = Some(0)), SettingsError::Total);
+    assert_eq!(with(|it| it.windows[1] = None), SettingsError::Unlimited(ResourceId(1)));
+    assert_eq!(with(|it| it.classes[1].reserved_slots = 4), SettingsError::Reserves(ResourceId(0)));
+    let text = format!("{}", SettingsError::Reserves(ResourceId(0)));
+    assert!(text.contains("resource type 0") && text.contains("reserve fewer"), "{text}");
+}

@@ -1,0 +1,20 @@
+//! Earliest deadline first. What is late already goes last: else under overload each late job makes the next one late.
+
+use super::{Choice, Contender, Reason, Share, Slots};
+use crate::time::Instant;
+
+#[derive(Debug)]
+pub(super) struct Edf;
+
+impl Share for Edf {
+    fn choose(&mut self, _slots: &Slots<'_>, contenders: &[Contender]) -> Option<Choice> {
+        let never = Instant::from_ns(u64::MAX);
+        let first = contenders.iter().min_by_key(|it| (it.late, it.deadline.unwrap_or(never), it.class))?;
+        let reason = match (contenders.len(), first.late) {
+            (1, _) => Reason::Alone,
+            (_, false) => Reason::Deadline,
+            (_, true) => Reason::Late,
+        };
+        Some(Choice { class: first.class, reason })
+    }
+}

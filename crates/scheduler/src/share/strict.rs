@@ -1,0 +1,14 @@
+//! Strict priority: the first class that contends.
+
+use super::{Choice, Contender, Reason, Share, Slots};
+
+#[derive(Debug)]
+pub(super) struct Strict;
+
+impl Share for Strict {
+    fn choose(&mut self, _slots: &Slots<'_>, contenders: &[Contender]) -> Option<Choice> {
+        let first = contenders.iter().min_by_key(|it| it.class)?;
+        let reason = if contenders.len() == 1 { Reason::Alone } else { Reason::Priority };
+        Some(Choice { class: first.class, reason })
+    }
+}

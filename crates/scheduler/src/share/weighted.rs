@@ -1,0 +1,78 @@
+//! Weighted sharing, spread as evenly as whole choices allow.
+//!
+//! Think of all contenders served at once, each at a rate in proportion to its weight. A class may go when that fluid
+//! service would have begun its next job, and of those that may, the one whose job it would finish first goes. Then no class
+//! is ever ahead of the fluid or behind it by a whole job. This is WF2Q+ (Bennett and Zhang, "Hierarchical Packet Fair
+//! Queueing Algorithms", 1997).
+
+use alloc::vec::Vec;
+
+use super::{Choice, Contender, Reason, Share, Slots};
+use crate::class::Class;
+
+/// Virtual time of one unit of cost at weight 1: the least common multiple of 1 to 32, so that nothing is rounded for
+/// weights up to there.
+const UNIT: u128 = 144_403_552_893_600;
+
+#[derive(Debug)]
+pub(super) struct Weighted {
+    rows: Vec<Row>,
+    /// How far the fluid service has come.
+    virtual_time: u128,
+    choices: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    weight: u32,
+    /// When the fluid service begins the class's next job, in virtual time.
+    start: u128,
+    /// Number of the last choice at which the class contended; 0 for none.
+    contended_at: u64,
+}
+
+impl Row {
+    const NEW: Self = Self { weight: 1, start: 0, contended_at: 0 };
+}
+
+impl Weighted {
+    pub fn new(classes: &[Class]) -> Self {
+        let rows = classes.iter().map(|class| Row { weight: class.weight.max(1), ..Row::NEW }).collect();
+        Self { rows, virtual_time: 0, choices: 0 }
+    }
+
+    fn row(&self, contender: &Contender) -> &Row {
+        &self.rows[contender.class.index()]
+    }
+}
+
+impl Share for Weighted {
+    fn choose(&mut self, _slots: &Slots<'_>, contenders: &[Contender]) -> Option<Choice> {
+        let needed = contenders.iter().map(|it| it.class.index() + 1).max()?;
+        if self.rows.len() < needed {
+            self.rows.resize(needed, Row::NEW);
+        }
+        self.choices += 1;
+        for contender in contenders {
+            let row = &mut self.rows[contender.class.index()];
+            // Who did not contend at the last choice has nothing saved up. What it had too much it still has.
+            if row.contended_at + 1 != self.choices {
+                row.start = row.start.max(self.virtual_time);
+            }
+            row.contended_at = self.choices;
+        }
+        let first_start = contenders.iter().map(|it| self.row(it).start).min()?;
+        self.virtual_time = self.virtual_time.max(first_start);
+        let finish = |it: &Contender| {
+            let row = self.row(it);
+            row.start + u128::from(it.cost) * UNIT / u128::from(row.weight)
+        };
+        let begun = contenders.iter().filter(|it| self.row(it).start <= self.virtual_time);
+        let chosen = begun.min_by_key(|it| (finish(it), it.class))?;
+        let total_weight: u128 = contenders.iter().map(|it| u128::from(self.row(it).weight)).sum();
+        self.rows[chosen.class.index()].start = finish(chosen);
+        self.virtual_time += u128::from(chosen.cost) * UNIT / total_weight;
+        let reason = if contenders.len() == 1 { Reason::Alone } else { Reason::Weight };
+        Some(Choice { class: chosen.class, reason })
+    }
+}

@@ -10,8 +10,19 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// Who may import whom. A sibling that is not named here has no door.
 const DOORS: &[(&str, &[&str])] = &[
-    ("serpent", &["serpent-server", "serpent-scheduler", "serpent-kernel", "serpent-lab"]),
+    (
+        "serpent",
+        &[
+            "serpent-server",
+            "serpent-scheduler",
+            "serpent-kernel",
+            "serpent-simulator",
+            "serpent-workload",
+            "serpent-lab",
+        ],
+    ),
     ("serpent-server", &["serpent-scheduler", "serpent-kernel"]),
+    ("serpent-simulator", &["serpent-scheduler", "serpent-workload"]),
     ("serpent-lab", &["serpent-workload", "serpent-kernel"]),
     ("serpent-scheduler", &[]),
     ("serpent-workload", &[]),

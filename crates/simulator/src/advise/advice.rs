@@ -1,0 +1,326 @@
+//! From predictions to advice.
+
+use super::{
+    Advice, Plan, Policy,
+    batch::Outcome,
+    certainty,
+    plan::judged,
+    report::{FORMAT, PolicyPrediction, Prediction, Recommendation, Spreading, Tried, Verdict},
+    spread::Spread,
+    words,
+};
+
+/// Below this load of the busiest hour the uplink is idle nearly always.
+const IDLE: f64 = 0.3;
+/// What is saved of the mean and of the 99th percentile, in milliseconds, must be more than this to be noticed.
+const NOTICED_MS: (f64, f64) = (1.0, 10.0);
+/// Mean response time over that under fair sharing that is no gain, and that is a small one.
+const NO_GAIN: f64 = 0.95;
+const SMALL_GAIN: f64 = 0.8;
+/// A promise is needed if the largest 1 % take so many times as long on average.
+const LARGE_SUFFER: f64 = 1.25;
+/// Or if one takes so many times as long, and so many milliseconds longer.
+const ONE_SUFFERS: (f64, f64) = (1.5, 30_000.0);
+/// A promise may cost so much of the mean.
+const PROMISE_COST: f64 = 1.15;
+/// From this rate on the pacer's processor time is worth saving.
+const FAST_BITS_PER_SECOND: u64 = 1_000_000_000;
+/// And exactness is worth so much of the mean.
+const BANDS_COST: f64 = 1.1;
+
+impl Plan {
+    /// Puts together what the scenarios of the plan came to: all of them, each once, in any order.
+    pub fn advise(&self, mut outcomes: Vec<Outcome>) -> Advice {
+        outcomes.sort_by_key(|outcome| outcome.number);
+        let whole = |outcome: &&Outcome| outcome.scenario.policies.len() == Policy::ALL.len();
+        let predictions: Vec<Prediction> = outcomes.iter().filter(whole).map(|o| o.prediction.clone()).collect();
+        let spreading = self.spreading(&outcomes);
+        let today = predictions.first();
+        let growths: Vec<f64> = predictions.iter().filter(|p| !p.overloaded).map(|p| p.growth).collect();
+        let judged = judged(&growths, self.site.load.peak);
+        let judged = predictions.iter().find(|prediction| prediction.growth == judged).or(today);
+        let question = &self.site.question;
+        Advice {
+            format: FORMAT,
+            uplink_bits_per_second: question.uplink.bits_per_second(),
+            utilisation: question.utilisation,
+            seed: question.seed,
+            log: self.site.log.clone(),
+            sizes: self.site.size_facts.clone(),
+            load: self.site.load.clone(),
+            simulated: self.simulated(self.expected_requests()),
+            recommendation: self.recommendation(&predictions, today, judged),
+            certainty: certainty::judge(&self.site, self.spans.is_empty(), today, judged, spreading.as_ref()),
+            spreading,
+            predictions,
+            leaves_out: leaves_out(),
+        }
+    }
+
+    /// The scenario whose spread was tried otherwise, and the others, side by side.
+    fn spreading(&self, outcomes: &[Outcome]) -> Option<Spreading> {
+        let tried = |outcome: &Outcome| {
+            let [fair, srpt] = [Policy::Fair, Policy::Srpt].map(|policy| of(&outcome.prediction, policy));
+            let spread = match outcome.scenario.spread {
+                Spread::Random(seed) => format!("at random, seed {seed}"),
+                Spread::Even => "at equal distances".to_owned(),
+                Spread::Together => "all at once".to_owned(),
+            };
+            Some(Tried { spread, fair_mean_ms: fair?.response_ms.mean, srpt_mean_ms: srpt?.response_ms.mean })
+        };
+        let growth = outcomes.iter().find(|o| o.scenario.policies.len() < Policy::ALL.len())?.scenario.growth;
+        let alike = outcomes.iter().filter(|outcome| outcome.scenario.growth == growth);
+        Some(Spreading { growth, tried: alike.filter_map(tried).collect() })
+    }
+
+    fn recommendation(
+        &self,
+        all: &[Prediction],
+        today: Option<&Prediction>,
+        judged: Option<&Prediction>,
+    ) -> Recommendation {
+        let site = &self.site;
+        let uplink = site.question.uplink;
+        let verdict = today.map_or(Verdict::Overloaded, verdict);
+        let mut reasons = Vec::new();
+        reasons.extend(when_it_matters(all, verdict));
+        if let Some((prediction, srpt)) = judged.and_then(|judged| Some((judged, of(judged, Policy::Srpt)?))) {
+            reasons.extend(who_gains(prediction, srpt));
+        }
+        let (order, guard, why) = order(judged);
+        reasons.extend(why);
+        let (enforce, why) = enforce(uplink.bits_per_second(), order, guard, judged);
+        reasons.extend(why);
+        Recommendation {
+            verdict,
+            headline: headline(verdict, today, site.load.peak, uplink),
+            reasons,
+            order,
+            guard,
+            enforce,
+            cutoffs_bytes: site.cutoffs_bytes.clone(),
+            configuration: configuration(&uplink.to_string(), order, guard, enforce, &site.cutoffs_bytes),
+        }
+    }
+}
+
+/// Those of a policy.
+pub(super) fn of(prediction: &Prediction, policy: Policy) -> Option<&PolicyPrediction> {
+    prediction.policies.iter().find(|of| of.policy == policy.name())
+}
+
+fn verdict(prediction: &Prediction) -> Verdict {
+    let (Some(fair), Some(srpt)) = (of(prediction, Policy::Fair), of(prediction, Policy::Srpt)) else {
+        return Verdict::Overloaded;
+    };
+    let saved_ms = fair.response_ms.mean - srpt.response_ms.mean;
+    let saved_p99_ms = fair.response_ms.p99 - srpt.response_ms.p99;
+    let ratio = srpt.mean_over_fair.value;
+    let noticed = saved_ms > NOTICED_MS.0 || saved_p99_ms > NOTICED_MS.1;
+    match prediction.peak_load {
+        peak if peak > 1.0 => Verdict::Overloaded,
+        _ if ratio > NO_GAIN || !noticed => Verdict::Nothing,
+        // Only bursts within an idle hour are left: a gain must be large to be one.
+        peak if peak < IDLE && saved_ms < 10.0 * NOTICED_MS.0 => Verdict::Nothing,
+        peak if peak < IDLE || ratio > SMALL_GAIN => Verdict::Little,
+        _ => Verdict::Worthwhile,
+    }
+}
+
+fn headline(verdict: Verdict, today: Option<&Prediction>, peak: f64, uplink: impl std::fmt::Display) -> String {
+    let Some((fair, srpt)) = today.and_then(|today| Some((of(today, Policy::Fair)?, of(today, Policy::Srpt)?))) else {
+        return format!(
+            "More than {uplink} can carry for long: so many requests would be waiting at once that nobody would. This \
+             cannot be the uplink of this log. Give its true rate."
+        );
+    };
+    let [before, after] = [fair, srpt].map(|policy| words::time(policy.response_ms.mean));
+    let full = words::percent(peak);
+    match verdict {
+        Verdict::Overloaded => format!(
+            "The busiest hour of the log holds {peak:.2} times what {uplink} can carry: either this is not the uplink of this \
+             log, or not all of it went this way. Give the true rate; the figures below are those of an overload."
+        ),
+        Verdict::Nothing => format!(
+            "Scheduling would do nothing that anybody notices today: in its busiest hour the uplink is {full} full, and the \
+             mean response time would go from {before} to {after}."
+        ),
+        Verdict::Little => format!(
+            "Scheduling would do a little today: the mean response time would go from {before} to {after}, with the uplink \
+             {full} full in its busiest hour."
+        ),
+        Verdict::Worthwhile => format!(
+            "Scheduling is worth it today: the mean response time would go from {before} to {after}, with the uplink {full} \
+             full in its busiest hour."
+        ),
+    }
+}
+
+/// From which growth on scheduling is worth it.
+fn when_it_matters(all: &[Prediction], today: Verdict) -> Option<String> {
+    if matches!(today, Verdict::Worthwhile | Verdict::Overloaded) {
+        return None;
+    }
+    let from = all.iter().find(|prediction| verdict(prediction) == Verdict::Worthwhile);
+    Some(match from {
+        Some(from) => {
+            let times = |policy| of(from, policy).map_or(String::new(), |of| words::time(of.response_ms.mean));
+            format!(
+                "It becomes worth it at {} times today's traffic (peak load {:.2}): mean {} instead of {}.",
+                words::digits(from.growth),
+                from.peak_load,
+                times(Policy::Srpt),
+                times(Policy::Fair)
+            )
+        }
+        None => "It does not become worth it either if traffic grows until the uplink is nearly full.".to_owned(),
+    })
+}
+
+fn who_gains(prediction: &Prediction, srpt: &PolicyPrediction) -> Vec<String> {
+    let at = if prediction.growth == 1.0 {
+        "Today".to_owned()
+    } else {
+        format!("At {} times today's traffic (peak load {:.2})", words::digits(prediction.growth), prediction.peak_load)
+    };
+    let sum = |classes: &[&super::report::SizeClass]| {
+        classes.iter().fold((0.0, 0.0), |(share, bytes), class| (share + class.share, bytes + class.bytes))
+    };
+    let faster: Vec<_> = srpt.fine_by_size.iter().filter(|class| class.over_fair < 0.99).collect();
+    let slower: Vec<_> = srpt.fine_by_size.iter().filter(|class| class.over_fair > 1.01).collect();
+    let (requests, bytes) = sum(&faster);
+    let mut said = vec![format!(
+        "{at}, under srpt, sizes with {} of the requests and {} of the bytes become faster on average.",
+        words::percent(requests),
+        words::percent(bytes)
+    )];
+    if let Some(first) = slower.first() {
+        let (requests, bytes) = sum(&slower);
+        let most = slower.iter().map(|class| class.over_fair).fold(1.0, f64::max);
+        said.push(format!(
+            "Sizes that become slower on average begin at {} ({} of the requests, {} of the bytes); the most affected \
+             class takes {} times as long.",
+            words::bytes(first.from_bytes as f64),
+            words::percent(requests),
+            words::percent(bytes),
+            words::digits(most)
+        ));
+    }
+    if let Some(worst) = srpt.losers.latest {
+        said.push(format!(
+            "{} of the single requests lose more than a tenth; the one that loses most time has {} and takes {} instead of {}.",
+            words::percent(srpt.losers.share),
+            words::bytes(worst.size_bytes as f64),
+            words::time(worst.response_ms),
+            words::time(worst.fair_ms)
+        ));
+    }
+    said
+}
+
+/// Order and guard, and why.
+fn order(judged: Option<&Prediction>) -> (&'static str, Option<f64>, Vec<String>) {
+    let policy = |policy| judged.and_then(|judged| of(judged, policy));
+    let Some(srpt) = policy(Policy::Srpt) else {
+        return ("srpt", None, vec!["srpt has the lowest mean response time that any order can have.".to_owned()]);
+    };
+    let mean = |of: &PolicyPrediction| of.response_ms.mean;
+    let suffers = |of: &PolicyPrediction| {
+        let (times, longer_ms) = ONE_SUFFERS;
+        let one = of.losers.latest.is_some_and(|one| one.stretch() > times && one.longer_ms() > longer_ms);
+        one || of.largest.first().is_some_and(|largest| largest.over_fair > LARGE_SUFFER)
+    };
+    let fsp = policy(Policy::Fsp);
+    let cost = |of: &PolicyPrediction| words::percent((mean(of) / mean(srpt) - 1.0).max(0.0));
+    if !suffers(srpt) {
+        let fsp = fsp.map(|fsp| format!(" fsp, which promises that to each, would cost {} of the mean.", cost(fsp)));
+        let largest = srpt.largest.first().map(|largest| {
+            let times = words::digits(largest.over_fair);
+            format!(": the largest 1 % take {times} times as long on average, and no single response suffers much")
+        });
+        let (largest, fsp) = (largest.unwrap_or_default(), fsp.unwrap_or_default());
+        let why = format!("srpt without a guard{largest}.{fsp}");
+        return ("srpt", None, vec![why]);
+    }
+    let affordable = |of: &&PolicyPrediction| mean(of) <= mean(srpt) * PROMISE_COST && !suffers(of);
+    if let Some(fsp) = fsp.filter(affordable) {
+        let why = format!(
+            "fsp rather than srpt: some large responses would suffer, and a promise to them costs only {} of the mean.",
+            cost(fsp)
+        );
+        return ("fsp", None, vec![why]);
+    }
+    if let Some(guarded) = policy(Policy::Guarded).filter(affordable) {
+        let why = format!(
+            "srpt with a guard: some large responses would suffer, and putting them ahead after {} times their fair time \
+             costs {} of the mean.",
+            Policy::GUARD_STRETCH,
+            cost(guarded)
+        );
+        return ("srpt", Some(Policy::GUARD_STRETCH), vec![why]);
+    }
+    let costs = [("fsp", fsp), ("a guard", policy(Policy::Guarded))];
+    let costs: Vec<String> =
+        costs.iter().filter_map(|(name, of)| of.map(|of| format!("{name} {}", cost(of)))).collect();
+    let why = format!(
+        "srpt without a guard, though some large responses would suffer: what would protect them costs too much of the mean, \
+         or does not help ({}). If they matter more than the rest, take fsp.",
+        costs.join(", ")
+    );
+    ("srpt", None, vec![why])
+}
+
+/// Who enforces it, and why.
+fn enforce(
+    bits_per_second: u64,
+    order: &str,
+    guard: Option<f64>,
+    judged: Option<&Prediction>,
+) -> (&'static str, Option<String>) {
+    let means = judged.and_then(|judged| Some((of(judged, Policy::Banded)?, of(judged, Policy::Srpt)?)));
+    let Some(cost) = means.map(|(banded, srpt)| banded.response_ms.mean / srpt.response_ms.mean) else {
+        return ("server", None);
+    };
+    let loses = words::percent((cost - 1.0).max(0.0));
+    if order == "srpt" && guard.is_none() && bits_per_second >= FAST_BITS_PER_SECOND && cost <= BANDS_COST {
+        let why = format!(
+            "Enforced by the kernel's bands: at this rate they save processor time, and cost {loses} of the mean against \
+             the exact order. They need `serpent uplink install` once; enforce = \"server\" needs nothing."
+        );
+        return ("kernel", Some(why));
+    }
+    let why = format!(
+        "Enforced by the server, which needs no privileges and keeps the exact order. The kernel's bands, with borders learned \
+         from these sizes, would cost {loses} of the mean."
+    );
+    ("server", Some(why))
+}
+
+fn configuration(rate: &str, order: &str, guard: Option<f64>, enforce: &str, cutoffs: &[u64]) -> String {
+    let cutoffs = cutoffs.iter().map(|cutoff| format!("\"{cutoff}\"")).collect::<Vec<_>>().join(", ");
+    let guard = guard.map_or("\"off\"".to_owned(), |stretch| stretch.to_string());
+    let borders = match enforce {
+        "kernel" => format!("cutoffs = [{cutoffs}]\n"),
+        _ => format!(
+            "# Borders of the bands, in bytes, if you change to enforce = \"kernel\":\n# cutoffs = [{cutoffs}]\n"
+        ),
+    };
+    format!(
+        "[uplink]\nrate = \"{rate}\"\norder = \"{order}\"\nenforce = \"{enforce}\"\nguard = {guard}\n{borders}\n\
+         [[site]]\n# The directory to serve.\nroot = \".\"\n"
+    )
+}
+
+fn leaves_out() -> Vec<String> {
+    [
+        "Round trips, slow start and lost packets: they add to every response under every policy, so real ratios are nearer to 1 \
+         than these; the time saved at the uplink is about the same.",
+        "Clients whose own line is slower than their share of the uplink, and the server's processor and disk: no order of the \
+         uplink helps them.",
+        "What visitors do: nobody gives up, and nobody asks for more because answers come sooner. A transfer that was broken off \
+         counts with what was sent of it.",
+        "Whatever else goes over the uplink and is not in the log.",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}

@@ -1,0 +1,133 @@
+//! What is simulated: which part of the log, and at which loads.
+
+use super::{NotAdvisable, Part, Policy, Survey, report::Simulated, spread::Spread, survey::Site, timeline::Span};
+
+/// Loads of the busiest hour that today's traffic is grown to.
+const PEAK_LOADS: [f64; 4] = [0.5, 0.8, 0.9, 0.95];
+/// And what it is multiplied by, whatever load that makes.
+const GROWTHS: [f64; 2] = [1.5, 2.0];
+/// What two scenarios must differ by to be worth both.
+const APART: f64 = 1.05;
+/// The load at which scheduling is judged, if the site ever comes there: busy, and not yet full.
+pub(super) const BUSY: f64 = 0.8;
+/// Stamps finer than this need no second thought: a response takes longer.
+const FINE_TICK_NS: u64 = 1_000_000;
+
+/// What is simulated. Made of a [`Survey`] of the whole log.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(super) site: Site,
+    /// The parts that are simulated, by time; empty for all.
+    pub(super) spans: Vec<Span>,
+    pub(super) scenarios: Vec<Scenario>,
+}
+
+/// The traffic of the log, so many times as fast, under some policies.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Scenario {
+    pub(super) growth: f64,
+    pub(super) spread: Spread,
+    pub(super) policies: &'static [Policy],
+}
+
+impl Plan {
+    /// What to simulate of this log.
+    ///
+    /// # Errors
+    /// If there is nothing in it to be ordered.
+    pub fn new(survey: Survey) -> Result<Self, NotAdvisable> {
+        let site = survey.finish()?;
+        let whole = match site.question.part {
+            Part::Auto => site.log.requests <= site.question.quick_requests,
+            Part::Whole | Part::Window(..) => true,
+        };
+        let spans = if whole { Vec::new() } else { site.timeline.busiest(site.question.quick_requests) };
+        let seed = site.question.seed;
+        let growths = growths(site.load.peak);
+        let mut scenarios: Vec<Scenario> = growths
+            .iter()
+            .map(|&growth| Scenario { growth, spread: Spread::Random(seed), policies: &Policy::ALL })
+            .collect();
+        if site.tick_ns > FINE_TICK_NS {
+            let growth = judged(&growths, site.load.peak);
+            let policies = &[Policy::Fair, Policy::Srpt];
+            let spreads = [Spread::Random(seed.wrapping_add(1)), Spread::Even, Spread::Together];
+            scenarios.extend(spreads.map(|spread| Scenario { growth, spread, policies }));
+        }
+        Ok(Self { site, spans, scenarios })
+    }
+
+    /// How many scenarios there are. Each is to be simulated once, by a [`Batch`](super::Batch).
+    pub fn scenarios(&self) -> usize {
+        self.scenarios.len()
+    }
+
+    /// Whether a record of this moment is simulated.
+    pub(super) fn simulates(&self, at_ns: u64) -> bool {
+        let after = self.spans.partition_point(|span| span.from_ns <= at_ns);
+        self.spans.is_empty() || (after > 0 && at_ns < self.spans[after - 1].until_ns)
+    }
+
+    /// Requests that are simulated, as far as the timeline tells: exact but for disorder at the borders of a span.
+    pub(super) fn expected_requests(&self) -> u64 {
+        let (_, cells) = self.site.timeline.cells();
+        cells.filter(|&(from_ns, _)| self.simulates(from_ns)).map(|(_, cell)| cell.requests).sum()
+    }
+
+    pub(super) fn simulated(&self, requests: u64) -> Simulated {
+        let whole = [self.site.span];
+        let spans = if self.spans.is_empty() { &whole[..] } else { &self.spans };
+        let seconds = |span: &Span| (span.from_ns as f64 / 1e9, span.until_ns as f64 / 1e9);
+        Simulated { whole: self.spans.is_empty(), requests, spans_unix_s: spans.iter().map(seconds).collect() }
+    }
+}
+
+/// By how much today's traffic is multiplied, today first.
+fn growths(peak: f64) -> Vec<f64> {
+    let mut growths = vec![1.0];
+    let apart = |growths: &[f64], new: f64| growths.iter().all(|old| old / new > APART || new / old > APART);
+    for load in PEAK_LOADS {
+        let growth = load / peak;
+        if growth > 1.0 && apart(&growths, growth) {
+            growths.push(growth);
+        }
+    }
+    let most = PEAK_LOADS[PEAK_LOADS.len() - 1];
+    for growth in GROWTHS {
+        if growth * peak <= most && apart(&growths, growth) {
+            growths.push(growth);
+        }
+    }
+    growths.sort_by(f64::total_cmp);
+    growths
+}
+
+/// The growth at which the peak is busy: the largest that does not go beyond, or today.
+pub(super) fn judged(growths: &[f64], peak: f64) -> f64 {
+    let within = growths.iter().filter(|&growth| growth * peak <= BUSY * 1.001);
+    within.copied().fold(1.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_grows_from_today_to_nearly_full() {
+        let loads = |peak: f64| growths(peak).into_iter().map(move |growth| (growth * peak * 1000.0).round() / 1000.0);
+        assert_eq!(loads(0.2).collect::<Vec<_>>(), [0.2, 0.3, 0.4, 0.5, 0.8, 0.9, 0.95]);
+        assert_eq!(loads(0.26).collect::<Vec<_>>(), [0.26, 0.39, 0.5, 0.8, 0.9, 0.95], "twice is near 0.5");
+        assert_eq!(loads(0.85).collect::<Vec<_>>(), [0.85, 0.9, 0.95]);
+        assert_eq!(loads(0.87).collect::<Vec<_>>(), [0.87, 0.95], "0.9 is near today");
+        assert_eq!(loads(0.97).collect::<Vec<_>>(), [0.97]);
+        assert_eq!(loads(1.4).collect::<Vec<_>>(), [1.4]);
+        assert_eq!(growths(0.2)[0], 1.0);
+    }
+
+    #[test]
+    fn a_site_is_judged_where_it_is_busy() {
+        for (peak, load) in [(0.2, 0.8), (0.79, 0.79), (0.85, 0.85), (2.0, 2.0), (0.001, 0.8)] {
+            assert!((judged(&growths(peak), peak) * peak - load).abs() < 1e-9, "{peak}");
+        }
+    }
+}

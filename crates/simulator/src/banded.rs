@@ -1,0 +1,225 @@
+//! A few priorities in place of an exact order, on a bare link.
+
+use std::collections::BTreeSet;
+
+use scheduler::{Chunk, Instant, JobId, Order, Pacing, Path, Size, Uplink, bands::BandPlan, uplink::Settings};
+use workload::{rate::Link, sequence::Request, wire::WireModel};
+
+use crate::{Ended, Model, Ticket, line::Line, ordered::QUANTUM_BYTES, table};
+
+/// A bare link with strict priority among bands, as a kernel's priorities would be if they did as they are told.
+///
+/// A request's band follows from what it has left, in its order's own measure ([`Uplink::measure`]) and in wire bytes. A lower
+/// band goes first, at once and to the byte: what has not begun to be sent is taken back when somebody comes. Within a band
+/// all have their turns of [`QUANTUM_BYTES`], first those who came into it first. Who is taken off the link in its turn has the
+/// rest of it later, before those behind it.
+///
+/// **How near to the exact order.** With [`Order::Srpt`] and a band for every number of bytes left (one band a byte, and
+/// [`BandPlan`] has at most 255), two requests of one band have exactly as much left, the one that has begun leaves the others
+/// behind with its next byte, and of equals the earlier is first: that is exact SRPT, response for response. Bands as many
+/// as there are sizes among the *requests* are not enough, as what is left of a large response lies between the sizes.
+#[derive(Clone, Debug)]
+pub struct Banded {
+    line: Line,
+    wire: WireModel,
+    plan: BandPlan,
+    /// Keeps the count of what each was served, and measures by the order. Nobody ever waits in it.
+    uplink: Uplink,
+    paths: Vec<Path>,
+    /// By ticket.
+    jobs: Vec<Job>,
+    /// Band, turn, who.
+    waiting: BTreeSet<(u8, u64, Ticket)>,
+    turns: u64,
+    current: Option<Current>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    name: JobId,
+    left_bytes: u64,
+    band: u8,
+    turn: u64,
+    turn_left_bytes: u64,
+    first_byte_ns: Option<u64>,
+}
+
+/// Who is on the link.
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    ticket: Ticket,
+    bytes: u64,
+}
+
+impl Banded {
+    /// An idle link with these bands. [`Order::Fsp`] has no measure that could be put into bands: there all are in one.
+    pub fn new(link: &Link, wire: &WireModel, order: Order, plan: BandPlan) -> Self {
+        let line = Line::new(link);
+        let settings = Settings {
+            order,
+            rate: Some(line.scheduler_rate()),
+            segment_overhead_bytes: 0,
+            small_bytes: wire.bytes_for(Settings::default().small_bytes),
+            guard_stretch: None,
+            pacing: Pacing { ahead_ns: 0, chunk: Chunk::Bytes(u64::MAX) },
+        };
+        Self {
+            line,
+            wire: *wire,
+            plan,
+            uplink: Uplink::new(settings),
+            paths: Vec::new(),
+            jobs: Vec::new(),
+            waiting: BTreeSet::new(),
+            turns: 0,
+            current: None,
+        }
+    }
+
+    /// With what TCP knows of the path to each group of clients, by the group's number; groups beyond are
+    /// [`Path::UNKNOWN`].
+    pub fn with_paths(mut self, paths: Vec<Path>) -> Self {
+        self.paths = paths;
+        self
+    }
+
+    /// Puts a request among the waiting, in its band of now.
+    fn wait(&mut self, now_ns: u64, ticket: Ticket) {
+        let job = &mut self.jobs[ticket.0 as usize];
+        if job.turn_left_bytes == 0 {
+            (job.turn, job.turn_left_bytes) = (self.turns, QUANTUM_BYTES);
+            self.turns += 1;
+        }
+        let measure = self.uplink.measure(Instant::from_ns(now_ns), job.name);
+        job.band = measure.map_or(1, |measure| self.plan.band(measure));
+        self.waiting.insert((job.band, job.turn, ticket));
+    }
+
+    /// Who is first has the link, which is free at `at_ns`; its bytes.
+    fn next(&mut self, at_ns: u64) -> Option<u64> {
+        let (_, _, ticket) = self.waiting.pop_first()?;
+        let at = Instant::from_ns(at_ns);
+        let job = &self.jobs[ticket.0 as usize];
+        let mut bytes = job.left_bytes.min(job.turn_left_bytes);
+        if self.uplink.settings().order == Order::Las {
+            // The one measure that gets worse byte by byte: the turn ends where the band does.
+            let attained = self.uplink.attained_bytes(job.name);
+            let cutoffs = self.plan.cutoffs();
+            let next = cutoffs.get(cutoffs.partition_point(|&cutoff| cutoff <= attained));
+            bytes = next.map_or(bytes, |&cutoff| bytes.min(cutoff - attained));
+        }
+        self.uplink.handle_free_at(at);
+        let grant = self.uplink.handle_wants(at, job.name, bytes);
+        debug_assert_eq!(grant.map(|grant| grant.bytes), Some(bytes), "nobody waits in the uplink, and it is free");
+        self.current = Some(Current { ticket, bytes });
+        Some(bytes)
+    }
+
+    fn served(&mut self, ticket: Ticket, bytes: u64) {
+        let job = &mut self.jobs[ticket.0 as usize];
+        job.left_bytes -= bytes;
+        job.turn_left_bytes -= bytes;
+    }
+
+    fn sees_first_byte(&mut self) {
+        if let Some(Current { ticket, .. }) = self.current {
+            let job = &mut self.jobs[ticket.0 as usize];
+            job.first_byte_ns = job.first_byte_ns.or(Some(self.line.first_byte_ns()));
+        }
+    }
+
+    /// Takes from who is on the link what has not begun by `now_ns`. `None`: nobody is on it, or its last byte is.
+    fn cut(&mut self, now_ns: u64) -> Option<Ticket> {
+        let Current { ticket, bytes } = self.current?;
+        let begun = self.line.cut(now_ns);
+        if begun == bytes {
+            return None;
+        }
+        self.current = None;
+        self.uplink.handle_unused(self.jobs[ticket.0 as usize].name, bytes - begun);
+        self.served(ticket, begun);
+        if self.uplink.attained_bytes(self.jobs[ticket.0 as usize].name) == 0 {
+            self.jobs[ticket.0 as usize].first_byte_ns = None;
+        }
+        Some(ticket)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.current.is_some() || !self.waiting.is_empty()
+    }
+}
+
+impl Model for Banded {
+    fn handle_request(&mut self, now_ns: u64, ticket: Ticket, request: &Request) {
+        let left_bytes = self.wire.bytes_for(request.size_bytes);
+        let path = self.paths.get(usize::from(request.group)).copied().unwrap_or(Path::UNKNOWN);
+        let name = self.uplink.handle_started(Instant::from_ns(now_ns), Size::Known(left_bytes), path);
+        let job = Job { name, left_bytes, band: 1, turn: 0, turn_left_bytes: 0, first_byte_ns: None };
+        table::put(&mut self.jobs, ticket.0 as usize, job);
+        let taken_off = self.cut(now_ns);
+        self.wait(now_ns, ticket);
+        if let Some(taken_off) = taken_off {
+            self.wait(now_ns, taken_off);
+        }
+        if self.current.is_none()
+            && self.line.end_ns() <= now_ns
+            && let Some(bytes) = self.next(now_ns)
+        {
+            self.line.begin(now_ns, bytes);
+            self.sees_first_byte();
+        }
+    }
+
+    fn handle_abort(&mut self, now_ns: u64, ticket: Ticket) {
+        if self.current.is_some_and(|current| current.ticket == ticket) {
+            self.cut(now_ns);
+            self.current = None;
+        }
+        let Job { name, band, turn, .. } = self.jobs[ticket.0 as usize];
+        self.waiting.remove(&(band, turn, ticket));
+        self.uplink.handle_finished(Instant::from_ns(now_ns), name, false);
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        if !self.is_busy() {
+            return None;
+        }
+        Some(self.line.poll_timeout())
+    }
+
+    fn poll_end(&mut self, now_ns: u64) -> Option<Ended> {
+        loop {
+            let is_busy = self.is_busy();
+            let end_ns = if is_busy { self.line.end_ns() } else { u64::MAX };
+            match self.line.change_ns().filter(|&change_ns| change_ns < end_ns) {
+                Some(change_ns) if change_ns <= now_ns => {
+                    self.line.change();
+                    self.uplink.handle_rate(Instant::from_ns(change_ns), Some(self.line.scheduler_rate()));
+                }
+                None if end_ns <= now_ns && is_busy => {
+                    let over = self.current.take();
+                    let mut ended = None;
+                    if let Some(Current { ticket, bytes }) = over {
+                        self.served(ticket, bytes);
+                        let Job { name, left_bytes, first_byte_ns, .. } = self.jobs[ticket.0 as usize];
+                        if left_bytes == 0 {
+                            self.uplink.handle_finished(Instant::from_ns(end_ns), name, true);
+                            let first_byte_ns = first_byte_ns.map_or(end_ns, |at_ns| at_ns.min(end_ns));
+                            ended = Some(Ended { ticket, first_byte_ns, end_ns });
+                        } else {
+                            self.wait(end_ns, ticket);
+                        }
+                    }
+                    if let Some(bytes) = self.next(end_ns) {
+                        self.line.follow(bytes);
+                        self.sees_first_byte();
+                    }
+                    if ended.is_some() {
+                        return ended;
+                    }
+                }
+                _ => return None,
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The scheduler that serves traffic, driven without a network.
+//!
+//! Contract: no clock, no I/O, no threads, no randomness but what a seed gives; the same arguments give the same result on
+//! every machine. Time jumps from one event to the next. Requests come from a [`Source`], a [`Model`] serves them, and each
+//! that ends is given to whoever runs the simulation as a [`Served`], in the order of the ends: nothing is kept that grows
+//! with the run.
+#![forbid(unsafe_code)]
+
+pub mod advise;
+pub mod banded;
+pub mod digest;
+pub mod ordered;
+pub mod paced;
+pub mod packets;
+pub mod sharing;
+pub mod site;
+pub mod theory;
+
+mod line;
+mod model;
+mod run;
+mod served;
+mod source;
+mod table;
+
+pub use banded::Banded;
+pub use digest::Digest;
+pub use model::{Ended, Model, Ticket};
+pub use ordered::Ordered;
+pub use paced::Paced;
+pub use packets::Packets;
+pub use run::{Clients, Totals, run, run_groups};
+pub use served::Served;
+pub use sharing::Sharing;
+pub use source::{Source, Stream};

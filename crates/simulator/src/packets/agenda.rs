@@ -1,0 +1,88 @@
+//! What will happen, by time.
+
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::BinaryHeap,
+};
+
+use super::{Ack, Cargo, ConnectionId};
+
+/// Something that happens at its moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    /// A frame leaves the bottleneck.
+    Link,
+    /// There may be room for another grant.
+    Gate,
+    /// A SYN has come to the server.
+    Syn(ConnectionId),
+    /// The client has waited long enough for its answer.
+    SynTimeout(ConnectionId),
+    /// A request has come to the server, and with it, the first time, the end of the handshake.
+    Request(ConnectionId),
+    /// The server has found what to answer.
+    Answer(ConnectionId),
+    /// A frame has come to its client.
+    Arrived(ConnectionId, Cargo),
+    /// An acknowledgement has come to the server.
+    Acked(ConnectionId, Ack),
+    ServerTimeout(ConnectionId),
+    ClientTimeout(ConnectionId),
+    /// The client has closed after its last response.
+    Closed(ConnectionId),
+    /// The client has given up.
+    Gone(ConnectionId),
+}
+
+/// Events by time; those of the same moment in the order in which they were added.
+#[derive(Debug, Default)]
+pub(super) struct Agenda {
+    heap: BinaryHeap<Reverse<Entry>>,
+    added: u64,
+}
+
+impl Agenda {
+    pub fn add(&mut self, at_ns: u64, event: Event) {
+        self.heap.push(Reverse(Entry { at_ns, number: self.added, event }));
+        self.added += 1;
+    }
+
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse(entry)| entry.at_ns)
+    }
+
+    /// The next event that happens by `now_ns`, and when.
+    pub fn take(&mut self, now_ns: u64) -> Option<(u64, Event)> {
+        if self.poll_timeout()? > now_ns {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(Entry { at_ns, event, .. })| (at_ns, event))
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    at_ns: u64,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at_ns, self.number).cmp(&(other.at_ns, other.number))
+    }
+}

@@ -1,0 +1,100 @@
+//! The way between the bottleneck and the clients: distance, its spread, and loss.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, StandardNormal};
+
+/// The path to a group of clients, and what they accept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClientPath {
+    /// Round-trip time without any queue, in nanoseconds; half of it in each direction.
+    pub rtt_ns: u64,
+    /// Standard deviation of the way to the clients, in nanoseconds: normal for each packet, the order of a connection's
+    /// packets kept.
+    pub jitter_ns: u64,
+    /// Share of the packets to the clients that is lost.
+    pub loss: f64,
+    /// Payload of a full segment: 1448 with time stamps on Ethernet.
+    pub segment_bytes: u32,
+}
+
+impl ClientPath {
+    /// On the same network: 60 us away, as two namespaces of one machine are.
+    pub const DIRECT: Self = Self { rtt_ns: 60_000, jitter_ns: 0, loss: 0.0, segment_bytes: 1448 };
+
+    pub(super) fn upward_ns(self) -> u64 {
+        self.rtt_ns / 2
+    }
+}
+
+/// One group's way to its clients.
+#[derive(Debug)]
+pub(super) struct Lane {
+    path: ClientPath,
+    dice: ChaCha8Rng,
+}
+
+impl Lane {
+    /// Everything random comes from `seed` and `stream`, of which each lane has its own.
+    pub fn new(path: ClientPath, seed: u64, stream: u64) -> Self {
+        let mut dice = ChaCha8Rng::seed_from_u64(seed);
+        dice.set_stream(stream);
+        Self { path, dice }
+    }
+
+    pub fn path(&self) -> &ClientPath {
+        &self.path
+    }
+
+    /// When a packet that leaves now arrives; `None` if it is lost. `last_due_ns`: when the last of its connection does.
+    pub fn handle_packet(&mut self, now_ns: u64, last_due_ns: &mut u64) -> Option<u64> {
+        let ClientPath { rtt_ns, jitter_ns, loss, .. } = self.path;
+        if loss > 0.0 && self.dice.random::<f64>() < loss {
+            return None;
+        }
+        let mut travel_ns = rtt_ns - rtt_ns / 2;
+        if jitter_ns > 0 {
+            let deviation: f64 = StandardNormal.sample(&mut self.dice);
+            // What would arrive before it left becomes 0 in the conversion.
+            travel_ns = (travel_ns as f64 + deviation * jitter_ns as f64) as u64;
+        }
+        *last_due_ns = (*last_due_ns).max(now_ns + travel_ns);
+        Some(*last_due_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn packets_of_a_connection_keep_their_order_and_mean_delay_is_half_the_round_trip() {
+        let path = ClientPath { rtt_ns: 100 * MS, jitter_ns: 10 * MS, ..ClientPath::DIRECT };
+        let mut lane = Lane::new(path, 1, 0);
+        let (mut last_ns, mut before_ns, mut sum) = (0, 0, 0);
+        for i in 0..2_000 {
+            let due_ns = lane.handle_packet(i * 1_000 * MS, &mut last_ns).unwrap();
+            assert!(due_ns >= before_ns);
+            before_ns = due_ns;
+            sum += due_ns - i * 1_000 * MS;
+        }
+        // Ten standard errors are 2.2 ms.
+        assert!((sum / 2_000).abs_diff(50 * MS) < 2 * MS, "{sum}");
+        assert_eq!(lane.handle_packet(0, &mut last_ns), Some(before_ns), "none overtakes one that left earlier");
+    }
+
+    #[test]
+    fn loss_is_what_it_is_set_to_and_the_seed_decides_which() {
+        let lost = |seed| -> Vec<bool> {
+            let mut lane = Lane::new(ClientPath { loss: 0.05, ..ClientPath::DIRECT }, seed, 0);
+            (0..20_000).map(|now_ns| lane.handle_packet(now_ns, &mut 0).is_none()).collect()
+        };
+        let count = lost(1).iter().filter(|&&lost| lost).count() as f64;
+        // Five standard deviations of the binomial distribution.
+        assert!((count - 1000.0).abs() < 5.0 * (20_000.0f64 * 0.05 * 0.95).sqrt(), "{count}");
+        assert_eq!(lost(1), lost(1));
+        assert_ne!(lost(1), lost(2));
+    }
+}

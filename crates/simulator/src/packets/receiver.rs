@@ -1,0 +1,153 @@
+//! A client's TCP: what has come, and when it says so.
+
+use std::collections::BTreeMap;
+
+/// What a client tells of what has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ack {
+    /// All before this place of the stream has come.
+    pub next: u64,
+    /// Of what came out of order, the stretch with the segment that came last.
+    pub sack: Option<(u64, u64)>,
+    /// The segment had come before.
+    pub duplicate: bool,
+}
+
+/// A client's side of a connection's stream.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    segment_bytes: u64,
+    /// All before this has come.
+    next: u64,
+    /// What was acknowledged last.
+    told: u64,
+    /// Stretches beyond `next`, from their beginning to their end.
+    islands: BTreeMap<u64, u64>,
+    /// Acknowledgements that are still sent at once.
+    quick: u32,
+    last_ns: u64,
+    delayed_until_ns: Option<u64>,
+}
+
+/// Linux acknowledges so many segments one by one at the beginning, and after a pause (`TCP_MAX_QUICKACKS`).
+const QUICK_ACKS: u32 = 16;
+/// A pause is as long as the least retransmission time-out.
+const PAUSE_NS: u64 = 200_000_000;
+/// The delay of an acknowledgement (`TCP_ATO_MIN`).
+const DELAY_NS: u64 = 40_000_000;
+
+impl Receiver {
+    pub fn new(segment_bytes: u32) -> Self {
+        Self {
+            segment_bytes: u64::from(segment_bytes),
+            next: 0,
+            told: 0,
+            islands: BTreeMap::new(),
+            quick: QUICK_ACKS,
+            last_ns: 0,
+            delayed_until_ns: None,
+        }
+    }
+
+    /// All before this place of the stream has come.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// A segment came; what is said of it at once.
+    pub fn handle_data(&mut self, now_ns: u64, seq: u64, payload_bytes: u32, pushed: bool) -> Option<Ack> {
+        let end = seq + u64::from(payload_bytes);
+        if now_ns.saturating_sub(self.last_ns) > PAUSE_NS {
+            self.quick = QUICK_ACKS;
+        }
+        self.last_ns = now_ns;
+        if end <= self.next || self.islands.range(..=seq).next_back().is_some_and(|(_, &to)| end <= to) {
+            return Some(self.tell(None, true));
+        }
+        if seq > self.next {
+            let island = self.join(seq, end);
+            return Some(self.tell(Some(island), false));
+        }
+        let filled = !self.islands.is_empty();
+        self.next = end;
+        while let Some(entry) = self.islands.first_entry().filter(|entry| *entry.key() <= self.next) {
+            self.next = self.next.max(entry.remove());
+        }
+        // A reader that has emptied the socket acknowledges what ended a write of the other side at once.
+        if filled || pushed || self.quick > 0 || self.next - self.told > self.segment_bytes {
+            return Some(self.tell(None, false));
+        }
+        self.delayed_until_ns.get_or_insert(now_ns + DELAY_NS);
+        None
+    }
+
+    /// When a delayed acknowledgement is due.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.delayed_until_ns
+    }
+
+    /// The delayed acknowledgement, if it is due.
+    pub fn handle_timeout(&mut self, now_ns: u64) -> Option<Ack> {
+        self.delayed_until_ns.filter(|&at_ns| at_ns <= now_ns).map(|_| self.tell(None, false))
+    }
+
+    fn tell(&mut self, sack: Option<(u64, u64)>, duplicate: bool) -> Ack {
+        self.quick = self.quick.saturating_sub(1);
+        self.told = self.next;
+        self.delayed_until_ns = None;
+        Ack { next: self.next, sack, duplicate }
+    }
+
+    fn join(&mut self, mut from: u64, mut to: u64) -> (u64, u64) {
+        if let Some((&before, &until)) = self.islands.range(..=from).next_back().filter(|(_, until)| **until >= from) {
+            (from, to) = (before, to.max(until));
+        }
+        while let Some((&after, &until)) = self.islands.range(from..=to).next() {
+            self.islands.remove(&after);
+            to = to.max(until);
+        }
+        self.islands.insert(from, to);
+        (from, to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn ack(next: u64) -> Option<Ack> {
+        Some(Ack { next, sack: None, duplicate: false })
+    }
+
+    #[test]
+    fn the_first_segments_are_acknowledged_one_by_one_and_then_every_second() {
+        let mut receiver = Receiver::new(1000);
+        for i in 0..16 {
+            assert_eq!(receiver.handle_data(i, i * 1000, 1000, false), ack((i + 1) * 1000));
+        }
+        assert_eq!(receiver.handle_data(16, 16_000, 1000, false), None);
+        assert_eq!(receiver.poll_timeout(), Some(16 + 40 * MS));
+        assert_eq!(receiver.handle_data(17, 17_000, 1000, false), ack(18_000));
+        assert_eq!(receiver.poll_timeout(), None);
+        assert_eq!(receiver.handle_data(18, 18_000, 500, true), ack(18_500), "the write ended");
+        assert_eq!(receiver.handle_data(19, 18_500, 1000, false), None);
+        assert_eq!(receiver.handle_timeout(19 + 40 * MS), ack(19_500));
+        assert_eq!(receiver.handle_data(500 * MS, 19_500, 1000, false), ack(20_500), "after a pause");
+    }
+
+    #[test]
+    fn what_comes_out_of_order_is_told_and_kept() {
+        let mut receiver = Receiver::new(10);
+        let sacked = |next, from, to| Some(Ack { next, sack: Some((from, to)), duplicate: false });
+        assert_eq!(receiver.handle_data(0, 10, 10, false), sacked(0, 10, 20));
+        assert_eq!(receiver.handle_data(0, 30, 10, false), sacked(0, 30, 40));
+        assert_eq!(receiver.handle_data(0, 20, 10, false), sacked(0, 10, 40));
+        assert_eq!(receiver.handle_data(0, 20, 10, false), Some(Ack { next: 0, sack: None, duplicate: true }));
+        assert_eq!(receiver.handle_data(0, 50, 10, false), sacked(0, 50, 60));
+        assert_eq!(receiver.handle_data(0, 0, 10, false), ack(40));
+        assert_eq!(receiver.handle_data(0, 40, 10, false), ack(60));
+        assert_eq!(receiver.handle_data(0, 0, 10, false), Some(Ack { next: 60, sack: None, duplicate: true }));
+    }
+}

@@ -1,0 +1,265 @@
+//! What was lost, how that is found out, and how much is sent meanwhile.
+
+use super::{
+    super::receiver::Ack, LEAST_TIMEOUT_NS, Outgoing, PROBE_SLACK_NS, Probe, Rack, Recovery, Sender, Snapshot, State,
+    Timer,
+};
+
+/// What an acknowledgement brought.
+#[derive(Default)]
+pub(super) struct Arrived {
+    /// Round trip of the segment that was sent first, of those sent once.
+    pub first_rtt_ns: Option<u64>,
+    /// And of the one sent last.
+    pub last_rtt_ns: Option<u64>,
+    /// Of the segment sent last.
+    pub snapshot: Option<Snapshot>,
+    snapshot_sent_ns: u64,
+}
+
+impl Sender {
+    /// Takes out what is acknowledged and marks what has come out of order.
+    pub(super) fn take_acked(&mut self, now_ns: u64, ack: Ack) -> Arrived {
+        let mut arrived = Arrived::default();
+        while let Some(segment) = self.flight.front() {
+            let end = segment.seq + u64::from(segment.payload_bytes);
+            if end > ack.next {
+                break;
+            }
+            self.una = end;
+            self.arrive(now_ns, 0, &mut arrived);
+            let Some(segment) = self.flight.pop_front() else { break };
+            if segment.sacked {
+                self.sacked -= 1;
+            }
+        }
+        if let Some((from, to)) = ack.sack {
+            let first = self.flight.partition_point(|segment| segment.seq < from);
+            for at in first..self.flight.len() {
+                if self.flight[at].seq >= to {
+                    break;
+                }
+                self.arrive(now_ns, at, &mut arrived);
+                if !self.flight[at].sacked {
+                    self.flight[at].sacked = true;
+                    self.sacked += 1;
+                    self.highest_sacked = self.highest_sacked.max(self.flight[at].seq);
+                }
+            }
+        }
+        arrived
+    }
+
+    /// The segment at this place has come, if it had not before.
+    fn arrive(&mut self, now_ns: u64, at: usize, arrived: &mut Arrived) {
+        let segment = &mut self.flight[at];
+        if segment.sacked {
+            return;
+        }
+        self.to_resend -= u32::from(segment.lost && !segment.retransmitted);
+        self.lost -= u32::from(std::mem::take(&mut segment.lost));
+        self.retransmitted -= u32::from(std::mem::take(&mut segment.retransmitted));
+        let rtt_ns = now_ns.saturating_sub(segment.sent_ns);
+        if !segment.ambiguous {
+            arrived.first_rtt_ns.get_or_insert(rtt_ns);
+            arrived.last_rtt_ns = Some(rtt_ns);
+            self.reordered |= segment.seq < self.highest_sacked;
+        }
+        if arrived.snapshot.is_none() || segment.sent_ns >= arrived.snapshot_sent_ns {
+            (arrived.snapshot, arrived.snapshot_sent_ns) = (Some(segment.snapshot), segment.sent_ns);
+        }
+        let (sent_ns, end) = (segment.sent_ns, segment.seq + u64::from(segment.payload_bytes));
+        // What comes back sooner than any did answers an earlier sending.
+        let is_older_copy = segment.ambiguous && self.times.least_ns.is_some_and(|least_ns| rtt_ns < least_ns);
+        if !is_older_copy {
+            self.rack.advanced = true;
+            self.rack.rtt_ns = rtt_ns;
+            if (sent_ns, end) > (self.rack.sent_ns, self.rack.end) {
+                (self.rack.sent_ns, self.rack.end) = (sent_ns, end);
+            }
+        }
+        self.delivery.deliver(now_ns);
+    }
+
+    /// RACK: what was sent before something that has come, and is overdue, is lost.
+    pub(super) fn find_losses(&mut self, now_ns: u64) {
+        let doubtful = self.sacked > 0 || self.retransmitted > 0 || self.state == State::Loss;
+        let Rack { sent_ns: newest_ns, end: newest_end, rtt_ns, .. } = self.rack;
+        if !std::mem::take(&mut self.rack.advanced) || !doubtful {
+            return;
+        }
+        let patience_ns = self.reordering_window_ns();
+        let mut wait_ns = 0;
+        for segment in &mut self.flight {
+            let end = segment.seq + u64::from(segment.payload_bytes);
+            if segment.sacked
+                || (segment.lost && !segment.retransmitted)
+                || (segment.sent_ns, end) >= (newest_ns, newest_end)
+            {
+                continue;
+            }
+            let due_ns = segment.sent_ns + rtt_ns + patience_ns;
+            if due_ns > now_ns {
+                wait_ns = wait_ns.max(due_ns - now_ns);
+                continue;
+            }
+            if !segment.lost {
+                segment.lost = true;
+                self.lost += 1;
+            }
+            self.retransmitted -= u32::from(std::mem::take(&mut segment.retransmitted));
+            self.to_resend += 1;
+        }
+        if wait_ns > 0 {
+            self.timer = Some((now_ns + wait_ns, Timer::Reordering));
+        }
+        if self.lost > 0 && matches!(self.state, State::Open | State::Reduced) {
+            self.begin_reduction(State::Recovery);
+        }
+    }
+
+    fn reordering_window_ns(&self) -> u64 {
+        const SACKED_ENOUGH: u32 = 3;
+        let sure = matches!(self.state, State::Recovery | State::Loss) || self.sacked >= SACKED_ENOUGH;
+        if !self.reordered && sure {
+            return 0;
+        }
+        let quarter_ns = self.times.least_ns.unwrap_or(0) / 4;
+        quarter_ns.min(self.times.smoothed_ns.unwrap_or(0))
+    }
+
+    /// The window comes down, one segment out for about so many in as it shrinks (PRR).
+    pub(super) fn begin_reduction(&mut self, state: State) {
+        if self.state == State::Open {
+            let prior_window = self.cubic.window;
+            self.cubic.handle_loss();
+            self.recovery = Recovery { until: self.next, prior_window, delivered: 0, sent: 0 };
+        }
+        self.recovery.until = self.next;
+        self.state = state;
+    }
+
+    /// Ends what the acknowledgements have overtaken.
+    pub(super) fn end_state(&mut self) {
+        if self.state == State::Open || self.una < self.recovery.until {
+            return;
+        }
+        if matches!(self.state, State::Recovery | State::Reduced) {
+            self.cubic.window = self.cubic.threshold;
+        }
+        self.state = State::Open;
+    }
+
+    /// Proportional rate reduction.
+    pub(super) fn reduce(&mut self, delivered: u32, clean: bool) {
+        if delivered == 0 {
+            return;
+        }
+        let (in_flight, target) = (self.in_flight(), self.cubic.threshold);
+        let Recovery { prior_window, sent, .. } = self.recovery;
+        self.recovery.delivered += delivered;
+        let may = if in_flight > target {
+            let due = (u64::from(target) * u64::from(self.recovery.delivered)).div_ceil(u64::from(prior_window.max(1)));
+            (due as u32).saturating_sub(sent)
+        } else {
+            let conserved = self.recovery.delivered.saturating_sub(sent).max(delivered);
+            (conserved + u32::from(clean)).min(target - in_flight)
+        };
+        // The first retransmission does not wait.
+        let may = may.max(u32::from(sent == 0));
+        self.cubic.window = in_flight + may;
+    }
+
+    /// The segment to send again.
+    pub(super) fn next_lost(&self) -> Option<usize> {
+        if self.to_resend == 0 {
+            return None;
+        }
+        self.flight.iter().position(|segment| segment.lost && !segment.retransmitted)
+    }
+
+    /// Nothing came back in time: all is taken for lost.
+    pub(super) fn time_out(&mut self, now_ns: u64) {
+        if self.flight.is_empty() {
+            return;
+        }
+        if self.state != State::Loss {
+            self.cubic.handle_loss();
+        }
+        self.cubic.handle_timeout();
+        for segment in &mut self.flight {
+            segment.retransmitted = false;
+            segment.lost = !segment.sacked;
+        }
+        self.retransmitted = 0;
+        self.lost = self.flight.len() as u32 - self.sacked;
+        self.to_resend = self.lost;
+        self.cubic.window = 1;
+        self.state = State::Loss;
+        self.recovery.until = self.next;
+        self.probed = None;
+        self.times.backoff += 1;
+        self.timer = Some((now_ns + self.timeout_ns(), Timer::Retransmit));
+    }
+
+    /// Tail loss probe: something new, or the last segment again, so that the client tells what it has.
+    pub(super) fn probe(&mut self, now_ns: u64) -> Option<Outgoing> {
+        if self.flight.is_empty() {
+            return None;
+        }
+        let mut outgoing = None;
+        if self.probed.is_none() {
+            let retransmission = self.unsent_bytes == 0;
+            outgoing = Some(if retransmission { self.resend_last(now_ns) } else { self.send(now_ns) });
+            self.probed = Some(Probe { end: self.next, retransmission });
+        }
+        self.timer = Some((self.overdue_ns(now_ns), Timer::Retransmit));
+        outgoing
+    }
+
+    fn resend_last(&mut self, now_ns: u64) -> Outgoing {
+        self.resend(now_ns, self.flight.len() - 1)
+    }
+
+    pub(super) fn end_probe(&mut self, ack: Ack, advanced: bool, delivered: bool) {
+        let Some(Probe { end, retransmission }) = self.probed.filter(|probe| ack.next >= probe.end) else { return };
+        if !retransmission || ack.duplicate {
+            self.probed = None;
+        } else if ack.next > end {
+            // What was behind the probe has come, and its copy has not: the probe mended a loss.
+            self.probed = None;
+            if self.state == State::Open {
+                self.cubic.window = self.cubic.handle_loss();
+            }
+        } else if !advanced && !delivered {
+            self.probed = None;
+        }
+    }
+
+    /// Sets the timer: for a probe where that is allowed, else for a retransmission. `acked`: because something has come.
+    pub(super) fn arm(&mut self, now_ns: u64, acked: bool) {
+        if !matches!(self.state, State::Open | State::Reduced) || self.sacked > 0 {
+            if acked || self.timer.is_none() {
+                self.arm_retransmission(now_ns);
+            }
+            return;
+        }
+        let retransmit_ns = self.overdue_ns(now_ns);
+        let alone_ns = if self.flight.len() == 1 { LEAST_TIMEOUT_NS } else { PROBE_SLACK_NS };
+        let probe_ns = self.times.smoothed_ns.map_or(retransmit_ns, |smoothed_ns| now_ns + 2 * smoothed_ns + alone_ns);
+        self.timer = Some(match probe_ns < retransmit_ns {
+            true => (probe_ns, Timer::Probe),
+            false => (retransmit_ns, Timer::Retransmit),
+        });
+    }
+
+    pub(super) fn arm_retransmission(&mut self, now_ns: u64) {
+        self.timer = Some((now_ns + self.timeout_ns(), Timer::Retransmit));
+    }
+
+    /// When the segment that has been under way for longest is overdue.
+    pub(super) fn overdue_ns(&self, now_ns: u64) -> u64 {
+        let sent_ns = self.flight.front().map_or(now_ns, |segment| segment.sent_ns);
+        (sent_ns + self.timeout_ns()).max(now_ns + 1)
+    }
+}

@@ -1,0 +1,222 @@
+//! Stations of a site, and requests on their way through them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ScenarioError;
+use crate::Ticket;
+
+/// A resource of the site that all requests present share evenly (processor sharing).
+///
+/// With `n` requests present it does [`Station::capacity`] seconds of work a second:
+///
+/// ```text
+/// c(n) = min(n, servers) / (1 + thrash * max(0, n - knee))
+/// ```
+///
+/// and each of them gets c(n) / n of it, no more than one server's worth. Up to the knee that is an ordinary station of
+/// `servers` equal servers. Beyond it every further request costs all the others the same bit of time, as when memory
+/// becomes short, or locks and caches are fought over; throughput then falls without end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Station {
+    /// How many requests can be worked on without slowing one another down. At least 1.
+    pub servers: u32,
+    /// The number present from which on each further one costs capacity.
+    pub knee: u32,
+    /// How much it costs; 0 for nothing.
+    pub thrash: f64,
+}
+
+impl Station {
+    /// One server that never thrashes.
+    pub const SINGLE: Self = Self { servers: 1, knee: u32::MAX, thrash: 0.0 };
+
+    /// Seconds of work done a second with so many requests present.
+    pub fn capacity(&self, present: usize) -> f64 {
+        let busy = present.min(self.servers as usize) as f64;
+        busy / (1.0 + self.thrash * present.saturating_sub(self.knee as usize) as f64)
+    }
+
+    pub(super) fn check(&self, number: usize) -> Result<(), ScenarioError> {
+        let usable = self.servers > 0 && self.thrash.is_finite() && self.thrash >= 0.0;
+        if usable { Ok(()) } else { Err(ScenarioError::Station(number)) }
+    }
+}
+
+/// Work that a request needs at a station.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Visit {
+    /// Number of the station.
+    pub station: usize,
+    /// Nanoseconds of one server.
+    pub work_ns: f64,
+}
+
+/// The stations, and who is at them. Requests visit stations one after the other, each in the order that it brings.
+///
+/// A state machine like [`crate::Model`]: times passed in never go back, and before anything is told that happens at
+/// `now_ns`, [`Site::poll_end`] is asked until it says `None`.
+///
+/// ```
+/// use serpent_simulator::{
+///     Ticket,
+///     site::{Site, Station, Visit},
+/// };
+///
+/// let mut site = Site::new(&[Station::SINGLE])?;
+/// let work = |work_ns| vec![Visit { station: 0, work_ns }];
+/// site.handle_started(0, Ticket(0), work(10.0));
+/// site.handle_started(0, Ticket(1), work(30.0));
+/// // Both get half of the station: the first is done when each has had 10 ns.
+/// assert_eq!(site.poll_timeout(), Some(20));
+/// assert_eq!(site.poll_end(20), Some((Ticket(0), 20)));
+/// // The other has the station for itself then.
+/// assert_eq!(site.poll_end(40), Some((Ticket(1), 40)));
+/// # Ok::<(), serpent_simulator::site::ScenarioError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Site {
+    stations: Vec<Sharing>,
+    journeys: BTreeMap<Ticket, Journey>,
+    /// Had nothing to do.
+    done: Vec<(Ticket, u64)>,
+}
+
+#[derive(Clone, Debug)]
+struct Journey {
+    /// What is left, the next last.
+    visits: Vec<Visit>,
+    /// Where it is, and its key there.
+    at: usize,
+    key: Key,
+}
+
+/// A request at a station: how much every request that is there throughout has had when this one is done, and a number that
+/// tells equal ones apart. Such times are never negative, so their bits have the order of their values.
+type Key = (u64, u64);
+
+/// One station under processor sharing: all that are present have had the same since they came, so it is enough to count
+/// what one of them gets.
+#[derive(Clone, Debug)]
+struct Sharing {
+    station: Station,
+    present: BTreeSet<(Key, Ticket)>,
+    attained_ns: f64,
+    now_ns: u64,
+    came: u64,
+    present_ns: f64,
+    work_ns: f64,
+}
+
+impl Site {
+    /// Stations with nobody at them.
+    ///
+    /// # Errors
+    /// A station without a server, or whose `thrash` is negative or no number.
+    pub fn new(stations: &[Station]) -> Result<Self, ScenarioError> {
+        for (number, station) in stations.iter().enumerate() {
+            station.check(number)?;
+        }
+        let stations = stations.iter().map(|&station| Sharing::new(station)).collect();
+        Ok(Self { stations, journeys: BTreeMap::new(), done: Vec::new() })
+    }
+
+    /// A request enters. A visit to a station that does not exist, or with no work to do, takes no time.
+    pub fn handle_started(&mut self, now_ns: u64, ticket: Ticket, mut visits: Vec<Visit>) {
+        visits.retain(|visit| visit.station < self.stations.len() && visit.work_ns > 0.0 && visit.work_ns.is_finite());
+        visits.reverse();
+        self.next_visit(now_ns, ticket, visits);
+    }
+
+    /// A request is given up.
+    pub fn handle_abort(&mut self, now_ns: u64, ticket: Ticket) {
+        if let Some(journey) = self.journeys.remove(&ticket) {
+            self.stations[journey.at].leave(now_ns, journey.key, ticket);
+        }
+        self.done.retain(|(done, _)| *done != ticket);
+    }
+
+    /// When something happens by itself, in nanoseconds. It need not be an end.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        let done_ns = self.done.first().map(|&(_, at_ns)| at_ns);
+        self.stations.iter().filter_map(Sharing::next_end_ns).chain(done_ns).min()
+    }
+
+    /// Goes on to `now_ns` at most, and stops at the first request that is done with all its visits: which, and when.
+    pub fn poll_end(&mut self, now_ns: u64) -> Option<(Ticket, u64)> {
+        loop {
+            if !self.done.is_empty() {
+                return Some(self.done.remove(0));
+            }
+            let ends = self.stations.iter().enumerate().filter_map(|(i, it)| Some((it.next_end_ns()?, i)));
+            let (end_ns, station) = ends.min().filter(|(end_ns, _)| *end_ns <= now_ns)?;
+            let ticket = self.stations[station].take_first(end_ns)?;
+            let journey = self.journeys.remove(&ticket)?;
+            self.next_visit(end_ns, ticket, journey.visits);
+        }
+    }
+
+    /// Requests at a station, and the time average of it and of its capacity in use since the beginning, in that order.
+    pub fn station(&mut self, now_ns: u64, station: usize) -> Option<(usize, f64, f64)> {
+        let it = self.stations.get_mut(station)?;
+        it.advance(now_ns);
+        let elapsed_ns = now_ns.max(1) as f64;
+        Some((it.present.len(), it.present_ns / elapsed_ns, it.work_ns / elapsed_ns))
+    }
+
+    fn next_visit(&mut self, now_ns: u64, ticket: Ticket, mut visits: Vec<Visit>) {
+        let Some(Visit { station, work_ns }) = visits.pop() else {
+            self.done.push((ticket, now_ns));
+            return;
+        };
+        let key = self.stations[station].come(now_ns, ticket, work_ns);
+        self.journeys.insert(ticket, Journey { visits, at: station, key });
+    }
+}
+
+impl Sharing {
+    fn new(station: Station) -> Self {
+        let (present_ns, work_ns) = (0.0, 0.0);
+        Self { station, present: BTreeSet::new(), attained_ns: 0.0, now_ns: 0, came: 0, present_ns, work_ns }
+    }
+
+    fn come(&mut self, now_ns: u64, ticket: Ticket, work_ns: f64) -> Key {
+        self.advance(now_ns);
+        if self.present.is_empty() {
+            self.attained_ns = 0.0;
+        }
+        self.came += 1;
+        let key = ((self.attained_ns + work_ns).to_bits(), self.came);
+        self.present.insert((key, ticket));
+        key
+    }
+
+    fn leave(&mut self, now_ns: u64, key: Key, ticket: Ticket) {
+        self.advance(now_ns);
+        self.present.remove(&(key, ticket));
+    }
+
+    fn take_first(&mut self, now_ns: u64) -> Option<Ticket> {
+        self.advance(now_ns);
+        self.present.pop_first().map(|(_, ticket)| ticket)
+    }
+
+    fn advance(&mut self, now_ns: u64) {
+        let elapsed_ns = now_ns.saturating_sub(self.now_ns) as f64;
+        self.now_ns = self.now_ns.max(now_ns);
+        let present = self.present.len();
+        if present > 0 {
+            let capacity = self.station.capacity(present);
+            self.attained_ns += elapsed_ns * capacity / present as f64;
+            self.present_ns += elapsed_ns * present as f64;
+            self.work_ns += elapsed_ns * capacity;
+        }
+    }
+
+    /// When the first of those present is done, if nobody comes or leaves until then; rounded up to the nanosecond.
+    fn next_end_ns(&self) -> Option<u64> {
+        let ((bits, _), _) = self.present.first()?;
+        let left_ns = (f64::from_bits(*bits) - self.attained_ns).max(0.0);
+        let present = self.present.len();
+        Some(self.now_ns.saturating_add((left_ns * present as f64 / self.station.capacity(present)).ceil() as u64))
+    }
+}

@@ -1,0 +1,172 @@
+//! What came of it, in numbers.
+
+use std::ops::AddAssign;
+
+use hdrhistogram::Histogram;
+use scheduler::{admission::ResourceId, class::ClassId};
+
+use super::{End, Passage};
+
+/// What a run has measured.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// By class and resource type.
+    cells: Vec<Vec<Tally>>,
+    /// How it was at the stations, from the beginning of the run.
+    pub stations: Vec<StationUse>,
+}
+
+/// How it was at a station, over the whole run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StationUse {
+    /// Mean number of requests present.
+    pub present: f64,
+    /// Mean capacity that did work, in servers.
+    pub capacity: f64,
+}
+
+/// Requests that ended in the time measured.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// The site did its work.
+    pub done: u64,
+    /// The gateway refused.
+    pub refused: u64,
+    /// Clients gave up while they waited.
+    pub gone_waiting: u64,
+    /// Clients gave up while the site worked on their requests.
+    pub gone_running: u64,
+    measured_ns: u64,
+    queueing_ns: u128,
+    service_ns: u128,
+    /// Sum over time of those running and of those waiting.
+    running_ns: u128,
+    waiting_ns: u128,
+    /// Of those done, in microseconds.
+    system_us: Histogram<u64>,
+}
+
+impl Report {
+    pub(super) fn new(classes: usize, resources: usize, measured_ns: u64) -> Self {
+        Self { cells: vec![vec![Tally::new(measured_ns); resources]; classes], stations: Vec::new() }
+    }
+
+    /// Requests of one class and one resource type; nothing of those that there are not.
+    pub fn cell(&self, class: ClassId, resource: ResourceId) -> Option<&Tally> {
+        self.cells.get(class.index())?.get(resource.index())
+    }
+
+    /// Requests of a class, of all resource types.
+    pub fn class(&self, class: ClassId) -> Tally {
+        self.sum(self.cells.get(class.index()).into_iter().flatten())
+    }
+
+    /// Requests of a resource type, of all classes.
+    pub fn resource(&self, resource: ResourceId) -> Tally {
+        self.sum(self.cells.iter().filter_map(|of_class| of_class.get(resource.index())))
+    }
+
+    /// All requests.
+    pub fn all(&self) -> Tally {
+        self.sum(self.cells.iter().flatten())
+    }
+
+    pub(super) fn cell_mut(&mut self, class: ClassId, resource: ResourceId) -> &mut Tally {
+        &mut self.cells[class.index()][resource.index()]
+    }
+
+    fn sum<'a>(&self, tallies: impl Iterator<Item = &'a Tally>) -> Tally {
+        let measured_ns = self.cells.iter().flatten().next().map_or(0, |tally| tally.measured_ns);
+        let mut sum = Tally::new(measured_ns);
+        tallies.for_each(|tally| sum += tally);
+        sum
+    }
+}
+
+impl Tally {
+    fn new(measured_ns: u64) -> Self {
+        Self {
+            done: 0,
+            refused: 0,
+            gone_waiting: 0,
+            gone_running: 0,
+            measured_ns,
+            queueing_ns: 0,
+            service_ns: 0,
+            running_ns: 0,
+            waiting_ns: 0,
+            system_us: Histogram::new(3).expect("three digits are allowed"),
+        }
+    }
+
+    /// Mean system time of those done, queueing and service, in milliseconds. No number if there is none.
+    pub fn system_ms(&self) -> f64 {
+        self.queueing_ms() + self.service_ms()
+    }
+
+    /// Mean time before the site of those done, in milliseconds.
+    pub fn queueing_ms(&self) -> f64 {
+        self.queueing_ns as f64 / self.done as f64 / 1e6
+    }
+
+    /// Mean time in the site of those done, in milliseconds.
+    pub fn service_ms(&self) -> f64 {
+        self.service_ns as f64 / self.done as f64 / 1e6
+    }
+
+    /// The system time below which so many per cent of those done are, in milliseconds, to three digits.
+    pub fn system_percentile_ms(&self, percentile: f64) -> f64 {
+        if self.done == 0 { f64::NAN } else { self.system_us.value_at_percentile(percentile) as f64 / 1e3 }
+    }
+
+    /// Requests done a second.
+    pub fn per_second(&self) -> f64 {
+        self.done as f64 * 1e9 / self.measured_ns as f64
+    }
+
+    /// Mean number in the site.
+    pub fn running(&self) -> f64 {
+        self.running_ns as f64 / self.measured_ns as f64
+    }
+
+    /// Mean number before the site.
+    pub fn waiting(&self) -> f64 {
+        self.waiting_ns as f64 / self.measured_ns as f64
+    }
+
+    /// A request has ended.
+    pub(super) fn add(&mut self, passage: &Passage) {
+        match (passage.end, passage.started_ns) {
+            (End::Done, Some(started_ns)) => {
+                self.done += 1;
+                self.queueing_ns += u128::from(started_ns - passage.arrived_ns);
+                self.service_ns += u128::from(passage.end_ns - started_ns);
+                let system_us = (passage.end_ns - passage.arrived_ns) / 1000;
+                self.system_us.record(system_us).expect("it grows as needed");
+            }
+            (End::Gone, Some(_)) => self.gone_running += 1,
+            (End::Gone, None) => self.gone_waiting += 1,
+            (End::Refused | End::Done, _) => self.refused += 1,
+        }
+    }
+
+    /// So many waited and ran for so long.
+    pub(super) fn add_time(&mut self, waiting: u64, running: u64, ns: u64) {
+        self.waiting_ns += u128::from(waiting) * u128::from(ns);
+        self.running_ns += u128::from(running) * u128::from(ns);
+    }
+}
+
+impl AddAssign<&Tally> for Tally {
+    fn add_assign(&mut self, other: &Tally) {
+        self.done += other.done;
+        self.refused += other.refused;
+        self.gone_waiting += other.gone_waiting;
+        self.gone_running += other.gone_running;
+        self.queueing_ns += other.queueing_ns;
+        self.service_ns += other.service_ns;
+        self.running_ns += other.running_ns;
+        self.waiting_ns += other.waiting_ns;
+        self.system_us += &other.system_us;
+    }
+}

@@ -1,0 +1,162 @@
+//! Shortest remaining processing time under a load that changes.
+
+use super::{Alternating, MOST_PERIODS, PERIODIC};
+
+/// Moments of arrival in a period that stand for all.
+const ARRIVALS: usize = 500;
+
+/// Shortest remaining processing time, in its periodic state.
+#[derive(Clone, Debug)]
+pub struct Shortest<'a> {
+    of: &'a Alternating,
+    /// `(size, share of the load that is of smaller ones)` where a rest's rank is looked at, by size, from 0 on: the share holds
+    /// from this size to the next.
+    ranks: Vec<(f64, f64)>,
+}
+
+impl<'a> Shortest<'a> {
+    pub(super) fn new(of: &'a Alternating) -> Self {
+        let mean = of.sizes.mean();
+        let (first, last) = (of.classes[0].0, of.classes[of.classes.len() - 1].0);
+        // Below the least sizes nobody interrupts. Where single sizes have shares, the steps are theirs.
+        let steps = ((last / first).log10() * 24.0).ceil().max(1.0) as usize;
+        let step = (last / first).ln() / steps as f64;
+        let mut sizes: Vec<f64> = (0..=steps).map(|i| first * (step * i as f64).exp()).collect();
+        sizes.extend(of.classes.iter().map(|&(size, _)| size));
+        sizes.push(0.0);
+        sizes.sort_unstable_by(f64::total_cmp);
+        sizes.dedup();
+        let next = sizes.iter().skip(1).copied().chain([last]);
+        let ranks = sizes
+            .iter()
+            .zip(next)
+            .map(|(&size, next)| (size, of.sizes.moment_below(1, f64::midpoint(size, next)) / mean));
+        Self { of, ranks: ranks.collect() }
+    }
+
+    /// Mean time from arrival to end of a request of size `x`, over all moments of arrival.
+    pub fn response(&self, x: f64) -> f64 {
+        let grid = &self.of.grid;
+        let sizes = &self.of.sizes;
+        let mean = sizes.mean();
+        let (up_to, below) = (sizes.moment_up_to(1, x) / mean, sizes.moment_below(1, x) / mean);
+        let work = self.work(x, up_to);
+        // Larger ones that have x left when they overtake. They get there only while nothing smaller is left, which over a period
+        // is a share 1 - rho(x) of the time.
+        let mean_load = grid.mean_load();
+        let overtaken = mean_load / mean * x * x * sizes.share_above(x) / (2.0 * (1.0 - mean_load * up_to));
+
+        let (mut sum, mut weights) = (0.0, 0.0);
+        let stride = (grid.steps() / ARRIVALS).max(1);
+        for step in (0..grid.steps()).step_by(stride) {
+            let (length, load) = grid.step(step);
+            let arrival = grid.begin(step) + length / 2.0;
+            let weight = load * length;
+            let start = Clock::new(self, arrival).after(work[step] + overtaken, below);
+            sum += weight * (self.end(x, start) - arrival);
+            weights += weight;
+        }
+        sum / weights
+    }
+
+    /// The same over the size.
+    pub fn slowdown(&self, x: f64) -> f64 {
+        self.response(x) / x
+    }
+
+    /// Over all requests.
+    pub fn mean_response(&self) -> f64 {
+        self.of.mean_of(|x| self.response(x))
+    }
+
+    /// Response time over size, over all requests.
+    pub fn mean_slowdown(&self) -> f64 {
+        self.of.mean_of(|x| self.slowdown(x))
+    }
+
+    /// Mean work of requests up to `x`, whose share of the load is `share`, in the middle of each step.
+    pub(super) fn work(&self, x: f64, share: f64) -> Vec<f64> {
+        let (grid, sizes) = (&self.of.grid, &self.of.sizes);
+        if share <= 0.0 {
+            return vec![0.0; grid.steps()];
+        }
+        let scale = sizes.moment_up_to(2, x) / (2.0 * sizes.moment_up_to(1, x));
+        let mut work = vec![0.0; grid.steps()];
+        let mut now = 0.0;
+        for _ in 0..MOST_PERIODS {
+            let before: f64 = now;
+            for (step, middle) in work.iter_mut().enumerate() {
+                let (length, load) = grid.step(step);
+                // Implicitly, because small requests come and go many times in a step: the rest W at its end has
+                // W = with + length * -W / (W + scale), a quadratic equation.
+                let with = now + length * load * share;
+                let b = scale + length - with;
+                let root = (b * b + 4.0 * scale * with).sqrt();
+                let end = if b > 0.0 { 2.0 * scale * with / (root + b) } else { (root - b) / 2.0 };
+                *middle = if length > scale { end } else { f64::midpoint(now, end) };
+                now = end;
+            }
+            let most = work.iter().copied().fold(now, f64::max);
+            if (now - before).abs() <= PERIODIC * most {
+                break;
+            }
+        }
+        work
+    }
+
+    /// When somebody of size `x` who is first served at `start` ends.
+    fn end(&self, x: f64, start: f64) -> f64 {
+        let mut clock = Clock::new(self, start);
+        let mut rest = x;
+        for &(size, smaller) in self.ranks[..self.ranks.partition_point(|&(size, _)| size < x)].iter().rev() {
+            clock.go(rest - size, smaller);
+            rest = size;
+        }
+        clock.now
+    }
+}
+
+/// A walk through the steps of a load, with what others are served on the way.
+struct Clock<'a> {
+    of: &'a Alternating,
+    step: usize,
+    now: f64,
+    /// Work of others that goes first.
+    ahead: f64,
+}
+
+impl<'a> Clock<'a> {
+    fn new(shortest: &Shortest<'a>, now: f64) -> Self {
+        Self { of: shortest.of, step: shortest.of.grid.at(now), now, ahead: 0.0 }
+    }
+
+    /// When `ahead` and all that comes meanwhile, of a share `smaller` of the load, is done.
+    fn after(mut self, ahead: f64, smaller: f64) -> f64 {
+        self.go(ahead, smaller);
+        self.now
+    }
+
+    /// Goes on until `service` units are served beside a share `smaller` of the load, which goes first.
+    fn go(&mut self, mut service: f64, smaller: f64) {
+        loop {
+            let (length, load) = self.of.grid.step(self.step);
+            let end = self.of.grid.begin(self.step) + length;
+            let room = (end - self.now).max(0.0);
+            let rate = 1.0 - load * smaller;
+            let needed = self.ahead + service;
+            if rate > 0.0 && needed <= rate * room {
+                self.now += needed / rate;
+                self.ahead = 0.0;
+                return;
+            }
+            // What the others leave goes to their own backlog first.
+            self.ahead -= rate * room;
+            if self.ahead < 0.0 {
+                service += self.ahead;
+                self.ahead = 0.0;
+            }
+            self.now = end;
+            self.step += 1;
+        }
+    }
+}

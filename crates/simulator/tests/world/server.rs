@@ -1,0 +1,339 @@
+//! A server around the scheduler: it moves bytes that do not exist, and decides nothing.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use proptest::prelude::*;
+use scheduler::{
+    Instant, JobId, Path, Size, Uplink,
+    uplink::{Grant, Settings},
+};
+
+use crate::plan::{Change, Plan, Told};
+
+pub struct Server<'a> {
+    plan: &'a Plan,
+    uplink: Uplink,
+    now_ns: u64,
+    /// By how much the clock that the scheduler is told the time of is ahead.
+    clock_ahead_ns: i64,
+    /// By place in the plan.
+    jobs: Vec<Job>,
+    /// By the scheduler's name: whose it is at the moment.
+    names: Vec<Option<usize>>,
+    events: BTreeSet<(u64, Event)>,
+    /// When the timer rings.
+    rings_ns: Option<u64>,
+    granted: VecDeque<(usize, u64)>,
+    most_present: usize,
+    ledger: Ledger,
+}
+
+#[derive(Clone, Debug)]
+struct Job {
+    name: Option<JobId>,
+    path: Path,
+    sent_bytes: u64,
+    is_told: bool,
+    waits: bool,
+    /// What is in the socket's buffer, and since when.
+    buffered_bytes: u64,
+    buffered_at_ns: u64,
+    ends: u32,
+}
+
+impl Job {
+    fn new(path: Path) -> Self {
+        Self {
+            name: None,
+            path,
+            sent_bytes: 0,
+            is_told: false,
+            waits: false,
+            buffered_bytes: 0,
+            buffered_at_ns: 0,
+            ends: 0,
+        }
+    }
+}
+
+/// What happens at a moment; at the same moment, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    ClockSet(i64),
+    Changes(usize),
+    Arrives(usize),
+    Writable(usize),
+    GivesUp(usize),
+}
+
+impl<'a> Server<'a> {
+    pub fn new(plan: &'a Plan) -> Self {
+        let mut events = BTreeSet::new();
+        for (job, it) in plan.jobs.iter().enumerate() {
+            events.insert((it.at_ns, Event::Arrives(job)));
+            events.extend(it.gives_up_after_ns.map(|after_ns| (it.at_ns + after_ns, Event::GivesUp(job))));
+        }
+        events.extend(plan.changes.iter().enumerate().map(|(i, &(at_ns, _))| (at_ns, Event::Changes(i))));
+        events.extend(plan.jumps.iter().map(|&(at_ns, by_ns)| (at_ns, Event::ClockSet(by_ns))));
+        Self {
+            plan,
+            uplink: Uplink::new(plan.settings),
+            now_ns: 0,
+            // Early enough in the scheduler's time to be set back by minutes.
+            clock_ahead_ns: 600_000_000_000,
+            jobs: plan.jobs.iter().map(|it| Job::new(it.path)).collect(),
+            names: Vec::new(),
+            events,
+            rings_ns: None,
+            granted: VecDeque::new(),
+            most_present: 0,
+            ledger: Ledger::default(),
+        }
+    }
+
+    /// From the first arrival to the last end.
+    pub fn lives(mut self) -> Result<(), TestCaseError> {
+        loop {
+            let event_ns = self.events.first().map(|&(at_ns, _)| at_ns);
+            let Some(next_ns) = event_ns.into_iter().chain(self.rings_ns).min() else { break };
+            self.ledger.time_passes(self.uplink.settings(), next_ns - self.now_ns);
+            self.now_ns = next_ns;
+            if self.rings_ns == Some(next_ns) {
+                self.rings_ns = None;
+            } else {
+                let (_, event) = self.events.pop_first().expect("it is the next");
+                self.happens(event)?;
+            }
+            self.settles()?;
+        }
+        for (job, it) in self.jobs.iter().enumerate() {
+            prop_assert_eq!(it.ends, 1, "{} of the plan came to its end that often", job);
+        }
+        self.keeps_nothing()
+    }
+
+    /// The time as the scheduler is told it.
+    fn now(&self) -> Instant {
+        Instant::from_ns(self.now_ns.saturating_add_signed(self.clock_ahead_ns))
+    }
+
+    fn happens(&mut self, event: Event) -> Result<(), TestCaseError> {
+        let now = self.now();
+        match event {
+            Event::ClockSet(by_ns) => self.clock_ahead_ns += by_ns,
+            Event::Changes(i) => match self.plan.changes[i].1 {
+                Change::Rate(rate) => self.uplink.handle_rate(now, rate),
+                Change::Settings(settings) => self.uplink.handle_settings(now, settings),
+                Change::Unranked(wire_bytes) => {
+                    self.uplink.handle_unranked(now, wire_bytes);
+                    self.ledger.given(wire_bytes);
+                }
+                Change::Path(job, path) => {
+                    if let Some((it, name)) = self.jobs.get_mut(job).and_then(|it| it.name.map(|name| (it, name))) {
+                        it.path = path;
+                        self.uplink.handle_path(name, path);
+                    }
+                }
+            },
+            Event::Arrives(job) => self.arrives(job)?,
+            Event::Writable(job) => self.writes(job)?,
+            Event::GivesUp(job) => self.ends(job, false)?,
+        }
+        if self.uplink.settings().rate.is_none() {
+            self.ledger.is_unlimited();
+        }
+        Ok(())
+    }
+
+    /// Carries out what the scheduler says, and sets the timer for the rest.
+    fn settles(&mut self) -> Result<(), TestCaseError> {
+        loop {
+            let now = self.now();
+            while let Some(grant) = self.uplink.poll_grant(now) {
+                let job = self.granted_to(grant)?;
+                prop_assert!(self.jobs[job].waits, "it did not ask");
+                self.jobs[job].waits = false;
+                self.granted.push_back((job, grant.bytes));
+            }
+            let Some((job, bytes)) = self.granted.pop_front() else { break };
+            if self.takes(job, bytes)? {
+                self.writes(job)?;
+            }
+        }
+        let (now, stats) = (self.now(), self.uplink.stats());
+        let due = self.uplink.poll_timeout();
+        prop_assert!(due.is_none_or(|due| due > now), "somebody waits, and not for the link");
+        prop_assert_eq!(due.is_some(), stats.waiting > 0);
+        prop_assert_eq!(stats.waiting, self.jobs.iter().filter(|it| it.waits).count());
+        prop_assert_eq!(stats.jobs, self.jobs.iter().filter(|it| it.name.is_some()).count());
+        self.rings_ns = due.map(|due| self.now_ns.saturating_add(due.ns_since(now) + self.plan.late_ns));
+        prop_assert_eq!(stats.charged_bytes, self.ledger.given_bytes);
+        if let (Some(beyond_bytes), true) =
+            (self.ledger.beyond_ahead_bytes(self.uplink.settings()), self.is_clock_true())
+            && stats.waiting > 0
+        {
+            prop_assert!(-beyond_bytes <= self.ledger.rounding_bytes(), "{} bytes more had room", -beyond_bytes);
+        }
+        Ok(())
+    }
+
+    fn arrives(&mut self, job: usize) -> Result<(), TestCaseError> {
+        let plan = &self.plan.jobs[job];
+        let is_told = plan.told == Told::AtOnce;
+        let size = if is_told { Size::Known(plan.bytes) } else { Size::Unknown };
+        let name = self.uplink.handle_started(self.now(), size, plan.path);
+        self.most_present = self.most_present.max(self.names.iter().flatten().count() + 1);
+        prop_assert!(name.index() < self.most_present, "names are used again");
+        self.names.resize(self.names.len().max(name.index() + 1), None);
+        prop_assert_eq!(self.names[name.index()].replace(job), None, "a name is given once");
+        self.jobs[job] = Job { name: Some(name), is_told, ..Job::new(plan.path) };
+        self.writes(job)
+    }
+
+    /// Asks leave and writes, until it has to wait or is done.
+    fn writes(&mut self, job: usize) -> Result<(), TestCaseError> {
+        let plan = &self.plan.jobs[job];
+        loop {
+            let Some(name) = self.jobs[job].name else { return Ok(()) };
+            let left_bytes = plan.bytes - self.jobs[job].sent_bytes;
+            if left_bytes == 0 {
+                return self.ends(job, true);
+            }
+            let others_wait = self.uplink.stats().waiting > 0;
+            let Some(grant) = self.uplink.handle_wants(self.now(), name, left_bytes.min(plan.piece_bytes)) else {
+                self.jobs[job].waits = true;
+                return Ok(());
+            };
+            prop_assert!(!others_wait, "others were first");
+            prop_assert_eq!(self.granted_to(grant)?, job);
+            if !self.takes(job, grant.bytes)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whose leave this is; at most what he asked for, at most a chunk, and something.
+    fn granted_to(&mut self, grant: Grant) -> Result<usize, TestCaseError> {
+        let job = self.names.get(grant.job.index()).copied().flatten();
+        let Some(job) = job else { return Err(TestCaseError::fail("leave for nobody")) };
+        let (plan, it) = (&self.plan.jobs[job], &self.jobs[job]);
+        let most_bytes = (plan.bytes - it.sent_bytes).min(plan.piece_bytes).min(self.uplink.chunk_bytes());
+        prop_assert_eq!(grant.bytes, most_bytes);
+        if let (Some(beyond_bytes), true) =
+            (self.ledger.beyond_ahead_bytes(self.uplink.settings()), self.is_clock_true())
+        {
+            prop_assert!(beyond_bytes <= self.ledger.rounding_bytes(), "{beyond_bytes} bytes too early");
+        }
+        self.ledger.grants += 1;
+        self.ledger.given(wire_bytes(&it.path, grant.bytes));
+        Ok(job)
+    }
+
+    fn is_clock_true(&self) -> bool {
+        self.plan.jumps.is_empty()
+    }
+
+    /// The socket takes of the leave what it has room for; whether it takes more.
+    fn takes(&mut self, job: usize, leave_bytes: u64) -> Result<bool, TestCaseError> {
+        let (plan, it) = (&self.plan.jobs[job], &mut self.jobs[job]);
+        let Some(name) = it.name else { return Ok(false) };
+        let drained_bytes = plan.socket.drains.bytes_in(self.now_ns - it.buffered_at_ns);
+        it.buffered_bytes = it.buffered_bytes.saturating_sub(drained_bytes);
+        it.buffered_at_ns = self.now_ns;
+        let room_bytes = plan.socket.buffer_bytes - it.buffered_bytes;
+        let taken_bytes = leave_bytes.min(room_bytes);
+        if plan.socket.buffer_bytes < u64::MAX {
+            it.buffered_bytes += taken_bytes;
+        }
+        it.sent_bytes += taken_bytes;
+        let sent_bytes = it.sent_bytes;
+        self.ledger.taken_back(wire_bytes(&it.path, leave_bytes) - wire_bytes(&it.path, taken_bytes));
+        if taken_bytes < leave_bytes {
+            self.uplink.handle_unused(name, leave_bytes - taken_bytes);
+            // A third of it has to be free before it takes more.
+            let writable_ns = plan.socket.drains.ns_for(plan.socket.buffer_bytes / 3 + 1);
+            self.events.insert((self.now_ns + writable_ns, Event::Writable(job)));
+        }
+        let told = matches!(plan.told, Told::After(bytes) if bytes <= sent_bytes);
+        if told && !self.jobs[job].is_told {
+            self.jobs[job].is_told = true;
+            self.uplink.handle_remaining_known(name, plan.bytes - sent_bytes);
+        }
+        prop_assert_eq!(self.uplink.attained_bytes(name), sent_bytes);
+        Ok(taken_bytes == leave_bytes)
+    }
+
+    fn ends(&mut self, job: usize, complete: bool) -> Result<(), TestCaseError> {
+        let it = &mut self.jobs[job];
+        let Some(name) = it.name.take() else { return Ok(()) };
+        it.waits = false;
+        it.ends += 1;
+        self.names[name.index()] = None;
+        let now = self.now();
+        self.uplink.handle_finished(now, name, complete);
+        Ok(())
+    }
+
+    /// Long after the last end, one more who comes and leaves finds nothing of those before.
+    fn keeps_nothing(mut self) -> Result<(), TestCaseError> {
+        self.clock_ahead_ns = i64::MAX / 2;
+        let name = self.uplink.handle_started(self.now(), Size::Known(1), Path::UNKNOWN);
+        prop_assert!(name.index() < self.most_present.max(1));
+        self.uplink.handle_finished(self.now(), name, false);
+        let stats = self.uplink.stats();
+        prop_assert_eq!((stats.jobs, stats.waiting, stats.on_paper), (0, 0, 0));
+        Ok(())
+    }
+}
+
+/// The link on paper, by another way than the scheduler's: what it was given less what it carried is a number, and what is
+/// queued is as much as that number lies above the lowest that it ever was.
+#[derive(Default)]
+struct Ledger {
+    given_bytes: u64,
+    balance_bytes: f64,
+    lowest_bytes: f64,
+    grants: u64,
+}
+
+impl Ledger {
+    fn time_passes(&mut self, settings: &Settings, ns: u64) {
+        match settings.rate {
+            Some(rate) => self.balance_bytes -= rate.bytes_per_second() * ns as f64 / 1e9,
+            None => self.is_unlimited(),
+        }
+        self.lowest_bytes = self.lowest_bytes.min(self.balance_bytes);
+    }
+
+    /// Nothing is queued then.
+    fn is_unlimited(&mut self) {
+        (self.balance_bytes, self.lowest_bytes) = (0.0, 0.0);
+    }
+
+    fn given(&mut self, wire_bytes: u64) {
+        self.given_bytes += wire_bytes;
+        self.balance_bytes += wire_bytes as f64;
+    }
+
+    fn taken_back(&mut self, wire_bytes: u64) {
+        self.given_bytes -= wire_bytes;
+        self.balance_bytes -= wire_bytes as f64;
+    }
+
+    /// By how much more is queued than leave may run ahead; `None` without a limit.
+    fn beyond_ahead_bytes(&self, settings: &Settings) -> Option<f64> {
+        let rate = settings.rate?;
+        let ahead_bytes = rate.bytes_per_second() * settings.pacing.ahead_ns as f64 / 1e9;
+        Some(self.balance_bytes - self.lowest_bytes - ahead_bytes)
+    }
+
+    /// A nanosecond for each grant, at the highest rate of the plans, and a byte for each change of the rate.
+    fn rounding_bytes(&self) -> f64 {
+        20.0 + self.grants as f64 * 0.125
+    }
+}
+
+/// Bytes on the wire, each segment with 66 of headers.
+fn wire_bytes(path: &Path, bytes: u64) -> u64 {
+    bytes + bytes.div_ceil(u64::from(path.mss_bytes)) * 66
+}

@@ -10,8 +10,14 @@ use clap_complete::Shell;
 use kernel::bands::Qdisc;
 use scheduler::{Order, Rate};
 use server::config::{CertificateFiles, Enforce, LogFormat, SymlinkPolicy, UplinkRate};
+use workload::pattern::Pattern;
 
-use crate::values::{self, ListenAt, Named};
+use crate::{
+    advise::AdviseArgs,
+    simulate::SimulateArgs,
+    theory::{Law, PlotOf},
+    values::{self, ListenAt, Named},
+};
 
 /// A web server that sends the response with the shortest remaining work first.
 ///
@@ -63,6 +69,11 @@ pub enum Command {
     /// Reads the file as `serve` does, and looks whether directories can be read and certificates and keys belong
     /// together. Every mistake is shown at its line. Nothing is bound and nothing is changed.
     Check(CheckArgs),
+    /// From an access log: what scheduling would do for a site, and the configuration it should have
+    ///
+    /// Simulates the requests of the log over an uplink of the given rate, under fair sharing as other servers do it and under
+    /// Serpent's orders, at today's load and at growing load. Says who would gain, who would lose, and how sure that is.
+    Advise(Box<AdviseArgs>),
     /// Set up, show or take away the kernel's priority bands on a device
     ///
     /// `serpent serve --enforce kernel` needs them. Changing them needs the capability CAP_NET_ADMIN.
@@ -73,6 +84,17 @@ pub enum Command {
     /// Needs root, `ip` and `tc`. Touches nothing outside the namespaces it makes.
     #[command(subcommand)]
     Lab(LabCommand),
+    /// What queueing theory says: response time and slowdown by policy, load and size
+    ///
+    /// Closed forms of one link with random arrivals and independent sizes (M/GI/1), from which nothing is measured and nothing
+    /// simulated, unless --check puts simulations beside them. docs/theory.md has the formulas and where they come from.
+    Theory(Box<TheoryArgs>),
+    /// Simulate an experiment of the lab, or what flags describe
+    ///
+    /// Every server gets the same requests as in a measurement, once for each point and seed, without a network and in a small
+    /// part of the time; needs no privileges. What comes of it is kept as the lab keeps it, and shown with the same tables and
+    /// plots.
+    Simulate(Box<SimulateArgs>),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -279,8 +301,78 @@ Examples:
     Check(Box<lab::check::CheckArgs>),
 }
 
+/// What to compute.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  serpent theory --sizes world-cup --load 0.5,0.8,0.9
+  serpent theory --sizes bounded-pareto:1.1,332,1e10 --load 0.5 --policies ps,srpt \\
+                 --plot slowdown --svg unfairness.svg
+  serpent theory --sizes bounded-pareto:1.1,500,2e6 --overload w1 --svg overload.svg
+  serpent theory --check        5 policies, 4 laws of sizes, 4 loads: simulated against closed form
+
+Laws of sizes, in bytes: bounded-pareto:ALPHA,MIN,MAX   lognormal:MEDIAN,SIGMA   exponential:MEAN
+fixed:SIZE   world-cup   nasa")]
+pub struct TheoryArgs {
+    /// How large responses are, may be repeated [default: world-cup; for --check alone four laws]
+    #[arg(long, value_name = "LAW", value_parser = crate::theory::law)]
+    pub sizes: Vec<Law>,
+
+    /// Loads above 0 and below 1, separated by commas [default: 0.5,0.8; for --check alone 0.3,0.5,0.7,0.9]
+    #[arg(long, value_name = "LOADS", value_delimiter = ',')]
+    pub load: Vec<f64>,
+
+    /// A load that changes, below 1 on average: w1 to w10, or seconds and loads as in 25s@0.2,25s@1.2
+    ///
+    /// An approximation, of `ps` and `srpt` only.
+    #[arg(long, value_name = "PATTERN", conflicts_with = "load")]
+    pub overload: Option<Pattern>,
+
+    /// Policies, separated by commas [default: ps,srpt,fb,fcfs,bands; with --overload ps,srpt]
+    ///
+    /// ps, srpt, fb (or las), psjf, sjf, fcfs; bands (by what is left), preemptive-priority and priority (by size).
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub policies: Vec<String>,
+
+    /// Where the bands end, in bytes, separated by commas [default: 1000,2000,5000,50000]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
+    pub cutoffs: Vec<u64>,
+
+    /// Rate of the uplink, which turns bytes into times
+    #[arg(long, value_name = "RATE", default_value = "10mbit")]
+    pub uplink: workload::rate::Rate,
+
+    /// Simulate the same, and say how far it is off
+    #[arg(long, help_heading = "Simulation")]
+    pub check: bool,
+
+    /// Simulations of each, whose means have a confidence interval; their seeds are 1, 2, 3 and so on
+    #[arg(long, value_name = "N", default_value = "10", requires = "check", help_heading = "Simulation", value_parser = clap::value_parser!(u64).range(2..=1000))]
+    pub seeds: u64,
+
+    /// Requests in each simulation
+    #[arg(long, value_name = "N", default_value = "100000", requires = "check", help_heading = "Simulation", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
+    pub requests: u64,
+
+    /// As JSON
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+
+    /// What a plot shows over the size
+    #[arg(long, value_name = "response|slowdown", value_enum, default_value = "response", help_heading = "Output")]
+    pub plot: PlotOf,
+
+    /// Plot of one law and one load, as SVG
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub svg: Option<PathBuf>,
+
+    /// The same as PNG
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub png: Option<PathBuf>,
+}
+
 /// A parser for a closed set of values that lists them, with their meaning, in the help and in completions.
-fn named<T: Named>() -> impl TypedValueParser<Value = T> {
+pub fn named<T: Named>() -> impl TypedValueParser<Value = T> {
     let values = T::NAMED.iter().map(|(_, name, help)| PossibleValue::new(name).help(help));
     PossibleValuesParser::new(values).try_map(|name| T::named(&name))
 }

@@ -2,11 +2,14 @@
 
 #![forbid(unsafe_code)]
 
+mod advise;
 mod args;
 mod check;
 mod config;
 mod paperwork;
 mod serve;
+mod simulate;
+mod theory;
 mod uplink;
 mod values;
 
@@ -49,11 +52,26 @@ fn main() -> ExitCode {
             Ok(summary) => print(summary.as_bytes()),
             Err(problems) => complain(USAGE, &problems.to_string()),
         },
+        Command::Advise(args) => match advise::advise(&args) {
+            Ok(said) => print(said.as_bytes()),
+            Err(advise::Failure::Usage(said)) => complain(USAGE, &format!("error: {said}")),
+            Err(advise::Failure::Run(said)) => complain(FAILURE, &format!("error: {said}")),
+        },
         Command::Uplink(command) => match uplink::uplink(command) {
             Ok(said) => print(said.as_bytes()),
             Err(error) => complain(FAILURE, &format!("error: {error}")),
         },
         Command::Lab(command) => match lab(command) {
+            Ok(code) => code,
+            Err(error @ LabError::Request(_)) => complain(USAGE, &format!("error: {error}")),
+            Err(error) => complain(FAILURE, &format!("error: {error}")),
+        },
+        Command::Theory(args) => match theory::theory(&args) {
+            Ok(said) => print(said.as_bytes()),
+            Err(failure @ theory::Failure::Asked(_)) => complain(USAGE, &format!("error: {failure}")),
+            Err(failure) => complain(FAILURE, &format!("error: {failure}")),
+        },
+        Command::Simulate(args) => match simulate::simulate(&args) {
             Ok(code) => code,
             Err(error @ LabError::Request(_)) => complain(USAGE, &format!("error: {error}")),
             Err(error) => complain(FAILURE, &format!("error: {error}")),

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::changes::from_flags;
 pub use self::{
-    changes::Changes,
+    changes::{Changes, seeds},
     list::{list, show},
     shipped::SHIPPED,
 };

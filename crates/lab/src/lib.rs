@@ -3,7 +3,7 @@
 //!
 //! - [`experiment`] and [`setting`]: what is asked for, as files say it;
 //! - [`plan`]: what that means, or why it cannot be done;
-//! - [`run`] and [`store`]: one measurement after the other, each kept when it is whole;
+//! - [`run`], [`store`] and [`progress`]: one measurement after the other, each kept when it is whole;
 //! - [`bed`]: a server, a bottleneck and clients in network namespaces of their own;
 //! - [`subject`]: what is measured, and how it is started and stopped;
 //! - [`docroot`]: the files it serves, whose every byte the client knows;
@@ -13,6 +13,9 @@
 //! - [`sample`]: the server's side while it is measured;
 //! - [`check`]: `serpent lab check`, which measures the instrument itself;
 //! - [`uplink`]: the experiment `serpent lab uplink`, from flags to the table.
+//!
+//! A simulation of an experiment (`serpent simulate`) takes [`plan`] and [`store`] from here, and its report is [`report`]; what
+//! simulates is elsewhere.
 //!
 //! This crate imports neither the scheduler nor the server: what predicts, and what is predicted, stay apart.
 #![forbid(unsafe_code)]
@@ -24,7 +27,7 @@ pub mod docroot;
 mod error;
 pub mod experiment;
 pub mod plan;
-mod progress;
+pub mod progress;
 mod realtime;
 pub mod record;
 pub mod replay;

@@ -1,6 +1,7 @@
 //! A cell's conditions resolved: what the bed, the clients and the requests are to be. Whatever cannot be done is refused here,
 //! with the reason, before anything runs.
 
+mod alone;
 mod demand;
 mod refuse;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 use workload::{behaviour::Behaviour, pattern::Pattern, rate::Link, wire::WireModel};
 
 pub use self::{
+    alone::SingleRequests,
     demand::{Inputs, Work},
     refuse::check_machine,
 };

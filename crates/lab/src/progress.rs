@@ -1,4 +1,5 @@
-//! What a run says while it goes on: on a terminal a bar with the time left, elsewhere a line for each measurement.
+//! What a run says while it goes on: on a terminal a bar with the time left, elsewhere a line for each measurement, or where
+//! these are many and short one now and then.
 
 use std::{
     io::IsTerminal as _,
@@ -10,7 +11,7 @@ use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 /// The progress of a run over its cells.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub struct Progress {
     /// Expected seconds of each cell that is still to do; the next one last.
     expected_s: Vec<f64>,
     /// Cells of the whole run, with those that were done before.
@@ -18,6 +19,9 @@ pub(crate) struct Progress {
     /// Expected and taken seconds of the cells that are done.
     done_s: (f64, f64),
     current: Option<(f64, Instant)>,
+    began: Instant,
+    /// When [`Progress::one_of_many`] last said something.
+    said: Option<Instant>,
     /// When all is expected to be done.
     ends: Arc<Mutex<Instant>>,
     bar: Option<ProgressBar>,
@@ -25,18 +29,20 @@ pub(crate) struct Progress {
 
 /// How often the time left is shown anew. Rarely: what draws takes time from what is measured.
 const TICK: Duration = Duration::from_secs(1);
+/// How often one of many cells is named, where there is no terminal.
+const EVERY: Duration = Duration::from_secs(5);
 
 impl Progress {
     /// `expected_s` of each cell to do, in order, out of `cells` in all.
-    pub(crate) fn new(expected_s: impl DoubleEndedIterator<Item = f64>, cells: usize) -> Self {
+    pub fn new(expected_s: impl DoubleEndedIterator<Item = f64>, cells: usize) -> Self {
         let expected_s: Vec<f64> = expected_s.rev().collect();
         let ends = Arc::new(Mutex::new(Instant::now()));
         let bar = std::io::stderr().is_terminal().then(|| bar(cells, cells - expected_s.len(), &ends));
-        Self { expected_s, cells, done_s: (0.0, 0.0), current: None, ends, bar }
+        Self { expected_s, cells, done_s: (0.0, 0.0), current: None, began: Instant::now(), said: None, ends, bar }
     }
 
     /// The next cell begins.
-    pub(crate) fn begin(&mut self, what: &str) {
+    pub fn begin(&mut self, what: &str) {
         let number = self.cells + 1 - self.expected_s.len();
         let left = self.left();
         if let Some(expected_s) = self.expected_s.pop() {
@@ -53,7 +59,7 @@ impl Progress {
     }
 
     /// It has ended.
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         if let Some((expected_s, began)) = self.current.take() {
             self.done_s.0 += expected_s;
             self.done_s.1 += began.elapsed().as_secs_f64();
@@ -63,8 +69,31 @@ impl Progress {
         }
     }
 
+    /// One of several cells that go on beside each other has ended; `expected_s` is what was expected of it, in whatever unit.
+    pub fn one_of_many(&mut self, expected_s: f64, what: &str) {
+        // They end in any order.
+        if let Some(place) = self.expected_s.iter().rposition(|&expected| expected == expected_s) {
+            self.expected_s.remove(place);
+        }
+        self.done_s = (self.done_s.0 + expected_s, self.began.elapsed().as_secs_f64());
+        let left = self.left();
+        match &self.bar {
+            Some(bar) => {
+                *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + left;
+                bar.set_message(what.to_owned());
+                bar.inc(1);
+            }
+            None if self.expected_s.is_empty() || self.said.is_none_or(|said| said.elapsed() >= EVERY) => {
+                let done = self.cells - self.expected_s.len();
+                eprintln!("{done} of {} done, {} left: {what}", self.cells, HumanDuration(left));
+                self.said = Some(Instant::now());
+            }
+            None => {}
+        }
+    }
+
     /// Says something that stays.
-    pub(crate) fn say(&self, text: &str) {
+    pub fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| eprintln!("{text}")),
             None => eprintln!("{text}"),
@@ -115,5 +144,16 @@ mod tests {
         progress.current = None;
         progress.done_s = (10.0, 5.0);
         assert_eq!(progress.left(), Duration::from_secs(25));
+    }
+
+    #[test]
+    fn of_cells_beside_each_other_any_may_be_the_first_to_end() {
+        let mut progress = Progress::new([10.0, 20.0, 30.0].into_iter(), 3);
+        progress.bar = None;
+        progress.one_of_many(20.0, "b");
+        assert_eq!((&progress.expected_s[..], progress.done_s.0), (&[30.0, 10.0][..], 20.0));
+        progress.one_of_many(30.0, "c");
+        progress.one_of_many(10.0, "a");
+        assert_eq!((progress.expected_s.len(), progress.left()), (0, Duration::ZERO));
     }
 }

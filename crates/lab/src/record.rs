@@ -7,12 +7,15 @@
 //! ```
 //!
 //! A cell is one point of the experiment, one subject, one seed. Its files are there whole or not at all.
+//!
+//! A simulation of the experiment leaves the same behind; then [`RunRecord::simulated`] says so.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    LabError,
     bed::{Calibration, Counters, Cpu, Qdisc, WanFacts},
     experiment::Experiment,
     setting::Setting,
@@ -37,6 +40,54 @@ pub struct RunRecord {
     pub subjects: Vec<String>,
     /// The seeds, in order.
     pub seeds: Vec<u64>,
+    /// By what it was simulated; `None` if it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<Simulated>,
+}
+
+/// That nothing of a run was measured, and by what it was simulated instead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Simulated {
+    /// The model, as it is asked for: `packets`, `paced=1.1`.
+    pub model: String,
+    /// What people call it: `packet model`.
+    pub name: String,
+    /// What of the experiment it does not have, a sentence each.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+impl RunRecord {
+    /// What to type to go on with it, if it is in `dir`.
+    pub fn resume_command(&self, dir: &Path) -> String {
+        let command = if self.simulated.is_some() { "serpent simulate" } else { "serpent lab run" };
+        format!("{command} --resume {}", dir.display())
+    }
+
+    /// Makes sure that it can be gone on with as it was begun: what was simulated is not measured to its end, nor the other way
+    /// round, and the points are those that its experiment means today.
+    ///
+    /// # Errors
+    /// [`LabError::Request`] if not, with what to type instead.
+    pub fn check_resumable(&self, dir: &Path, simulating: bool) -> Result<(), LabError> {
+        let how = |simulated: bool| if simulated { "simulated" } else { "measured" };
+        if self.simulated.is_some() != simulating {
+            return Err(LabError::Request(format!(
+                "the run in {} is {}, and cannot be {} to its end: `{}` goes on with it",
+                dir.display(),
+                how(!simulating),
+                how(simulating),
+                self.resume_command(dir)
+            )));
+        }
+        if self.experiment.points()? != self.points {
+            return Err(LabError::Request(
+                "this version of Serpent understands the experiment otherwise than the one that began the run: begin a new run"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// A point of an experiment: one combination of what it varies.
@@ -104,11 +155,78 @@ pub struct Facts {
     /// Why it must not be trusted; empty if it may be.
     #[serde(default)]
     pub invalid: Vec<String>,
+    /// If it was simulated: which of the counters above the model has. The others are zero and say nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<Counted>,
+}
+
+/// What a simulation counted beside the requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// Bytes through the bottleneck: [`Facts::qdisc`] and [`Facts::qdisc_while_sending`].
+    pub link_bytes: bool,
+    /// Packets dropped, and segments sent again.
+    pub packets: bool,
+}
+
+/// What a simulation knows beside the outcomes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// What stood for the subject, in words.
+    pub command: String,
+    /// Single requests on the idle model.
+    pub alone: Vec<Alone>,
+    /// Bytes through the bottleneck, and those of them while requests were sent, where the model counts them.
+    pub link_bytes: Option<(u64, u64)>,
+    /// Packets, where the model has any.
+    pub packets: Option<PacketCounts>,
+    /// Most requests under way at one time.
+    pub most_concurrent: usize,
+    /// From the start to the last byte, or to when it was given up.
+    pub took_s: f64,
+    /// What must be known to judge it.
+    pub notes: Vec<String>,
+    /// Why it must not be trusted; empty if it may be.
+    pub invalid: Vec<String>,
+}
+
+/// Packets that did not come through at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketCounts {
+    /// That found no place in the bottleneck's queue.
+    pub dropped: u64,
+    /// Segments that the server sent again.
+    pub sent_again: u64,
 }
 
 impl Facts {
+    /// Of a simulation.
+    pub fn simulated(seen: Seen) -> Self {
+        let Seen { command, alone, link_bytes, packets, most_concurrent, took_s, notes, invalid } = seen;
+        let counted = Counted { link_bytes: link_bytes.is_some(), packets: packets.is_some() };
+        let (bytes, bytes_while_sending) = link_bytes.unwrap_or_default();
+        let PacketCounts { dropped, sent_again } = packets.unwrap_or_default();
+        Self {
+            command,
+            alone,
+            server_tcp: [("RetransSegs", sent_again)].into_iter().collect(),
+            qdisc: Qdisc { bytes, drops: dropped, ..Qdisc::default() },
+            qdisc_while_sending: Qdisc { bytes: bytes_while_sending, ..Qdisc::default() },
+            most_concurrent,
+            took_s,
+            notes,
+            invalid,
+            simulated: Some(counted),
+            ..Self::nothing()
+        }
+    }
+
     /// Of a measurement that could not be made, for this reason; with it belong no requests.
     pub(crate) fn failed(reason: String) -> Self {
+        Self { invalid: vec![reason], ..Self::nothing() }
+    }
+
+    fn nothing() -> Self {
         let nothing_read = Calibration {
             rate_bits_per_second: 0.0,
             rate_ratio: 0.0,
@@ -132,7 +250,8 @@ impl Facts {
             most_concurrent: 0,
             took_s: 0.0,
             notes: Vec::new(),
-            invalid: vec![reason],
+            invalid: Vec::new(),
+            simulated: None,
         }
     }
 }

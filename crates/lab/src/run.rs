@@ -1,4 +1,4 @@
-//! `serpent lab run`: an experiment, measured cell by cell into a folder.
+//! `serpent lab run`: an experiment, measured cell by cell into a folder; and what else fills such a folder needs of it.
 
 mod alone;
 mod cell;
@@ -14,11 +14,12 @@ use std::{
 use clap::Args;
 use time::{UtcDateTime, macros::format_description};
 
+pub use self::machine::stop_on_signals;
 pub(crate) use self::runner::{Runner, Servers};
 use crate::{
     LabError,
     experiment::{Changes, Experiment},
-    record::RunRecord,
+    record::{RunRecord, Simulated},
     report::{self, ReportArgs},
     store::{Cell, Run, Writer},
     subject::{Subject, serpent_binary},
@@ -59,6 +60,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
     let (writer, notes, runner) = match (&args.resume, &args.experiment) {
         (Some(dir), _) => {
             let writer = Writer::resume(dir)?;
+            writer.run().record().check_resumable(dir, false)?;
             let notes = still_the_same(writer.run().record(), &servers)?;
             let runner = Runner::new(writer.run().record(), servers)?;
             (writer, notes, runner)
@@ -83,7 +85,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
     let todo: Vec<Cell> = run.record().cells_in_turn().filter(|cell| !run.has_cell(cell.number)).collect();
     let measured = runner.measure(run.record(), &todo, &notes, &mut |cell, outcomes| writer.keep(&cell, &outcomes));
     if let Err(error) = measured {
-        eprintln!("what was measured is kept; `serpent lab run --resume {}` goes on", run.dir().display());
+        eprintln!("what was measured is kept; `{}` goes on", run.record().resume_command(run.dir()));
         return Err(error);
     }
     finish(run)
@@ -92,53 +94,83 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
 /// The record of a run that is to begin now.
 pub(crate) fn new_record(experiment: Experiment, quick: bool, servers: &Servers) -> Result<RunRecord, LabError> {
     let subjects = parse_subjects(&experiment.subjects)?;
+    record(experiment, quick, machine::versions(&subjects, &servers.serpent), None)
+}
+
+/// The record of a simulation that is to begin now; `versions` say what simulates.
+///
+/// # Errors
+/// [`LabError::Request`] if the experiment has a point that is none.
+pub fn simulated_record(
+    experiment: Experiment,
+    quick: bool,
+    versions: Vec<String>,
+    simulated: Simulated,
+) -> Result<RunRecord, LabError> {
+    record(experiment, quick, versions, Some(simulated))
+}
+
+fn record(
+    experiment: Experiment,
+    quick: bool,
+    versions: Vec<String>,
+    simulated: Option<Simulated>,
+) -> Result<RunRecord, LabError> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(RunRecord {
         quick,
         command: machine::command(),
-        versions: machine::versions(&subjects, &servers.serpent),
+        versions,
         began_unix_s: began.as_secs(),
         points: experiment.points()?,
         subjects: experiment.subjects.clone(),
         seeds: experiment.seeds.clone(),
         experiment,
+        simulated,
     })
 }
 
-/// Makes sure that what is to be measured now is what was measured before. Gives what has changed and does not forbid it.
+/// What has changed since a run was begun, and does not forbid to go on with it.
 fn still_the_same(record: &RunRecord, servers: &Servers) -> Result<Vec<String>, LabError> {
-    if record.experiment.points()? != record.points {
-        return Err(LabError::Request(
-            "this version of Serpent understands the experiment otherwise than the one that began the run: begin a new run"
-                .to_owned(),
-        ));
-    }
-    let now = machine::versions(&parse_subjects(&record.subjects)?, &servers.serpent);
+    Ok(changed_versions(record, &machine::versions(&parse_subjects(&record.subjects)?, &servers.serpent)))
+}
+
+/// A note if the versions are no longer those that a run was begun with.
+pub fn changed_versions(record: &RunRecord, now: &[String]) -> Vec<String> {
     let only_in = |these: &[String], those: &[String]| {
         let only: Vec<&str> = these.iter().filter(|one| !those.contains(one)).map(String::as_str).collect();
         only.join(", ")
     };
-    let (before, after) = (only_in(&record.versions, &now), only_in(&now, &record.versions));
-    Ok(if before.is_empty() && after.is_empty() {
+    let (before, after) = (only_in(&record.versions, now), only_in(now, &record.versions));
+    if before.is_empty() && after.is_empty() {
         Vec::new()
     } else {
         vec![format!("resumed under other conditions: [{before}] became [{after}]")]
-    })
+    }
 }
 
-fn parse_subjects(names: &[String]) -> Result<Vec<Subject>, LabError> {
+/// The subjects of an experiment.
+///
+/// # Errors
+/// [`LabError::Request`] for a text that is none.
+pub fn parse_subjects(names: &[String]) -> Result<Vec<Subject>, LabError> {
     names.iter().map(|name| name.parse().map_err(|error| LabError::Request(format!("{error}")))).collect()
 }
 
-fn default_dir(record: &RunRecord) -> PathBuf {
+/// Where a run is put if nothing else is said: `serpent-lab/NAME-UTCTIME` here.
+pub fn default_dir(record: &RunRecord) -> PathBuf {
     let began = UtcDateTime::from_unix_timestamp(record.began_unix_s as i64).unwrap_or(UtcDateTime::UNIX_EPOCH);
     let format = format_description!("[year][month][day]T[hour][minute][second]Z");
     let stamp = began.format(format).unwrap_or_else(|_| record.began_unix_s.to_string());
-    Path::new("serpent-lab").join(format!("{}-{stamp}", record.experiment.name))
+    let simulated = if record.simulated.is_some() { "-simulated" } else { "" };
+    Path::new("serpent-lab").join(format!("{}{simulated}-{stamp}", record.experiment.name))
 }
 
-/// Prints the run's tables, and puts its page beside what was measured.
-fn finish(run: &Run) -> Result<ExitCode, LabError> {
+/// Prints the run's tables, and puts its page beside what was measured. [`ExitCode::FAILURE`] if a measurement is not valid.
+///
+/// # Errors
+/// If the folder cannot be read any more, or the page cannot be written.
+pub fn finish(run: &Run) -> Result<ExitCode, LabError> {
     let page = run.dir().join("report.html");
     let shown = ReportArgs { dir: run.dir().to_owned(), html: Some(page.clone()), json: None, png: None, svg: None };
     let code = report::run(shown)?;

@@ -38,7 +38,7 @@ const CELLS: &str = "cells";
 const COMPRESSION: i32 = 3;
 
 impl Run {
-    /// Opens a folder that `serpent lab run` wrote, finished or not.
+    /// Opens a folder that `serpent lab run` or `serpent simulate` wrote, finished or not.
     pub fn open(dir: &Path) -> Result<Self, LabError> {
         let path = dir.join(RUN_FILE);
         if !path.exists() {
@@ -140,8 +140,11 @@ impl Writer {
     /// Makes the folder of a new run, which must not be one yet.
     pub fn create(dir: &Path, record: RunRecord) -> Result<Self, LabError> {
         if dir.join(RUN_FILE).exists() {
+            // One that cannot be read is one all the same.
+            let begun =
+                Run::open(dir).map_or_else(|_| record.resume_command(dir), |run| run.record.resume_command(dir));
             return Err(LabError::Request(format!(
-                "{0} holds a run already: give another folder, or go on with it by `serpent lab run --resume {0}`",
+                "{} holds a run already: give another folder, or go on with it by `{begun}`",
                 dir.display()
             )));
         }
@@ -161,7 +164,7 @@ impl Writer {
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { run, _lock: lock }),
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                Err(LabError::Request(format!("another process is measuring into {dir}")))
+                Err(LabError::Request(format!("another process is writing into {dir}")))
             }
             Err(error) => Err(LabError::Io(format!("cannot lock {dir}"), error.into())),
         }

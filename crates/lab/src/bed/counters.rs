@@ -13,6 +13,12 @@ use crate::LabError;
 #[serde(transparent)]
 pub struct Counters(BTreeMap<String, u64>);
 
+impl<'a> FromIterator<(&'a str, u64)> for Counters {
+    fn from_iter<I: IntoIterator<Item = (&'a str, u64)>>(counters: I) -> Self {
+        Self(counters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+}
+
 /// The counters that tell a healthy run from a sick one.
 const KEPT: [&str; 16] = [
     "ActiveOpens",

@@ -15,9 +15,10 @@ pub struct Changes {
     #[arg(long)]
     pub quick: bool,
 
-    /// Seeds instead of the file's, each a run of its own for every subject
-    #[arg(long, value_name = "SEED,...", value_delimiter = ',')]
-    pub seeds: Vec<u64>,
+    /// Seeds instead of the file's, each a run of its own for every subject, as in `1,2,3` or `1-20`
+    #[arg(long, value_name = "SEED,...", value_parser = seeds)]
+    // The path of the inner type is written out so that clap takes it for an ordinary one.
+    pub seeds: Option<std::vec::Vec<u64>>,
 
     /// Servers instead of the file's; the first is the one the others are compared with
     #[arg(long, value_name = "SUBJECT,...")]
@@ -33,7 +34,7 @@ pub struct Changes {
 impl Changes {
     /// Whether they change nothing.
     pub fn is_none(&self) -> bool {
-        !self.quick && self.seeds.is_empty() && self.subjects.is_none() && self.set.is_empty()
+        !self.quick && self.seeds.is_none() && self.subjects.is_none() && self.set.is_empty()
     }
 }
 
@@ -50,8 +51,8 @@ impl Experiment {
             self.set(key.trim(), &read_value(value.trim()))
                 .map_err(|wrong| LabError::Request(format!("--set {text}: {wrong}")))?;
         }
-        if !changes.seeds.is_empty() {
-            self.seeds.clone_from(&changes.seeds);
+        if let Some(seeds) = &changes.seeds {
+            self.seeds.clone_from(seeds);
         }
         if let Some(list) = &changes.subjects {
             let subjects = Subject::parse_list(list).map_err(|wrong| LabError::Request(wrong.to_string()))?;
@@ -110,6 +111,25 @@ impl Experiment {
         Ok(())
     }
 }
+
+/// Reads seeds and ranges of them: `7`, `1,2,3`, `1-20`, `1-3,9`.
+pub fn seeds(text: &str) -> Result<Vec<u64>, String> {
+    let wrong = |part: &str| format!("`{part}` is no seed: give numbers and ranges of them, as in `1,2,3` or `1-20`");
+    let mut seeds = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong(part));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last || last - first >= MOST_SEEDS {
+            return Err(format!("`{part}`: a range goes up, by fewer than {MOST_SEEDS}"));
+        }
+        seeds.extend(first..=last);
+    }
+    Ok(seeds)
+}
+
+/// More at once is a slip of the hand.
+const MOST_SEEDS: u64 = 10_000;
 
 /// A value as TOML has it; what is not TOML is a text, so that `10mbit` needs no quotes.
 fn read_value(text: &str) -> Value {
@@ -175,7 +195,7 @@ mod tests {
     fn flags_go_before_the_file_and_its_short_form() {
         let flags = Changes {
             quick: true,
-            seeds: vec![4, 5],
+            seeds: Some(vec![4, 5]),
             subjects: Some("serpent:srpt,nginx,workers=2".into()),
             ..set(&["time.seconds=3"])
         };
@@ -200,6 +220,15 @@ mod tests {
         {
             let error = changed(&set(&[text])).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn seeds_are_numbers_and_ranges() {
+        assert_eq!(seeds("7"), Ok(vec![7]));
+        assert_eq!(seeds("1-3, 9"), Ok(vec![1, 2, 3, 9]));
+        for text in ["", "red", "3-1", "-1", "1-", "0-18446744073709551615", "1,,2"] {
+            assert!(seeds(text).is_err(), "{text}");
         }
     }
 

@@ -21,7 +21,7 @@ use super::conditions::Conditions;
 use crate::{
     bed::{Calibration, WanFacts},
     experiment::Measure,
-    record::{Alone, CellRecord, Sampled},
+    record::{Alone, CellRecord, Counted, Sampled},
 };
 
 /// A cell's numbers.
@@ -37,10 +37,13 @@ pub struct CellReport {
     pub seed: u64,
     /// Why it must not be trusted; empty if it may be.
     pub invalid: Vec<String>,
-    /// The command that was measured.
+    /// The command that was measured, or what was simulated in its place.
     pub command: String,
-    /// What the bed was before the run.
-    pub calibration: Calibration,
+    /// If it was simulated: what was counted in [`CellReport::costs`]. The rest there is zero and says nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<Counted>,
+    /// What the bed was before the run; `None` if there was none.
+    pub calibration: Option<Calibration>,
     /// What our own emulator of distance and loss did, if the path was its.
     pub wan: Option<WanFacts>,
     /// Single requests on the idle bed.
@@ -209,7 +212,8 @@ impl CellReport {
             invalid,
             notes,
             command: record.facts.command.clone(),
-            calibration: record.facts.calibration.clone(),
+            simulated: record.facts.simulated,
+            calibration: Some(record.facts.calibration.clone()).filter(|_| record.facts.simulated.is_none()),
             wan: record.facts.wan.clone(),
             alone: record.facts.alone.clone(),
             took_s: record.facts.took_s,
@@ -235,8 +239,8 @@ impl CellReport {
     /// of cells, and are none here.
     pub(super) fn value(&self, measure: Measure) -> Option<f64> {
         match measure {
-            Measure::LinkUse => Some(self.costs.link_use),
-            Measure::CpuUs => Some(self.costs.cpu_us_per_request),
+            Measure::LinkUse => Some(self.costs.link_use).filter(|_| self.simulated.is_none_or(|has| has.link_bytes)),
+            Measure::CpuUs => Some(self.costs.cpu_us_per_request).filter(|_| self.simulated.is_none()),
             Measure::Starved => self.stretch.map(|stretch| stretch.starved),
             Measure::WorstStretch => self.stretch.map(|stretch| stretch.worst),
             of_requests => value_of(&self.measured, of_requests),

@@ -11,7 +11,7 @@ use super::{
     tables::Table,
     terminal::aligned,
 };
-use crate::experiment::Measure;
+use crate::{experiment::Measure, record::Simulated};
 
 /// Runs beside each other; the others are compared with the first.
 #[derive(Debug, Serialize)]
@@ -37,6 +37,9 @@ pub struct ComparedRun {
     pub versions: Vec<String>,
     /// When, in seconds since 1970.
     pub began_unix_s: u64,
+    /// By what it was simulated; `None` if it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<Simulated>,
     /// Its seeds.
     pub seeds: Vec<u64>,
     /// Measurements that must not be trusted.
@@ -200,6 +203,7 @@ impl ComparedRun {
             command: report.command.clone(),
             versions: report.versions.clone(),
             began_unix_s: report.began_unix_s,
+            simulated: report.simulated.clone(),
             seeds: report.seeds.clone(),
             invalid: report.invalid().count(),
             missing: report.missing.len(),
@@ -212,6 +216,9 @@ impl fmt::Display for Comparison {
         for (number, run) in self.runs.iter().enumerate() {
             write!(f, "{}: {}, {}", number + 1, run.directory, run.command)?;
             writeln!(f, "; {} not valid, {} missing", run.invalid, run.missing)?;
+            if let Some(simulated) = &run.simulated {
+                writeln!(f, "   SIMULATED: {}", simulated.name)?;
+            }
         }
         if self.rows.is_empty() {
             writeln!(f, "the runs have no point and subject in common")?;
@@ -229,7 +236,8 @@ impl Comparison {
     pub(super) fn table(&self) -> Table {
         let mut head = vec!["point, subject".to_owned(), "measure".to_owned()];
         for number in 1..=self.runs.len() {
-            head.push(format!("run {number}"));
+            let simulated = self.runs[number - 1].simulated.as_ref();
+            head.push(format!("run {number}{}", if simulated.is_some() { ", simulated" } else { "" }));
             if number > 1 {
                 head.push(format!("{number} over 1"));
             }

@@ -35,6 +35,11 @@ pub(super) fn plots(report: &Report, run: &RunRecord) -> (Vec<Plot>, Vec<String>
         }
         plots.extend(shown);
     }
+    if report.simulated.is_some() {
+        // A plot may be shown alone, without the report that says it.
+        let of_subjects = plots.iter_mut().flat_map(|plot| &mut plot.series).filter(|series| series.kind.is_measured());
+        of_subjects.for_each(|series| series.name += ", simulated");
+    }
     (plots, refused)
 }
 

@@ -39,8 +39,10 @@ pub use self::{
     input::Unusable,
     model::{FORMAT, IdealRow, MissingCell, PointReport, Report, Row},
     paths::PathReport,
-    plot::{Axis, Kind, Plot, PlotPoint, Series, Shape, Unit},
+    plot::{Axis, Kind, Plot, PlotPoint, Series, Shape, Unit, inline_svg, png, svg_file},
     published::{ALL_POINTS, PublishedRow},
+    tables::Table,
+    terminal::aligned,
 };
 use crate::LabError;
 

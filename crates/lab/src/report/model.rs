@@ -24,7 +24,7 @@ use super::{
 use crate::{
     LabError,
     experiment::{Experiment, Measure},
-    record::Point,
+    record::{Point, Simulated},
     store::Cell,
 };
 
@@ -48,6 +48,9 @@ pub struct Report {
     pub versions: Vec<String>,
     /// When it began, in seconds since 1970.
     pub began_unix_s: u64,
+    /// By what it was simulated; `None` if it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<Simulated>,
     /// The subjects; the first is the one the others are compared with.
     pub subjects: Vec<String>,
     /// The seeds.
@@ -143,6 +146,10 @@ pub struct Row {
     pub system_calls_per_request: Option<Estimate>,
     /// The most memory of the server that was resident, in bytes, where it was sampled.
     pub resident_bytes: Option<u64>,
+    /// Whether it was simulated.
+    pub simulated: bool,
+    /// Whether packets dropped and segments sent again were counted; if not these are zero here and say nothing.
+    pub has_packets: bool,
     /// Seeds whose cell must not be trusted, with the reasons. They are left out of all values.
     pub invalid: Vec<(u64, Vec<String>)>,
 }
@@ -192,12 +199,14 @@ impl Report {
             command: run.command.clone(),
             versions: run.versions.clone(),
             began_unix_s: run.began_unix_s,
+            simulated: run.simulated.clone(),
             subjects: run.subjects.clone(),
             seeds: run.seeds.clone(),
             expected_cells: run.cells_count(),
             missing: missing.collect(),
             unusable: dir.unusable.clone(),
-            paths: paths::rows(run, &cells),
+            // A simulation has no ways that could be other than they were set.
+            paths: if run.simulated.is_some() { Vec::new() } else { paths::rows(run, &cells) },
             published: published::rows(run, &points, &cells),
             points,
             cells,
@@ -375,6 +384,8 @@ fn row(subject: &str, all: &[&CellReport], baseline: &[&CellReport]) -> Row {
         segments_retransmitted: sum(&|cell| cell.costs.segments_retransmitted),
         system_calls_per_request: interval::mean(&calls),
         resident_bytes: cells.iter().filter_map(|cell| cell.costs.resident_bytes).max(),
+        simulated: all.iter().any(|cell| cell.simulated.is_some()),
+        has_packets: all.iter().all(|cell| cell.simulated.is_none_or(|has| has.packets)),
         invalid: all.iter().filter(|cell| !cell.is_sound()).map(|cell| (cell.seed, cell.invalid.clone())).collect(),
     }
 }

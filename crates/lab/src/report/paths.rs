@@ -87,12 +87,19 @@ pub(super) fn rows(run: &RunRecord, cells: &[CellReport]) -> Vec<PathReport> {
 
 impl PathReport {
     fn seen(self, cells: &[&CellReport], number: usize) -> Self {
-        let paths = cells.iter().flat_map(|cell| &cell.calibration.paths).filter(|path| path.group == number);
+        let paths = cells
+            .iter()
+            .filter_map(|cell| cell.calibration.as_ref())
+            .flat_map(|known| &known.paths)
+            .filter(|path| path.group == number);
         let late =
             cells.iter().filter_map(|cell| cell.wan.as_ref()).map(|wan| (wan.lateness_p99_us, wan.lateness_max_us));
         Self {
             measured: MeasuredPath::new(&paths.collect::<Vec<_>>()),
-            link_bits_per_second: mean(cells.iter().map(|cell| cell.calibration.rate_bits_per_second)).unwrap_or(0.0),
+            link_bits_per_second: mean(
+                cells.iter().filter_map(|cell| cell.calibration.as_ref()).map(|known| known.rate_bits_per_second),
+            )
+            .unwrap_or(0.0),
             lateness_us: late.reduce(|a, b| (a.0.max(b.0), a.1.max(b.1))),
             ..self
         }

@@ -3,6 +3,7 @@
 use workload::stats::interval::Estimate;
 
 use super::{
+    CellReport,
     measures::{self, number, percent, with_interval, written},
     model::{PointReport, Report, Row},
     paths::PathReport,
@@ -13,20 +14,20 @@ use crate::experiment::Measure;
 
 /// A table, its first column naming the rows.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Table {
+pub struct Table {
     /// What it shows.
-    pub(super) caption: String,
+    pub caption: String,
     /// What stands above the columns.
-    pub(super) head: Vec<String>,
+    pub head: Vec<String>,
     /// The rows.
-    pub(super) rows: Vec<Vec<String>>,
+    pub rows: Vec<Vec<String>>,
     /// Columns, other than the first, that have words and not numbers.
-    pub(super) words: &'static [usize],
+    pub words: &'static [usize],
 }
 
 impl Table {
     /// Whether a column has words: these stand to the left.
-    pub(super) fn is_words(&self, column: &usize) -> bool {
+    pub fn is_words(&self, column: &usize) -> bool {
         *column == 0 || self.words.contains(column)
     }
 }
@@ -55,14 +56,18 @@ const COSTS: [Column; 13] = [
     ("incomplete", |row| row.incomplete.to_string()),
     ("errors", |row| row.errors.to_string()),
     ("link use", |row| value(row, Measure::LinkUse, false)),
-    ("queue drops", |row| row.queue_drops.to_string()),
-    ("retransm.", |row| row.segments_retransmitted.to_string()),
-    ("SYN retr.", |row| row.syn_retransmitted.to_string()),
+    ("queue drops", |row| if_counted(row, row.queue_drops)),
+    ("retransm.", |row| if_counted(row, row.segments_retransmitted)),
+    ("SYN retr.", |row| if row.simulated { dash() } else { row.syn_retransmitted.to_string() }),
     ("SYN drops", |row| row.syn_drops.map_or_else(dash, |drops| drops.to_string())),
     ("CPU µs", |row| value(row, Measure::CpuUs, false)),
     ("calls", |row| row.system_calls_per_request.as_ref().map_or_else(dash, |calls| number(calls.value))),
     ("memory MB", |row| row.resident_bytes.map_or_else(dash, |bytes| number(bytes as f64 / 1e6))),
 ];
+
+fn if_counted(row: &Row, packets: u64) -> String {
+    if row.has_packets { packets.to_string() } else { dash() }
+}
 
 fn value(row: &Row, measure: Measure, interval: bool) -> String {
     let Some(estimate) = row.measures.get(&measure) else { return dash() };
@@ -106,11 +111,14 @@ pub(super) fn times(point: &PointReport) -> Table {
 
 /// What it cost, who starved, and what was dropped.
 pub(super) fn costs(point: &PointReport) -> Table {
-    let caption =
-        "Costs and troubles: shares and times are means over the seeds, counts are sums; CPU and system calls are for \
-                   a request, memory is the most that was resident"
-            .to_owned();
-    Table { caption, ..of_rows(point, &COSTS) }
+    let mut caption = "Costs and troubles: shares and times are means over the seeds, counts are sums".to_owned();
+    if point.rows.iter().any(|row| !row.simulated) {
+        caption += "; CPU and system calls are for a request, memory is the most that was resident";
+    }
+    // What only a bed has, a simulation is not seen to lack.
+    let had = |column: &&Column| point.rows.iter().any(|row| !row.simulated || column.1(row) != dash());
+    let columns: Vec<Column> = COSTS.iter().filter(had).copied().collect();
+    Table { caption, ..of_rows(point, &columns) }
 }
 
 fn of_rows(point: &PointReport, columns: &[Column]) -> Table {
@@ -180,11 +188,12 @@ fn published_with(report: &Report, name: impl Fn(Measure) -> String, place: impl
             place(&row.place),
         ]
     };
-    let head = ["point", "subject", "measure", "published", "measured", "ratio", "in our interval", "where"];
+    let ours = if report.simulated.is_some() { "simulated" } else { "measured" };
+    let head = ["point", "subject", "measure", "published", ours, "ratio", "in our interval", "where"];
     Table {
-        caption:
-            "Published beside measured: the ratio is ours over the published value, or over the nearer end of its range"
-                .to_owned(),
+        caption: format!(
+            "Published beside {ours}: the ratio is ours over the published value, or over the nearer end of its range"
+        ),
         head: head.map(str::to_owned).to_vec(),
         rows: report.published.iter().map(row).collect(),
         words: &[1, 2, 7],
@@ -235,25 +244,11 @@ fn megabits(bits_per_second: f64) -> String {
 
 /// Every measurement by itself.
 pub(super) fn cells(report: &Report) -> Table {
-    let head = [
-        "cell",
-        "point",
-        "subject",
-        "seed",
-        "requests",
-        "mean ms",
-        "load",
-        "late p99 ms",
-        "late max ms",
-        "head B",
-        "calibrated",
-        "frame B",
-        "concurrent",
-        "took s",
-        "alone: measured/wire ms",
-    ];
-    let row = |cell: &super::CellReport| {
+    let alone = |cell: &CellReport| {
         let alone = cell.alone.iter().map(|a| format!("{} B {:.2}/{:.2}", a.size_bytes, a.measured_ms, a.wire_ms));
+        alone.collect::<Vec<_>>().join(", ")
+    };
+    let requests = |cell: &CellReport| {
         vec![
             cell.number.to_string(),
             report.points[cell.point].label.clone(),
@@ -262,21 +257,37 @@ pub(super) fn cells(report: &Report) -> Table {
             cell.measured.all.count.to_string(),
             number(cell.measured.all.mean_ms),
             format!("{:.3}", cell.ideal.load),
+        ]
+    };
+    let bed = |cell: &CellReport| {
+        let calibrated = cell.calibration.as_ref();
+        vec![
             format!("{:.3}", cell.measured.lateness_p99_ms),
             format!("{:.2}", cell.measured.lateness_max_ms),
             format!("{:.0}", cell.measured.head_bytes),
-            format!("{:.1} % of the rate, {}", cell.calibration.rate_ratio * 100.0, cell.calibration.congestion),
-            format!("{:.0}", cell.calibration.mean_frame_bytes),
-            cell.costs.most_concurrent.to_string(),
-            format!("{:.1}", cell.took_s),
-            alone.collect::<Vec<_>>().join(", "),
+            calibrated.map_or_else(dash, |c| format!("{:.1} % of the rate, {}", c.rate_ratio * 100.0, c.congestion)),
+            calibrated.map_or_else(dash, |c| format!("{:.0}", c.mean_frame_bytes)),
         ]
     };
-    Table {
-        caption: "Every measurement by itself".to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: report.cells.iter().map(row).collect(),
-        words: &[1, 2, 10, 14],
+    let end =
+        |cell: &CellReport| vec![cell.costs.most_concurrent.to_string(), format!("{:.1}", cell.took_s), alone(cell)];
+    let of_requests = &["cell", "point", "subject", "seed", "requests", "mean ms", "load"][..];
+    let of_bed = &["late p99 ms", "late max ms", "head B", "calibrated", "frame B"][..];
+    let caption = "Every measurement by itself".to_owned();
+    let names = |parts: &[&[&str]]| parts.concat().into_iter().map(str::to_owned).collect::<Vec<String>>();
+    match report.simulated {
+        Some(_) => Table {
+            caption,
+            head: names(&[of_requests, &["concurrent", "took s", "alone: simulated/wire ms"]]),
+            rows: report.cells.iter().map(|cell| [requests(cell), end(cell)].concat()).collect(),
+            words: &[1, 2, 9],
+        },
+        None => Table {
+            caption,
+            head: names(&[of_requests, of_bed, &["concurrent", "took s", "alone: measured/wire ms"]]),
+            rows: report.cells.iter().map(|cell| [requests(cell), bed(cell), end(cell)].concat()).collect(),
+            words: &[1, 2, 10, 14],
+        },
     }
 }
 

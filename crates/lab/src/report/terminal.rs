@@ -38,6 +38,10 @@ fn head(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     }
     writeln!(f, "{}", report.command)?;
     writeln!(f, "{}", report.versions.join(", "))?;
+    if let Some(simulated) = &report.simulated {
+        writeln!(f, "SIMULATED: {}. Nothing here was measured", simulated.name)?;
+        simulated.notes.iter().try_for_each(|note| writeln!(f, "  {note}"))?;
+    }
     let seeds = report.seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     writeln!(
         f,
@@ -90,7 +94,7 @@ fn remarks(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
 }
 
 /// Words to the left, numbers to the right.
-pub(super) fn aligned(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
+pub fn aligned(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
     let lines = || std::iter::once(&table.head).chain(&table.rows);
     let width =
         |column: usize| lines().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);

@@ -15,12 +15,13 @@ use workload::{
 };
 
 mod paths;
+mod simulated;
 mod trust;
 
 use super::{Comparison, Kind, Report, ReportArgs, html, run, terminal};
 use crate::{
     experiment::{Experiment, Measure},
-    record::{CellRecord, Point, RunRecord},
+    record::{CellRecord, Facts, PacketCounts, Point, RunRecord, Seen, Simulated},
     setting::Setting,
     store::Writer,
 };
@@ -145,6 +146,7 @@ fn record() -> RunRecord {
         subjects: experiment.subjects.clone(),
         seeds: experiment.seeds.clone(),
         experiment,
+        simulated: None,
     }
 }
 

@@ -13,27 +13,22 @@ use workload::{
 };
 
 use super::cell::{Errand, Measurement};
-use crate::{LabError, bed::Bed, plan::Group, record::Alone};
+use crate::{
+    LabError,
+    bed::Bed,
+    plan::{Group, SingleRequests},
+    record::Alone,
+};
 
-/// Places of the files to ask for, in the order of their sizes. In a set that stands for a heavy tail half of the files are the
-/// body up to the 90th percentile, the last quarter the largest 1 %.
-const PLACES: [f64; 5] = [0.0, 0.25, 0.5, 0.625, 0.75];
-const REPEATS: usize = 5;
-/// Over a distance round trips decide and every request is slow: fewer tell as much.
-const PLACES_FAR: [f64; 3] = [0.0, 0.5, 0.75];
-const REPEATS_FAR: usize = 3;
-/// What takes the bare link longer is not asked for: the link alone decides there.
-const LONGEST_WIRE_NS: f64 = 1e9;
 /// What Linux sends before the first acknowledgement: ten segments.
 const FIRST_WINDOW_BYTES: f64 = 14_480.0;
 
 impl Measurement<'_> {
     /// Measures requests of a few sizes, one after the other, for each group of clients.
     pub(super) fn measure_alone(&self, bed: &Bed) -> Result<Vec<Alone>, LabError> {
-        let far = self.plan.groups.iter().any(|group| group.setting.path.rtt_ms > 0.0);
-        let (places, repeats) = if far { (&PLACES_FAR[..], REPEATS_FAR) } else { (&PLACES[..], REPEATS) };
+        let SingleRequests { files, repeats } = self.plan.single_requests(self.sizes_bytes);
         let mut alone = Vec::new();
-        for (file, sources) in self.files_at(places).into_iter().zip(1..) {
+        for (file, sources) in files.into_iter().zip(1..) {
             let outcomes = self.ask_for(file, repeats, sources, bed)?;
             for number in 0..self.plan.groups.len() {
                 alone.push(self.times(file, number, &outcomes)?);
@@ -42,19 +37,9 @@ impl Measurement<'_> {
         Ok(alone)
     }
 
-    fn files_at(&self, places: &[f64]) -> Vec<usize> {
-        let short = |&file: &usize| file == 0 || self.wire_ns(file) <= LONGEST_WIRE_NS;
-        let mut files: Vec<usize> = (0..self.sizes_bytes.len()).filter(short).collect();
-        files.sort_by_key(|&file| self.sizes_bytes[file]);
-        let mut chosen: Vec<usize> =
-            places.iter().filter_map(|place| files.get((place * (files.len() - 1) as f64) as usize)).copied().collect();
-        chosen.dedup();
-        chosen
-    }
-
     /// Asks for a file a few times from each group, far enough apart that none meets the one before.
     fn ask_for(&self, file: usize, repeats: usize, sources: u8, bed: &Bed) -> Result<Vec<Outcome>, LabError> {
-        let wire_ns = self.wire_ns(file) as u64;
+        let wire_ns = self.plan.wire_ns(self.sizes_bytes[file]) as u64;
         let groups = self.plan.groups.len();
         let longest_ns = self.plan.groups.iter().map(|group| self.round_trips_ns(file, group)).max().unwrap_or(0);
         // Between groups the link alone has to be free, and the next round waits for all.
@@ -102,12 +87,8 @@ impl Measurement<'_> {
             size_bytes: self.sizes_bytes[file],
             measured_ms: median(times_ms()),
             least_ms: times_ms().fold(f64::INFINITY, f64::min),
-            wire_ms: self.wire_ns(file) / 1e6,
+            wire_ms: self.plan.wire_ns(self.sizes_bytes[file]) / 1e6,
         })
-    }
-
-    fn wire_ns(&self, file: usize) -> f64 {
-        self.plan.link.first_rate().ns_for(self.plan.wire.bytes_for(self.sizes_bytes[file]) as f64)
     }
 
     /// The round trips of a request over the group's path: two of the handshake and the request, those in which the window grows,

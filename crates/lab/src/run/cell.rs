@@ -106,6 +106,7 @@ impl Measurement<'_> {
             took_s: took_ns as f64 / 1e9,
             notes: stop_server(running, notes),
             invalid,
+            simulated: None,
         };
         Ok((drive.outcomes, facts))
     }

@@ -50,7 +50,10 @@ pub(super) fn raise_descriptor_limit() {
 }
 
 /// Ctrl-C and SIGTERM set the flag; a second one ends the program at once.
-pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, LabError> {
+///
+/// # Errors
+/// If the system does not allow to watch for them.
+pub fn stop_on_signals() -> Result<Arc<AtomicBool>, LabError> {
     let stop = Arc::new(AtomicBool::new(false));
     for &signal in TERM_SIGNALS {
         flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     bed::{Calibration, Counters, Cpu, Qdisc},
     experiment::Experiment,
-    record::Facts,
+    record::{Facts, Simulated},
 };
 
 fn record() -> RunRecord {
@@ -19,6 +19,7 @@ fn record() -> RunRecord {
         subjects: experiment.subjects.clone(),
         seeds: experiment.seeds.clone(),
         experiment,
+        simulated: None,
     }
 }
 
@@ -47,6 +48,7 @@ fn cell(number: usize) -> CellRecord {
         took_s: 1.0,
         notes: Vec::new(),
         invalid: Vec::new(),
+        simulated: None,
     };
     CellRecord { number, point: 0, subject: 0, seed: 7, facts }
 }
@@ -146,4 +148,25 @@ fn a_folder_has_one_run_and_a_run_has_one_writer() {
     assert!(Writer::resume(dir.path()).unwrap_err().to_string().contains("another process"));
     drop(writer);
     Writer::resume(dir.path()).unwrap();
+}
+
+#[test]
+fn what_was_simulated_is_not_measured_to_its_end_nor_the_other_way_round() {
+    let dir = Path::new("results");
+    let measured = record();
+    let simulated = Simulated { model: "bare".to_owned(), name: "bare link".to_owned(), notes: Vec::new() };
+    let simulated = RunRecord { simulated: Some(simulated), ..record() };
+    measured.check_resumable(dir, false).unwrap();
+    simulated.check_resumable(dir, true).unwrap();
+    let refusal = simulated.check_resumable(dir, false).unwrap_err().to_string();
+    assert!(refusal.contains("is simulated") && refusal.contains("`serpent simulate --resume results`"), "{refusal}");
+    let refusal = measured.check_resumable(dir, true).unwrap_err().to_string();
+    assert!(refusal.contains("is measured") && refusal.contains("`serpent lab run --resume results`"), "{refusal}");
+}
+
+#[test]
+fn a_record_of_before_there_were_simulations_is_one_of_a_measurement() {
+    let mut json = serde_json::to_value(record()).unwrap();
+    assert!(json.as_object_mut().unwrap().get("simulated").is_none(), "and is written as it always was");
+    assert_eq!(serde_json::from_value::<RunRecord>(json).unwrap().simulated, None);
 }

@@ -9,7 +9,7 @@ mod image;
 
 use serde::Serialize;
 
-pub(super) use image::{inline_svg, png, svg_file};
+pub use image::{inline_svg, png, svg_file};
 
 /// A plot, as the numbers it is drawn from.
 #[derive(Clone, Debug, Serialize)]

@@ -1,0 +1,157 @@
+//! What `serpent advise` is asked.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use scheduler::Rate;
+use simulator::advise::Part;
+use workload::trace::Format;
+
+use crate::values;
+
+/// Which log, and which uplink.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "\
+Examples:
+  serpent advise /var/log/nginx/access.log --uplink 100mbit
+  serpent advise access.log* --uplink 100mbit --html advice.html
+  zcat access.log.gz | serpent advise - --uplink 20mbit --json -
+  serpent advise site.csv --format csv:time=begin_ms,size=volume --uplink 1gbit
+  serpent advise month.log --uplink 100mbit --window 8h..20h
+
+Logs are read in the Common and Combined Log Format, as JSON lines, CSV, or World Cup records, plain or
+compressed (gzip, bzip2, xz, zstd).")]
+pub struct AdviseArgs {
+    /// Access logs of one site, `-` for standard input. Several count as one, in the order of their times
+    #[arg(value_name = "ACCESS_LOG", required = true)]
+    pub logs: Vec<PathBuf>,
+
+    /// Rate of the uplink that the site has, or is to have, as in 100mbit
+    #[arg(long, value_name = "RATE", value_parser = values::rate)]
+    pub uplink: Rate,
+
+    /// Write one page with everything, plots too, which needs no other file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Write every number, for programs; `-` for standard output, in place of the tables
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+
+    /// Seed of what the log does not tell: where within its second a request came
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Part of the log that is simulated: `auto` (all, or of a long log the busiest hours), `whole`, or a window from the
+    /// first record, as in `8h..20h`, outside of which nothing counts
+    #[arg(long, value_name = "auto|whole|FROM..UNTIL", default_value = "auto", value_parser = part, verbatim_doc_comment)]
+    pub window: Part,
+
+    /// Format of the logs, if it is not to be found out: common, combined, world-cup, csv, json; with columns as in
+    /// `csv:time=begin_ms,size=volume`
+    #[arg(long, value_name = "FORMAT", value_parser = format, verbatim_doc_comment)]
+    pub format: Option<FormatArg>,
+}
+
+/// A format, and the text that names it: a format does not know its columns as a text.
+#[derive(Clone, Debug)]
+pub struct FormatArg {
+    text: String,
+    /// The format.
+    pub format: Format,
+}
+
+impl AdviseArgs {
+    /// The command that does it again.
+    pub fn command(&self) -> String {
+        let quoted = |text: String| {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,".contains(c);
+            if !text.is_empty() && text.chars().all(plain) {
+                text
+            } else {
+                format!("'{}'", text.replace('\'', "'\\''"))
+            }
+        };
+        let logs: Vec<String> = self.logs.iter().map(|log| quoted(log.display().to_string())).collect();
+        let mut command = format!("serpent advise {} --uplink {} --seed {}", logs.join(" "), self.uplink, self.seed);
+        match self.window {
+            Part::Auto => {}
+            Part::Whole => command += " --window whole",
+            Part::Window(from_ns, until_ns) => command += &format!(" --window {}s..{}s", from_ns / NS, until_ns / NS),
+        }
+        if let Some(format) = &self.format {
+            command += &format!(" --format {}", quoted(format.text.clone()));
+        }
+        command
+    }
+}
+
+const NS: u64 = 1_000_000_000;
+
+fn part(text: &str) -> Result<Part, String> {
+    let help = || {
+        format!(
+            "`{text}` is no part of a log: give `auto`, `whole`, or two times from the first record on, the earlier first, \
+             as in `8h..20h` or `0s..90m`"
+        )
+    };
+    match text {
+        "auto" => Ok(Part::Auto),
+        "whole" => Ok(Part::Whole),
+        _ => {
+            let (from, until) = text.split_once("..").ok_or_else(help)?;
+            let ns = |text: &str| {
+                let text = text.trim();
+                let ns = match text {
+                    "" | "0" => 0,
+                    _ => humantime::parse_duration(text).map_err(|_| help())?.as_nanos(),
+                };
+                u64::try_from(ns).map_err(|_| help())
+            };
+            let until_ns = if until.trim().is_empty() { u64::MAX / NS * NS } else { ns(until)? };
+            let from_ns = ns(from)?;
+            if from_ns < until_ns { Ok(Part::Window(from_ns, until_ns)) } else { Err(help()) }
+        }
+    }
+}
+
+fn format(text: &str) -> Result<FormatArg, String> {
+    let format = text.parse().map_err(|error: workload::trace::FormatError| error.to_string())?;
+    Ok(FormatArg { text: text.to_owned(), format })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_read_as_people_write_it() {
+        assert_eq!(part("auto"), Ok(Part::Auto));
+        assert_eq!(part("whole"), Ok(Part::Whole));
+        assert_eq!(part("8h..20h"), Ok(Part::Window(8 * 3600 * NS, 20 * 3600 * NS)));
+        assert_eq!(part("0s .. 1m 30s"), Ok(Part::Window(0, 90 * NS)));
+        assert_eq!(part("..1h"), Ok(Part::Window(0, 3600 * NS)));
+        assert!(matches!(part("1h.."), Ok(Part::Window(_, until)) if until > 100 * 365 * 86_400 * NS));
+        for text in ["", "all", "5h", "2h..1h", "1h..1h", "-1h..2h", "x..y", "1..2"] {
+            assert!(part(text).unwrap_err().contains("as in `8h..20h`"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_command_does_the_same_again() {
+        let args = AdviseArgs {
+            logs: vec!["a.log".into(), "it's".into()],
+            uplink: "10mbit".parse().unwrap(),
+            html: None,
+            json: None,
+            seed: 3,
+            window: Part::Window(0, 90 * NS),
+            format: Some(super::format("csv:time=t,size=s").unwrap()),
+        };
+        let command = args.command();
+        assert_eq!(
+            command,
+            "serpent advise a.log 'it'\\''s' --uplink 10mbit --seed 3 --window 0s..90s --format csv:time=t,size=s"
+        );
+    }
+}

@@ -1,0 +1,146 @@
+//! The logs: which there are, in which order, and each record of them as often as it is needed.
+
+use std::{
+    fs::File,
+    io::{self, BufReader},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
+
+use simulator::advise::Survey;
+use tempfile::NamedTempFile;
+use workload::trace::{Format, Options, Reader, Record, TraceError};
+
+use super::{Failure, dates};
+
+/// Bytes read at a time.
+const BUFFER_BYTES: usize = 256 * 1024;
+/// Files that were rotated overlap by the requests under way, not by more.
+const MAX_OVERLAP_NS: u64 = 60 * 1_000_000_000;
+
+/// Logs that are one log.
+pub struct Logs {
+    /// By the time of their first record.
+    files: Vec<LogFile>,
+    format: Option<Format>,
+}
+
+struct LogFile {
+    name: String,
+    path: PathBuf,
+    first_ns: u64,
+    /// Standard input as a file: it is read more than once.
+    _kept: Option<NamedTempFile>,
+}
+
+/// How many records of each file count: a log that is still being written grows between two readings.
+pub struct Read {
+    records: Vec<u64>,
+}
+
+impl Logs {
+    /// Opens each and looks for its first record.
+    pub fn find(paths: &[PathBuf], format: Option<Format>) -> Result<Self, Failure> {
+        let mut logs = Self { files: Vec::new(), format };
+        for path in paths {
+            let kept = (path.as_os_str() == "-").then(keep_standard_input).transpose()?;
+            let name = if kept.is_some() { "standard input".to_owned() } else { path.display().to_string() };
+            let path = kept.as_ref().map_or(path.as_path(), |kept| kept.path()).to_owned();
+            let file = LogFile { name, path, first_ns: 0, _kept: kept };
+            let mut first_ns = 0;
+            logs.read_file(&file, |record| {
+                first_ns = record.at_ns;
+                ControlFlow::Break(())
+            })?;
+            logs.files.push(LogFile { first_ns, ..file });
+        }
+        logs.files.sort_by_key(|file| file.first_ns);
+        Ok(logs)
+    }
+
+    /// Their names.
+    pub fn names(&self) -> String {
+        let names: Vec<String> = self.files.iter().map(|file| format!("`{}`", file.name)).collect();
+        names.join(", ")
+    }
+
+    /// Gives every record to the survey, and what a person should know of the files.
+    pub fn survey(&self, survey: &mut Survey) -> Result<Read, Failure> {
+        let mut read = Read { records: Vec::new() };
+        let mut last: Option<(&str, u64)> = None;
+        for file in &self.files {
+            if let Some((before, last_ns)) = last.filter(|&(_, at_ns)| file.first_ns + MAX_OVERLAP_NS < at_ns) {
+                return Err(Failure::Usage(format!(
+                    "`{}` begins at {}, before `{before}` ends at {}: logs of the same time must be merged into one first, \
+                     line by line in the order of their times",
+                    file.name,
+                    moment(file.first_ns),
+                    moment(last_ns)
+                )));
+            }
+            let mut last_ns = last.map_or(0, |(_, at_ns)| at_ns);
+            let reader = self.read_file(file, |record| {
+                last_ns = last_ns.max(record.at_ns);
+                survey.add(record);
+                ControlFlow::Continue(())
+            })?;
+            last = Some((&file.name, last_ns));
+            let tally = reader.tally();
+            let compression = reader.compression().name().map(|name| format!(", {name}")).unwrap_or_default();
+            let notes = tally.notes();
+            let notes: Vec<String> = notes.into_iter().map(|note| format!("{}: {note}", file.name)).collect();
+            survey.add_file(&file.name, &format!("{}{compression}", reader.format()), tally.broken, notes);
+            read.records.push(tally.records);
+        }
+        Ok(read)
+    }
+
+    /// Gives the same records again.
+    pub fn again(&self, read: &Read, mut each: impl FnMut(&Record<'_>)) -> Result<(), Failure> {
+        for (file, &records) in self.files.iter().zip(&read.records) {
+            let mut left = records;
+            self.read_file(file, |record| {
+                each(record);
+                left -= 1;
+                if left > 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn read_file(
+        &self,
+        file: &LogFile,
+        each: impl FnMut(&Record<'_>) -> ControlFlow<()>,
+    ) -> Result<Reader<'static>, Failure> {
+        let unread = |error: &io::Error| unreadable(&file.name, &file.path, error);
+        let failed = |error: TraceError| match &error {
+            TraceError::Io(io) if io.raw_os_error().is_some() => unread(io),
+            _ => Failure::Usage(format!("the log `{}`: {error}", file.name)),
+        };
+        let input = File::open(&file.path).map_err(|error| unread(&error))?;
+        let options = Options { format: self.format.clone(), strict: false };
+        let mut reader = Reader::open(BufReader::with_capacity(BUFFER_BYTES, input), &options).map_err(failed)?;
+        reader.read(each).map_err(failed)?;
+        Ok(reader)
+    }
+}
+
+/// A path that is wrong is the operator's; anything else is the machine's.
+fn unreadable(name: &str, path: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::NotFound => Failure::Usage(format!("there is no log `{name}`")),
+        io::ErrorKind::PermissionDenied => Failure::Usage(format!("the log `{name}` may not be read by this user")),
+        _ if path.is_dir() => Failure::Usage(format!("`{name}` is a directory: name the logs in it")),
+        _ => Failure::Run(format!("cannot read the log `{name}`: {error}")),
+    }
+}
+
+fn keep_standard_input() -> Result<NamedTempFile, Failure> {
+    let kept = NamedTempFile::new().and_then(|mut kept| io::copy(&mut io::stdin().lock(), &mut kept).map(|_| kept));
+    kept.map_err(|error| Failure::Run(format!("cannot keep standard input in a temporary file: {error}")))
+}
+
+fn moment(at_ns: u64) -> String {
+    dates::minute(at_ns as f64 / 1e9)
+}

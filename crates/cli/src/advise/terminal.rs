@@ -1,0 +1,155 @@
+//! Advice as people read it in a terminal of 100 columns.
+
+use std::fmt::{self, Write as _};
+
+use lab::report::{Table, aligned};
+use simulator::advise::{Advice, report::Level, words};
+
+use super::{dates, tables};
+
+const COLUMNS: usize = 100;
+
+/// All of it.
+pub fn text(advice: &Advice) -> String {
+    let mut out = String::new();
+    paragraph(&mut out, "", &advice.recommendation.headline);
+    out += "\n";
+    facts(&mut out, advice);
+    let shown = tables::shown(advice);
+    let today = advice.predictions.first().filter(|prediction| !prediction.overloaded);
+    let mut show = |table: &Table| {
+        let _ = write!(out, "\n{}", Aligned(table));
+    };
+    if let Some(today) = today {
+        show(&tables::times(today));
+    }
+    show(&tables::growth(advice));
+    if let Some(shown) = shown {
+        if shown.growth != 1.0 {
+            show(&tables::times(shown));
+        }
+        show(&tables::sizes(shown));
+        show(&tables::losers(shown));
+    }
+    list(&mut out, "Recommended", &advice.recommendation.reasons);
+    out += "\n";
+    for line in advice.recommendation.configuration.lines() {
+        let _ = writeln!(out, "{}", format!("    {line}").trim_end());
+    }
+    list(&mut out, &format!("How sure: {}", level(advice)), &advice.certainty.reasons);
+    list(&mut out, "What the model leaves out", &advice.leaves_out);
+    out
+}
+
+/// How sure, in a word.
+pub fn level(advice: &Advice) -> &'static str {
+    match advice.certainty.level {
+        Level::High => "high, as far as the model goes",
+        Level::Medium => "medium",
+        Level::Low => "low",
+    }
+}
+
+/// What was read, a name and a text each.
+pub fn known(advice: &Advice) -> Vec<(&'static str, String)> {
+    let (log, sizes, load) = (&advice.log, &advice.sizes, &advice.load);
+    let assumed = if log.has_sizes { "" } else { "ASSUMED: " };
+    let mut known = vec![
+        ("Log", format!("{} ({})", log.files.join(", "), log.formats.join("; "))),
+        (
+            "Requests",
+            format!("{}, {} to {}", log.requests, dates::minute(log.first_unix_s), dates::minute(log.last_unix_s)),
+        ),
+        (
+            "Sizes",
+            format!(
+                "{assumed}mean {}, median {}, 99th percentile {}, largest {}; the largest 1 % carry {} of the bytes; {} have no body",
+                words::bytes(sizes.mean_bytes),
+                words::bytes(sizes.p50_bytes as f64),
+                words::bytes(sizes.p99_bytes as f64),
+                words::bytes(sizes.largest_bytes as f64),
+                words::percent(sizes.bytes_in_largest_percent),
+                words::percent(sizes.empty)
+            ),
+        ),
+        (
+            "Load",
+            format!(
+                "{} of {} on average, {} in the busiest hour (from {})",
+                words::percent(load.mean),
+                words::rate(advice.uplink_bits_per_second),
+                words::percent(load.peak),
+                dates::minute(load.peak_from_unix_s)
+            ),
+        ),
+    ];
+    if log.outside_window > 0 {
+        known.push(("Window", format!("{} records lie outside", log.outside_window)));
+    }
+    let simulated = &advice.simulated;
+    if !simulated.whole {
+        let hours: f64 = simulated.spans_unix_s.iter().map(|(from, until)| (until - from) / 3600.0).sum();
+        let text =
+            format!("the {hours:.0} busiest hours, with {} requests, because the log is long", simulated.requests);
+        known.push(("Simulated", text));
+    }
+    known.extend(log.notes.iter().map(|note| ("Note", note.clone())));
+    known
+}
+
+fn facts(out: &mut String, advice: &Advice) {
+    for (name, text) in known(advice) {
+        paragraph(out, &format!("{name:<11}"), &text);
+    }
+}
+
+fn list(out: &mut String, head: &str, lines: &[String]) {
+    let _ = writeln!(out, "\n{head}");
+    for line in lines {
+        paragraph(out, "  - ", line);
+    }
+}
+
+/// A text within the columns; `head` stands in front of its first line.
+fn paragraph(out: &mut String, head: &str, text: &str) {
+    let indent = head.chars().count();
+    let mut line = head.to_owned();
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        if !empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            let _ = writeln!(out, "{}", line.trim_end());
+            (line, empty) = (" ".repeat(indent), true);
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line += word;
+        empty = false;
+    }
+    let _ = writeln!(out, "{}", line.trim_end());
+}
+
+struct Aligned<'a>(&'a Table);
+
+impl fmt::Display for Aligned<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.0.caption)?;
+        aligned(f, self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paragraphs_keep_within_the_columns_and_lose_no_word() {
+        let text = "word ".repeat(60) + &"x".repeat(150) + " end";
+        let mut out = String::new();
+        paragraph(&mut out, "  - ", &text);
+        assert_eq!(out.split_whitespace().skip(1).collect::<Vec<_>>(), text.split_whitespace().collect::<Vec<_>>());
+        let long = |line: &&str| line.chars().count() > COLUMNS;
+        assert!(out.lines().filter(long).all(|line| line.contains("xxx")), "{out}");
+        assert!(out.starts_with("  - word") && out.lines().nth(1).is_some_and(|line| line.starts_with("    word")));
+    }
+}

@@ -1,0 +1,189 @@
+//! `serpent simulate`: the lab's experiments without a bed, many at once, into a folder of the lab's form.
+
+mod args;
+mod cell;
+mod flags;
+mod model;
+mod pool;
+mod serving;
+
+use std::{num::NonZeroUsize, process::ExitCode, thread};
+
+use lab::{
+    LabError,
+    experiment::Experiment,
+    plan::{Inputs, Plan},
+    progress::Progress,
+    record::{CellRecord, RunRecord, Simulated},
+    run,
+    store::{Cell, Writer},
+};
+use scheduler::bands::BandLearner;
+
+pub use self::args::SimulateArgs;
+use self::{args::ModelChoice, cell::Simulation, pool::Task, serving::Serving};
+
+/// Simulates an experiment, or the rest of one, and prints its table. [`ExitCode::FAILURE`] if something of it is not valid: then
+/// the table says what.
+pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, LabError> {
+    let (writer, changed, ready) = match &args.resume {
+        Some(dir) => {
+            let writer = Writer::resume(dir)?;
+            let record = writer.run().record();
+            record.check_resumable(dir, true)?;
+            let model = record.simulated.as_ref().map(|simulated| simulated.model.as_str()).unwrap_or_default();
+            let choice = model.parse().map_err(|wrong| LabError::Request(format!("{}: {wrong}", dir.display())))?;
+            let changed = run::changed_versions(record, &versions());
+            let ready = Ready::new(&record.experiment, choice)?;
+            (writer, changed, ready)
+        }
+        None => {
+            let experiment = match &args.experiment {
+                Some(name) => Experiment::find(name)?,
+                None => args.flags.experiment()?,
+            };
+            let experiment = experiment.changed(&args.changes)?;
+            let ready = Ready::new(&experiment, args.model.unwrap_or(ModelChoice::Packets))?;
+            let simulated =
+                Simulated { model: ready.choice.to_string(), name: ready.choice.title(), notes: ready.notes.clone() };
+            let record = run::simulated_record(experiment, args.changes.quick, versions(), simulated)?;
+            // What cannot be done has left nothing behind.
+            let dir = args.out.clone().unwrap_or_else(|| run::default_dir(&record));
+            (Writer::create(&dir, record)?, Vec::new(), ready)
+        }
+    };
+    let (record, dir) = (writer.run().record(), writer.run().dir());
+    let seeds = record.seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    let (name, count) = (&record.experiment.name, record.cells_count());
+    eprintln!("{name}: {count} simulations, seeds {seeds}, {}, into {}", ready.choice.title(), dir.display());
+    ready.notes.iter().chain(&changed).for_each(|note| eprintln!("note: {note}"));
+    let jobs = args.jobs.unwrap_or_else(|| thread::available_parallelism().unwrap_or(NonZeroUsize::MIN));
+    if let Err(error) = ready.simulate(&writer, &changed, jobs) {
+        eprintln!("what was simulated is kept; `{}` goes on", record.resume_command(dir));
+        return match error {
+            LabError::Interrupted => Ok(ExitCode::FAILURE),
+            other => Err(other),
+        };
+    }
+    run::finish(writer.run())
+}
+
+/// An experiment made sure of: everything that could be known to be impossible has been refused.
+struct Ready {
+    choice: ModelChoice,
+    plans: Vec<Plan>,
+    subjects: Vec<Serving>,
+    /// What of it is not simulated.
+    notes: Vec<String>,
+}
+
+impl Ready {
+    fn new(experiment: &Experiment, choice: ModelChoice) -> Result<Self, LabError> {
+        let (mut subjects, mut notes) = (Vec::new(), Vec::new());
+        for subject in run::parse_subjects(&experiment.subjects)? {
+            let (serving, lacks) = Serving::of(&subject)?;
+            notes.extend(lacks);
+            notes.extend(model::subject_lacks(choice, &subject, &serving));
+            subjects.push(serving);
+        }
+        let points = experiment.points()?;
+        let (mut plans, mut inputs) = (Vec::with_capacity(points.len()), Inputs::default());
+        let mut lacks: Vec<(String, usize)> = Vec::new();
+        for point in &points {
+            let at_point = |error| match error {
+                LabError::Request(what) => LabError::Request(format!("point `{}`: {what}", point.label)),
+                other => other,
+            };
+            let plan = Plan::new(&point.setting, &mut inputs).map_err(at_point)?;
+            for lack in model::lacks(choice, &plan) {
+                match lacks.iter_mut().find(|(known, _)| *known == lack) {
+                    Some((_, of)) => *of += 1,
+                    None => lacks.push((lack, 1)),
+                }
+            }
+            for serving in &subjects {
+                model::Uplink::new(choice, serving, &plan, &BandLearner::default(), 0).map_err(at_point)?;
+            }
+            plans.push(plan);
+        }
+        let all = plans.len();
+        notes.extend(lacks.into_iter().map(|(lack, of)| match of {
+            of if of == all => lack,
+            of => format!("{lack} (of {of} of {all} points)"),
+        }));
+        Ok(Self { choice, plans, subjects, notes })
+    }
+
+    /// Simulates what is not there yet.
+    fn simulate(&self, writer: &Writer, notes: &[String], jobs: NonZeroUsize) -> Result<(), LabError> {
+        let (run, record) = (writer.run(), writer.run().record());
+        let stop = run::stop_on_signals()?;
+        let todo = record.cells_in_turn().filter(|cell| !run.has_cell(cell.number));
+        let tasks: Vec<Task<Cell>> = todo.map(|cell| self.task(record, cell)).collect();
+        let mut progress = Progress::new(tasks.iter().map(|task| task.expected), record.cells_count());
+        pool::all(&tasks, jobs, &mut progress, &stop, |&Cell { number, point, seed, subject }| {
+            let (plan, serving) = (&self.plans[point], &self.subjects[subject]);
+            let simulation = Simulation { plan, serving, choice: self.choice, seed };
+            let (outcomes, mut facts) = simulation.run(&stop)?;
+            facts.notes.extend_from_slice(notes);
+            writer.keep(&CellRecord { number, point, subject, seed, facts }, &outcomes)
+        })
+    }
+
+    fn task(&self, record: &RunRecord, cell: Cell) -> Task<Cell> {
+        let setting = self.plans[cell.point].setting();
+        let (label, subject) = (&record.points[cell.point].label, &record.subjects[cell.subject]);
+        Task {
+            what: cell,
+            // About the bytes to be sent.
+            expected: setting.time.seconds * setting.link.rate.bytes_per_second(),
+            name: format!("{label}, seed {}, {subject}", cell.seed),
+        }
+    }
+}
+
+/// What simulates.
+fn versions() -> Vec<String> {
+    vec![format!("serpent {}, simulator", env!("CARGO_PKG_VERSION"))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready(toml: &str, model: &str) -> Result<Ready, String> {
+        let experiment = Experiment::parse("x.toml", toml).unwrap();
+        Ready::new(&experiment, model.parse().unwrap()).map_err(|error| error.to_string())
+    }
+
+    const PLAIN: &str =
+        "name = 'x'\ntitle = 'y'\nsubjects = ['nginx', 'serpent:srpt']\nsetting.demand = { files = 20, load = 0.5 }\n";
+
+    #[test]
+    fn what_is_not_simulated_is_said() {
+        assert_eq!(ready(PLAIN, "bare").unwrap().notes, [""; 0]);
+        let far = ready(&format!("{PLAIN}[sweep]\n'groups.0.path.rtt-ms' = [0, 50, 100]"), "bare").unwrap();
+        assert!(
+            far.notes[0].starts_with("paths are not simulated") && far.notes[0].ends_with("(of 2 of 3 points)"),
+            "{:?}",
+            far.notes
+        );
+        let tls = ready(&format!("{PLAIN}setting.clients = {{ tls = true, protocol = 'http2' }}"), "bare").unwrap();
+        assert!(tls.notes[0].contains("TLS") && tls.notes[1].contains("HTTP/2"), "{:?}", tls.notes);
+        let kernel = ready(&format!("{PLAIN}setting.server.syn-queue = 5\nsetting.link.queue-packets = 10"), "paced");
+        let notes = kernel.unwrap().notes;
+        assert!(notes[0].contains("syn-queue") && notes[1].contains("drops nothing"), "{notes:?}");
+        let told = PLAIN.replace("serpent:srpt", "serpent:srpt,uplink=20mbit,guard=2");
+        assert!(ready(&told, "bare").unwrap().notes[0].contains("does not count"));
+        assert!(ready(&told, "bands").unwrap().notes[1].contains("bands have no guard"));
+    }
+
+    #[test]
+    fn what_cannot_be_simulated_is_refused_before_anything_is() {
+        let refusal = |toml: &str, model: &str| ready(toml, model).err().unwrap();
+        assert!(refusal(&PLAIN.replace("nginx", "cmd:x"), "bare").contains("`cmd:x` cannot be simulated"));
+        assert!(refusal(&PLAIN.replace(":srpt", ":fsp"), "bands").contains("`fsp` cannot be put into bands"));
+        let load = refusal(&format!("{PLAIN}[sweep]\n'demand.load' = [0.5, -1.0]"), "bare");
+        assert!(load.contains("point `load -1.0`") || load.contains("point `load -1`"), "{load}");
+    }
+}

@@ -1,0 +1,141 @@
+//! The command line of `serpent simulate`.
+
+use std::{fmt, num::NonZeroUsize, path::PathBuf, str::FromStr};
+
+use clap::Args;
+use lab::experiment::Changes;
+use scheduler::Order;
+use workload::rate::Rate;
+
+use super::flags::Flags;
+
+/// What to simulate, by which model, and where to put it.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "\
+Examples:
+  serpent simulate srpt-over-load --quick
+  serpent simulate srpt-over-load --out predicted && serpent lab compare measured predicted
+  serpent simulate --load 0.5,0.8,0.9 --orders fair,srpt,fsp --seconds 600 --seeds 1-5
+  serpent simulate --pattern w1 --rate 100mbit --model bare
+  serpent simulate --trace access.log --load 0.8,0.95 --orders fair,srpt
+  serpent simulate --resume predicted
+
+`serpent lab report` and `serpent lab compare` take the folder as they take that of a measurement.")]
+pub struct SimulateArgs {
+    /// Name of a shipped experiment, or an experiment file; without one, flags say what to simulate
+    #[arg(value_name = "NAME|FILE")]
+    pub experiment: Option<String>,
+
+    #[command(flatten)]
+    pub changes: Changes,
+
+    /// By what the uplink is simulated [default: packets]
+    ///
+    /// `packets`: packets, handshakes, round trips, congestion windows and a queue at the bottleneck. `bare`: a link without
+    /// packets, exact to the byte. `bands`: the same with a few priorities in place of an exact order. `paced`, `paced=FACTOR`:
+    /// Serpent's pacer, which takes the link for FACTOR times as fast as it is, in front of a queue.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<ModelChoice>,
+
+    /// Folder for what is simulated [default: serpent-lab/NAME-simulated-UTCTIME here]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Go on with a simulation that was stopped
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["experiment", "quick", "seeds", "subjects", "set", "out", "model", "Flags"])]
+    pub resume: Option<PathBuf>,
+
+    /// Simulations at a time [default: as many as there are processors]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
+
+    #[command(flatten)]
+    pub flags: Flags,
+}
+
+/// A model of the uplink.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ModelChoice {
+    /// Packets, paths, congestion windows.
+    Packets,
+    /// A link without packets, exact to the byte.
+    Bare,
+    /// A bare link with priority bands in place of exact orders.
+    Bands,
+    /// The pacer before a queue. What it takes the rate for, as a multiple of the true one; as the server does, if not given.
+    Paced(Option<f64>),
+}
+
+impl ModelChoice {
+    /// What reports call it.
+    pub fn title(self) -> String {
+        match self {
+            Self::Packets => "packet model".to_owned(),
+            Self::Bare => "bare link, without packets".to_owned(),
+            Self::Bands => "priority bands on a bare link, without packets".to_owned(),
+            Self::Paced(None) => "pacer before a queue, without packets".to_owned(),
+            Self::Paced(Some(factor)) => {
+                format!(
+                    "pacer that takes the link for {factor} times as fast as it is, before a queue, without packets"
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for ModelChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Packets => f.write_str("packets"),
+            Self::Bare => f.write_str("bare"),
+            Self::Bands => f.write_str("bands"),
+            Self::Paced(None) => f.write_str("paced"),
+            Self::Paced(Some(factor)) => write!(f, "paced={factor}"),
+        }
+    }
+}
+
+impl FromStr for ModelChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let factor = |text: &str| match text.parse::<f64>() {
+            // Beyond, nothing is scheduled or next to nothing is sent.
+            Ok(factor) if (0.01..=100.0).contains(&factor) => Ok(Self::Paced(Some(factor))),
+            _ => Err(format!("`{text}` is no factor: give a number from 0.01 to 100, as in `paced=1.1`")),
+        };
+        match text.split_once('=') {
+            Some(("paced", text)) => factor(text),
+            None if text == "packets" => Ok(Self::Packets),
+            None if text == "bare" => Ok(Self::Bare),
+            None if text == "bands" => Ok(Self::Bands),
+            None if text == "paced" => Ok(Self::Paced(None)),
+            _ => Err(format!("`{text}` is no model: use packets, bare, bands, paced or paced=FACTOR")),
+        }
+    }
+}
+
+/// The subject of that order, as experiments name it.
+pub(super) fn subject(order: Order) -> String {
+    format!("serpent:{}", order.name())
+}
+
+/// One rate or several, as a flag has them.
+pub(super) fn rate(text: &str) -> Result<Rate, String> {
+    text.parse().map_err(|error: workload::rate::ParseError| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_of_a_model_can_be_typed_again() {
+        for text in ["packets", "bare", "bands", "paced", "paced=1.1"] {
+            assert_eq!(text.parse::<ModelChoice>().unwrap().to_string(), text);
+        }
+        for text in ["", "packet", "paced=", "paced=0", "paced=NaN", "paced=-1", "bare=1", "paced=1000"] {
+            assert!(text.parse::<ModelChoice>().is_err(), "{text}");
+        }
+    }
+}

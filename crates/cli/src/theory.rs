@@ -1,0 +1,310 @@
+//! `serpent theory`: closed forms as tables and plots, and simulations beside them.
+
+mod figure;
+mod shown;
+mod simulate;
+
+use std::{fmt, io, path::PathBuf, str::FromStr};
+
+use scheduler::bands::BandPlan;
+use serde::Serialize;
+use simulator::theory::{Alternating, Policy, Queue, Sizes, TheoryError};
+use workload::{pattern::Pattern, rate::Link, sizes::HeavyTail};
+
+use crate::args::TheoryArgs;
+
+/// Shares of the requests at whose sizes a table looks. The largest size of a law without one is that of all but one in 10 000.
+const SHARES: [f64; 6] = [0.1, 0.5, 0.9, 0.99, 0.999, 1.0];
+const NEARLY_ALL: f64 = 0.9999;
+
+const POLICIES: [&str; 5] = ["ps", "srpt", "fb", "fcfs", "bands"];
+const POLICIES_OF_OVERLOAD: [&str; 2] = ["ps", "srpt"];
+const LOADS: [f64; 2] = [0.5, 0.8];
+const CHECKED_LOADS: [f64; 4] = [0.3, 0.5, 0.7, 0.9];
+const CHECKED_LAWS: [&str; 4] = ["bounded-pareto:1.1,500,2e6", "lognormal:3000,1.3", "exponential:10000", "world-cup"];
+
+/// A law of sizes, and how it was written.
+#[derive(Clone, Debug)]
+pub struct Law {
+    name: String,
+    sizes: Sizes,
+}
+
+/// What a plot shows over the size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PlotOf {
+    /// Mean response time
+    Response,
+    /// Mean response time over the time that the request takes alone
+    Slowdown,
+}
+
+/// Nothing was computed, or it could not be written.
+#[derive(Debug)]
+pub enum Failure {
+    /// What was asked for makes no sense.
+    Asked(String),
+    /// A file cannot be written.
+    File(PathBuf, io::Error),
+    /// A plot cannot be drawn.
+    Drawing(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked(text) => f.write_str(text),
+            Self::File(file, error) => write!(f, "cannot write `{}`: {error}", file.display()),
+            Self::Drawing(reason) => write!(f, "cannot draw the plot: {reason}"),
+        }
+    }
+}
+
+impl From<TheoryError> for Failure {
+    fn from(error: TheoryError) -> Self {
+        Self::Asked(error.to_string())
+    }
+}
+
+/// Computes what is asked for, writes plots, and returns what to print.
+pub fn theory(args: &TheoryArgs) -> Result<String, Failure> {
+    let question = Question::new(args)?;
+    let mut cells = question.cells()?;
+    if args.check {
+        simulate::beside(&mut cells, &question, args.seeds, args.requests);
+    }
+    figure::write(args, &question, &cells)?;
+    Ok(if args.json { shown::as_json(&cells) } else { shown::as_text(&question, &cells, args.check) })
+}
+
+/// What is asked, with nothing left open.
+struct Question {
+    laws: Vec<Law>,
+    demands: Vec<Demand>,
+    policies: Vec<Policy>,
+    link: Link,
+}
+
+/// How much is asked of the link.
+#[derive(Clone, Debug)]
+enum Demand {
+    Load(f64),
+    Overload(Pattern),
+}
+
+/// A law, a load and a policy, and what comes of them. Times are in seconds.
+#[derive(Clone, Debug, Serialize)]
+struct Cell {
+    sizes: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overload: Option<String>,
+    policy: &'static str,
+    mean_s: f64,
+    /// JSON has no infinity: `null` is a mean that does not exist.
+    slowdown: f64,
+    by_size: Vec<AtSize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    simulated: Option<simulate::Beside>,
+    /// Which of the question's it is.
+    #[serde(skip)]
+    of: Place,
+}
+
+/// Places in the lists of a [`Question`].
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    law: usize,
+    demand: usize,
+    policy: usize,
+}
+
+/// A size, and what its requests can expect.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct AtSize {
+    /// Share of the requests that are smaller.
+    share: f64,
+    bytes: f64,
+    response_s: f64,
+    slowdown: f64,
+}
+
+impl Question {
+    fn new(args: &TheoryArgs) -> Result<Self, Failure> {
+        let whole_table = args.check && args.overload.is_none();
+        let laws = match &args.sizes[..] {
+            [] if whole_table && args.load.is_empty() => CHECKED_LAWS.iter().map(|text| law(text)).collect(),
+            [] => law("world-cup").map(|law| vec![law]),
+            given => Ok(given.to_vec()),
+        };
+        let laws = laws.map_err(Failure::Asked)?;
+        let demands = match (&args.overload, &args.load[..]) {
+            (Some(pattern), _) => vec![Demand::Overload(pattern.clone())],
+            (None, []) if whole_table && args.sizes.is_empty() => CHECKED_LOADS.map(Demand::Load).into(),
+            (None, []) => LOADS.map(Demand::Load).into(),
+            (None, given) => given.iter().copied().map(Demand::Load).collect(),
+        };
+        let plan = match args.cutoffs.clone() {
+            none if none.is_empty() => None,
+            given => Some(BandPlan::new(given).map_err(|error| Failure::Asked(format!("--cutoffs: {error}")))?),
+        };
+        let names: Vec<&str> = match &args.policies[..] {
+            [] if args.overload.is_some() => POLICIES_OF_OVERLOAD.into(),
+            [] => POLICIES.into(),
+            given => given.iter().map(|name| name.trim()).collect(),
+        };
+        let policies: Result<Vec<Policy>, _> =
+            names.into_iter().map(|name| Policy::named(name, plan.as_ref())).collect();
+        let policies = policies.map_err(|error| Failure::Asked(error.to_string()))?;
+        if let Some(policy) = policies.iter().find(|policy| !matches!(policy, Policy::Ps | Policy::Srpt))
+            && args.overload.is_some()
+        {
+            return Err(Failure::Asked(format!(
+                "there is no approximation of `{policy}` under a load that changes: --overload goes with ps and srpt"
+            )));
+        }
+        Ok(Self { laws, demands, policies, link: Link::constant(args.uplink) })
+    }
+
+    fn bytes_per_second(&self) -> f64 {
+        self.link.first_rate().bytes_per_second()
+    }
+
+    fn cells(&self) -> Result<Vec<Cell>, Failure> {
+        let mut cells = Vec::new();
+        for law in 0..self.laws.len() {
+            for demand in 0..self.demands.len() {
+                for policy in 0..self.policies.len() {
+                    cells.push(self.cell(Place { law, demand, policy })?);
+                }
+            }
+        }
+        Ok(cells)
+    }
+
+    fn cell(&self, place: Place) -> Result<Cell, Failure> {
+        let Law { name, sizes } = &self.laws[place.law];
+        let (means, by_size) = self.evaluate(place, &SHARES.map(|share| (share, size_at(sizes, share))))?;
+        let (load, overload) = match &self.demands[place.demand] {
+            Demand::Load(load) => (Some(*load), None),
+            Demand::Overload(pattern) => (None, Some(pattern.name().to_owned())),
+        };
+        Ok(Cell {
+            sizes: name.clone(),
+            load,
+            overload,
+            policy: self.policies[place.policy].name(),
+            mean_s: means.response / self.bytes_per_second(),
+            slowdown: means.slowdown,
+            by_size,
+            simulated: None,
+            of: place,
+        })
+    }
+
+    /// One of the cells at sizes even in the logarithm.
+    fn over_sizes(&self, place: Place, points: usize) -> Result<Vec<AtSize>, Failure> {
+        let sizes = &self.laws[place.law].sizes;
+        let (least, nearly_least, last) = (size_at(sizes, 0.0), size_at(sizes, 0.001), size_at(sizes, 1.0));
+        // Where a law begins at zero, its smallest requests are as one.
+        let first = if least > nearly_least / 1e3 { least } else { nearly_least };
+        let at = (0..points).map(|i| first * (last / first).powf(i as f64 / (points - 1) as f64));
+        let at: Vec<(f64, f64)> = at.map(|x| (1.0 - sizes.share_above(x), x)).collect();
+        self.evaluate(place, &at).map(|(_, by_size)| by_size)
+    }
+
+    /// The means, in bytes of the link's time, and what requests of given shares and sizes can expect.
+    fn evaluate(&self, place: Place, at: &[(f64, f64)]) -> Result<(Means, Vec<AtSize>), Failure> {
+        let sizes = self.laws[place.law].sizes.clone();
+        let policy = &self.policies[place.policy];
+        let by_size = |response: &dyn Fn(f64) -> f64| {
+            let at = at.iter().map(|&(share, bytes)| {
+                let response = response(bytes);
+                AtSize { share, bytes, response_s: response / self.bytes_per_second(), slowdown: response / bytes }
+            });
+            at.collect()
+        };
+        match &self.demands[place.demand] {
+            Demand::Load(load) => {
+                let queue = Queue::new(sizes, *load)?;
+                let solved = queue.solve(policy);
+                let means = Means { response: solved.mean_response(), slowdown: solved.mean_slowdown() };
+                Ok((means, by_size(&|x| solved.response(x))))
+            }
+            Demand::Overload(pattern) => {
+                let alternating = Alternating::new(sizes, pattern, self.bytes_per_second())?;
+                if *policy == Policy::Ps {
+                    let sharing = alternating.sharing();
+                    let means = Means { response: sharing.mean_response(), slowdown: sharing.mean_slowdown() };
+                    Ok((means, by_size(&|x| sharing.response(x))))
+                } else {
+                    let shortest = alternating.shortest();
+                    let means = Means { response: shortest.mean_response(), slowdown: shortest.mean_slowdown() };
+                    Ok((means, by_size(&|x| shortest.response(x))))
+                }
+            }
+        }
+    }
+}
+
+/// Over all requests.
+struct Means {
+    response: f64,
+    slowdown: f64,
+}
+
+fn size_at(sizes: &Sizes, share: f64) -> f64 {
+    let size = sizes.quantile(share);
+    if size.is_finite() { size } else { sizes.quantile(NEARLY_ALL) }
+}
+
+/// Reads a law of sizes: `bounded-pareto:1.1,332,1e10`, `lognormal:3000,1.3`, `exponential:1e4`, `fixed:1500`, `world-cup`, `nasa`.
+pub fn law(text: &str) -> Result<Law, String> {
+    let (kind, numbers) = text.split_once(':').unwrap_or((text, ""));
+    let numbers: Vec<&str> = numbers.split(',').map(str::trim).filter(|number| !number.is_empty()).collect();
+    let number = |place: usize| {
+        let text: &str = numbers[place];
+        f64::from_str(text).map_err(|_| format!("`{text}` is not a number"))
+    };
+    let expects = |count: usize, form: &str| {
+        if numbers.len() == count { Ok(()) } else { Err(format!("`{text}`: write `{form}`, in bytes")) }
+    };
+    let sizes = match kind {
+        "bounded-pareto" => {
+            expects(3, "bounded-pareto:ALPHA,MIN,MAX")?;
+            Sizes::bounded_pareto(number(0)?, number(1)?, number(2)?)
+        }
+        "lognormal" => {
+            expects(2, "lognormal:MEDIAN,SIGMA")?;
+            Sizes::lognormal(number(0)?, number(1)?)
+        }
+        "exponential" => {
+            expects(1, "exponential:MEAN")?;
+            Sizes::exponential(number(0)?)
+        }
+        "fixed" => {
+            expects(1, "fixed:SIZE")?;
+            Sizes::fixed(number(0)?)
+        }
+        "world-cup" => {
+            expects(0, "world-cup")?;
+            Ok(Sizes::heavy_tail(&HeavyTail::WORLD_CUP))
+        }
+        "nasa" => {
+            expects(0, "nasa")?;
+            Ok(Sizes::heavy_tail(&HeavyTail::NASA))
+        }
+        _ => {
+            return Err(format!(
+                "`{text}` is not a law of sizes: use bounded-pareto:ALPHA,MIN,MAX, lognormal:MEDIAN,SIGMA, \
+                 exponential:MEAN, fixed:SIZE, world-cup or nasa"
+            ));
+        }
+    };
+    let sizes = sizes.map_err(|error| error.to_string())?;
+    Ok(Law { name: text.to_owned(), sizes })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! The answer as people read it, and as programs do.
+
+use std::fmt::Write as _;
+
+use super::{Cell, Demand, Question};
+
+pub(super) fn as_json(cells: &[Cell]) -> String {
+    // Numbers and texts under fixed names cannot fail to be written.
+    serde_json::to_string_pretty(cells).map(|text| text + "\n").unwrap_or_default()
+}
+
+pub(super) fn as_text(question: &Question, cells: &[Cell], checked: bool) -> String {
+    let mut out = String::new();
+    let rate = question.link.first_rate();
+    for (law, sizes) in question.laws.iter().enumerate() {
+        let mean = sizes.sizes.mean();
+        let alone = time(mean / question.bytes_per_second());
+        let _ = writeln!(out, "{}: mean {}, which alone takes {alone} at {rate}", sizes.name, bytes(mean));
+        for (demand, asked) in question.demands.iter().enumerate() {
+            let rows = || cells.iter().filter(move |cell| cell.of.law == law && cell.of.demand == demand);
+            let _ = match asked {
+                Demand::Load(load) => writeln!(out, "\n  load {load}"),
+                Demand::Overload(pattern) => {
+                    writeln!(out, "\n  load {}, on average {:.3}: an approximation", pattern.name(), pattern.mean())
+                }
+            };
+            let at = rows().next().map(|cell| &cell.by_size[..]).unwrap_or_default();
+            let line = |shown: Vec<String>| shown.into_iter().map(|text| format!("{text:>10}")).collect::<String>();
+            let _ = if checked {
+                writeln!(out, "  {:<20}{:>10}{:>10}{:>22}{:>11}", "", "mean", "slowdown", "simulated", "deviation")
+            } else {
+                let shares = line(at.iter().map(|at| format!("{} %", at.share * 100.0)).collect());
+                let sizes = line(at.iter().map(|at| bytes(at.bytes)).collect());
+                writeln!(out, "  {:<20}{:>20}  mean by size, larger than{shares}", "", "").and_then(|()| {
+                    writeln!(out, "  {:<20}{:>10}{:>10}{:>26}{sizes}", "", "mean", "slowdown", "of the requests")
+                })
+            };
+            for cell in rows() {
+                let _ = write!(out, "  {:<20}{:>10}{:>10}", cell.policy, time(cell.mean_s), plain(cell.slowdown));
+                match &cell.simulated {
+                    Some(simulated) => {
+                        let interval = format!(
+                            "{} ± {}",
+                            time(simulated.mean_s),
+                            percent(simulated.half_width_s / simulated.mean_s)
+                        );
+                        let outside =
+                            if simulated.within || cell.load.is_none() { "" } else { "  outside the interval" };
+                        let _ = writeln!(out, "{interval:>22}{:>11}{outside}", signed_percent(simulated.deviation));
+                    }
+                    None => {
+                        let by_size = line(cell.by_size.iter().map(|at| time(at.response_s)).collect());
+                        let _ = writeln!(out, "{:>26}{by_size}", "");
+                    }
+                }
+            }
+        }
+        out.push('\n');
+    }
+    if checked {
+        out += &verdict(cells);
+    }
+    out
+}
+
+/// How far off the worst is, and how many of the intervals cover what they should.
+fn verdict(cells: &[Cell]) -> String {
+    let checked: Vec<_> =
+        cells.iter().filter_map(|cell| cell.simulated.as_ref().map(|beside| (cell, beside))).collect();
+    let worst = checked.iter().max_by(|a, b| a.1.deviation.abs().total_cmp(&b.1.deviation.abs()));
+    let Some((cell, beside)) = worst else { return String::new() };
+    let under = match (&cell.load, &cell.overload) {
+        (Some(load), _) => format!("load {load}"),
+        (None, pattern) => pattern.clone().unwrap_or_default(),
+    };
+    let mut said = format!(
+        "Largest deviation: {} ({}, {}, {under}), where the interval is ± {}.\n",
+        signed_percent(beside.deviation),
+        cell.policy,
+        cell.sizes,
+        percent(beside.half_width_s / beside.mean_s),
+    );
+    // An approximation is off by itself, which no number of seeds would mend.
+    if cell.load.is_some() {
+        let within = checked.iter().filter(|(_, beside)| beside.within).count();
+        let farthest = checked.iter().map(|(_, beside)| beside.deviation.abs() * beside.mean_s / beside.half_width_s);
+        let _ = writeln!(
+            said,
+            "{within} of {} closed forms lie in the simulation's 95 % interval; {:.0} are expected to. Farthest off for its \
+             interval: {:.1} times its half width.",
+            checked.len(),
+            0.95 * checked.len() as f64,
+            farthest.fold(0.0, f64::max),
+        );
+    }
+    said
+}
+
+/// Three digits that count.
+fn plain(value: f64) -> String {
+    if !value.is_finite() {
+        return "none".to_owned();
+    }
+    let digits = (2 - value.abs().max(1e-12).log10().floor() as i32).clamp(0, 6) as usize;
+    format!("{value:.digits$}")
+}
+
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s >= 1.0 => format!("{} s", plain(s)),
+        s if s >= 1e-3 => format!("{} ms", plain(s * 1e3)),
+        s => format!("{} us", plain(s * 1e6)),
+    }
+}
+
+fn bytes(size: f64) -> String {
+    match size {
+        b if b >= 999_500_000.0 => format!("{} GB", plain(b / 1e9)),
+        b if b >= 999_500.0 => format!("{} MB", plain(b / 1e6)),
+        b if b >= 999.5 => format!("{} kB", plain(b / 1e3)),
+        b => format!("{} B", plain(b)),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn signed_percent(share: f64) -> String {
+    format!("{:+.1} %", share * 100.0)
+}

@@ -1,0 +1,122 @@
+//! Simulations beside the closed forms, on all processors.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use serde::Serialize;
+use simulator::theory::check::{BySize, Run, Simulated, half_width, simulate};
+use workload::pattern::Pattern;
+
+use super::{Cell, Demand, Place, Question};
+
+/// Of each interval by itself.
+const CONFIDENCE: f64 = 0.95;
+
+/// What simulations came to, beside a closed form.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Beside {
+    /// Mean over the seeds of the mean response time, in seconds.
+    pub mean_s: f64,
+    /// Half of the width of its 95 % confidence interval.
+    pub half_width_s: f64,
+    /// Mean over the seeds of the mean slowdown.
+    pub slowdown: f64,
+    /// Closed form over simulation, less 1.
+    pub deviation: f64,
+    /// Whether the closed form lies in the interval.
+    pub within: bool,
+    /// Seeds simulated.
+    pub seeds: u64,
+    /// Requests counted, of all seeds.
+    pub requests: u64,
+    /// By size, over all seeds.
+    pub by_size: Vec<BySize>,
+}
+
+/// Simulates each of the cells with each of the seeds.
+pub(super) fn beside(cells: &mut [Cell], question: &Question, seeds: u64, requests: u64) {
+    let runs: Vec<(usize, u64)> = (0..cells.len()).flat_map(|cell| (1..=seeds).map(move |seed| (cell, seed))).collect();
+    let places: Vec<Place> = cells.iter().map(|cell| cell.of).collect();
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(vec![Vec::new(); cells.len()]));
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from).min(runs.len()) {
+            scope.spawn(|| {
+                while let Some(&(cell, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let simulated = one(question, places[cell], requests, seed);
+                    // A thread that panicked has spoiled nothing that was put in before.
+                    let mut done = done.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                    done[cell].push((seed, simulated));
+                }
+            });
+        }
+    });
+    for (cell, mut runs) in cells.iter_mut().zip(done.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())) {
+        // Sums in one order, whoever was ready first.
+        runs.sort_unstable_by_key(|&(seed, _)| seed);
+        let runs: Vec<Simulated> = runs.into_iter().map(|(_, simulated)| simulated).collect();
+        cell.simulated = Some(summed_up(&runs, cell.mean_s));
+    }
+}
+
+fn one(question: &Question, place: Place, requests: u64, seed: u64) -> Simulated {
+    let constant;
+    let pattern = match &question.demands[place.demand] {
+        // A load that a queue was made for is a pattern, too.
+        Demand::Load(load) => {
+            constant = Pattern::constant(*load);
+            constant.as_ref()
+        }
+        Demand::Overload(pattern) => Some(pattern),
+    };
+    let sizes = &question.laws[place.law].sizes;
+    let run = pattern.map(|pattern| Run { sizes, pattern, link: &question.link, requests, seed });
+    run.map_or_else(Simulated::default, |run| simulate(&run, &question.policies[place.policy]))
+}
+
+fn summed_up(runs: &[Simulated], closed_s: f64) -> Beside {
+    let count = runs.len() as f64;
+    let means: Vec<f64> = runs.iter().map(|run| run.mean_s).collect();
+    let mean_s = means.iter().sum::<f64>() / count;
+    let half_width_s = half_width(&means, CONFIDENCE).unwrap_or(f64::INFINITY);
+    Beside {
+        mean_s,
+        half_width_s,
+        slowdown: runs.iter().map(|run| run.slowdown).sum::<f64>() / count,
+        deviation: closed_s / mean_s - 1.0,
+        within: (closed_s - mean_s).abs() <= half_width_s,
+        seeds: runs.len() as u64,
+        requests: runs.iter().map(|run| run.requests).sum(),
+        by_size: over_runs(runs),
+    }
+}
+
+/// The bins of all runs, each weighted with its requests.
+fn over_runs(runs: &[Simulated]) -> Vec<BySize> {
+    let mut all: Vec<BySize> = Vec::new();
+    let mut bins: Vec<BySize> = runs.iter().flat_map(|run| run.by_size.iter().copied()).collect();
+    bins.sort_unstable_by(|a, b| a.bytes.total_cmp(&b.bytes));
+    for bin in bins {
+        let last = all.last_mut().filter(|last| same_bin(last.bytes, bin.bytes));
+        match last {
+            Some(last) => {
+                let (before, new) = (last.requests as f64, bin.requests as f64);
+                let weighted = |a: f64, b: f64| (a * before + b * new) / (before + new);
+                last.bytes = weighted(last.bytes, bin.bytes);
+                last.response_s = weighted(last.response_s, bin.response_s);
+                last.requests += bin.requests;
+            }
+            None => all.push(bin),
+        }
+    }
+    all
+}
+
+fn same_bin(a: f64, b: f64) -> bool {
+    let bin = |bytes: f64| (bytes.log10() * simulator::theory::check::BINS_A_DECADE) as i64;
+    bin(a) == bin(b)
+}

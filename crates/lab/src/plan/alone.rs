@@ -1,0 +1,63 @@
+//! Single requests before the load: what a slowdown is over.
+
+use super::Plan;
+
+/// What is asked for on an idle link, one request after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SingleRequests {
+    /// Numbers of the files.
+    pub files: Vec<usize>,
+    /// Times that each client group asks for each.
+    pub repeats: usize,
+}
+
+/// Places of the files to ask for, in the order of their sizes. In a set that stands for a heavy tail half of the files are the
+/// body up to the 90th percentile, the last quarter the largest 1 %.
+const PLACES: [f64; 5] = [0.0, 0.25, 0.5, 0.625, 0.75];
+const REPEATS: usize = 5;
+/// Over a distance round trips decide and every request is slow: fewer tell as much.
+const PLACES_FAR: [f64; 3] = [0.0, 0.5, 0.75];
+const REPEATS_FAR: usize = 3;
+/// What takes the bare link longer is not asked for: the link alone decides there.
+const LONGEST_WIRE_NS: f64 = 1e9;
+
+impl Plan {
+    /// The single requests of files of these sizes.
+    pub fn single_requests(&self, sizes_bytes: &[u64]) -> SingleRequests {
+        let far = self.groups.iter().any(|group| group.setting.path.rtt_ms > 0.0);
+        let (places, repeats) = if far { (&PLACES_FAR[..], REPEATS_FAR) } else { (&PLACES[..], REPEATS) };
+        let short = |&file: &usize| file == 0 || self.wire_ns(sizes_bytes[file]) <= LONGEST_WIRE_NS;
+        let mut by_size: Vec<usize> = (0..sizes_bytes.len()).filter(short).collect();
+        by_size.sort_by_key(|&file| sizes_bytes[file]);
+        let at = |place: &f64| by_size.get((place * by_size.len().saturating_sub(1) as f64) as usize);
+        let mut files: Vec<usize> = places.iter().filter_map(at).copied().collect();
+        files.dedup();
+        SingleRequests { files, repeats }
+    }
+
+    /// Time that a response of this size takes the bare link at its first rate, in nanoseconds.
+    pub fn wire_ns(&self, size_bytes: u64) -> f64 {
+        self.link.first_rate().ns_for(self.wire.bytes_for(size_bytes) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Inputs;
+
+    fn plan(toml: &str) -> Plan {
+        Plan::new(&toml::from_str(toml).unwrap(), &mut Inputs::default()).unwrap()
+    }
+
+    #[test]
+    fn files_of_several_sizes_are_asked_for_and_none_that_takes_long() {
+        let sizes = [100, 9000, 200, 300, 400, 10_000_000, 500, 600, 700];
+        let asked = plan("").single_requests(&sizes);
+        assert_eq!((asked.files, asked.repeats), (vec![0, 2, 4, 6, 7], 5));
+        let far = plan("[[groups]]\npath.rtt-ms = 50").single_requests(&sizes);
+        assert_eq!((far.files, far.repeats), (vec![0, 4, 7], 3));
+        assert_eq!(plan("").single_requests(&[10_000_000]).files, [0], "if there is no other");
+        assert_eq!(plan("").single_requests(&[]).files, [0; 0]);
+    }
+}

@@ -75,6 +75,11 @@ impl Sharing {
         self.updated = now;
     }
 
+    /// The server on paper is busy for so long with what is nobody's job. The caller has advanced to now.
+    pub fn occupy(&mut self, ns: u64) {
+        self.updated = self.updated.add_ns(ns);
+    }
+
     /// Jobs on paper.
     pub fn len(&self) -> usize {
         self.present.len()

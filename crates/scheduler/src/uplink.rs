@@ -300,6 +300,12 @@ impl Uplink {
     /// Wire bytes that need no leave went out: handshakes, acknowledgements, heads, control frames, error pages.
     pub fn handle_unranked(&mut self, now: Instant, wire_bytes: u64) {
         self.link.charge(now, wire_bytes);
+        if self.follows_sharing() {
+            // The link on paper has them to carry too. Without them fair sharing on paper would run ahead of what any link can
+            // do, everybody would be late, and the latest would be the large ones.
+            self.advance(now);
+            self.sharing.occupy(self.settings.rate.unwrap_or(Rate::MAX).ns_for(wire_bytes));
+        }
     }
 
     /// The link will have sent all that it was given by `at`, or has: for a driver that owns the link and sees it, where

@@ -235,6 +235,11 @@ impl Model for Paced {
 #[cfg(test)]
 mod tests {
     use scheduler::Order;
+    use workload::{
+        pattern::Pattern,
+        sequence::{LoadMatch, Recipe},
+        sizes::{FileSet, HeavyTail},
+    };
 
     use super::*;
     use crate::{Clients, Ordered, Stream, run};
@@ -283,6 +288,29 @@ mod tests {
             (none / fifo - 1.0).abs() < 0.05,
             "{none} for {fifo}: handshakes are ahead of their responses, no more"
         );
+    }
+
+    #[test]
+    fn handshakes_do_not_let_fair_sharing_on_paper_run_ahead_of_the_link() {
+        let (link, wire) = (Link::constant("10mbit".parse().unwrap()), WireModel::PER_CONNECTION);
+        let (files, pattern) = (FileSet::new(&HeavyTail::WORLD_CUP, 400), Pattern::constant(0.8).unwrap());
+        let recipe = Recipe {
+            files: &files,
+            link: &link,
+            pattern: &pattern,
+            duration_ns: 60_000_000_000,
+            wire,
+            load_match: LoadMatch::Sequence,
+        };
+        let requests = recipe.draw(1);
+        let mean_ms = |order| {
+            let (mut pacer, mut sum_ns) = (Paced::new(&link, &wire, settings(order, "9.7mbit")), 0);
+            let mut source = Stream::new(requests.iter().copied());
+            run(&mut source, &mut pacer, &Clients::PATIENT, None, |served| sum_ns += served.response_ns());
+            sum_ns as f64 / requests.len() as f64 / 1e6
+        };
+        let [srpt, fsp, fair] = [Order::Srpt, Order::Fsp, Order::Fair].map(mean_ms);
+        assert!(fsp < srpt * 1.1 && fsp * 1.5 < fair, "fsp {fsp} ms, srpt {srpt} ms, fair {fair} ms");
     }
 
     #[test]

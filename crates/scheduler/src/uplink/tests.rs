@@ -37,6 +37,20 @@ fn a_new_rate_ranks_the_waiting_anew_where_the_order_looks_at_it() {
 }
 
 #[test]
+fn what_needs_no_leave_takes_its_time_of_the_link_on_paper_too() {
+    // 10 ms of the link, both in reality and on paper: the first response is as far from its end as before.
+    let order = |unranked_bytes: u64| {
+        let mut uplink = uplink(Order::Fsp);
+        let early = uplink.handle_started(ms(0), Size::Known(20_000), Path::UNKNOWN);
+        uplink.handle_unranked(ms(0), unranked_bytes);
+        let late = uplink.handle_started(ms(10), Size::Known(15_000), Path::UNKNOWN);
+        uplink.place(late) < uplink.place(early)
+    };
+    assert!(order(12_500), "15 KB, while 20 KB are left of the other on paper");
+    assert!(!order(0), "15 KB, while 7.5 KB are left of the other on paper");
+}
+
+#[test]
 fn a_response_in_short_segments_is_charged_for_each_of_their_headers() {
     let mut uplink = uplink(Order::Srpt);
     let job = uplink.handle_started(ms(0), Size::Known(2_000), Path { mss_bytes: 536, ..Path::UNKNOWN });
@@ -99,7 +113,7 @@ fn a_guard_taken_away_lets_go_of_whom_it_put_ahead() {
     let mut uplink = uplink(Order::Fsp);
     let guarded = Settings { guard_stretch: Some(1.0), ..*uplink.settings() };
     uplink.handle_settings(ms(0), guarded);
-    uplink.handle_unranked(ms(0), 10_000_000);
+    uplink.handle_free_at(ms(8000));
     let old = waiting(&mut uplink, ms(0), Size::Known(100_000), Path::UNKNOWN);
     let page = waiting(&mut uplink, ms(1000), Size::Known(1_000), Path::UNKNOWN);
     assert_eq!(uplink.stats().guarded, 1);
@@ -115,7 +129,7 @@ fn the_guard_counts_what_is_left_in_wire_bytes() {
     let mut uplink = uplink(Order::Srpt);
     let settings = Settings { guard_stretch: Some(3.0), segment_overhead_bytes: 1448, ..*uplink.settings() };
     uplink.handle_settings(ms(0), settings);
-    uplink.handle_unranked(ms(0), 1_000_000);
+    uplink.handle_free_at(ms(800));
     // 289.6 KB on the wire: 231.68 ms alone. Due by the end of the third such span, and ahead from the end of the second.
     let job = waiting(&mut uplink, ms(0), Size::Known(144_800), Path::UNKNOWN);
     for (at_ms, guarded) in [(231, 0), (463, 0), (464, 1)] {

@@ -84,8 +84,8 @@ pub fn run(settings: &Settings, busy_bytes: u64, arrivals: &[Arrival]) -> Run {
         told: arrivals.iter().map(|it| it.told).collect(),
         run: Run { ended_ns: vec![0; arrivals.len()], ..Run::default() },
     };
-    link.uplink.handle_unranked(Instant::ORIGIN, busy_bytes);
     link.free_ns = link.rate.ns_for(busy_bytes);
+    link.uplink.handle_free_at(Instant::from_ns(link.free_ns));
 
     let mut next = 0;
     loop {

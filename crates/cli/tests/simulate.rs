@@ -3,10 +3,9 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader, Read as _},
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
-    thread,
-    time::{Duration, Instant},
 };
 
 use lab::{
@@ -235,21 +234,21 @@ fn a_simulation_is_stopped_and_resumed() {
         "--out",
         "out",
     ];
-    let child = serpent(folder.path(), &args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let cells = folder.path().join("out/cells");
-    let kept = || -> Vec<PathBuf> {
-        let entries = fs::read_dir(&cells).into_iter().flatten().map(|entry| entry.unwrap().path());
-        entries.filter(|path| path.extension().is_some_and(|ending| ending == "json")).collect()
-    };
-    let began = Instant::now();
-    while kept().is_empty() && began.elapsed() < Duration::from_secs(60) {
-        thread::sleep(Duration::from_millis(5));
+    let mut child = serpent(folder.path(), &args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let (mut lines, mut said) = (BufReader::new(child.stderr.take().unwrap()), String::new());
+    // A simulation is told of when it has been kept.
+    while !said.contains(" of 200 done") {
+        assert!(lines.read_line(&mut said).unwrap() > 0, "{said}");
     }
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    lines.read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
     assert!(said.contains("what was simulated is kept; `serpent simulate --resume out` goes on"), "{said}");
+    let cells = folder.path().join("out/cells");
+    let kept = || -> Vec<PathBuf> {
+        let entries = fs::read_dir(&cells).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.extension().is_some_and(|ending| ending == "json")).collect()
+    };
     let before = kept();
     assert!((1..200).contains(&before.len()), "{}", before.len());
     let first = fs::read(&before[0]).unwrap();

@@ -226,7 +226,7 @@ impl Facts {
         Self { invalid: vec![reason], ..Self::nothing() }
     }
 
-    fn nothing() -> Self {
+    pub(crate) fn nothing() -> Self {
         let nothing_read = Calibration {
             rate_bits_per_second: 0.0,
             rate_ratio: 0.0,

@@ -95,9 +95,9 @@ impl Logs {
         Ok(read)
     }
 
-    /// Gives the same records again.
+    /// Gives the same records again, and none that were written since.
     pub fn again(&self, read: &Read, mut each: impl FnMut(&Record<'_>)) -> Result<(), Failure> {
-        for (file, &records) in self.files.iter().zip(&read.records) {
+        for (file, &records) in self.files.iter().zip(&read.records).filter(|&(_, &records)| records > 0) {
             let mut left = records;
             self.read_file(file, |record| {
                 each(record);

@@ -2,7 +2,7 @@ use workload::outcome::End;
 
 use super::*;
 use crate::{
-    bed::{Calibration, Counters, Cpu, Qdisc},
+    bed::Calibration,
     experiment::Experiment,
     record::{Facts, Simulated},
 };
@@ -34,21 +34,10 @@ fn cell(number: usize) -> CellRecord {
     let facts = Facts {
         command: "nginx".to_owned(),
         calibration,
-        alone: Vec::new(),
-        server_tcp: Counters::default(),
-        client_tcp: Counters::default(),
-        qdisc: Qdisc::default(),
-        qdisc_while_sending: Qdisc::default(),
-        cpu: Cpu::default(),
-        samples: Vec::new(),
-        system_calls: None,
-        wan: None,
         connections: 1,
         most_concurrent: 1,
         took_s: 1.0,
-        notes: Vec::new(),
-        invalid: Vec::new(),
-        simulated: None,
+        ..Facts::nothing()
     };
     CellRecord { number, point: 0, subject: 0, seed: 7, facts }
 }

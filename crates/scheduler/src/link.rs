@@ -55,15 +55,14 @@ impl Link {
         link
     }
 
-    /// Grants are of another size from here on.
-    pub fn set_pacing(&mut self, now: Instant, pacing: Pacing) {
-        self.pacing = pacing;
-        self.set_rate(now, self.rate);
-    }
-
     /// The link turns out to be faster or slower: what is queued on paper takes that much less or more time, and none
     /// without a limit.
     pub fn set_rate(&mut self, now: Instant, rate: Option<Rate>) {
+        self.set(now, rate, self.pacing);
+    }
+
+    /// The same, and grants are of another size from here on.
+    pub fn set(&mut self, now: Instant, rate: Option<Rate>, pacing: Pacing) {
         match (self.rate, rate) {
             (Some(old), Some(new)) => {
                 let queued_ns = self.free_at.ns_since(now);
@@ -72,7 +71,7 @@ impl Link {
             (_, None) => self.free_at = Instant::ORIGIN,
             (None, Some(_)) => {}
         }
-        self.rate = rate;
+        (self.rate, self.pacing) = (rate, pacing);
         self.chunk_bytes = match self.pacing.chunk {
             Chunk::ByRate => u64::from(rate.map_or(CHUNK_MAX_BYTES, chunk_bytes)),
             Chunk::Bytes(bytes) => bytes.max(1),
@@ -103,6 +102,14 @@ impl Link {
         }
     }
 
+    /// So many bytes were given to it for which nobody asked leave. They hold back those who ask by [`UNASKED_NS`] at most: a
+    /// flood of them must not stop everybody else long after it has passed.
+    pub fn charge_unasked(&mut self, now: Instant, wire_bytes: u64) {
+        let free_at = self.free_at;
+        self.charge(now, wire_bytes);
+        self.free_at = self.free_at.min(now.add_ns(UNASKED_NS)).max(free_at);
+    }
+
     /// So many of the bytes charged before were not given to it after all.
     pub fn refund(&mut self, wire_bytes: u64) {
         self.charged_bytes = self.charged_bytes.saturating_sub(wire_bytes);
@@ -118,11 +125,19 @@ impl Link {
         }
     }
 
+    /// When it will have sent all that it was given.
+    pub fn free_at(&self) -> Instant {
+        self.free_at
+    }
+
     /// All that was ever charged.
     pub fn charged_bytes(&self) -> u64 {
         self.charged_bytes
     }
 }
+
+/// The longest time by which bytes that need no leave hold back those that do.
+const UNASKED_NS: u64 = 1_000_000_000;
 
 /// Payload of a full segment on Ethernet with TCP timestamps.
 pub(crate) const SEGMENT_BYTES: u32 = 1448;
@@ -184,6 +199,29 @@ mod tests {
         link.charge(Instant::ORIGIN, 12_500);
         link.set_rate(Instant::ORIGIN, Some(rate("5mbit")));
         assert_eq!(link.room_at().as_ns(), 20 * MS - link.ahead_ns);
+    }
+
+    #[test]
+    fn changed_settings_stretch_what_is_queued_once() {
+        let mut link = Link::new(Some(rate("10mbit")), Pacing::SERVER);
+        link.charge(Instant::ORIGIN, 12_500);
+        link.set(Instant::ORIGIN, Some(rate("7mbit")), Pacing::EXACT);
+        assert_eq!(link.room_at().as_ns(), rate("7mbit").ns_for(12_500));
+        assert_eq!(link.chunk_bytes(), u64::MAX);
+    }
+
+    #[test]
+    fn a_flood_of_what_needs_no_leave_is_forgotten_within_a_second() {
+        let mut link = Link::new(Some(rate("10mbit")), Pacing::EXACT);
+        for _ in 0..1000 {
+            link.charge_unasked(Instant::ORIGIN, 1_250_000);
+        }
+        assert_eq!(link.free_at().as_ns(), 1_000 * MS, "and not a thousand seconds");
+        assert_eq!(link.charged_bytes(), 1_250_000_000, "all of it is counted");
+        // What was queued with leave is not forgotten with it.
+        link.charge(Instant::ORIGIN, 2_500_000);
+        link.charge_unasked(Instant::from_ns(MS), 1_250);
+        assert_eq!(link.free_at().as_ns(), 3_000 * MS);
     }
 
     #[test]

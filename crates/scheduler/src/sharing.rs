@@ -20,7 +20,10 @@ pub(crate) struct Sharing {
     virtual_time: u64,
     /// What rounding left of the last advance, in nanosecond-bits below one unit of virtual time.
     remainder: u128,
+    /// Up to here the server on paper knows what it does: `seen`, or later while it is busy with what is nobody's job.
     updated: Instant,
+    /// The latest that the clock has shown.
+    seen: Instant,
     /// Finish tag, order of arrival, job. A name is used again when its job is done in reality, so that it is the order
     /// of arrival that tells two jobs apart.
     present: BTreeSet<(u64, u64, JobId)>,
@@ -49,6 +52,7 @@ impl Sharing {
     /// Lets time pass until `now`, calling `done(job, sequence, when)` for every completion on paper, in order. When the
     /// clock was set back, nothing happens until it is where it was: no time is served twice.
     pub fn advance(&mut self, now: Instant, rate: Rate, mut done: impl FnMut(JobId, u64, Instant)) {
+        self.seen = self.seen.max(now);
         let now = now.max(self.updated);
         while let Some(&(tag, sequence, job)) = self.present.first() {
             let elapsed_ns = u128::from(now.ns_since(self.updated));
@@ -80,6 +84,18 @@ impl Sharing {
         self.updated = self.updated.add_ns(ns);
     }
 
+    /// The server on paper turns out to be faster or slower: what it is busy with beside its jobs takes that much less or
+    /// more time. The caller has advanced to now at the old rate.
+    pub fn handle_rate(&mut self, old: Rate, new: Rate) {
+        let busy_ns = self.updated.ns_since(self.seen);
+        self.updated = self.seen.add_ns(new.ns_for(old.bytes_in(busy_ns)));
+    }
+
+    /// It is busy with what is nobody's job until `at` at the latest.
+    pub fn occupied_until_at_most(&mut self, at: Instant) {
+        self.updated = self.updated.min(at.max(self.seen));
+    }
+
     /// Jobs on paper.
     pub fn len(&self) -> usize {
         self.present.len()
@@ -91,9 +107,9 @@ impl Sharing {
     }
 
     /// Starts again from zero: when nobody is left, on paper and in reality, so that virtual time never overflows; and
-    /// when the order changes.
+    /// when the order changes. What the server on paper is busy with beside its jobs stays.
     pub fn clear(&mut self, now: Instant) {
-        *self = Self { updated: now, ..Self::default() };
+        *self = Self { updated: self.updated.max(now), seen: self.seen.max(now), ..Self::default() };
     }
 }
 

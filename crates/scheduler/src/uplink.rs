@@ -169,9 +169,10 @@ impl Uplink {
     pub fn handle_settings(&mut self, now: Instant, settings: Settings) {
         self.advance(now);
         let followed = (self.follows_sharing(), self.settings.guard_stretch);
+        let old_rate = self.settings.rate;
         self.settings = settings;
-        self.link.set_rate(now, settings.rate);
-        self.link.set_pacing(now, settings.pacing);
+        self.link.set(now, settings.rate, settings.pacing);
+        self.sharing_follows_rate(old_rate);
         if (self.follows_sharing(), settings.guard_stretch) != followed {
             self.restart_sharing(now);
         }
@@ -181,8 +182,10 @@ impl Uplink {
     /// The bottleneck turned out faster or slower.
     pub fn handle_rate(&mut self, now: Instant, rate: Option<Rate>) {
         self.advance(now);
+        let old_rate = self.settings.rate;
         self.settings.rate = rate;
         self.link.set_rate(now, rate);
+        self.sharing_follows_rate(old_rate);
         if self.settings.order.needs_rate() {
             self.rank_all_anew();
         }
@@ -299,12 +302,13 @@ impl Uplink {
 
     /// Wire bytes that need no leave went out: handshakes, acknowledgements, heads, control frames, error pages.
     pub fn handle_unranked(&mut self, now: Instant, wire_bytes: u64) {
-        self.link.charge(now, wire_bytes);
+        self.link.charge_unasked(now, wire_bytes);
         if self.follows_sharing() {
             // The link on paper has them to carry too. Without them fair sharing on paper would run ahead of what any link can
             // do, everybody would be late, and the latest would be the large ones.
             self.advance(now);
             self.sharing.occupy(self.settings.rate.unwrap_or(Rate::MAX).ns_for(wire_bytes));
+            self.sharing.occupied_until_at_most(self.link.free_at());
         }
     }
 
@@ -456,6 +460,12 @@ impl Uplink {
             self.guarded += 1;
             self.rank_anew(job);
         }
+    }
+
+    /// The link on paper changes its rate with the link, and is not busy with what needs no leave for longer than that is.
+    fn sharing_follows_rate(&mut self, old: Option<Rate>) {
+        self.sharing.handle_rate(old.unwrap_or(Rate::MAX), self.settings.rate.unwrap_or(Rate::MAX));
+        self.sharing.occupied_until_at_most(self.link.free_at());
     }
 
     /// Begins to follow processor sharing anew, or ceases to, with the jobs that are here and what is left of them.

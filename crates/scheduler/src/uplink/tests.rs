@@ -50,6 +50,67 @@ fn what_needs_no_leave_takes_its_time_of_the_link_on_paper_too() {
     assert!(!order(0), "15 KB, while 7.5 KB are left of the other on paper");
 }
 
+/// Under fsp, whether 15 KB that come at `late_ms` go before 20 KB that came at first, after `happens` to the link meanwhile.
+/// At 10 Mbit/s they do if less than 4 ms of the link on paper were left for the first.
+fn late_goes_first(late_ms: u64, happens: impl Fn(&mut Uplink)) -> bool {
+    let mut uplink = uplink(Order::Fsp);
+    let early = uplink.handle_started(ms(0), Size::Known(20_000), Path::UNKNOWN);
+    happens(&mut uplink);
+    let late = uplink.handle_started(ms(late_ms), Size::Known(15_000), Path::UNKNOWN);
+    uplink.place(late) < uplink.place(early)
+}
+
+#[test]
+fn what_the_link_on_paper_is_busy_with_follows_the_rate_as_the_link_does() {
+    let at = |text: &str| Some(rate(text));
+    let unranked_at = |rate: Option<Rate>, bytes| {
+        move |uplink: &mut Uplink| {
+            uplink.handle_rate(ms(0), rate);
+            uplink.handle_unranked(ms(0), bytes);
+            uplink.handle_rate(ms(0), at("10mbit"));
+        }
+    };
+    // 100 ms at 1 Mbit/s are 10 ms at 10 Mbit/s, and 1 ms at 100 Mbit/s are 10.
+    for rate in ["1mbit", "100mbit"] {
+        let happens = unranked_at(at(rate), 12_500);
+        assert!(late_goes_first(10, happens), "{rate}");
+        assert!(!late_goes_first(20, happens), "{rate}");
+    }
+    // A link without limit is busy with nothing, and a limit lifted is forgotten.
+    assert!(!late_goes_first(10, unranked_at(None, 1_000_000_000)));
+    assert!(!late_goes_first(10, |uplink| {
+        uplink.handle_unranked(ms(0), 1_000_000);
+        uplink.handle_settings(ms(0), Settings { rate: None, ..*uplink.settings() });
+        uplink.handle_settings(ms(0), Settings { rate: at("10mbit"), ..*uplink.settings() });
+    }));
+}
+
+#[test]
+fn a_flood_of_what_needs_no_leave_holds_nobody_back_for_longer_than_a_second() {
+    let flood = |uplink: &mut Uplink| (0..1000).for_each(|_| uplink.handle_unranked(ms(0), 1_250_000));
+    assert!(late_goes_first(1000, flood), "nothing was sent of either in the first second");
+    assert!(!late_goes_first(1010, flood), "and from then on it was");
+    let mut uplink = uplink(Order::Srpt);
+    flood(&mut uplink);
+    waiting(&mut uplink, ms(0), Size::Known(100_000), Path::UNKNOWN);
+    assert!(uplink.poll_grant(ms(1000)).is_some());
+}
+
+#[test]
+fn what_the_link_on_paper_is_busy_with_stays_when_nobody_is_left_on_paper() {
+    let order = |unranked_bytes: u64| {
+        late_goes_first(10, |uplink| {
+            uplink.handle_finished(ms(0), JobId(0), false);
+            uplink.handle_unranked(ms(0), unranked_bytes);
+            let gone = uplink.handle_started(ms(0), Size::Known(1), Path::UNKNOWN);
+            uplink.handle_finished(ms(0), gone, false);
+            uplink.handle_started(ms(0), Size::Known(20_000), Path::UNKNOWN);
+        })
+    };
+    assert!(order(12_500), "the first byte of the 20 KB would leave now");
+    assert!(!order(0));
+}
+
 #[test]
 fn a_response_in_short_segments_is_charged_for_each_of_their_headers() {
     let mut uplink = uplink(Order::Srpt);

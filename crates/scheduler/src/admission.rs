@@ -54,7 +54,7 @@
 //! Invariants, held by tests over every share and order:
 //! - Every request that arrived is started, refused, or gone, once; none is lost when settings change.
 //! - No window is exceeded, but by requests that already ran when it shrank. No queue is longer than its class's limit once
-//!   `poll_decision` has said `None`, and never by more than one.
+//!   `poll_decision` has said `None`, and never by more than one, but for those who already waited when settings changed.
 //! - Work is conserved as far as the share promises it.
 
 mod decision;
@@ -196,7 +196,11 @@ impl Admission {
         self.latest_starts.clear();
         let mut service = vec![ServiceTimes::default(); resources];
         for (old, times) in self.service.drain(..).enumerate() {
-            service[resource_now(old).index()] = times;
+            // Of types that become one, the first that was measured tells what to expect.
+            let now = &mut service[resource_now(old).index()];
+            if now.mean_ns().is_none() {
+                *now = times;
+            }
         }
         self.service = service;
         let mut stats = vec![ClassStats::default(); classes];

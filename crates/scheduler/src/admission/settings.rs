@@ -68,6 +68,10 @@ pub enum SettingsError {
     Weight(ClassId),
     /// The class may never have a request running.
     NeverRuns(ClassId),
+    /// The class may not wait for any time, so that every request of it would be refused.
+    NeverWaits(ClassId),
+    /// More slots are reserved for the class than it may ever hold.
+    IdleReserve(ClassId),
     /// The resource type has a window of 0.
     Window(ResourceId),
     /// No request at all may run.
@@ -113,6 +117,12 @@ impl Settings {
             if class.most_running == Some(0) {
                 return Err(SettingsError::NeverRuns(id));
             }
+            if class.most_wait_ns == Some(0) {
+                return Err(SettingsError::NeverWaits(id));
+            }
+            if class.most_running.is_some_and(|most| most < class.reserved_slots) {
+                return Err(SettingsError::IdleReserve(id));
+            }
         }
         if self.total == Some(0) {
             return Err(SettingsError::Total);
@@ -143,6 +153,17 @@ impl fmt::Display for SettingsError {
             Self::Weight(ClassId(class)) => write!(f, "class {class} has weight 0: the least is 1"),
             Self::NeverRuns(ClassId(class)) => {
                 write!(f, "class {class} may have no request running: allow at least 1, or set no limit")
+            }
+            Self::NeverWaits(ClassId(class)) => write!(
+                f,
+                "class {class} may wait for no time at all, not even to be let in: allow at least 1 ns, or set no limit (a \
+                 request that is to start at once or be refused has no place in a queue: allow 0 waiting)"
+            ),
+            Self::IdleReserve(ClassId(class)) => {
+                write!(
+                    f,
+                    "class {class} has more slots reserved than it may have requests running: reserve fewer, or allow more"
+                )
             }
             Self::Window(ResourceId(resource)) => {
                 write!(f, "resource type {resource} has a window of 0: the least is 1")

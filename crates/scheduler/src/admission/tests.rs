@@ -282,6 +282,19 @@ fn settings_change_while_running_and_nobody_is_lost() {
 }
 
 #[test]
+fn of_resource_types_that_become_one_the_first_that_was_measured_tells_what_to_expect() {
+    let mut admission = Admission::new(Settings::multi_resource(classes(1), Policy::Strict, &[1; 4])).unwrap();
+    for (resource, served_ms) in [(1, 10), (2, 70)] {
+        let id = admission.handle_arrived(ms(0), ask(0, resource)).unwrap();
+        decide(&mut admission, ms(0));
+        admission.handle_finished(ms(served_ms), id);
+    }
+    let moves = Moves { resources: vec![ResourceId(0); 4], ..Moves::default() };
+    admission.handle_settings(Settings::multi_resource(classes(1), Policy::Strict, &[1]), &moves).unwrap();
+    assert_eq!(admission.mean_service_ns(ResourceId(0)), Some(10_000_000));
+}
+
+#[test]
 fn a_time_limit_stays_what_it_was_when_settings_change() {
     let of = |most_wait_ms: u64| vec![Class { most_wait_ns: Some(most_wait_ms * 1_000_000), ..Class::default() }];
     let mut admission = Admission::new(Settings::multi_resource(of(50), Policy::Strict, &[1])).unwrap();
@@ -307,6 +320,11 @@ fn settings_that_contradict_themselves_say_where() {
     assert_eq!(with(|it| it.windows.clear()), SettingsError::Resources);
     assert_eq!(with(|it| it.classes[1].weight = 0), SettingsError::Weight(ClassId(1)));
     assert_eq!(with(|it| it.classes[1].most_running = Some(0)), SettingsError::NeverRuns(ClassId(1)));
+    assert_eq!(with(|it| it.classes[1].most_wait_ns = Some(0)), SettingsError::NeverWaits(ClassId(1)));
+    let reserve = |slots| Class { most_running: Some(1), reserved_slots: slots, ..Class::default() };
+    assert_eq!(Settings { classes: vec![reserve(1); 2], ..good.clone() }.check(), Ok(()));
+    let idle = Settings { classes: vec![reserve(1), reserve(2)], ..good.clone() };
+    assert_eq!(idle.check(), Err(SettingsError::IdleReserve(ClassId(1))));
     assert_eq!(with(|it| it.windows[1] = Some(0)), SettingsError::Window(ResourceId(1)));
     assert_eq!(with(|it| it.total = Some(0)), SettingsError::Total);
     assert_eq!(with(|it| it.windows[1] = None), SettingsError::Unlimited(ResourceId(1)));

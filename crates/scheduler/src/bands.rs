@@ -3,7 +3,15 @@
 //! Band 0 is kept for handshakes and control traffic; no response is ever put there. Responses are in bands 1 and up by
 //! what they have left, in the order's own measure: band `i` holds those between cutoff `i - 2` and cutoff `i - 1`.
 
-use alloc::vec::Vec;
+use alloc::{vec, vec::Vec};
+
+use crate::order::Order;
+
+/// Bands for responses where the kernel has eight: band 0 is not for them.
+pub const RESPONSE_BANDS: u8 = 7;
+
+/// Cutoffs before anything was learned, in bytes: the eight-band plan that was measured best for sizes like the World Cup's.
+pub const FIRST_CUTOFFS_BYTES: [u64; 6] = [2_000, 5_000, 20_000, 64_000, 200_000, 500_000];
 
 /// Cutoffs of "Implementation of SRPT Scheduling in Web Servers", in bytes remaining.
 pub const SRPT_CUTOFFS_BYTES: [u64; 4] = [1_000, 2_000, 5_000, 50_000];
@@ -36,6 +44,23 @@ impl BandPlan {
             return Err(CutoffsError);
         }
         Ok(Self { cutoffs })
+    }
+
+    /// The bands of an order before anything was learned, in its own measure: by the cutoffs that the operator gives, where they
+    /// mean anything to the order, or else by those that come with it. Cutoffs are given in bytes, and in milliseconds to the
+    /// orders that estimate times. [`Order::Fsp`] has no measure; whatever is said of it here is of no use.
+    pub fn first(order: Order, given: Option<&[u64]>) -> Self {
+        const NS_PER_MS: u64 = 1_000_000;
+        let cutoffs = match (order, given) {
+            // Small or large: its measure is 0 or 1, whatever divides small from large.
+            (Order::QuickFix, _) => vec![1],
+            // Whoever looks at paths estimates times.
+            (order, given) if order.needs_path() => {
+                given.unwrap_or(&SRRT_CUTOFFS_MS).iter().map(|ms| ms.saturating_mul(NS_PER_MS)).collect()
+            }
+            (_, given) => given.unwrap_or(&FIRST_CUTOFFS_BYTES).to_vec(),
+        };
+        Self::new(cutoffs).unwrap_or_else(|_| Self { cutoffs: FIRST_CUTOFFS_BYTES.to_vec() })
     }
 
     /// The band of a response that has `measure` left: 1 for the first, never 0.
@@ -162,6 +187,23 @@ mod tests {
     fn cutoffs_must_increase() {
         assert_eq!(BandPlan::new(vec![]), Err(CutoffsError));
         assert_eq!(BandPlan::new(vec![5, 5]), Err(CutoffsError));
+    }
+
+    #[test]
+    fn every_order_begins_with_cutoffs_in_its_own_measure() {
+        let given = &[1_000, 50_000][..];
+        let ns = |ms: &[u64]| ms.iter().map(|ms| ms * 1_000_000).collect::<Vec<_>>();
+        for (order, given_cutoffs, own_cutoffs) in [
+            (Order::Srpt, given.to_vec(), FIRST_CUTOFFS_BYTES.to_vec()),
+            (Order::Las, given.to_vec(), FIRST_CUTOFFS_BYTES.to_vec()),
+            (Order::Srrt, ns(given), ns(&SRRT_CUTOFFS_MS)),
+            (Order::Fcf, ns(given), ns(&SRRT_CUTOFFS_MS)),
+            (Order::QuickFix, vec![1], vec![1]),
+        ] {
+            assert_eq!(BandPlan::first(order, Some(given)).cutoffs(), given_cutoffs, "{order}");
+            assert_eq!(BandPlan::first(order, None).cutoffs(), own_cutoffs, "{order}");
+        }
+        assert_eq!(BandPlan::first(Order::Srpt, Some(&[])).cutoffs(), FIRST_CUTOFFS_BYTES, "none is not a plan");
     }
 
     #[test]

@@ -151,6 +151,13 @@ pub enum Cutoffs {
     Given(Vec<u64>),
 }
 
+impl Cutoffs {
+    /// Those given, if any are.
+    pub fn given(&self) -> Option<&[u64]> {
+        if let Self::Given(cutoffs) = self { Some(cutoffs) } else { None }
+    }
+}
+
 /// Limits on what a client may ask of us. Reasons for the defaults stand in docs/DEFAULTS.md.
 #[derive(Clone, Debug)]
 pub struct Limits {

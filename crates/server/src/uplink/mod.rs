@@ -5,6 +5,8 @@
 //! alarm rings in the task that runs [`Uplink::drive`].
 
 mod alarm;
+#[cfg(test)]
+mod tests;
 
 use std::{
     io,
@@ -19,7 +21,7 @@ use std::{
 use parking_lot::Mutex;
 use scheduler::{
     Instant, JobId, Order, Pacing, Path, Rate, Size,
-    bands::{BandLearner, BandPlan, SRRT_CUTOFFS_MS},
+    bands::{BandLearner, BandPlan},
     estimate::{Estimator, Exactness},
     uplink::{Grant, Settings},
 };
@@ -367,15 +369,19 @@ impl Shared {
                 tell(now, &grant);
                 return Some(grant.bytes);
             } else {
-                let slot = &mut core.slots[job.index()];
-                match &mut slot.waker {
-                    Some(old) => old.clone_from(waker),
-                    None => slot.waker = Some(waker.clone()),
-                }
+                // Whoever asks is awake: what the turn gives it is told by what is returned.
+                let kept = core.slots[job.index()].waker.take();
                 let wakers = self.pump(core, now);
                 let slot = &mut core.slots[job.index()];
-                let given = std::mem::take(&mut slot.leave_bytes);
-                ((given > 0).then_some(given), wakers)
+                match std::mem::take(&mut slot.leave_bytes) {
+                    0 => {
+                        let mut kept = kept.unwrap_or_else(|| waker.clone());
+                        kept.clone_from(waker);
+                        slot.waker = Some(kept);
+                        (None, wakers)
+                    }
+                    given => (Some(given), wakers),
+                }
             }
         };
         wakers.wake();
@@ -496,7 +502,7 @@ impl Shared {
         let limit = match mode(&core.config) {
             Mode::Pass => 0,
             // Two chunks keep the socket busy; more would be out of our hands.
-            Mode::Paced => (2 * core.machine.chunk_bytes()).max(UNSENT_LIMIT_BYTES),
+            Mode::Paced => core.machine.chunk_bytes().saturating_mul(2).max(UNSENT_LIMIT_BYTES),
             Mode::Bands => UNSENT_LIMIT_BYTES,
         };
         self.unsent_limit_bytes.store(limit, Ordering::Relaxed);
@@ -603,21 +609,8 @@ fn settings(config: &UplinkConfig) -> Settings {
 /// The quick fix's cutoff until the site's median is learned ("Implementation of SRPT Scheduling in Web Servers").
 const SMALL_BYTES: u64 = 1024;
 
-/// Cutoffs before anything was learned, in bytes: the eight-band plan that was measured best for sizes like the World Cup's.
-const FIRST_CUTOFFS_BYTES: [u64; 6] = [2_000, 5_000, 20_000, 64_000, 200_000, 500_000];
-
 fn first_plan(config: &UplinkConfig) -> BandPlan {
-    const NS_PER_MS: u64 = 1_000_000;
-    let in_ns = matches!(config.order, Order::Srrt | Order::Stert | Order::Swift | Order::Fcf);
-    let cutoffs = match (&config.cutoffs, in_ns) {
-        // Orders that estimate times are cut in milliseconds.
-        (Cutoffs::Given(cutoffs), true) => cutoffs.iter().map(|ms| ms.saturating_mul(NS_PER_MS)).collect(),
-        (Cutoffs::Given(cutoffs), false) => cutoffs.clone(),
-        (Cutoffs::Learned, true) => SRRT_CUTOFFS_MS.iter().map(|ms| ms * NS_PER_MS).collect(),
-        (Cutoffs::Learned, false) if config.order == Order::QuickFix => vec![1],
-        (Cutoffs::Learned, false) => FIRST_CUTOFFS_BYTES.to_vec(),
-    };
-    BandPlan::new(cutoffs).unwrap_or_else(|_| BandPlan::new(FIRST_CUTOFFS_BYTES.to_vec()).expect("they increase"))
+    BandPlan::first(config.order, config.cutoffs.given())
 }
 
 fn find_bands(config: &UplinkConfig) -> Result<Option<Bands>, UplinkError> {

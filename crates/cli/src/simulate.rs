@@ -79,14 +79,15 @@ struct Ready {
 
 impl Ready {
     fn new(experiment: &Experiment, choice: ModelChoice) -> Result<Self, LabError> {
+        let points = experiment.points()?;
+        let link_changes = points.iter().any(|point| !point.setting.link.rate_changes.is_empty());
         let (mut subjects, mut notes) = (Vec::new(), Vec::new());
         for subject in run::parse_subjects(&experiment.subjects)? {
             let (serving, lacks) = Serving::of(&subject)?;
             notes.extend(lacks);
-            notes.extend(model::subject_lacks(choice, &subject, &serving));
+            notes.extend(model::subject_lacks(choice, &subject, &serving, link_changes));
             subjects.push(serving);
         }
-        let points = experiment.points()?;
         let (mut plans, mut inputs) = (Vec::with_capacity(points.len()), Inputs::default());
         let mut lacks: Vec<(String, usize)> = Vec::new();
         for point in &points {
@@ -176,6 +177,23 @@ mod tests {
         let told = PLAIN.replace("serpent:srpt", "serpent:srpt,uplink=20mbit,guard=2");
         assert!(ready(&told, "bare").unwrap().notes[0].contains("does not count"));
         assert!(ready(&told, "bands").unwrap().notes[1].contains("bands have no guard"));
+        let changes = format!("{PLAIN}setting.link.rate-changes = [[5, '1mbit']]");
+        let finds = changes.replace("serpent:srpt", "serpent:srpt,uplink=auto");
+        for (toml, model, says) in [
+            (&finds, "packets", true),
+            (&finds, "paced", true),
+            (&finds, "bare", false),
+            (&finds.replace("setting.link", "# "), "packets", false),
+            // The lab tells its server the first rate too.
+            (&changes, "packets", false),
+        ] {
+            let notes = ready(toml, model).unwrap().notes;
+            assert_eq!(
+                notes.iter().any(|note| note.contains("does not follow the changes")),
+                says,
+                "{model}: {notes:?}"
+            );
+        }
     }
 
     #[test]

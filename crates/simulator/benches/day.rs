@@ -1,13 +1,11 @@
 //! A day of the 1998 World Cup as papers describe it, 4.5 million requests at a load of 0.8, on one core:
 //! `cargo bench -p serpent-simulator`. Requests are drawn as they are asked for, and none is kept.
 
-use std::hint::black_box;
-
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use scheduler::uplink::Settings;
-use serpent_simulator::{Clients, Digest, Model, Ordered, Sharing, Stream, run};
+use serpent_simulator::{Clients, Model, Ordered, Sharing, Stream, run};
 use workload::{
     rate::{Link, Rate},
     sequence::Request,
@@ -53,16 +51,6 @@ fn bench(criterion: &mut Criterion) {
         bench.iter(|| serve(&files, &mut Ordered::new(&link, &WIRE, Settings::default())))
     });
     group.bench_function("ps", |bench| bench.iter(|| serve(&files, &mut Sharing::new(&link, &WIRE))));
-    group.bench_function("srpt with its digest", |bench| {
-        bench.iter(|| {
-            let (mut model, mut digest) = (Ordered::new(&link, &WIRE, Settings::default()), Digest::new());
-            let ns_a_byte = link.first_rate().ns_for(1.0);
-            run(&mut Stream::new(day(&files)), &mut model, &Clients::PATIENT, None, |served| {
-                digest.add(&served, WIRE.bytes_for(served.request.size_bytes) as f64 * ns_a_byte);
-            });
-            black_box(digest.slowdown())
-        });
-    });
     group.finish();
 }
 

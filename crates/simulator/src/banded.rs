@@ -25,7 +25,6 @@ pub struct Banded {
     plan: BandPlan,
     /// Keeps the count of what each was served, and measures by the order. Nobody ever waits in it.
     uplink: Uplink,
-    paths: Vec<Path>,
     /// By ticket.
     jobs: Vec<Job>,
     /// Band, turn, who.
@@ -51,15 +50,29 @@ struct Current {
     bytes: u64,
 }
 
+/// The same bands where what is left is counted in bytes on the wire, as in [`Banded`], and not in bytes of the response, as in the
+/// server: a response begins in the band that the server would put it into. Orders that measure no bytes keep theirs.
+pub fn on_wire(plan: &BandPlan, order: Order, wire: &WireModel) -> BandPlan {
+    /// No response is as large.
+    const MOST_BYTES: u64 = 1 << 48;
+    if !matches!(order, Order::Srpt | Order::Las) {
+        return plan.clone();
+    }
+    let mut cutoffs: Vec<u64> = plan.cutoffs().iter().map(|&cutoff| wire.bytes_for(cutoff.min(MOST_BYTES))).collect();
+    cutoffs.dedup();
+    BandPlan::new(cutoffs).unwrap_or_else(|_| plan.clone())
+}
+
 impl Banded {
-    /// An idle link with these bands. [`Order::Fsp`] has no measure that could be put into bands: there all are in one.
-    pub fn new(link: &Link, wire: &WireModel, order: Order, plan: BandPlan) -> Self {
+    /// An idle link with these bands, as what is left is measured here: see [`on_wire`]. Order and `small_bytes` of `settings`
+    /// count. [`Order::Fsp`] has no measure that could be put into bands: there all are in one.
+    pub fn new(link: &Link, wire: &WireModel, settings: Settings, plan: BandPlan) -> Self {
         let line = Line::new(link);
         let settings = Settings {
-            order,
+            order: settings.order,
             rate: Some(line.scheduler_rate()),
             segment_overhead_bytes: 0,
-            small_bytes: wire.bytes_for(Settings::default().small_bytes),
+            small_bytes: wire.bytes_for(settings.small_bytes),
             guard_stretch: None,
             pacing: Pacing { ahead_ns: 0, chunk: Chunk::Bytes(u64::MAX) },
         };
@@ -68,19 +81,11 @@ impl Banded {
             wire: *wire,
             plan,
             uplink: Uplink::new(settings),
-            paths: Vec::new(),
             jobs: Vec::new(),
             waiting: BTreeSet::new(),
             turns: 0,
             current: None,
         }
-    }
-
-    /// With what TCP knows of the path to each group of clients, by the group's number; groups beyond are
-    /// [`Path::UNKNOWN`].
-    pub fn with_paths(mut self, paths: Vec<Path>) -> Self {
-        self.paths = paths;
-        self
     }
 
     /// Puts a request among the waiting, in its band of now.
@@ -152,8 +157,7 @@ impl Banded {
 impl Model for Banded {
     fn handle_request(&mut self, now_ns: u64, ticket: Ticket, request: &Request) {
         let left_bytes = self.wire.bytes_for(request.size_bytes);
-        let path = self.paths.get(usize::from(request.group)).copied().unwrap_or(Path::UNKNOWN);
-        let name = self.uplink.handle_started(Instant::from_ns(now_ns), Size::Known(left_bytes), path);
+        let name = self.uplink.handle_started(Instant::from_ns(now_ns), Size::Known(left_bytes), Path::UNKNOWN);
         let job = Job { name, left_bytes, band: 1, turn: 0, turn_left_bytes: 0, first_byte_ns: None };
         table::put(&mut self.jobs, ticket.0 as usize, job);
         let taken_off = self.cut(now_ns);
@@ -221,5 +225,42 @@ impl Model for Banded {
                 _ => return None,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Clients, Stream, run};
+
+    #[test]
+    fn cutoffs_of_a_server_divide_bodies_and_not_their_bytes_on_the_wire() {
+        let (wire, plan) = (WireModel::PER_CONNECTION, BandPlan::new(vec![1_000, 100_000]).unwrap());
+        for order in [Order::Srpt, Order::Las] {
+            let on_wire = on_wire(&plan, order, &wire);
+            for (body_bytes, band) in [(0, 1), (999, 1), (1_000, 2), (99_999, 2), (100_000, 3)] {
+                assert_eq!(on_wire.band(wire.bytes_for(body_bytes)), band, "{order}: {body_bytes}");
+            }
+        }
+        for order in [Order::QuickFix, Order::Srrt] {
+            assert_eq!(on_wire(&plan, order, &wire), plan, "{order} measures no bytes");
+        }
+        let beyond = BandPlan::new(vec![1_000, u64::MAX - 1, u64::MAX]).unwrap();
+        assert_eq!(on_wire(&beyond, Order::Srpt, &wire).cutoffs().len(), 2, "the two largest mean the same");
+    }
+
+    #[test]
+    fn small_means_what_the_settings_say_and_the_size_of_the_file() {
+        let settings = Settings { order: Order::QuickFix, small_bytes: 5_000, ..Settings::default() };
+        let wire = WireModel { head_bytes: 2_000, ..WireModel::BODY_ONLY };
+        let plan = BandPlan::first(settings.order, None);
+        // A byte is a microsecond.
+        let mut model = Banded::new(&Link::constant("8mbit".parse().unwrap()), &wire, settings, plan);
+        let requests = [9_000, 5_000, 4_999].map(|size_bytes| Request { at_ns: 0, file: 0, size_bytes, group: 0 });
+        let mut ends = Vec::new();
+        run(&mut Stream::new(requests.into_iter()), &mut model, &Clients::PATIENT, None, |served| {
+            ends.push((served.request.size_bytes, served.end_ns));
+        });
+        assert_eq!(ends[0], (4_999, 6_999_000), "5000 are not small, and 4999 wait for nobody");
     }
 }

@@ -8,7 +8,6 @@
 
 pub mod advise;
 pub mod banded;
-pub mod digest;
 pub mod ordered;
 pub mod paced;
 pub mod packets;
@@ -24,7 +23,6 @@ mod source;
 mod table;
 
 pub use banded::Banded;
-pub use digest::Digest;
 pub use model::{Ended, Model, Ticket};
 pub use ordered::Ordered;
 pub use paced::Paced;

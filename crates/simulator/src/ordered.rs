@@ -22,7 +22,6 @@ pub struct Ordered {
     line: Line,
     wire: WireModel,
     uplink: Uplink,
-    paths: Vec<Path>,
     /// By ticket.
     jobs: Vec<Job>,
     /// By the scheduler's name for a job.
@@ -61,22 +60,7 @@ impl Ordered {
             pacing: pacing(&settings),
             ..settings
         };
-        Self {
-            line,
-            wire: *wire,
-            uplink: Uplink::new(settings),
-            paths: Vec::new(),
-            jobs: Vec::new(),
-            tickets: Vec::new(),
-            current: None,
-        }
-    }
-
-    /// With what TCP knows of the path to each group of clients, by the group's number; groups beyond are
-    /// [`Path::UNKNOWN`]. Orders which look at paths see it; the link itself has no distance.
-    pub fn with_paths(mut self, paths: Vec<Path>) -> Self {
-        self.paths = paths;
-        self
+        Self { line, wire: *wire, uplink: Uplink::new(settings), jobs: Vec::new(), tickets: Vec::new(), current: None }
     }
 
     /// The scheduler, to look at.
@@ -152,8 +136,7 @@ impl Model for Ordered {
     fn handle_request(&mut self, now_ns: u64, ticket: Ticket, request: &Request) {
         let now = Instant::from_ns(now_ns);
         let bytes = self.wire.bytes_for(request.size_bytes);
-        let path = self.paths.get(usize::from(request.group)).copied().unwrap_or(Path::UNKNOWN);
-        let name = self.uplink.handle_started(now, Size::Known(bytes), path);
+        let name = self.uplink.handle_started(now, Size::Known(bytes), Path::UNKNOWN);
         table::put(&mut self.tickets, name.index(), ticket);
         table::put(&mut self.jobs, ticket.0 as usize, Job { name, left_bytes: bytes, first_byte_ns: None });
         if let Some(grant) = self.uplink.handle_wants(now, name, bytes) {
@@ -282,18 +265,6 @@ mod tests {
         let requests = [request(0, 5_000, 0), request(0, 1_000, 0), request(0, 999, 0)];
         let (ends, _) = serve(&requests, &mut Ordered::new(&link(), &wire, settings));
         assert_eq!(ends[0], (999, 2_999_000), "1000 are not small, and 999 wait for nobody");
-    }
-
-    #[test]
-    fn orders_that_look_at_paths_see_them() {
-        let near = Path { rtt_ns: MS, ..Path::UNKNOWN };
-        let far = Path { rtt_ns: 500 * MS, ..Path::UNKNOWN };
-        let requests = [request(0, 9_000, 1), request(0, 4_000, 1), request(0, 5_000, 0)];
-        for order in [Order::Srrt, Order::Stert, Order::Swift, Order::Fcf] {
-            let (ends, _) = serve(&requests, &mut ordered(order).with_paths(vec![near, far]));
-            assert_eq!(ends[0].0, 5_000, "{order} prefers who is near to who has less left: {ends:?}");
-        }
-        assert_eq!(serve(&requests, &mut ordered(Order::Srpt).with_paths(vec![near, far])).0[0].0, 4_000);
     }
 
     #[test]

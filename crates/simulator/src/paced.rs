@@ -24,7 +24,6 @@ pub struct Paced {
     line: Line,
     wire: WireModel,
     uplink: Uplink,
-    paths: Vec<Path>,
     now_ns: u64,
     /// By ticket.
     jobs: Vec<Job>,
@@ -77,7 +76,6 @@ impl Paced {
             line: Line::new(link),
             wire: *wire,
             uplink: Uplink::new(settings),
-            paths: Vec::new(),
             now_ns: 0,
             jobs: Vec::new(),
             tickets: Vec::new(),
@@ -96,13 +94,6 @@ impl Paced {
     /// The decisions since this was last asked; none unless they are kept.
     pub fn take_decisions(&mut self) -> Vec<Decision> {
         self.decisions.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    /// With what TCP knows of the path to each group of clients, by the group's number; groups beyond are
-    /// [`Path::UNKNOWN`].
-    pub fn with_paths(mut self, paths: Vec<Path>) -> Self {
-        self.paths = paths;
-        self
     }
 
     /// The scheduler, to look at, and to be told by an experiment what a server would learn.
@@ -179,8 +170,8 @@ impl Model for Paced {
         self.now_ns = now_ns;
         let now = Instant::from_ns(now_ns);
         let left_bytes = self.wire.head_bytes + request.size_bytes;
-        let mut path = self.paths.get(usize::from(request.group)).copied().unwrap_or(Path::UNKNOWN);
-        path.mss_bytes = u32::try_from(self.wire.segment_bytes).unwrap_or(path.mss_bytes);
+        let mss_bytes = u32::try_from(self.wire.segment_bytes).unwrap_or(Path::UNKNOWN.mss_bytes);
+        let path = Path { mss_bytes, ..Path::UNKNOWN };
         self.serial += 1;
         let name = self.uplink.handle_started(now, Size::Known(left_bytes), path);
         let job = Job { serial: self.serial, name: Some(name), left_bytes, first_byte_ns: None };

@@ -139,7 +139,8 @@ pub enum ScenarioError {
     Need(usize),
     /// The load is of a class or a resource type that the gateway does not have.
     Queue(usize),
-    /// The load's rate is not a number above 0, or its users do not think: refused ones would ask again without end.
+    /// The load's rate is not a number above 0 and up to one a nanosecond, or its users do not think: refused ones would ask
+    /// again without end.
     Demand(usize),
     /// Nothing is measured: the time is 0, or beyond the 584 years that can be counted.
     Time,
@@ -173,7 +174,8 @@ impl Scenario {
                 return Err(ScenarioError::Queue(number));
             }
             let moves_on = match load.demand {
-                Demand::Open { per_second } => per_second > 0.0 && per_second.is_finite(),
+                // Beyond that there would be no time between two.
+                Demand::Open { per_second } => per_second > 0.0 && per_second <= 1e9,
                 Demand::Closed { think_ns, .. } => think_ns > 0,
             };
             if !moves_on {
@@ -195,7 +197,10 @@ impl fmt::Display for ScenarioError {
             Self::Need(number) => write!(f, "load {number} needs a station that there is not"),
             Self::Queue(number) => write!(f, "load {number} is of a class or a resource type that the gateway has not"),
             Self::Demand(number) => {
-                write!(f, "load {number} must come at a rate above 0, or from users who think for some time")
+                write!(
+                    f,
+                    "load {number} must come at a rate above 0 and up to 1e9 a second, or from users who think for some time"
+                )
             }
             Self::Time => f.write_str("there is no time to measure: give it some, and less than 584 years"),
         }

@@ -25,6 +25,10 @@ fn ordered(link: &Link, order: Order) -> Ordered {
     Ordered::new(link, &BODY, Settings { order, ..Settings::default() })
 }
 
+fn banded(link: &Link, order: Order, plan: BandPlan) -> Banded {
+    Banded::new(link, &BODY, Settings { order, ..Settings::default() }, plan)
+}
+
 /// Gaps between arrivals and sizes, as requests by time; the number of the file is the place in the sequence.
 fn requests(gaps_and_sizes: &[(u64, u64)]) -> Vec<Request> {
     let mut at_ns = 0;
@@ -64,7 +68,7 @@ fn ends_to_the_byte(requests: &[Request], link: &Link) -> Vec<(String, Vec<u64>)
     let by_order = Order::ALL.map(|order| (order.to_string(), ends(requests, &mut ordered(link, order))));
     let guarded = Settings { guard_stretch: Some(1.5), ..Settings::default() };
     let bands = [Order::Srpt, Order::Las, Order::Fair, Order::Fsp]
-        .map(|order| (format!("{order} in bands"), ends(requests, &mut Banded::new(link, &BODY, order, plan()))));
+        .map(|order| (format!("{order} in bands"), ends(requests, &mut banded(link, order, plan()))));
     let unpaced = Settings { rate: None, ..Settings::default() };
     let others = [
         ("srpt, guarded".to_owned(), ends(requests, &mut Ordered::new(link, &BODY, guarded))),
@@ -184,7 +188,7 @@ proptest! {
         let (requests, clients) = (requests(&sequence), Clients { abort_after_ns, retries: 1 });
         let plan = BandPlan::new((1..=254).collect()).unwrap();
         let exact = serve(&requests, &mut ordered(&link, Order::Srpt), clients);
-        prop_assert_eq!(serve(&requests, &mut Banded::new(&link, &BODY, Order::Srpt, plan), clients), exact);
+        prop_assert_eq!(serve(&requests, &mut banded(&link, Order::Srpt, plan), clients), exact);
     }
 
     #[test]
@@ -257,7 +261,7 @@ proptest! {
             serve(&requests, &mut Ordered::new(&link, &BODY, guarded), clients),
         ];
         runs.extend(Order::ALL.map(|order| serve(&requests, &mut ordered(&link, order), clients)));
-        runs.extend(Order::ALL.map(|order| serve(&requests, &mut Banded::new(&link, &BODY, order, plan()), clients)));
+        runs.extend(Order::ALL.map(|order| serve(&requests, &mut banded(&link, order, plan()), clients)));
         for (served, totals) in runs {
             prop_assert_eq!(served.len(), requests.len());
             prop_assert_eq!((totals.served + totals.aborted, totals.unfinished), (requests.len() as u64, 0));

@@ -33,7 +33,8 @@ pub struct SimulateArgs {
     ///
     /// `packets`: packets, handshakes, round trips, congestion windows and a queue at the bottleneck. `bare`: a link without
     /// packets, exact to the byte. `bands`: the same with a few priorities in place of an exact order. `paced`, `paced=FACTOR`:
-    /// Serpent's pacer, which takes the link for FACTOR times as fast as it is, in front of a queue.
+    /// Serpent's pacer in front of a queue. It sends at FACTOR times the rate that it is told, which is the link's but for a
+    /// subject with `uplink=RATE`; without FACTOR at its utilisation of that, 0.97 by default.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<ModelChoice>,
 
@@ -62,7 +63,7 @@ pub enum ModelChoice {
     Bare,
     /// A bare link with priority bands in place of exact orders.
     Bands,
-    /// The pacer before a queue. What it takes the rate for, as a multiple of the true one; as the server does, if not given.
+    /// The pacer before a queue. At what it sends, as a multiple of the rate that it is told; as the server does, if not given.
     Paced(Option<f64>),
 }
 
@@ -75,9 +76,7 @@ impl ModelChoice {
             Self::Bands => "priority bands on a bare link, without packets".to_owned(),
             Self::Paced(None) => "pacer before a queue, without packets".to_owned(),
             Self::Paced(Some(factor)) => {
-                format!(
-                    "pacer that takes the link for {factor} times as fast as it is, before a queue, without packets"
-                )
+                format!("pacer that sends at {factor} times the rate it is told, before a queue, without packets")
             }
         }
     }

@@ -67,7 +67,7 @@ pub struct Flags {
     #[arg(long, value_name = "PACKETS")]
     pub queue: Option<u32>,
 
-    /// Seconds over which requests are sent [default: 600, or as many whole periods of the pattern as last at least that]
+    /// Seconds over which requests are sent [default: 600; with patterns at least that, in whole periods of the longest one]
     #[arg(long, value_name = "SECONDS")]
     pub seconds: Option<f64>,
 

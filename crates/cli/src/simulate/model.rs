@@ -16,6 +16,7 @@ use scheduler::{
 use server::config::{UplinkConfig, UplinkRate};
 use simulator::{
     Banded, Ended, Model, Ordered, Paced, Sharing, Ticket,
+    banded::on_wire,
     packets::{ClientPath, Discipline, PacketSettings, PacketStats, Packets, Place},
 };
 use workload::{behaviour::Protocol, rate::Rate, sequence::Request};
@@ -99,7 +100,8 @@ impl Uplink {
             (_, Serving::Bands(config)) | (ModelChoice::Bands, Serving::Paced(config)) => {
                 let bands = bands(config, sizes)?;
                 let described = banded(config.order, &bands);
-                Self::exact(Banded::new(link, wire, config.order, bands), described)
+                let bands = on_wire(&bands, config.order, wire);
+                Self::exact(Banded::new(link, wire, settings(config, None), bands), described)
             }
             (ModelChoice::Paced(share), Serving::Paced(config)) => {
                 let settings = settings(config, share);
@@ -290,15 +292,21 @@ pub fn lacks(choice: ModelChoice, plan: &Plan) -> Vec<String> {
     lacks
 }
 
-/// What of a subject the model does not have.
-pub fn subject_lacks(choice: ModelChoice, subject: &Subject, serving: &Serving) -> Vec<String> {
+/// What of a subject the model does not have; `link_changes` if there are points at which the rate of the link does.
+pub fn subject_lacks(choice: ModelChoice, subject: &Subject, serving: &Serving, link_changes: bool) -> Vec<String> {
     let (config, in_bands) = match serving {
         Serving::Fair => return Vec::new(),
         Serving::Paced(config) => (config, choice == ModelChoice::Bands),
         Serving::Bands(config) => (config, true),
     };
     let is_told = matches!(config.rate, UplinkRate::Given(_));
+    let finds_rate = matches!(subject, Subject::Serpent { uplink: Some(uplink), .. } if uplink == "auto");
+    let is_paced = !in_bands && matches!(choice, ModelChoice::Packets | ModelChoice::Paced(_));
     let of = [
+        (
+            finds_rate && is_paced && link_changes,
+            "its pacer does not follow the changes of the link's rate, as one that looks for the rate would: it keeps to the first",
+        ),
         (
             choice == ModelChoice::Bare && is_told && !in_bands,
             "on a bare link it does not count which rate the pacer is told",

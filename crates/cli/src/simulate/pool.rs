@@ -33,12 +33,13 @@ pub fn all<T: Sync>(
     stop: &AtomicBool,
     work: impl Fn(&T) -> Result<(), LabError> + Sync,
 ) -> Result<(), LabError> {
+    let jobs = jobs.get().min(tasks.len());
     let next = AtomicUsize::new(0);
     let mut first_error = None;
     thread::scope(|scope| {
         // As many may wait to be counted as are worked on: nobody waits for whoever prints.
-        let (ended, ends) = mpsc::sync_channel(jobs.get());
-        for _ in 0..jobs.get().min(tasks.len()) {
+        let (ended, ends) = mpsc::sync_channel(jobs);
+        for _ in 0..jobs {
             let (ended, next, work) = (ended.clone(), &next, &work);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed)
@@ -83,9 +84,18 @@ mod tests {
         stop: &AtomicBool,
         work: impl Fn(u32) -> Result<(), LabError> + Sync,
     ) -> (Result<(), LabError>, Vec<u32>) {
+        run_on(NonZeroUsize::new(3).unwrap(), count, stop, work)
+    }
+
+    fn run_on(
+        jobs: NonZeroUsize,
+        count: u32,
+        stop: &AtomicBool,
+        work: impl Fn(u32) -> Result<(), LabError> + Sync,
+    ) -> (Result<(), LabError>, Vec<u32>) {
         let done = Mutex::new(Vec::new());
         let mut progress = Progress::new((0..count).map(|_| 1.0), count as usize);
-        let result = all(&tasks(count), NonZeroUsize::new(3).unwrap(), &mut progress, stop, |&number| {
+        let result = all(&tasks(count), jobs, &mut progress, stop, |&number| {
             work(number)?;
             done.lock().unwrap().push(number);
             Ok(())
@@ -101,6 +111,12 @@ mod tests {
         assert!(result.is_ok());
         assert_eq!(done, Vec::from_iter(0..100));
         assert!(run(0, &AtomicBool::new(false), |_| Ok(())).0.is_ok());
+    }
+
+    #[test]
+    fn more_threads_than_tasks_are_not_begun() {
+        let (result, done) = run_on(NonZeroUsize::MAX, 4, &AtomicBool::new(false), |_| Ok(()));
+        assert!(result.is_ok() && done == [0, 1, 2, 3], "{done:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use lab::{LabError, subject::Subject};
 use scheduler::{
     Order, Pacing, Rate,
-    bands::{BandLearner, BandPlan, SRRT_CUTOFFS_MS},
+    bands::{BandLearner, BandPlan, RESPONSE_BANDS},
     uplink::Settings,
 };
 use server::config::{Cutoffs, Enforce, UplinkConfig, UplinkRate};
@@ -26,10 +26,6 @@ pub enum Serving {
     /// Priority bands of the kernel keep the order.
     Bands(UplinkConfig),
 }
-
-/// Bands that the kernel has for responses, beside the one for what must not wait.
-const BANDS: u8 = 7;
-const NS_PER_MS: u64 = 1_000_000;
 
 impl Serving {
     /// What `subject` does, and what of it is not simulated.
@@ -57,7 +53,11 @@ impl Serving {
             guard: guard.as_deref().map(values::stretch_or_off).transpose().map_err(&refuse)?,
             ..ServeArgs::default()
         };
-        let config = config::load(&flags).map_err(|problems| refuse(problems.to_string()))?.uplink;
+        let mut config = config::load(&flags).map_err(|problems| refuse(problems.to_string()))?.uplink;
+        if uplink.is_none() {
+            // Like the lab, which tells every server the rate of the link, whatever its file says.
+            config.rate = UplinkRate::Auto;
+        }
         let mut notes = Vec::new();
         if uplink.as_deref() == Some("auto") {
             notes.push(format!("`{subject}`: the rate is known from the start, it is not looked for"));
@@ -112,22 +112,13 @@ pub fn settings(config: &UplinkConfig, link: Rate, share: Option<f64>, sizes: &B
 ///
 /// Cutoffs are those of the configuration, or those that the server has learned when it has seen `sizes`.
 pub fn band_plan(config: &UplinkConfig, sizes: &BandLearner) -> Option<BandPlan> {
-    /// Those of the server before it has learned any.
-    const FIRST_BYTES: [u64; 6] = [2_000, 5_000, 20_000, 64_000, 200_000, 500_000];
-    let cutoffs = match (config.order, &config.cutoffs) {
+    // What was learned are sizes.
+    let learned = match (config.order, &config.cutoffs) {
         (Order::Fsp, _) => return None,
-        (Order::Srrt | Order::Stert | Order::Swift | Order::Fcf, Cutoffs::Given(ms)) => {
-            ms.iter().map(|ms| ms.saturating_mul(NS_PER_MS)).collect()
-        }
-        (Order::Srrt | Order::Stert | Order::Swift | Order::Fcf, Cutoffs::Learned) => {
-            SRRT_CUTOFFS_MS.iter().map(|ms| ms * NS_PER_MS).collect()
-        }
-        // Its measure is 0 or 1.
-        (Order::QuickFix, _) => vec![1],
-        (_, Cutoffs::Given(bytes)) => bytes.clone(),
-        (_, Cutoffs::Learned) => sizes.plan(BANDS).map_or_else(|| FIRST_BYTES.to_vec(), |plan| plan.cutoffs().to_vec()),
+        (Order::Srpt | Order::Las, Cutoffs::Learned) => sizes.plan(RESPONSE_BANDS),
+        _ => None,
     };
-    BandPlan::new(cutoffs).ok()
+    Some(learned.unwrap_or_else(|| BandPlan::first(config.order, config.cutoffs.given())))
 }
 
 #[cfg(test)]
@@ -194,6 +185,22 @@ mod tests {
     }
 
     #[test]
+    fn a_file_does_not_tell_the_rate() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.toml");
+        for rate in ["20mbit", "off"] {
+            std::fs::write(&file, format!("[uplink]\nrate = \"{rate}\"\nutilisation = 0.9\n")).unwrap();
+            let link: Rate = "10mbit".parse().unwrap();
+            let told = |flags: &str| {
+                let config = config(&format!("serpent:srpt{flags},config={}", file.display()));
+                settings(&config, link, None, &BandLearner::default()).rate.unwrap().bits_per_second()
+            };
+            assert_eq!(told(""), 9_000_000, "{rate}: the lab tells every server the rate of the link");
+            assert_eq!(told(",uplink=30mbit"), 27_000_000);
+        }
+    }
+
+    #[test]
     fn cutoffs_are_given_or_learned_from_the_sizes_seen() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.toml");
@@ -209,7 +216,7 @@ mod tests {
         assert!((3000..4000).contains(&plan.cutoffs()[0]) && *plan.cutoffs().last().unwrap() > 1 << 20, "{plan:?}");
         assert!(settings(&config("serpent:quick-fix"), link, None, &sizes()).small_bytes > 3000);
         assert_eq!(band_plan(&config("serpent:quick-fix"), &sizes()).unwrap().cutoffs(), [1]);
-        assert_eq!(band_plan(&config("serpent:srrt"), &sizes()).unwrap().cutoffs()[0], 100 * NS_PER_MS);
+        assert_eq!(band_plan(&config("serpent:srrt"), &sizes()).unwrap().cutoffs()[0], 100_000_000);
         assert_eq!(band_plan(&config("serpent:fsp"), &sizes()), None);
     }
 }

@@ -102,9 +102,14 @@ fn growths(peak: f64) -> Vec<f64> {
     growths
 }
 
+/// Whether a peak of this load is [`BUSY`] at most, but for rounding.
+pub(super) fn is_not_yet_full(peak_load: f64) -> bool {
+    peak_load <= BUSY * 1.001
+}
+
 /// The growth at which the peak is busy: the largest that does not go beyond, or today.
 pub(super) fn judged(growths: &[f64], peak: f64) -> f64 {
-    let within = growths.iter().filter(|&growth| growth * peak <= BUSY * 1.001);
+    let within = growths.iter().filter(|&growth| is_not_yet_full(growth * peak));
     within.copied().fold(1.0, f64::max)
 }
 

@@ -5,6 +5,8 @@
 
 use serde::Serialize;
 
+use super::plan::is_not_yet_full;
+
 /// Number of this form; another number is another form.
 pub const FORMAT: u32 = 1;
 
@@ -148,7 +150,7 @@ pub struct Prediction {
     pub growth: f64,
     /// Load of the uplink in the busiest hour of today, times the growth.
     pub peak_load: f64,
-    /// Load over what is simulated.
+    /// Load over what is simulated, without what lies between its parts.
     pub load: f64,
     /// Requests simulated.
     pub requests: u64,
@@ -158,6 +160,13 @@ pub struct Prediction {
     pub most_at_once: u64,
     /// By policy, in the order of [`Policy::ALL`](super::Policy::ALL); the first is what it is compared with.
     pub policies: Vec<PolicyPrediction>,
+}
+
+impl Prediction {
+    /// Whether its busiest hour is no busier than where scheduling is judged.
+    pub fn is_not_yet_full(&self) -> bool {
+        is_not_yet_full(self.peak_load)
+    }
 }
 
 /// Response times under a policy.

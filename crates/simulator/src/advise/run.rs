@@ -1,10 +1,6 @@
 //! One scenario: the same requests under several policies at once, each request compared with itself.
 
-use scheduler::{
-    Order,
-    bands::{BandPlan, SRPT_CUTOFFS_BYTES},
-    uplink::Settings,
-};
+use scheduler::{Order, bands::BandPlan, uplink::Settings};
 use workload::{
     rate::{Link, Rate},
     sequence::Request,
@@ -16,8 +12,9 @@ use super::{
     measures::{Measured, Measures, PARTS},
     plan::{Plan, Scenario},
     report::Prediction,
+    timeline::Span,
 };
-use crate::{Banded, Ended, Model, Ordered, Sharing, Ticket};
+use crate::{Banded, Ended, Model, Ordered, Sharing, Ticket, banded};
 
 /// Most requests under way at once. More would not go on waiting, and their number must have a bound.
 const MAX_UNDER_WAY: usize = 100_000;
@@ -37,6 +34,9 @@ pub(super) struct Run {
     expected: u64,
     measures: Measures,
     peak_load: f64,
+    /// As in the plan, from the beginning of the log.
+    spans: Vec<Span>,
+    /// Moments of the log, from its beginning.
     first_ns: Option<u64>,
     last_ns: u64,
 }
@@ -76,6 +76,7 @@ impl Run {
             expected: plan.expected_requests().max(1),
             measures: Measures::new(scenario.policies.len(), site.large_from_bytes),
             peak_load: site.load.peak * scenario.growth,
+            spans: plan.spans.iter().map(|span| span.since(site.span.from_ns)).collect(),
             first_ns: None,
             last_ns: 0,
             scenario,
@@ -86,14 +87,14 @@ impl Run {
         &self.scenario
     }
 
-    /// A request, at its moment of the log.
+    /// A request, at its moment of the log, from its beginning.
     pub(super) fn add(&mut self, at_ns: u64, size_bytes: u64) {
         if self.overloaded {
             return;
         }
         let first_ns = *self.first_ns.get_or_insert(at_ns);
-        let at_ns = ((at_ns - first_ns) as f64 / self.scenario.growth) as u64;
         self.last_ns = at_ns;
+        let at_ns = ((at_ns - first_ns) as f64 / self.scenario.growth) as u64;
         self.go_on_to(at_ns);
         let part = (self.arrived * PARTS as u64 / self.expected).min(PARTS as u64 - 1) as u8;
         self.arrived += 1;
@@ -126,8 +127,7 @@ impl Run {
         if !self.overloaded {
             self.go_on_to_the_end();
         }
-        let seconds = self.last_ns as f64 / 1e9;
-        let capacity = self.uplink.bytes_per_second() * seconds;
+        let capacity = self.uplink.bytes_per_second() * self.simulated_s() / self.scenario.growth;
         Prediction {
             growth: self.scenario.growth,
             peak_load: self.peak_load,
@@ -137,6 +137,13 @@ impl Run {
             most_at_once: self.most_at_once as u64,
             policies: if self.overloaded { Vec::new() } else { self.measures.finish(self.scenario.policies) },
         }
+    }
+
+    /// Seconds of the log from the first request to the last, without what lies between the parts that are simulated.
+    fn simulated_s(&self) -> f64 {
+        let all = Span { from_ns: self.first_ns.unwrap_or(self.last_ns), until_ns: self.last_ns };
+        let parts = if self.spans.is_empty() { std::slice::from_ref(&all) } else { &self.spans };
+        parts.iter().map(|part| part.common_seconds(all)).sum()
     }
 
     /// Every policy serves until `now_ns`.
@@ -196,11 +203,9 @@ fn model(policy: Policy, uplink: Rate, utilisation: f64, wire: WireModel, cutoff
         Policy::Fsp => ordered(Order::Fsp, None),
         Policy::Las => ordered(Order::Las, None),
         Policy::Banded => {
-            // The model measures what is left on the wire, the server what is left of the response.
-            let plan = BandPlan::new(cutoffs.iter().map(|&cutoff| wire.bytes_for(cutoff)).collect());
-            let plan =
-                plan.or_else(|_| BandPlan::new(SRPT_CUTOFFS_BYTES.to_vec())).expect("those of the paper increase");
-            Box::new(Banded::new(&paced, &wire, Order::Srpt, plan))
+            let settings = Settings { order: Order::Srpt, ..Settings::default() };
+            let plan = BandPlan::first(settings.order, Some(cutoffs));
+            Box::new(Banded::new(&paced, &wire, settings, banded::on_wire(&plan, settings.order, &wire)))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The first reading of a log: what is in it.
 
-use scheduler::bands::BandLearner;
+use scheduler::bands::{BandLearner, RESPONSE_BANDS};
 use workload::{
     sizes::HeavyTail,
     trace::{Method, Name, Record, Summary},
@@ -13,8 +13,6 @@ use super::{
     timeline::{Span, Timeline},
 };
 
-/// Bands for responses in kernel mode.
-const BANDS: u8 = 7;
 /// Sizes that stand for all when cutoffs are learned; fewer than make the learner forget.
 const LEARNED_FROM: u32 = 10_000;
 /// Most points of a curve over time.
@@ -225,7 +223,7 @@ fn cutoffs(summary: &Summary) -> Vec<u64> {
     for i in 0..LEARNED_FROM {
         learner.handle_seen(summary.size_at((f64::from(i) + 0.5) / f64::from(LEARNED_FROM)));
     }
-    learner.plan(BANDS).map(|plan| plan.cutoffs().to_vec()).unwrap_or_default()
+    learner.plan(RESPONSE_BANDS).map(|plan| plan.cutoffs().to_vec()).unwrap_or_default()
 }
 
 fn size_facts(summary: &Summary, cells: &Cells, wire_bytes: u64) -> SizeFacts {

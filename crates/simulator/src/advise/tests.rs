@@ -301,6 +301,23 @@ fn of_a_long_log_the_busiest_hours_are_simulated() {
 }
 
 #[test]
+fn what_lies_between_the_busiest_hours_is_no_part_of_their_load() {
+    let day = |hour: u64| {
+        traffic(if [3, 13].contains(&hour) { 0.6 } else { 0.02 }, 60, hour)
+            .into_iter()
+            .map(move |l| Line { at_ns: l.at_ns + hour * HOUR_S * SECOND, ..l })
+    };
+    let lines: Vec<Line> = (0..24).flat_map(day).collect();
+    let busiest = lines.iter().filter(|line| [3, 13].contains(&(line.at_ns / SECOND / HOUR_S))).count() as u64;
+    let advice = advise(&Question { quick_requests: busiest, ..slow() }, &lines);
+    assert_eq!((advice.simulated.spans_unix_s.len(), advice.simulated.requests), (2, busiest));
+    for prediction in &advice.predictions {
+        let load = 0.6 * prediction.growth;
+        assert!((prediction.load / load - 1.0).abs() < 0.1, "{} for {load}", prediction.load);
+    }
+}
+
+#[test]
 fn a_log_with_nothing_to_order_is_refused() {
     let empty: Vec<Line> = (0..10).map(|i| line(i * SECOND, 0)).collect();
     assert_eq!(plan(&question(), &empty).unwrap_err(), NotAdvisable::NoBodies { requests: 10 });

@@ -29,6 +29,17 @@ impl Span {
     pub(super) fn seconds(self) -> f64 {
         (self.until_ns - self.from_ns) as f64 / 1e9
     }
+
+    /// The same, counted from this moment on.
+    pub(super) fn since(self, moment_ns: u64) -> Self {
+        let [from_ns, until_ns] = [self.from_ns, self.until_ns].map(|at_ns| at_ns.saturating_sub(moment_ns));
+        Self { from_ns, until_ns }
+    }
+
+    /// Seconds of what lies in both.
+    pub(super) fn common_seconds(self, other: Self) -> f64 {
+        self.until_ns.min(other.until_ns).saturating_sub(self.from_ns.max(other.from_ns)) as f64 / 1e9
+    }
 }
 
 /// Counts by the time.

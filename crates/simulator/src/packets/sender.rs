@@ -220,7 +220,7 @@ impl Sender {
         let segment_bytes = u64::from(self.segment_bytes);
         let now = if self.is_throttled(1) { 0 } else { u64::from(self.cubic.window.saturating_sub(self.in_flight())) };
         let waiting = limit_bytes.saturating_sub(self.unsent_bytes).div_ceil(segment_bytes);
-        (now + waiting) * segment_bytes
+        (now + waiting).saturating_mul(segment_bytes)
     }
 
     /// What the system would tell of the path.

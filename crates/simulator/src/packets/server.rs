@@ -277,7 +277,7 @@ impl Packets {
     /// What the kernel may hold unsent of a connection: two grants keep it busy, more would be out of the scheduler's hands.
     fn unsent_limit_bytes(&self) -> u64 {
         match &self.gate {
-            Some(Gate { uplink, plan: None, .. }) => (2 * uplink.chunk_bytes()).max(UNSENT_LIMIT_BYTES),
+            Some(Gate { uplink, plan: None, .. }) => uplink.chunk_bytes().saturating_mul(2).max(UNSENT_LIMIT_BYTES),
             _ => UNSENT_LIMIT_BYTES,
         }
     }

@@ -133,6 +133,14 @@ fn srpt_lets_a_small_response_overtake_and_fair_does_not() {
 }
 
 #[test]
+fn leave_for_all_at_once_is_no_more_than_the_socket_takes() {
+    let Discipline::Gate(settings) = gate(Order::Srpt, "8mbit") else { panic!("a gate") };
+    let at_once = Discipline::Gate(Settings { pacing: Pacing::EXACT, ..settings });
+    let (served, _) = serve(line("8mbit", at_once), &[request(0, segments(1_000)), request(MS, 1_000)]);
+    assert_eq!(served.len(), 2);
+}
+
+#[test]
 fn what_a_full_queue_drops_is_sent_again() {
     let requests: Vec<Request> = (0..20).map(|i| request(i * MS, segments(60))).collect();
     let small = |place| PacketSettings { queue_packets: 12, place, ..line("8mbit", Discipline::Fair) };

@@ -181,9 +181,14 @@ fn what_cannot_be_run_says_why() {
     assert_eq!(with(|it| it.loads[3].needs[0].station = 3), ScenarioError::Need(3));
     assert_eq!(with(|it| it.loads[4].resource = ResourceId(3)), ScenarioError::Queue(4));
     assert_eq!(with(|it| it.loads[5].demand = Demand::Open { per_second: 0.0 }), ScenarioError::Demand(5));
+    assert_eq!(with(|it| it.loads[5].demand = Demand::Open { per_second: f64::NAN }), ScenarioError::Demand(5));
     assert_eq!(with(|it| it.loads[5].demand = Demand::Closed { users: 1, think_ns: 0 }), ScenarioError::Demand(5));
     assert_eq!(with(|it| it.measured_ns = 0), ScenarioError::Time);
     assert_eq!(with(|it| it.warm_up_ns = u64::MAX), ScenarioError::Time);
+    // Looked at, not run: it would hardly get on.
+    let mut crowded = good.clone();
+    crowded.loads[5].demand = Demand::Open { per_second: 1.1e9 };
+    assert_eq!(crowded.check(), Err(ScenarioError::Demand(5)));
 }
 
 /// Processor sharing by its definition: everybody's remaining work is kept, and goes down step by step.

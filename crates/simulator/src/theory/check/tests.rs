@@ -83,7 +83,7 @@ fn bands_of_the_engine_agree_where_a_turn_is_a_whole_request() {
     let means: Vec<f64> = (1..=4)
         .map(|seed| {
             let run = Run { sizes: &sizes, pattern: &pattern, link: &link, requests: 20_000, seed };
-            serve(&run, Banded::new(&link, &WireModel::BODY_ONLY, Order::Srpt, plan.clone())).mean_s
+            serve(&run, Banded::new(&link, &WireModel::BODY_ONLY, Settings::default(), plan.clone())).mean_s
         })
         .collect();
     let queue = Queue::new(sizes, 0.8).unwrap();

@@ -192,18 +192,27 @@ fn several_logs_are_one_in_the_order_of_their_times_and_standard_input_is_a_log(
     }
     assert_eq!(several, both);
 
-    let args = ["advise", "-", "--uplink", "320kbit", "--json", "-"];
-    let mut child = Command::new(env!("CARGO_BIN_EXE_serpent"))
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all((ten + &eleven).as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let mut piped: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(piped["log"]["files"].take(), serde_json::json!(["standard input"]));
-    assert_eq!(piped, both);
+    // A pipe by a name is read but once too.
+    for (input, name) in [("-", "standard input"), ("/dev/stdin", "/dev/stdin")] {
+        let kept = tempfile::tempdir().unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_serpent"))
+            .args(["advise", input, "--uplink", "320kbit", "--json", "-"])
+            .env("TMPDIR", kept.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(ten.as_bytes()).unwrap();
+        let names = fs::read_dir(kept.path()).unwrap().count();
+        assert_eq!(names, 0, "{name}: whoever stops it now leaves nothing behind");
+        stdin.write_all(eleven.as_bytes()).unwrap();
+        drop(stdin);
+        let output = child.wait_with_output().unwrap();
+        let mut piped: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(piped["log"]["files"].take(), serde_json::json!([name]));
+        assert_eq!(piped, both);
+    }
 }
 
 #[test]

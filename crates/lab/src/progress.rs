@@ -42,7 +42,7 @@ impl Progress {
     }
 
     /// The next cell begins.
-    pub fn begin(&mut self, what: &str) {
+    pub(crate) fn begin(&mut self, what: &str) {
         let number = self.cells + 1 - self.expected_s.len();
         let left = self.left();
         if let Some(expected_s) = self.expected_s.pop() {
@@ -59,7 +59,7 @@ impl Progress {
     }
 
     /// It has ended.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if let Some((expected_s, began)) = self.current.take() {
             self.done_s.0 += expected_s;
             self.done_s.1 += began.elapsed().as_secs_f64();
@@ -93,7 +93,7 @@ impl Progress {
     }
 
     /// Says something that stays.
-    pub fn say(&self, text: &str) {
+    pub(crate) fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| eprintln!("{text}")),
             None => eprintln!("{text}"),

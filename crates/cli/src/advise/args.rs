@@ -77,7 +77,8 @@ impl AdviseArgs {
         match self.window {
             Part::Auto => {}
             Part::Whole => command += " --window whole",
-            Part::Window(from_ns, until_ns) => command += &format!(" --window {}s..{}s", from_ns / NS, until_ns / NS),
+            Part::Window(from_ns, u64::MAX) => command += &format!(" --window {}..", time(from_ns)),
+            Part::Window(from_ns, until_ns) => command += &format!(" --window {}..{}", time(from_ns), time(until_ns)),
         }
         if let Some(format) = &self.format {
             command += &format!(" --format {}", quoted(format.text.clone()));
@@ -86,7 +87,13 @@ impl AdviseArgs {
     }
 }
 
-const NS: u64 = 1_000_000_000;
+/// As [`part`] reads it, without a blank.
+fn time(ns: u64) -> String {
+    [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)]
+        .into_iter()
+        .find(|(_, unit_ns)| ns.is_multiple_of(*unit_ns))
+        .map_or_else(|| format!("{ns}ns"), |(unit, unit_ns)| format!("{}{unit}", ns / unit_ns))
+}
 
 fn part(text: &str) -> Result<Part, String> {
     let help = || {
@@ -108,7 +115,7 @@ fn part(text: &str) -> Result<Part, String> {
                 };
                 u64::try_from(ns).map_err(|_| help())
             };
-            let until_ns = if until.trim().is_empty() { u64::MAX / NS * NS } else { ns(until)? };
+            let until_ns = if until.trim().is_empty() { u64::MAX } else { ns(until)? };
             let from_ns = ns(from)?;
             if from_ns < until_ns { Ok(Part::Window(from_ns, until_ns)) } else { Err(help()) }
         }
@@ -124,6 +131,8 @@ fn format(text: &str) -> Result<FormatArg, String> {
 mod tests {
     use super::*;
 
+    const NS: u64 = 1_000_000_000;
+
     #[test]
     fn a_part_is_read_as_people_write_it() {
         assert_eq!(part("auto"), Ok(Part::Auto));
@@ -134,6 +143,31 @@ mod tests {
         assert!(matches!(part("1h.."), Ok(Part::Window(_, until)) if until > 100 * 365 * 86_400 * NS));
         for text in ["", "all", "5h", "2h..1h", "1h..1h", "-1h..2h", "x..y", "1..2"] {
             assert!(part(text).unwrap_err().contains("as in `8h..20h`"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_window_is_read_back_as_written() {
+        let mut args = AdviseArgs {
+            logs: vec!["a.log".into()],
+            uplink: "10mbit".parse().unwrap(),
+            html: None,
+            json: None,
+            seed: 1,
+            window: Part::Auto,
+            format: None,
+        };
+        for (text, written) in [
+            ("8h..20h", "28800s..72000s"),
+            ("0s..1500ms", "0s..1500ms"),
+            ("1s 500us .. 2s 7ns", "1000500us..2000000007ns"),
+            ("1h..", "3600s.."),
+            ("1ns..2ns", "1ns..2ns"),
+        ] {
+            args.window = part(text).unwrap();
+            let command = args.command();
+            let (_, window) = command.split_once(" --window ").unwrap();
+            assert_eq!((window, part(window).unwrap()), (written, args.window), "{text}");
         }
     }
 

@@ -1,14 +1,15 @@
 //! The logs: which there are, in which order, and each record of them as often as it is needed.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, BufReader},
     ops::ControlFlow,
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use simulator::advise::Survey;
-use tempfile::NamedTempFile;
 use workload::trace::{Format, Options, Reader, Record, TraceError};
 
 use super::{Failure, dates};
@@ -29,8 +30,22 @@ struct LogFile {
     name: String,
     path: PathBuf,
     first_ns: u64,
-    /// Standard input as a file: it is read more than once.
-    _kept: Option<NamedTempFile>,
+    /// What can be read but once, as a file without a name: nothing is left of it, however this process ends.
+    kept: Option<Arc<File>>,
+}
+
+/// A kept file from its beginning. Several threads read it, each at a place of its own.
+struct Kept {
+    file: Arc<File>,
+    offset: u64,
+}
+
+impl io::Read for Kept {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.file.read_at(buffer, self.offset)?;
+        self.offset += bytes as u64;
+        Ok(bytes)
+    }
 }
 
 /// How many records of each file count: a log that is still being written grows between two readings.
@@ -43,10 +58,11 @@ impl Logs {
     pub fn find(paths: &[PathBuf], format: Option<Format>) -> Result<Self, Failure> {
         let mut logs = Self { files: Vec::new(), format };
         for path in paths {
-            let kept = (path.as_os_str() == "-").then(keep_standard_input).transpose()?;
-            let name = if kept.is_some() { "standard input".to_owned() } else { path.display().to_string() };
-            let path = kept.as_ref().map_or(path.as_path(), |kept| kept.path()).to_owned();
-            let file = LogFile { name, path, first_ns: 0, _kept: kept };
+            let (name, kept) = match path.as_os_str() == "-" {
+                true => ("standard input".to_owned(), Some(keep("standard input", io::stdin().lock())?)),
+                false => (path.display().to_string(), keep_if_read_but_once(path)?),
+            };
+            let file = LogFile { name, path: path.clone(), first_ns: 0, kept };
             let mut first_ns = 0;
             logs.read_file(&file, |record| {
                 first_ns = record.at_ns;
@@ -118,7 +134,10 @@ impl Logs {
             TraceError::Io(io) if io.raw_os_error().is_some() => unread(io),
             _ => Failure::Usage(format!("the log `{}`: {error}", file.name)),
         };
-        let input = File::open(&file.path).map_err(|error| unread(&error))?;
+        let input: Box<dyn io::Read> = match &file.kept {
+            Some(kept) => Box::new(Kept { file: Arc::clone(kept), offset: 0 }),
+            None => Box::new(File::open(&file.path).map_err(|error| unread(&error))?),
+        };
         let options = Options { format: self.format.clone(), strict: false };
         let mut reader = Reader::open(BufReader::with_capacity(BUFFER_BYTES, input), &options).map_err(failed)?;
         reader.read(each).map_err(failed)?;
@@ -136,9 +155,19 @@ fn unreadable(name: &str, path: &Path, error: &io::Error) -> Failure {
     }
 }
 
-fn keep_standard_input() -> Result<NamedTempFile, Failure> {
-    let kept = NamedTempFile::new().and_then(|mut kept| io::copy(&mut io::stdin().lock(), &mut kept).map(|_| kept));
-    kept.map_err(|error| Failure::Run(format!("cannot keep standard input in a temporary file: {error}")))
+/// A pipe, as in `<(zcat access.log.gz)`, and whatever else is neither a file nor a directory.
+fn keep_if_read_but_once(path: &Path) -> Result<Option<Arc<File>>, Failure> {
+    let (name, unread) = (path.display().to_string(), |error| unreadable(&path.display().to_string(), path, &error));
+    let kind = fs::metadata(path).map_err(unread)?.file_type();
+    if kind.is_file() || kind.is_dir() {
+        return Ok(None);
+    }
+    keep(&name, File::open(path).map_err(unread)?).map(Some)
+}
+
+fn keep(name: &str, mut input: impl io::Read) -> Result<Arc<File>, Failure> {
+    let kept = tempfile::tempfile().and_then(|mut kept| io::copy(&mut input, &mut kept).map(|_| kept));
+    kept.map(Arc::new).map_err(|error| Failure::Run(format!("cannot keep {name} in a temporary file: {error}")))
 }
 
 fn moment(at_ns: u64) -> String {

@@ -115,7 +115,7 @@ pub fn losers(prediction: &Prediction) -> Table {
     };
     let head = ["", "requests that lose", "by, on average", "worst stretch", "latest"];
     Table {
-        caption: format!("Requests more than a tenth slower than under fair sharing {}", at(prediction)),
+        caption: format!("More than a tenth and 1 ms slower than under fair sharing {}", at(prediction)),
         head: head.map(str::to_owned).to_vec(),
         rows: prediction.policies.iter().skip(1).map(row).collect(),
         words: &[],
@@ -125,7 +125,7 @@ pub fn losers(prediction: &Prediction) -> Table {
 /// The prediction that sizes are shown of: where the order matters and the uplink is not yet full, or today.
 pub fn shown(advice: &Advice) -> Option<&Prediction> {
     let known = || advice.predictions.iter().filter(|prediction| !prediction.overloaded);
-    known().rfind(|prediction| prediction.peak_load <= 0.801).or_else(|| known().next())
+    known().rfind(|prediction| prediction.is_not_yet_full()).or_else(|| known().next())
 }
 
 fn at(prediction: &Prediction) -> String {

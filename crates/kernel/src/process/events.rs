@@ -1,0 +1,46 @@
+//! Waiting for the end of a [`Process`] in a tokio runtime.
+
+use std::io;
+
+use tokio::io::{Interest, unix::AsyncFd};
+
+use super::{Ended, Process};
+
+/// The end of a program, as an event. Dropping it kills the program.
+#[derive(Debug)]
+pub struct ProcessEvents {
+    process: AsyncFd<Process>,
+}
+
+impl ProcessEvents {
+    /// Registers the program with the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// What the operating system says, as when there are no file descriptors left.
+    pub fn new(process: Process) -> io::Result<Self> {
+        // SAFETY: the descriptor is owned by the process, which gives it away only when it is dropped, and that is together with the
+        // registration.
+        let process = unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) }?;
+        Ok(Self { process })
+    }
+
+    /// The program.
+    pub fn process(&self) -> &Process {
+        self.process.get_ref()
+    }
+
+    /// Waits for its end. Cancel safe, and the same answer again if asked again.
+    ///
+    /// # Errors
+    ///
+    /// When the runtime is shutting down.
+    pub async fn ended(&mut self) -> io::Result<Ended> {
+        loop {
+            if let Some(ended) = self.process.get_mut().try_wait()? {
+                return Ok(ended);
+            }
+            self.process.readable_mut().await?.clear_ready();
+        }
+    }
+}

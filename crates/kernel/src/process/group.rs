@@ -1,0 +1,279 @@
+//! Control groups with a weight on the processor, one for each class that asks for one.
+//!
+//! They are children of the group that we are in: of version 2 where it has the `cpu` controller, else of version 1. Version 2 lets
+//! a group either hold processes or share out a controller; where ours holds us, we move to a child of it first. Groups of
+//! gateways that are gone are taken away when the first of our own is made.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use super::{Launch, Limits, Priority, Step};
+
+/// A control group of ours. Dropping it kills what is in it and takes it away.
+#[derive(Debug)]
+pub struct Group {
+    version: Version,
+    folder: PathBuf,
+    /// Who writes 0 to it is in the group.
+    entrance: File,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+/// The group that ours are children of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Home {
+    version: Version,
+    folder: PathBuf,
+}
+
+impl Group {
+    /// Makes a group. Weights are from 1 to 10000, and 100 is ordinary; what a group gets is its part of the weights of all
+    /// groups beside it that want the processor. `name` is for whoever looks at the system.
+    ///
+    /// # Errors
+    /// What the system says, with what the operator may do about it.
+    pub fn make(name: &str, weight: u16) -> io::Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let home = home()?;
+        let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
+        let name: String = name.chars().take(64).map(plain).collect();
+        let folder =
+            home.folder.join(format!("serpent-{}-{}-{name}", std::process::id(), NUMBER.fetch_add(1, Relaxed)));
+        fs::create_dir(&folder).map_err(|error| explain(&folder, &error))?;
+        let opened = OpenOptions::new().write(true).open(folder.join("cgroup.procs"));
+        let made = opened.map(|entrance| Self { version: home.version, folder: folder.clone(), entrance });
+        let group = made.map_err(|error| {
+            let _ = fs::remove_dir(&folder);
+            explain(&folder, &error)
+        })?;
+        group.set_weight(weight)?;
+        Ok(group)
+    }
+
+    /// Changes its weight.
+    pub fn set_weight(&self, weight: u16) -> io::Result<()> {
+        let weight = u32::from(weight.clamp(1, 10_000));
+        let (file, value) = match self.version {
+            Version::Two => ("cpu.weight", weight),
+            // Ordinary are 1024, and 2 the least.
+            Version::One => ("cpu.shares", (weight * 1024 / 100).max(2)),
+        };
+        let file = self.folder.join(file);
+        fs::write(&file, value.to_string()).map_err(|error| explain(&file, &error))
+    }
+
+    /// Whether programs can be put in it. One is started that is not there: it gets as far as being in the group. Blocks for a moment.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn try_out(self: &Arc<Self>) -> io::Result<()> {
+        let null = || OpenOptions::new().read(true).write(true).open("/dev/null").map(OwnedFd::from);
+        let launch = Launch {
+            program: c"".to_owned(),
+            arguments: vec![c"".to_owned()],
+            environment: Vec::new(),
+            directory: None,
+            streams: [null()?, null()?, null()?],
+            priority: Priority::Inherited,
+            group: Some(self.clone()),
+            limits: Limits::default(),
+        };
+        match launch.start() {
+            Ok(_) => Ok(()),
+            Err(failed) if failed.step == Step::Program => Ok(()),
+            Err(failed) => Err(io::Error::new(failed.error.kind(), format!("{}: {failed}", self.folder.display()))),
+        }
+    }
+
+    /// Takes it away if nobody is in it; else it stays as it is.
+    ///
+    /// # Errors
+    /// Somebody is in it.
+    pub fn remove_if_empty(&self) -> io::Result<()> {
+        fs::remove_dir(&self.folder)
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn entrance(&self) -> BorrowedFd<'_> {
+        self.entrance.as_fd()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        remove(&self.folder);
+    }
+}
+
+/// Kills what is in a group and takes it away. What takes time to die keeps the folder, which the next start takes away.
+fn remove(folder: &Path) {
+    // Version 2 since Linux 5.14. Elsewhere programs die with their own process groups.
+    let _ = fs::write(folder.join("cgroup.kill"), "1");
+    let _ = fs::remove_dir(folder);
+}
+
+/// The group that ours are children of, found and made ready the first time.
+fn home() -> io::Result<Home> {
+    static HOME: Mutex<Option<Home>> = Mutex::new(None);
+    let mut known = HOME.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(home) = &*known {
+        return Ok(home.clone());
+    }
+    let home =
+        find(&fs::read_to_string("/proc/self/mountinfo")?, &fs::read_to_string("/proc/self/cgroup")?, |folder| {
+            fs::read_to_string(folder.join("cgroup.controllers")).is_ok_and(|controllers| has(&controllers, "cpu"))
+        });
+    let home = home.ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::Unsupported,
+            "no control group with the cpu controller is ours (systemd: Delegate=cpu; else use nice values)",
+        )
+    })?;
+    sweep(&home.folder);
+    if home.version == Version::Two {
+        share_out(&home.folder)?;
+    }
+    Ok(known.insert(home).clone())
+}
+
+/// Finds our group with the `cpu` controller.
+fn find(mounts: &str, groups: &str, version_two_has_cpu: impl Fn(&Path) -> bool) -> Option<Home> {
+    let group_of = |wanted: &dyn Fn(&str, &str) -> bool| {
+        groups.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':');
+            let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+            wanted(number, controllers).then_some(path)
+        })
+    };
+    let folder_of = |wanted: &dyn Fn(&str, &str) -> bool, path: &str| {
+        mounts.lines().find_map(|line| {
+            // 30 23 0:26 /root /mount/point options... - type source options
+            let (place, kind) = line.split_once(" - ")?;
+            let mut place = place.split(' ').skip(3);
+            let (root, point) = (place.next()?, place.next()?);
+            let mut kind = kind.split(' ');
+            let (kind, options) = (kind.next()?, kind.nth(1)?);
+            let below = Path::new(path).strip_prefix(root).ok()?;
+            wanted(kind, options).then(|| Path::new(point).join(below))
+        })
+    };
+    let two = group_of(&|number, controllers| number == "0" && controllers.is_empty())
+        .and_then(|path| folder_of(&|kind, _| kind == "cgroup2", path))
+        .filter(|folder| version_two_has_cpu(folder));
+    if let Some(folder) = two {
+        return Some(Home { version: Version::Two, folder });
+    }
+    let has_cpu = |list: &str| list.split(',').any(|one| one == "cpu");
+    let path = group_of(&|_, controllers| has_cpu(controllers))?;
+    let folder = folder_of(&|kind, options| kind == "cgroup" && has_cpu(options), path)?;
+    Some(Home { version: Version::One, folder })
+}
+
+fn has(words: &str, word: &str) -> bool {
+    words.split_ascii_whitespace().any(|one| one == word)
+}
+
+/// Sees to it that children of the group have the `cpu` controller.
+fn share_out(folder: &Path) -> io::Result<()> {
+    let control = folder.join("cgroup.subtree_control");
+    if fs::read_to_string(&control).is_ok_and(|controllers| has(&controllers, "cpu")) {
+        return Ok(());
+    }
+    let first = match fs::write(&control, "+cpu") {
+        Ok(()) => return Ok(()),
+        Err(error) => error,
+    };
+    if first.kind() != io::ErrorKind::ResourceBusy {
+        return Err(explain(&control, &first));
+    }
+    // It holds processes, and we are one of them.
+    let us = std::process::id();
+    let room = folder.join(format!("serpent-{us}-gateway"));
+    fs::create_dir(&room).map_err(|error| explain(&room, &error))?;
+    let moved = fs::write(room.join("cgroup.procs"), us.to_string());
+    moved.and_then(|()| fs::write(&control, "+cpu")).map_err(|error| {
+        let _ = fs::write(folder.join("cgroup.procs"), us.to_string());
+        let _ = fs::remove_dir(&room);
+        match error.kind() {
+            io::ErrorKind::ResourceBusy => io::Error::new(
+                error.kind(),
+                format!("{}: other processes are in our control group: start us in one of our own", control.display()),
+            ),
+            _ => explain(&control, &error),
+        }
+    })
+}
+
+/// Takes away what gateways that are gone have left.
+fn sweep(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner =
+            name.to_str().and_then(|name| name.strip_prefix("serpent-")?.split('-').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            remove(&entry.path());
+        }
+    }
+}
+
+fn explain(path: &Path, error: &io::Error) -> io::Error {
+    let help = match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            " (our control group must be ours to divide; systemd: Delegate=cpu)"
+        }
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("{}: {error}{help}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+24 1 0:22 / /proc rw - proc proc rw
+30 24 0:26 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
+31 24 0:27 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+32 24 0:28 / /sys/fs/cgroup/unified rw,relatime shared:4 - cgroup2 cgroup2 rw
+";
+
+    #[test]
+    fn our_group_is_found_in_either_version() {
+        let groups = "9:cpuset:/other\n3:cpu,cpuacct:/a/b\n0::/c\n";
+        assert_eq!(
+            find(HYBRID, groups, |folder| folder == Path::new("/sys/fs/cgroup/unified/c")),
+            Some(Home { version: Version::Two, folder: "/sys/fs/cgroup/unified/c".into() })
+        );
+        assert_eq!(
+            find(HYBRID, groups, |_| false),
+            Some(Home { version: Version::One, folder: "/sys/fs/cgroup/cpu/a/b".into() })
+        );
+        assert_eq!(find(HYBRID, "9:cpuset:/other\n", |_| true), None);
+    }
+
+    #[test]
+    fn a_mount_that_shows_a_part_of_the_tree_is_taken_for_what_it_is() {
+        let mounts = "30 23 0:26 /docker/x /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
+        let found = |groups| find(mounts, groups, |_| true).map(|home| home.folder);
+        assert_eq!(found("0::/docker/x/y\n"), Some("/sys/fs/cgroup/y".into()));
+        assert_eq!(found("0::/docker/other\n"), None, "what the mount does not show cannot be reached");
+    }
+}

@@ -1,0 +1,473 @@
+//! Between the making of a process and `execve`.
+
+use std::{
+    alloc::{Layout, alloc, dealloc},
+    ffi::{c_char, c_int, c_uint, c_void},
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    ptr,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
+};
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
+
+use super::{Ended, Launch, LaunchError, Priority, Step};
+
+/// Whether our own threads have left ordinary scheduling, so that who is not to go with them has to be told.
+static RAISED: AtomicBool = AtomicBool::new(false);
+
+/// What a new process needs until it is the program: some calls without large frames.
+const STACK_BYTES: usize = 64 << 10;
+
+/// The first descriptor behind the streams. A new process has the entrance of its group there until it is in.
+const ENTRANCE: RawFd = 3;
+
+/// The capability to take any priority.
+const CAP_SYS_NICE: u32 = 23;
+
+#[derive(Debug)]
+pub(super) struct Process {
+    pid: Pid,
+    /// `None` once it is somebody else's to wait for.
+    handle: Option<OwnedFd>,
+    ended: Option<Ended>,
+}
+
+/// All that the new process reads, made before it is: it may not allocate, since another thread of ours may be within the allocator.
+struct Plan<'a> {
+    launch: &'a Launch,
+    parent: c_int,
+    arguments: Vec<*const c_char>,
+    environment: Vec<*const c_char>,
+    streams: [RawFd; 3],
+    group: Option<RawFd>,
+    raised: bool,
+    failed: Option<(Step, i32)>,
+}
+
+pub(super) fn start(launch: &Launch) -> Result<Process, LaunchError> {
+    let failed = |step| move |error| LaunchError { step, error };
+    // Descriptors 0 to 2 are where the streams go: one that stands there already would be overwritten before it is copied.
+    let mut moved = Vec::new();
+    let mut streams = [0; 3];
+    for (to, from) in streams.iter_mut().zip(&launch.streams) {
+        *to = from.as_raw_fd();
+        if *to < 3 {
+            let copy =
+                rustix::io::fcntl_dupfd_cloexec(from, 3).map_err(io::Error::from).map_err(failed(Step::Streams))?;
+            *to = copy.as_raw_fd();
+            moved.push(copy);
+        }
+    }
+    let pointers = |strings: &[std::ffi::CString]| -> Vec<*const c_char> {
+        strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+    };
+    let mut plan = Plan {
+        launch,
+        parent: rustix::process::getpid().as_raw_nonzero().get(),
+        arguments: pointers(&launch.arguments),
+        environment: pointers(&launch.environment),
+        streams,
+        group: launch.group.as_ref().map(|group| group.entrance().as_raw_fd()),
+        raised: RAISED.load(Relaxed),
+        failed: None,
+    };
+    let process = clone(&mut plan).map_err(failed(Step::Process))?;
+    match plan.failed {
+        None => Ok(process),
+        // Dropping the process waits for it.
+        Some((step, errno)) => Err(LaunchError { step, error: io::Error::from_raw_os_error(errno) }),
+    }
+}
+
+/// Makes a process that runs [`new_process`] on a stack of its own in our memory, and returns when it has become the program or ended.
+fn clone(plan: &mut Plan<'_>) -> io::Result<Process> {
+    let stack = Stack::new()?;
+    let mut handle: c_int = -1;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    // A handler of ours that ran in the new process would act on our memory: no signal is taken until its handlers are gone.
+    let blocked = BlockedSignals::all()?;
+    // SAFETY: `new_process` has the signature asked for and gets the plan, which nobody else uses until the call returns:
+    // `CLONE_VFORK` suspends this thread until the new process has called execve or ended, and so the plan and the stack, both held
+    // here, outlive its use of them. The stack grows down from its end, which is aligned to 16 bytes. What `new_process` does is
+    // safe in memory shared with running threads (see there). The kernel writes one descriptor to `handle`.
+    let pid =
+        unsafe { libc::clone(new_process, stack.end(), flags, ptr::from_mut(plan).cast::<c_void>(), &raw mut handle) };
+    let error = io::Error::last_os_error();
+    drop(blocked);
+    let Some(pid) = (pid > 0).then(|| Pid::from_raw(pid)).flatten() else { return Err(error) };
+    // SAFETY: the call succeeded, so `handle` is a descriptor that is new and nobody else's.
+    let handle = unsafe { OwnedFd::from_raw_fd(handle) };
+    Ok(Process { pid, handle: Some(handle), ended: None })
+}
+
+/// The new process, in our memory. It makes system calls, writes to its plan, and ends; it allocates nothing, takes no lock, and
+/// cannot panic: another thread of ours may hold any lock, and runs on.
+extern "C" fn new_process(plan: *mut c_void) -> c_int {
+    // SAFETY: `clone` above passes a plan that is valid and used by nobody else until this process has ended or become a program.
+    let plan = unsafe { &mut *plan.cast::<Plan<'_>>() };
+    let (step, errno) = become_program(plan);
+    plan.failed = Some((step, errno));
+    // SAFETY: _exit runs nothing of the parent's.
+    unsafe { libc::_exit(127) }
+}
+
+/// Returns only where something failed.
+fn become_program(plan: &Plan<'_>) -> (Step, i32) {
+    macro_rules! attempt {
+        ($step:expr, $result:expr) => {
+            if $result < 0 {
+                return ($step, errno());
+            }
+        };
+    }
+    let launch = plan.launch;
+    default_signal_handlers();
+    // SAFETY: system calls of this process about itself, on numbers, on strings and arrays that end with a
+    // NUL or null pointer and that the plan holds, and on structures of this stack frame. `errno` is that of the suspended thread.
+    unsafe {
+        attempt!(Step::Process, libc::setsid());
+        attempt!(Step::Process, libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0));
+        // Whoever started us may have been killed before the line above.
+        if libc::getppid() != plan.parent {
+            return (Step::Process, libc::ESRCH);
+        }
+        for (to, from) in (0..).zip(plan.streams) {
+            attempt!(Step::Streams, libc::dup2(from, to));
+        }
+        // Really closed, and not only marked: from here on this process may have to wait for the processor for long, and what it
+        // held of ours would stay open for so long, as the streams of other programs. Kernels before 5.9 cannot; there ours are
+        // marked.
+        let mut first = ENTRANCE;
+        if let Some(group) = plan.group {
+            attempt!(Step::Group, libc::dup2(group, ENTRANCE));
+            first += 1;
+        }
+        libc::syscall(libc::SYS_close_range, first as c_uint, c_uint::MAX, 0 as c_uint);
+        if let Some(directory) = &launch.directory {
+            attempt!(Step::Directory, libc::chdir(directory.as_ptr()));
+        }
+        if plan.group.is_some() {
+            // A group that has no time for real-time classes takes nobody who is in one.
+            if plan.raised && set_scheduler(0, libc::SCHED_OTHER, 0).is_err() {
+                return (Step::Priority, errno());
+            }
+            // "0" is the process that writes it.
+            attempt!(Step::Group, libc::write(ENTRANCE, c"0".as_ptr().cast(), 1));
+            libc::close(ENTRANCE);
+        }
+    }
+    if set_priority(launch.priority, plan.raised).is_err() {
+        return (Step::Priority, errno());
+    }
+    let seconds =
+        |limit: std::time::Duration| limit.as_secs().saturating_add(u64::from(limit.subsec_nanos() > 0)).max(1);
+    let micros = |limit: std::time::Duration| u64::try_from(limit.as_micros()).unwrap_or(u64::MAX).max(1);
+    if let (Some(limit), Some(_)) = (launch.limits.real_time, launch.priority.real_time()) {
+        let soft = micros(limit);
+        attempt!(Step::Limits, limit_to(libc::RLIMIT_RTTIME, soft, soft.saturating_add(1_000_000)));
+    }
+    if let Some(limit) = launch.limits.cpu {
+        let soft = seconds(limit);
+        attempt!(Step::Limits, limit_to(libc::RLIMIT_CPU, soft, soft.saturating_add(1)));
+    }
+    // What it has it keeps; it cannot get more. Its children neither.
+    attempt!(Step::Limits, limit_to(libc::RLIMIT_RTPRIO, 0, 0));
+    attempt!(Step::Limits, limit_to(libc::RLIMIT_NICE, 0, 0));
+    if drop_right_to_rise() < 0 {
+        return (Step::Limits, errno());
+    }
+    // SAFETY: as above.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+        libc::execve(launch.program.as_ptr(), plan.arguments.as_ptr(), plan.environment.as_ptr());
+    }
+    (Step::Program, errno())
+}
+
+/// What the program finds ignored it would go on ignoring (the runtime ignores SIGPIPE), and what has a handler must not run it here.
+fn default_signal_handlers() {
+    for signal in 1..=64 {
+        // SAFETY: an action made of zeros is the default one with no flags. Numbers that are no signals, or that nobody may
+        // change, are refused.
+        unsafe {
+            let default: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, &raw const default, ptr::null_mut());
+        }
+    }
+}
+
+/// Sees to it that what this process becomes has no CAP_SYS_NICE, whoever it is of.
+fn drop_right_to_rise() -> c_int {
+    /// `struct __user_cap_header_struct`, version 3.
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: c_int,
+    }
+    /// `struct __user_cap_data_struct`: effective, permitted, inheritable.
+    type Sets = [[u32; 3]; 2];
+    let (nice, none): (libc::c_ulong, libc::c_ulong) = (CAP_SYS_NICE.into(), 0);
+    // SAFETY: system calls of this process about itself, on numbers and on structures of this stack frame as the kernel has them.
+    unsafe {
+        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_LOWER as libc::c_ulong, nice, none, none);
+        let dropped = libc::prctl(libc::PR_CAPBSET_DROP, nice, none, none, none) == 0;
+        // Without CAP_SETPCAP it is refused. Only root gets more with a program than it had before.
+        if dropped || libc::geteuid() != 0 || libc::prctl(libc::PR_CAPBSET_READ, nice, none, none, none) != 1 {
+            return 0;
+        }
+        let mut header = Header { version: 0x2008_0522, pid: 0 };
+        let mut sets: Sets = [[0; 3]; 2];
+        if libc::syscall(libc::SYS_capget, &raw mut header, &raw mut sets) < 0 {
+            return -1;
+        }
+        for set in &mut sets[0] {
+            *set &= !(1 << CAP_SYS_NICE);
+        }
+        if libc::syscall(libc::SYS_capset, &raw mut header, &raw const sets) < 0 {
+            return -1;
+        }
+        // Root gets no more either, then.
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1 as libc::c_ulong, none, none, none)
+    }
+}
+
+fn limit_to(resource: libc::__rlimit_resource_t, soft: u64, hard: u64) -> c_int {
+    // SAFETY: the kernel writes to and reads from a structure of this stack frame.
+    unsafe {
+        let mut now: libc::rlimit64 = std::mem::zeroed();
+        if libc::getrlimit64(resource, &raw mut now) < 0 {
+            return -1;
+        }
+        // Only who is privileged may raise the upper limit; nobody needs to.
+        let hard = hard.min(now.rlim_max);
+        let limit = libc::rlimit64 { rlim_cur: soft.min(hard), rlim_max: hard };
+        libc::setrlimit64(resource, &raw const limit)
+    }
+}
+
+pub(super) fn set_own(priority: Priority) -> io::Result<()> {
+    set_priority(priority, RAISED.load(Relaxed))
+}
+
+/// Of the calling thread. Neither allocates nor locks.
+fn set_priority(priority: Priority, raised: bool) -> io::Result<()> {
+    let ordinary = || if raised { set_scheduler(0, libc::SCHED_OTHER, 0) } else { Ok(()) };
+    match priority {
+        Priority::Inherited => ordinary(),
+        Priority::Nice(nice) => {
+            ordinary()?;
+            // SAFETY: the call takes numbers only. 0 is the calling thread.
+            match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, c_int::from(nice)) } {
+                // POSIX lets it be EACCES, which says the same.
+                done if done < 0 => Err(io::Error::last_os_error()),
+                _ => Ok(()),
+            }
+        }
+        Priority::RoundRobin(priority) => set_scheduler(0, libc::SCHED_RR, priority),
+        Priority::Fifo(priority) => set_scheduler(0, libc::SCHED_FIFO, priority),
+    }
+}
+
+/// As a system call, because the function of that name in musl only says that it is not there.
+fn set_scheduler(thread: c_int, policy: c_int, priority: u8) -> io::Result<()> {
+    /// `struct sched_param` as the kernel has it.
+    #[repr(C)]
+    struct Param {
+        priority: c_int,
+    }
+    let param = Param { priority: c_int::from(priority) };
+    // SAFETY: the kernel reads one structure of this stack frame.
+    let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, thread, policy, &raw const param) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+pub(super) fn raise_own_threads(priority: u8) -> io::Result<()> {
+    // Said first: a program that is started while we are at it must not go up with us.
+    let before = RAISED.swap(true, Relaxed);
+    let done = all_own_threads(libc::SCHED_RR, priority);
+    if done.is_err() && !before {
+        // Some may be up already. As long as one is, programs are told.
+        let _ = lower_own_threads();
+    }
+    done
+}
+
+pub(super) fn lower_own_threads() -> io::Result<()> {
+    if !RAISED.load(Relaxed) {
+        return Ok(());
+    }
+    all_own_threads(libc::SCHED_OTHER, 0)?;
+    // Said last, for the same reason.
+    RAISED.store(false, Relaxed);
+    Ok(())
+}
+
+fn all_own_threads(policy: c_int, priority: u8) -> io::Result<()> {
+    let mut done = std::collections::HashSet::new();
+    // A thread may be started while we look, by one that was not changed yet. It is there the next time.
+    loop {
+        let mut new = false;
+        for thread in std::fs::read_dir("/proc/self/task")? {
+            let Some(thread) = thread?.file_name().to_str().and_then(|name| name.parse::<c_int>().ok()) else {
+                continue;
+            };
+            if done.insert(thread) {
+                new = true;
+                match set_scheduler(thread, policy, priority) {
+                    // It has ended.
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                    other => other?,
+                }
+            }
+        }
+        if !new {
+            return Ok(());
+        }
+    }
+}
+
+fn errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+impl Process {
+    pub fn id(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        // Taken by `drop` only.
+        self.handle.as_ref().expect("a process that is not dropped has its handle").as_fd()
+    }
+
+    /// The id of the group is that of its leader, and nobody else's until the leader has been waited for.
+    pub fn signal_group(&self, signal: i32) -> io::Result<()> {
+        if self.ended.is_some() {
+            return Ok(());
+        }
+        // SAFETY: the call takes numbers only.
+        let done = unsafe { libc::kill(-self.pid.as_raw_nonzero().get(), signal) };
+        match io::Error::last_os_error() {
+            _ if done == 0 => Ok(()),
+            error if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            error => Err(error),
+        }
+    }
+
+    pub fn try_wait(&mut self) -> io::Result<Option<Ended>> {
+        if self.ended.is_some() {
+            return Ok(self.ended);
+        }
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::PidFd(self.as_fd()), look) {
+            Ok(None) => return Ok(None),
+            Ok(Some(_)) => {}
+            Err(rustix::io::Errno::CHILD) => {
+                self.ended = Some(Ended::Unknown);
+                return Ok(self.ended);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let _ = self.signal_group(libc::SIGKILL);
+        let status = waitid(WaitId::PidFd(self.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        self.ended = Some(status.ok().flatten().map_or(Ended::Unknown, ended));
+        Ok(self.ended)
+    }
+}
+
+fn ended(status: WaitIdStatus) -> Ended {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(status), _) => Ended::Exit(status),
+        (None, Some(signal)) => Ended::Signal(signal),
+        (None, None) => Ended::Unknown,
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        let _ = self.signal_group(libc::SIGKILL);
+        if let (Ok(None), Some(handle)) = (self.try_wait(), self.handle.take()) {
+            bury(handle);
+        }
+    }
+}
+
+/// Waits for a killed process elsewhere: it ends at once, unless the kernel is at work for it.
+fn bury(handle: OwnedFd) {
+    static UNDERTAKER: OnceLock<Option<mpsc::Sender<OwnedFd>>> = OnceLock::new();
+    let sender = UNDERTAKER.get_or_init(|| {
+        let (sender, handles) = mpsc::channel::<OwnedFd>();
+        let wait = move || {
+            for handle in handles {
+                let _ = rustix::io::retry_on_intr(|| waitid(WaitId::PidFd(handle.as_fd()), WaitIdOptions::EXITED));
+            }
+        };
+        std::thread::Builder::new().name("undertaker".to_owned()).spawn(wait).ok().map(|_| sender)
+    });
+    if let Some(sender) = sender {
+        let _ = sender.send(handle);
+    }
+}
+
+/// All signals of the calling thread held back until this is dropped.
+struct BlockedSignals(libc::sigset_t);
+
+impl BlockedSignals {
+    fn all() -> io::Result<Self> {
+        // SAFETY: the calls write to and read from structures of this stack frame, which zeros are valid for.
+        unsafe {
+            let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            match libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) {
+                0 => Ok(Self(before)),
+                errno => Err(io::Error::from_raw_os_error(errno)),
+            }
+        }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: the call reads a set that was read from the system before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
+}
+
+/// Memory for the stack of a new process.
+struct Stack(*mut u8);
+
+impl Stack {
+    const LAYOUT: Layout = match Layout::from_size_align(STACK_BYTES, 4096) {
+        Ok(layout) => layout,
+        Err(_) => panic!("the size is a multiple of the alignment"),
+    };
+
+    fn new() -> io::Result<Self> {
+        // SAFETY: the layout's size is not zero.
+        let start = unsafe { alloc(Self::LAYOUT) };
+        if start.is_null() { Err(io::ErrorKind::OutOfMemory.into()) } else { Ok(Self(start)) }
+    }
+
+    /// One past the last byte, where a stack begins.
+    fn end(&self) -> *mut c_void {
+        // SAFETY: one past the end of the allocation.
+        unsafe { self.0.add(STACK_BYTES) }.cast()
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout, and freed once.
+        unsafe { dealloc(self.0, Self::LAYOUT) };
+    }
+}

@@ -1,6 +1,11 @@
 //! The command line. What stands here is kept stable.
 
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::{
     Args, Parser, Subcommand,
@@ -9,7 +14,7 @@ use clap::{
 use clap_complete::Shell;
 use kernel::bands::Qdisc;
 use scheduler::{Order, Rate};
-use server::config::{CertificateFiles, Enforce, LogFormat, SymlinkPolicy, UplinkRate};
+use server::config::{CertificateFiles, Enforce, LogFormat, SymlinkPolicy, UplinkRate, UpstreamServer};
 use workload::pattern::Pattern;
 
 use crate::{
@@ -31,7 +36,11 @@ Examples:
   serpent serve /srv/www --listen :80 --uplink 100mbit
                                                   Serve on all addresses over an uplink of 100 Mbit/s
   serpent serve --config /etc/serpent.toml        Serve what the file says
+  serpent serve --upstream http://127.0.0.1:3000 --slots 20
+                                                  Pass requests on, 20 at a time
   serpent check /etc/serpent.toml                 Say what is wrong with the file, and where
+  serpent explain -c /etc/serpent.toml http://shop.example/basket
+                                                  Say what becomes of a request
 
 Exit codes:
   0  success; for `serve`: stopped by SIGTERM or SIGINT after the last response
@@ -69,6 +78,16 @@ pub enum Command {
     /// Reads the file as `serve` does, and looks whether directories can be read and certificates and keys belong
     /// together. Every mistake is shown at its line. Nothing is bound and nothing is changed.
     Check(CheckArgs),
+    /// Say what becomes of a request: its site and route, the rule that matches and why, its class and what that is given
+    ///
+    /// Nothing is sent, and no running server is asked: the configuration file is. Rules are shown in their order, condition by
+    /// condition, up to the one that decides.
+    Explain(Box<ExplainArgs>),
+    /// Make an API key, and the line for the file of keys
+    ///
+    /// The line, with the key's level and its hash, goes to standard output; the key itself to standard error, this once. It is
+    /// stored nowhere.
+    Key(KeyArgs),
     /// From an access log: what scheduling would do for a site, and the configuration it should have
     ///
     /// Simulates the requests of the log over an uplink of the given rate, under fair sharing as other servers do it and under
@@ -116,6 +135,7 @@ Examples:
   serpent serve ./public --listen 127.0.0.1:0 --access-log -
   serpent serve /srv/www --listen http://:80 --listen https://:443 \\
                 --tls-cert fullchain.pem --tls-key privkey.pem
+  serpent serve --upstream http://127.0.0.1:3000 --slots 20 --listen :80
   serpent serve --config /etc/serpent.toml --order fsp
 
 The rate of the uplink is that of the bottleneck towards the clients. Given too high, nothing is
@@ -128,6 +148,16 @@ pub struct ServeArgs {
     /// Configuration file (TOML)
     #[arg(long, short, value_name = "FILE")]
     pub config: Option<PathBuf>,
+
+    /// Server to pass all requests on to, in place of a directory; several share the work
+    ///
+    /// `http://HOST:PORT`, `https://HOST`, `h2c://HOST:PORT`, `h2://HOST` or `unix:PATH`.
+    #[arg(long, value_name = "URL", value_parser = values::upstream_server, conflicts_with = "dir", help_heading = "Gateway")]
+    pub upstream: Vec<UpstreamServer>,
+
+    /// Requests that the site does well at once; more wait here for their turn, or `off` [default: off]
+    #[arg(long, value_name = "N", value_parser = values::limit_or_off, help_heading = "Gateway")]
+    pub slots: Option<std::option::Option<NonZeroU32>>,
 
     /// Number of threads that serve connections, or `auto` [default: auto, one for each CPU but one]
     #[arg(long, value_name = "N", value_parser = values::workers)]
@@ -221,6 +251,77 @@ pub struct CheckArgs {
     /// The file
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+}
+
+/// Which request to explain.
+#[derive(Args, Debug, Default)]
+#[command(after_long_help = "\
+Examples:
+  serpent explain --config /etc/serpent.toml https://shop.example/basket?item=7
+  serpent explain -c /etc/serpent.toml --client 192.0.2.7 -H 'Cookie: id=1' http://shop.example/
+  serpent explain -c /etc/serpent.toml -X POST -H 'X-Api-Key: 3f9c...' http://api.example/orders")]
+pub struct ExplainArgs {
+    /// What is asked for: a whole URL, or a path
+    #[arg(value_name = "URL")]
+    pub url: String,
+
+    /// Configuration file (TOML)
+    #[arg(long, short, value_name = "FILE")]
+    pub config: PathBuf,
+
+    /// Method
+    #[arg(long, short = 'X', value_name = "METHOD", default_value = "GET", value_parser = values::method)]
+    pub method: http::Method,
+
+    /// Header field, may be repeated
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = values::header_field)]
+    pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
+
+    /// Name and password, asked for by the rules
+    #[arg(long, short = 'u', value_name = "NAME:PASSWORD")]
+    pub user: Option<String>,
+
+    /// Address of the client [default: that of --peer]
+    ///
+    /// Where it is not that of --peer, --peer is a proxy that names it, which must be one of `trusted-proxies`.
+    #[arg(long, value_name = "IP")]
+    pub client: Option<IpAddr>,
+
+    /// Address at the other end of the connection [default: that of --client, or 127.0.0.1]
+    #[arg(long, value_name = "IP")]
+    pub peer: Option<IpAddr>,
+
+    /// Address of ours that the connection came to [default: the first that is listened on]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = values::address)]
+    pub local: Option<SocketAddr>,
+
+    /// The connection is TLS [default: if the URL says https]
+    #[arg(long)]
+    pub tls: bool,
+
+    /// Name in a client certificate that is trusted, may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub certificate_name: Vec<String>,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which key to make.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  serpent key gold >> /etc/serpent/keys
+  serpent key gold --from-stdin < key.txt >> /etc/serpent/keys")]
+pub struct KeyArgs {
+    /// The level, by which rules tell keys apart
+    #[arg(value_name = "LEVEL", value_parser = values::name)]
+    pub level: String,
+
+    /// Take the key from standard input in place of making one
+    #[arg(long)]
+    pub from_stdin: bool,
 }
 
 /// What to do with the bands.

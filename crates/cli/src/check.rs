@@ -1,31 +1,63 @@
 //! `serpent check FILE`
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
-use server::config::{Config, Enforce, UplinkRate};
+use server::config::{ClassConfig, Classes, Config, Enforce, Origin, Route, UplinkRate, UpstreamConfig};
 
 use crate::{
     args::{CheckArgs, ServeArgs},
     config::{self, Problems},
+    values,
 };
 
-/// The summary of a file without mistakes.
-pub fn check(args: &CheckArgs) -> Result<String, Problems> {
+/// What there is to say of a file without mistakes.
+pub struct Checked {
+    /// What would be served.
+    pub summary: String,
+    /// What hardly is what was meant.
+    pub warnings: Option<Problems>,
+}
+
+/// Reads the file as `serve` would.
+pub fn check(args: &CheckArgs) -> Result<Checked, Problems> {
     let flags = ServeArgs { config: Some(args.file.clone()), ..ServeArgs::default() };
-    config::load(&flags).map(|config| format!("{}: ok\n{}", args.file.display(), summary(&config)))
+    let (config, warnings) = config::load_and_warn(&flags)?;
+    Ok(Checked { summary: format!("{}: ok\n{}", args.file.display(), summary(&config)), warnings })
 }
 
 fn summary(config: &Config) -> String {
     let mut out = String::new();
     let mut line = |what: &str, text: String| {
-        let _ = writeln!(out, "  {what:<8}{text}");
+        let _ = writeln!(out, "  {what:<10}{text}");
     };
     for listen in &config.listen {
         line("listen", format!("{}://{}", if listen.tls { "https" } else { "http" }, listen.address));
     }
     for site in &config.sites {
         let names = if site.names.is_empty() { "any name".to_owned() } else { site.names.join(", ") };
-        line("site", format!("{names} from {}", site.root.display()));
+        line(
+            "site",
+            match &site.root {
+                Some(root) => format!("{names} from {}", root.display()),
+                None => names,
+            },
+        );
+        for route in &site.routes {
+            line("  route", self::route(route, config));
+        }
+    }
+    for upstream in &config.upstreams {
+        line("upstream", self::upstream(upstream));
+    }
+    let classes = &config.classes;
+    if classes.classes.len() > 1 || classes.admission.enabled {
+        for (at, class) in classes.classes.iter().enumerate() {
+            line("class", self::class(class, at == classes.default.index()));
+        }
+        for rule in self::rules(classes) {
+            line("rules", rule);
+        }
+        line("slots", slots(classes));
     }
     let rate = match config.uplink.rate {
         UplinkRate::Auto => "rate found by itself".to_owned(),
@@ -37,9 +69,86 @@ fn summary(config: &Config) -> String {
         Enforce::Kernel => "enforced by the kernel",
         Enforce::Off => "not enforced",
     };
-    line("uplink", format!("{rate}, order {}, {enforce}", config.uplink.order));
+    let share = classes.uplink_share.map(|share| format!(", shared by `{share}`")).unwrap_or_default();
+    line("uplink", format!("{rate}, order {}, {enforce}{share}", config.uplink.order));
     if let Some(admin) = config.admin {
         line("admin", format!("http://{admin}"));
     }
     out
+}
+
+/// Which paths go where, and what they need.
+pub fn route(route: &Route, config: &Config) -> String {
+    let resources = &config.classes.admission.resources;
+    let needs = resources.get(route.resource.index()).filter(|_| resources.len() > 1 && route.admitted);
+    let needs = needs.map(|resource| format!(", needs {}", resource.name)).unwrap_or_default();
+    let at_once = if route.admitted || !config.classes.admission.enabled { "" } else { ", waits for no slot" };
+    format!("{} to {}{needs}{at_once}", route.name, origin(route, config))
+}
+
+/// What answers.
+pub fn origin(route: &Route, config: &Config) -> String {
+    match &route.origin {
+        Origin::Files => "files".to_owned(),
+        Origin::Cgi(cgi) => match &cgi.interpreter {
+            Some(interpreter) => format!("{} in {}", interpreter.display(), cgi.program.display()),
+            None => format!("programs in {}", cgi.program.display()),
+        },
+        Origin::Upstream { upstream, replace_prefix, .. } => {
+            let name = &config.upstreams[*upstream].name;
+            replace_prefix.as_ref().map_or(name.clone(), |prefix| format!("{name} as {prefix}"))
+        }
+    }
+}
+
+fn upstream(upstream: &UpstreamConfig) -> String {
+    let servers: Vec<_> = upstream.servers.iter().map(values::show_server).collect();
+    match &upstream.workers {
+        Some(workers) => {
+            format!("{}: {} of `{}` for each class", upstream.name, workers.processes, workers.command.join(" "))
+        }
+        None => format!("{}: {}", upstream.name, servers.join(", ")),
+    }
+}
+
+/// What is unusual about a class.
+fn class(class: &ClassConfig, is_default: bool) -> String {
+    let given = &class.given;
+    let duration = |ns: u64| values::show_duration(std::time::Duration::from_nanos(ns));
+    let usual = scheduler::class::Class::default();
+    let said = [
+        is_default.then(|| "for all others".to_owned()),
+        (given.weight != usual.weight).then(|| format!("weight {}", given.weight)),
+        (given.reserved_slots > 0).then(|| format!("{} slots reserved", given.reserved_slots)),
+        given.most_running.map(|slots| format!("{slots} slots at most")),
+        given.deadline_ns.map(|ns| format!("deadline {}", duration(ns))),
+        Some(format!("{} wait", given.most_waiting)),
+        given.most_wait_ns.map(|ns| format!("for {} at most", duration(ns))),
+        (given.order != usual.order).then(|| format!("order {}", values::show_queue_order(given.order))),
+        (class.priority != server::config::Priority::Inherited)
+            .then(|| format!("processor {}", values::show_priority(class.priority))),
+    ];
+    format!("{}: {}", class.name, said.into_iter().flatten().collect::<Vec<_>>().join(", "))
+}
+
+/// How many rules lead to each class.
+fn rules(classes: &Classes) -> Vec<String> {
+    let mut counts = BTreeMap::new();
+    for rule in &classes.rules {
+        *counts.entry(rule.class).or_insert(0) += 1;
+    }
+    let name = |class: scheduler::class::ClassId| &classes.classes[class.index()].name;
+    counts.into_iter().map(|(class, count)| format!("{count} for {}", name(class))).collect()
+}
+
+fn slots(classes: &Classes) -> String {
+    let admission = &classes.admission;
+    if !admission.enabled {
+        return "no limit, so nobody waits".to_owned();
+    }
+    let total = admission.total.map(|total| format!("{total} in all"));
+    let windows = admission.resources.iter().filter_map(|it| Some(format!("{} for {}", it.window?, it.name)));
+    let all: Vec<_> = total.into_iter().chain(windows).collect();
+    let limits = if all.is_empty() { "no limit in all".to_owned() } else { all.join(", ") };
+    format!("{limits}, shared by `{}`", admission.policy)
 }

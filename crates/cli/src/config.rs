@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use server::config::Config;
 
+use problems::Severity;
 pub use problems::{Problem, Problems};
 
 use crate::{args::ServeArgs, values::ListenAt};
@@ -17,6 +18,11 @@ use crate::{args::ServeArgs, values::ListenAt};
 /// Reads the configuration that `serve` was asked for and checks it as far as it can be checked without binding an
 /// address: the file, the flags, that directories can be read, and that certificates and keys belong together.
 pub fn load(flags: &ServeArgs) -> Result<Config, Problems> {
+    load_and_warn(flags).map(|(config, _)| config)
+}
+
+/// The same, with what can be served but hardly is what was meant.
+pub fn load_and_warn(flags: &ServeArgs) -> Result<(Config, Option<Problems>), Problems> {
     let (source, raw, mut problems) = match &flags.config {
         Some(path) => {
             let text = read(path)?;
@@ -30,9 +36,12 @@ pub fn load(flags: &ServeArgs) -> Result<Config, Problems> {
     let shape_is_sound = problems.is_empty();
     let resolved = resolve::resolve(&raw, flags, folder.as_deref(), shape_is_sound, &mut problems);
     files::check(&resolved, &mut problems);
-    match problems.is_empty() {
-        true => Ok(resolved.config),
-        false => Err(Problems::new(source, problems)),
+    let usable = problems.iter().all(|problem| problem.severity == Severity::Warning);
+    let problems = Problems::new(source, problems);
+    match (usable, problems.list.is_empty()) {
+        (true, true) => Ok((resolved.config, None)),
+        (true, false) => Ok((resolved.config, Some(problems))),
+        (false, _) => Err(problems),
     }
 }
 
@@ -58,7 +67,7 @@ fn read(path: &Path) -> Result<String, Problems> {
 }
 
 /// The address that is listened on when none is given.
-const DEFAULT_LISTEN: ListenAt = ListenAt {
+pub const DEFAULT_LISTEN: ListenAt = ListenAt {
     address: std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080),
     tls: None,
 };

@@ -6,6 +6,8 @@ mod advise;
 mod args;
 mod check;
 mod config;
+mod explain;
+mod key;
 mod paperwork;
 mod serve;
 mod simulate;
@@ -49,8 +51,28 @@ fn main() -> ExitCode {
             }
         },
         Command::Check(args) => match check::check(&args) {
-            Ok(summary) => print(summary.as_bytes()),
+            Ok(checked) => {
+                if let Some(warnings) = checked.warnings {
+                    complain(0, &warnings.to_string());
+                }
+                print(checked.summary.as_bytes())
+            }
             Err(problems) => complain(USAGE, &problems.to_string()),
+        },
+        Command::Explain(args) => match explain::explain(&args) {
+            Ok(said) => print(said.as_bytes()),
+            Err(explain::Failure::Usage(said)) => complain(USAGE, &format!("error: {said}")),
+            Err(explain::Failure::Configuration(problems)) => complain(USAGE, &problems.to_string()),
+        },
+        Command::Key(args) => match key::key(&args) {
+            Ok(made) => {
+                if let Some(key) = made.key {
+                    complain(0, &format!("the key, shown this once: {key}"));
+                }
+                print(made.line.as_bytes())
+            }
+            Err(key::Failure::Usage(said)) => complain(USAGE, &format!("error: {said}")),
+            Err(key::Failure::Run(said)) => complain(FAILURE, &format!("error: {said}")),
         },
         Command::Advise(args) => match advise::advise(&args) {
             Ok(said) => print(said.as_bytes()),

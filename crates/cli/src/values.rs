@@ -1,8 +1,10 @@
 //! Values as people write them, read the same way from a flag and from the configuration file.
 
+mod gateway;
+
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
-    num::NonZeroUsize,
+    num::{NonZeroU32, NonZeroUsize},
     str::FromStr,
     time::Duration,
 };
@@ -11,6 +13,8 @@ use bytesize::ByteSize;
 use kernel::bands::Qdisc;
 use scheduler::{Order, Rate};
 use server::config::{Enforce, LogFormat, SymlinkPolicy, UplinkRate};
+
+pub use self::gateway::*;
 
 /// An address to listen on, as given: whether TLS is spoken may be left open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +86,16 @@ pub fn size_or_off(text: &str) -> Result<u64, String> {
     or_off(text, size).map(Option::unwrap_or_default)
 }
 
+/// The longest duration: a clock may be that far ahead without an overflow.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+
 /// Reads a duration above zero: `500ms`, `30s`, `1m 30s`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(Duration::ZERO) => Err("a time-out of nothing lets nothing through: give a duration above zero".into()),
+        Ok(duration) if duration > LONGEST => {
+            Err(format!("`{text}` is longer than anybody waits: give 100 years at most"))
+        }
         Ok(duration) => Ok(duration),
         Err(_) => Err(format!("`{text}` is not a duration: give a number and a unit, as in `500ms`, `30s` or `1m`")),
     }
@@ -140,6 +150,16 @@ pub fn count(text: &str, largest: u64) -> Result<u64, String> {
         Ok(count) if (1..=largest).contains(&count) => Ok(count),
         _ => Err(format!("`{text}` is out of range: give a number from 1 to {largest}")),
     }
+}
+
+/// Reads a count from 1 on, or `off` for none.
+pub fn count_or_off(text: &str, largest: u64) -> Result<Option<u64>, String> {
+    or_off(text, |text| count(text, largest))
+}
+
+/// Reads a limit on a number of things, or `off`.
+pub fn limit_or_off(text: &str) -> Result<Option<NonZeroU32>, String> {
+    count_or_off(text, 1_000_000).map(|count| count.and_then(|count| NonZeroU32::new(count as u32)))
 }
 
 /// A closed set of values, each with a name and a line of help.

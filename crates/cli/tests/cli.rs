@@ -40,7 +40,7 @@ fn help_lists_what_can_be_given() {
         assert!(help.contains(part), "{part} is missing from:\n{help}");
     }
     let help = stdout(&serpent(&["--help"]));
-    for part in ["serve", "check", "uplink", "completions", "man", "Exit codes:"] {
+    for part in ["serve", "check", "explain", "key", "uplink", "completions", "man", "Exit codes:"] {
         assert!(help.contains(part), "{part} is missing from:\n{help}");
     }
     let widest = help.lines().map(|line| line.chars().count()).max();
@@ -60,6 +60,13 @@ fn a_wrong_command_line_exits_with_2_and_says_what_is_right() {
         (&["uplink", "install", "eth0"], "--rate"),
         (&["uplink", "install", "eth0", "--rate", "10mbit", "--qdisc", "fq"], "[possible values: auto, htb, prio]"),
         (&["check"], "FILE"),
+        (&["serve", "www", "--upstream", "http://127.0.0.1:1"], "cannot be used with"),
+        (&["serve", "--upstream", "127.0.0.1:1"], "write it as in `http://"),
+        (&["serve", "--slots", "0"], "from 1 to"),
+        (&["explain", "/"], "--config"),
+        (&["explain", "-c", "x", "-H", "X-Tier", "/"], "is not a header field"),
+        (&["key"], "LEVEL"),
+        (&["key", "a b"], "cannot be a name"),
         (&["--log", "=,=", "check", "x"], "--log"),
     ] {
         let output = serpent(args);
@@ -148,9 +155,9 @@ fn check_says_ok_and_what_would_be_served() {
     );
     assert_eq!(
         stdout(&output),
-        "serpent.toml: ok\n  listen  https://[::]:443\n  listen  http://[::]:80\n  \
-         site    example.org, *.example.org from www\n  uplink  12.500mbit, order srpt, enforced by the server\n  \
-         admin   http://127.0.0.1:9090\n",
+        "serpent.toml: ok\n  listen    https://[::]:443\n  listen    http://[::]:80\n  \
+         site      example.org, *.example.org from www\n  \
+         uplink    12.500mbit, order srpt, enforced by the server\n  admin     http://127.0.0.1:9090\n",
         "{}",
         stderr(&output)
     );
@@ -192,4 +199,222 @@ fn check_shows_every_mistake_and_exits_with_2() {
     let output = serpent(&["check", "/no/such/file.toml"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("/no/such/file.toml"));
+}
+
+/// A gateway with two classes: buyers by their basket, their cookie or their key, and all others.
+const GATEWAY: &str = r#"
+listen = ["127.0.0.1:8080"]
+trusted-proxies = ["10.0.0.0/8"]
+[[site]]
+names = ["shop.example"]
+root = "www"
+[[site.route]]
+path = "/api/"
+upstream = "app"
+replace-prefix = "/"
+[[site.route]]
+path = "/events"
+upstream = "app"
+admitted = false
+[[upstream]]
+name = "app"
+servers = ["http://127.0.0.1:3000", "unix:/run/app.sock"]
+[[class]]
+name = "buyers"
+weight = 3
+cpu-priority = "nice 1"
+[[class]]
+name = "plain"
+queue = 10
+max-wait = "off"
+order = "fair"
+refuse = { status = 429, retry-after = "off" }
+[[rule]]
+name = "basket"
+class = "buyers"
+path = "/api/basket"
+method = ["POST", "PUT"]
+[[rule]]
+class = "buyers"
+cookie = { customer = true }
+[[rule]]
+class = "buyers"
+key = "gold"
+[[rule]]
+name = "office"
+class = "buyers"
+client = "192.0.2.0/24"
+[keys]
+file = "keys"
+[admission]
+share = "weighted"
+slots = 20
+"#;
+
+fn gateway(folder: &Path, args: &[&str]) -> Output {
+    fs::write(folder.join("serpent.toml"), GATEWAY).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_serpent")).args(args).current_dir(folder).output().unwrap()
+}
+
+/// A folder for it, and the key in its file of keys.
+fn gateway_folder() -> (tempfile::TempDir, String) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = folder();
+    let made = serpent(&["key", "gold"]);
+    assert!(made.status.success());
+    fs::write(folder.path().join("keys"), &made.stdout).unwrap();
+    fs::set_permissions(folder.path().join("keys"), fs::Permissions::from_mode(0o600)).unwrap();
+    let said = stderr(&made);
+    let key = said.trim().strip_prefix("the key, shown this once: ").unwrap().to_owned();
+    (folder, key)
+}
+
+#[test]
+fn check_shows_routes_upstreams_classes_rules_and_slots() {
+    let (folder, _) = gateway_folder();
+    let output = gateway(folder.path(), &["check", "serpent.toml"]);
+    assert_eq!(
+        stdout(&output),
+        "serpent.toml: ok\n  listen    http://127.0.0.1:8080\n  site      shop.example from www\n    \
+         route   /api/ to app as /\n    route   /events to app, waits for no slot\n  \
+         upstream  app: http://127.0.0.1:3000, unix:/run/app.sock\n  \
+         class     buyers: weight 3, 1000 wait, for 30s at most, processor nice 1\n  \
+         class     plain: for all others, 10 wait, order fair\n  rules     4 for buyers\n  \
+         slots     20 in all, shared by `weighted`\n  \
+         uplink    rate found by itself, order srpt, enforced by the server\n",
+        "{}",
+        stderr(&output)
+    );
+    assert!(output.stderr.is_empty(), "{}", stderr(&output));
+}
+
+#[test]
+fn check_tells_what_hardly_was_meant_and_says_ok() {
+    let folder = folder();
+    let output = check(
+        folder.path(),
+        "[[site]]\nroot = \"www\"\n[[upstream]]\nname = \"app\"\nservers = [\"http://127.0.0.1:3000\"]\n",
+    );
+    assert!(output.status.success());
+    assert!(stdout(&output).starts_with("serpent.toml: ok\n"));
+    let said = stderr(&output);
+    assert!(said.contains("warning: no route leads to the upstream `app`"), "{said}");
+    assert!(said.contains("--> serpent.toml:4:8"), "{said}");
+}
+
+#[test]
+fn a_request_is_explained_condition_by_condition() {
+    let (folder, key) = gateway_folder();
+    let explain = |args: &[&str]| {
+        let output = gateway(folder.path(), &[&["explain", "-c", "serpent.toml"], args].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let said = explain(&["http://shop.example:8080/api/basket?item=7"]);
+    for part in [
+        "GET http://shop.example/api/basket?item=7",
+        "site    shop.example\n",
+        "route   /api/ to app as /\n",
+        "basket (class buyers): does not match",
+        "no   method: asked for POST, PUT; the request has GET",
+        "yes  path: asked for /api/basket; the request has /api/basket",
+        "rule 2 (class buyers): does not match",
+        "cookie customer",
+        "class plain: no rule matches",
+        "slots   20 in all; share `weighted`: 1 of 4 parts",
+        "queue   10 wait at most, order fair",
+        "refused 429\n",
+    ] {
+        assert!(said.contains(part), "`{part}` is missing from:\n{said}");
+    }
+    let said = explain(&["-X", "POST", "http://shop.example/api/basket"]);
+    assert!(said.contains("class buyers: by basket") && said.contains("3 of 4 parts"), "{said}");
+    assert!(said.contains("queue   1000 wait at most, for 30s at most"), "{said}");
+    assert!(!said.contains("rule 2"), "rules behind the one that matches are not looked at:\n{said}");
+
+    let said = explain(&["-H", "Cookie: a=b; customer=1", "http://shop.example/events"]);
+    assert!(said.contains("class buyers: by rule 2") && said.contains("slots   needs none"), "{said}");
+    let said = explain(&["-H", &format!("X-Api-Key: {key}"), "/api/"]);
+    assert!(said.contains("class buyers: by rule 3") && !said.contains(&key), "a key is not shown:\n{said}");
+
+    // The word of a proxy counts if it is trusted.
+    let said = explain(&["--client", "192.0.2.7", "--peer", "10.1.2.3", "/api/"]);
+    assert!(said.contains("client  192.0.2.7 (behind 10.1.2.3, which is trusted)"), "{said}");
+    assert!(said.contains("class buyers: by office"), "{said}");
+    let said = explain(&["--client", "192.0.2.7", "--peer", "172.16.0.1", "/api/"]);
+    assert!(said.contains("client  172.16.0.1\n") && said.contains("class plain"), "{said}");
+
+    // What is answered before a route is asked.
+    let said = explain(&["http://shop.example/a/../../b"]);
+    assert!(
+        said.contains("route   none: 400 at once, because the path") && said.contains("slots   needs none"),
+        "{said}"
+    );
+    let said = explain(&["-X", "TRACE", "http://shop.example/api/"]);
+    assert!(said.contains("route   none: 405 at once"), "{said}");
+
+    let said = explain(&["http://other.example/a.html"]);
+    assert!(said.contains("site    shop.example (the first one: no site is called `other.example`)"), "{said}");
+    assert!(said.contains("route   none matches, so it is for the files of www"), "{said}");
+}
+
+#[test]
+fn an_explanation_for_programs() {
+    let (folder, _) = gateway_folder();
+    let output = gateway(
+        folder.path(),
+        &["explain", "-c", "serpent.toml", "--json", "-X", "PUT", "http://shop.example/api/basket"],
+    );
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["site"]["names"][0], "shop.example");
+    assert_eq!(said["route"]["name"], "/api/");
+    assert_eq!(said["class"]["class"], "buyers");
+    assert_eq!(said["class"]["rule"], "basket");
+    assert_eq!(said["class"]["rules"][0]["conditions"][0]["holds"], true);
+    assert_eq!(said["admission"]["slots"]["all"], 20);
+    assert_eq!(said["admission"]["weight"], 3);
+    assert_eq!(said["admission"]["max_wait_ms"], 30_000.0);
+    assert_eq!(said["cpu_priority"], "nice 1");
+}
+
+#[test]
+fn what_cannot_be_explained_is_an_error_of_usage() {
+    let (folder, _) = gateway_folder();
+    for (args, part) in [
+        (&["-c", "serpent.toml", "shop.example/x"][..], "is not a URL"),
+        (&["-c", "serpent.toml", "ftp://shop.example/x"], "neither http nor https"),
+        (&["-c", "none.toml", "/"], "no such configuration file"),
+    ] {
+        let output = gateway(folder.path(), &[&["explain"], args].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&output).contains(part), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_key_is_shown_once_and_its_line_can_be_appended() {
+    let made = serpent(&["key", "gold"]);
+    let (line, said) = (stdout(&made), stderr(&made));
+    let hash = line.strip_prefix("gold ").unwrap().trim_end();
+    assert!(hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()), "{line}");
+    let key = said.trim().strip_prefix("the key, shown this once: ").unwrap();
+    assert!(!line.contains(key));
+
+    let hashed = |key: &str| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_serpent"))
+            .args(["key", "gold", "--from-stdin"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(key.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let again = hashed(&format!("{key}\n"));
+    assert_eq!(stdout(&again), line, "the same key has the same line");
+    assert!(again.stderr.is_empty(), "a key that was given is not shown");
+    let short = hashed("secret\n");
+    assert_eq!(short.status.code(), Some(2));
+    assert!(stderr(&short).contains("6 characters") && !stderr(&short).contains("secret"), "{}", stderr(&short));
 }

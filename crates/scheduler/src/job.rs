@@ -1,6 +1,6 @@
 //! A job: one response on its way out, as far as the scheduler needs to know it.
 
-use crate::{link::SEGMENT_BYTES, time::Instant};
+use crate::{class::ClassId, link::SEGMENT_BYTES, time::Instant, uplink::classes::Source};
 
 /// Names a job until it is finished; then the name is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,12 +53,15 @@ impl Path {
 /// What the scheduler keeps of a job.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
+    pub class: ClassId,
     pub size: Size,
     /// Payload bytes granted so far, less those handed back.
     pub attained_bytes: u64,
     /// Of the last grant, what was not handed back, and what it is charged for that.
     pub granted_bytes: u64,
     pub granted_wire_bytes: u64,
+    /// What of its class's share that grant was charged to; `None` where the link was not shared.
+    pub charged_to: Option<Source>,
     pub arrived: Instant,
     /// Order of arrival.
     pub sequence: u64,
@@ -70,6 +73,8 @@ pub(crate) struct Job {
     /// When the job last asked for leave.
     pub waited_until: Instant,
     pub guard: Guard,
+    /// It cannot be done by its class's deadline any more ([`crate::share::Policy::Edf`]).
+    pub late: bool,
     pub waiting: Option<Waiting>,
 }
 
@@ -91,10 +96,12 @@ pub(crate) struct Waiting {
     pub wanted_bytes: u64,
 }
 
-/// A place among the waiting: first who was guarded, then by the order's number, then by arrival.
+/// A place among the waiting of a class: first who was guarded, then who is not late, then by the order's number, then by
+/// arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     pub unguarded: bool,
+    pub late: bool,
     pub place: u64,
     pub sequence: u64,
 }

@@ -108,6 +108,18 @@ pub trait Share: fmt::Debug {
     /// Which of `contenders` goes next; its choice counts as made. `contenders` come by class, each class once.
     /// `None`: none of them may, though there is a free slot.
     fn choose(&mut self, slots: &Slots<'_>, contenders: &[Contender]) -> Option<Choice>;
+
+    /// Of the cost of a class's latest choice, so much was not needed. Nothing to those who do not count costs.
+    fn refund(&mut self, _class: ClassId, _cost: u64) {}
+
+    /// The same, with all that it remembers.
+    fn duplicate(&self) -> Box<dyn Share + Send>;
+}
+
+impl Clone for Box<dyn Share + Send> {
+    fn clone(&self) -> Self {
+        (**self).duplicate()
+    }
 }
 
 /// The slots that are shared.

@@ -36,19 +36,32 @@
 //! uplink.handle_finished(now, page, true);
 //! ```
 //!
-//! Invariants, held by tests over every order:
-//! - A grant goes to the waiting job with the smallest rank; the queue is kept sorted, so choosing costs O(log n).
-//! - Work is conserved: with a job waiting and room on the link, `poll_grant` does not say `None`.
+//! The link may be shared between classes ([`Uplink::handle_share`]). Then two questions are asked for every grant: the
+//! share picks the class, among those with somebody waiting, and the order picks the job within it. Without a share all are
+//! one class. What shares promise of a link stands at [`ClassShare`]. The guard and the lateness of a job count within its
+//! class, so that no share's promise depends on them; the link on paper that `fsp` and the guard follow knows no classes.
+//!
+//! Invariants, held by tests over every order and share:
+//! - A grant goes to the waiting job with the smallest rank in its class; the queues are kept sorted, so choosing costs
+//!   O(log n), and O(classes) where there are some.
+//! - Work is conserved: with a job waiting and room on the link, `poll_grant` does not say `None`, unless the share keeps a
+//!   part of the link for somebody else (fixed parts, reserves). Whenever `poll_timeout` says, there is a grant.
 //! - What is charged to the link is what was written of each grant, as it is on the wire, plus what needed no leave.
 
-use alloc::collections::BTreeSet;
+pub(crate) mod classes;
+
+use alloc::{collections::BTreeSet, vec, vec::Vec};
 
 use slab::Slab;
 
+pub use self::classes::{ClassShare, ClassStats, ShareError};
+use self::classes::{Classes, Whole};
 use crate::{
+    class::ClassId,
     job::{Guard, Job, JobId, Path, Rank, Size, Waiting},
     link::{Link, Pacing},
     order::Order,
+    share::{self, Contender, Policy},
     sharing::Sharing,
     time::Instant,
     units::Rate,
@@ -94,9 +107,11 @@ pub struct Grant {
     pub bytes: u64,
     /// Why it is this job's turn.
     pub reason: Reason,
+    /// Why it is its class's turn; `None` where the link is not shared between classes.
+    pub share: Option<share::Reason>,
 }
 
-/// Why a grant went to its job.
+/// Why a grant went to its job, among those of its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Nobody else waited.
@@ -130,17 +145,34 @@ pub struct Uplink {
     settings: Settings,
     link: Link,
     jobs: Slab<Job>,
-    /// The waiting, sorted. Holds exactly the jobs whose `waiting` is set.
-    queue: BTreeSet<(Rank, JobId)>,
+    /// By class; one line where the link is not shared.
+    lines: Vec<Line>,
+    waiting: usize,
+    classes: Option<Classes>,
     sharing: Sharing,
     /// Jobs that fair sharing has finished, by the moment from which the guard puts them ahead.
     deadlines: BTreeSet<(Instant, u64, JobId)>,
     sequence: u64,
+    grants: u64,
+    guarded: u64,
+}
+
+/// Those who are ordered among themselves.
+#[derive(Clone, Debug, Default)]
+struct Line {
+    /// The waiting, sorted. Holds exactly the jobs whose `waiting` is set.
+    queue: BTreeSet<(Rank, JobId)>,
     /// Start-time fair queueing: the tag of the job served last. A job's tag is the bytes it was served beyond those
     /// that everybody present was served; newcomers start level with it.
     share_tag_bytes: u64,
-    grants: u64,
-    guarded: u64,
+    charged_bytes: u64,
+}
+
+/// Where a job stands among others: see [`Uplink::place`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    of_class: u64,
+    rank: Rank,
 }
 
 impl Uplink {
@@ -150,11 +182,12 @@ impl Uplink {
             settings,
             link: Link::new(settings.rate, settings.pacing),
             jobs: Slab::new(),
-            queue: BTreeSet::new(),
+            lines: vec![Line::default()],
+            waiting: 0,
+            classes: None,
             sharing: Sharing::default(),
             deadlines: BTreeSet::new(),
             sequence: 0,
-            share_tag_bytes: 0,
             grants: 0,
             guarded: 0,
         }
@@ -169,6 +202,7 @@ impl Uplink {
     pub fn handle_settings(&mut self, now: Instant, settings: Settings) {
         self.advance(now);
         let followed = (self.follows_sharing(), self.settings.guard_stretch);
+        self.classes_follow_rate(now, settings.rate);
         let old_rate = self.settings.rate;
         self.settings = settings;
         self.link.set(now, settings.rate, settings.pacing);
@@ -182,17 +216,59 @@ impl Uplink {
     /// The bottleneck turned out faster or slower.
     pub fn handle_rate(&mut self, now: Instant, rate: Option<Rate>) {
         self.advance(now);
+        let late_anew = self.classes_follow_rate(now, rate);
         let old_rate = self.settings.rate;
         self.settings.rate = rate;
         self.link.set_rate(now, rate);
         self.sharing_follows_rate(old_rate);
-        if self.settings.order.needs_rate() {
+        if self.settings.order.needs_rate() || late_anew {
             self.rank_all_anew();
         }
     }
 
-    /// A response begins: `size` payload bytes, head and framing included as far as known.
+    /// From now on the link is shared so between classes; `None`: all are one. Who waits goes on waiting, in the class that
+    /// `moves` names: by old number the new one. A class that is not named keeps its number, or becomes the last if there are
+    /// fewer now.
+    ///
+    /// # Errors
+    /// What [`ClassShare::check`] finds; then nothing has changed.
+    pub fn handle_share(
+        &mut self,
+        now: Instant,
+        share: Option<ClassShare>,
+        moves: &[ClassId],
+    ) -> Result<(), ShareError> {
+        if let Some(share) = &share {
+            share.check()?;
+        }
+        self.advance(now);
+        self.lines = vec![Line::default(); share.as_ref().map_or(1, |share| share.classes.len())];
+        self.classes = share.map(Classes::new);
+        self.waiting = 0;
+        let mut waiting = Vec::new();
+        for (index, it) in &mut self.jobs {
+            it.class = moves.get(it.class.index()).copied().unwrap_or(it.class);
+            (it.share_tag_bytes, it.charged_to, it.late) = (0, None, false);
+            waiting.extend(it.waiting.take().map(|waiting| (JobId(index as u32), waiting.wanted_bytes)));
+        }
+        for (job, wanted_bytes) in waiting {
+            self.wait(now, job, wanted_bytes);
+        }
+        Ok(())
+    }
+
+    /// How the link is shared between classes.
+    pub fn share(&self) -> Option<&ClassShare> {
+        self.classes.as_ref().map(Classes::given)
+    }
+
+    /// A response begins: `size` payload bytes, head and framing included as far as known. It is of the first class.
     pub fn handle_started(&mut self, now: Instant, size: Size, path: Path) -> JobId {
+        self.handle_started_of(now, ClassId(0), size, path)
+    }
+
+    /// A response of a class begins. A class that there is not counts as the last.
+    pub fn handle_started_of(&mut self, now: Instant, class: ClassId, size: Size, path: Path) -> JobId {
         self.advance(now);
         let sequence = self.sequence;
         self.sequence += 1;
@@ -203,17 +279,20 @@ impl Uplink {
             sharing_tag = self.sharing.arrive(job, sequence, wire_bytes(&self.settings, &path, bytes));
         }
         entry.insert(Job {
+            class,
             size,
             attained_bytes: 0,
             granted_bytes: 0,
             granted_wire_bytes: 0,
+            charged_to: None,
             arrived: now,
             sequence,
             path,
-            share_tag_bytes: self.share_tag_bytes,
+            share_tag_bytes: self.lines[class.index().min(self.lines.len() - 1)].share_tag_bytes,
             sharing_tag,
             waited_until: now,
             guard: Guard::Resting,
+            late: false,
             waiting: None,
         });
         job
@@ -243,21 +322,24 @@ impl Uplink {
     /// link has room; otherwise the job waits. Asking again while waiting only updates the number of bytes.
     pub fn handle_wants(&mut self, now: Instant, job: JobId, bytes: u64) -> Option<Grant> {
         self.advance(now);
+        let line = self.line_of(job);
         let it = &mut self.jobs[job.index()];
         if let Some(waiting) = &mut it.waiting {
             waiting.wanted_bytes = bytes;
             return None;
         }
         // Whoever did not ask in the meantime saves up no turns.
-        it.share_tag_bytes = it.share_tag_bytes.max(self.share_tag_bytes);
+        it.share_tag_bytes = it.share_tag_bytes.max(self.lines[line].share_tag_bytes);
         it.waited_until = now;
-        if self.queue.is_empty() && self.link.has_room(now) {
-            return Some(self.grant(now, job, bytes, Reason::Alone));
+        let alone = self.waiting == 0 && self.link.has_room(now);
+        if alone && self.classes.is_none() {
+            return Some(self.grant(now, job, bytes, Reason::Alone, None));
         }
-        let rank = self.rank(job);
-        self.jobs[job.index()].waiting = Some(Waiting { rank, wanted_bytes: bytes });
-        self.queue.insert((rank, job));
-        None
+        self.wait(now, job, bytes);
+        if !alone {
+            return None;
+        }
+        self.poll_grant(now).map(|grant| Grant { reason: Reason::Alone, ..grant })
     }
 
     /// Of the last grant, so many bytes were not written. They are free for others at once.
@@ -269,15 +351,23 @@ impl Uplink {
         it.share_tag_bytes = it.share_tag_bytes.saturating_sub(bytes);
         // What was written keeps its segments: the part handed back has none of its own to give for the last of them.
         let kept = wire_bytes(&self.settings, &it.path, it.granted_bytes).min(it.granted_wire_bytes);
-        self.link.refund(it.granted_wire_bytes - kept);
+        let refund = it.granted_wire_bytes - kept;
+        self.link.refund(refund);
         it.granted_wire_bytes = kept;
+        if let (Some(source), Some(classes)) = (it.charged_to, &mut self.classes) {
+            let line = it.class.index().min(self.lines.len() - 1);
+            self.lines[line].charged_bytes = self.lines[line].charged_bytes.saturating_sub(refund);
+            classes.refund(line, refund, source, self.settings.rate);
+        }
         self.rank_anew(job);
     }
 
     /// A waiting job has nothing to write after all.
     pub fn handle_withdrawn(&mut self, job: JobId) {
         if let Some(waiting) = self.jobs[job.index()].waiting.take() {
-            self.queue.remove(&(waiting.rank, job));
+            let line = self.line_of(job);
+            self.lines[line].queue.remove(&(waiting.rank, job));
+            self.waiting -= 1;
         }
     }
 
@@ -293,7 +383,7 @@ impl Uplink {
             self.deadlines.remove(&(ahead_at, it.sequence, job));
         }
         if self.jobs.is_empty() {
-            self.share_tag_bytes = 0;
+            self.lines.iter_mut().for_each(|line| line.share_tag_bytes = 0);
             if self.sharing.is_idle() {
                 self.sharing.clear(now);
             }
@@ -320,31 +410,49 @@ impl Uplink {
 
     /// Who may write now. Ask until it says `None`.
     pub fn poll_grant(&mut self, now: Instant) -> Option<Grant> {
-        if self.queue.is_empty() || !self.link.has_room(now) {
+        if self.waiting == 0 || !self.link.has_room(now) {
             return None;
         }
         self.advance(now);
-        let &(rank, job) = self.queue.first().expect("the queue is not empty");
-        let reason = match (rank.unguarded, self.queue.len()) {
-            (false, _) => Reason::Guarded,
-            (true, 1) => Reason::Alone,
-            (true, _) => Reason::First,
+        let (line, share) = match self.classes {
+            None => (0, None),
+            Some(_) => self.choose(now).map(|choice| (choice.class.index(), Some(choice.reason)))?,
         };
-        self.queue.pop_first();
+        let queue = &mut self.lines[line].queue;
+        let (rank, job) = queue.pop_first().expect("somebody waits, and a share picks a class that does");
+        let reason = match (rank.unguarded, queue.is_empty()) {
+            (false, _) => Reason::Guarded,
+            (true, true) => Reason::Alone,
+            (true, false) => Reason::First,
+        };
+        self.waiting -= 1;
         let waiting = self.jobs[job.index()].waiting.take().expect("whoever is in the queue waits");
-        Some(self.grant(now, job, waiting.wanted_bytes, reason))
+        Some(self.grant(now, job, waiting.wanted_bytes, reason, share))
     }
 
     /// When to ask [`Uplink::poll_grant`] again; `None` while nobody waits.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.queue.is_empty() { None } else { Some(self.link.room_at()) }
+        if self.waiting == 0 {
+            return None;
+        }
+        let room_at = self.link.room_at();
+        let Some(classes) = &self.classes else { return Some(room_at) };
+        let waiting = self.lines.iter().enumerate().filter(|(_, line)| !line.queue.is_empty());
+        let may_go_at = waiting.map(|(class, _)| classes.room_at(class, self.whole())).min();
+        Some(room_at.max(may_go_at?))
     }
 
-    /// The job's place by the order in force: smaller goes first. For a driver that has to choose among jobs which share
-    /// something narrower than the uplink, such as one connection.
-    pub fn place(&self, job: JobId) -> (bool, u64, u64) {
-        let rank = self.rank(job);
-        (rank.unguarded, rank.place, rank.sequence)
+    /// The job's place by share and order: smaller goes first. For a driver that has to choose among jobs which share
+    /// something narrower than the uplink, such as one connection. Classes count as far as there is an order among them:
+    /// by priority, or by deadline.
+    pub fn place(&self, job: JobId) -> Place {
+        let (line, arrived) = (self.line_of(job), self.jobs[job.index()].arrived);
+        let of_class = self.classes.as_ref().map_or(0, |classes| match classes.policy() {
+            Policy::Strict => line as u64,
+            Policy::Edf => classes.deadline(line, arrived).map_or(u64::MAX, Instant::as_ns),
+            Policy::Weighted | Policy::Shared | Policy::Fixed => 0,
+        });
+        Place { of_class, rank: self.rank(job) }
     }
 
     /// What bands divide by: see [`crate::bands`]. Bytes, nanoseconds, or 0 and 1, by the order in force; `None` for an
@@ -382,7 +490,7 @@ impl Uplink {
     pub fn stats(&self) -> Stats {
         Stats {
             jobs: self.jobs.len(),
-            waiting: self.queue.len(),
+            waiting: self.waiting,
             on_paper: self.sharing.len(),
             charged_bytes: self.link.charged_bytes(),
             grants: self.grants,
@@ -390,17 +498,98 @@ impl Uplink {
         }
     }
 
-    fn grant(&mut self, now: Instant, job: JobId, wanted_bytes: u64, reason: Reason) -> Grant {
+    /// Plain numbers of a class; zeros if there is no such class, or the link is not shared.
+    pub fn class_stats(&self, class: ClassId) -> ClassStats {
+        let line = self.lines.get(class.index()).filter(|_| self.classes.is_some());
+        let stats = |line: &Line| ClassStats { waiting: line.queue.len(), charged_bytes: line.charged_bytes };
+        line.map(stats).unwrap_or_default()
+    }
+
+    fn grant(
+        &mut self,
+        now: Instant,
+        job: JobId,
+        wanted_bytes: u64,
+        reason: Reason,
+        share: Option<share::Reason>,
+    ) -> Grant {
+        let (class, whole) = (self.line_of(job), self.whole());
         let bytes = wanted_bytes.min(self.link.chunk_bytes());
         let it = &mut self.jobs[job.index()];
         let wire_bytes = wire_bytes(&self.settings, &it.path, bytes);
         self.link.charge(now, wire_bytes);
         it.attained_bytes += bytes;
         (it.granted_bytes, it.granted_wire_bytes) = (bytes, wire_bytes);
-        self.share_tag_bytes = self.share_tag_bytes.max(it.share_tag_bytes);
+        let line = &mut self.lines[class];
+        line.share_tag_bytes = line.share_tag_bytes.max(it.share_tag_bytes);
+        line.charged_bytes += wire_bytes;
         it.share_tag_bytes += bytes;
+        it.charged_to = self.classes.as_mut().map(|classes| classes.charge(now, class, wire_bytes, whole));
         self.grants += 1;
-        Grant { job, bytes, reason }
+        Grant { job, bytes, reason, share }
+    }
+
+    /// Which class goes next; its choice counts as made.
+    fn choose(&mut self, now: Instant) -> Option<share::Choice> {
+        self.find_late(now);
+        let whole = self.whole();
+        let Self { classes, lines, jobs, settings, link, .. } = self;
+        let classes = classes.as_mut()?;
+        let mut contenders = classes.contenders();
+        for (line, class) in lines.iter().zip((0..).map(ClassId)) {
+            let Some(&(rank, job)) = line.queue.first() else { continue };
+            let it = &jobs[job.index()];
+            let wanted_bytes = it.waiting.map_or(0, |waiting| waiting.wanted_bytes);
+            let cost = wire_bytes(settings, &it.path, wanted_bytes.min(link.chunk_bytes()));
+            let deadline = classes.deadline(class.index(), it.arrived);
+            contenders.push(Contender { class, cost, deadline, late: rank.late });
+        }
+        classes.choose(now, whole, contenders)
+    }
+
+    /// Puts behind the others of its class whoever stands first in it and cannot make its deadline any more, not with all of
+    /// the link for itself. Not for as little as a newcomer may find the link taken: a grant, and what is decided ahead.
+    fn find_late(&mut self, now: Instant) {
+        let Some(classes) = self.classes.as_ref().filter(|classes| classes.policy() == Policy::Edf) else { return };
+        let ns_for = |bytes: u64| self.settings.rate.map_or(0, |rate| rate.ns_for(bytes));
+        let chunk_bytes = wire_bytes(&self.settings, &Path::UNKNOWN, self.link.chunk_bytes());
+        let taken_ns = ns_for(chunk_bytes).saturating_add(self.settings.pacing.ahead_ns);
+        let mut late = Vec::new();
+        for (class, line) in self.lines.iter().enumerate() {
+            let is_late = |job: &JobId| {
+                let it = &self.jobs[job.index()];
+                let left_bytes = if it.size == Size::Unknown { 0 } else { it.ahead_bytes() };
+                let left = wire_bytes(&self.settings, &it.path, left_bytes);
+                let deadline = classes.deadline(class, it.arrived);
+                deadline.is_some_and(|deadline| deadline.add_ns(taken_ns) < now.add_ns(ns_for(left)))
+            };
+            let in_time = line.queue.iter().take_while(|(rank, _)| !rank.late).map(|&(_, job)| job);
+            late.extend(in_time.take_while(is_late));
+        }
+        for job in late {
+            self.jobs[job.index()].late = true;
+            self.rank_anew(job);
+        }
+    }
+
+    /// A job that asked has to wait.
+    fn wait(&mut self, now: Instant, job: JobId, wanted_bytes: u64) {
+        let (rank, class, alone) = (self.rank(job), self.line_of(job), self.waiting == 0);
+        let line = &mut self.lines[class];
+        if let (Some(classes), true) = (&mut self.classes, line.queue.is_empty()) {
+            classes.handle_waits(now, class, alone);
+        }
+        line.queue.insert((rank, job));
+        self.jobs[job.index()].waiting = Some(Waiting { rank, wanted_bytes });
+        self.waiting += 1;
+    }
+
+    fn line_of(&self, job: JobId) -> usize {
+        self.jobs[job.index()].class.index().min(self.lines.len() - 1)
+    }
+
+    fn whole(&self) -> Whole {
+        Whole { rate: self.settings.rate, ahead_ns: self.settings.pacing.ahead_ns }
     }
 
     fn rank(&self, job: JobId) -> Rank {
@@ -411,7 +600,7 @@ impl Uplink {
         } else {
             it.sequence
         };
-        Rank { unguarded, place, sequence: it.sequence }
+        Rank { unguarded, late: it.late, place, sequence: it.sequence }
     }
 
     /// What decides a job's rank has changed; if it waits, it takes its new place.
@@ -419,17 +608,29 @@ impl Uplink {
         let Some(Waiting { rank: old, wanted_bytes }) = self.jobs[job.index()].waiting else { return };
         let rank = self.rank(job);
         if rank != old {
-            self.queue.remove(&(old, job));
-            self.queue.insert((rank, job));
+            let line = self.line_of(job);
+            self.lines[line].queue.remove(&(old, job));
+            self.lines[line].queue.insert((rank, job));
             self.jobs[job.index()].waiting = Some(Waiting { rank, wanted_bytes });
         }
     }
 
     fn rank_all_anew(&mut self) {
-        let waiting: alloc::vec::Vec<JobId> = self.queue.iter().map(|&(_, job)| job).collect();
+        let waiting: Vec<JobId> = self.lines.iter().flat_map(|line| &line.queue).map(|&(_, job)| job).collect();
         for job in waiting {
             self.rank_anew(job);
         }
+    }
+
+    /// The rate is about to change. Says whether ranks are out of date: who is late at one rate may not be at another.
+    fn classes_follow_rate(&mut self, now: Instant, rate: Option<Rate>) -> bool {
+        let Some(classes) = &mut self.classes else { return false };
+        classes.handle_rate(now, self.settings.rate, rate);
+        let late_anew = classes.policy() == Policy::Edf;
+        if late_anew {
+            self.jobs.iter_mut().for_each(|(_, it)| it.late = false);
+        }
+        late_anew
     }
 
     fn follows_sharing(&self) -> bool {

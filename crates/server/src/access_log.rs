@@ -118,6 +118,19 @@ pub(crate) struct Entry {
     record: Box<Record>,
 }
 
+/// What a line says of how the answer came about.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    /// The name of its class.
+    pub(crate) class: Arc<str>,
+    /// Who it was, where a password was checked.
+    pub(crate) user: Option<Box<str>>,
+    /// How long it waited to be let into the site.
+    pub(crate) waited: Duration,
+    /// The server behind this one that answered.
+    pub(crate) upstream: Option<Arc<str>>,
+}
+
 /// What a line says.
 #[derive(Debug)]
 struct Record {
@@ -130,6 +143,7 @@ struct Record {
     complete: bool,
     response_time: Duration,
     slowdown: Option<f64>,
+    told: Told,
     /// Host, target, referer and user agent, in this order, one after the other.
     text: Box<[u8]>,
     ends: [u32; 4],
@@ -159,6 +173,7 @@ impl Entry {
             complete: false,
             response_time: Duration::ZERO,
             slowdown: None,
+            told: Told { class: "-".into(), user: None, waited: Duration::ZERO, upstream: None },
             text: text.into_boxed_slice(),
             ends,
             refused,
@@ -167,8 +182,9 @@ impl Entry {
     }
 
     /// Sends the entry off; never blocks.
-    pub(crate) fn write(self, log: &Log, status: StatusCode, outcome: &Outcome, response_time: Duration) {
+    pub(crate) fn write(self, log: &Log, status: StatusCode, outcome: &Outcome, response_time: Duration, told: Told) {
         let Self { mut record } = self;
+        record.told = told;
         record.status = status;
         record.body_bytes = outcome.body_bytes;
         record.complete = outcome.complete;
@@ -301,7 +317,8 @@ mod tests {
         let (parts, ()) = http::Request::get(target).body(()).expect("a request").into_parts();
         let outcome = Outcome { body_bytes: 1, complete: true, send_time: Duration::ZERO, slowdown: Some(1.5) };
         let peer = SocketAddr::from(([192, 0, 2, 1], 1));
-        Entry::new(peer, &parts, None).write(log, StatusCode::OK, &outcome, Duration::from_millis(2));
+        let told = Told { class: "default".into(), user: None, waited: Duration::ZERO, upstream: None };
+        Entry::new(peer, &parts, None).write(log, StatusCode::OK, &outcome, Duration::from_millis(2), told);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Metrics and status on an address of their own, and what is done in the background: both on one thread, away from the
-//! workers.
+//! Metrics, status and changes of classes on an address of their own, and what is done in the background: all on one thread,
+//! away from the workers.
 
 use std::{
     convert::Infallible,
@@ -26,7 +26,13 @@ use crate::{
     tls::Tls,
 };
 
+mod api;
 mod exposition;
+mod page;
+mod settings;
+mod token;
+
+pub(crate) use self::token::Token;
 
 /// How often certificate files are looked at.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(5);
@@ -35,6 +41,8 @@ const CONNECTIONS: usize = 64;
 /// An admin connection is given up after this time.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often it is looked whether classes have what was promised to them.
+const OBJECTIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The admin side before it runs.
 pub(crate) struct Background {
@@ -98,6 +106,7 @@ impl Background {
         let thread = std::thread::Builder::new().name("admin".into()).spawn(move || {
             runtime.block_on(async {
                 tokio::spawn(watch_certificates(self.shared.clone()));
+                tokio::spawn(watch_objectives(self.shared.clone()));
                 tokio::spawn(admin(self.shared, self.sockets));
                 // Ends also when the sender is dropped.
                 let _ = stopped.await;
@@ -141,6 +150,15 @@ async fn watch_certificates(shared: Arc<Shared>) {
     }
 }
 
+async fn watch_objectives(shared: Arc<Shared>) {
+    let mut interval = tokio::time::interval(OBJECTIVE_INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let now = interval.tick().await;
+        shared.live.load().class_metrics.watch(now.into_std());
+    }
+}
+
 async fn admin(shared: Arc<Shared>, mut sockets: mpsc::UnboundedReceiver<Option<Admin>>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut listener = None;
@@ -165,7 +183,7 @@ async fn admin(shared: Arc<Shared>, mut sockets: mpsc::UnboundedReceiver<Option<
             (stream, place) = accepted => {
                 let shared = shared.clone();
                 tokio::spawn(async move {
-                    let answer = service_fn(|request| std::future::ready(Ok::<_, Infallible>(answer(&shared, &request))));
+                    let answer = service_fn(|request| async { Ok::<_, Infallible>(answer(&shared, request).await) });
                     let connection = http1::Builder::new()
                         .timer(TokioTimer::new())
                         .header_read_timeout(HEAD_TIMEOUT)
@@ -192,16 +210,22 @@ async fn accept(
     }
 }
 
-fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-    let (status, content_type, text) = match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/metrics") => {
-            (StatusCode::OK, exposition::CONTENT_TYPE, exposition::text(shared))
-        }
-        (&Method::GET | &Method::HEAD, "/health") => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
-        (_, "/metrics" | "/health") => {
+async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
+    if path.starts_with("/api/") {
+        return api::answer(shared, request).await;
+    }
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    if let (true, Some(page)) = (reads, page::find(path)) {
+        return page;
+    }
+    let (status, content_type, text) = match (reads, path) {
+        (true, "/metrics") => (StatusCode::OK, exposition::CONTENT_TYPE, exposition::text(shared)),
+        (true, "/health") => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
+        (false, "/metrics" | "/health" | "/") => {
             (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "method not allowed\n".to_owned())
         }
-        _ => (StatusCode::NOT_FOUND, "text/plain", "not found: /metrics, /health\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, "text/plain", "not found: /, /metrics, /health, /api/schema\n".to_owned()),
     };
     let mut response = Response::new(Full::from(text));
     *response.status_mut() = status;

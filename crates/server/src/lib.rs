@@ -9,6 +9,12 @@
 
 mod access_log;
 mod admin;
+pub mod admission;
+pub mod body;
+pub mod cgi;
+mod check;
+pub mod class_metrics;
+pub mod classify;
 pub mod config;
 pub mod files;
 pub mod gate;
@@ -16,10 +22,16 @@ mod http;
 mod listener;
 mod metrics;
 mod places;
+pub mod programs;
+mod refusals;
 mod serve;
 mod sites;
 mod tls;
 pub mod uplink;
+pub mod upstream;
 mod worker;
+pub mod workers;
 
+pub use check::unusable_files;
 pub use serve::{Handle, Server, StartError};
+pub use sites::{host_of, site_of};

@@ -1,9 +1,16 @@
 //! The sites, and which of them a host name means.
 
-use std::{borrow::Cow, collections::HashMap, io};
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    io,
+    path::{Path, PathBuf},
+};
 
 use crate::{
-    config::{CertificateFiles, Site},
+    cgi::Cgi,
+    config::{CertificateFiles, Origin, Route, Site},
     files::{Cache, Files},
 };
 
@@ -11,30 +18,66 @@ use crate::{
 pub(crate) struct Sites {
     names: Names,
     sites: Vec<Entry>,
-    /// Whether requests for one name can arrive on a connection that was opened for a name with another certificate.
+    /// Whether requests for one name can arrive on a connection that was opened for a name with another certificate, or whose
+    /// client was asked for another one.
     several_certificates: bool,
 }
 
 struct Entry {
-    files: Files,
+    files: Option<Files>,
+    root: Option<PathBuf>,
+    routes: Vec<RouteAt>,
     certificate: Option<CertificateFiles>,
+    client_ca: Option<PathBuf>,
+}
+
+/// A route of a site.
+#[derive(Debug)]
+pub(crate) struct RouteAt {
+    pub(crate) config: Route,
+    /// By which its service times are learned.
+    pub(crate) key: u64,
+    /// Its programs, where it has any.
+    pub(crate) cgi: Option<Cgi>,
+}
+
+/// A route that was found for a path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found<'p> {
+    /// Its place in [`Sites::routes`].
+    pub(crate) number: usize,
+    /// What is left of the path behind the prefix.
+    pub(crate) rest: &'p str,
 }
 
 /// Why a site cannot be opened: the operator's to mend.
 #[derive(Debug)]
 pub(crate) struct SiteError {
-    pub(crate) root: std::path::PathBuf,
+    /// The setting that names it.
+    pub(crate) setting: &'static str,
+    pub(crate) path: PathBuf,
     pub(crate) error: io::Error,
 }
 
 impl Sites {
     pub(crate) fn open(sites: &[Site], cache: &Cache) -> Result<Self, SiteError> {
-        let opened = sites.iter().map(|site| match Files::open(site, cache.clone()) {
-            Ok(files) => Ok(Entry { files, certificate: site.certificate.clone() }),
-            Err(error) => Err(SiteError { root: site.root.clone(), error }),
+        let opened = sites.iter().map(|site| {
+            let open = |root: &PathBuf| {
+                Files::open(root, &site.files, cache.clone()).map_err(|error| SiteError {
+                    setting: "root",
+                    path: root.clone(),
+                    error,
+                })
+            };
+            let files = site.root.as_ref().map(open).transpose()?;
+            let routes = site.routes.iter().map(RouteAt::open).collect::<Result<_, _>>()?;
+            let (certificate, client_ca) = (site.certificate.clone(), site.client_ca.clone());
+            Ok(Entry { files, root: site.root.clone(), routes, certificate, client_ca })
         });
         let opened = opened.collect::<Result<Vec<_>, _>>()?;
-        let several_certificates = opened.iter().any(|site| site.certificate != opened[0].certificate);
+        let first = &opened[0];
+        let several_certificates =
+            opened.iter().any(|site| site.certificate != first.certificate || site.client_ca != first.client_ca);
         Ok(Self { names: Names::new(sites), sites: opened, several_certificates })
     }
 
@@ -43,15 +86,66 @@ impl Sites {
         if self.sites.len() == 1 { 0 } else { self.names.find(host).unwrap_or(0) }
     }
 
-    /// The files of a site that [`Sites::find`] named.
-    pub(crate) fn files(&self, site: usize) -> &Files {
-        &self.sites[site].files
+    /// The files of a site that [`Sites::find`] named, where it has any.
+    pub(crate) fn files(&self, site: usize) -> Option<&Files> {
+        self.sites[site].files.as_ref()
     }
 
-    /// Whether a connection whose client asked for `server_name` has shown the certificate of the site.
-    pub(crate) fn same_certificate(&self, server_name: &str, site: usize) -> bool {
-        !self.several_certificates || self.sites[self.find(server_name)].certificate == self.sites[site].certificate
+    /// The directory of a site's files, where it has any.
+    pub(crate) fn root(&self, site: usize) -> Option<&Path> {
+        self.sites[site].root.as_deref()
     }
+
+    /// The routes of a site.
+    pub(crate) fn routes(&self, site: usize) -> &[RouteAt] {
+        &self.sites[site].routes
+    }
+
+    /// The first route of a site that matches a decoded path.
+    pub(crate) fn route<'p>(&self, site: usize, path: &'p str) -> Option<Found<'p>> {
+        let mut routes = self.sites[site].routes.iter().enumerate();
+        routes.find_map(|(number, route)| route.config.pattern.matches(path).map(|rest| Found { number, rest }))
+    }
+
+    /// The authorities whose certificates a site takes from its clients, if it asks for any.
+    pub(crate) fn client_ca(&self, site: usize) -> Option<&Path> {
+        self.sites[site].client_ca.as_deref()
+    }
+
+    /// Whether a connection whose client asked for `server_name` has shown the certificate of the site, and its client was asked
+    /// for one as the site would have asked. A site that asks for none does not mind: it trusts none that was shown.
+    pub(crate) fn same_certificate(&self, server_name: &str, site: usize) -> bool {
+        if !self.several_certificates {
+            return true;
+        }
+        let (asked, site) = (&self.sites[self.find(server_name)], &self.sites[site]);
+        asked.certificate == site.certificate && (site.client_ca.is_none() || asked.client_ca == site.client_ca)
+    }
+}
+
+impl RouteAt {
+    fn open(route: &Route) -> Result<Self, SiteError> {
+        let cgi = match &route.origin {
+            Origin::Cgi(cgi) => {
+                let failed = |error| SiteError { setting: "cgi", path: cgi.program.clone(), error };
+                Some(Cgi::open(cgi).map_err(failed)?)
+            }
+            Origin::Files | Origin::Upstream { .. } => None,
+        };
+        let mut hasher = DefaultHasher::new();
+        route.name.hash(&mut hasher);
+        Ok(Self { config: route.clone(), key: hasher.finish(), cgi })
+    }
+}
+
+/// The site that answers for a host, which may have a port: its place.
+pub fn site_of(sites: &[Site], host: &str) -> usize {
+    Names::new(sites).find(host).unwrap_or(0)
+}
+
+/// A host as names of sites are compared with it: without port and trailing dot, in lower case.
+pub fn host_of(host: &str) -> Cow<'_, str> {
+    normal(host)
 }
 
 /// Host names, plain and with a wildcard, of a list of sites.
@@ -90,13 +184,18 @@ impl Names {
     }
 }
 
-/// A host without port and trailing dot, in lower case.
-fn normal(host: &str) -> Cow<'_, str> {
-    let name = match host.rsplit_once(':') {
+/// A host without its port.
+pub(crate) fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
         // The colons of an IPv6 address stand within brackets.
         Some((name, port)) if !port.contains(']') => name,
         _ => host,
-    };
+    }
+}
+
+/// A host without port and trailing dot, in lower case.
+pub(crate) fn normal(host: &str) -> Cow<'_, str> {
+    let name = without_port(host);
     let name = name.strip_suffix('.').unwrap_or(name);
     if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
         Cow::Owned(name.to_ascii_lowercase())
@@ -114,8 +213,10 @@ mod tests {
             .iter()
             .map(|names| Site {
                 names: names.iter().map(|name| (*name).to_owned()).collect(),
-                root: "/".into(),
+                root: Some("/".into()),
+                routes: Vec::new(),
                 certificate: None,
+                client_ca: None,
                 files: crate::config::FilesConfig {
                     index: Vec::new(),
                     listing: false,

@@ -1,4 +1,10 @@
-//! TLS: certificates by server name, read again when their files change.
+//! TLS: certificates by server name, read again when their files change; certificates of clients, where a site asks for them.
+//!
+//! A site may name authorities of its own for its clients. Which are asked is decided by the server name that the client gives,
+//! before it has said anything else, and a certificate is worth something only at sites that name the same file of authorities:
+//! [`ClientCertificate`] carries it along. Sessions are resumed without the certificate being checked again, so tickets of
+//! connections that were asked for one are good for as long as these authorities are in force, and no longer: a changed file or a
+//! reload ends them.
 
 use std::{
     collections::HashMap,
@@ -13,11 +19,20 @@ use parking_lot::Mutex;
 use rustls::{
     ServerConfig,
     crypto::aws_lc_rs,
-    server::{ClientHello, ProducesTickets, ResolvesServerCert, ServerSessionMemoryCache},
+    server::{
+        Acceptor, ClientHello, ProducesTickets, ResolvesServerCert, ServerSessionMemoryCache, WebPkiClientVerifier,
+        danger::ClientCertVerifier,
+    },
     sign::CertifiedKey,
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject};
-use tokio_rustls::TlsAcceptor;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor, server::TlsStream};
+use x509_parser::{
+    certificate::X509Certificate,
+    extensions::GeneralName,
+    prelude::{FromDer, ParsedExtension},
+};
 
 use crate::{
     config::{CertificateFiles, Site},
@@ -27,10 +42,35 @@ use crate::{
 /// Sessions of TLS 1.2 clients that do not take tickets.
 const SESSIONS: usize = 4096;
 
-/// TLS as configured.
-pub(crate) struct Tls {
+/// TLS as configured. Clones share everything.
+#[derive(Clone)]
+pub(crate) struct Tls(Arc<Settings>);
+
+struct Settings {
+    /// For those who are not asked for a certificate.
     config: Arc<ServerConfig>,
     certificates: Arc<Certificates>,
+    authorities: Vec<Authorities>,
+    /// By site: which of them its clients are asked by, if any.
+    asked_by: Vec<Option<usize>>,
+}
+
+/// The authorities whose certificates a site takes from its clients.
+struct Authorities {
+    file: Arc<Path>,
+    /// For those who are asked by them.
+    config: ArcSwap<ServerConfig>,
+    /// What the file looked like when it was read.
+    seen: Mutex<Stamp>,
+}
+
+/// A client's certificate that was checked.
+#[derive(Debug)]
+pub(crate) struct ClientCertificate {
+    /// The file of the authorities that vouch for it. Other sites may trust others.
+    pub(crate) authorities: Arc<Path>,
+    /// Common names, and DNS names.
+    pub(crate) names: Box<[Box<str>]>,
 }
 
 impl Tls {
@@ -38,17 +78,21 @@ impl Tls {
     pub(crate) fn new(sites: &[Site], tickets: Option<Arc<dyn ProducesTickets>>) -> Result<Option<Self>, TlsError> {
         let Some(certificates) = Certificates::read(sites)? else { return Ok(None) };
         let certificates = Arc::new(certificates);
-        let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-            .map_err(TlsError::Provider)?
-            .with_no_client_auth()
-            .with_cert_resolver(certificates.clone());
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
-        if let Some(tickets) = tickets {
-            config.ticketer = tickets;
+        let config = Arc::new(server_config(&certificates, None, tickets)?);
+        let mut authorities: Vec<Authorities> = Vec::new();
+        let mut asked_by = Vec::new();
+        for site in sites {
+            let Some(file) = &site.client_ca else {
+                asked_by.push(None);
+                continue;
+            };
+            let known = authorities.iter().position(|known| *known.file == **file);
+            if known.is_none() {
+                authorities.push(Authorities::read(file, &certificates)?);
+            }
+            asked_by.push(known.or(Some(authorities.len() - 1)));
         }
-        Ok(Some(Self { config: Arc::new(config), certificates }))
+        Ok(Some(Self(Arc::new(Settings { config, certificates, authorities, asked_by }))))
     }
 
     /// Keys for session tickets, to be kept for the life of the process so that a reload does not end sessions.
@@ -57,15 +101,129 @@ impl Tls {
         aws_lc_rs::Ticketer::new().ok()
     }
 
-    pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        self.config.clone().into()
+    /// The handshake; with it the client's certificate, if it was asked for one and has shown one.
+    pub(crate) async fn accept<S>(self, stream: S) -> io::Result<(TlsStream<S>, Option<ClientCertificate>)>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let Settings { config, authorities, .. } = &*self.0;
+        if authorities.is_empty() {
+            return Ok((TlsAcceptor::from(config.clone()).accept(stream).await?, None));
+        }
+        let start = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let Some(authorities) = self.0.authorities_for(start.client_hello().server_name()) else {
+            return Ok((start.into_stream(config.clone()).await?, None));
+        };
+        let stream = start.into_stream(authorities.config.load_full()).await?;
+        let leaf = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let certificate =
+            leaf.map(|leaf| ClientCertificate { authorities: authorities.file.clone(), names: names(leaf) });
+        Ok((stream, certificate))
     }
 
     /// Reads certificates whose files have changed; the old ones stay where the new ones cannot be used. How many were
     /// taken over, and what was wrong with the others.
     pub(crate) fn refresh(&self) -> (usize, Vec<TlsError>) {
-        self.certificates.refresh()
+        let (mut taken, mut errors) = self.0.certificates.refresh();
+        for authorities in &self.0.authorities {
+            match authorities.refresh(&self.0.certificates) {
+                Ok(fresh) => taken += usize::from(fresh),
+                Err(error) => errors.push(error),
+            }
+        }
+        (taken, errors)
     }
+}
+
+impl Settings {
+    /// Who is to vouch for a client. Like its certificate, they are those of the first site for a name of no site.
+    fn authorities_for(&self, server_name: Option<&str>) -> Option<&Authorities> {
+        let site = server_name.and_then(|name| self.certificates.names.find(name)).unwrap_or(0);
+        self.asked_by[site].map(|at| &self.authorities[at])
+    }
+}
+
+impl Authorities {
+    fn read(file: &Path, certificates: &Arc<Certificates>) -> Result<Self, TlsError> {
+        // Before the file is read: a change while reading is then found later.
+        let seen = Mutex::new(stamp(file));
+        Ok(Self { file: file.into(), config: ArcSwap::from_pointee(asking(file, certificates)?), seen })
+    }
+
+    /// Reads the file if it has changed; whether it was.
+    fn refresh(&self, certificates: &Arc<Certificates>) -> Result<bool, TlsError> {
+        let now = stamp(&self.file);
+        // Also after an error, which is then told once and not every few seconds.
+        if std::mem::replace(&mut *self.seen.lock(), now) == now {
+            return Ok(false);
+        }
+        self.config.store(Arc::new(asking(&self.file, certificates)?));
+        Ok(true)
+    }
+}
+
+/// The authorities of a file; what is wrong with it, if anything is.
+pub(crate) fn authorities(file: &Path) -> Result<rustls::RootCertStore, String> {
+    let mut roots = rustls::RootCertStore::empty();
+    let text = std::fs::read(file).map_err(|error| format!("it cannot be read: {error}"))?;
+    for certificate in CertificateDer::pem_slice_iter(&text) {
+        roots.add(certificate.map_err(|error| error.to_string())?).map_err(|error| error.to_string())?;
+    }
+    if roots.is_empty() { Err("it holds no certificate".to_owned()) } else { Ok(roots) }
+}
+
+/// A configuration that asks clients for a certificate; they need not have one. Its tickets are its own.
+fn asking(file: &Path, certificates: &Arc<Certificates>) -> Result<ServerConfig, TlsError> {
+    let wrong = |error: &dyn fmt::Display| TlsError::Authorities(file.to_owned(), error.to_string());
+    let roots = authorities(file).map_err(|message| wrong(&message))?;
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| wrong(&error))?;
+    server_config(certificates, Some(verifier), Tls::tickets())
+}
+
+fn server_config(
+    certificates: &Arc<Certificates>,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    tickets: Option<Arc<dyn ProducesTickets>>,
+) -> Result<ServerConfig, TlsError> {
+    let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(TlsError::Provider)?;
+    let builder = match verifier {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(certificates.clone());
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+    if let Some(tickets) = tickets {
+        config.ticketer = tickets;
+    }
+    Ok(config)
+}
+
+/// The names of a certificate that was checked: common names, and DNS names.
+fn names(certificate: &CertificateDer<'_>) -> Box<[Box<str>]> {
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Box::default() };
+    let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+    let alternative = certificate.extensions().iter().filter_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::SubjectAlternativeName(names) => Some(&names.general_names),
+        _ => None,
+    });
+    let dns = alternative.flatten().filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some(*name),
+        _ => None,
+    });
+    let mut names: Vec<Box<str>> = Vec::new();
+    for name in common.chain(dns) {
+        if !names.iter().any(|known| **known == *name) {
+            names.push(name.into());
+        }
+    }
+    names.into()
 }
 
 /// Why TLS cannot be served: the operator's to mend.
@@ -79,6 +237,8 @@ pub(crate) enum TlsError {
     Empty(PathBuf),
     /// The key cannot be used with the certificate.
     Key(CertificateFiles, rustls::Error),
+    /// Authorities for clients' certificates cannot be used.
+    Authorities(PathBuf, String),
     /// No usable protocol version.
     Provider(rustls::Error),
 }
@@ -95,6 +255,9 @@ impl fmt::Display for TlsError {
                 files.key.display(),
                 files.chain.display()
             ),
+            Self::Authorities(path, error) => {
+                write!(f, "the authorities in {} cannot be used: {error}", path.display())
+            }
             Self::Provider(error) => write!(f, "TLS cannot be set up: {error}"),
         }
     }
@@ -113,8 +276,10 @@ struct Certificates {
     files: Mutex<Vec<(CertificateFiles, Stamps)>>,
 }
 
-/// What tells that a chain or key file has changed.
-type Stamps = [Option<(SystemTime, u64)>; 2];
+/// What tells that a file has changed.
+type Stamp = Option<(SystemTime, u64)>;
+/// That of a chain and that of its key.
+type Stamps = [Stamp; 2];
 
 impl Certificates {
     fn read(sites: &[Site]) -> Result<Option<Self>, TlsError> {
@@ -178,10 +343,12 @@ impl ResolvesServerCert for Certificates {
 }
 
 fn stamps(files: &CertificateFiles) -> Stamps {
-    [&files.chain, &files.key].map(|path| {
-        let metadata = std::fs::metadata(path).ok()?;
-        Some((metadata.modified().ok()?, metadata.len()))
-    })
+    [&files.chain, &files.key].map(|path| stamp(path))
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
 }
 
 fn read(files: &CertificateFiles) -> Result<CertifiedKey, TlsError> {
@@ -199,4 +366,144 @@ fn read(files: &CertificateFiles) -> Result<CertifiedKey, TlsError> {
 
 fn bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|error| TlsError::Read(path.to_owned(), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+    use rustls::{ClientConfig, HandshakeKind, RootCertStore};
+    use rustls_pki_types::ServerName;
+    use tempfile::TempDir;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio_rustls::TlsConnector;
+
+    use super::*;
+    use crate::config::{FilesConfig, SymlinkPolicy};
+
+    type Authority = CertifiedIssuer<'static, KeyPair>;
+
+    fn authority(name: &str) -> Authority {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority")
+    }
+
+    /// Sites `one` and `same` ask by `one.ca`, `two` by `two.ca`, `free` asks nobody; all have one certificate.
+    fn sites(directory: &TempDir, one: &Authority, two: &Authority) -> (Vec<Site>, RootCertStore) {
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("one.ca"), one.pem()).expect("written");
+        std::fs::write(path("two.ca"), two.pem()).expect("written");
+        let names = ["one", "same", "two", "free"].map(|name| format!("{name}.example"));
+        let made = rcgen::generate_simple_self_signed(names.to_vec()).expect("a certificate");
+        let certificate = CertificateFiles { chain: path("crt"), key: path("key") };
+        std::fs::write(&certificate.chain, made.cert.pem()).expect("written");
+        std::fs::write(&certificate.key, made.signing_key.serialize_pem()).expect("written");
+        let authorities = [Some("one.ca"), Some("one.ca"), Some("two.ca"), None];
+        let sites = names.iter().zip(authorities).map(|(name, authorities)| Site {
+            names: vec![name.clone()],
+            root: None,
+            routes: Vec::new(),
+            certificate: Some(certificate.clone()),
+            client_ca: authorities.map(path),
+            files: FilesConfig {
+                index: Vec::new(),
+                listing: false,
+                dot_files: false,
+                symlinks: SymlinkPolicy::Never,
+                precompressed: false,
+                cache_control: Vec::new(),
+                mime_types: Vec::new(),
+            },
+        });
+        let mut trust = RootCertStore::empty();
+        trust.add(made.cert.der().clone()).expect("a certificate");
+        (sites.collect(), trust)
+    }
+
+    /// A client with a certificate of an authority, or without.
+    fn client(trust: &RootCertStore, authority: Option<&Authority>) -> Arc<ClientConfig> {
+        let builder = ClientConfig::builder().with_root_certificates(trust.clone());
+        let Some(authority) = authority else { return Arc::new(builder.with_no_client_auth()) };
+        let mut params = CertificateParams::new(vec!["anna.example".to_owned()]).expect("a name");
+        params.distinguished_name.push(DnType::CommonName, "Anna \u{c4}.");
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, authority).expect("a certificate");
+        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        Arc::new(builder.with_client_auth_cert(vec![certificate.der().clone()], key).expect("they belong together"))
+    }
+
+    /// What the server learns of a client, and how the handshake went; `None` where it failed.
+    async fn meet(
+        tls: &Tls,
+        client: &Arc<ClientConfig>,
+        name: &str,
+    ) -> Option<(Option<ClientCertificate>, HandshakeKind)> {
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let name = ServerName::try_from(name.to_owned()).expect("a name");
+        let ask = async {
+            let mut stream = TlsConnector::from(client.clone()).connect(name, near).await.ok()?;
+            // With what is read the tickets come.
+            stream.read_exact(&mut [0; 5]).await.ok()?;
+            stream.get_ref().1.handshake_kind()
+        };
+        let answer = async {
+            let (mut stream, certificate) = tls.clone().accept(far).await.ok()?;
+            stream.write_all(b"hello").await.ok()?;
+            stream.flush().await.ok()?;
+            Some(certificate)
+        };
+        let (kind, certificate) = tokio::join!(ask, answer);
+        Some((certificate?, kind?))
+    }
+
+    #[tokio::test]
+    async fn a_certificate_is_worth_something_where_its_authorities_are_trusted() {
+        let directory = TempDir::new().expect("a directory");
+        let (one, two) = (authority("one"), authority("two"));
+        let (sites, trust) = sites(&directory, &one, &two);
+        let tls = Tls::new(&sites, Tls::tickets()).expect("good files").expect("there are certificates");
+        let of_one = client(&trust, Some(&one));
+
+        let (certificate, _) = meet(&tls, &of_one, "one.example").await.expect("trusted");
+        let certificate = certificate.expect("one was shown");
+        assert_eq!(*certificate.names, ["Anna \u{c4}.".into(), "anna.example".into()]);
+        assert_eq!(Some(&*certificate.authorities), sites[0].client_ca.as_deref());
+        let (certificate, _) = meet(&tls, &of_one, "SAME.example").await.expect("trusted");
+        assert_eq!(certificate.map(|certificate| certificate.authorities).as_deref(), sites[1].client_ca.as_deref());
+
+        assert!(meet(&tls, &of_one, "two.example").await.is_none(), "its authority is not trusted there");
+        let (certificate, _) = meet(&tls, &of_one, "free.example").await.expect("nobody is asked");
+        assert!(certificate.is_none());
+        let (certificate, _) = meet(&tls, &client(&trust, None), "one.example").await.expect("one need not have one");
+        assert!(certificate.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_session_brings_its_certificate_along_only_to_the_authorities_that_checked_it() {
+        let directory = TempDir::new().expect("a directory");
+        let (one, two) = (authority("one"), authority("two"));
+        let (sites, trust) = sites(&directory, &one, &two);
+        let tickets = Tls::tickets();
+        let tls = Tls::new(&sites, tickets.clone()).expect("good files").expect("there are certificates");
+        let client = client(&trust, Some(&one));
+        assert_eq!(meet(&tls, &client, "one.example").await.expect("trusted").1, HandshakeKind::Full);
+        let (certificate, kind) = meet(&tls, &client, "one.example").await.expect("trusted");
+        assert_eq!((certificate.is_some(), kind), (true, HandshakeKind::Resumed));
+
+        // The same file names another authority: what was found good by the old one is not any more.
+        std::fs::write(sites[0].client_ca.as_ref().expect("a file"), two.pem() + "\n").expect("written");
+        let reloaded = Tls::new(&sites, tickets).expect("good files").expect("there are certificates");
+        assert!(meet(&reloaded, &client, "one.example").await.is_none(), "after a reload");
+        assert!(meet(&tls, &client, "one.example").await.is_some(), "the file was not looked at yet");
+        let (taken, errors) = tls.refresh();
+        assert_eq!((taken, errors.len()), (1, 0));
+        assert!(meet(&tls, &client, "one.example").await.is_none(), "when the file has changed");
+        assert_eq!(tls.refresh().0, 0);
+
+        std::fs::write(sites[0].client_ca.as_ref().expect("a file"), "broken").expect("written");
+        let error = tls.refresh().1.pop().expect("it is told").to_string();
+        assert!(error.contains("one.ca cannot be used: it holds no certificate"), "{error}");
+        assert!(tls.refresh().1.is_empty(), "once");
+    }
 }

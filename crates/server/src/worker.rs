@@ -13,11 +13,14 @@ use tokio::{
 };
 
 use crate::{
-    http::{self, Connection, Drain, Protocol, TlsFacts},
+    http::{self, Connection, Drain, Ends, Protocol, TlsFacts, WorkerPools},
     listener::{Accepted, Connections},
     metrics::WorkerMetrics,
     serve::Shared,
 };
+
+/// After a reload the new upstreams are checked this late.
+const UPSTREAMS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What a worker is told.
 pub(crate) enum Command {
@@ -43,22 +46,26 @@ pub(crate) fn start(
 
 async fn work(shared: Arc<Shared>, number: usize, mut commands: UnboundedReceiver<Command>) {
     let metrics = shared.metrics.workers[number].clone();
+    let pools = Arc::new(WorkerPools::new(&shared));
     if number == 0 {
         let uplink = shared.uplink.clone();
         tokio::spawn(async move { uplink.drive().await });
+        let admission = shared.live.load().admission.clone();
+        tokio::spawn(async move { admission.drive().await });
+        tokio::spawn(drive_upstreams(shared.clone()));
     }
     // Every task that serves holds a sender: the receiver ends when all of them have.
     let (mut alive, mut all_ended) = mpsc::channel::<()>(1);
     while let Some(command) = commands.recv().await {
         match command {
             Command::Listen(connections) => {
-                let (shared, metrics, alive) = (shared.clone(), metrics.clone(), alive.clone());
+                let (shared, metrics, pools, alive) = (shared.clone(), metrics.clone(), pools.clone(), alive.clone());
                 let drain = connections.drain.clone();
                 tokio::spawn(async move {
                     let places = shared.places.clone();
                     let serve = |accepted| {
-                        let (shared, metrics) = (shared.clone(), metrics.clone());
-                        tokio::spawn(serve(shared, metrics, drain.clone(), accepted, alive.clone()));
+                        let (shared, metrics, pools) = (shared.clone(), metrics.clone(), pools.clone());
+                        tokio::spawn(serve(shared, metrics, pools, drain.clone(), accepted, alive.clone()));
                     };
                     connections.accept(&places, &metrics, serve).await;
                 });
@@ -81,32 +88,56 @@ async fn work(shared: Arc<Shared>, number: usize, mut commands: UnboundedReceive
     }
 }
 
+/// Checks the upstreams of the configuration in force, whichever that is.
+async fn drive_upstreams(shared: Arc<Shared>) {
+    let mut watch = tokio::time::interval(UPSTREAMS_INTERVAL);
+    loop {
+        let upstreams = shared.live.load().upstreams.clone();
+        let replaced = async {
+            loop {
+                watch.tick().await;
+                if !Arc::ptr_eq(&shared.live.load().upstreams, &upstreams) {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = upstreams.clone().drive() => {}
+            () = replaced => {}
+        }
+    }
+}
+
 /// One connection, from accept to close.
 async fn serve(
     shared: Arc<Shared>,
     metrics: Arc<WorkerMetrics>,
+    pools: Arc<WorkerPools>,
     drain: Arc<Drain>,
     accepted: Accepted,
     _alive: mpsc::Sender<()>,
 ) {
     let Accepted { stream, peer, tls, place: _place } = accepted;
     let _closed = Closed(metrics.clone());
+    let Ok(local) = stream.local_addr() else { return };
+    let ends = Ends { peer, local };
     let gate = shared.uplink.gate(stream);
     let flow = gate.flow();
     let live = shared.live.load_full();
     flow.set_write_timeout(live.limits.write_timeout);
     if !tls {
         drop(live);
-        let connection = Connection::new(shared, metrics, flow, drain, peer, None);
-        return http::serve(gate, None, connection).await;
+        let connection = Connection::new(shared, metrics, pools, flow, drain, ends, None);
+        // In a box each, so that a connection without TLS has not the size of one with it.
+        return Box::pin(http::serve(gate, None, connection)).await;
     }
-    let Some(acceptor) = live.tls.as_ref().map(|tls| tls.acceptor()) else {
+    let Some(tls) = live.tls.clone() else {
         return;
     };
     let limit = live.limits.handshake_timeout;
     drop(live);
-    let stream = match timeout(limit, acceptor.accept(gate)).await {
-        Ok(Ok(stream)) => stream,
+    let (stream, client) = match timeout(limit, Box::pin(tls.accept(gate))).await {
+        Ok(Ok(accepted)) => accepted,
         failed => {
             metrics.handshakes_failed.fetch_add(1, Relaxed);
             match failed {
@@ -123,8 +154,9 @@ async fn serve(
         None => None,
     };
     let server_name = session.server_name().map(Into::into);
-    let connection = Connection::new(shared, metrics, flow, drain, peer, Some(TlsFacts { server_name }));
-    http::serve(stream, protocol, connection).await;
+    let tls = Some(TlsFacts { server_name, client });
+    let connection = Connection::new(shared, metrics, pools, flow, drain, ends, tls);
+    Box::pin(http::serve(stream, protocol, connection)).await;
 }
 
 /// Counts a connection as closed, whatever ends it.

@@ -7,7 +7,10 @@ use std::{
     io,
     net::SocketAddr,
     pin::Pin,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -21,11 +24,11 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use scheduler::Order;
+use scheduler::{Order, class::ClassId, share::Policy, uplink::ShareError};
 use serpent_server::{
-    config::{Cutoffs, Enforce, UplinkConfig, UplinkRate},
+    config::{ClassConfig, Classes, Cutoffs, Enforce, UplinkConfig, UplinkRate},
     gate::{Outcome, Urgency},
-    uplink::Uplink,
+    uplink::{ClassAt, Uplink, UplinkError},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -40,6 +43,15 @@ const SMALL_BYTES: usize = 2_000;
 struct Zeros {
     left: usize,
     announced: bool,
+    /// How it tells its end: only when it is asked, with its last byte, or by trailers.
+    end: End,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    Asked,
+    WithLast,
+    Trailers,
 }
 
 impl Body for Zeros {
@@ -48,11 +60,17 @@ impl Body for Zeros {
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         if self.left == 0 {
-            return Poll::Ready(None);
+            let trailers = self.end == End::Trailers;
+            self.end = End::Asked;
+            return Poll::Ready(trailers.then(|| Ok(Frame::trailers(http::HeaderMap::new()))));
         }
         let take = self.left.min(64 * 1024);
         self.left -= take;
         Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![0; take])))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.end == End::WithLast && self.left == 0
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -60,10 +78,13 @@ impl Body for Zeros {
     }
 }
 
-/// A server that answers `/N` with N bytes, `/chunked/N` without a length, and `/first/N` ahead of all others.
+/// A server that answers `/N` with N bytes, `/chunked/N` without a length (`/chunked/last/N`, `/chunked/trailers/N`: see [`End`]), `/first/N` ahead of all others, and `/high/N`, of the
+/// first class, as the others are of the second.
 struct Server {
     address: SocketAddr,
     uplink: Uplink,
+    /// Of the classes' numbers.
+    generation: Arc<AtomicU64>,
     outcomes: mpsc::UnboundedReceiver<(String, Outcome)>,
 }
 
@@ -80,28 +101,50 @@ fn config(rate: &str, order: Order) -> UplinkConfig {
     }
 }
 
+/// Two classes, of which one is as good as the other but by the share.
+fn shared(policy: Policy) -> Classes {
+    let mut classes = Classes::one();
+    let class = |name: &str| ClassConfig { name: name.to_owned(), ..classes.classes[0].clone() };
+    classes.classes = vec![class("high"), class("low")];
+    classes.uplink_share = Some(policy);
+    classes
+}
+
 async fn server(order: Order, write_timeout: Duration) -> Server {
-    let uplink = Uplink::new(&config("8mbit", order)).unwrap();
+    server_shared(order, write_timeout, &Classes::one()).await
+}
+
+async fn server_shared(order: Order, write_timeout: Duration, classes: &Classes) -> Server {
+    let uplink = Uplink::new(&config("8mbit", order), classes).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (tell, outcomes) = mpsc::unbounded_channel();
     let driver = uplink.clone();
     tokio::spawn(async move { driver.drive().await });
     let gates = uplink.clone();
+    let generation = Arc::new(AtomicU64::new(0));
+    let generations = generation.clone();
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             let gate = gates.gate(stream);
             gate.set_write_timeout(write_timeout);
-            let (flow, tell) = (gate.flow(), tell.clone());
+            let (flow, tell, generation) = (gate.flow(), tell.clone(), generations.clone());
             let service = service_fn(move |request: Request<Incoming>| {
                 let path = request.uri().path().to_owned();
                 let left = path.rsplit('/').next().unwrap().parse().unwrap();
+                let path_is_high = path.starts_with("/high");
                 let urgency = if path.starts_with("/first") { Urgency::First } else { Urgency::Ranked };
-                let body = Zeros { left, announced: !path.starts_with("/chunked") };
+                let end = match () {
+                    () if path.starts_with("/chunked/last") => End::WithLast,
+                    () if path.starts_with("/chunked/trailers") => End::Trailers,
+                    () => End::Asked,
+                };
+                let body = Zeros { left, announced: !path.starts_with("/chunked"), end };
                 let tell = tell.clone();
                 let done = move |outcome| drop(tell.send((path, outcome)));
-                let response = flow.response(request.version(), Response::new(body), urgency, done);
+                let class = ClassAt { class: ClassId(u16::from(!path_is_high)), generation: generation.load(SeqCst) };
+                let response = flow.response_of(class, request.version(), Response::new(body), urgency, done);
                 async move { Ok::<_, Infallible>(response) }
             });
             tokio::spawn(async move {
@@ -111,7 +154,7 @@ async fn server(order: Order, write_timeout: Duration) -> Server {
             });
         }
     });
-    Server { address, uplink, outcomes }
+    Server { address, uplink, generation, outcomes }
 }
 
 /// Asks for a path on a connection of its own; the name is told when the whole answer is there.
@@ -261,6 +304,24 @@ async fn an_outcome_tells_what_was_sent_and_how_long_it_took() {
 }
 
 #[tokio::test]
+async fn a_response_of_unknown_length_is_whole_however_it_tells_its_end() {
+    let mut server = server(Order::Srpt, Duration::ZERO).await;
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let handshake = client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.unwrap();
+    tokio::spawn(connection);
+    for path in ["/chunked/3000", "/chunked/last/3000", "/chunked/trailers/3000"] {
+        fetch(server.address, path, &Events::new()).await.unwrap();
+        let (_, outcome) = server.outcomes.recv().await.unwrap();
+        assert_eq!((outcome.body_bytes, outcome.complete), (3000, true), "{path} HTTP/1");
+        let request = Request::get(format!("http://test{path}")).body(Empty::<Bytes>::new()).unwrap();
+        sender.send_request(request).await.unwrap().collect().await.unwrap();
+        let (_, outcome) = server.outcomes.recv().await.unwrap();
+        assert_eq!((outcome.body_bytes, outcome.complete), (3000, true), "{path} HTTP/2");
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_goes_away_leaves_an_incomplete_outcome_and_a_free_uplink() {
     let mut server = server(Order::Srpt, Duration::ZERO).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -325,13 +386,68 @@ async fn a_client_that_leaves_in_the_middle_of_http2_leaves_nothing_behind() {
 async fn a_reload_that_turns_pacing_on_ranks_what_is_under_way() {
     let server = server(Order::Srpt, Duration::ZERO).await;
     let paced = config("8mbit", Order::Srpt);
-    server.uplink.reconfigure(&UplinkConfig { rate: UplinkRate::Off, ..paced.clone() }).unwrap();
+    server.uplink.reconfigure(&UplinkConfig { rate: UplinkRate::Off, ..paced.clone() }, &Classes::one()).unwrap();
     let events = Events::new();
     let first = fetch(server.address, "/90000000", &events);
     events.wait_for("/90000000 begins").await;
-    server.uplink.reconfigure(&paced).unwrap();
+    server.uplink.reconfigure(&paced, &Classes::one()).unwrap();
     // It would wait for as long as the large one takes, more than a minute.
     fetch(server.address, "/2000", &events).await.unwrap();
     assert_eq!(events.in_order(), ["/2000"]);
     first.abort();
+}
+
+#[tokio::test]
+async fn a_more_important_response_overtakes_one_that_began_before() {
+    let server = server_shared(Order::Fifo, Duration::ZERO, &shared(Policy::Strict)).await;
+    let events = Events::new();
+    // It would take more than a minute.
+    let low = fetch(server.address, "/90000000", &events);
+    events.wait_for("/90000000 begins").await;
+    fetch(server.address, "/high/600000", &events).await.unwrap();
+    assert_eq!(events.in_order(), ["/high/600000"]);
+    let [of_high, of_low] = [0, 1].map(|class| server.uplink.class_bytes()[class].1);
+    assert!(600_000 < of_high && of_high < 650_000 && 0 < of_low, "{of_high}, {of_low}");
+    low.abort();
+}
+
+#[tokio::test]
+async fn a_reload_that_shares_the_uplink_knows_the_classes_of_what_is_under_way() {
+    let server = server(Order::Srpt, Duration::ZERO).await;
+    let events = Events::new();
+    let low = fetch(server.address, "/80000000", &events);
+    events.wait_for("/80000000 begins").await;
+    // The longer one waits for as long as the other takes, more than a minute.
+    let high = fetch(server.address, "/high/90000000", &events);
+    while server.uplink.stats().jobs < 2 {
+        tokio::task::yield_now().await;
+    }
+    server.uplink.reconfigure(&config("8mbit", Order::Srpt), &shared(Policy::Strict)).unwrap();
+    events.wait_for("/high/90000000 begins").await;
+    // Classes are known by their names: now the class that was the first is the last.
+    let mut turned = shared(Policy::Strict);
+    turned.classes.reverse();
+    let generation = server.uplink.reconfigure(&config("8mbit", Order::Srpt), &turned).unwrap();
+    server.generation.store(generation, SeqCst);
+    // Of the last class, as the one under way is now. When the first class has nobody, the order is between these two.
+    let last = fetch(server.address, "/2000", &events);
+    low.abort();
+    last.await.unwrap();
+    assert_eq!(events.in_order(), ["/2000"]);
+    high.abort();
+}
+
+#[test]
+fn a_share_that_cannot_be_kept_is_refused() {
+    let kernel = UplinkConfig { enforce: Enforce::Kernel, ..config("8mbit", Order::Srpt) };
+    let error = Uplink::new(&kernel, &shared(Policy::Weighted)).unwrap_err();
+    assert!(matches!(error, UplinkError::ShareNotBandable(Policy::Weighted)), "{error}");
+    assert!(error.to_string().contains("cannot be shared by `weighted`"), "{error}");
+    let mut reserves = shared(Policy::Shared);
+    reserves.classes[0].given.reserved_slots = 2;
+    let error = Uplink::new(&config("8mbit", Order::Srpt), &reserves).unwrap_err();
+    assert!(matches!(error, UplinkError::Share(ShareError::Reserves)), "{error}");
+    // Of a window of 8 they are a quarter.
+    reserves.admission.total = std::num::NonZeroU32::new(8);
+    assert!(Uplink::new(&config("8mbit", Order::Srpt), &reserves).is_ok());
 }

@@ -105,7 +105,7 @@ impl Paced {
     fn pump(&mut self, first: Option<Grant>) {
         let now = Instant::from_ns(self.now_ns);
         let mut grant = first.or_else(|| self.uplink.poll_grant(now));
-        while let Some(Grant { job: name, bytes, reason }) = grant {
+        while let Some(Grant { job: name, bytes, reason, .. }) = grant {
             let ticket = self.tickets[name.index()];
             if let Some(decisions) = &mut self.decisions {
                 decisions.push(Decision { at_ns: self.now_ns, ticket, bytes, reason });

@@ -42,6 +42,8 @@
 //! # Ok::<(), serpent_simulator::site::ScenarioError>(())
 //! ```
 
+pub mod front;
+pub mod promises;
 mod run;
 mod station;
 mod tally;

@@ -1,23 +1,28 @@
-//! Whether what the configuration names is there: directories, certificates, keys, the folder of the access log.
+//! Whether what the configuration names is there: directories, certificates, keys, programs, the folder of the access log.
 
-use std::{ops::Range, path::Path};
+use std::{ops::Range, os::unix::fs::PermissionsExt as _, path::Path};
 
 use rustls::{InconsistentKeys, sign::CertifiedKey};
 use rustls_pki_types::{
     CertificateDer, PrivateKeyDer,
     pem::{self, PemObject as _},
 };
-use server::config::{CertificateFiles, LogTarget};
+use server::{
+    config::{CertificateFiles, LogTarget},
+    upstream::Upstreams,
+};
 
 use super::{
-    problems::Problem,
-    resolve::{Resolved, SitePlaces},
+    problems::{Problem, Severity},
+    resolve::{FileKind, NamedFile, Resolved, SitePlaces},
 };
 
 /// Adds a problem for everything that is missing or cannot be read.
 pub fn check(resolved: &Resolved, problems: &mut Vec<Problem>) {
     for (site, places) in resolved.config.sites.iter().zip(&resolved.places) {
-        problems.extend(directory(&site.root, places.root.clone()));
+        if let Some(root) = &site.root {
+            problems.extend(directory(root, places.root.clone()));
+        }
         if let Some(files) = &site.certificate {
             problems.extend(certificate(files, places));
         }
@@ -26,6 +31,126 @@ pub fn check(resolved: &Resolved, problems: &mut Vec<Problem>) {
         && let LogTarget::File(path) = &log.target
     {
         problems.extend(log_file(path, resolved.access_log.clone()));
+    }
+    for (at, named) in resolved.named.iter().enumerate() {
+        problems.extend(named_file(named, resolved.named.get(at + 1)));
+    }
+    if problems.iter().all(|problem| problem.severity == Severity::Warning) {
+        problems.extend(contents(resolved));
+    }
+}
+
+/// What the server itself says of the files, which are there. It reads them as it does at the start.
+fn contents(resolved: &Resolved) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for error in server::unusable_files(&resolved.config) {
+        let place = resolved.named.iter().find(|named| named.path == error.path).and_then(|named| named.span.clone());
+        problems.push(Problem::new(format!("`{}`: {}", error.path.display(), error.message), place));
+    }
+    if let Err(error) = Upstreams::new(&resolved.config.upstreams, &[]) {
+        let at = resolved.config.upstreams.iter().position(|upstream| upstream.name == error.upstream);
+        let place = at.and_then(|at| resolved.upstreams.get(at)).cloned().flatten();
+        problems.push(Problem::new(format!("the upstream `{}`: {}", error.upstream, error.message), place));
+    }
+    problems
+}
+
+fn named_file(named: &NamedFile, next: Option<&NamedFile>) -> Option<Problem> {
+    let NamedFile { path, span, kind } = named;
+    match kind {
+        FileKind::Authorities => authorities(path, span.clone()).err(),
+        FileKind::Chain => {
+            let key = next.filter(|next| next.kind == FileKind::Key)?;
+            let files = CertificateFiles { chain: path.clone(), key: key.path.clone() };
+            let places = SitePlaces { root: None, chain: span.clone(), key: key.span.clone() };
+            certificate(&files, &places).into_iter().next()
+        }
+        // Looked at together with its chain.
+        FileKind::Key => None,
+        FileKind::Secret(least) => secret(path, span.clone(), *least),
+        FileKind::Hashes => regular(path, span.clone()).err().or_else(|| private(path, span.clone(), 0o007)),
+        FileKind::Page => regular(path, span.clone()).err(),
+        FileKind::Directory => directory(path, span.clone()),
+        FileKind::Program => program(path, span.clone()),
+        FileKind::Programs if path.is_dir() => directory(path, span.clone()),
+        FileKind::Programs => program(path, span.clone()),
+        FileKind::Scripts if path.is_dir() => directory(path, span.clone()),
+        FileKind::Scripts => regular(path, span.clone()).err(),
+    }
+}
+
+fn authorities(path: &Path, span: Option<Range<usize>>) -> Result<(), Problem> {
+    pem(path, span, "certificate", |bytes| {
+        let all = CertificateDer::pem_slice_iter(bytes).collect::<Result<Vec<_>, _>>()?;
+        Ok(Some(()).filter(|()| !all.is_empty()))
+    })
+}
+
+/// A file that can be read, and its size.
+fn regular(path: &Path, span: Option<Range<usize>>) -> Result<u64, Problem> {
+    let file = path.display();
+    match std::fs::File::open(path).and_then(|file| file.metadata()) {
+        Ok(metadata) if metadata.is_file() => Ok(metadata.len()),
+        Ok(_) => Err(Problem::new(format!("`{file}` is not a file"), span).help("name a file")),
+        Err(error) => Err(unreadable(path, span, &error)),
+    }
+}
+
+fn secret(path: &Path, span: Option<Range<usize>>, least: u64) -> Option<Problem> {
+    match regular(path, span.clone()) {
+        Err(problem) => Some(problem),
+        Ok(bytes) if bytes < least => Some(
+            Problem::new(format!("the secret in `{}` is too short: {bytes} bytes", path.display()), span)
+                .help(format!("give at least {least} bytes, as from `openssl rand -hex 32`")),
+        ),
+        Ok(_) => private(path, span, 0o077),
+    }
+}
+
+/// Warns where the permissions say that somebody may read it who is not to.
+fn private(path: &Path, span: Option<Range<usize>>, nobody: u32) -> Option<Problem> {
+    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
+    let (who, command) = match nobody {
+        0o077 => ("others than its owner", "chmod 600"),
+        _ => ("everybody on this machine", "chmod o="),
+    };
+    (mode & nobody != 0).then(|| {
+        let file = path.display();
+        Problem::warning(format!("`{file}` is open to {who} (mode {mode:o})"), span).help(format!("{command} {file}"))
+    })
+}
+
+fn program(path: &Path, span: Option<Range<usize>>) -> Option<Problem> {
+    let file = path.display();
+    let runs = |path: &Path| {
+        std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+    };
+    if path.components().count() == 1 && !path.is_absolute() {
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&folders).any(|folder| runs(&folder.join(path)));
+        return (!found).then(|| {
+            Problem::new(format!("there is no program `{file}` in the folders of PATH"), span)
+                .help("install it, or write its whole path")
+        });
+    }
+    match std::fs::metadata(path) {
+        Err(error) => Some(unreadable(path, span, &error)),
+        Ok(_) if runs(path) => None,
+        Ok(metadata) if metadata.is_dir() => Some(
+            Problem::new(format!("`{file}` is a directory, and a program is needed"), span).help("name a file in it"),
+        ),
+        Ok(_) => Some(Problem::new(format!("`{file}` may not be run"), span).help(format!("chmod +x {file}"))),
+    }
+}
+
+fn unreadable(path: &Path, span: Option<Range<usize>>, error: &std::io::Error) -> Problem {
+    let file = path.display();
+    match error.kind() {
+        std::io::ErrorKind::NotFound => Problem::new(format!("the file `{file}` does not exist"), span)
+            .help("check the path; a relative path in the file starts at the file's folder"),
+        std::io::ErrorKind::PermissionDenied => Problem::new(format!("the file `{file}` may not be read"), span)
+            .help("let the user that runs serpent read it, and for a key or a secret nobody else"),
+        _ => Problem::new(format!("the file `{file}` cannot be read: {error}"), span),
     }
 }
 
@@ -97,16 +222,7 @@ fn pem<T>(
     read: impl Fn(&[u8]) -> Result<Option<T>, pem::Error>,
 ) -> Result<T, Problem> {
     let file = path.display();
-    let bytes = std::fs::read(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            Problem::new(format!("the file `{file}` does not exist"), span.clone()).help("check the path")
-        }
-        std::io::ErrorKind::PermissionDenied => {
-            Problem::new(format!("the file `{file}` may not be read"), span.clone())
-                .help("let the user that runs serpent read it, and for a key nobody else")
-        }
-        _ => Problem::new(format!("the file `{file}` cannot be read: {error}"), span.clone()),
-    })?;
+    let bytes = std::fs::read(path).map_err(|error| unreadable(path, span.clone(), &error))?;
     match read(&bytes) {
         Ok(Some(found)) => Ok(found),
         Ok(None) => Err(Problem::new(format!("there is no {what} in `{file}`"), span)

@@ -4,9 +4,20 @@ use std::{fmt, ops::Range, path::PathBuf};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The configuration cannot be used.
+    Mistake,
+    /// It can, but hardly is what was meant.
+    Warning,
+}
+
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// How bad it is.
+    pub severity: Severity,
     /// What is wrong.
     pub message: String,
     /// Where in the file, in bytes; `None` when a flag, or the file as a whole, is at fault.
@@ -20,7 +31,12 @@ pub struct Problem {
 impl Problem {
     /// A mistake at a place in the file, or in a flag if there is none.
     pub fn new(message: impl Into<String>, span: Option<Range<usize>>) -> Self {
-        Self { message: message.into(), span, also: None, help: None }
+        Self { severity: Severity::Mistake, message: message.into(), span, also: None, help: None }
+    }
+
+    /// Something that can be served, but hardly is what was meant.
+    pub fn warning(message: impl Into<String>, span: Option<Range<usize>>) -> Self {
+        Self { severity: Severity::Warning, ..Self::new(message, span) }
     }
 
     /// Says what to do.
@@ -37,8 +53,26 @@ impl Problem {
 
     /// What the TOML parser found.
     pub fn from_toml(error: &toml::de::Error) -> Self {
-        Self::new(error.message(), error.span())
+        let problem = Self::new(error.message(), error.span());
+        match misspelt(error.message()) {
+            Some(known) => problem.help(format!("did you mean `{known}`?")),
+            None => problem,
+        }
     }
+}
+
+/// The known name that is like `name`, if one is.
+pub fn like<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let likeness = |known: &str| strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase());
+    let rated = known.into_iter().map(|known| (likeness(known), known)).filter(|(likeness, _)| *likeness > 0.8);
+    rated.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
+}
+
+/// What an unknown setting was meant to be, from "unknown field `x`, expected one of `a`, `b`".
+fn misspelt(message: &str) -> Option<&str> {
+    let mut quoted = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
+    let name = quoted.next()?;
+    like(name, quoted)
 }
 
 /// All mistakes of one configuration; displays as text for a terminal.
@@ -58,7 +92,11 @@ impl Problems {
     }
 
     fn report<'a>(&'a self, problem: &'a Problem) -> Vec<Group<'a>> {
-        let mut group = Level::ERROR.primary_title(&problem.message).elements(None::<Origin<'_>>);
+        let level = match problem.severity {
+            Severity::Mistake => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let mut group = level.primary_title(&problem.message).elements(None::<Origin<'_>>);
         if let Some((path, text)) = &self.source {
             let path = path.display().to_string();
             if let Some(span) = &problem.span {

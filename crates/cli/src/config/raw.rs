@@ -1,11 +1,11 @@
 //! Stage one: the file as written. Only the shape is checked here; values keep their place in the file, so that stage two
 //! can point at them.
 
-use std::{fmt, ops::Range};
+use std::{collections::BTreeMap, fmt, ops::Range};
 
 use serde::{
     Deserialize,
-    de::{Deserializer, Visitor},
+    de::{self, Deserializer, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 use toml::{
     Spanned,
@@ -37,13 +37,24 @@ sections! {
     Raw {
         listen: Option<Vec<Spanned<Written>>>,
         admin: Setting,
+        admin_token: Setting,
         workers: Setting,
+        trusted_proxies: Option<Vec<Spanned<Written>>>,
+        forwarded_by: Setting,
+        default_class: Setting,
         uplink: RawUplink,
         limits: RawLimits,
         cache: RawCache,
         access_log: RawAccessLog,
         files: RawFiles,
+        admission: RawAdmission,
+        users: Option<Spanned<RawUsers>>,
+        keys: Option<Spanned<RawKeys>>,
+        session: Option<Spanned<RawSession>>,
         site: Vec<Spanned<RawSite>>,
+        upstream: Vec<Spanned<RawUpstream>>,
+        class: Vec<Spanned<RawClass>>,
+        rule: Vec<Spanned<RawRule>>,
     }
 
     /// `[uplink]`
@@ -56,6 +67,7 @@ sections! {
         utilisation: Setting,
         segment_overhead: Setting,
         device: Setting,
+        share: Setting,
     }
 
     /// `[limits]`
@@ -64,6 +76,9 @@ sections! {
         request_head: Setting,
         request_headers: Setting,
         request_body: Setting,
+        body_memory: Setting,
+        body_file: Setting,
+        body_directory: Setting,
         handshake_timeout: Setting,
         head_timeout: Setting,
         idle_timeout: Setting,
@@ -93,7 +108,7 @@ sections! {
         symlinks: Setting,
         precompressed: Option<bool>,
         cache_control: Option<Vec<RawCacheControl>>,
-        mime_types: Option<std::collections::BTreeMap<Spanned<String>, Spanned<String>>>,
+        mime_types: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
     }
 
     /// `[[site]]`
@@ -102,8 +117,194 @@ sections! {
         root: Setting,
         tls_cert: Setting,
         tls_key: Setting,
+        client_ca: Setting,
+        route: Vec<Spanned<RawRoute>>,
         files: RawFiles,
     }
+
+    /// `[[site.route]]`
+    RawRoute {
+        path: Setting,
+        path_glob: Setting,
+        path_regex: Setting,
+        upstream: Setting,
+        cgi: Option<Spanned<RawProgram>>,
+        files: Option<Spanned<bool>>,
+        replace_prefix: Setting,
+        keep_host: Option<Spanned<bool>>,
+        buffer_request: Option<Spanned<bool>>,
+        buffer_response: Option<Spanned<bool>>,
+        resource: Setting,
+        admitted: Option<bool>,
+        request_headers: RawHeaders,
+        response_headers: RawHeaders,
+    }
+
+    /// `request-headers` and `response-headers` of a route
+    RawHeaders {
+        remove: Option<Vec<Spanned<Written>>>,
+        set: Option<Pairs>,
+        add: Option<Pairs>,
+    }
+
+    /// `cgi` of a route, as a table
+    RawCgi {
+        program: Setting,
+        interpreter: Setting,
+        environment: Option<Pairs>,
+        pass_environment: Option<Vec<Spanned<Written>>>,
+        timeout: Setting,
+        response_head: Setting,
+        max_running: Setting,
+    }
+
+    /// `[[upstream]]`
+    RawUpstream {
+        name: Setting,
+        servers: Option<Vec<Spanned<Written>>>,
+        connect_timeout: Setting,
+        idle_timeout: Setting,
+        total_timeout: Setting,
+        keep_connections: Setting,
+        keep_for: Setting,
+        max_connections: Setting,
+        retries: Setting,
+        response_head: Setting,
+        tls_ca: Setting,
+        tls_name: Setting,
+        tls_cert: Setting,
+        tls_key: Setting,
+        tls_verify: Option<Spanned<bool>>,
+        passive: RawPassive,
+        active: Option<Spanned<RawActive>>,
+        workers: Option<Spanned<RawWorkers>>,
+    }
+
+    /// `passive` of an upstream
+    RawPassive {
+        failures: Setting,
+        pause: Setting,
+    }
+
+    /// `active` of an upstream
+    RawActive {
+        path: Setting,
+        every: Setting,
+        timeout: Setting,
+        statuses: Setting,
+        rise: Setting,
+        fall: Setting,
+    }
+
+    /// `[upstream.workers]`
+    RawWorkers {
+        command: Option<Spanned<Vec<Spanned<Written>>>>,
+        directory: Setting,
+        environment: Option<Pairs>,
+        processes: Setting,
+        start_timeout: Setting,
+        stop_timeout: Setting,
+    }
+
+    /// `[[class]]`
+    RawClass {
+        name: Setting,
+        weight: Setting,
+        reserved: Setting,
+        slots: Setting,
+        deadline: Setting,
+        order: Setting,
+        queue: Setting,
+        max_wait: Setting,
+        cpu_priority: Setting,
+        objective: RawObjective,
+        refuse: RawRefuse,
+    }
+
+    /// `objective` of a class
+    RawObjective {
+        mean: Setting,
+        p50: Setting,
+        p90: Setting,
+        p95: Setting,
+        p99: Setting,
+        p999: Setting,
+        error_rate: Setting,
+        window: Setting,
+    }
+
+    /// `refuse` of a class
+    RawRefuse {
+        status: Setting,
+        retry_after: Setting,
+        page: Setting,
+    }
+
+    /// `[[rule]]`
+    RawRule {
+        class: Setting,
+        name: Setting,
+        resource: Setting,
+        raises_session: Option<Spanned<bool>>,
+        host: Option<Spanned<Values>>,
+        destination: Option<Spanned<Values>>,
+        client: Option<Spanned<Values>>,
+        method: Option<Spanned<Values>>,
+        path: Option<Spanned<Values>>,
+        path_glob: Option<Spanned<Values>>,
+        path_regex: Option<Spanned<Values>>,
+        extension: Option<Spanned<Values>>,
+        query: Option<ValuesByName>,
+        header: Option<ValuesByName>,
+        cookie: Option<ValuesByName>,
+        certificate: Option<Spanned<Values>>,
+        key: Option<Spanned<Values>>,
+        user: Option<Spanned<Values>>,
+    }
+
+    /// `[admission]`
+    RawAdmission {
+        share: Setting,
+        slots: Setting,
+        resources: Option<Pairs>,
+        late: Setting,
+    }
+
+    /// `[users]`
+    RawUsers {
+        file: Setting,
+    }
+
+    /// `[keys]`
+    RawKeys {
+        file: Setting,
+        header: Setting,
+        query: Setting,
+    }
+
+    /// `[session]`
+    RawSession {
+        cookie: Setting,
+        secret: Setting,
+        lifetime: Setting,
+        secure: Option<bool>,
+    }
+}
+
+/// Names with a value each.
+pub type Pairs = BTreeMap<Spanned<String>, Spanned<Written>>;
+
+/// Names with values each, of which one is enough.
+pub type ValuesByName = BTreeMap<Spanned<String>, Spanned<Values>>;
+
+/// Values of which one is enough: `"a"`, `["a", "b"]`, `true` for any, `{ regex = "^a" }` for those in which it is found.
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
+pub enum Values {
+    Any(bool),
+    One(Written),
+    Many(Vec<Spanned<Written>>),
+    Regex(Option<Spanned<String>>),
 }
 
 /// One rule of `cache-control`.
@@ -234,7 +435,7 @@ impl<'de> Deserialize<'de> for RawCutoffs {
                 Ok(RawCutoffs::Word(text.to_owned()))
             }
 
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<RawCutoffs, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<RawCutoffs, A::Error> {
                 let mut sizes = Vec::new();
                 while let Some(size) = seq.next_element()? {
                     sizes.push(size);
@@ -243,6 +444,80 @@ impl<'de> Deserialize<'de> for RawCutoffs {
             }
         }
         deserializer.deserialize_any(WordOrSizes)
+    }
+}
+
+/// `cgi` of a route: the program or directory, or a table with more to say of it.
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
+pub enum RawProgram {
+    Path(Written),
+    Table(Box<RawCgi>),
+}
+
+impl<'de> Deserialize<'de> for RawProgram {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PathOrTable;
+        impl<'de> Visitor<'de> for PathOrTable {
+            type Value = RawProgram;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a directory or program, or a table with `program`")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<RawProgram, E> {
+                Ok(RawProgram::Path(Written(text.to_owned())))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawProgram, A::Error> {
+                RawCgi::deserialize(MapAccessDeserializer::new(map)).map(|table| RawProgram::Table(Box::new(table)))
+            }
+        }
+        deserializer.deserialize_any(PathOrTable)
+    }
+}
+
+impl<'de> Deserialize<'de> for Values {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Pattern {
+            regex: Option<Spanned<String>>,
+        }
+        struct OneOrMore;
+        impl<'de> Visitor<'de> for OneOrMore {
+            type Value = Values;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a list of texts, `true` for any value, or `{ regex = \"...\" }`")
+            }
+
+            fn visit_bool<E: de::Error>(self, any: bool) -> Result<Values, E> {
+                Ok(Values::Any(any))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Values, E> {
+                Ok(Values::One(Written(text.to_owned())))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Values, E> {
+                Ok(Values::One(Written(number.to_string())))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Values, A::Error> {
+                let mut values = Vec::new();
+                while let Some(value) = seq.next_element()? {
+                    values.push(value);
+                }
+                Ok(Values::Many(values))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Values, A::Error> {
+                let pattern = Pattern::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Values::Regex(pattern.regex))
+            }
+        }
+        deserializer.deserialize_any(OneOrMore)
     }
 }
 

@@ -1,5 +1,8 @@
 //! Stage two: every value read, every default filled in, every contradiction found.
 
+mod classes;
+mod gateway;
+
 use std::{
     collections::HashMap,
     net::SocketAddr,
@@ -16,7 +19,7 @@ use toml::Spanned;
 
 use super::{
     DEFAULT_LISTEN, path_in,
-    problems::Problem,
+    problems::{self, Problem},
     raw::{Raw, RawCutoffs, RawFiles, RawSite, Setting, Written},
 };
 use crate::{
@@ -30,6 +33,42 @@ pub struct Resolved {
     /// For each site, in order.
     pub places: Vec<SitePlaces>,
     pub access_log: Option<Range<usize>>,
+    /// Other files and directories that are named.
+    pub named: Vec<NamedFile>,
+    /// For each upstream, in order, its name.
+    pub upstreams: Vec<Option<Range<usize>>>,
+}
+
+/// A file or directory that the configuration names.
+pub struct NamedFile {
+    pub path: PathBuf,
+    pub span: Option<Range<usize>>,
+    pub kind: FileKind,
+}
+
+/// What a file is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// Certificate authorities, PEM.
+    Authorities,
+    /// A certificate chain, PEM, that has its key in the next entry.
+    Chain,
+    /// The private key of the entry before, PEM.
+    Key,
+    /// A secret of at least so many bytes, that nobody else is to read.
+    Secret(u64),
+    /// Passwords or keys, hashed: not for everybody to read.
+    Hashes,
+    /// A file to be sent.
+    Page,
+    /// A directory.
+    Directory,
+    /// A program.
+    Program,
+    /// A program, or a directory of them.
+    Programs,
+    /// What a program runs: a file, or a directory of them.
+    Scripts,
 }
 
 /// Where a site's paths stand in the file; `None` for those from flags or defaults.
@@ -49,13 +88,28 @@ pub fn resolve(
     shape_is_sound: bool,
     problems: &mut Vec<Problem>,
 ) -> Resolved {
-    let mut r = Resolver { problems, folder };
-    let (sites, places) = r.sites(raw, flags, shape_is_sound);
+    let mut r = Resolver { problems, folder, shape_is_sound, named: Vec::new() };
+    let mut resources = r.resources(raw);
+    let (upstreams, upstream_places) = r.upstreams(raw, flags);
+    let targets = gateway::Targets { upstreams: &upstreams, resources: &resources };
+    let (mut sites, places) = r.sites(raw, flags, &targets);
+    r.unused_upstreams(&sites, &upstreams, &upstream_places);
     let admin = r.setting(flags.admin, &raw.admin, values::address_or_off, None);
+    let admin_token = r.file(&raw.admin_token, FileKind::Secret(32));
+    if let (Some(token), None, true) = (&raw.admin_token, admin, shape_is_sound) {
+        r.problems.push(
+            Problem::warning("`admin-token` has no effect without `admin`", Some(token.span()))
+                .help("give `admin` an address, as in `admin = \"127.0.0.1:9090\"`"),
+        );
+    }
     let listen = r.listen(raw, flags, &sites, admin, shape_is_sound);
+    let tls = listen.iter().any(|listen| listen.tls);
+    let classes = r.classes(raw, flags, &mut sites, &mut resources, tls);
     let config = Config {
         listen,
         sites,
+        upstreams,
+        classes,
         uplink: r.uplink(raw, flags),
         limits: r.limits(raw, flags),
         workers: {
@@ -64,15 +118,19 @@ pub fn resolve(
         },
         access_log: r.access_log(raw, flags),
         admin,
+        admin_token,
         cache: r.cache(raw, flags),
     };
     let access_log = raw.access_log.target.as_ref().filter(|_| flags.access_log.is_none()).map(Spanned::span);
-    Resolved { config, places, access_log }
+    Resolved { config, places, access_log, named: r.named, upstreams: upstream_places }
 }
 
 struct Resolver<'a> {
     problems: &'a mut Vec<Problem>,
     folder: Option<&'a Path>,
+    /// Nothing of the file was left out, so what is missing is missing.
+    shape_is_sound: bool,
+    named: Vec<NamedFile>,
 }
 
 impl Resolver<'_> {
@@ -92,6 +150,48 @@ impl Resolver<'_> {
             self.problems.push(Problem::new(message, Some(written.span())));
             default
         })
+    }
+
+    /// What the file says, or nothing.
+    fn optional<T>(&mut self, written: &Setting, read: impl Fn(&str) -> Result<T, String>) -> Option<T> {
+        self.setting(None, written, |text| read(text).map(Some), None)
+    }
+
+    /// What must be said; says so if it is not.
+    fn required<T>(
+        &mut self,
+        written: &Setting,
+        owner: Range<usize>,
+        (missing, help): (&str, &str),
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        if written.is_none() && self.shape_is_sound {
+            self.problems.push(Problem::new(missing, Some(owner)).help(help));
+        }
+        self.optional(written, read)
+    }
+
+    /// A file or directory, to be looked at later.
+    fn file(&mut self, written: &Setting, kind: FileKind) -> Option<PathBuf> {
+        let written = written.as_ref()?;
+        let path = path_in(self.folder, &written.get_ref().0);
+        self.named.push(NamedFile { path: path.clone(), span: Some(written.span()), kind });
+        Some(path)
+    }
+
+    /// The place of a name in the list of those there are.
+    fn place_of(&mut self, what: &str, written: &Spanned<Written>, known: &[String], help: &str) -> Option<usize> {
+        let name = &written.get_ref().0;
+        let found = known.iter().position(|known| known == name);
+        // One without a name, which was told already, may be the one that is meant.
+        if found.is_none() && self.shape_is_sound && !known.iter().any(String::is_empty) {
+            let help = match problems::like(name, known.iter().map(String::as_str)) {
+                Some(known) => format!("did you mean `{known}`?"),
+                None => help.to_owned(),
+            };
+            self.problems.push(Problem::new(format!("there is no {what} `{name}`"), Some(written.span())).help(help));
+        }
+        found
     }
 
     fn read_each<T>(&mut self, list: &[Spanned<Written>], read: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
@@ -167,7 +267,14 @@ impl Resolver<'_> {
         listen
     }
 
-    fn sites(&mut self, raw: &Raw, flags: &ServeArgs, shape_is_sound: bool) -> (Vec<Site>, Vec<SitePlaces>) {
+    fn sites(&mut self, raw: &Raw, flags: &ServeArgs, targets: &gateway::Targets<'_>) -> (Vec<Site>, Vec<SitePlaces>) {
+        let shape_is_sound = self.shape_is_sound;
+        if !raw.site.is_empty() && !flags.upstream.is_empty() {
+            self.problems.push(
+                Problem::new("--upstream cannot be given: the file has sites, and says what they pass on", None)
+                    .help("add `[[upstream]]` and a route to the file"),
+            );
+        }
         if raw.site.len() > 1 {
             for (given, flag) in [(flags.dir.is_some(), "DIR"), (flags.tls_cert.is_some(), "--tls-cert and --tls-key")]
             {
@@ -187,8 +294,9 @@ impl Resolver<'_> {
         }
         if raw.site.is_empty() {
             let root = match (&flags.dir, self.folder) {
-                (Some(dir), _) => dir.clone(),
-                (None, None) => PathBuf::from("."),
+                (Some(dir), _) => Some(dir.clone()),
+                (None, _) if !flags.upstream.is_empty() => None,
+                (None, None) => Some(PathBuf::from(".")),
                 (None, Some(_)) => {
                     if shape_is_sound {
                         self.problems.push(
@@ -197,13 +305,15 @@ impl Resolver<'_> {
                             ),
                         );
                     }
-                    PathBuf::from(".")
+                    Some(PathBuf::from("."))
                 }
             };
             let site = Site {
                 names: Vec::new(),
                 root,
+                routes: if flags.upstream.is_empty() { Vec::new() } else { vec![gateway::route_to_all(targets)] },
                 certificate: flags.certificate(),
+                client_ca: None,
                 files: self.files(&raw.files, None, flags),
             };
             return (vec![site], vec![SitePlaces::default()]);
@@ -221,16 +331,19 @@ impl Resolver<'_> {
                 );
             }
             let root = match (&flags.dir, &site.root) {
-                (Some(dir), _) => dir.clone(),
-                (None, Some(root)) => path_in(self.folder, &root.get_ref().0),
+                (Some(dir), _) => Some(dir.clone()),
+                (None, Some(root)) => Some(path_in(self.folder, &root.get_ref().0)),
+                (None, None) if !site.route.is_empty() => None,
                 (None, None) => {
                     if shape_is_sound {
                         self.problems.push(
-                            Problem::new("this site has no `root`", Some(written.span()))
-                                .help("add `root = \"DIRECTORY\"`; a relative path starts at the file's folder"),
+                            Problem::new("this site has no `root`, and no route", Some(written.span())).help(
+                                "add `root = \"DIRECTORY\"` (a relative path starts at the file's folder), or a \
+                                 `[[site.route]]` with an `upstream`",
+                            ),
                         );
                     }
-                    PathBuf::from(".")
+                    Some(PathBuf::from("."))
                 }
             };
             let certificate = flags.certificate().or_else(|| self.certificate(site));
@@ -240,7 +353,19 @@ impl Resolver<'_> {
                 chain: from_file(&site.tls_cert, flags.tls_cert.is_some()),
                 key: from_file(&site.tls_key, flags.tls_cert.is_some()),
             });
-            sites.push(Site { names, root, certificate, files: self.files(&site.files, Some(&raw.files), flags) });
+            let files = self.files(&site.files, Some(&raw.files), flags);
+            let client_ca = self.file(&site.client_ca, FileKind::Authorities);
+            if let (Some(authorities), None, None) = (&site.client_ca, &certificate, &site.tls_cert) {
+                self.problems.push(
+                    Problem::new(
+                        "clients show certificates over TLS only, and this site has none",
+                        Some(authorities.span()),
+                    )
+                    .help("give the site `tls-cert` and `tls-key`"),
+                );
+            }
+            let routes = self.routes(site, root.is_some(), targets);
+            sites.push(Site { names, root, routes, certificate, client_ca, files });
         }
         (sites, places)
     }
@@ -249,7 +374,7 @@ impl Resolver<'_> {
         let mut names = Vec::new();
         for written in &site.names {
             let (text, span) = (&written.get_ref().0, written.span());
-            match host_name(text) {
+            match values::host_name(text) {
                 Err(message) => self.problems.push(Problem::new(message, Some(span))),
                 Ok(name) => match taken.insert(name.clone(), span.clone()) {
                     Some(first) => self.problems.push(
@@ -367,6 +492,25 @@ impl Resolver<'_> {
                     .help("leave the rate out: in kernel mode it is the rate that `serpent uplink install` was given"),
             );
         }
+        let unlimited = matches!(uplink.rate, UplinkRate::Off) || uplink.enforce == Enforce::Off;
+        if let Some(share) = section.share.as_ref().filter(|share| unlimited && share.get_ref().0 != "off") {
+            self.problems.push(
+                Problem::warning("nobody waits for the uplink, so there is nothing to share", Some(share.span()))
+                    .help("give the uplink a `rate`, or leave `share` out"),
+            );
+        }
+        if let (Enforce::Kernel, Some(share)) = (uplink.enforce, &section.share)
+            && share.get_ref().0 != "off"
+        {
+            self.problems.push(
+                Problem::new("the kernel's bands know no classes", Some(share.span()))
+                    .also(
+                        section.enforce.as_ref().filter(|_| flags.enforce.is_none()).map(Spanned::span),
+                        "kernel here",
+                    )
+                    .help("share the uplink with `enforce = \"server\"`, or leave `share` out"),
+            );
+        }
         if uplink.enforce == Enforce::Kernel && uplink.order == Order::Fsp {
             let span = if flags.order.is_none() { section.order.as_ref().map(Spanned::span) } else { None };
             self.problems.push(
@@ -468,6 +612,17 @@ impl Resolver<'_> {
                 values::duration_or_off,
                 default.shutdown_timeout,
             ),
+            body_memory_bytes: to_usize(self.setting(
+                None,
+                &section.body_memory,
+                values::size_or_off,
+                default.body_memory_bytes as u64,
+            )),
+            body_file_bytes: self.setting(None, &section.body_file, values::size_or_off, default.body_file_bytes),
+            body_directory: match &section.body_directory {
+                Some(written) if written.get_ref().0 == "auto" => None,
+                written => self.file(written, FileKind::Directory),
+            },
         }
     }
 
@@ -512,25 +667,4 @@ fn index_name(text: &str) -> Result<String, String> {
         return Err(format!("`{text}` is not a file name: an index file lies in the directory that is asked for"));
     }
     Ok(text.to_owned())
-}
-
-/// A host name as it is compared: in lower case, without a dot at its end.
-fn host_name(text: &str) -> Result<String, String> {
-    let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
-    let labels = name.strip_prefix("*.").unwrap_or(&name);
-    let is_address = text.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
-    let sound = |label: &str| {
-        (1..=63).contains(&label.len())
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-    };
-    if is_address || (name.len() <= 253 && labels.split('.').all(sound)) {
-        return Ok(name);
-    }
-    Err(match text {
-        _ if !text.is_ascii() => format!("`{text}` must be written in ASCII: international names as `xn--...`"),
-        _ if text.contains(':') => format!("`{text}` is not a host name: leave out the scheme and the port"),
-        _ => format!("`{text}` is not a host name: write it as in `www.example.org` or `*.example.org`"),
-    })
 }

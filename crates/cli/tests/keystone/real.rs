@@ -21,7 +21,7 @@ use bytes::Bytes;
 use http::{Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use server::{
-    config::UplinkConfig,
+    config::{Classes, UplinkConfig},
     gate::{Gate, GatedBody, Urgency},
     uplink::Uplink,
 };
@@ -85,7 +85,7 @@ pub fn earlier_when_leave_comes_back(config: &UplinkConfig) -> Duration {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(tokio::task::unconstrained(async {
         let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
-        let uplink = Uplink::by_hand(config).expect("pacing needs no privilege");
+        let uplink = Uplink::by_hand(config, &Classes::one()).expect("pacing needs no privilege");
         let mut cx = Context::from_waker(Waker::noop());
         let (mut clients, mut gates) = (Vec::new(), Vec::new());
         for _ in 0..3 {
@@ -184,7 +184,7 @@ impl<'a> Driver<'a> {
                 waker,
             });
         }
-        let uplink = Uplink::by_hand(&plan.configs()[0]).expect("pacing needs no privilege");
+        let uplink = Uplink::by_hand(&plan.configs()[0], &Classes::one()).expect("pacing needs no privilege");
         let takes = vec![Vec::new(); plan.jobs.len()];
         let played = Played { decisions: Vec::new(), happened: Vec::new(), takes };
         Self {
@@ -320,7 +320,7 @@ impl<'a> Driver<'a> {
             Happened::Changed { config } => {
                 let config = &self.plan.configs()[*config];
                 self.played.happened.push((now_ns, happened));
-                self.uplink.reconfigure(config).expect("pacing needs no privilege");
+                self.uplink.reconfigure(config, &Classes::one()).expect("pacing needs no privilege");
                 self.read_log();
             }
         }

@@ -8,7 +8,7 @@ use std::{
 
 use rustix::process::Signal;
 
-use super::support::{BIG, Serpent, certificate, curl, serpent, site};
+use super::support::{BIG, PATIENCE, Serpent, certificate, curl, serpent, site};
 
 #[test]
 fn one_line_tells_where_it_serves() {
@@ -117,6 +117,38 @@ fn sighup_reads_the_file_again_and_keeps_the_old_one_if_it_is_bad() {
     let mut answer = Vec::new();
     download.read_to_end(&mut answer).unwrap();
     assert!(answer.len() > BIG, "a response under way is not touched by a reload");
+}
+
+#[test]
+fn who_stops_does_not_wait_for_a_reload() {
+    let site = site();
+    let folder = site.path();
+    let config = folder.join("serpent.toml");
+    let text = format!("listen = [\"127.0.0.1:0\"]\n[[site]]\nroot = \"{}\"\n", folder.join("www").display());
+    fs::write(&config, &text).unwrap();
+    let serpent = Serpent::start(&["serve", "--config", config.to_str().unwrap(), "--log", "info"]);
+    // A worker that never listens; it ends with the folder.
+    let begun = folder.join("begun");
+    let script = format!("touch {}; while [ -d {} ]; do sleep 0.1; done", begun.display(), folder.display());
+    let workers = format!(
+        "{text}[[site.route]]\npath = \"/app\"\nupstream = \"app\"\n[[upstream]]\nname = \"app\"\n[upstream.workers]\n\
+         command = [\"sh\", \"-c\", \"{script}\", \"{{socket}}\"]\nstart-timeout = \"1h\"\n"
+    );
+    fs::write(&config, workers).unwrap();
+    serpent.signal(Signal::HUP);
+    let start = std::time::Instant::now();
+    while !begun.exists() {
+        assert!(start.elapsed() < PATIENCE, "the reload does not begin");
+        std::thread::yield_now();
+    }
+    let idle = serpent.connect();
+    serpent.signal(Signal::TERM);
+    serpent.wait_for_stderr("stopping after the last response");
+    assert_eq!((&idle).read(&mut [0; 1]).unwrap_or(0), 0, "connections are asked to end at once");
+    serpent.signal(Signal::INT);
+    let (status, said) = serpent.wait();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("interrupted again"), "{said}");
 }
 
 #[test]

@@ -3,6 +3,9 @@
 mod bad_input;
 mod browser;
 mod clients;
+mod gateway;
 mod kernel_mode;
 mod lifecycle;
+mod origin;
+mod smuggling;
 mod support;

@@ -11,6 +11,8 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
+#[cfg(target_os = "linux")]
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use tempfile::TempDir;
 
 /// Nothing here waits for time to pass; this only ends a test that would wait for ever.
@@ -18,6 +20,19 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The size of `big.bin`.
 pub const BIG: usize = 2_000_000;
+
+/// A program of the shell. It is written by another process: whoever another test starts just then would have a copy of our descriptor
+/// for a moment, and a file that is being written to cannot be run.
+pub fn program(path: &Path, script: &str) {
+    let mut writer = Command::new("/bin/sh")
+        .args(["-c", "cat >\"$0\" && chmod 755 \"$0\""])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    writer.stdin.take().unwrap().write_all(format!("#!/bin/sh\n{script}\n").as_bytes()).unwrap();
+    assert!(writer.wait().unwrap().success());
+}
 
 /// A folder with a site `www`, and beside it a file that must never be served.
 pub fn site() -> TempDir {
@@ -97,8 +112,9 @@ impl Serpent {
                 panic!("`serpent {}` did not become ready: {said:#?}", args.join(" "));
             }
         }
-        serpent.urls =
-            serpent.ready.split_whitespace().filter(|word| word.starts_with("http")).map(str::to_owned).collect();
+        // What is served may have an address too: that of an upstream.
+        let at = serpent.ready.rsplit_once(" on ").map_or("", |(_, at)| at);
+        serpent.urls = at.split_whitespace().filter(|word| word.starts_with("http")).map(str::to_owned).collect();
         assert!(!serpent.urls.is_empty(), "{}", serpent.ready);
         serpent
     }
@@ -140,6 +156,17 @@ impl Serpent {
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// From now on it can open nothing more, or again whatever it likes.
+    #[cfg(target_os = "linux")]
+    pub fn may_open_files(&self, may: bool) {
+        let open = |fd: &u64| Path::new(&format!("/proc/{}/fd/{fd}", self.child.id())).exists();
+        let first_free = (0..).find(|fd| !open(fd));
+        // Its hard limit is ours.
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let current = if may { maximum } else { first_free };
+        prlimit(Some(Pid::from_child(&self.child)), Resource::Nofile, Rlimit { current, maximum }).unwrap();
     }
 
     /// The next line on standard output.

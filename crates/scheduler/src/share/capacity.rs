@@ -1,11 +1,11 @@
 //! Shares of slots: lent when unused, or never.
 
-use alloc::{vec, vec::Vec};
+use alloc::{boxed::Box, vec, vec::Vec};
 
 use super::{Choice, Contender, Reason, Share, Slots, weighted::Weighted};
 use crate::class::{Class, ClassId};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Capacity {
     lends: bool,
     weights: Vec<u32>,
@@ -16,7 +16,7 @@ pub(super) struct Capacity {
     fitted: Fitted,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Fitted {
     window: Option<u32>,
     /// Slots that are a class's own.
@@ -91,6 +91,10 @@ impl Share for Capacity {
             if filled(it, best) < filled(best, it) { it } else { best }
         })?;
         Some(Choice { class: borrower.class, reason: Reason::Lent })
+    }
+
+    fn duplicate(&self) -> Box<dyn Share + Send> {
+        Box::new(self.clone())
     }
 }
 

@@ -1,9 +1,11 @@
 //! Earliest deadline first. What is late already goes last: else under overload each late job makes the next one late.
 
+use alloc::boxed::Box;
+
 use super::{Choice, Contender, Reason, Share, Slots};
 use crate::time::Instant;
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Edf;
 
 impl Share for Edf {
@@ -16,5 +18,9 @@ impl Share for Edf {
             (_, true) => Reason::Late,
         };
         Some(Choice { class: first.class, reason })
+    }
+
+    fn duplicate(&self) -> Box<dyn Share + Send> {
+        Box::new(*self)
     }
 }

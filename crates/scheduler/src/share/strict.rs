@@ -1,8 +1,10 @@
 //! Strict priority: the first class that contends.
 
+use alloc::boxed::Box;
+
 use super::{Choice, Contender, Reason, Share, Slots};
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Strict;
 
 impl Share for Strict {
@@ -10,5 +12,9 @@ impl Share for Strict {
         let first = contenders.iter().min_by_key(|it| it.class)?;
         let reason = if contenders.len() == 1 { Reason::Alone } else { Reason::Priority };
         Some(Choice { class: first.class, reason })
+    }
+
+    fn duplicate(&self) -> Box<dyn Share + Send> {
+        Box::new(*self)
     }
 }

@@ -5,16 +5,16 @@
 //! is ever ahead of the fluid or behind it by a whole job. This is WF2Q+ (Bennett and Zhang, "Hierarchical Packet Fair
 //! Queueing Algorithms", 1997).
 
-use alloc::vec::Vec;
+use alloc::{boxed::Box, vec::Vec};
 
 use super::{Choice, Contender, Reason, Share, Slots};
-use crate::class::Class;
+use crate::class::{Class, ClassId};
 
 /// Virtual time of one unit of cost at weight 1: the least common multiple of 1 to 32, so that nothing is rounded for
 /// weights up to there.
 const UNIT: u128 = 144_403_552_893_600;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Weighted {
     rows: Vec<Row>,
     /// How far the fluid service has come.
@@ -29,10 +29,12 @@ struct Row {
     start: u128,
     /// Number of the last choice at which the class contended; 0 for none.
     contended_at: u64,
+    /// Weights of all that contended when it was chosen last.
+    total_weight: u64,
 }
 
 impl Row {
-    const NEW: Self = Self { weight: 1, start: 0, contended_at: 0 };
+    const NEW: Self = Self { weight: 1, start: 0, contended_at: 0, total_weight: 1 };
 }
 
 impl Weighted {
@@ -69,10 +71,24 @@ impl Share for Weighted {
         };
         let begun = contenders.iter().filter(|it| self.row(it).start <= self.virtual_time);
         let chosen = begun.min_by_key(|it| (finish(it), it.class))?;
-        let total_weight: u128 = contenders.iter().map(|it| u128::from(self.row(it).weight)).sum();
-        self.rows[chosen.class.index()].start = finish(chosen);
-        self.virtual_time += u128::from(chosen.cost) * UNIT / total_weight;
+        let total_weight: u64 = contenders.iter().map(|it| u64::from(self.row(it).weight)).sum();
+        let start = finish(chosen);
+        let row = &mut self.rows[chosen.class.index()];
+        (row.start, row.total_weight) = (start, total_weight);
+        self.virtual_time += u128::from(chosen.cost) * UNIT / u128::from(total_weight);
         let reason = if contenders.len() == 1 { Reason::Alone } else { Reason::Weight };
         Some(Choice { class: chosen.class, reason })
+    }
+
+    fn refund(&mut self, class: ClassId, cost: u64) {
+        let Some(row) = self.rows.get_mut(class.index()) else { return };
+        row.start = row.start.saturating_sub(u128::from(cost) * UNIT / u128::from(row.weight));
+        // The fluid did not serve it either. Else it would run ahead of all that wait, and whoever comes would start there.
+        let ahead = u128::from(cost) * UNIT / u128::from(row.total_weight);
+        self.virtual_time = self.virtual_time.saturating_sub(ahead);
+    }
+
+    fn duplicate(&self) -> Box<dyn Share + Send> {
+        Box::new(self.clone())
     }
 }

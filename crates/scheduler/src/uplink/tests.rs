@@ -1,5 +1,7 @@
 mod random;
 
+use alloc::vec::Vec;
+
 use super::*;
 
 fn rate(text: &str) -> Rate {
@@ -198,7 +200,7 @@ fn the_guard_counts_what_is_left_in_wire_bytes() {
         uplink.handle_finished(ms(at_ms), other, true);
         assert_eq!(uplink.stats().guarded, guarded, "after {at_ms} ms");
     }
-    assert!(!uplink.place(job).0);
+    assert!(!uplink.rank(job).unguarded);
 }
 
 #[test]
@@ -233,7 +235,7 @@ fn under_fair_whoever_did_not_ask_saves_up_no_turns() {
     uplink.handle_unranked(ms(1000), 10_000);
     uplink.handle_wants(ms(1000), steady, 100_000);
     uplink.handle_wants(ms(1000), pausing, 100_000);
-    let mut turns = alloc::vec::Vec::new();
+    let mut turns = Vec::new();
     for _ in 0..6 {
         let now = uplink.poll_timeout().unwrap();
         let job = uplink.poll_grant(now).unwrap().job;
@@ -241,4 +243,241 @@ fn under_fair_whoever_did_not_ask_saves_up_no_turns() {
         turns.push(job);
     }
     assert_eq!(turns, [pausing, steady, pausing, steady, pausing, steady]);
+}
+
+fn share(policy: Policy, weights: &[u32]) -> ClassShare {
+    let classes = weights.iter().map(|&weight| crate::class::Class { weight, ..Default::default() }).collect();
+    ClassShare { policy, classes, slots: None }
+}
+
+/// An uplink that is busy for 100 ms, and so shared.
+fn shared(order: Order, share: ClassShare) -> Uplink {
+    let mut uplink = uplink(order);
+    uplink.handle_share(ms(0), Some(share), &[]).unwrap();
+    uplink.handle_free_at(ms(100));
+    uplink
+}
+
+fn waiting_of(uplink: &mut Uplink, now: Instant, class: u16, bytes: u64) -> JobId {
+    let job = uplink.handle_started_of(now, ClassId(class), Size::Known(bytes), Path::UNKNOWN);
+    assert_eq!(uplink.handle_wants(now, job, bytes), None, "the link is busy");
+    job
+}
+
+/// Who is granted what next, one after the other; whoever is granted asks for no more.
+fn grants(uplink: &mut Uplink) -> Vec<Grant> {
+    let next = |uplink: &mut Uplink| uplink.poll_grant(uplink.poll_timeout()?);
+    core::iter::from_fn(|| next(uplink)).collect()
+}
+
+fn jobs(grants: &[Grant]) -> Vec<JobId> {
+    grants.iter().map(|grant| grant.job).collect()
+}
+
+#[test]
+fn the_share_picks_the_class_and_the_order_the_job_within_it() {
+    let mut uplink = shared(Order::Srpt, share(Policy::Strict, &[1, 1]));
+    let [large, small] = [2_500, 1_000].map(|bytes| waiting_of(&mut uplink, ms(0), 1, bytes));
+    let [first, last] = [1_500, 2_900].map(|bytes| waiting_of(&mut uplink, ms(1), 0, bytes));
+    // A class that there is not counts as the last.
+    let other = waiting_of(&mut uplink, ms(1), 7, 10);
+    assert!(uplink.place(last) < uplink.place(other));
+    let grants = grants(&mut uplink);
+    assert_eq!(jobs(&grants), [first, last, other, small, large]);
+    let reasons: Vec<_> = grants.iter().map(|grant| (grant.reason, grant.share.unwrap())).collect();
+    assert_eq!(
+        reasons,
+        [
+            (Reason::First, share::Reason::Priority),
+            (Reason::Alone, share::Reason::Priority),
+            (Reason::First, share::Reason::Alone),
+            (Reason::First, share::Reason::Alone),
+            (Reason::Alone, share::Reason::Alone),
+        ]
+    );
+    assert_eq!(uplink.class_stats(ClassId(0)).charged_bytes, 1_500 + 2 * 66 + 2_896 + 2 * 66);
+}
+
+#[test]
+fn a_changed_share_takes_along_whoever_waits_to_the_class_that_is_named() {
+    let mut uplink = shared(Order::Fifo, share(Policy::Strict, &[1, 1]));
+    let [low, high] = [1, 0].map(|class| waiting_of(&mut uplink, ms(0), class, 1_000));
+    let error = uplink.handle_share(ms(1), Some(share(Policy::Strict, &[0])), &[ClassId(1)]);
+    assert_eq!(error, Err(ShareError::Weight(ClassId(0))));
+    assert!(uplink.place(high) < uplink.place(low), "nothing has changed");
+    uplink.handle_share(ms(1), Some(share(Policy::Strict, &[1; 3])), &[ClassId(2), ClassId(1)]).unwrap();
+    assert!(uplink.place(low) < uplink.place(high));
+    assert_eq!(uplink.stats().waiting, 2);
+    // Without a share all are one class: first come, first served.
+    uplink.handle_share(ms(1), None, &[]).unwrap();
+    let granted = grants(&mut uplink);
+    assert_eq!(jobs(&granted), [low, high]);
+    assert!(granted.iter().all(|grant| grant.share.is_none()));
+}
+
+#[test]
+fn what_a_class_hands_back_is_its_own_again() {
+    for policy in [Policy::Weighted, Policy::Shared] {
+        let mut uplink = shared(Order::Fifo, share(policy, &[1, 1]));
+        let [gives_back, other] = [0, 1].map(|class| waiting_of(&mut uplink, ms(0), class, 1 << 20));
+        let mut had = [0, 0];
+        for _ in 0..400 {
+            let now = uplink.poll_timeout().unwrap();
+            let grant = uplink.poll_grant(now).unwrap();
+            let unused = if grant.job == gives_back { grant.bytes / 2 } else { 0 };
+            uplink.handle_unused(grant.job, unused);
+            had[usize::from(grant.job == other)] += grant.bytes - unused;
+            uplink.handle_wants(now, grant.job, 1 << 20);
+        }
+        let apart = had[0] as i64 - had[1] as i64;
+        assert!(apart.unsigned_abs() <= uplink.chunk_bytes(), "{policy}: {had:?}");
+    }
+}
+
+#[test]
+fn who_comes_after_much_was_handed_back_need_not_make_up_for_it() {
+    let mut uplink = shared(Order::Fifo, share(Policy::Weighted, &[1, 1, 1]));
+    let [a, b] = [0, 1].map(|class| waiting_of(&mut uplink, ms(0), class, 1 << 20));
+    let turn = |uplink: &mut Uplink| {
+        let now = uplink.poll_timeout().unwrap();
+        let grant = uplink.poll_grant(now).unwrap();
+        uplink.handle_unused(grant.job, grant.bytes - 1);
+        uplink.handle_wants(now, grant.job, 1 << 20);
+        grant.job
+    };
+    for _ in 0..1000 {
+        turn(&mut uplink);
+    }
+    let now = uplink.poll_timeout().unwrap();
+    let newcomer = waiting_of(&mut uplink, Instant::from_ns(now.as_ns() - 1), 2, 1 << 20);
+    let turns: Vec<_> = (0..6).map(|_| turn(&mut uplink)).collect();
+    for job in [a, b, newcomer] {
+        assert!(turns.iter().filter(|&&it| it == job).count() >= 1, "{turns:?}");
+    }
+}
+
+#[test]
+fn the_guard_puts_ahead_within_a_class_and_not_before_another() {
+    let mut uplink = shared(Order::Srpt, share(Policy::Strict, &[1, 1]));
+    uplink.handle_settings(ms(0), Settings { guard_stretch: Some(1.0), ..*uplink.settings() });
+    uplink.handle_free_at(ms(8000));
+    let old = waiting_of(&mut uplink, ms(0), 1, 100_000);
+    let page = waiting_of(&mut uplink, ms(7000), 1, 1_000);
+    let high = waiting_of(&mut uplink, ms(7000), 0, 200_000);
+    assert_eq!(uplink.stats().guarded, 1);
+    let grants = grants(&mut uplink);
+    assert_eq!(jobs(&grants), [high, old, page]);
+    assert_eq!(grants[1].reason, Reason::Guarded);
+}
+
+#[test]
+fn under_fair_classes_take_turns_among_themselves() {
+    // The second class is served once for eight times of the first; that is no reason to put its newcomers last.
+    let mut uplink = shared(Order::Fair, share(Policy::Weighted, &[8, 1]));
+    let first = waiting_of(&mut uplink, ms(0), 0, 1 << 20);
+    let second = waiting_of(&mut uplink, ms(0), 1, 1 << 20);
+    let mut of_second = Vec::new();
+    let mut newcomer = None;
+    for turn in 0..200 {
+        let now = uplink.poll_timeout().unwrap();
+        let grant = uplink.poll_grant(now).unwrap();
+        if grant.job != first {
+            of_second.push(grant.job);
+        }
+        uplink.handle_wants(now, grant.job, 1 << 20);
+        if turn == 100 {
+            newcomer = Some(waiting_of(&mut uplink, now, 1, 1 << 20));
+        }
+    }
+    let newcomer = newcomer.unwrap();
+    let since = of_second.iter().position(|&it| it == newcomer).unwrap();
+    let alternate =
+        of_second[since..].chunks(2).all(|two| two[0] == newcomer && two.get(1).is_none_or(|&it| it == second));
+    assert!(alternate && of_second.len() > 15, "{of_second:?}");
+}
+
+#[test]
+fn who_cannot_make_the_deadline_goes_behind_those_of_its_class_who_can() {
+    let mut share = share(Policy::Edf, &[1, 1]);
+    (share.classes[0].deadline_ns, share.classes[1].deadline_ns) = (Some(150_000_000), Some(500_000_000));
+    let mut uplink = shared(Order::Fifo, share);
+    // At 100 ms there is time for 62.5 KB of the first class.
+    let late = waiting_of(&mut uplink, ms(0), 0, 100_000);
+    let in_time = waiting_of(&mut uplink, ms(1), 0, 2_000);
+    let other = waiting_of(&mut uplink, ms(2), 1, 2_000);
+    let now = uplink.poll_timeout().unwrap();
+    let ahead = uplink.clone();
+    assert_eq!(jobs(&grants(&mut uplink)), [in_time, other, late]);
+    // At ten times the rate it can make it after all.
+    uplink = ahead;
+    uplink.find_late(now);
+    uplink.handle_rate(now, Some(rate("100mbit")));
+    assert_eq!(jobs(&grants(&mut uplink)), [late, in_time, other]);
+}
+
+#[test]
+fn parts_follow_the_rate_and_a_link_without_limit_has_none() {
+    let mut uplink = uplink(Order::Fifo);
+    uplink.handle_share(ms(0), Some(share(Policy::Fixed, &[1, 1])), &[]).unwrap();
+    let job = uplink.handle_started_of(ms(0), ClassId(0), Size::Unknown, Path::UNKNOWN);
+    let grant = uplink.handle_wants(ms(0), job, 1 << 20).unwrap();
+    assert_eq!((grant.reason, grant.share), (Reason::Alone, Some(share::Reason::Alone)));
+    assert_eq!(uplink.handle_wants(ms(0), job, 1 << 20), None);
+    let wire_ns = rate("5mbit").ns_for(uplink.wire_bytes(grant.bytes));
+    let ahead_ns = uplink.settings().pacing.ahead_ns;
+    assert_eq!(uplink.poll_timeout(), Some(Instant::from_ns(wire_ns - ahead_ns)), "by half of the rate");
+    uplink.handle_rate(ms(0), Some(rate("5mbit")));
+    let timeout = uplink.poll_timeout().unwrap().as_ns();
+    assert!(timeout.abs_diff(2 * wire_ns - ahead_ns) < 1_000, "{timeout}");
+    uplink.handle_rate(ms(0), None);
+    assert!(uplink.poll_grant(ms(0)).is_some());
+    assert!(uplink.handle_wants(ms(0), job, 1 << 20).is_some());
+    uplink.handle_rate(ms(0), Some(rate("10mbit")));
+    assert!(uplink.handle_wants(ms(0), job, 1 << 20).is_some(), "what was sent without limit is forgotten");
+}
+
+#[test]
+fn what_needs_no_leave_takes_from_all_parts_alike() {
+    let mut uplink = shared(Order::Fifo, share(Policy::Fixed, &[2, 1]));
+    let [a, b] = [0, 1].map(|class| waiting_of(&mut uplink, ms(0), class, 1 << 20));
+    let mut had = [0, 0];
+    for _ in 0..300 {
+        let now = uplink.poll_timeout().unwrap();
+        let grant = uplink.poll_grant(now).unwrap();
+        uplink.handle_unranked(now, 2 * uplink.wire_bytes(grant.bytes));
+        uplink.handle_wants(now, grant.job, 1 << 20);
+        had[usize::from(grant.job == b)] += 1;
+    }
+    assert_eq!(had, [200, 100], "{a:?} {b:?}");
+}
+
+#[test]
+fn who_would_be_late_by_less_than_a_grant_keeps_its_place() {
+    for (bytes, is_late) in [(61_500, false), (66_000, true)] {
+        let mut share = share(Policy::Edf, &[1]);
+        share.classes[0].deadline_ns = Some(150_000_000);
+        let mut uplink = shared(Order::Fifo, share);
+        // Decided at 99.5 ms, and on the link for 51.5 ms and 55.2: a newcomer may find it taken for 2.9.
+        let first = waiting_of(&mut uplink, ms(0), 0, bytes);
+        let second = waiting_of(&mut uplink, ms(1), 0, 2_000);
+        let expected = if is_late { [second, first] } else { [first, second] };
+        assert_eq!(jobs(&grants(&mut uplink)), expected, "{bytes} bytes");
+    }
+}
+
+#[test]
+fn what_is_handed_back_makes_room_in_the_part_that_it_was_charged_to() {
+    let mut reserve = share(Policy::Shared, &[1, 1]);
+    (reserve.classes[0].reserved_slots, reserve.slots) = (1, Some(4));
+    for (share, class) in [(share(Policy::Fixed, &[1, 1]), 0), (reserve.clone(), 0), (reserve, 1)] {
+        let mut uplink = uplink(Order::Fifo);
+        let policy = share.policy;
+        uplink.handle_share(ms(0), Some(share), &[]).unwrap();
+        let job = uplink.handle_started_of(ms(0), ClassId(class), Size::Unknown, Path::UNKNOWN);
+        for _ in 0..10 {
+            let grant = uplink.handle_wants(ms(0), job, 1 << 20).expect("there is room");
+            uplink.handle_unused(job, grant.bytes);
+        }
+        assert_eq!(uplink.class_stats(ClassId(class)).charged_bytes, 0, "{policy}, class {class}");
+    }
 }

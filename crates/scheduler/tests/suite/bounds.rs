@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serpent_scheduler::{Order, Path, Rate, Uplink, uplink::Settings};
 
 use crate::{
-    bare_link::{Arrival, Run, Told, ahead_ns, chunk_ns, run, taken_ns},
+    bare_link::{Arrival, Run, ahead_ns, chunk_ns, run, taken_ns},
     sharing,
 };
 
@@ -33,7 +33,7 @@ fn jobs(rate: Rate) -> impl Strategy<Value = Vec<Arrival>> {
         let mut at_ns = 0;
         let arrive = |(gap_ns, bytes, path)| {
             at_ns += gap_ns;
-            Arrival { at_ns, bytes, told: Told::AtOnce, path }
+            Arrival { path, ..Arrival::new(at_ns, bytes) }
         };
         jobs.into_iter().map(arrive).collect()
     })

@@ -4,4 +4,5 @@ mod bands;
 mod bare_link;
 mod bounds;
 mod orders;
+mod shares;
 mod sharing;

@@ -37,10 +37,9 @@ fn arrivals(settings: &Settings, text: &str) -> Vec<Arrival> {
         };
         let rtt_ms = rtt.map(|rtt| rtt.strip_suffix("ms").unwrap().parse::<u64>().unwrap());
         Arrival {
-            at_ns: in_chunks(at, chunk_ns(settings)),
-            bytes: in_chunks(size, chunk_bytes(settings)),
             told,
             path: rtt_ms.map_or(Path::UNKNOWN, |ms| Path { rtt_ns: ms * 1_000_000, ..Path::UNKNOWN }),
+            ..Arrival::new(in_chunks(at, chunk_ns(settings)), in_chunks(size, chunk_bytes(settings)))
         }
     };
     text.split(' ').enumerate().map(read).collect()

@@ -13,8 +13,6 @@ const CLF_TIME: &[BorrowedFormatItem<'_>] =
     format_description!("[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000");
 const JSON_TIME: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
-/// Until requests are classified, all are of one class.
-const CLASS: &str = "default";
 
 /// Appends the line of a record, with its line end.
 pub(super) fn write(line: &mut Vec<u8>, format: LogFormat, record: &Record) {
@@ -35,10 +33,16 @@ pub(super) fn write_dropped(line: &mut Vec<u8>, format: LogFormat, lines: u64) {
 }
 
 /// NCSA combined, then class, response time in seconds and slowdown. As in nginx and Apache, the address is that of the
-/// peer, the remote user is unknown, and times are UTC.
+/// peer, and times are UTC.
 fn combined(line: &mut Vec<u8>, record: &Record) {
     let time = OffsetDateTime::from(record.time);
-    let _ = write!(line, "{} - - [", record.peer);
+    let _ = write!(line, "{} - ", record.peer);
+    match &record.told.user {
+        // A name with a space would be two fields.
+        Some(user) => escape(line, user.replace(' ', "_").as_bytes()),
+        None => line.push(b'-'),
+    }
+    line.extend_from_slice(b" [");
     let _ = time.format_into(line, CLF_TIME);
     line.extend_from_slice(b"] \"");
     match &record.refused {
@@ -54,7 +58,7 @@ fn combined(line: &mut Vec<u8>, record: &Record) {
     quoted(line, record.text(2));
     line.push(b' ');
     quoted(line, record.text(3));
-    let _ = write!(line, " {CLASS} {:.6} ", record.response_time.as_secs_f64());
+    let _ = write!(line, " {} {:.6} ", record.told.class, record.response_time.as_secs_f64());
     let _ = match record.slowdown {
         Some(slowdown) => write!(line, "{slowdown:.2}"),
         None => write!(line, "-"),
@@ -76,7 +80,10 @@ fn json(line: &mut Vec<u8>, record: &Record) {
         "complete": record.complete,
         "referer": optional(2),
         "user_agent": optional(3),
-        "class": CLASS,
+        "class": &*record.told.class,
+        "user": record.told.user,
+        "waited_s": record.told.waited.as_secs_f64(),
+        "upstream": record.told.upstream.as_deref(),
         "response_time_s": record.response_time.as_secs_f64(),
         "slowdown": record.slowdown,
     });

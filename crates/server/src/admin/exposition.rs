@@ -1,6 +1,10 @@
 //! The metrics as Prometheus reads them (OpenMetrics text).
 
-use std::{fmt, sync::atomic::Ordering::Relaxed, time::UNIX_EPOCH};
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::UNIX_EPOCH,
+};
 
 use prometheus_client::{
     collector::Collector,
@@ -8,10 +12,12 @@ use prometheus_client::{
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
+use scheduler::admission::ClassStats;
 
 use crate::{
+    class_metrics::{ClassCounters, Goal, GoalKind, TimesTotal, Totals},
     metrics::{RESPONSE_TIME_BOUNDS_US, WorkerMetrics},
-    serve::Shared,
+    serve::{Live, Shared},
     uplink::UplinkStats,
 };
 
@@ -37,6 +43,17 @@ struct Sample {
     counters: Vec<(&'static str, &'static str, u64)>,
     gauges: Vec<(&'static str, &'static str, u64)>,
     uplink: UplinkStats,
+    classes: Vec<OfClass>,
+}
+
+/// One reading of a class's counters.
+#[derive(Debug)]
+struct OfClass {
+    name: Arc<str>,
+    stats: ClassStats,
+    uplink_bytes: u64,
+    totals: Totals,
+    goals: Vec<Goal>,
 }
 
 impl Sample {
@@ -87,8 +104,156 @@ impl Sample {
             counters,
             gauges,
             uplink,
+            classes: classes(&shared.live.load(), &shared.uplink.class_bytes()),
         }
     }
+
+    /// What is counted of classes, with a value for each.
+    fn encode_classes(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        type Number = fn(&OfClass) -> u64;
+        let gauges: [(&str, &str, Number); 2] = [
+            ("class_waiting", "Requests that wait for a slot", |it| it.stats.waiting as u64),
+            ("class_running", "Requests that hold a slot", |it| it.stats.running as u64),
+        ];
+        for (name, help, number) in gauges {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for class in &self.classes {
+                let gauge = ConstGauge::new(i64::try_from(number(class)).unwrap_or(i64::MAX));
+                gauge.encode(family.encode_family(&[("class", &*class.name)])?)?;
+            }
+        }
+        let counters: [(&str, &str, Number); 5] = [
+            ("class_arrived", "Requests that wanted a slot", |it| it.stats.arrived),
+            ("class_started", "Requests that were given a slot", |it| it.stats.started),
+            ("class_finished", "Requests that the site is done with", |it| it.stats.finished),
+            ("class_responses_incomplete", "Responses cut off, by the client or by us", |it| it.totals.incomplete),
+            ("class_uplink_bytes", "Wire bytes charged while the uplink was shared between classes", |it| {
+                it.uplink_bytes
+            }),
+        ];
+        for (name, help, number) in counters {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for class in &self.classes {
+                ConstCounter::new(number(class)).encode(family.encode_family(&[("class", &*class.name)])?)?;
+            }
+        }
+        type Kinds = &'static [(&'static str, Number)];
+        let by_kind: [(&str, &str, &str, Kinds); 3] = [
+            (
+                "class_refused",
+                "Requests that were not let in",
+                "reason",
+                &[
+                    ("queue_full", |it| it.stats.refused_full),
+                    ("waited_too_long", |it| it.stats.refused_waited),
+                    ("too_late", |it| it.stats.refused_late),
+                ],
+            ),
+            (
+                "class_abandoned",
+                "Requests that were given up, while they waited or while they held a slot",
+                "state",
+                &[("waiting", |it| it.stats.gone_waiting), ("running", |it| it.stats.gone_running)],
+            ),
+            (
+                "class_responses",
+                "Responses by class of status",
+                "status",
+                &[
+                    ("1xx", |it| it.totals.responses[0]),
+                    ("2xx", |it| it.totals.responses[1]),
+                    ("3xx", |it| it.totals.responses[2]),
+                    ("4xx", |it| it.totals.responses[3]),
+                    ("5xx", |it| it.totals.responses[4]),
+                ],
+            ),
+        ];
+        for (name, help, label, kinds) in by_kind {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for class in &self.classes {
+                for (kind, number) in kinds {
+                    let labels = [("class", &*class.name), (label, *kind)];
+                    ConstCounter::new(number(class)).encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+        type Times = fn(&Totals) -> &TimesTotal;
+        let times: [(&str, &str, Times); 3] = [
+            ("class_waiting_time_seconds", "How long requests that were let in waited for it", |it| &it.waiting),
+            ("class_service_time_seconds", "How long requests held their slots", |it| &it.service),
+            ("class_system_time_seconds", "From arrival to the end of the response, refused ones left out", |it| {
+                &it.system
+            }),
+        ];
+        for (name, help, times) in times {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+            for class in &self.classes {
+                let TimesTotal { buckets, sum_us } = times(&class.totals);
+                family.encode_family(&[("class", &*class.name)])?.encode_histogram::<NoLabelSet>(
+                    *sum_us as f64 / 1e6,
+                    buckets.iter().sum(),
+                    &bounded(buckets),
+                    None,
+                )?;
+            }
+        }
+        self.encode_objectives(encoder)
+    }
+
+    fn encode_objectives(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let goals: Vec<_> = self
+            .classes
+            .iter()
+            .flat_map(|class| class.goals.iter().map(|goal| (&*class.name, goal.kind.to_string(), goal)))
+            .collect();
+        let mut family = encoder.encode_descriptor(
+            "class_objective_met",
+            "Whether a class has what was promised to it: 1 or 0; absent before its first request",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (class, kind, goal) in &goals {
+            if let Some(met) = goal.met {
+                let labels = [("class", *class), ("objective", kind)];
+                ConstGauge::new(i64::from(met)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        type Value = fn(&Goal) -> Option<f64>;
+        let is_rate = |goal: &Goal| goal.kind == GoalKind::ErrorRate;
+        let values: [(&str, &str, bool, Value); 4] = [
+            ("class_objective_seconds", "System time over the last window", false, |it| it.value),
+            ("class_objective_target_seconds", "System time promised", false, |it| Some(it.target)),
+            ("class_objective_error_ratio", "Part of requests that failed over the last window", true, |it| it.value),
+            ("class_objective_target_error_ratio", "Part of requests that may fail", true, |it| Some(it.target)),
+        ];
+        for (name, help, of_rates, value) in values {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (class, kind, goal) in goals.iter().filter(|(_, _, goal)| is_rate(goal) == of_rates) {
+                if let Some(value) = value(goal) {
+                    let labels = [("class", *class), ("objective", kind)];
+                    ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn classes(live: &Live, uplink_bytes: &[(Arc<str>, u64)]) -> Vec<OfClass> {
+    let stats = live.admission.stats().classes;
+    let of_class = |counters: &ClassCounters| {
+        let name = counters.name().clone();
+        let stats = stats.iter().find(|(it, _)| *it == name).map(|(_, stats)| *stats).unwrap_or_default();
+        let uplink_bytes = uplink_bytes.iter().find(|(it, _)| *it == name).map_or(0, |(_, bytes)| *bytes);
+        OfClass { name, stats, uplink_bytes, totals: counters.totals(), goals: counters.goals() }
+    };
+    live.class_metrics.iter().map(of_class).collect()
+}
+
+/// Counts with the upper bounds of their buckets, in seconds.
+fn bounded(counts: &[u64]) -> Vec<(f64, u64)> {
+    let bounds = RESPONSE_TIME_BOUNDS_US.iter().map(|&us| us as f64 / 1e6).chain([f64::INFINITY]);
+    bounds.zip(counts.iter().copied()).collect()
 }
 
 impl Collector for Sample {
@@ -104,8 +269,7 @@ impl Collector for Sample {
             None,
             MetricType::Histogram,
         )?;
-        let bounds = RESPONSE_TIME_BOUNDS_US.iter().map(|&us| us as f64 / 1e6).chain([f64::INFINITY]);
-        let buckets: Vec<_> = bounds.zip(self.response_time.iter().copied()).collect();
+        let buckets = bounded(&self.response_time);
         let count = self.response_time.iter().sum();
         histogram.encode_histogram::<NoLabelSet>(self.response_time_sum_s, count, &buckets, None)?;
         for &(name, help, value) in &self.counters {
@@ -121,6 +285,7 @@ impl Collector for Sample {
             let help = "The rate paced at, in bits per second on the wire; absent while not paced";
             gauge.encode(encoder.encode_descriptor("uplink_rate_bits_per_second", help, None, MetricType::Gauge)?)?;
         }
+        self.encode_classes(&mut encoder)?;
         let gauge = ConstGauge::new(self.start_time_s);
         let help = "When this process started, in seconds since 1970";
         gauge.encode(encoder.encode_descriptor("start_time_seconds", help, None, MetricType::Gauge)?)

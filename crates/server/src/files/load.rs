@@ -24,7 +24,7 @@ use super::{
     representation::{Description, Representation, Stamp},
     resolve::{Node, Root, status_of},
 };
-use crate::config::{CacheControlRule, FilesConfig, Site};
+use crate::config::{CacheControlRule, FilesConfig};
 
 /// A file modified less than this ago is not kept in memory. The kernel's clock for modification times ticks every few
 /// milliseconds, and another change within the same tick could not be told from this one.
@@ -72,10 +72,10 @@ struct Found {
 
 impl SiteFiles {
     /// Opens the root of a site.
-    pub fn open(site: &Site, cache: Cache) -> io::Result<Self> {
-        let FilesConfig { index, listing, dot_files, symlinks, precompressed, cache_control, mime_types } = &site.files;
+    pub fn open(root: &Path, config: &FilesConfig, cache: Cache) -> io::Result<Self> {
+        let FilesConfig { index, listing, dot_files, symlinks, precompressed, cache_control, mime_types } = config;
         Ok(Self {
-            root: Root::open(&site.root, *symlinks)?,
+            root: Root::open(root, *symlinks)?,
             id: cache.new_site(),
             cache,
             dot_files: *dot_files,
@@ -277,8 +277,7 @@ mod tests {
             cache_control: Vec::new(),
             mime_types: Vec::new(),
         };
-        let site = Site { names: Vec::new(), root: root.into(), certificate: None, files };
-        SiteFiles::open(&site, Cache::new(CacheConfig::default())).unwrap()
+        SiteFiles::open(root, &files, Cache::new(CacheConfig::default())).unwrap()
     }
 
     fn memory(source: &Source) -> &[u8] {

@@ -37,10 +37,11 @@ mod respond;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, io, pin::Pin, sync::Arc};
+use std::{fmt, io, path::Path, pin::Pin, sync::Arc};
 
 use http::{HeaderMap, Method, Response, StatusCode, Uri, header};
 
+pub(crate) use self::path::{encode_pattern_path, pattern_path};
 pub use self::{
     body::{CHUNK_BYTES, FileBody},
     cache::{Cache, CacheStats},
@@ -51,9 +52,13 @@ use self::{
     flights::Flights,
     load::{Outcome, SiteFiles},
     negotiate::{Coding, Preferences},
-    path::{PathError, RequestPath},
+    path::PathError,
 };
-use crate::config::Site;
+pub(crate) use self::{
+    path::RequestPath,
+    resolve::{Node, Root},
+};
+use crate::config::FilesConfig;
 
 /// The files of one site. Clones share everything.
 #[derive(Clone)]
@@ -76,8 +81,8 @@ pub enum Served {
 impl Files {
     /// Opens the root of a site. Errors are the operator's: a root that cannot be opened, which is named, or a MIME type
     /// that cannot be sent.
-    pub fn open(site: &Site, cache: Cache) -> io::Result<Self> {
-        let site = Arc::new(SiteFiles::open(site, cache)?);
+    pub fn open(root: &Path, config: &FilesConfig, cache: Cache) -> io::Result<Self> {
+        let site = Arc::new(SiteFiles::open(root, config, cache)?);
         Ok(Self(Arc::new(Shared { site, flights: Flights::default() })))
     }
 

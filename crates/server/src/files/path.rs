@@ -7,7 +7,7 @@
 //! - A backslash is an ordinary character of a file name, and is escaped wherever we write it.
 //! - Names are bytes: they need not be UTF-8.
 
-use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
+use std::{borrow::Cow, ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
@@ -52,6 +52,14 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 impl RequestPath {
     /// Reads the path component of a request target.
     pub fn parse(raw: &str) -> Result<Self, PathError> {
+        Self::read(raw, |name| if name.contains(&b'/') { Err(PathError::NoSuchName) } else { Ok(None) })
+    }
+
+    /// Reads it; `rewrite` is shown every decoded name, and says what stands for it where it is not the name itself.
+    fn read(
+        raw: &str,
+        mut rewrite: impl FnMut(&[u8]) -> Result<Option<Vec<u8>>, PathError>,
+    ) -> Result<Self, PathError> {
         let raw = raw.as_bytes().strip_prefix(b"/").ok_or(PathError::Invalid)?;
         let mut relative = Vec::with_capacity(raw.len());
         let mut directory = true;
@@ -70,8 +78,13 @@ impl RequestPath {
                     let parent = relative[..start].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
                     relative.truncate(parent);
                 }
-                name if name.contains(&b'/') => return Err(PathError::NoSuchName),
-                _ => directory = false,
+                name => {
+                    directory = false;
+                    if let Some(written) = rewrite(name)? {
+                        relative.truncate(name_start);
+                        relative.extend_from_slice(&written);
+                    }
+                }
             }
         }
         Ok(Self { relative, directory })
@@ -112,6 +125,61 @@ impl RequestPath {
         joined.extend_from_slice(name.as_bytes());
         joined
     }
+}
+
+/// The path component of a request target as patterns of routes and rules see it: decoded, and with dot segments and empty
+/// segments resolved, as for a file. It starts with one slash, and ends in one where a directory is meant. `None` for what is
+/// no path, or no UTF-8: no pattern matches that.
+///
+/// An origin other than a directory may know names with a slash in them, so `%2F` stays as it is, and `%25` too, so that the two
+/// can be told apart. Dot segments behind an escaped slash are nobody's names: who decodes them would find another path than
+/// we did, so they are no path.
+pub(crate) fn pattern_path(raw: &str) -> Option<Cow<'_, str>> {
+    if is_plain(raw) {
+        return Some(Cow::Borrowed(raw));
+    }
+    let path = RequestPath::read(raw, |name| {
+        if !name.iter().any(|byte| matches!(byte, b'/' | b'%')) {
+            return Ok(None);
+        }
+        if name.contains(&b'/') && name.split(|byte| *byte == b'/').any(|part| part == b"." || part == b"..") {
+            return Err(PathError::NoSuchName);
+        }
+        let mut written = Vec::with_capacity(name.len() + 8);
+        for byte in name {
+            match byte {
+                b'/' => written.extend_from_slice(b"%2F"),
+                b'%' => written.extend_from_slice(b"%25"),
+                other => written.push(*other),
+            }
+        }
+        Ok(Some(written))
+    });
+    let path = path.ok()?;
+    let relative = std::str::from_utf8(&path.relative).ok()?;
+    let slash = if path.directory && !relative.is_empty() { "/" } else { "" };
+    Some(Cow::Owned(format!("/{relative}{slash}")))
+}
+
+/// Whether a path is what [`pattern_path`] would make of it. May say no of one that is.
+fn is_plain(raw: &str) -> bool {
+    let bytes = raw.as_bytes();
+    let mut after_slash = false;
+    for &byte in bytes {
+        match byte {
+            b'%' | 0 => return false,
+            b'/' | b'.' if after_slash => return false,
+            _ => {}
+        }
+        after_slash = byte == b'/';
+    }
+    bytes.first() == Some(&b'/')
+}
+
+/// What [`pattern_path`] has made, or a part of it, as it is written in a request target.
+pub(crate) fn encode_pattern_path(path: &str) -> Cow<'_, str> {
+    const DECODED: &AsciiSet = &PATH.remove(b'%');
+    percent_encoding::utf8_percent_encode(path, DECODED).into()
 }
 
 /// A file name as a relative reference.
@@ -211,7 +279,54 @@ mod tests {
         assert_eq!(canonical("/"), "/");
     }
 
+    #[test]
+    fn patterns_see_one_spelling_of_a_path() {
+        for (raw, seen) in [
+            ("/", Some("/")),
+            ("/a/b.html", Some("/a/b.html")),
+            ("/a/", Some("/a/")),
+            ("//a///b", Some("/a/b")),
+            ("/a/./b/..", Some("/a/")),
+            ("/x/%2e%2E/a%62", Some("/ab")),
+            ("/.well-known/x", Some("/.well-known/x")),
+            ("/b\u{e9}", Some("/b\u{e9}")),
+            ("/b%C3%A9", Some("/b\u{e9}")),
+            ("/a%2fb/c", Some("/a%2Fb/c")),
+            ("/a%252Fb", Some("/a%252Fb")),
+            ("/a%25", Some("/a%25")),
+            ("/a%2F..%2Fb", None),
+            ("/a%2F.", None),
+            ("/..%2fb", None),
+            ("/%ff", None),
+            ("/%0", None),
+            ("/a%00", None),
+            ("/..", None),
+            ("*", None),
+            ("", None),
+        ] {
+            assert_eq!(pattern_path(raw).as_deref(), seen, "{raw}");
+        }
+        assert!(matches!(pattern_path("/plain/path.html"), Some(Cow::Borrowed(_))), "nothing to decode: no copy");
+        assert_eq!(encode_pattern_path("/a b/c%2Fd%25?\u{e9}"), "/a%20b/c%2Fd%25%3F%C3%A9");
+    }
+
     proptest! {
+        #[test]
+        fn what_patterns_see_is_stable(
+            raw in prop::collection::vec(prop_oneof![
+                Just("/".to_owned()), Just(".".to_owned()), Just("..".to_owned()), Just("%2e".to_owned()),
+                Just("%2F".to_owned()), Just("%25".to_owned()), Just("%".to_owned()), "[a-z]{1,3}", "%[0-9a-f]{2}", "\\PC",
+            ], 0..12).prop_map(|parts| format!("/{}", parts.concat()))
+        ) {
+            if let Some(path) = pattern_path(&raw) {
+                prop_assert!(path.starts_with('/') && !path.contains("//"));
+                prop_assert!(!path.split('/').any(|name| name == "." || name == ".."));
+                let written = encode_pattern_path(&path);
+                let again = pattern_path(&written);
+                prop_assert_eq!(again.as_deref(), Some(&*path));
+            }
+        }
+
         #[test]
         fn no_path_climbs_and_the_canonical_form_is_stable(
             raw in prop::collection::vec(prop_oneof![

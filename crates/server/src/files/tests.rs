@@ -25,7 +25,8 @@ const LONG_AGO: &str = "Sun, 09 Sep 2001 01:46:40 GMT";
 /// A site in a temporary directory.
 struct Fixture {
     top: TempDir,
-    site: Site,
+    root: PathBuf,
+    config: FilesConfig,
     cache: Cache,
     files: Files,
 }
@@ -43,28 +44,23 @@ impl Fixture {
         let top = tempfile::tempdir().unwrap();
         let root = top.path().join("root");
         fs::create_dir(&root).unwrap();
-        let mut site = Site {
-            names: Vec::new(),
-            root,
-            certificate: None,
-            files: FilesConfig {
-                index: vec!["index.html".into(), "index.htm".into()],
-                listing: false,
-                dot_files: false,
-                symlinks: SymlinkPolicy::WithinRoot,
-                precompressed: true,
-                cache_control: Vec::new(),
-                mime_types: Vec::new(),
-            },
+        let mut config = FilesConfig {
+            index: vec!["index.html".into(), "index.htm".into()],
+            listing: false,
+            dot_files: false,
+            symlinks: SymlinkPolicy::WithinRoot,
+            precompressed: true,
+            cache_control: Vec::new(),
+            mime_types: Vec::new(),
         };
-        change(&mut site.files);
+        change(&mut config);
         let cache = Cache::new(cache);
-        let files = Files::open(&site, cache.clone()).unwrap();
-        Self { top, site, cache, files }
+        let files = Files::open(&root, &config, cache.clone()).unwrap();
+        Self { top, root, config, cache, files }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.site.root.join(name)
+        self.root.join(name)
     }
 
     /// Writes a file that was last modified long ago, or `later_s` after that.
@@ -306,7 +302,8 @@ async fn conditions_are_honoured_from_disk_and_from_memory() {
     let etag = fixture.get("/a.css").await.header(ETAG).unwrap().to_owned();
     for capacity_bytes in [0, 1 << 20] {
         let cache = Cache::new(CacheConfig { capacity_bytes, ..CacheConfig::default() });
-        let fixture = Fixture { files: Files::open(&fixture.site, cache).unwrap(), ..fixture_of(&fixture) };
+        let fixture =
+            Fixture { files: Files::open(&fixture.root, &fixture.config, cache).unwrap(), ..fixture_of(&fixture) };
         for _ in 0..2 {
             let answer = fixture.get_with("/a.css", IF_NONE_MATCH, &etag).await;
             assert_eq!(answer.status, 304);
@@ -332,7 +329,8 @@ async fn conditions_are_honoured_from_disk_and_from_memory() {
 fn fixture_of(fixture: &Fixture) -> Fixture {
     Fixture {
         top: tempfile::tempdir().unwrap(),
-        site: fixture.site.clone(),
+        root: fixture.root.clone(),
+        config: fixture.config.clone(),
         cache: fixture.cache.clone(),
         files: fixture.files.clone(),
     }
@@ -478,7 +476,7 @@ async fn the_second_request_is_answered_from_memory_in_any_spelling() {
 async fn two_sites_share_a_cache_without_mixing() {
     let one = Fixture::new();
     let mut two = Fixture::new();
-    two.files = Files::open(&two.site, one.cache.clone()).unwrap();
+    two.files = Files::open(&two.root, &two.config, one.cache.clone()).unwrap();
     one.write("a", "one");
     two.write("a", "two");
     for _ in 0..2 {

@@ -14,13 +14,15 @@ use super::flow::Flow;
 
 pin_project_lite::pin_project! {
     /// A response body behind the gate. In HTTP/2 it asks leave for every chunk; in HTTP/1 it only tells when it ended.
-    pub struct GatedBody<B> {
+    pub struct GatedBody<B: Body> {
         #[pin]
         inner: B,
         flow: Flow,
         ticket: u64,
         // HTTP/2: the job to ask leave for.
         asks: Option<JobId>,
+        // Nobody knew at the beginning how long it is.
+        open_ended: bool,
         // Taken from the inner body, and waiting for leave.
         held: Bytes,
         exact_bytes: Option<u64>,
@@ -29,27 +31,29 @@ pin_project_lite::pin_project! {
         ended: bool,
     }
 
-    impl<B> PinnedDrop for GatedBody<B> {
+    impl<B: Body> PinnedDrop for GatedBody<B> {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            // hyper drops a body of known length with its last byte, and never looks at one that is not to be sent; such
-            // a one never asks leave either.
+            // hyper drops a body with its last byte, where that is known to be the last, and never looks at one that is not
+            // to be sent; such a one never asks leave either.
+            let at_end = *this.ended || (this.held.is_empty() && this.inner.is_end_stream());
             let whole = match *this.exact_bytes {
                 Some(bytes) => bytes == *this.passed_bytes || (*this.passed_bytes == 0 && this.asks.is_none()),
-                None => *this.ended,
+                None => at_end,
             };
             this.flow.ended(*this.ticket, *this.passed_bytes, whole && !*this.failed);
         }
     }
 }
 
-impl<B> GatedBody<B> {
+impl<B: Body> GatedBody<B> {
     pub(super) fn new(inner: B, flow: Flow, ticket: u64, asks: Option<JobId>, exact_bytes: Option<u64>) -> Self {
         Self {
             inner,
             flow,
             ticket,
             asks,
+            open_ended: exact_bytes.is_none(),
             held: Bytes::new(),
             exact_bytes,
             passed_bytes: 0,
@@ -82,7 +86,11 @@ where
             };
             match frame.into_data() {
                 Ok(data) => *this.held = data,
-                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                Err(trailers) => {
+                    // Nothing comes behind them, and hyper does not ask.
+                    *this.ended = true;
+                    return Poll::Ready(Some(Ok(trailers)));
+                }
             }
         }
         let data = match *this.asks {
@@ -93,6 +101,12 @@ where
             }
         };
         *this.passed_bytes += data.len() as u64;
+        if *this.open_ended
+            && let Some(left) = this.inner.size_hint().exact()
+        {
+            *this.open_ended = false;
+            this.flow.length_known(*this.ticket, left.saturating_add((this.held.len() + data.len()) as u64));
+        }
         Poll::Ready(Some(Ok(Frame::data(data))))
     }
 

@@ -13,12 +13,13 @@ use std::{
 
 use http::{Response, Version};
 use http_body::Body;
+use kernel::socket::TcpState;
 use parking_lot::Mutex;
-use scheduler::{Instant, JobId, Path, Size};
+use scheduler::{Instant, JobId, Path, Size, class::ClassId};
 use tokio::net::TcpStream;
 
 use super::{body::GatedBody, measure};
-use crate::uplink::{Mode, Shared};
+use crate::uplink::{ClassAt, Mode, Shared};
 
 /// The HTTP side's handle on its connection's gate; cheap to clone.
 #[derive(Clone)]
@@ -47,6 +48,17 @@ pub struct Outcome {
     /// `send_time` over the time the bytes need alone at the uplink's rate; `None` where the rate is not known, for a
     /// response without a body, and for one that did not end.
     pub slowdown: Option<f64>,
+}
+
+/// A client as the kernel sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientSide {
+    /// It may send more.
+    Open,
+    /// It sends nothing more; whether it still reads, only a write would tell.
+    Closed,
+    /// It has reset the connection, or the connection has ended.
+    Gone,
 }
 
 struct Inner {
@@ -92,7 +104,7 @@ struct Waiting {
 pub(super) struct Writer {
     /// Who has to ask leave.
     pub asks: Option<JobId>,
-    /// Who stands for the connection: in HTTP/1 the response being sent, in HTTP/2 the best by the order in force. `None`
+    /// Who stands for the connection: in HTTP/1 the response being sent, in HTTP/2 the best by share and order. `None`
     /// where only such responses are under way as go first.
     pub best: Option<JobId>,
 }
@@ -104,12 +116,26 @@ struct Sending {
     job: Option<JobId>,
     /// It would be ranked, had anything been ranked when it began.
     rankable: Option<Size>,
+    class: ClassAt,
     began: Instant,
     /// Bytes seen at the gate while it was the first.
     sent_bytes: u64,
     /// Body bytes, once the body came to its end, and whether that was its proper end.
     ended: Option<(u64, bool)>,
     done: Option<Box<dyn FnOnce(Outcome) + Send>>,
+}
+
+/// See [`Flow::burst`]; it is over at the flush that follows its end.
+#[derive(Debug)]
+pub(crate) struct Burst {
+    flow: Flow,
+    ticket: u64,
+}
+
+impl Drop for Burst {
+    fn drop(&mut self) {
+        self.flow.ended(self.ticket, 0, true);
+    }
 }
 
 /// What a response's head takes, about; it is part of the remaining work.
@@ -128,6 +154,21 @@ impl Flow {
     pub(super) fn mode(&self) -> Mode {
         // A client on this machine is not behind the uplink whose rate is being found, and says nothing of it.
         if self.inner.is_local && self.inner.shared.estimates() { Mode::Pass } else { self.inner.shared.mode() }
+    }
+
+    /// What the kernel knows of the client.
+    pub(crate) fn client_side(&self) -> ClientSide {
+        match kernel::socket::tcp_info(&*self.inner.stream).map(|info| info.state) {
+            Ok(TcpState::Established) | Err(_) => ClientSide::Open,
+            Ok(TcpState::CloseWait) => ClientSide::Closed,
+            Ok(_) => ClientSide::Gone,
+        }
+    }
+
+    /// Whether the client has closed its side, or is gone altogether. One that closes its side only, and waits for the answer,
+    /// cannot be told from one that is gone; it counts as gone, as with nginx.
+    pub(crate) fn client_gone(&self) -> bool {
+        self.client_side() != ClientSide::Open
     }
 
     /// Segments without payload went out.
@@ -156,6 +197,8 @@ impl Flow {
     /// by the socket or the response was given up; it must not block.
     ///
     /// `version` is the request's: in HTTP/2 responses are ranked one by one, in HTTP/1 their connection is.
+    ///
+    /// The response is of the first class; where the uplink is shared between classes, see [`Flow::response_of`].
     pub fn response<B>(
         &self,
         version: Version,
@@ -166,26 +209,68 @@ impl Flow {
     where
         B: Body,
     {
-        let shared = &self.inner.shared;
+        self.response_of(ClassAt { class: ClassId(0), generation: 0 }, version, response, urgency, done)
+    }
+
+    /// As [`Flow::response`], for a response of a class.
+    pub fn response_of<B>(
+        &self,
+        class: ClassAt,
+        version: Version,
+        response: Response<B>,
+        urgency: Urgency,
+        done: impl FnOnce(Outcome) + Send + 'static,
+    ) -> Response<GatedBody<B>>
+    where
+        B: Body,
+    {
         let multiplexed = version == Version::HTTP_2;
         let exact = response.body().size_hint().exact();
+        let (ticket, job) = self.begin(class, multiplexed, exact, urgency, Box::new(done));
+        let asks = job.filter(|_| multiplexed);
+        response.map(|body| GatedBody::new(body, self.clone(), ticket, asks, exact))
+    }
+
+    /// Ranks what is written from here on like the body of an HTTP/1 response whose length is not known, until that is dropped:
+    /// bytes of another protocol that come without a pause.
+    pub(crate) fn burst(&self, class: ClassAt) -> Burst {
+        let (ticket, _) = self.begin(class, false, None, Urgency::Ranked, Box::new(|_| ()));
+        Burst { flow: self.clone(), ticket }
+    }
+
+    fn begin(
+        &self,
+        class: ClassAt,
+        multiplexed: bool,
+        exact: Option<u64>,
+        urgency: Urgency,
+        done: Box<dyn FnOnce(Outcome) + Send>,
+    ) -> (u64, Option<JobId>) {
+        let shared = &self.inner.shared;
         // In HTTP/1 a job is of use only where leave is asked or a band chosen; in HTTP/2 it orders the streams as well.
         let ranked = urgency == Urgency::Ranked && (multiplexed || self.mode() != Mode::Pass);
         let size = exact.map_or(Size::Unknown, |bytes| Size::Known(bytes.saturating_add(HEAD_BYTES)));
         let rankable = (urgency == Urgency::Ranked).then_some(size);
-        let job = ranked.then(|| shared.started(size, self.path()));
-        let ticket = {
-            let mut state = self.inner.state.lock();
-            state.multiplexed = multiplexed;
-            let ticket = state.next_ticket;
-            state.next_ticket += 1;
-            let began = shared.now();
-            let done: Option<Box<dyn FnOnce(Outcome) + Send>> = Some(Box::new(done));
-            state.responses.push_back(Sending { ticket, job, rankable, began, sent_bytes: 0, ended: None, done });
-            ticket
+        let job = ranked.then(|| shared.started(class, size, self.path()));
+        let mut state = self.inner.state.lock();
+        state.multiplexed = multiplexed;
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        let began = shared.now();
+        let sending = Sending { ticket, job, rankable, class, began, sent_bytes: 0, ended: None, done: Some(done) };
+        state.responses.push_back(sending);
+        (ticket, job)
+    }
+
+    /// It turned out how long a response is: so many bytes are still to be sent.
+    pub(super) fn length_known(&self, ticket: u64, left_bytes: u64) {
+        let job = {
+            let state = self.inner.state.lock();
+            state.responses.iter().find(|it| it.ticket == ticket).and_then(|it| it.job)
         };
-        let asks = job.filter(|_| multiplexed);
-        response.map(|body| GatedBody::new(body, self.clone(), ticket, asks, exact))
+        if let Some(job) = job {
+            self.inner.shared.length_known(job, left_bytes);
+        }
     }
 
     /// The path as far as it has to be known: all of it where the order looks at it, the size of the segments where bytes are
@@ -217,7 +302,7 @@ impl Flow {
                 Size::Known(bytes) => Size::Known(bytes.saturating_sub(first.sent_bytes)),
                 Size::Unknown => Size::Unknown,
             };
-            first.job = Some(self.inner.shared.started(left, None));
+            first.job = Some(self.inner.shared.started(first.class, left, None));
         }
         Writer { asks: first.job, best: first.job }
     }

@@ -23,6 +23,7 @@ use tokio::{
     time::Sleep,
 };
 
+pub(crate) use self::flow::{Burst, ClientSide};
 pub use self::{
     body::GatedBody,
     flow::{Flow, Outcome, Urgency},

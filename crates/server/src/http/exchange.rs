@@ -4,6 +4,7 @@
 use std::{
     convert::Infallible,
     future::Future,
+    io,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -14,12 +15,21 @@ use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::{Connection, InFlight, intake::REFUSED_TARGET};
+use super::{
+    Connection, InFlight,
+    answer::AnswerBody,
+    gateway::{Answered, Passage, Story, facts},
+    intake::REFUSED_TARGET,
+};
 use crate::{
-    access_log::Entry,
+    access_log::{Entry, Told},
+    body::ClientBody,
+    class_metrics::ClassOutcome,
+    classify::{Classified, Verdict},
     files::{FileBody, Served, error_page},
     gate::{GatedBody, Outcome, Urgency},
     serve::Live,
+    sites,
 };
 
 const SERVER: HeaderValue = HeaderValue::from_static("serpent");
@@ -38,7 +48,7 @@ impl Exchange {
 }
 
 impl hyper::service::Service<Request<Incoming>> for Exchange {
-    type Response = Response<GatedBody<FileBody>>;
+    type Response = Response<GatedBody<AnswerBody>>;
     type Error = Infallible;
     type Future = Respond;
 
@@ -46,6 +56,10 @@ impl hyper::service::Service<Request<Incoming>> for Exchange {
         let (parts, body) = request.into_parts();
         let live = self.connection.shared.live.load();
         let under_way = UnderWay::new(self.connection.clone(), &live, &parts);
+        let (under_way, parts, body) = match under_way.pass_on(&live, parts, body) {
+            Ok(respond) => return respond,
+            Err(back) => back,
+        };
         if body.is_end_stream() {
             return under_way.answer(&live, &parts);
         }
@@ -56,8 +70,8 @@ impl hyper::service::Service<Request<Incoming>> for Exchange {
         // Nobody asks for the body of a request for a file; it is read only so that the next request can be found.
         Respond(State::Draining(Box::new(Draining {
             under_way: Some(under_way),
+            body: self.connection.client_body(body, parts.version, &live),
             parts,
-            body,
             read_bytes: 0,
             limit_bytes,
         })))
@@ -68,21 +82,22 @@ impl hyper::service::Service<Request<Incoming>> for Exchange {
 pub(crate) struct Respond(State);
 
 enum State {
-    Ready(Option<Response<GatedBody<FileBody>>>),
+    Ready(Option<Response<GatedBody<AnswerBody>>>),
     Draining(Box<Draining>),
     Later { response: Pin<Box<dyn Future<Output = Response<FileBody>> + Send>>, under_way: Option<UnderWay> },
+    Passing { answer: Pin<Box<dyn Future<Output = Answered> + Send>>, under_way: Option<UnderWay> },
 }
 
 struct Draining {
     under_way: Option<UnderWay>,
     parts: Parts,
-    body: Incoming,
+    body: ClientBody,
     read_bytes: u64,
     limit_bytes: u64,
 }
 
 impl Future for Respond {
-    type Output = Result<Response<GatedBody<FileBody>>, Infallible>;
+    type Output = Result<Response<GatedBody<AnswerBody>>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
@@ -93,7 +108,13 @@ impl Future for Respond {
                 State::Later { response, under_way } => {
                     let response = ready!(response.as_mut().poll(cx));
                     let under_way = under_way.take().expect("taken once");
-                    State::Ready(Some(under_way.finish(response)))
+                    State::Ready(Some(under_way.finish(response.map(Into::into))))
+                }
+                State::Passing { answer, under_way } => {
+                    let Answered { response, story } = ready!(answer.as_mut().poll(cx));
+                    let mut under_way = under_way.take().expect("taken once");
+                    under_way.story = Some(story);
+                    State::Ready(Some(under_way.send(response)))
                 }
                 State::Draining(draining) => ready!(draining.poll(cx)).0,
             };
@@ -112,6 +133,7 @@ impl Draining {
                         break Some(StatusCode::PAYLOAD_TOO_LARGE);
                     }
                 }
+                Some(Err(error)) if error.kind() == io::ErrorKind::TimedOut => break Some(StatusCode::REQUEST_TIMEOUT),
                 // Malformed, cut off, or late: the intake has noted which.
                 Some(Err(_)) => break Some(self.under_way.as_ref().expect("taken below").connection.marks.refused()),
             }
@@ -133,7 +155,9 @@ struct UnderWay {
     in_flight: InFlight,
     started: Instant,
     version: Version,
+    is_head: bool,
     entry: Option<Entry>,
+    story: Option<Story>,
 }
 
 impl UnderWay {
@@ -143,7 +167,47 @@ impl UnderWay {
             let refused = is_refused(parts).then(|| connection.marks.refused_line());
             Entry::new(connection.peer, parts, refused)
         });
-        Self { connection, in_flight, started: Instant::now(), version: parts.version, entry }
+        let (version, is_head) = (parts.version, parts.method == Method::HEAD);
+        Self { connection, in_flight, started: Instant::now(), version, is_head, entry, story: None }
+    }
+
+    /// The answer to a request that is not, or not only, for a file; others come back.
+    #[expect(clippy::result_large_err, reason = "no error: what came in goes back")]
+    fn pass_on(mut self, live: &Arc<Live>, parts: Parts, body: Incoming) -> Result<Respond, (Self, Parts, Incoming)> {
+        let Ok(site) = site(&self.connection, live, &parts) else { return Err((self, parts, body)) };
+        let routes = live.sites.routes(site);
+        if (routes.is_empty() && live.classifier.is_trivial()) || parts.uri.path() == "*" {
+            return Err((self, parts, body));
+        }
+        let connection = self.connection.clone();
+        let classified = match live.classifier.is_trivial() {
+            true => Classified::Now(Verdict {
+                class: live.classes.default,
+                rule: None,
+                resource: None,
+                client: connection.peer.ip().to_canonical(),
+                believed: None,
+                user: None,
+                set_cookie: None,
+            }),
+            false => {
+                let host = host(&parts).map(sites::normal).unwrap_or_default();
+                live.classifier.classify(facts(&connection, live, site, &parts, &host))
+            }
+        };
+        if routes.is_empty()
+            && let Classified::Now(verdict) = &classified
+            && verdict.set_cookie.is_none()
+        {
+            // A file, whose class counts on the uplink and in the log.
+            self.story = Some(Story { user: verdict.user.clone(), ..Story::new(live, verdict.class) });
+            return Err((self, parts, body));
+        }
+        // The one that it was classified by: another may have other numbers.
+        let live = live.clone();
+        let body = connection.client_body(body, parts.version, &live);
+        let passage = Passage { connection, live, parts, body, site, classified };
+        Ok(Respond(State::Passing { answer: Box::pin(passage.go()), under_way: Some(self) }))
     }
 
     fn answer(self, live: &Live, parts: &Parts) -> Respond {
@@ -155,10 +219,11 @@ impl UnderWay {
             let mut response = Response::new(FileBody::empty());
             *response.status_mut() = StatusCode::NO_CONTENT;
             response.headers_mut().insert(header::ALLOW, ALLOW);
-            return Respond(State::Ready(Some(self.finish(response))));
+            return Respond(State::Ready(Some(self.finish(response.map(Into::into)))));
         }
-        match live.sites.files(site).serve(&parts.method, &parts.uri, &parts.headers) {
-            Served::Ready(response) => Respond(State::Ready(Some(self.finish(response)))),
+        let Some(files) = live.sites.files(site) else { return self.refuse(StatusCode::NOT_FOUND) };
+        match files.serve(&parts.method, &parts.uri, &parts.headers) {
+            Served::Ready(response) => Respond(State::Ready(Some(self.finish(response.map(Into::into))))),
             Served::Later(response) => Respond(State::Later { response, under_way: Some(self) }),
         }
     }
@@ -173,36 +238,72 @@ impl UnderWay {
         if self.version != Version::HTTP_2 && status != StatusCode::MISDIRECTED_REQUEST {
             response.headers_mut().insert(header::CONNECTION, CLOSE);
         }
-        Respond(State::Ready(Some(self.finish(response))))
+        Respond(State::Ready(Some(self.finish(response.map(Into::into)))))
+    }
+
+    fn finish(self, response: Response<AnswerBody>) -> Response<GatedBody<AnswerBody>> {
+        self.send(signed(response))
     }
 
     /// Puts the response behind the gate and sees to its record.
-    fn finish(self, mut response: Response<FileBody>) -> Response<GatedBody<FileBody>> {
-        let Self { connection, in_flight, started, version, entry } = self;
+    fn send(self, mut response: Response<AnswerBody>) -> Response<GatedBody<AnswerBody>> {
+        let Self { connection, in_flight, started, version, is_head, entry, story } = self;
+        if is_head && matches!(response.body(), AnswerBody::File(body) if !body.is_end_stream()) {
+            // Pages of ours are made with their body. HTTP/2 would send it, though nobody asked for it.
+            response = response.map(|_| FileBody::empty().into());
+        }
+        let response_is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let headers = response.headers_mut();
-        headers.insert(header::SERVER, SERVER);
-        if version != Version::HTTP_2 && connection.marks.closing() {
+        let stays = version == Version::HTTP_2 || response_is_upgrade;
+        if !stays && connection.marks.closing() {
             headers.insert(header::CONNECTION, CLOSE);
         }
         let status = response.status();
-        let urgency = match status {
-            StatusCode::OK | StatusCode::PARTIAL_CONTENT if !response.body().is_end_stream() => Urgency::Ranked,
-            _ => Urgency::First,
+        let urgency = match (status, response.body()) {
+            (_, body) if body.is_end_stream() => Urgency::First,
+            (StatusCode::OK | StatusCode::PARTIAL_CONTENT, _) => Urgency::Ranked,
+            // A page of ours; what an origin says is as long as it likes.
+            (_, AnswerBody::File(_)) => Urgency::First,
+            _ => Urgency::Ranked,
         };
         let flow = connection.flow.clone();
-        flow.response(version, response, urgency, move |outcome: Outcome| {
+        let story = story.unwrap_or_else(|| {
+            let live = connection.shared.live.load();
+            Story::new(&live, live.classes.default)
+        });
+        flow.response_of(story.class, version, response, urgency, move |outcome: Outcome| {
             let now = Instant::now();
             let response_time = now - started;
             drop(in_flight);
             connection.metrics.record(status, &outcome, response_time);
+            story.counters.record(&ClassOutcome {
+                waited: story.waited,
+                // Its slot has counted it.
+                service: None,
+                system_time: response_time,
+                status,
+                refused: story.refused,
+                complete: outcome.complete,
+            });
             if let Some(entry) = entry {
                 // The log of now, not of when the request came: it may have been replaced since.
                 if let Some(log) = &connection.shared.live.load().log {
-                    entry.write(log, status, &outcome, response_time);
+                    entry.write(log, status, &outcome, response_time, told(story));
                 }
             }
         })
     }
+}
+
+/// Says who answers: in place of an origin's name, and before the rules of a route, which may say otherwise.
+pub(super) fn signed(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
+    response.headers_mut().insert(header::SERVER, SERVER);
+    response
+}
+
+fn told(story: Story) -> Told {
+    let waited = story.waited.unwrap_or_default();
+    Told { class: story.counters.name().clone(), user: story.user, waited, upstream: story.server }
 }
 
 /// Whether this stands for a request that the intake has refused.

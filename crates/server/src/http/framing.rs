@@ -21,6 +21,8 @@ enum State {
     Head(HeadScan),
     Length(u64),
     Chunked(Chunks),
+    /// After a head that asks for an upgrade: nothing goes on until it is answered.
+    Upgrade,
     Closed,
 }
 
@@ -60,6 +62,7 @@ impl Framer {
                         at += head.len;
                         self.heads += 1;
                         self.state = match head.body {
+                            BodyKind::None if head.upgrade => State::Upgrade,
                             BodyKind::None => State::Head(HeadScan::default()),
                             BodyKind::Length(length) => State::Length(length),
                             BodyKind::Chunked => State::Chunked(Chunks::default()),
@@ -88,6 +91,7 @@ impl Framer {
                     }
                     None => break Some(Fault::Body),
                 },
+                State::Upgrade => break None,
                 State::Closed => return Accepted { bytes: 0, fault: None },
             }
         };
@@ -95,6 +99,18 @@ impl Framer {
             self.state = State::Closed;
         }
         Accepted { bytes: at, fault }
+    }
+
+    /// Whether bytes are held back until the requests so far are answered.
+    pub(crate) fn holds(&self) -> bool {
+        matches!(self.state, State::Upgrade)
+    }
+
+    /// The upgrade was not made: the next request follows.
+    pub(crate) fn go_on(&mut self) {
+        if self.holds() {
+            self.state = State::Head(HeadScan::default());
+        }
     }
 
     /// Heads released so far.
@@ -107,7 +123,7 @@ impl Framer {
         match &self.state {
             State::Head(scan) if scan.begun(held) => WaitsFor::RestOfHead,
             State::Head(_) if self.heads == 0 => WaitsFor::FirstHead,
-            State::Head(_) | State::Closed => WaitsFor::NextHead,
+            State::Head(_) | State::Upgrade | State::Closed => WaitsFor::NextHead,
             State::Length(_) | State::Chunked(_) => WaitsFor::Body,
         }
     }
@@ -272,6 +288,19 @@ mod tests {
         let (released, fault) = feed(&text, text.len());
         assert_eq!(released, GET.len());
         assert!(matches!(fault, Some(Fault::Head(refusal)) if refusal.status == 400));
+    }
+
+    #[test]
+    fn nothing_goes_on_after_an_upgrade_is_asked_for_until_it_is_answered() {
+        let ask = "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\n\r\n";
+        let mut framer = Framer::new(LIMITS);
+        let text = format!("{ask}\u{1}not HTTP");
+        assert_eq!(framer.accept(text.as_bytes()), Accepted { bytes: ask.len(), fault: None });
+        assert!(framer.holds());
+        assert_eq!(framer.accept(GET.as_bytes()), Accepted { bytes: 0, fault: None });
+        framer.go_on();
+        assert_eq!(framer.accept(GET.as_bytes()), Accepted { bytes: GET.len(), fault: None });
+        assert!(!framer.holds());
     }
 
     #[test]

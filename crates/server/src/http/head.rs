@@ -42,6 +42,8 @@ pub(crate) struct Head {
     pub(crate) len: usize,
     /// What follows it.
     pub(crate) body: BodyKind,
+    /// Whether it names another protocol to go on with: what follows may be no request.
+    pub(crate) upgrade: bool,
 }
 
 /// What follows a head.
@@ -79,6 +81,7 @@ pub(crate) struct HeadScan {
     hosts: u32,
     length: Option<u64>,
     chunked: bool,
+    upgrade: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -175,6 +178,7 @@ impl HeadScan {
                     return Err(StatusCode::BAD_REQUEST);
                 }
             }
+            7 if name.eq_ignore_ascii_case(b"upgrade") => self.upgrade = true,
             14 if name.eq_ignore_ascii_case(b"content-length") => {
                 if self.length.is_some() {
                     return Err(StatusCode::BAD_REQUEST);
@@ -204,7 +208,7 @@ impl HeadScan {
             (false, Some(length)) if length > limits.body_bytes => return Err(StatusCode::PAYLOAD_TOO_LARGE),
             (false, Some(length)) => BodyKind::Length(length),
         };
-        Ok(Head { len, body })
+        Ok(Head { len, body, upgrade: self.upgrade })
     }
 }
 
@@ -331,7 +335,7 @@ mod tests {
         let text = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(
             HeadScan::default().advance(format!("{text}GET /next").as_bytes(), &LIMITS),
-            Step::Complete(Head { len: text.len(), body: BodyKind::None })
+            Step::Complete(Head { len: text.len(), body: BodyKind::None, upgrade: false })
         );
         let body = |text: &str| match scan(text) {
             Step::Complete(head) => head.body,

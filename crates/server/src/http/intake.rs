@@ -25,6 +25,7 @@ use super::{
     framing::{Fault, Framer, WaitsFor},
     head::{HeadLimits, Refusal},
 };
+use crate::body::BODY_BYTES_PER_SECOND;
 
 /// The target of the request that stands for a refused one: [`super::head`] lets `*` pass with OPTIONS only.
 pub(crate) const REFUSED_TARGET: &str = "*";
@@ -34,8 +35,6 @@ const REFUSED_HEAD: &[u8] = b"HEAD * HTTP/1.1\r\nConnection: close\r\n\r\n";
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// First bytes are read into a buffer of this size while the protocol is not known.
 const FIRST_READ_BYTES: usize = 2048;
-/// The least rate of a request body: as in Apache's `RequestReadTimeout`, one second more for so many bytes.
-const BODY_BYTES_PER_SECOND: u64 = 500;
 /// At a stop, idle connections are closed this late, so that a request that has just arrived is still seen.
 const IDLE_GRACE: Duration = Duration::from_millis(50);
 /// At a stop, connections that were accepted but have sent nothing yet may take so long for their request.
@@ -43,7 +42,7 @@ const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(2);
 /// A closed connection whose client is still sending is read from for so long and so far, because closing a socket with
 /// unread bytes resets it, and throws away what was not sent yet (RFC 9112, section 9.6).
 const LINGER: Duration = Duration::from_secs(2);
-const LINGER_BYTES: usize = 512 * 1024;
+const LINGER_BYTES: usize = 4 * 1024 * 1024;
 /// For the last bytes of a transport that is shut down (the TLS alert), and lingering.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -149,15 +148,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Intake<S> {
                 return Poll::Ready(Ok(Some(Protocol::Http1)));
             }
             if len == HTTP2_PREFACE.len() {
-                self.pass_through();
+                self.pass_http2();
                 return Poll::Ready(Ok(Some(Protocol::Http2)));
             }
         }
     }
 
-    /// From here on bytes pass as they are: HTTP/2 has its own framing.
+    /// From here on bytes pass as they are: HTTP/2 has its own framing. Its acknowledgements of all kinds come until the end.
+    pub(crate) fn pass_http2(&mut self) {
+        self.pass_through();
+        self.linger = true;
+    }
+
+    /// From here on bytes pass as they are, and each direction ends by itself: what still comes when ours has ended is somebody's.
     pub(crate) fn pass_through(&mut self) {
         self.framer = None;
+        self.linger = false;
+        self.end = None;
         self.released = self.held.len();
     }
 
@@ -165,7 +172,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Intake<S> {
     /// read.
     pub(crate) async fn close(mut self, unread: bool) {
         // A stop ends connections after a response, whether or not the next request is on its way.
+        // So does an answer that came before the request's body was read.
         self.linger |= unread || !self.held.is_empty() || (self.marks.closing() && self.end.is_none());
+        self.linger |= self.framer.as_ref().is_some_and(|framer| framer.waits_for(&self.held) == WaitsFor::Body);
         let _ = timeout(SHUTDOWN_TIMEOUT, self.shutdown()).await;
     }
 
@@ -276,6 +285,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Intake<S> {
                 None => {}
             }
             let Some(framer) = &mut this.framer else { return Pin::new(&mut this.inner).poll_read(cx, buf) };
+            if framer.holds() {
+                // What comes now may be of another protocol. Who reads it is known when the request is answered.
+                if this.marks.poll_ended(cx, framer.heads()).is_ready() {
+                    framer.go_on();
+                    this.scan_held();
+                    continue;
+                }
+                return Poll::Pending;
+            }
 
             // Read into the parser's buffer; what may not go on yet is taken out of it again.
             let before = buf.filled().len();
@@ -327,14 +345,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Intake<S> {
         Pin::new(&mut self.inner).poll_flush(cx)
     }
 
-    /// Ends our side, and then reads what the client still sends, where that is to be expected: in HTTP/2 always, because
-    /// acknowledgements of all kinds come until the end.
+    /// Ends our side, and then reads what the client still sends, where that is to be expected and nobody else reads it.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if !this.shut {
             ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
             this.shut = true;
-            if !this.linger && this.framer.is_some() {
+            if !this.linger {
                 return Poll::Ready(Ok(()));
             }
             this.timer.as_mut().reset(Instant::now() + LINGER);

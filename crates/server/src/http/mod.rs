@@ -1,24 +1,35 @@
 //! HTTP on one connection: what is let in, which protocol it speaks, and what answers it.
 
+mod answer;
 mod exchange;
 mod framing;
+mod gateway;
 mod head;
 mod intake;
+mod pools;
+mod presence;
+mod target;
+mod tunnel;
 
 use std::{
     future::Future,
     net::SocketAddr,
+    path::Path,
     pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use http::StatusCode;
-use hyper::server::conn::{http1, http2};
+use http::{StatusCode, Version};
+use hyper::{
+    body::Incoming,
+    server::conn::{http1, http2},
+    upgrade::Upgraded,
+};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::{
@@ -27,11 +38,20 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{config::Limits, gate::Flow, metrics::WorkerMetrics, serve::Shared};
+use crate::{
+    body::ClientBody,
+    config::Limits,
+    gate::Flow,
+    metrics::WorkerMetrics,
+    serve::{Live, Shared},
+    tls::ClientCertificate,
+    uplink::ClassAt,
+};
 use exchange::Exchange;
 use head::HeadLimits;
 pub(crate) use intake::Protocol;
 use intake::{Intake, Patience};
+pub(crate) use pools::WorkerPools;
 
 /// Bytes that hyper may hold of an HTTP/2 stream's response beyond what the gate has let through. Its default of 400 KB
 /// would take a large response out of the scheduler's hands.
@@ -98,7 +118,7 @@ impl HttpSettings {
     }
 }
 
-/// A set of connections that are asked to end together: those of one listener on one worker.
+/// A set of connections that are asked to end together: those of one listener on one worker, or tunnels.
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
     flag: AtomicBool,
@@ -138,8 +158,14 @@ pub(crate) struct Marks {
     refused_line: Mutex<Box<[u8]>>,
     /// Requests under way.
     in_flight: AtomicU32,
+    /// Requests that have ended.
+    ended: AtomicU64,
     /// When the last response ended, in milliseconds after the connection's start.
     last_end_ms: AtomicU64,
+    /// The other side of the connection after an upgrade, and whose it is.
+    tunnel: Mutex<Option<(Upgraded, ClassAt)>>,
+    /// Who waits for a request to end.
+    waits: Mutex<Option<Waker>>,
     started: Instant,
 }
 
@@ -150,7 +176,10 @@ impl Marks {
             refused: AtomicU16::new(0),
             refused_line: Mutex::default(),
             in_flight: AtomicU32::new(0),
+            ended: AtomicU64::new(0),
             last_end_ms: AtomicU64::new(0),
+            tunnel: Mutex::default(),
+            waits: Mutex::default(),
             started: Instant::now(),
         }
     }
@@ -183,6 +212,28 @@ impl Marks {
         let ms = now.saturating_duration_since(self.started).as_millis();
         self.last_end_ms.store(u64::try_from(ms).unwrap_or(u64::MAX), Relaxed);
         self.in_flight.fetch_sub(1, Relaxed);
+        self.ended.fetch_add(1, SeqCst);
+        if let Some(waker) = self.waits.lock().take() {
+            waker.wake();
+        }
+    }
+
+    /// Ready when so many requests have ended.
+    fn poll_ended(&self, cx: &mut Context<'_>, requests: u64) -> Poll<()> {
+        if self.ended.load(SeqCst) >= requests {
+            return Poll::Ready(());
+        }
+        *self.waits.lock() = Some(cx.waker().clone());
+        if self.ended.load(SeqCst) >= requests { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// From the end of the response under way on, the connection leads there.
+    fn tunnel(&self, upgraded: Upgraded, class: ClassAt) {
+        *self.tunnel.lock() = Some((upgraded, class));
+    }
+
+    fn take_tunnel(&self) -> Option<(Upgraded, ClassAt)> {
+        self.tunnel.lock().take()
     }
 
     /// Since when nothing is under way.
@@ -214,8 +265,19 @@ pub(crate) struct Connection {
     metrics: Arc<WorkerMetrics>,
     flow: Flow,
     marks: Arc<Marks>,
+    pools: Arc<WorkerPools>,
     peer: SocketAddr,
+    local: SocketAddr,
     tls: Option<TlsFacts>,
+}
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    /// The client's, or that of what stands before it.
+    pub(crate) peer: SocketAddr,
+    /// Ours.
+    pub(crate) local: SocketAddr,
 }
 
 /// What the handshake told.
@@ -223,18 +285,35 @@ pub(crate) struct Connection {
 pub(crate) struct TlsFacts {
     /// The name the client asked for, in lower case.
     pub(crate) server_name: Option<Box<str>>,
+    /// The client's certificate, where it was asked for one and has shown one that was found good.
+    pub(crate) client: Option<ClientCertificate>,
+}
+
+impl TlsFacts {
+    /// The names of the client's certificate, if the authorities that vouch for it are those that a site trusts
+    /// ([`crate::sites::Sites::client_ca`]).
+    pub(crate) fn client_names(&self, trusted: Option<&Path>) -> Option<&[Box<str>]> {
+        self.client.as_ref().filter(|client| trusted == Some(&*client.authorities)).map(|client| &*client.names)
+    }
 }
 
 impl Connection {
     pub(crate) fn new(
         shared: Arc<Shared>,
         metrics: Arc<WorkerMetrics>,
+        pools: Arc<WorkerPools>,
         flow: Flow,
         drain: Arc<Drain>,
-        peer: SocketAddr,
+        ends: Ends,
         tls: Option<TlsFacts>,
     ) -> Self {
-        Self { shared, metrics, flow, marks: Arc::new(Marks::new(drain)), peer, tls }
+        let Ends { peer, local } = ends;
+        Self { shared, metrics, flow, marks: Arc::new(Marks::new(drain)), pools, peer, local, tls }
+    }
+
+    /// A request's body, whose time is kept: in HTTP/1 by the intake.
+    fn client_body(&self, body: Incoming, version: Version, live: &Live) -> ClientBody {
+        ClientBody::new(body, (version == Version::HTTP_2).then_some(live.limits.head_timeout))
     }
 }
 
@@ -259,7 +338,7 @@ where
 
     let protocol = match protocol {
         Some(Protocol::Http2) => {
-            intake.pass_through();
+            intake.pass_http2();
             Protocol::Http2
         }
         _ => match std::future::poll_fn(|cx| {
@@ -274,6 +353,8 @@ where
     };
     match protocol {
         Protocol::Http1 => {
+            let settings_idle = settings.patience.idle;
+            let (shared, flow) = (connection.shared.clone(), connection.flow.clone());
             let mut http = settings.http1.serve_connection(TokioIo::new(intake), Exchange::new(connection));
             drop(live);
             let result = std::future::poll_fn(|cx| {
@@ -282,14 +363,19 @@ where
             })
             .await;
             let parts = http.into_parts();
+            if let Some((upgraded, class)) = marks.take_tunnel() {
+                let client = tunnel::Client::new(parts.io.into_inner(), parts.read_buf, flow, class);
+                // What comes after HTTP/1 is in a box, so that an idle connection is not as large as it.
+                return Box::pin(tunnel::run(client, upgraded, &shared.stopping, settings_idle)).await;
+            }
             let unread = result.is_err() || !parts.read_buf.is_empty();
-            parts.io.into_inner().close(unread).await;
+            Box::pin(parts.io.into_inner().close(unread)).await;
         }
         Protocol::Http2 => {
             let idle_timeout = settings.patience.idle;
             let http = settings.http2.serve_connection(TokioIo::new(intake), Exchange::new(connection));
             drop(live);
-            let mut http = pin!(http);
+            let mut http = Box::pin(http);
             let mut idle = pin!(sleep_until(Instant::now() + idle_timeout));
             let mut ending = false;
             let _ = std::future::poll_fn(|cx| {

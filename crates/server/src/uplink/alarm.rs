@@ -15,7 +15,7 @@ use {
 
 /// See the head of this module.
 #[derive(Debug)]
-pub(super) enum Alarm {
+pub(crate) enum Alarm {
     #[cfg(target_os = "linux")]
     Precise(Arc<TimerFd>),
     Coarse {
@@ -23,7 +23,7 @@ pub(super) enum Alarm {
         changed: Notify,
     },
     /// Nobody listens: whoever moves the clock looks when it is due.
-    #[cfg(feature = "test-util")]
+    #[cfg(any(test, feature = "test-util"))]
     ByHand(Mutex<Option<Instant>>),
 }
 
@@ -34,6 +34,11 @@ impl Alarm {
             Ok(timer) => return Self::Precise(Arc::new(timer)),
             Err(error) => tracing::debug!(%error, "no precise timer here; the pacer's turns are a millisecond apart"),
         }
+        Self::coarse()
+    }
+
+    /// One for what need not be exact to a millisecond.
+    pub fn coarse() -> Self {
         Self::Coarse { due: Mutex::new(None), changed: Notify::new() }
     }
 
@@ -50,7 +55,7 @@ impl Alarm {
                 *due.lock() = Some(Instant::now() + after);
                 changed.notify_one();
             }
-            #[cfg(feature = "test-util")]
+            #[cfg(any(test, feature = "test-util"))]
             Self::ByHand(due) => *due.lock() = Some(Instant::now() + after),
         }
     }
@@ -88,13 +93,13 @@ impl Alarm {
                     None => changed.notified().await,
                 }
             },
-            #[cfg(feature = "test-util")]
+            #[cfg(any(test, feature = "test-util"))]
             Self::ByHand(_) => std::future::pending().await,
         }
     }
 }
 
-#[cfg(feature = "test-util")]
+#[cfg(any(test, feature = "test-util"))]
 impl Alarm {
     /// When it rings; `None` while it is not set, and where the kernel knows.
     pub fn due(&self) -> Option<Instant> {

@@ -4,12 +4,14 @@
 //! carries out what follows, under a lock that is never held over I/O or a wake-up. Where nothing happens but time, the
 //! alarm rings in the task that runs [`Uplink::drive`].
 
-mod alarm;
+pub(crate) mod alarm;
 #[cfg(test)]
 mod tests;
 
 use std::{
+    collections::VecDeque,
     io,
+    num::NonZeroU32,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
@@ -22,14 +24,16 @@ use parking_lot::Mutex;
 use scheduler::{
     Instant, JobId, Order, Pacing, Path, Rate, Size,
     bands::{BandLearner, BandPlan},
+    class::ClassId,
     estimate::{Estimator, Exactness},
-    uplink::{Grant, Settings},
+    share::Policy,
+    uplink::{ClassShare, Grant, Place, Settings, ShareError},
 };
 use tokio::net::TcpStream;
 
 use self::alarm::Alarm;
 use crate::{
-    config::{Cutoffs, Enforce, UplinkConfig, UplinkRate},
+    config::{Classes, Cutoffs, Enforce, UplinkConfig, UplinkRate},
     gate::Gate,
 };
 
@@ -53,6 +57,10 @@ pub enum UplinkError {
     NoPrivilege,
     /// `enforce = "kernel"` with an order that has no bands.
     NotBandable(Order),
+    /// `enforce = "kernel"` with a share between classes, which bands do not have.
+    ShareNotBandable(Policy),
+    /// The share between classes contradicts itself.
+    Share(ShareError),
 }
 
 impl std::fmt::Display for UplinkError {
@@ -76,11 +84,26 @@ impl std::fmt::Display for UplinkError {
                 "the order `{order}` cannot be put into priority bands; use srpt with `enforce = \"kernel\"`, or \
                  `enforce = \"server\"`"
             ),
+            Self::ShareNotBandable(policy) => write!(
+                f,
+                "priority bands know no classes, so that the uplink cannot be shared by `{policy}` with \
+                 `enforce = \"kernel\"`; use `enforce = \"server\"`, or leave out the uplink's share"
+            ),
+            Self::Share(error) => write!(f, "the uplink cannot be shared between the classes so: {error}"),
         }
     }
 }
 
 impl std::error::Error for UplinkError {}
+
+/// A class by its number, and which numbers are meant: a response may begin after a change by which classes have others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassAt {
+    /// Its number.
+    pub class: ClassId,
+    /// As [`Uplink::reconfigure`] said when that was its number; 0 before the first change.
+    pub generation: u64,
+}
 
 /// What the uplink is doing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -127,6 +150,14 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 struct Core {
     config: UplinkConfig,
+    /// Names of the classes, whether or not the uplink is shared between them.
+    class_names: Vec<Arc<str>>,
+    default: ClassId,
+    generation: u64,
+    /// How numbers of older generations translate into those in force, the oldest first.
+    translations: VecDeque<Vec<ClassId>>,
+    /// By class: wire bytes charged before the scheduler began to count anew.
+    charged_before_bytes: Vec<u64>,
     machine: scheduler::Uplink,
     /// Finds the rate, where it is not given.
     estimator: Option<Estimator>,
@@ -153,6 +184,9 @@ struct Bands {
     responses: u8,
 }
 
+/// Renumberings of classes remembered for responses that were classified before them.
+const GENERATIONS: usize = 64;
+
 /// Grants carried out in one turn, so that a turn is short whatever the rate.
 const GRANTS_A_TURN: usize = 64;
 
@@ -161,20 +195,30 @@ impl Uplink {
     ///
     /// # Errors
     ///
-    /// In kernel mode, where bands or privileges are missing, or the order has no bands.
-    pub fn new(config: &UplinkConfig) -> Result<Self, UplinkError> {
-        Self::with_alarm(config, Alarm::new())
+    /// In kernel mode, where bands or privileges are missing, or the order has no bands, or there is a share between classes;
+    /// and where that share contradicts itself.
+    pub fn new(config: &UplinkConfig, classes: &Classes) -> Result<Self, UplinkError> {
+        Self::with_alarm(config, classes, Alarm::new())
     }
 
-    fn with_alarm(config: &UplinkConfig, alarm: Alarm) -> Result<Self, UplinkError> {
+    fn with_alarm(config: &UplinkConfig, classes: &Classes, alarm: Alarm) -> Result<Self, UplinkError> {
+        let share = share(config, classes)?;
         let bands = find_bands(config)?;
+        let mut machine = scheduler::Uplink::new(settings(config));
+        let class_names = class_names(classes);
+        machine.handle_share(Instant::ORIGIN, share, &[]).map_err(UplinkError::Share)?;
         let shared = Shared {
             started: tokio::time::Instant::now(),
             mode: AtomicU8::new(mode(config) as u8),
             unsent_limit_bytes: AtomicU64::new(0),
             estimates: AtomicBool::new(estimates(config)),
             core: Mutex::new(Core {
-                machine: scheduler::Uplink::new(settings(config)),
+                machine,
+                charged_before_bytes: vec![0; class_names.len()],
+                class_names,
+                default: classes.default,
+                generation: 0,
+                translations: VecDeque::new(),
                 estimator: estimates(config).then(|| Estimator::new(config.utilisation)),
                 slots: Vec::new(),
                 armed_at: None,
@@ -219,19 +263,27 @@ impl Uplink {
         }
     }
 
-    /// Takes over a changed configuration; responses under way are ranked by it from their next chunk on.
+    /// Takes over a changed configuration; responses under way are ranked by it from their next chunk on. What is returned is the
+    /// generation of the classes' numbers from now on.
     ///
     /// # Errors
     ///
     /// As [`Uplink::new`]; nothing is changed then.
-    pub fn reconfigure(&self, config: &UplinkConfig) -> Result<(), UplinkError> {
+    pub fn reconfigure(&self, config: &UplinkConfig, classes: &Classes) -> Result<u64, UplinkError> {
+        let share = share(config, classes)?;
+        let names = class_names(classes);
         let bands = find_bands(config)?;
-        let wakers = {
+        let (generation, wakers) = {
             let mut core = self.shared.core.lock();
-            if core.config == *config {
-                return Ok(());
+            core.default = classes.default;
+            let same_share = core.machine.share() == share.as_ref() && core.class_names == names;
+            if core.config == *config && same_share {
+                return Ok(core.generation);
             }
             let now = self.shared.now();
+            if !same_share {
+                core.share(now, share, names)?;
+            }
             core.bands = bands;
             core.learner = BandLearner::default();
             core.plan = first_plan(config);
@@ -249,10 +301,16 @@ impl Uplink {
             self.shared.follow_rate(&mut core);
             self.shared.estimates.store(estimates(config), Ordering::Relaxed);
             self.shared.mode.store(mode(config) as u8, Ordering::Relaxed);
-            self.shared.pump(&mut core, now)
+            (core.generation, self.shared.pump(&mut core, now))
         };
         wakers.wake();
-        Ok(())
+        Ok(generation)
+    }
+
+    /// Wire bytes charged for each class so far, for metrics: while the uplink was shared between classes.
+    pub fn class_bytes(&self) -> Vec<(Arc<str>, u64)> {
+        let core = self.shared.core.lock();
+        core.class_names.iter().enumerate().map(|(at, name)| (name.clone(), core.charged_bytes(at))).collect()
     }
 
     /// What the uplink is doing, for metrics.
@@ -278,8 +336,8 @@ impl Uplink {
     /// # Errors
     ///
     /// As [`Uplink::new`].
-    pub fn by_hand(config: &UplinkConfig) -> Result<Self, UplinkError> {
-        Self::with_alarm(config, Alarm::ByHand(Mutex::default()))
+    pub fn by_hand(config: &UplinkConfig, classes: &Classes) -> Result<Self, UplinkError> {
+        Self::with_alarm(config, classes, Alarm::ByHand(Mutex::default()))
     }
 
     /// When the alarm is due; `None` while it is not set.
@@ -330,17 +388,22 @@ impl Shared {
         }
     }
 
-    pub fn started(&self, size: Size, path: Option<Path>) -> JobId {
+    pub fn started(&self, class: ClassAt, size: Size, path: Option<Path>) -> JobId {
         let mut core = self.core.lock();
         let now = self.now();
-        let job = core.machine.handle_started(now, size, path.unwrap_or(Path::UNKNOWN));
-        tracing::trace!(at_ns = now.as_ns(), job = job.index(), ?size, "begins");
+        let class = core.translate(class);
+        let job = core.machine.handle_started_of(now, class, size, path.unwrap_or(Path::UNKNOWN));
+        tracing::trace!(at_ns = now.as_ns(), job = job.index(), class = class.index(), ?size, "begins");
         if core.slots.len() <= job.index() {
             core.slots.resize_with(job.index() + 1, Slot::default);
         }
         core.slots[job.index()] = Slot::default();
         core.learn(now, job);
         job
+    }
+
+    pub fn length_known(&self, job: JobId, left_bytes: u64) {
+        self.core.lock().machine.handle_remaining_known(job, left_bytes);
     }
 
     pub fn path(&self, job: JobId, path: Path) {
@@ -427,8 +490,8 @@ impl Shared {
         core.machine.handle_unranked(self.now(), wire_bytes);
     }
 
-    /// The job's place by the order in force: smaller goes first.
-    pub fn place(&self, job: JobId) -> (bool, u64, u64) {
+    /// The job's place by the share and the order in force: smaller goes first.
+    pub fn place(&self, job: JobId) -> Place {
         self.core.lock().machine.place(job)
     }
 
@@ -514,11 +577,44 @@ const UNSENT_LIMIT_BYTES: u64 = 4096;
 
 /// Decisions are told at a level that is off but for tests and to look for faults: there, the log is written under the lock.
 fn tell(now: Instant, grant: &Grant) {
-    let Grant { job, bytes, reason } = *grant;
-    tracing::trace!(at_ns = now.as_ns(), job = job.index(), bytes, ?reason, "leave");
+    let Grant { job, bytes, reason, share } = *grant;
+    tracing::trace!(at_ns = now.as_ns(), job = job.index(), bytes, ?reason, ?share, "leave");
 }
 
 impl Core {
+    /// The number in force of a class.
+    fn translate(&self, class: ClassAt) -> ClassId {
+        let ClassAt { class, generation } = class;
+        let Some(age) = self.generation.checked_sub(generation).filter(|&age| age > 0) else { return class };
+        let moves = usize::try_from(age).ok().and_then(|age| self.translations.len().checked_sub(age));
+        moves.and_then(|at| self.translations[at].get(class.index()).copied()).unwrap_or(self.default)
+    }
+
+    /// Shares the uplink between classes of these names from now on.
+    fn share(&mut self, now: Instant, share: Option<ClassShare>, names: Vec<Arc<str>>) -> Result<(), UplinkError> {
+        let moves = moves(&self.class_names, &names, self.default);
+        let charged: Vec<_> = (0..self.class_names.len()).map(|class| self.charged_bytes(class)).collect();
+        self.machine.handle_share(now, share, &moves).map_err(UplinkError::Share)?;
+        let before = |name: &Arc<str>| self.class_names.iter().position(|it| it == name).map_or(0, |old| charged[old]);
+        self.charged_before_bytes = names.iter().map(before).collect();
+        if names != self.class_names {
+            for older in &mut self.translations {
+                older.iter_mut().for_each(|class| *class = moves[class.index()]);
+            }
+            self.translations.push_back(moves);
+            if self.translations.len() > GENERATIONS {
+                self.translations.pop_front();
+            }
+            self.generation += 1;
+            self.class_names = names;
+        }
+        Ok(())
+    }
+
+    fn charged_bytes(&self, class: usize) -> u64 {
+        self.charged_before_bytes[class] + self.machine.class_stats(ClassId(class as u16)).charged_bytes
+    }
+
     /// Leave comes back.
     fn unused(&mut self, job: JobId, bytes: u64) {
         tracing::trace!(job = job.index(), bytes, "unused");
@@ -556,13 +652,13 @@ impl Core {
 
 /// Wakers to be woken once the lock is released.
 #[derive(Default)]
-struct Wakers {
+pub(crate) struct Wakers {
     first: Option<Waker>,
     more: Vec<Waker>,
 }
 
 impl Wakers {
-    fn extend(&mut self, waker: Option<Waker>) {
+    pub fn extend(&mut self, waker: Option<Waker>) {
         match (&self.first, waker) {
             (_, None) => {}
             (None, waker) => self.first = waker,
@@ -570,7 +666,7 @@ impl Wakers {
         }
     }
 
-    fn wake(self) {
+    pub fn wake(self) {
         self.first.into_iter().chain(self.more).for_each(Waker::wake);
     }
 }
@@ -604,6 +700,31 @@ fn settings(config: &UplinkConfig) -> Settings {
         guard_stretch: config.guard_stretch,
         pacing: Pacing::SERVER,
     }
+}
+
+/// How the uplink is shared between classes. A class's reserve is as large a part of it as of the site's slots.
+fn share(config: &UplinkConfig, classes: &Classes) -> Result<Option<ClassShare>, UplinkError> {
+    let Some(policy) = classes.uplink_share else { return Ok(None) };
+    if config.enforce == Enforce::Kernel {
+        return Err(UplinkError::ShareNotBandable(policy));
+    }
+    let admission = &classes.admission;
+    let slots = admission.total.or_else(|| admission.resources.iter().filter_map(|it| it.window).max());
+    let given = classes.classes.iter().map(|class| class.given).collect();
+    let share = ClassShare { policy, classes: given, slots: slots.map(NonZeroU32::get) };
+    share.check().map_err(UplinkError::Share)?;
+    Ok(Some(share))
+}
+
+fn class_names(classes: &Classes) -> Vec<Arc<str>> {
+    classes.classes.iter().map(|class| class.name.as_str().into()).collect()
+}
+
+/// Where responses under way of the old classes go: to the class of the same name, or else to that of requests which no rule
+/// matches.
+fn moves(old: &[Arc<str>], new: &[Arc<str>], default: ClassId) -> Vec<ClassId> {
+    let now = |name: &Arc<str>| new.iter().position(|it| it == name).map_or(default, |class| ClassId(class as u16));
+    old.iter().map(now).collect()
 }
 
 /// The quick fix's cutoff until the site's median is learned ("Implementation of SRPT Scheduling in Web Servers").

@@ -6,6 +6,7 @@ use std::{
 use tokio::{sync::Notify, time};
 
 use super::*;
+use crate::config::ClassConfig;
 
 fn config(order: Order) -> UplinkConfig {
     UplinkConfig {
@@ -23,7 +24,7 @@ fn config(order: Order) -> UplinkConfig {
 /// An uplink whose alarm nobody hears.
 fn uplink(order: Order) -> Uplink {
     let alarm = Alarm::Coarse { due: Mutex::new(None), changed: Notify::new() };
-    Uplink::with_alarm(&config(order), alarm).unwrap()
+    Uplink::with_alarm(&config(order), &Classes::one(), alarm).unwrap()
 }
 
 /// A response that asks for leave, and how often it was woken.
@@ -43,7 +44,10 @@ impl Wake for Woken {
 
 impl Asker {
     fn new(uplink: &Uplink, size_bytes: u64) -> Self {
-        Self { job: uplink.shared.started(Size::Known(size_bytes), None), woken: Arc::default() }
+        Self {
+            job: uplink.shared.started(ClassAt { class: ClassId(0), generation: 0 }, Size::Known(size_bytes), None),
+            woken: Arc::default(),
+        }
     }
 
     fn ask(&self, uplink: &Uplink, bytes: u64) -> Option<u64> {
@@ -94,4 +98,64 @@ fn quick_fix_has_two_bands_whatever_divides_small_from_large() {
         let plan = first_plan(&config);
         assert_eq!([0, 1].map(|measure| plan.band(measure)), [1, 2], "{config:?}");
     }
+}
+
+/// Classes of these names, the last one being the default.
+fn named(names: &[&str], share: Option<Policy>) -> Classes {
+    let mut classes = Classes::one();
+    let template = classes.classes.remove(0);
+    classes.classes = names.iter().map(|name| ClassConfig { name: (*name).to_owned(), ..template.clone() }).collect();
+    classes.default = ClassId(names.len() as u16 - 1);
+    classes.uplink_share = share;
+    classes
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_begins_after_a_change_is_of_the_class_by_which_its_request_came() {
+    let (first, turned) = (["gold", "plain", "gone"], ["plain", "new", "gold"]);
+    for before in [None, Some(Policy::Strict)] {
+        let config = config(Order::Fifo);
+        let alarm = Alarm::Coarse { due: Mutex::new(None), changed: Notify::new() };
+        let uplink = Uplink::with_alarm(&config, &named(&first, before), alarm).unwrap();
+        let started = |class, generation| {
+            let class = ClassAt { class: ClassId(class), generation };
+            Asker { job: uplink.shared.started(class, Size::Known(1_000_000), None), woken: Arc::default() }
+        };
+        // The link is busy, so that all others wait.
+        let busy = started(0, 0);
+        assert!(busy.ask(&uplink, 1_000_000).is_some());
+        let generation = uplink.reconfigure(&config, &named(&turned, Some(Policy::Strict))).unwrap();
+        let same = uplink.reconfigure(&config, &named(&turned, Some(Policy::Strict))).unwrap();
+        assert_eq!((generation, same), (1, 1), "numbers have changed once");
+        let waiting = || [0, 1, 2].map(|class| uplink.shared.core.lock().machine.class_stats(ClassId(class)).waiting);
+        for (class, generation, expected) in
+            [(1, 0, [1, 0, 0]), (0, 0, [1, 0, 1]), (2, 0, [1, 0, 2]), (1, 1, [1, 1, 2]), (0, 1, [2, 1, 2])]
+        {
+            assert_eq!(started(class, generation).ask(&uplink, 1_000_000), None);
+            assert_eq!(waiting(), expected, "{class} of {generation}, shared before: {before:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_class_has_had_stays_with_its_name() {
+    let uplink = uplink(Order::Fifo);
+    let config = config(Order::Fifo);
+    let bytes = || uplink.class_bytes().into_iter().map(|(name, bytes)| (name.to_string(), bytes)).collect::<Vec<_>>();
+    let mut charged = 0;
+    for names in [["gold", "plain"], ["plain", "gold"]] {
+        let classes = named(&names, Some(Policy::Strict));
+        let generation = uplink.reconfigure(&config, &classes).unwrap();
+        let gold = ClassId(names.iter().position(|name| *name == "gold").unwrap() as u16);
+        let class = ClassAt { class: gold, generation };
+        let job = uplink.shared.started(class, Size::Known(1000), None);
+        time::advance(Duration::from_secs(1)).await;
+        assert!(uplink.shared.ask(job, 1000, Waker::noop()).is_some());
+        let of_gold = bytes().into_iter().find(|(name, _)| name == "gold").unwrap().1;
+        assert!(of_gold > charged, "{of_gold}, {charged}");
+        charged = of_gold;
+        uplink.shared.finished(job, true);
+    }
+    uplink.reconfigure(&config, &named(&["gold"], None)).unwrap();
+    assert_eq!(bytes(), [("gold".to_owned(), charged)], "nor is it lost where nothing is shared any more");
 }

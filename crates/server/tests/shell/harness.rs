@@ -13,8 +13,8 @@ use scheduler::Order;
 use serpent_server::{
     Handle, Server, StartError,
     config::{
-        CacheConfig, CertificateFiles, Config, Cutoffs, Enforce, FilesConfig, Limits, Listen, Site, SymlinkPolicy,
-        UplinkConfig, UplinkRate,
+        CacheConfig, CertificateFiles, Classes, Config, Cutoffs, Enforce, FilesConfig, Limits, Listen, Site,
+        SymlinkPolicy, UplinkConfig, UplinkRate,
     },
 };
 use tempfile::TempDir;
@@ -34,8 +34,10 @@ pub fn root() -> TempDir {
 pub fn site(root: &Path, names: &[&str], certificate: Option<CertificateFiles>) -> Site {
     Site {
         names: names.iter().map(|name| (*name).to_owned()).collect(),
-        root: root.to_owned(),
+        root: Some(root.to_owned()),
+        routes: Vec::new(),
         certificate,
+        client_ca: None,
         files: FilesConfig {
             index: vec!["index.html".to_owned()],
             listing: false,
@@ -58,6 +60,8 @@ pub fn config(root: &Path) -> Config {
     Config {
         listen: vec![plain()],
         sites: vec![site(root, &[], None)],
+        upstreams: Vec::new(),
+        classes: Classes::one(),
         uplink: UplinkConfig {
             rate: UplinkRate::Off,
             order: Order::Srpt,
@@ -72,6 +76,7 @@ pub fn config(root: &Path) -> Config {
         workers: NonZeroUsize::MIN,
         access_log: None,
         admin: None,
+        admin_token: None,
         cache: CacheConfig::default(),
     }
 }

@@ -1,13 +1,17 @@
 //! HTTP/2, with prior knowledge and over TLS.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Request, StatusCode, Version};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use serpent_server::config::{Config, Listen};
+use scheduler::{admission::ResourceId, class::ClassId};
+use serpent_server::{
+    admission::Arrival,
+    config::{CgiConfig, Config, HeaderRules, Listen, Origin, PathPattern, Route},
+};
 use tokio::net::TcpStream;
 
 use crate::harness::{Running, certificate, config, plain, root, site};
@@ -99,6 +103,51 @@ fn a_host_that_differs_from_the_authority_is_refused() {
         assert_eq!(answer(&mut client, ask("X")).await.0, StatusCode::OK);
         assert_eq!(answer(&mut client, ask("y")).await.0, StatusCode::BAD_REQUEST);
         assert_eq!(answer(&mut client, get("http://x/a.txt")).await.0, StatusCode::OK, "the connection goes on");
+    });
+}
+
+#[test]
+fn what_is_refused_has_no_body_for_head() {
+    let root = root();
+    let mut config = config(root.path());
+    // Whoever has no slot at once is refused.
+    config.classes.admission.enabled = true;
+    config.classes.admission.total = NonZeroU32::new(1);
+    config.classes.classes[0].given.most_waiting = 0;
+    config.sites[0].routes = vec![Route {
+        name: "/busy".to_owned(),
+        pattern: PathPattern::Prefix("/busy".to_owned()),
+        origin: Origin::Cgi(CgiConfig {
+            program: root.path().to_owned(),
+            interpreter: None,
+            environment: Vec::new(),
+            pass_environment: Vec::new(),
+            timeout: Duration::from_secs(10),
+            head_bytes: 4096,
+            most_running: NonZeroU32::MIN,
+        }),
+        resource: ResourceId(0),
+        admitted: true,
+        request_headers: HeaderRules::default(),
+        response_headers: HeaderRules::default(),
+    }];
+    serve(config, async |server| {
+        let arrival = Arrival { class: ClassId(0), resource: ResourceId(0), client: 1, route: 1 };
+        let slot = server.handle.admission().enter(arrival).await.expect("a slot");
+        let (mut client, _) = connect(server.addresses[0]).await;
+        for (path, host, status) in [
+            ("/busy", "x", StatusCode::SERVICE_UNAVAILABLE),
+            ("/none", "x", StatusCode::NOT_FOUND),
+            ("/a.txt", "y", StatusCode::BAD_REQUEST),
+        ] {
+            let request = Request::head(format!("http://x{path}")).header("host", host).body(Full::default());
+            let response = client.send_request(request.expect("a request")).await.expect("a response");
+            assert_eq!(response.status(), status, "{path}");
+            assert_ne!(response.headers()["content-length"], "0", "as long as for GET: {path}");
+            let body = response.into_body().collect().await.expect("nothing but its end").to_bytes();
+            assert!(body.is_empty(), "{path}: {body:?}");
+        }
+        drop(slot);
     });
 }
 

@@ -2,14 +2,16 @@
 
 use std::{
     net::{SocketAddr, TcpStream},
-    num::NonZeroUsize,
+    num::{NonZeroU32, NonZeroUsize},
     time::Duration,
 };
 
 use scheduler::Rate;
 use serpent_server::{
     Server, StartError,
-    config::{AccessLog, Enforce, LogFormat, LogTarget, UplinkRate},
+    config::{
+        AccessLog, Config, Enforce, LogFormat, LogTarget, PassiveChecks, UplinkRate, UpstreamConfig, WorkersConfig,
+    },
 };
 
 use crate::harness::{Client, Running, config, plain, root, site, statuses};
@@ -155,7 +157,7 @@ fn a_bad_configuration_leaves_the_old_one_in_force() {
         change(&mut changed, server.addresses[0]);
         server.handle.reload(changed).expect_err("a bad configuration").to_string()
     };
-    let error = bad(|config, _| config.sites[0].root = "/nonexistent".into());
+    let error = bad(|config, _| config.sites[0].root = Some("/nonexistent".into()));
     assert!(error.starts_with("root: cannot open /nonexistent: "), "{error}");
     let error = bad(|config, _| config.listen[0].tls = true);
     assert!(error.starts_with("listen: TLS is asked for"), "{error}");
@@ -167,6 +169,53 @@ fn a_bad_configuration_leaves_the_old_one_in_force() {
     });
     assert!(error.starts_with("access_log: cannot open /nonexistent/log"), "{error}");
     assert_eq!(statuses(&server.say(GET)), [200]);
+}
+
+#[test]
+fn workers_that_never_serve_are_tried_again_at_the_start_and_refused_at_a_reload() {
+    let root = root();
+    let with = |script: &str| -> Config {
+        let long = Duration::from_secs(60);
+        let workers = WorkersConfig {
+            command: ["sh", "-c", script, "{socket}"].map(str::to_owned).to_vec(),
+            directory: None,
+            environment: Vec::new(),
+            processes: NonZeroU32::MIN,
+            start_timeout: long,
+            stop_timeout: long,
+        };
+        let upstream = UpstreamConfig {
+            name: "app".to_owned(),
+            servers: Vec::new(),
+            workers: Some(workers),
+            tls_ca: None,
+            tls_name: None,
+            tls_certificate: None,
+            tls_verify: true,
+            connect_timeout: long,
+            idle_timeout: long,
+            total_timeout: None,
+            keep_connections: 1,
+            keep_for: long,
+            most_connections: None,
+            retries: 0,
+            head_bytes: 1024,
+            passive: PassiveChecks { failures: 0, pause: long },
+            active: None,
+        };
+        Config { upstreams: vec![upstream], ..config(root.path()) }
+    };
+    let mut server = Running::start(with("exit 1"));
+    assert_eq!(statuses(&server.say(GET)), [200]);
+    let error = server.handle.reload(with("exit 2")).expect_err("no worker serves");
+    assert!(matches!(error, StartError::Workers(_)), "{error}");
+    let error = error.to_string();
+    assert!(error.contains("sh for the class default of the upstream app") && !error.contains("exit"), "{error}");
+    assert_eq!(statuses(&server.say(GET)), [200]);
+    // What is as it was replaces nobody.
+    server.handle.reload(with("exit 1")).expect("the same configuration");
+    server.handle.shutdown();
+    server.wait();
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn metrics_and_health() {
     }
     assert!(metrics.contains("serpent_start_time_seconds 1") || metrics.contains("serpent_start_time_seconds 2"));
     assert!(ask("/health").ends_with("\r\n\r\nok\n"));
-    assert!(ask("/").starts_with("HTTP/1.1 404"));
+    assert!(ask("/nothing").starts_with("HTTP/1.1 404"));
     // Metrics are never on the public address.
     assert!(server.say("GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n").starts_with("HTTP/1.1 404"));
 }

@@ -9,7 +9,7 @@ use std::{
 
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
 use rustls_pki_types::{CertificateDer, ServerName};
-use serpent_server::config::{Config, Listen};
+use serpent_server::config::{Config, Listen, Site};
 use tempfile::TempDir;
 
 use crate::harness::{Running, certificate, config, plain, root, site, statuses};
@@ -144,4 +144,35 @@ fn a_stop_ends_idle_tls_connections_in_order() {
     server.handle.shutdown();
     stream.read_to_end(&mut Vec::new()).expect("a TLS alert, then the end");
     server.wait();
+}
+
+#[test]
+fn a_request_for_a_site_that_trusts_other_clients_is_misdirected() {
+    let root = root();
+    let (files, trust) = certificate(root.path(), "all", &["one.example", "two.example", "free.example"]);
+    let authority = |name: &str| Some(certificate(root.path(), name, &[name]).0.chain);
+    let mut config = config(root.path());
+    config.listen = vec![Listen { tls: true, ..plain() }];
+    config.sites = [("one.example", authority("one")), ("two.example", authority("two")), ("free.example", None)]
+        .into_iter()
+        .map(|(name, client_ca)| Site { client_ca, ..site(root.path(), &[name], Some(files.clone())) })
+        .collect();
+    let server = Running::start(config.clone());
+    let client = client(&[trust], &[]);
+    for (asked, host, status) in [
+        ("one.example", "one.example", 200),
+        ("one.example", "two.example", 421),
+        ("free.example", "one.example", 421),
+        ("one.example", "free.example", 200),
+    ] {
+        let mut stream = connect(&server, &client, asked).expect("connected");
+        assert_eq!(statuses(&ask(&mut stream, host)), [status], "{asked} {host}");
+    }
+
+    config.sites[1].client_ca = Some(root.path().join("a.txt"));
+    let error = server.handle.reload(config).expect_err("no certificate").to_string();
+    assert!(
+        error.starts_with("client_ca: ") && error.contains("a.txt cannot be used: it holds no certificate"),
+        "{error}"
+    );
 }

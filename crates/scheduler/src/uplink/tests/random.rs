@@ -2,17 +2,17 @@
 
 extern crate std;
 
-use std::{format, prelude::v1::*};
+use std::{collections::BTreeMap, format, prelude::v1::*};
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::super::*;
-use crate::Chunk;
+use crate::{Chunk, class::Class};
 
 /// What may happen. A job is picked by a number, modulo the jobs there are.
 #[derive(Clone, Debug)]
 enum Event {
-    Started { size: Option<u64>, path: Path },
+    Started { class: u16, size: Option<u64>, path: Path },
     Wants { pick: usize, bytes: u64 },
     Unused { pick: usize, bytes: u64 },
     RemainingKnown { pick: usize, bytes: u64 },
@@ -22,6 +22,7 @@ enum Event {
     Unranked { bytes: u64 },
     Rate(Option<Rate>),
     Settings(Settings),
+    Share { share: Option<ClassShare>, moves: Vec<u16> },
     TimePasses { ns: u64 },
     ClockSetBack { ns: u64 },
     Polled,
@@ -32,7 +33,8 @@ fn event() -> impl Strategy<Value = Event> {
     let pick = || 0..1000usize;
     let bytes = || prop_oneof![1..3000u64, 1..100_000u64];
     prop_oneof![
-        6 => (option::weighted(0.8, bytes()), path()).prop_map(|(size, path)| Event::Started { size, path }),
+        6 => (0..4u16, option::weighted(0.8, bytes()), path())
+            .prop_map(|(class, size, path)| Event::Started { class, size, path }),
         12 => (pick(), bytes()).prop_map(|(pick, bytes)| Event::Wants { pick, bytes }),
         3 => (pick(), bytes()).prop_map(|(pick, bytes)| Event::Unused { pick, bytes }),
         1 => (pick(), bytes()).prop_map(|(pick, bytes)| Event::RemainingKnown { pick, bytes }),
@@ -42,6 +44,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => bytes().prop_map(|bytes| Event::Unranked { bytes }),
         1 => rate().prop_map(Event::Rate),
         1 => settings().prop_map(Event::Settings),
+        1 => (option::weighted(0.9, share()), vec(0..4u16, 0..4))
+            .prop_map(|(share, moves)| Event::Share { share, moves }),
         3 => (0..50_000_000u64).prop_map(|ns| Event::TimePasses { ns }),
         1 => (0..50_000_000u64).prop_map(|ns| Event::ClockSetBack { ns }),
         6 => Just(Event::Polled),
@@ -81,6 +85,19 @@ fn settings() -> impl Strategy<Value = Settings> {
     )
 }
 
+/// With reserves and deadlines for some, and not more than there is.
+fn share() -> impl Strategy<Value = ClassShare> {
+    let class = (1..20u32, option::of(0..50_000_000u64), select(&[0, 0, 1][..]));
+    (select(&Policy::ALL[..]), vec(class, 1..4), select(&[None, Some(8)][..])).prop_map(|(policy, classes, slots)| {
+        let class =
+            |(weight, deadline_ns, reserved_slots)| Class { weight, deadline_ns, reserved_slots, ..Class::default() };
+        let share = ClassShare { policy, classes: classes.into_iter().map(class).collect(), slots };
+        let sound = share.check().is_ok();
+        let without = |class: Class| Class { reserved_slots: 0, ..class };
+        if sound { share } else { ClassShare { classes: share.classes.into_iter().map(without).collect(), ..share } }
+    })
+}
+
 /// The uplink, and what it must agree with.
 struct Model {
     uplink: Uplink,
@@ -94,6 +111,7 @@ struct Model {
 
 struct ModelJob {
     id: JobId,
+    class: u16,
     path: Path,
     size: Option<u64>,
     attained: u64,
@@ -130,12 +148,13 @@ impl Model {
     fn happens(&mut self, event: &Event) -> Result<(), TestCaseError> {
         let now = self.now;
         match *event {
-            Event::Started { size, path } => {
+            Event::Started { class, size, path } => {
                 let known = size.map_or(Size::Unknown, Size::Known);
-                let id = self.uplink.handle_started(now, known, path);
+                let id = self.uplink.handle_started_of(now, ClassId(class), known, path);
                 prop_assert!(self.jobs.iter().all(|job| job.id != id), "the name is taken");
                 self.jobs.push(ModelJob {
                     id,
+                    class,
                     path,
                     size,
                     attained: 0,
@@ -151,9 +170,10 @@ impl Model {
                 let Some(job) = self.picked(pick).filter(|job| job.left() > 0) else { return Ok(()) };
                 let (id, bytes) = (job.id, bytes.min(job.left()));
                 job.wanted = Some(bytes);
+                let lends = self.uplink.classes.as_ref().is_none_or(Classes::lends);
                 let at_once = !others_wait && self.uplink.link.has_room(now);
                 let grant = self.uplink.handle_wants(now, id, bytes);
-                prop_assert_eq!(grant.is_some(), at_once, "work is conserved");
+                prop_assert!(grant.is_some() == at_once || grant.is_none() && !lends, "work is conserved");
                 if let Some(grant) = grant {
                     prop_assert_eq!((grant.job, grant.reason), (id, Reason::Alone));
                     self.granted(grant)?;
@@ -203,6 +223,14 @@ impl Model {
             }
             Event::Rate(rate) => self.uplink.handle_rate(now, rate),
             Event::Settings(settings) => self.uplink.handle_settings(now, settings),
+            Event::Share { ref share, ref moves } => {
+                let moves: Vec<ClassId> = moves.iter().copied().map(ClassId).collect();
+                prop_assert_eq!(self.uplink.handle_share(now, share.clone(), &moves), Ok(()));
+                prop_assert_eq!(self.uplink.share(), share.as_ref());
+                for job in &mut self.jobs {
+                    job.class = moves.get(usize::from(job.class)).map_or(job.class, |class| class.0);
+                }
+            }
             Event::TimePasses { ns } => self.now = now.add_ns(ns),
             Event::ClockSetBack { ns } => self.now = Instant::from_ns(now.as_ns().saturating_sub(ns)),
             Event::Polled => while self.polled()? {},
@@ -221,14 +249,28 @@ impl Model {
         let now = self.now;
         let mut ahead = self.uplink.clone();
         ahead.advance(now);
-        let waiting = self.jobs.iter().filter(|job| job.wanted.is_some());
-        let first = waiting.map(|job| (ahead.rank(job.id), job.id)).min();
-        let room = self.uplink.link.has_room(now);
-        if first.is_some() {
-            prop_assert_eq!(room, self.uplink.poll_timeout() <= Some(now));
+        ahead.find_late(now);
+        let lines = ahead.lines.len() as u16;
+        // Of each class the first. Who goes of them, the share says.
+        let mut firsts: BTreeMap<u16, (Rank, JobId)> = BTreeMap::new();
+        for job in self.jobs.iter().filter(|job| job.wanted.is_some()) {
+            let asks = (ahead.rank(job.id), job.id);
+            let first = firsts.entry(job.class.min(lines - 1)).or_insert(asks);
+            *first = asks.min(*first);
         }
+        let lends = ahead.classes.as_ref().is_none_or(Classes::lends);
+        let room = self.uplink.link.has_room(now);
+        let due = self.uplink.poll_timeout().is_some_and(|at| at <= now);
+        prop_assert!(due == (room && !firsts.is_empty()) || !due && !lends);
         let grant = self.uplink.poll_grant(now);
-        prop_assert_eq!(grant.map(|grant| grant.job), first.filter(|_| room).map(|(_, job)| job), "the first, if room");
+        prop_assert_eq!(grant.is_some(), due, "leave is given when it was said to be");
+        if let Some(grant) = grant {
+            let class = firsts.iter().find(|(_, first)| first.1 == grant.job).map(|(&class, _)| class);
+            prop_assert!(class.is_some(), "not the first of its class");
+            if ahead.classes.as_ref().is_some_and(|classes| classes.policy() == Policy::Strict) {
+                prop_assert_eq!(class, firsts.keys().next().copied());
+            }
+        }
         if let Some(grant) = grant {
             self.granted(grant)?;
         }
@@ -262,7 +304,10 @@ impl Model {
             let kept = uplink.jobs[job.id.index()].waiting;
             prop_assert_eq!(kept.map(|kept| kept.wanted_bytes), job.wanted);
             if let Some(kept) = kept {
-                prop_assert!(uplink.queue.contains(&(kept.rank, job.id)), "it waits outside the queue");
+                prop_assert!(
+                    uplink.lines[uplink.line_of(job.id)].queue.contains(&(kept.rank, job.id)),
+                    "it waits outside the queue"
+                );
                 prop_assert_eq!(kept.rank, uplink.rank(job.id), "its place is out of date");
             }
             if let Guard::AheadFrom(at) = uplink.jobs[job.id.index()].guard {
@@ -294,9 +339,13 @@ impl Model {
         }
         // What is still on paper is done some day, and then nothing at all is kept.
         self.now = Instant::from_ns(u64::MAX >> 1);
-        self.happens(&Event::Started { size: Some(1), path: Path::UNKNOWN })?;
+        self.happens(&Event::Started { class: 0, size: Some(1), path: Path::UNKNOWN })?;
         self.happens(&Event::Finished { pick: 0, complete: false })?;
-        prop_assert!(self.uplink.queue.is_empty() && self.uplink.deadlines.is_empty() && self.uplink.sharing.is_idle());
+        prop_assert!(
+            self.uplink.lines.iter().all(|line| line.queue.is_empty())
+                && self.uplink.deadlines.is_empty()
+                && self.uplink.sharing.is_idle()
+        );
         Ok(())
     }
 }
@@ -305,9 +354,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_invariants_hold_whatever_happens(settings in settings(), events in vec(event(), 1..150)) {
+    fn the_invariants_hold_whatever_happens(
+        settings in settings(),
+        share in option::of(share()),
+        events in vec(event(), 1..150),
+    ) {
         for order in Order::ALL {
             let mut model = Model::new(Settings { order, ..settings });
+            model.uplink.handle_share(model.now, share.clone(), &[]).unwrap();
             for (i, event) in events.iter().enumerate() {
                 model.happens(event).map_err(|error| TestCaseError::fail(format!("{order}, event {i}: {error}")))?;
             }

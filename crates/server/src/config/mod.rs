@@ -3,9 +3,23 @@
 //! The configuration file and the flags are read in the `serpent` binary (stage one, raw); this is stage two, and there
 //! is no third. Everything the data path needs to know stands here, and nothing in here can be invalid.
 
+mod classes;
+mod gateway;
+
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use scheduler::{Order, Rate};
+
+pub use self::{
+    classes::{
+        AdmissionConfig, ClassConfig, Classes, Condition, ForwardedField, KeysConfig, Objective, Refusal,
+        ResourceConfig, Rule, SessionConfig, ValueMatch,
+    },
+    gateway::{
+        ActiveChecks, CgiConfig, HeaderRules, Origin, PassiveChecks, PathPattern, Priority, Route, UpstreamAddress,
+        UpstreamConfig, UpstreamServer, WorkersConfig,
+    },
+};
 
 /// Everything `serpent serve` needs.
 #[derive(Clone, Debug)]
@@ -14,6 +28,10 @@ pub struct Config {
     pub listen: Vec<Listen>,
     /// The sites, the first one being the default for unknown host names. Never empty.
     pub sites: Vec<Site>,
+    /// Servers behind this one, that routes of sites name.
+    pub upstreams: Vec<UpstreamConfig>,
+    /// Classes, who is in which, and what they are given.
+    pub classes: Classes,
     /// How the bytes of responses leave.
     pub uplink: UplinkConfig,
     /// Limits on what a client may ask of us.
@@ -24,6 +42,8 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// Where metrics and status are served, if anywhere. Never on the public addresses.
     pub admin: Option<SocketAddr>,
+    /// The file with the token that changes at that address need; `None`: nothing can be changed there.
+    pub admin_token: Option<PathBuf>,
     /// Small hot files kept in memory.
     pub cache: CacheConfig,
 }
@@ -37,15 +57,19 @@ pub struct Listen {
     pub tls: bool,
 }
 
-/// One site: a set of host names and a directory.
+/// One site: a set of host names, a directory, and routes to what is not a file.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// Host names, in lower case, without port. `*.example.org` matches one or more labels. Empty for a default site.
     pub names: Vec<String>,
-    /// The directory that is served.
-    pub root: PathBuf,
+    /// The directory that is served; `None`: there are only routes, and paths of none of them answer 404.
+    pub root: Option<PathBuf>,
+    /// What is not a file.
+    pub routes: Vec<Route>,
     /// Certificate and key, where the site is served over TLS.
     pub certificate: Option<CertificateFiles>,
+    /// Certificate authorities (PEM) for clients that show a certificate; `None`: clients are not asked for one.
+    pub client_ca: Option<PathBuf>,
     /// How files are served.
     pub files: FilesConfig,
 }
@@ -167,8 +191,15 @@ pub struct Limits {
     pub request_head_bytes: usize,
     /// Largest number of header fields; beyond it 431.
     pub request_headers: usize,
-    /// Largest request body that is read and thrown away; beyond it 413.
+    /// Largest request body; beyond it 413.
     pub request_body_bytes: u64,
+    /// Bytes of bodies on their way to or from an origin kept in memory, for each of them; what is more goes to a temporary
+    /// file.
+    pub body_memory_bytes: usize,
+    /// Bytes of one body kept in a temporary file at most; beyond it the origin, or the client, has to wait.
+    pub body_file_bytes: u64,
+    /// The directory of such files; `None`: the system's.
+    pub body_directory: Option<PathBuf>,
     /// Time for a TLS handshake.
     pub handshake_timeout: Duration,
     /// Time for a request head, from its first byte (from the accept for the first request); then 408.
@@ -191,6 +222,9 @@ impl Default for Limits {
             request_head_bytes: 32 * 1024,
             request_headers: 100,
             request_body_bytes: 1024 * 1024,
+            body_memory_bytes: 256 * 1024,
+            body_file_bytes: 1024 * 1024 * 1024,
+            body_directory: None,
             handshake_timeout: Duration::from_secs(10),
             head_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),

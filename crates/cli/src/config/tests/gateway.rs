@@ -1,0 +1,610 @@
+//! Routes, upstreams, classes, rules, slots.
+
+use std::{collections::BTreeSet, net::SocketAddr, os::unix::fs::PermissionsExt as _, time::Duration};
+
+use scheduler::{
+    admission::{Late, QueueOrder, ResourceId},
+    class::ClassId,
+    share::Policy,
+};
+use server::config::{Condition, ForwardedField, Origin, PathPattern, Priority, UpstreamAddress, ValueMatch};
+
+use super::*;
+
+/// An upstream, a route to it, and a site for both.
+const GATEWAY: &str = "[[upstream]]\nname = \"app\"\nservers = [\"http://127.0.0.1:3000\"]\n\
+                       [[site]]\n[[site.route]]\npath = \"/\"\nupstream = \"app\"\n";
+
+/// Makes the files that the example names.
+pub(super) fn files_of_the_example(folder: &Path) {
+    let write = |name: &str, text: &str, mode: u32| {
+        fs::write(folder.join(name), text).unwrap();
+        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for name in ["www", "cgi-bin"] {
+        fs::create_dir_all(folder.join(name)).unwrap();
+    }
+    for (chain, key) in [("shop.crt", "shop.key"), ("gateway.crt", "gateway.key")] {
+        let made = rcgen::generate_simple_self_signed(vec!["shop.example".to_owned()]).unwrap();
+        write(chain, &made.cert.pem(), 0o644);
+        write(key, &made.signing_key.serialize_pem(), 0o600);
+        write("partners.pem", &made.cert.pem(), 0o644);
+        write("internal.pem", &made.cert.pem(), 0o644);
+    }
+    write("reports", "#!/bin/sh\n", 0o755);
+    write("busy.html", "<p>busy\n", 0o644);
+    // `openssl passwd -apr1 -salt abcdefgh secret`
+    write("users", "ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n", 0o600);
+    write("keys", &format!("gold {}\n", "ab".repeat(32)), 0o600);
+    write("session.secret", &"s".repeat(64), 0o600);
+    write("admin.token", &"t".repeat(64), 0o600);
+}
+
+#[test]
+fn the_example_of_a_gateway_is_served_as_it_stands() {
+    let folder = tempfile::tempdir().unwrap();
+    files_of_the_example(folder.path());
+    let path = folder.path().join("gateway.toml");
+    fs::copy(repository("examples/gateway.toml"), &path).unwrap();
+    let flags = ServeArgs { config: Some(path), ..ServeArgs::default() };
+    let (config, warnings) = load_and_warn(&flags).unwrap_or_else(|problems| panic!("{problems}"));
+    assert!(warnings.is_none(), "{}", warnings.unwrap());
+
+    let site = &config.sites[0];
+    assert!(site.client_ca.is_some());
+    let routes: Vec<_> = site.routes.iter().map(|route| (route.name.as_str(), route.admitted)).collect();
+    assert_eq!(
+        routes,
+        [
+            ("/api/", true),
+            ("/live", false),
+            ("^/reports/[0-9]{4}$", true),
+            ("/static/**", false),
+            ("/cgi-bin/", true),
+            ("/**/*.php", true)
+        ]
+    );
+    let api = &site.routes[0];
+    let Origin::Upstream { upstream: 0, replace_prefix, keep_host, buffer_request, buffer_response } = &api.origin
+    else {
+        panic!("{:?}", api.origin)
+    };
+    assert_eq!(
+        (replace_prefix.as_deref(), *keep_host, *buffer_request, *buffer_response),
+        (Some("/"), false, true, true)
+    );
+    assert_eq!(api.request_headers.remove, ["x-debug"]);
+    assert_eq!(api.request_headers.set[0], ("x-gateway".parse().unwrap(), "serpent".parse().unwrap()));
+    assert_eq!(api.request_headers.add[0].1, "1");
+    assert_eq!(api.response_headers.remove.len(), 2);
+    let Origin::Cgi(php) = &site.routes[5].origin else { panic!("{:?}", site.routes[5].origin) };
+    assert!(php.program.is_absolute() && php.program.ends_with("www"));
+    assert_eq!(php.interpreter.as_deref(), Some(Path::new("/bin/sh")));
+    assert_eq!((php.timeout, php.head_bytes, php.most_running.get()), (Duration::from_secs(30), 16 * 1024, 16));
+    assert_eq!(php.environment, [("LANG".to_owned(), "C.UTF-8".to_owned())]);
+    assert_eq!(php.pass_environment, ["TZ"]);
+
+    let app = &config.upstreams[0];
+    assert_eq!(app.servers[1].address, UpstreamAddress::Name("app2.internal".into(), 8443));
+    assert_eq!(app.tls_name.as_deref(), Some("app.internal"));
+    assert!(app.tls_certificate.is_some() && app.tls_ca.is_some() && app.tls_verify);
+    assert_eq!((app.connect_timeout, app.idle_timeout), (Duration::from_secs(2), Duration::from_secs(30)));
+    assert_eq!((app.total_timeout, app.keep_for), (Some(Duration::from_secs(300)), Duration::from_secs(4)));
+    assert_eq!((app.keep_connections, app.most_connections.unwrap().get(), app.retries), (64, 200, 1));
+    assert_eq!((app.passive.failures, app.passive.pause), (3, Duration::from_secs(10)));
+    let active = app.active.as_ref().unwrap();
+    assert_eq!((active.path.path(), active.statuses, active.rise, active.fall), ("/health", (200, 399), 2, 3));
+    let workers = config.upstreams[1].workers.as_ref().unwrap();
+    assert!(Path::new(&workers.command[0]).is_absolute() && workers.command[0].ends_with("/reports"));
+    assert_eq!((workers.command[2].as_str(), workers.processes.get()), ("unix:{socket}", 2));
+
+    let classes = &config.classes;
+    let names: Vec<_> = classes.classes.iter().map(|class| class.name.as_str()).collect();
+    assert_eq!((names, classes.default), (vec!["buyers", "partners", "plain"], ClassId(2)));
+    let [buyers, partners, plain] = &*classes.classes else { panic!() };
+    assert_eq!((buyers.given.weight, buyers.given.reserved_slots, buyers.given.most_waiting), (4, 4, 500));
+    assert_eq!(buyers.given.most_wait_ns, Some(20_000_000_000));
+    assert_eq!(buyers.priority, Priority::Nice(-5));
+    assert_eq!(buyers.objective.mean, Some(Duration::from_millis(200)));
+    assert_eq!(buyers.objective.percentile, Some((99.0, Duration::from_secs(1))));
+    assert_eq!(buyers.objective.error_rate, Some(0.001));
+    assert_eq!(buyers.refusal.retry_after, Some(Duration::from_secs(2)));
+    assert!(buyers.refusal.page.as_ref().unwrap().ends_with("busy.html"));
+    assert_eq!((partners.given.most_running, partners.given.order), (Some(8), QueueOrder::FairAmongClients));
+    assert_eq!((partners.given.deadline_ns, partners.given.most_wait_ns), (None, Some(30_000_000_000)));
+    assert_eq!(plain.given.order, QueueOrder::LifoUnderOverload { after_ns: 1_000_000_000 });
+
+    let admission = &classes.admission;
+    assert!(admission.enabled);
+    assert_eq!((admission.policy, admission.total.unwrap().get(), admission.late), (Policy::Shared, 32, Late::Serve));
+    let resources: Vec<_> = admission.resources.iter().map(|it| (it.name.as_str(), it.window.unwrap().get())).collect();
+    assert_eq!(resources, [("cpu", 8), ("database", 24), ("disk", 8)], "each admitted route names what it needs");
+    assert_eq!(api.resource, ResourceId(1));
+    assert_eq!(classes.uplink_share, Some(Policy::Weighted));
+
+    let rules: Vec<_> = classes.rules.iter().map(|rule| (rule.name.as_str(), rule.class.index())).collect();
+    assert_eq!(rules[0], ("basket", 0));
+    assert!(classes.rules[0].raises_session && !classes.rules[1].raises_session);
+    assert!(
+        matches!(&*classes.rules[0].conditions, [Condition::Method(methods), Condition::Path(_)] if methods.len() == 2)
+    );
+    let [Condition::Query(key, ValueMatch::OneOf(values)), Condition::Cookie(cookie, ValueMatch::Present)] =
+        &*classes.rules[1].conditions
+    else {
+        panic!("{:?}", classes.rules[1].conditions)
+    };
+    assert_eq!((key.as_str(), values.len(), cookie.as_str()), ("campaign", 2, "customer"));
+    assert!(
+        matches!(&*classes.rules[2].conditions, [Condition::Client(nets), Condition::User(users)] if nets.len() == 2 && users.len() == 2)
+    );
+    assert!(matches!(&*classes.rules[3].conditions, [Condition::Key(levels)] if levels == &["gold", "silver"]));
+    assert!(matches!(&*classes.rules[4].conditions, [Condition::Certificate(any)] if any.is_empty()));
+    let reports = &classes.rules[5];
+    assert_eq!(reports.resource, Some(ResourceId(2)));
+    let Some(Condition::Destination(addresses)) = reports.conditions.get(1) else { panic!("{reports:?}") };
+    assert_eq!(addresses, &["[::]:443".parse::<SocketAddr>().unwrap()]);
+    assert!(
+        matches!(reports.conditions.last(), Some(Condition::Header(name, ValueMatch::Regex(_))) if name == "accept")
+    );
+    assert!(
+        matches!(&classes.rules[6].conditions[0], Condition::Path(paths) if matches!(paths[0], PathPattern::Regex(_)))
+    );
+
+    let keys = classes.keys.as_ref().unwrap();
+    assert_eq!((keys.header.as_ref().unwrap().as_str(), keys.query.as_deref()), ("x-api-key", Some("key")));
+    let session = classes.session.as_ref().unwrap();
+    assert_eq!((session.cookie.as_str(), session.secure), ("shop-class", true));
+    assert_eq!(session.lifetime, Duration::from_secs(1800));
+    assert_eq!((classes.trusted_proxies.len(), classes.forwarded), (1, ForwardedField::XForwardedFor));
+    assert!(config.admin_token.unwrap().ends_with("admin.token"));
+}
+
+#[test]
+fn whole_files_in_the_documents_are_served_as_they_stand() {
+    let mut found = 0;
+    for document in ["README.md", "docs/guide/gateway.md"] {
+        let text = fs::read_to_string(repository(document)).unwrap();
+        // Indented blocks, with what separates their parts.
+        let mut blocks = vec![String::new()];
+        for line in text.lines() {
+            match line.strip_prefix("    ") {
+                Some(code) => blocks.last_mut().unwrap().extend([code, "\n"]),
+                None if line.is_empty() => {}
+                None => blocks.push(String::new()),
+            }
+        }
+        for block in blocks.iter().filter(|block| block.contains("[[site]]") && block.contains("[[upstream]]")) {
+            found += 1;
+            let (config, warnings) = {
+                let folder = tempfile::tempdir().unwrap();
+                let path = folder.path().join("serpent.toml");
+                fs::write(&path, block).unwrap();
+                load_and_warn(&ServeArgs { config: Some(path), ..ServeArgs::default() })
+                    .unwrap_or_else(|problems| panic!("{document}\n{problems}"))
+            };
+            assert!(warnings.is_none(), "{document}\n{}", warnings.unwrap());
+            assert!(config.classes.admission.enabled, "{document}");
+        }
+    }
+    assert_eq!(found, 2);
+}
+
+/// What cannot stand beside something else in one file.
+const NOT_IN_THE_EXAMPLE: &[&str] =
+    &["class.objective.p50", "class.objective.p90", "class.objective.p95", "class.objective.p999"];
+
+#[test]
+fn the_example_of_a_gateway_has_every_setting_and_the_reference_a_row_for_each() {
+    let text = fs::read_to_string(repository("examples/gateway.toml")).unwrap();
+    let (raw, problems) = raw::read(&text);
+    assert_eq!(problems, []);
+    let reference = fs::read_to_string(repository("docs/guide/configuration.md")).unwrap();
+    let (mut shown, mut all) = (BTreeSet::new(), BTreeSet::new());
+    for (key, value) in settings(&serde_json::to_value(&raw).unwrap()) {
+        if value.is_some() {
+            shown.insert(key.clone());
+        }
+        all.insert(key);
+    }
+    let of_gateway = |key: &&String| {
+        ["site.route", "upstream", "class", "rule", "admission", "users", "keys", "session"]
+            .iter()
+            .any(|section| key.starts_with(section))
+    };
+    for key in all.iter().filter(of_gateway) {
+        let is_shown = shown.contains(key) || shown.iter().any(|it| it.starts_with(&format!("{key}.")));
+        assert!(is_shown || NOT_IN_THE_EXAMPLE.contains(&key.as_str()), "examples/gateway.toml does not show `{key}`");
+        if !SECTIONS.contains(&key.as_str()) {
+            assert!(reference.contains(&format!("| `{key}` |")), "docs/guide/configuration.md has no row for `{key}`");
+        }
+    }
+}
+
+#[test]
+fn every_default_of_the_gateway_stands_in_the_documents_with_its_reason() {
+    let defaults = fs::read_to_string(repository("docs/DEFAULTS.md")).unwrap();
+    let section = defaults.split("\n## ").find(|section| section.starts_with("The gateway\n")).unwrap();
+    // Each in a file of its own, by its place.
+    let plain = format!(
+        "{GATEWAY}[[class]]\nname = \"a\"\n[[rule]]\nclass = \"a\"\n[keys]\nfile = \"keys\"\n[session]\n\
+         [upstream.active]\npath = \"/\"\n"
+    );
+    let load = |text: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        files_of_the_example(folder.path());
+        fs::write(folder.path().join("serpent.toml"), text).unwrap();
+        let flags = ServeArgs { config: Some(folder.path().join("serpent.toml")), ..ServeArgs::default() };
+        let config = super::load(&flags).unwrap_or_else(|problems| panic!("{text}\n{problems}"));
+        format!("{config:#?}").replace(&folder.path().display().to_string(), "")
+    };
+    let mut rows = 0;
+    for row in section.lines().filter_map(|line| line.strip_prefix("| `")) {
+        let Some((key, rest)) = row.split_once("` | ") else { continue };
+        let value = rest.split_once(" | ").unwrap().0.trim_matches('`');
+        // One in words depends on others; the general example has those of admission.
+        if !rest.starts_with('`') || key.starts_with("admission.") || key == "site.route.resource" {
+            continue;
+        }
+        rows += 1;
+        let written = match value {
+            "true" | "false" => value.to_owned(),
+            _ => format!("\"{value}\""),
+        };
+        let (with, without) = with_setting(&plain, key, &written);
+        assert_eq!(load(&with), load(&without), "`{key}` is not `{value}` by default");
+    }
+    assert!(rows > 40, "{rows} rows were found");
+}
+
+/// The file with a setting in it, and the same without.
+fn with_setting(plain: &str, key: &str, written: &str) -> (String, String) {
+    let (section, name) = key.rsplit_once('.').unwrap();
+    let line = format!("{name} = {written}\n");
+    let after = |header: &str| {
+        assert!(plain.contains(header), "{header}");
+        (plain.replacen(header, &format!("{header}{line}"), 1), plain.to_owned())
+    };
+    match section {
+        "site.route" => after("path = \"/\"\nupstream = \"app\"\n"),
+        "site.route.cgi" => {
+            let cgi = |more: &str| {
+                format!("[[site]]\n[[site.route]]\npath = \"/\"\n[site.route.cgi]\nprogram = \"cgi-bin\"\n{more}")
+            };
+            (cgi(&line), cgi(""))
+        }
+        "upstream" => after("servers = [\"http://127.0.0.1:3000\"]\n"),
+        "upstream.active" => after("[upstream.active]\n"),
+        "upstream.workers" => {
+            let workers = |more: &str| {
+                format!(
+                    "[[site]]\n[[site.route]]\npath = \"/\"\nupstream = \"w\"\n[[upstream]]\nname = \"w\"\n\
+                         [upstream.workers]\ncommand = [\"/bin/sh\", \"{{socket}}\"]\n{more}"
+                )
+            };
+            (workers(&line), workers(""))
+        }
+        "class" => after("[[class]]\nname = \"a\"\n"),
+        "rule" => after("[[rule]]\nclass = \"a\"\n"),
+        "keys" => after("[keys]\nfile = \"keys\"\n"),
+        "session" => after("[session]\n"),
+        "upstream.passive" | "class.objective" | "class.refuse" => {
+            let (parent, table) = section.split_once('.').unwrap();
+            let line = format!("{table} = {{ {name} = {written} }}\n");
+            let header = if parent == "class" { "[[class]]\nname = \"a\"\n" } else { "name = \"app\"\n" };
+            (plain.replacen(header, &format!("{header}{line}"), 1), plain.to_owned())
+        }
+        other => panic!("where `{other}` stands is not known here"),
+    }
+}
+
+#[test]
+fn one_flag_makes_a_gateway() {
+    let upstream = |text: &str| values::upstream_server(text).unwrap();
+    let flags = ServeArgs {
+        upstream: vec![upstream("http://127.0.0.1:3000"), upstream("unix:/run/app.sock")],
+        slots: Some(values::limit_or_off("20").unwrap()),
+        ..ServeArgs::default()
+    };
+    let config = load(&flags).unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!((config.sites.len(), config.sites[0].root.as_ref()), (1, None));
+    let route = &config.sites[0].routes[0];
+    assert!(matches!(&route.pattern, PathPattern::Prefix(all) if all == "/"));
+    assert!(matches!(route.origin, Origin::Upstream { upstream: 0, keep_host: true, .. }));
+    assert!(route.admitted);
+    assert_eq!(config.upstreams[0].servers.len(), 2);
+    assert!(config.classes.admission.enabled);
+    assert_eq!(config.classes.admission.total.unwrap().get(), 20);
+    assert_eq!(config.classes.classes.len(), 1);
+
+    let (_, said) = load_with(GATEWAY, flags).unwrap_err();
+    assert!(said.contains("--upstream cannot be given: the file has sites"), "{said}");
+    let slots = ServeArgs { slots: Some(values::limit_or_off("7").unwrap()), ..ServeArgs::default() };
+    let config =
+        load_with(&format!("{GATEWAY}[admission]\nslots = 3\n"), slots).unwrap_or_else(|(_, said)| panic!("{said}"));
+    assert_eq!(config.classes.admission.total.unwrap().get(), 7, "flags go before the file");
+}
+
+#[test]
+fn without_classes_all_are_one_and_nobody_waits() {
+    let config = load_text(GATEWAY).unwrap_or_else(|said| panic!("{said}"));
+    assert_eq!(format!("{:?}", config.classes), format!("{:?}", server::config::Classes::one()));
+    let route = &config.sites[0].routes[0];
+    assert_eq!((route.resource, route.admitted), (ResourceId(0), true));
+}
+
+#[test]
+fn a_resource_for_whoever_names_none_is_there_only_if_somebody_names_none() {
+    let resources = |text: &str| -> Vec<String> {
+        let config = load_text(text).unwrap_or_else(|said| panic!("{said}"));
+        config.classes.admission.resources.iter().map(|resource| resource.name.clone()).collect()
+    };
+    let cpu = "[admission]\nresources = { disk = 2, cpu = 3 }\n";
+    assert_eq!(resources(&format!("{GATEWAY}{cpu}")), ["site", "disk", "cpu"]);
+    assert_eq!(resources(&format!("{GATEWAY}resource = \"cpu\"\n{cpu}")), ["disk", "cpu"]);
+    assert_eq!(resources(&format!("{GATEWAY}{}", cpu.replace("disk", "site"))), ["site", "cpu"]);
+}
+
+/// One mistake each, after a gateway of eight lines, and the line and column it is shown at with a part of what is said.
+const BROKEN: &[(&str, &str, &str)] = &[
+    // Routes.
+    ("[[site.route]]\npath = \"/api\"\nupstream = \"app\"\n", ":9:8", "no request reaches this route: `/` before it"),
+    ("[[upstream]]\nname = \"app\"\nservers = [\"http://a\"]\n", ":9:8", "there are two upstreams `app`"),
+    ("replace-prefix = \"x\"\n", ":8:18", "a path starts with `/`"),
+    ("replace-prefix = \"/x\"\n", ":8:18", "do not end alike"),
+    ("request-headers = { set = { \"X Y\" = \"a\" } }\n", ":8:29", "is not the name of a header field"),
+    ("request-headers = { set = { \"X\" = \"a\\n\" } }\n", ":8:35", "a header cannot hold"),
+    ("request-headers = { remove = [\"Connection\"] }\n", ":8:31", "says how a message is framed"),
+    ("request-headers = { set = { Host = \"a\" } }\n", ":8:29", "set `keep-host`"),
+    ("response-headers = { add = { Trailer = \"a\" } }\n", ":8:30", "says how a message is framed"),
+    ("resource = \"cpu\"\n", ":8:12", "there is no resource `cpu`"),
+    ("files = true\n", ":8:9", "a route leads to one place"),
+    ("path-glob = \"/*\"\n", ":8:13", "a route has one pattern"),
+    ("upstrem = \"x\"\n", ":8:1", "did you mean `upstream`?"),
+    // Classes.
+    ("[[class]]\nweight = 2\n", ":8:1", "this class has no `name`"),
+    ("[[class]]\nname = \"a b\"\n", ":9:8", "cannot be a name here"),
+    ("[[class]]\nname = \"a\"\nweight = 0\n", ":10:10", "from 1 to"),
+    ("[[class]]\nname = \"a\"\norder = \"sjf\"\n", ":10:9", "`sjf` is not an order"),
+    ("[[class]]\nname = \"a\"\ncpu-priority = \"rr 100\"\n", ":10:16", "is not a priority"),
+    (
+        "[[class]]\nname = \"a\"\nobjective = { p95 = \"1s\", p99 = \"2s\" }\n",
+        ":10:33",
+        "an objective has one percentile",
+    ),
+    ("[[class]]\nname = \"a\"\nobjective = { error-rate = 1 }\n", ":10:28", "give percent"),
+    ("[[class]]\nname = \"a\"\nrefuse = { status = 200 }\n", ":10:21", "is not a status for a refusal"),
+    ("[[class]]\nname = \"a\"\nrefuse = { page = \"none.html\" }\n", ":10:19", "`none.html` does not exist"),
+    ("default-class = \"x\"\n", ":8:1", "unknown field `default-class`"),
+    // Rules.
+    ("[[rule]]\npath = \"/a\"\n", ":8:1", "this rule has no `class`"),
+    ("[[rule]]\nclass = \"gold\"\n", ":9:9", "there is no class `gold`"),
+    ("[[rule]]\nclass = \"defualt\"\n", ":9:9", "did you mean `default`?"),
+    ("[[rule]]\nclass = \"default\"\npath = []\n", ":10:8", "an empty list matches nothing"),
+    ("[[rule]]\nclass = \"default\"\npath = true\n", ":10:8", "takes a text or a list of texts"),
+    ("[[rule]]\nclass = \"default\"\nmethod = \"get\"\n", ":10:10", "write `GET`"),
+    ("[[rule]]\nclass = \"default\"\nclient = [\"10.0.0.1/8\"]\n", ":10:11", "write `10.0.0.0/8`"),
+    ("[[rule]]\nclass = \"default\"\npath-glob = \"*.php\"\n", ":10:13", "`**/*.php`"),
+    ("[[rule]]\nclass = \"default\"\npath-regex = \"(\"\n", ":10:14", "cannot be read"),
+    ("[[rule]]\nclass = \"default\"\nextension = \"tar.gz\"\n", ":10:13", "is not a file extension"),
+    ("[[rule]]\nclass = \"default\"\ncookie = { id = false }\n", ":10:17", "cannot ask that something is not there"),
+    ("[[rule]]\nclass = \"default\"\nheader = { A = { regexp = \"a\" } }\n", ":10:18", "unknown field `regexp`"),
+    ("[[rule]]\nclass = \"default\"\nheader = { A = { regex = \"[\" } }\n", ":10:26", "cannot be read"),
+    ("[[rule]]\nclass = \"default\"\nuser = true\n", ":10:8", "nobody has a password"),
+    ("[[rule]]\nclass = \"default\"\nkey = \"gold\"\n", ":10:7", "there are no keys"),
+    ("[[rule]]\nclass = \"default\"\ncertificate = true\n", ":10:15", "no site asks clients for a certificate"),
+    ("[[rule]]\nclass = \"default\"\nraises-session = true\n", ":10:18", "there are no sessions to raise"),
+    ("[[rule]]\nclass = \"default\"\nresource = \"cpu\"\n", ":10:12", "there is no resource `cpu`"),
+    (
+        "[[rule]]\nclass = \"default\"\n[[rule]]\nclass = \"default\"\n",
+        ":11:9",
+        "no request reaches this rule: `rule 1`",
+    ),
+    (
+        "[[rule]]\nclass = \"default\"\nname = \"a\"\nhost = \"b\"\n[[rule]]\nclass = \"default\"\nname = \"a\"\n",
+        ":14:8",
+        "there are two rules `a`",
+    ),
+    // Slots.
+    ("[admission]\nshare = \"fair\"\n", ":9:9", "`fair` is not one of `strict`"),
+    ("[admission]\nslots = 0\n", ":9:9", "from 1 to"),
+    ("[admission]\nshare = \"shared\"\n", ":9:9", "there is no number of them"),
+    ("[admission]\nresources = { \"a b\" = 3 }\n", ":9:15", "cannot be a name here"),
+    ("[admission]\nresources = { cpu = \"many\" }\n", ":9:21", "or `off`"),
+    (
+        "[admission]\nshare = \"shared\"\nslots = 2\n[[class]]\nname = \"a\"\nreserved = 2\n[[class]]\nname = \"b\"\n\
+         [[rule]]\nclass = \"a\"\nhost = \"a\"\n",
+        ":13:12",
+        "the reserves of the classes leave no slot",
+    ),
+    ("[uplink]\nshare = \"half\"\n", ":9:9", "or `off`"),
+    ("[uplink]\nshare = \"strict\"\nenforce = \"kernel\"\n", ":9:9", "the kernel's bands know no classes"),
+    (
+        "[uplink]\nshare = \"shared\"\n[[class]]\nname = \"a\"\nreserved = 2\n[[class]]\nname = \"b\"\n\
+         [[rule]]\nclass = \"a\"\nhost = \"a\"\n",
+        ":12:12",
+        "the reserves leave nothing of the uplink",
+    ),
+    // Who it is.
+    ("[users]\n", ":8:1", "`[users]` has no `file`"),
+    ("[users]\nfile = \"none\"\n", ":9:8", "`none` does not exist"),
+    ("[keys]\nfile = \"www\"\n", ":9:8", "is not a file"),
+    ("[keys]\nfile = \"serpent.toml\"\nheader = \"off\"\n", ":10:10", "neither in a header nor in the query"),
+    ("[session]\ncookie = \"a b\"\n", ":9:10", "is not the name of a cookie"),
+    ("[session]\nlifetime = \"0s\"\n", ":9:12", "above zero"),
+    ("[session]\nsecret = \"short\"\n", ":9:10", "too short: 5 bytes"),
+    ("[limits]\nbody-directory = \"none\"\n", ":9:18", "`none` does not exist"),
+];
+
+#[test]
+fn every_kind_of_mistake_about_a_gateway_is_found_at_its_place() {
+    for (text, place, part) in BROKEN {
+        let said = said_of(&format!("{GATEWAY}{text}"));
+        assert!(said.contains(part), "{text}\nsaid:\n{said}\nbut not: {part}");
+        assert!(said.contains(&format!("--> serpent.toml{place}")), "{text}\nsaid:\n{said}\nbut not at {place}");
+        assert_eq!(said.matches("error: ").count(), 1, "one mistake is one problem:\n{said}");
+    }
+}
+
+/// Everything that is said of a file, mistakes or not; beside it are a directory `www` and some files.
+fn said_of(text: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("www")).unwrap();
+    for (name, text, mode) in
+        [("short", "12345", 0o600), ("open", &*"o".repeat(32), 0o644), ("tool", "", 0o644), ("line", "gold x\n", 0o600)]
+    {
+        fs::write(folder.path().join(name), text).unwrap();
+        fs::set_permissions(folder.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let path = folder.path().join("serpent.toml");
+    fs::write(&path, text).unwrap();
+    let said = match load_and_warn(&ServeArgs { config: Some(path), ..ServeArgs::default() }) {
+        Ok((_, warnings)) => warnings.map(|warnings| warnings.to_string()).unwrap_or_default(),
+        Err(problems) => problems.to_string(),
+    };
+    said.replace(&format!("{}/", folder.path().display()), "")
+}
+
+#[test]
+fn mistakes_about_upstreams() {
+    let upstream =
+        |text: &str| format!("[[site]]\n[[site.route]]\npath = \"/\"\nupstream = \"app\"\n[[upstream]]\n{text}");
+    for (text, place, part) in [
+        ("servers = [\"http://a\"]\n", ":5:1", "this upstream has no `name`"),
+        ("name = \"app\"\n", ":5:1", "this upstream has no server"),
+        ("name = \"ap\"\nservers = [\"http://a\"]\n", ":4:12", "did you mean `ap`?"),
+        ("name = \"app\"\nservers = [\"a:80\"]\n", ":7:12", "write it as in `http://"),
+        ("name = \"app\"\nservers = [\"http://a\", \"http://A\"]\n", ":7:24", "this server is given twice"),
+        (
+            "name = \"app\"\nservers = [\"http://a\"]\ntls-verify = false\n",
+            ":8:14",
+            "no server of this upstream speaks it",
+        ),
+        ("name = \"app\"\nservers = [\"https://a\"]\ntls-cert = \"c\"\n", ":8:12", "needs its key"),
+        ("name = \"app\"\nservers = [\"https://a\"]\ntls-ca = \"c\"\n", ":8:10", "`c` does not exist"),
+        ("name = \"app\"\nservers = [\"https://a\"]\ntls-ca = \"tool\"\n", ":8:10", "no certificate in `tool`"),
+        ("name = \"app\"\nservers = [\"http://a\"]\nretries = -1\n", ":8:11", "or `off`"),
+        ("name = \"app\"\nservers = [\"http://a\"]\nresponse-head = \"1GiB\"\n", ":8:17", "from 1KiB to 1MiB"),
+        (
+            "name = \"app\"\nservers = [\"http://a\"]\nactive = { every = \"1s\" }\n",
+            ":8:10",
+            "active checks need a `path`",
+        ),
+        ("name = \"app\"\nservers = [\"http://a\"]\nactive = { path = \"a\" }\n", ":8:19", "is not a path"),
+        (
+            "name = \"app\"\nservers = [\"http://a\"]\nactive = { path = \"/\", statuses = \"2xx\" }\n",
+            ":8:35",
+            "range of statuses",
+        ),
+        ("name = \"app\"\nworkers = { processes = 2 }\n", ":7:11", "these workers have no `command`"),
+        ("name = \"app\"\nworkers = { command = [] }\n", ":7:23", "the command is empty"),
+        ("name = \"app\"\nworkers = { command = [\"/bin/sh\"] }\n", ":7:23", "where to listen"),
+        ("name = \"app\"\nworkers = { command = [\"/bin/sh\", \"{sockt}\"] }\n", ":7:35", "did you mean `{socket}`?"),
+        ("name = \"app\"\nworkers = { command = [\"./tool\", \"{port}\"] }\n", ":7:24", "chmod +x"),
+        ("name = \"app\"\nworkers = { command = [\"no-such-tool\", \"{port}\"] }\n", ":7:24", "in the folders of PATH"),
+        (
+            "name = \"app\"\nworkers = { command = [\"/bin/sh\", \"{port}\"] }\nservers = [\"http://a\"]\n",
+            ":8:12",
+            "exclude each other",
+        ),
+        (
+            "name = \"app\"\nworkers = { command = [\"/bin/sh\", \"{port}\"], environment = { \"A=B\" = \"\" } }\n",
+            ":7:62",
+            "cannot be a variable",
+        ),
+    ] {
+        let said = said_of(&upstream(text));
+        assert!(said.contains(part), "{text}\nsaid:\n{said}\nbut not: {part}");
+        assert!(said.contains(&format!("--> serpent.toml{place}")), "{text}\nsaid:\n{said}\nbut not at {place}");
+        assert_eq!(said.matches("error: ").count(), 1, "one mistake is one problem:\n{said}");
+    }
+}
+
+#[test]
+fn mistakes_about_routes_without_an_upstream() {
+    for (text, place, part) in [
+        ("[[site]]\n[[site.route]]\nfiles = true\n", ":2:1", "this route has no `path`"),
+        ("[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\n", ":3:1", "this route leads nowhere"),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\nfiles = true\n", ":4:9", "this site has no files"),
+        (
+            "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfiles = true\nkeep-host = true\n",
+            ":6:13",
+            "is about an upstream",
+        ),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\ncgi = \"none\"\n", ":4:7", "does not exist"),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\ncgi = \"tool\"\n", ":4:7", "may not be run"),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\ncgi = { timeout = \"1s\" }\n", ":4:7", "this table has no `program`"),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\ncgi = { program = \"www\", interpretr = \"/bin/sh\" }\n",
+            ":4:26",
+            "did you mean `interpreter`?",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\ncgi = { program = \"www\", max-running = 0 }\n",
+            ":4:40",
+            "from 1 to",
+        ),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\ncgi = 3\n", ":4:7", "a directory or program, or a table"),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\ncgi = \"www\"\n[[site.route]]\npath = \"/a/\"\ncgi = \"www\"\n",
+            ":6:8",
+            "`/a` before it takes them all",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath-glob = \"/*\"\ncgi = \"www\"\n[[site.route]]\npath-glob = \"/*\"\ncgi = \"www\"\n",
+            ":6:13",
+            "takes them all",
+        ),
+        ("[[site]]\nroot = \"www\"\nclient-ca = \"www\"\n", ":3:13", "over TLS only"),
+    ] {
+        let said = said_of(text);
+        assert!(said.contains(part), "{text}\nsaid:\n{said}\nbut not: {part}");
+        assert!(said.contains(&format!("--> serpent.toml{place}")), "{text}\nsaid:\n{said}\nbut not at {place}");
+    }
+    let said = said_of(
+        "[[site]]\n[[site.route]]\npath = \"/a/\"\ncgi = \"www\"\n[[site.route]]\npath = \"/a\"\ncgi = \"www\"\n\
+         [[site.route]]\npath = \"/ab\"\ncgi = \"www\"\n[[site.route]]\npath = \"/\"\ncgi = \"www\"\n",
+    );
+    assert_eq!(said, "", "none of these takes all that another matches");
+}
+
+#[test]
+fn what_hardly_was_meant_is_told_and_served() {
+    for (text, place, part) in [
+        ("[[upstream]]\nname = \"b\"\nservers = [\"http://b\"]\n", ":9:8", "no route leads to the upstream `b`"),
+        ("[[class]]\nname = \"a\"\n[[class]]\nname = \"b\"\n", ":9:8", "no request is of class `a`"),
+        ("[[class]]\nname = \"a\"\ndeadline = \"1s\"\n", ":10:12", "`deadline` has no effect"),
+        ("[[class]]\nname = \"a\"\nreserved = 2\n", ":10:12", "`reserved` has no effect"),
+        ("[[class]]\nname = \"a\"\nweight = 2\n", ":10:10", "`weight` has no effect"),
+        ("[admission]\nlate = \"refuse\"\n", ":9:8", "`late` has no effect"),
+        ("[admission]\nshare = \"edf\"\nslots = 2\n", ":9:9", "`edf` goes by deadlines"),
+        ("[session]\nsecret = \"open\"\n", ":9:10", "is open to others than its owner (mode 644)"),
+        ("[keys]\nfile = \"empty\"\n", ":9:8", "is open to everybody on this machine"),
+    ] {
+        let text = format!("{GATEWAY}{text}");
+        let said = said_of(&text.replace("\"empty\"", "\"tool\""));
+        assert!(said.contains(part), "{text}\nsaid:\n{said}\nbut not: {part}");
+        assert!(said.contains(&format!("--> serpent.toml{place}")), "{text}\nsaid:\n{said}\nbut not at {place}");
+        assert!(said.contains("warning: ") && !said.contains("error: "), "{said}");
+    }
+    let two = "[[class]]\nname = \"a\"\n[[class]]\nname = \"b\"\n[[rule]]\nclass = \"a\"\nhost = \"a\"\n";
+    let said = said_of(&format!("{GATEWAY}{two}[admission]\nshare = \"weighted\"\n"));
+    assert!(said.contains("nobody waits for the site") && said.contains("slots = 20"), "{said}");
+    assert_eq!(said_of(&format!("{GATEWAY}{two}[admission]\nshare = \"weighted\"\nslots = 2\n")), "");
+    assert_eq!(said_of(GATEWAY), "");
+}
+
+#[test]
+fn what_stands_in_files_is_looked_at_as_at_the_start() {
+    let said = said_of(&format!("{GATEWAY}[keys]\nfile = \"line\"\n"));
+    assert!(said.contains("line 1: the hash is not SHA-256") && said.contains("--> serpent.toml:9:8"), "{said}");
+}
+
+#[test]
+fn sections_that_could_not_be_read_are_not_missed() {
+    // The upstream, its name gone with a mistake of shape, is not said to be unknown to the route.
+    let said = said_of(
+        "[[upstream]]\nname = []\nservers = [\"http://a\"]\n[[site]]\n[[site.route]]\npath = \"/\"\nupstream = \"app\"\n\
+         [[rule]]\nclass = \"gold\"\n",
+    );
+    assert_eq!(said.matches("error: ").count(), 1, "{said}");
+}

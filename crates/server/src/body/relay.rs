@@ -1,0 +1,679 @@
+//! A response on its way from an origin to a client that may be slower. What the client has not taken is kept here, so that the
+//! origin can go on with its next work: in memory, then in a file, and beyond that the origin has to wait.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout_at};
+
+use super::store::{FILE_CHUNK_BYTES, Reader, Room, Store, write_at};
+
+/// When its client is gone, so much of a response is still taken, and for so long: most are at their end then, which is cheaper
+/// for the origin than a connection that breaks. One that is long or endless must not keep its slot for nobody.
+const AFTERWARDS_BYTES: u64 = 1024 * 1024;
+const AFTERWARDS: Duration = Duration::from_secs(5);
+
+/// The client's side: a body.
+#[derive(Debug)]
+pub struct Relayed {
+    shared: Arc<Mutex<State>>,
+    reader: Reader,
+    /// The file that is being read, and the part that was asked for.
+    reading: Option<(Arc<File>, u64, u64)>,
+}
+
+/// The origin's side.
+#[derive(Debug)]
+pub struct Relay {
+    shared: Arc<Mutex<State>>,
+    store: Store,
+    /// Waits to be written to the file.
+    pending: BytesMut,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Older than what is in the file. With each, how much of the room it has: all of it, or nothing.
+    memory: VecDeque<(Bytes, usize)>,
+    room: Room,
+    file: Option<Arc<File>>,
+    /// Of the file: what was taken, and what was written.
+    taken_bytes: u64,
+    written_bytes: u64,
+    /// Nothing more comes, and why.
+    end: Option<io::Result<Option<HeaderMap>>>,
+    /// As announced, or as found at the end; what the client has not taken of it.
+    left_bytes: Option<u64>,
+    /// The client is gone.
+    closed: bool,
+    reader: Option<Waker>,
+    /// Waits for room.
+    writer: Option<Waker>,
+    /// Waits for the origin, or for the client to go.
+    waits: Option<Waker>,
+}
+
+/// What is still taken of a body whose client is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Afterwards {
+    /// What comes soon, so that the origin ends its work as a rule.
+    ALittle,
+    /// Nothing.
+    Nothing,
+}
+
+/// What became of a body at its origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RelayEnd {
+    /// It came whole.
+    Whole,
+    /// It broke off, and how.
+    BrokenOff(String),
+    /// It could not be kept, which was reported.
+    NotKept,
+    /// Its client was gone before.
+    ClientGone,
+}
+
+/// Both sides of a response whose length is `exact_bytes`, where it was announced.
+pub fn relay(store: &Store, exact_bytes: Option<u64>) -> (Relay, Relayed) {
+    let shared = Arc::new(Mutex::new(State {
+        memory: VecDeque::new(),
+        room: store.room(),
+        file: None,
+        taken_bytes: 0,
+        written_bytes: 0,
+        end: None,
+        left_bytes: exact_bytes,
+        closed: false,
+        reader: None,
+        writer: None,
+        waits: None,
+    }));
+    let relayed = Relayed { shared: shared.clone(), reader: Reader::default(), reading: None };
+    (Relay { shared, store: store.clone(), pending: BytesMut::new() }, relayed)
+}
+
+impl Relay {
+    /// Passes a body on to its end, or until its client is gone. It is dropped then, after what `afterwards` says.
+    pub async fn pass<B>(mut self, body: B, afterwards: Afterwards) -> RelayEnd
+    where
+        B: Body<Data = Bytes, Error = io::Error>,
+    {
+        let mut body = std::pin::pin!(body);
+        loop {
+            let mut next = std::future::poll_fn(|cx| Poll::Ready(body.as_mut().poll_frame(cx))).await;
+            let mut kept = Ok(true);
+            if next.is_pending() {
+                // The origin pauses: what waits for more of it must not.
+                if !self.pending.is_empty() {
+                    kept = self.write().await;
+                }
+                if matches!(kept, Ok(true)) {
+                    next = std::future::poll_fn(|cx| self.poll_next(body.as_mut(), cx)).await;
+                }
+            }
+            let frame = match next {
+                // The client is gone.
+                Poll::Pending => None,
+                Poll::Ready(None) => return self.finish(Ok(None)).await,
+                Poll::Ready(Some(Err(error))) => return self.finish(Err(error)).await,
+                Poll::Ready(Some(Ok(frame))) => Some(frame),
+            };
+            if matches!(kept, Ok(true)) {
+                kept = match frame.map(Frame::into_data) {
+                    None => Ok(false),
+                    Some(Ok(data)) => self.push(data).await,
+                    Some(Err(frame)) => return self.finish(Ok(frame.into_trailers().ok())).await,
+                };
+            }
+            match kept {
+                Ok(true) => {}
+                Ok(false) => {
+                    if afterwards == Afterwards::ALittle {
+                        take_a_little(body.as_mut()).await;
+                    }
+                    return RelayEnd::ClientGone;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "a response cannot be kept until its client takes it");
+                    self.finish(Err(error)).await;
+                    return RelayEnd::NotKept;
+                }
+            }
+        }
+    }
+
+    /// What comes next, or `Pending` when the client is gone.
+    fn poll_next<B>(&self, body: Pin<&mut B>, cx: &mut Context<'_>) -> Poll<Poll<Option<io::Result<Frame<Bytes>>>>>
+    where
+        B: Body<Data = Bytes, Error = io::Error>,
+    {
+        let next = body.poll_frame(cx);
+        if next.is_ready() {
+            return Poll::Ready(next);
+        }
+        let mut state = self.shared.lock();
+        if state.gone() {
+            return Poll::Ready(Poll::Pending);
+        }
+        state.waits = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Keeps bytes; waits only where there is no room for them. False: the client is gone.
+    async fn push(&mut self, data: Bytes) -> io::Result<bool> {
+        if self.store.file_bytes() == 0 && !self.room_in_memory(data.len()).await {
+            return Ok(false);
+        }
+        let reader = {
+            let mut state = self.shared.lock();
+            if state.closed {
+                return Ok(false);
+            }
+            let behind_file = state.taken_bytes < state.written_bytes || !self.pending.is_empty();
+            let has_room = !behind_file && state.room.grow(data.len());
+            if data.is_empty() || has_room || self.store.file_bytes() == 0 {
+                let room_bytes = if has_room { data.len() } else { 0 };
+                state.memory.push_back((data, room_bytes));
+                Some(state.reader.take())
+            } else {
+                self.pending.extend_from_slice(&data);
+                None
+            }
+        };
+        match reader {
+            Some(reader) => {
+                wake(reader);
+                Ok(true)
+            }
+            None if self.pending.len() as u64 >= self.chunk_bytes() => self.write().await,
+            // A reader that has all that was kept must not wait for a full chunk.
+            None if self.shared.lock().is_empty() => self.write().await,
+            None => Ok(true),
+        }
+    }
+
+    /// Writes what is pending to the file.
+    async fn write(&mut self) -> io::Result<bool> {
+        let bytes = self.pending.split().freeze();
+        if !self.room_in_file(bytes.len() as u64).await {
+            return Ok(false);
+        }
+        let (file, at) = {
+            let state = self.shared.lock();
+            (state.file.clone(), state.written_bytes)
+        };
+        let file = match file {
+            Some(file) => file,
+            None => {
+                let file = self.store.file().await?;
+                self.shared.lock().file = Some(file.clone());
+                file
+            }
+        };
+        let len_bytes = bytes.len() as u64;
+        write_at(file, bytes, at).await?;
+        let reader = {
+            let mut state = self.shared.lock();
+            state.written_bytes += len_bytes;
+            state.reader.take()
+        };
+        wake(reader);
+        Ok(true)
+    }
+
+    /// What is written to the file at once.
+    fn chunk_bytes(&self) -> u64 {
+        (FILE_CHUNK_BYTES.min(self.store.memory_bytes().max(1)) as u64).min(self.store.file_bytes())
+    }
+
+    /// Where nothing may lie in a file: waits for room in memory, or until all was taken, so that there is always something on
+    /// its way. False: the client is gone.
+    async fn room_in_memory(&self, bytes: usize) -> bool {
+        std::future::poll_fn(|cx| {
+            let mut state = self.shared.lock();
+            if state.closed {
+                return Poll::Ready(false);
+            }
+            if state.memory.is_empty() || state.room.grow(bytes) {
+                // It is taken for good where the bytes are kept.
+                state.room.shrink(bytes);
+                return Poll::Ready(true);
+            }
+            state.writer = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Waits for room in the file. False: the client is gone.
+    async fn room_in_file(&self, bytes: u64) -> bool {
+        let limit_bytes = self.store.file_bytes();
+        std::future::poll_fn(|cx| {
+            let mut state = self.shared.lock();
+            if state.closed {
+                return Poll::Ready(false);
+            }
+            let unread_bytes = state.written_bytes - state.taken_bytes;
+            if unread_bytes == 0 || unread_bytes.saturating_add(bytes) <= limit_bytes {
+                if unread_bytes == 0 {
+                    // All was read: the file begins anew.
+                    (state.taken_bytes, state.written_bytes) = (0, 0);
+                }
+                return Poll::Ready(true);
+            }
+            state.writer = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    async fn finish(&mut self, mut end: io::Result<Option<HeaderMap>>) -> RelayEnd {
+        // What came before a failure is the client's all the same.
+        if !self.pending.is_empty()
+            && let Err(error) = self.write().await
+        {
+            end = Err(error);
+        }
+        let broken = end.as_ref().err().map(io::Error::to_string);
+        let whole = broken.is_none();
+        let reader = {
+            let mut state = self.shared.lock();
+            if whole && state.gone() {
+                return RelayEnd::ClientGone;
+            }
+            // Before trailers no length may be announced: in HTTP/1 there is no place for them then.
+            if matches!(end, Ok(None)) && state.left_bytes.is_none() {
+                state.left_bytes = Some(state.kept_bytes());
+            }
+            state.end = Some(end);
+            state.reader.take()
+        };
+        wake(reader);
+        broken.map_or(RelayEnd::Whole, RelayEnd::BrokenOff)
+    }
+}
+
+/// Takes what comes soon of a body that nobody wants any more.
+async fn take_a_little<B>(mut body: Pin<&mut B>)
+where
+    B: Body<Data = Bytes, Error = io::Error>,
+{
+    let end = Instant::now() + AFTERWARDS;
+    let mut left_bytes = AFTERWARDS_BYTES;
+    while let Ok(Some(Ok(frame))) = timeout_at(end, std::future::poll_fn(|cx| body.as_mut().poll_frame(cx))).await {
+        let len_bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+        left_bytes = left_bytes.saturating_sub(len_bytes);
+        if left_bytes == 0 || end <= Instant::now() {
+            return;
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // Whoever passed the body on was given up.
+        let reader = {
+            let mut state = self.shared.lock();
+            state.end.get_or_insert_with(|| Err(io::ErrorKind::UnexpectedEof.into()));
+            state.reader.take()
+        };
+        wake(reader);
+    }
+}
+
+impl State {
+    fn kept_bytes(&self) -> u64 {
+        self.memory.iter().map(|(bytes, _)| bytes.len() as u64).sum::<u64>() + self.written_bytes - self.taken_bytes
+    }
+
+    /// Whether the client is gone before it had all. Of a body of announced length it takes no end.
+    fn gone(&self) -> bool {
+        self.closed && self.left_bytes != Some(0)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.memory.is_empty() && self.taken_bytes == self.written_bytes
+    }
+}
+
+impl Body for Relayed {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let this = &mut *self;
+        if this.reading.is_none() {
+            let mut state = this.shared.lock();
+            if let Some((bytes, room_bytes)) = state.memory.pop_front() {
+                state.room.shrink(room_bytes);
+                state.left_bytes = state.left_bytes.map(|left| left.saturating_sub(bytes.len() as u64));
+                let writer = state.writer.take();
+                drop(state);
+                wake(writer);
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+            match &state.file {
+                Some(file) if state.taken_bytes < state.written_bytes => {
+                    this.reading = Some((file.clone(), state.taken_bytes, state.written_bytes));
+                }
+                _ => {
+                    return match &mut state.end {
+                        None => {
+                            state.reader = Some(cx.waker().clone());
+                            Poll::Pending
+                        }
+                        Some(end) => {
+                            let end = std::mem::replace(end, Ok(None));
+                            Poll::Ready(end.map(|trailers| trailers.map(Frame::trailers)).transpose())
+                        }
+                    };
+                }
+            }
+        }
+        let Some((file, at, end)) = &this.reading else { unreachable!("set above") };
+        let bytes = ready!(this.reader.poll(cx, file, *at, *end))?;
+        this.reading = None;
+        let writer = {
+            let mut state = this.shared.lock();
+            state.taken_bytes += bytes.len() as u64;
+            state.left_bytes = state.left_bytes.map(|left| left.saturating_sub(bytes.len() as u64));
+            state.writer.take()
+        };
+        wake(writer);
+        Poll::Ready(Some(Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let state = self.shared.lock();
+        state.is_empty() && matches!(state.end, Some(Ok(None)))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.shared.lock().left_bytes.map_or_else(SizeHint::new, SizeHint::with_exact)
+    }
+}
+
+impl Drop for Relayed {
+    fn drop(&mut self) {
+        let (writer, waits, kept) = {
+            let mut state = self.shared.lock();
+            state.closed = true;
+            let bytes = state.memory.iter().map(|(_, room_bytes)| room_bytes).sum();
+            state.room.shrink(bytes);
+            (state.writer.take(), state.waits.take(), (std::mem::take(&mut state.memory), state.file.take()))
+        };
+        drop(kept);
+        wake(writer);
+        wake(waits);
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use http_body_util::BodyExt as _;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::Limits;
+
+    /// A body of these frames; `None` is a pause, which ends when it is looked at again.
+    struct Frames(VecDeque<Option<io::Result<Frame<Bytes>>>>);
+
+    impl Body for Frames {
+        type Data = Bytes;
+        type Error = io::Error;
+
+        fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+            match self.0.pop_front() {
+                Some(None) => {
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }
+                Some(Some(frame)) => Poll::Ready(Some(frame)),
+                None => Poll::Ready(None),
+            }
+        }
+    }
+
+    fn store(memory_bytes: usize, file_bytes: u64) -> Store {
+        Store::new(&Limits { body_memory_bytes: memory_bytes, body_file_bytes: file_bytes, ..Limits::default() })
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    fn data(len: usize, seed: u8) -> Bytes {
+        (0..len).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        /// Whatever the sizes, the pauses, the room in memory and file, and how greedily the client reads: it gets what was sent,
+        /// in order, with the trailers or the error at its end.
+        #[test]
+        fn what_goes_in_comes_out(
+            frames in prop::collection::vec(prop::option::of(0_usize..60_000), 0..40),
+            memory_bytes in 0_usize..100_000,
+            file_bytes in prop_oneof![Just(0), 1_u64..400_000],
+            pauses in prop::collection::vec(0_u32..4, 1..10),
+            ending in 0..3,
+        ) {
+            let mut sent = Vec::new();
+            let mut queue: VecDeque<_> = frames.iter().enumerate().map(|(at, len)| len.map(|len| {
+                let bytes = data(len, at as u8);
+                sent.extend_from_slice(&bytes);
+                Ok(Frame::data(bytes))
+            })).collect();
+            match ending {
+                0 => {}
+                1 => queue.push_back(Some(Ok(Frame::trailers(HeaderMap::from_iter([(http::header::ETAG, http::HeaderValue::from_static("x"))]))))),
+                _ => queue.push_back(Some(Err(io::ErrorKind::ConnectionReset.into()))),
+            }
+            runtime().block_on(async {
+                let (relay, mut relayed) = relay(&store(memory_bytes, file_bytes), None);
+                let passing = tokio::spawn(relay.pass(Frames(queue), Afterwards::Nothing));
+                let mut got = Vec::new();
+                let (mut trailers, mut failed) = (false, false);
+                let mut pauses = pauses.iter().cycle();
+                loop {
+                    for _ in 0..*pauses.next().unwrap() {
+                        tokio::task::yield_now().await;
+                    }
+                    match relayed.frame().await {
+                        None => break,
+                        Some(Err(_)) => { failed = true; break }
+                        Some(Ok(frame)) => match frame.into_data() {
+                            Ok(bytes) => got.extend_from_slice(&bytes),
+                            Err(_) => trailers = true,
+                        },
+                    }
+                }
+                prop_assert_eq!(&got, &sent);
+                prop_assert_eq!((trailers, failed), (ending == 1, ending == 2));
+                let end = passing.await.unwrap();
+                prop_assert_eq!(matches!(end, RelayEnd::BrokenOff(_)), ending == 2);
+                prop_assert_eq!(end == RelayEnd::Whole, ending != 2);
+                Ok(())
+            })?;
+        }
+    }
+
+    #[test]
+    fn an_origin_ends_its_work_though_its_client_takes_nothing() {
+        runtime().block_on(async {
+            let (relay, relayed) = relay(&store(1000, 1 << 20), None);
+            let frames = (0..50).map(|at| Some(Ok(Frame::data(data(10_000, at))))).collect();
+            assert_eq!(relay.pass(Frames(frames), Afterwards::Nothing).await, RelayEnd::Whole);
+            assert_eq!(relayed.size_hint().exact(), Some(500_000), "now it is known how long it is");
+        });
+    }
+
+    #[test]
+    fn an_origin_waits_when_the_file_is_full_and_is_told_when_the_client_goes() {
+        for afterwards in [Afterwards::Nothing, Afterwards::ALittle] {
+            runtime().block_on(async {
+                let (relay, relayed) = relay(&store(1000, 200_000), None);
+                let frames = (0..100).map(|at| Some(Ok(Frame::data(data(10_000, at))))).collect();
+                let mut passing = Box::pin(relay.pass(Frames(frames), afterwards));
+                // All the room is taken long before it has looked so often.
+                for _ in 0..1000 {
+                    assert!(futures_poll(&mut passing).await.is_pending());
+                    tokio::task::spawn_blocking(|| ()).await.unwrap();
+                }
+                let kept = relayed.shared.lock().kept_bytes();
+                assert!((100_000..=200_000).contains(&kept), "{kept}");
+                drop(relayed);
+                assert_eq!(passing.await, RelayEnd::ClientGone);
+            });
+        }
+    }
+
+    #[test]
+    fn where_files_are_off_an_origin_waits_for_room_in_memory() {
+        runtime().block_on(async {
+            // A file could not be made here.
+            let store = Store::new(&Limits {
+                body_memory_bytes: 25_000,
+                body_file_bytes: 0,
+                body_directory: Some("/nowhere".into()),
+                ..Limits::default()
+            });
+            for frame_bytes in [10_000, 30_000] {
+                let (relay, mut relayed) = relay(&store, None);
+                let frames = (0..10).map(|at| Some(Ok(Frame::data(data(frame_bytes, at))))).collect();
+                let mut passing = Box::pin(relay.pass(Frames(frames), Afterwards::Nothing));
+                assert!(futures_poll(&mut passing).await.is_pending());
+                let kept = relayed.shared.lock().kept_bytes();
+                assert_eq!(kept, if frame_bytes == 10_000 { 20_000 } else { 30_000 });
+                let mut got = 0;
+                let (end, ()) = tokio::join!(passing, async {
+                    while let Some(frame) = relayed.frame().await {
+                        got += frame.unwrap().into_data().unwrap().len();
+                    }
+                });
+                assert_eq!((end, got), (RelayEnd::Whole, 10 * frame_bytes));
+            }
+        });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_client_that_is_gone_an_endless_or_silent_origin_hears_soon() {
+        struct Endless(Arc<std::sync::atomic::AtomicU64>);
+
+        impl Body for Endless {
+            type Data = Bytes;
+            type Error = io::Error;
+
+            fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+                self.0.fetch_add(1000, std::sync::atomic::Ordering::Relaxed);
+                Poll::Ready(Some(Ok(Frame::data(data(1000, 0)))))
+            }
+        }
+
+        let (relay_, relayed) = relay(&store(1 << 20, 1 << 20), None);
+        drop(relayed);
+        let given = Arc::default();
+        assert_eq!(relay_.pass(Endless(Arc::clone(&given)), Afterwards::ALittle).await, RelayEnd::ClientGone);
+        let given = given.load(std::sync::atomic::Ordering::Relaxed);
+        assert!((AFTERWARDS_BYTES..AFTERWARDS_BYTES + 3000).contains(&given), "{given}");
+
+        // One that says nothing is left at once, or a little later.
+        for afterwards in [Afterwards::Nothing, Afterwards::ALittle] {
+            let (relay, relayed) = relay(&store(1000, 1000), None);
+            let (_sender, body) = tokio::sync::mpsc::channel::<Bytes>(8);
+            let start = Instant::now();
+            let mut passing = Box::pin(relay.pass(Channel(body), afterwards));
+            assert!(futures_poll(&mut passing).await.is_pending());
+            drop(relayed);
+            assert_eq!(passing.await, RelayEnd::ClientGone);
+            let waited = if afterwards == Afterwards::ALittle { AFTERWARDS } else { Duration::ZERO };
+            assert!((waited..waited + Duration::from_millis(2)).contains(&start.elapsed()), "{:?}", start.elapsed());
+        }
+    }
+
+    #[test]
+    fn before_trailers_no_length_is_told() {
+        runtime().block_on(async {
+            let (relay, relayed) = relay(&store(1000, 0), None);
+            let trailers = HeaderMap::from_iter([(http::header::ETAG, http::HeaderValue::from_static("x"))]);
+            let frames = [Some(Ok(Frame::data(data(10, 0)))), Some(Ok(Frame::trailers(trailers)))];
+            assert_eq!(relay.pass(Frames(frames.into()), Afterwards::Nothing).await, RelayEnd::Whole);
+            assert_eq!(relayed.size_hint().exact(), None);
+        });
+    }
+
+    async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+        std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
+    }
+
+    #[test]
+    fn what_is_kept_does_not_wait_for_an_origin_that_pauses() {
+        runtime().block_on(async {
+            let (relay, mut relayed) = relay(&store(10, 1 << 20), None);
+            let (sender, body) = tokio::sync::mpsc::channel::<Bytes>(8);
+            let frames = Channel(body);
+            tokio::spawn(relay.pass(frames, Afterwards::Nothing));
+            for at in 0..5 {
+                sender.send(data(100, at)).await.unwrap();
+                let mut got = Vec::new();
+                while got.len() < 100 {
+                    got.extend_from_slice(&relayed.frame().await.unwrap().unwrap().into_data().unwrap());
+                }
+                assert_eq!(got, data(100, at));
+            }
+        });
+    }
+
+    #[test]
+    fn who_is_gone_is_noticed_though_the_origin_is_silent() {
+        for (bytes, end) in [(99, RelayEnd::ClientGone), (100, RelayEnd::Whole)] {
+            runtime().block_on(async {
+                let (relay, mut relayed) = relay(&store(1000, 1 << 20), Some(100));
+                let (sender, body) = tokio::sync::mpsc::channel::<Bytes>(8);
+                let passing = tokio::spawn(relay.pass(Channel(body), Afterwards::Nothing));
+                sender.send(data(bytes, 0)).await.unwrap();
+                assert_eq!(relayed.frame().await.unwrap().unwrap().into_data().unwrap().len(), bytes);
+                drop(relayed);
+                if end == RelayEnd::Whole {
+                    // It has all that was announced; the origin ends when it likes.
+                    drop(sender);
+                }
+                assert_eq!(passing.await.unwrap(), end);
+            });
+        }
+    }
+
+    struct Channel(tokio::sync::mpsc::Receiver<Bytes>);
+
+    impl Body for Channel {
+        type Data = Bytes;
+        type Error = io::Error;
+
+        fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+            self.0.poll_recv(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+        }
+    }
+}

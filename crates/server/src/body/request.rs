@@ -1,0 +1,487 @@
+//! The body of a request.
+
+use std::{
+    fs::File,
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::store::{FILE_CHUNK_BYTES, Reader, Room, Store, write_at};
+
+/// The least rate of a request's body: as in Apache's `RequestReadTimeout`, one second more for so many bytes.
+pub(crate) const BODY_BYTES_PER_SECOND: u64 = 500;
+
+/// A body as its client sends it.
+#[derive(Debug)]
+pub struct ClientBody<B = Incoming> {
+    inner: B,
+    /// `None`: somebody else keeps the time.
+    pace: Option<Pace>,
+    arrived: Arc<AtomicBool>,
+}
+
+/// How long a client may keep us waiting for its body.
+#[derive(Debug)]
+struct Pace {
+    patience: Duration,
+    /// Bytes that have come.
+    bytes: u64,
+    /// For how long they were waited for, and since when more of them are. Time in which nobody asks does not count.
+    waited: Duration,
+    since: Option<Instant>,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl<B: Body<Data = Bytes>> ClientBody<B> {
+    /// With `patience` it fails as timed out when it was waited for longer than that, and a second for every
+    /// [`BODY_BYTES_PER_SECOND`] that came.
+    pub fn new(inner: B, patience: Option<Duration>) -> Self {
+        let arrived = Arc::new(AtomicBool::new(inner.is_end_stream()));
+        let pace = patience.filter(|_| !inner.is_end_stream()).map(|patience| Pace {
+            patience,
+            bytes: 0,
+            waited: Duration::ZERO,
+            since: None,
+            timer: Box::pin(sleep_until(Instant::now() + patience)),
+        });
+        Self { inner, pace, arrived }
+    }
+
+    /// Tells, also when the body is gone, whether it was read to its end.
+    pub fn arrived(&self) -> Arc<AtomicBool> {
+        self.arrived.clone()
+    }
+}
+
+impl From<Incoming> for ClientBody {
+    fn from(inner: Incoming) -> Self {
+        Self::new(inner, None)
+    }
+}
+
+impl<B> ClientBody<B>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Unpin,
+{
+    /// Reads it to its end and throws it away.
+    ///
+    /// # Errors
+    /// Whose fault it is that it does not end.
+    pub async fn drain(mut self, limit_bytes: u64) -> Result<(), CollectError> {
+        let mut len_bytes = 0;
+        while let Some(frame) = self.frame().await {
+            len_bytes += frame?.data_ref().map_or(0, |data| data.len() as u64);
+            if len_bytes > limit_bytes {
+                return Err(CollectError::TooLarge);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<B> Body for ClientBody<B>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Unpin,
+{
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let this = &mut *self;
+        let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) else {
+            let Some(pace) = &mut this.pace else { return Poll::Pending };
+            ready!(pace.poll_over(cx));
+            return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
+        };
+        let frame = frame.transpose().map_err(io::Error::other)?;
+        if let Some(pace) = &mut this.pace {
+            pace.came(frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len));
+        }
+        if frame.as_ref().is_none_or(Frame::is_trailers) || this.inner.is_end_stream() {
+            this.arrived.store(true, Relaxed);
+        }
+        Poll::Ready(frame.map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl Pace {
+    fn came(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        if let Some(since) = self.since.take() {
+            self.waited += since.elapsed();
+        }
+    }
+
+    /// Ready when there was enough waiting. To be asked when nothing has come.
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let now = Instant::now();
+        let patience = self.patience + Duration::from_secs(self.bytes / BODY_BYTES_PER_SECOND);
+        let due = *self.since.get_or_insert(now) + patience.saturating_sub(self.waited);
+        // It is only ever due later than it was, so the timer is set anew only when it fires.
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            if now >= due {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(due);
+        }
+    }
+}
+
+/// The body of a request, as an origin reads it.
+#[derive(Debug, Default)]
+pub enum RequestBody {
+    /// There is none.
+    #[default]
+    Empty,
+    /// All of it, in memory or in a temporary file. Can be read more than once.
+    Whole(Whole),
+    /// As the client sends it, but for what is here already.
+    Streamed(Streamed),
+}
+
+/// A body that is here whole.
+#[derive(Debug)]
+pub struct Whole {
+    kept: Arc<Kept>,
+    at: u64,
+    reader: Reader,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Kept {
+    /// What is in memory: the beginning.
+    memory: Bytes,
+    /// What is not.
+    file: Option<Arc<File>>,
+    len_bytes: u64,
+    trailers: Option<HeaderMap>,
+    _room: Room,
+}
+
+/// A body that the client is still sending.
+#[derive(Debug)]
+pub struct Streamed {
+    /// What is here already, and what came when there was no room for more.
+    kept: Option<Whole>,
+    next: Bytes,
+    body: ClientBody,
+    left_bytes: u64,
+}
+
+/// Why a body is not here whole.
+#[derive(Debug)]
+pub enum CollectError {
+    /// It is longer than a client's may be.
+    TooLarge,
+    /// It broke off or is malformed, or the intake found it too slow. The client's fault.
+    Client,
+    /// It came too slowly. The client's fault.
+    Late,
+    /// There is no room for it: the operator's to mend.
+    Store(io::Error),
+}
+
+impl From<io::Error> for CollectError {
+    /// Of an error of [`ClientBody`].
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::TimedOut { Self::Late } else { Self::Client }
+    }
+}
+
+impl RequestBody {
+    /// The same body once more, from its beginning; `None` if it cannot be read again.
+    pub fn again(&self) -> Option<Self> {
+        match self {
+            Self::Empty => Some(Self::Empty),
+            Self::Whole(whole) => Some(Self::Whole(Whole::new(whole.kept.clone()))),
+            Self::Streamed(_) => None,
+        }
+    }
+
+    /// A body in memory.
+    pub fn from_bytes(bytes: impl Into<Bytes>, store: &Store) -> Self {
+        let memory = bytes.into();
+        let len_bytes = memory.len() as u64;
+        Self::Whole(Whole::new(Arc::new(Kept { memory, file: None, len_bytes, trailers: None, _room: store.room() })))
+    }
+
+    /// A client's body, to be passed on as it comes; an error after `limit_bytes`.
+    pub fn streamed(body: impl Into<ClientBody>, limit_bytes: u64) -> Self {
+        Self::Streamed(Streamed { kept: None, next: Bytes::new(), body: body.into(), left_bytes: limit_bytes })
+    }
+
+    /// Reads a client's body to its end, or as far as there is room for it: the client waits with the rest until the origin
+    /// takes it.
+    ///
+    /// # Errors
+    /// Whose fault it is that it is not here.
+    pub async fn collect(body: impl Into<ClientBody>, limit_bytes: u64, store: &Store) -> Result<Self, CollectError> {
+        let mut body = body.into();
+        let mut room = store.room();
+        let mut memory = BytesMut::new();
+        let mut file: Option<Arc<File>> = None;
+        let (mut written_bytes, mut pending) = (0, BytesMut::new());
+        let (mut len_bytes, mut trailers) = (0_u64, None);
+        while let Some(frame) = body.frame().await {
+            match frame?.into_data() {
+                Ok(data) => {
+                    len_bytes += data.len() as u64;
+                    if len_bytes > limit_bytes {
+                        return Err(CollectError::TooLarge);
+                    }
+                    if file.is_none() && room.grow(data.len()) {
+                        memory.extend_from_slice(&data);
+                        continue;
+                    }
+                    let is_full = written_bytes + (pending.len() + data.len()) as u64 > store.file_bytes();
+                    pending.extend_from_slice(&data);
+                    if is_full {
+                        let next = pending.freeze();
+                        let kept_bytes = len_bytes - next.len() as u64;
+                        let memory = memory.freeze();
+                        let kept = Kept { memory, file, len_bytes: kept_bytes, trailers: None, _room: room };
+                        let kept = Some(Whole::new(Arc::new(kept)));
+                        return Ok(Self::Streamed(Streamed { kept, next, body, left_bytes: limit_bytes - len_bytes }));
+                    }
+                    let file = match &mut file {
+                        Some(file) => file,
+                        None => file.insert(store.file().await.map_err(CollectError::Store)?),
+                    };
+                    if pending.len() >= FILE_CHUNK_BYTES {
+                        let bytes = pending.split().freeze();
+                        let at = written_bytes;
+                        written_bytes += bytes.len() as u64;
+                        write_at(file.clone(), bytes, at).await.map_err(CollectError::Store)?;
+                    }
+                }
+                Err(frame) => trailers = frame.into_trailers().ok(),
+            }
+        }
+        if let (Some(file), false) = (&file, pending.is_empty()) {
+            write_at(file.clone(), pending.freeze(), written_bytes).await.map_err(CollectError::Store)?;
+        }
+        if len_bytes == 0 && trailers.is_none() {
+            return Ok(Self::Empty);
+        }
+        let kept = Kept { memory: memory.freeze(), file, len_bytes, trailers, _room: room };
+        Ok(Self::Whole(Whole::new(Arc::new(kept))))
+    }
+
+    /// Its length; `None` where the client did not say.
+    pub fn len_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Empty => Some(0),
+            Self::Whole(whole) => Some(whole.kept.len_bytes),
+            Self::Streamed(streamed) => streamed.size_hint().exact(),
+        }
+    }
+}
+
+impl Streamed {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if let Some(kept) = &mut self.kept {
+            match ready!(kept.poll_frame(cx)) {
+                None => self.kept = None,
+                frame => return Poll::Ready(frame),
+            }
+        }
+        if !self.next.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.next)))));
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx)).transpose()?;
+        let len_bytes = frame.as_ref().and_then(Frame::data_ref).map_or(0, |data| data.len() as u64);
+        match self.left_bytes.checked_sub(len_bytes) {
+            Some(left) => self.left_bytes = left,
+            None => return Poll::Ready(Some(Err(io::ErrorKind::FileTooLarge.into()))),
+        }
+        Poll::Ready(frame.map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.kept.as_ref().is_none_or(Whole::is_end_stream) && self.next.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let here = self.kept.as_ref().map_or(0, Whole::left_bytes) + self.next.len() as u64;
+        let inner = self.body.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + here);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + here);
+        }
+        hint
+    }
+}
+
+impl Whole {
+    fn new(kept: Arc<Kept>) -> Self {
+        Self { kept, at: 0, reader: Reader::default(), ended: false }
+    }
+
+    fn left_bytes(&self) -> u64 {
+        self.kept.len_bytes.saturating_sub(self.at)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left_bytes() == 0 && (self.ended || self.kept.trailers.is_none())
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let Kept { memory, file, len_bytes, trailers, .. } = &*self.kept;
+        let in_memory = memory.len() as u64;
+        if self.at < in_memory {
+            self.at = in_memory;
+            return Poll::Ready(Some(Ok(Frame::data(memory.clone()))));
+        }
+        if let (Some(file), true) = (file, self.at < *len_bytes) {
+            let bytes = ready!(self.reader.poll(cx, file, self.at - in_memory, *len_bytes - in_memory))?;
+            self.at += bytes.len() as u64;
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+        if std::mem::replace(&mut self.ended, true) {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(trailers.clone().map(|trailers| Ok(Frame::trailers(trailers))))
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        match self.get_mut() {
+            Self::Empty => Poll::Ready(None),
+            Self::Whole(whole) => whole.poll_frame(cx),
+            Self::Streamed(streamed) => streamed.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Whole(whole) => whole.is_end_stream(),
+            Self::Streamed(streamed) => streamed.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Whole(whole) => SizeHint::with_exact(whole.left_bytes()),
+            Self::Streamed(streamed) => streamed.size_hint(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use tokio::{io::AsyncWriteExt as _, sync::mpsc};
+
+    use super::*;
+    use crate::config::Limits;
+
+    struct Channel(mpsc::Receiver<Bytes>);
+
+    impl Body for Channel {
+        type Data = Bytes;
+        type Error = io::Error;
+
+        fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+            self.0.poll_recv(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+        }
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_falls_silent_in_its_body_is_given_up() {
+        let (sender, receiver) = mpsc::channel(8);
+        let start = Instant::now();
+        // Ten seconds' worth at the least rate.
+        sender.send(Bytes::from(vec![0; 10 * BODY_BYTES_PER_SECOND as usize])).await.unwrap();
+        let body = ClientBody::new(Channel(receiver), Some(PATIENCE));
+        let arrived = body.arrived();
+        assert!(matches!(body.drain(u64::MAX).await, Err(CollectError::Late)));
+        let waited = start.elapsed();
+        assert!(waited >= Duration::from_secs(40) && waited < Duration::from_secs(41), "{waited:?}");
+        assert!(!arrived.load(Relaxed));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_in_which_nobody_asks_for_a_body_is_not_its_clients() {
+        let (sender, receiver) = mpsc::channel(8);
+        let mut body = ClientBody::new(Channel(receiver), Some(PATIENCE));
+        let arrived = body.arrived();
+        for _ in 0..10 {
+            tokio::time::sleep(PATIENCE).await;
+            sender.send(Bytes::from_static(b"x")).await.unwrap();
+            assert!(body.frame().await.unwrap().is_ok());
+        }
+        drop(sender);
+        assert!(!arrived.load(Relaxed));
+        assert!(body.frame().await.is_none() && arrived.load(Relaxed));
+    }
+
+    /// A request's body with these bytes, in chunks without an end until more is written.
+    async fn incoming(head: &str) -> (Incoming, tokio::io::DuplexStream) {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        client.write_all(head.as_bytes()).await.unwrap();
+        let (sender, mut receiver) = mpsc::channel(1);
+        let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+            let sender = sender.clone();
+            async move {
+                sender.send(request.into_body()).await.unwrap();
+                std::future::pending::<Result<Response<String>, io::Error>>().await
+            }
+        });
+        let server = hyper_util::rt::TokioIo::new(server);
+        tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(server, service));
+        (receiver.recv().await.unwrap(), client)
+    }
+
+    #[tokio::test]
+    async fn what_finds_no_room_waits_for_the_origin() {
+        let sent: Vec<u8> = (0..300_000_u32).map(|at| (at / 7) as u8).collect();
+        for (body_memory_bytes, body_file_bytes) in [(10_000, 0), (0, 0), (0, 40_000), (10_000, 150_000)] {
+            // No file can be made where none may be.
+            let body_directory = (body_file_bytes == 0).then(|| "/nowhere".into());
+            let limits = Limits { body_memory_bytes, body_file_bytes, body_directory, ..Limits::default() };
+            let store = Store::new(&limits);
+            let head = format!("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", sent.len());
+            let (body, mut client) = incoming(&head).await;
+            client.write_all(&sent[..200_000]).await.unwrap();
+            // All that is needed for an answer is here, though the client has not sent everything.
+            let body = RequestBody::collect(body, 1 << 20, &store).await.unwrap();
+            assert!(matches!(body, RequestBody::Streamed(_)) && body.again().is_none());
+            assert_eq!(body.len_bytes(), Some(300_000));
+            client.write_all(&sent[200_000..]).await.unwrap();
+            let got = body.collect().await.unwrap().to_bytes();
+            assert!(got == sent, "{body_memory_bytes} {body_file_bytes}: {}", got.len());
+        }
+    }
+}

@@ -1,0 +1,617 @@
+//! Programs run for each request (RFC 3875), each with the processor priority of its request's class.
+//!
+//! - The path behind the route's prefix names the program, and what follows is `PATH_INFO` (`lookup`). Programs are executable regular
+//!   files below their directory; links lead nowhere else, and names that start with a dot are not there.
+//! - The environment is made from nothing: `PATH`, the variables of the standard, what is configured (`variables`). There is never an
+//!   argument from the query: interpreters have taken them for options.
+//! - The answer's head is read (`answer`); the body is passed on as it comes. Programs that write whole HTTP responses ("non-parsed
+//!   header") are not supported, and are told so in the log.
+//! - A program is started on a thread of its own kind ([`crate::programs`]) and has a *keeper* from then on: a task that writes the
+//!   request's body to it, logs what it says on standard error, knows its time, and waits for its end. Whoever reads the answer only
+//!   reads. Who stops reading, because the client is gone, has the keeper kill the program, with all in its process group.
+//! - What a program left running in its process group ends with it. Programs that are to stay start a session of their own.
+
+mod answer;
+mod lookup;
+#[cfg(test)]
+mod tests;
+mod variables;
+
+use std::{
+    convert::Infallible,
+    ffi::CString,
+    fmt,
+    future::Future,
+    io,
+    net::SocketAddr,
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    task::{Context as TaskContext, Poll, ready},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use kernel::process::{Ended, Limits, c_path};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::unix::pipe,
+    sync::oneshot,
+    time::{Instant, sleep_until},
+};
+
+use self::{
+    answer::{Head, ResponseHead},
+    lookup::{Found, Programs},
+    variables::Variables,
+};
+use crate::{
+    body::{OriginBody, RequestBody, full},
+    config::{CgiConfig, Priority},
+    programs::{GRACE, Program, Running, Started, log_lines, on_spawner, receiver},
+};
+
+/// What is read of a program at once: what its pipe holds.
+const READ_BYTES: usize = 64 << 10;
+
+/// Longest time on the processor in a real-time class without once waiting for something. A program that computes for longer belongs
+/// in an ordinary class: it keeps everybody else from the processor.
+const REAL_TIME_LIMIT: Duration = Duration::from_secs(10);
+
+/// The programs of a route.
+#[derive(Debug)]
+pub struct Cgi(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    config: CgiConfig,
+    programs: Programs,
+    interpreter: Option<CString>,
+    /// Of our own environment.
+    passed_on: Vec<(String, Vec<u8>)>,
+    running: AtomicU32,
+    limits: Limits,
+}
+
+/// What a program has to know beside the request.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The part of the path, decoded, that led here; the program and the path for it follow. Empty where a pattern without a prefix
+    /// matched.
+    pub prefix: &'a str,
+    /// The directory of the site's files, if it has any: `DOCUMENT_ROOT`, and what `PATH_TRANSLATED` starts with.
+    pub root: Option<&'a Path>,
+    /// The client, behind proxies that are trusted.
+    pub client: SocketAddr,
+    /// Our end of the connection.
+    pub local: SocketAddr,
+    /// The host that was asked for, without port.
+    pub host: &'a str,
+    /// Whether the connection is TLS.
+    pub tls: bool,
+    /// Who it is, if a password was asked for and was right.
+    pub user: Option<&'a str>,
+    /// The class's name, as `SERPENT_CLASS`.
+    pub class: &'a str,
+    /// The class's processor priority.
+    pub priority: Priority,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum CgiError {
+    /// There is no such program: 404.
+    NotFound,
+    /// It may not be run: 403.
+    Forbidden,
+    /// Too many run: 503.
+    Busy,
+    /// It cannot be started: 500.
+    Start(io::Error),
+    /// It ended without an answer, or with one that makes no sense: 502.
+    Answer(String),
+    /// It took too long, and was killed: 504.
+    TimedOut,
+    /// The client's body broke off.
+    Request(io::Error),
+}
+
+/// What a program answered.
+#[derive(Debug)]
+pub enum CgiAnswer {
+    /// A response. Dropping its body kills the program.
+    Response(Response<OriginBody>),
+    /// A local redirect (RFC 3875, section 6.2.2), which has no fields for the client: path and query to answer in its place.
+    Local(http::uri::PathAndQuery),
+}
+
+impl Cgi {
+    /// Looks at the directory, or at the program. Blocks.
+    ///
+    /// # Errors
+    /// What the system says: the operator's to mend.
+    pub fn open(config: &CgiConfig) -> io::Result<Self> {
+        let programs = Programs::open(&config.program, config.interpreter.is_some())?;
+        let interpreter = config.interpreter.as_deref().map(|interpreter| {
+            let wrong = |error: io::Error| {
+                io::Error::new(error.kind(), format!("cannot run {}: {error}", interpreter.display()))
+            };
+            let path = std::path::absolute(interpreter).map_err(wrong)?;
+            if !std::fs::metadata(&path).map_err(wrong)?.is_file() {
+                return Err(wrong(io::Error::new(io::ErrorKind::InvalidInput, "not a file")));
+            }
+            c_path(path)
+        });
+        let processors = std::thread::available_parallelism().map_or(1, |processors| processors.get() as u32);
+        Ok(Self(Arc::new(Shared {
+            programs,
+            interpreter: interpreter.transpose()?,
+            passed_on: config.pass_environment.iter().filter_map(|name| variables::own(name)).collect(),
+            running: AtomicU32::new(0),
+            limits: Limits {
+                real_time: Some(config.timeout.min(REAL_TIME_LIMIT)),
+                // Threads may use all processors for all of the time.
+                cpu: Some(config.timeout.saturating_mul(processors)),
+            },
+            config: config.clone(),
+        })))
+    }
+
+    /// Programs that run now.
+    pub fn running(&self) -> u32 {
+        self.0.running.load(Relaxed)
+    }
+
+    /// Runs the program that the request asks for. Dropping the future kills the program.
+    pub async fn run(&self, request: Request<RequestBody>, context: Context<'_>) -> Result<CgiAnswer, CgiError> {
+        let shared = &self.0;
+        let place = Place::take(shared).ok_or(CgiError::Busy)?;
+        let deadline = Instant::now() + shared.config.timeout;
+        let is_head = request.method() == Method::HEAD;
+        let mut variables = variables::of_request(&request, &context);
+        if let Some(root) = context.root {
+            variables.set("DOCUMENT_ROOT", root.as_os_str().as_bytes());
+        }
+        let (parts, body) = request.into_parts();
+        let job = Job {
+            shared: shared.clone(),
+            variables,
+            path: parts.uri.path().to_owned(),
+            prefix: context.prefix.to_owned(),
+            root: context.root.map(Path::to_owned),
+            class: context.class.to_owned(),
+            priority: context.priority,
+            input: !body.is_end_stream(),
+        };
+        // Finding and starting it is no matter of its time-out: it is us who take the time.
+        let started = on_spawner(context.priority, move || job.start()).await.map_err(CgiError::Start)?;
+        let (name, started) = started?;
+        let mut output = Output::keep(&name, started, body, place, deadline).map_err(CgiError::Start)?;
+        let head = match output.head(shared.config.head_bytes).await {
+            Ok(head) => head,
+            Err(error) => {
+                tracing::warn!(program = %name, %error, "no answer from a program");
+                return Err(error);
+            }
+        };
+        Ok(match head {
+            Head::Local(target) => {
+                output.discard();
+                CgiAnswer::Local(target)
+            }
+            Head::Response(head) => CgiAnswer::Response(output.into_response(head, is_head, name)),
+        })
+    }
+}
+
+impl CgiError {
+    /// What the client is told.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Start(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Answer(_) => StatusCode::BAD_GATEWAY,
+            Self::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+            Self::Request(_) => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+impl fmt::Display for CgiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => write!(f, "there is no such program"),
+            Self::Forbidden => write!(f, "the program may not be run"),
+            Self::Busy => write!(f, "too many programs run"),
+            Self::Start(error) => write!(f, "the program cannot be started: {error}"),
+            Self::Answer(what) => write!(f, "the program's answer makes no sense: {what}"),
+            Self::TimedOut => write!(f, "the program took too long, and was killed"),
+            Self::Request(error) => write!(f, "the client's body broke off: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CgiError {}
+
+/// One of the programs that may run at once, until it is dropped.
+#[derive(Debug)]
+struct Place(Arc<Shared>);
+
+impl Place {
+    fn take(shared: &Arc<Shared>) -> Option<Self> {
+        let most = shared.config.most_running.get();
+        let taken = shared.running.fetch_update(Relaxed, Relaxed, |running| (running < most).then_some(running + 1));
+        taken.is_ok().then(|| Self(shared.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What is to be done where blocking harms nobody.
+struct Job {
+    shared: Arc<Shared>,
+    variables: Variables,
+    path: String,
+    prefix: String,
+    root: Option<std::path::PathBuf>,
+    class: String,
+    priority: Priority,
+    input: bool,
+}
+
+impl Job {
+    fn start(self) -> Result<(String, Started), CgiError> {
+        let Self { shared, mut variables, path, prefix, root, class, priority, input } = self;
+        let found = shared.programs.find(&path, prefix.as_bytes(), shared.interpreter.is_some())?;
+        let Found { path, script_name, path_info } = found;
+        variables.set("SCRIPT_NAME", script_name);
+        variables.set("SCRIPT_FILENAME", path.as_os_str().as_bytes());
+        if !path_info.is_empty() {
+            if let Some(root) = root {
+                let root = root.as_os_str().as_bytes();
+                variables.set("PATH_TRANSLATED", [root.strip_suffix(b"/").unwrap_or(root), &path_info].concat());
+            }
+            variables.set("PATH_INFO", path_info);
+        }
+        for (name, value) in &shared.passed_on {
+            variables.set(name, value);
+        }
+        for (name, value) in &shared.config.environment {
+            variables.set(name, value);
+        }
+        let name = path.display().to_string();
+        let directory = path.parent().map(c_path).transpose().map_err(CgiError::Start)?;
+        let script = c_path(path).map_err(CgiError::Start)?;
+        let (program, arguments) = match &shared.interpreter {
+            // php-cgi runs nothing without this: it shows that a server has started it.
+            Some(interpreter) => {
+                variables.set("REDIRECT_STATUS", "200");
+                (interpreter.clone(), vec![interpreter.clone(), script])
+            }
+            None => (script.clone(), vec![script]),
+        };
+        let environment = variables.into_environment().map_err(CgiError::Start)?;
+        let limits = shared.limits;
+        let program = Program { path: program, arguments, environment, directory, limits, input };
+        match program.start(&class, priority) {
+            Ok(started) => Ok((name, started)),
+            Err(error) => {
+                tracing::warn!(program = %name, %class, %error, "a program cannot be started");
+                Err(CgiError::Start(error))
+            }
+        }
+    }
+}
+
+/// What a keeper tells whoever reads the answer: that it will not become whole.
+#[derive(Debug)]
+enum Cut {
+    TimedOut,
+    Request(io::Error),
+}
+
+/// What whoever reads the answer tells the keeper: that nothing more is wanted, and what is left to be read so that the program may end
+/// in peace. A keeper that is told nothing before the sender is gone kills the program.
+type Done = Option<pipe::Receiver>;
+
+/// A program from its start to its end.
+struct Keeper {
+    name: String,
+    program: Running,
+    deadline: Instant,
+    cut: Option<oneshot::Sender<Cut>>,
+    done: oneshot::Receiver<Done>,
+    place: Place,
+}
+
+impl Keeper {
+    async fn keep(mut self, input: Option<pipe::Sender>, body: RequestBody, errors: pipe::Receiver) {
+        let pid = self.program.id();
+        let name = self.name.clone();
+        let log = log_lines(errors, |line| tracing::warn!(program = %name, pid, "{line}"));
+        let mut log = std::pin::pin!(log);
+        let feed = async {
+            match input {
+                Some(input) => feed(input, body).await,
+                None => Ok(()),
+            }
+        };
+        let mut feed = std::pin::pin!(feed);
+        let mut rest = std::pin::pin!(drain(None));
+        let (mut fed, mut logged, mut told) = (false, false, false);
+        let ended = loop {
+            tokio::select! {
+                ended = self.program.ended() => break ended,
+                () = sleep_until(self.deadline) => {
+                    tracing::warn!(program = %self.name, pid, timeout = ?self.place.0.config.timeout, "a program took too long, and is killed");
+                    self.cut(Cut::TimedOut);
+                    break self.program.stop(GRACE).await;
+                }
+                result = &mut feed, if !fed => {
+                    fed = true;
+                    if let Err(error) = result {
+                        self.cut(Cut::Request(error));
+                        break self.program.stop(GRACE).await;
+                    }
+                }
+                done = &mut self.done, if !told => {
+                    told = true;
+                    match done {
+                        Ok(left) => rest.set(drain(left)),
+                        // The client is gone.
+                        Err(_) => break self.program.stop(GRACE).await,
+                    }
+                }
+                never = &mut rest, if told => match never {},
+                () = &mut log, if !logged => logged = true,
+            }
+        };
+        match ended {
+            Ended::Exit(0) => {}
+            Ended::Signal(_) if !told => tracing::warn!(program = %self.name, pid, "a program {ended}"),
+            ended => tracing::debug!(program = %self.name, pid, "a program {ended}"),
+        }
+        // Whoever reads the answer may go by what is in the pipe now.
+        self.cut = None;
+        // What it said last is in the pipe. Who holds the pipe open without being in its group is not waited for.
+        if !logged {
+            let _ = tokio::time::timeout(GRACE, log).await;
+        }
+    }
+
+    fn cut(&mut self, why: Cut) {
+        if let Some(cut) = self.cut.take() {
+            let _ = cut.send(why);
+        }
+    }
+}
+
+/// Reads what nobody wants, so that its writer does not fail, for as long as it is asked.
+async fn drain(left: Done) -> Infallible {
+    let Some(mut left) = left else { return std::future::pending().await };
+    let mut buffer = [0; 4096];
+    while let Ok(1..) = left.read(&mut buffer).await {}
+    std::future::pending().await
+}
+
+/// Writes the request's body to a program. One that does not want it may leave it; an error is the client's.
+async fn feed(mut input: pipe::Sender, mut body: RequestBody) -> io::Result<()> {
+    while let Some(frame) = body.frame().await {
+        // Trailers have no place in the standard.
+        let Ok(data) = frame?.into_data() else { continue };
+        if input.write_all(&data).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What a program writes, as the one who reads it sees it.
+#[derive(Debug)]
+struct Output {
+    stream: pipe::Receiver,
+    read: BytesMut,
+    /// `None` when the keeper's work is over: the program has ended.
+    cut: Option<oneshot::Receiver<Cut>>,
+    done: Option<oneshot::Sender<Done>>,
+}
+
+impl Output {
+    /// Gives a started program its keeper.
+    fn keep(name: &str, started: Started, body: RequestBody, place: Place, deadline: Instant) -> io::Result<Self> {
+        let Started { process, input, output, errors } = started;
+        let program = Running::new(process)?;
+        let input = input.map(pipe::Sender::from_owned_fd).transpose()?;
+        let (errors, stream) = (receiver(errors)?, receiver(output)?);
+        let (cut_sender, cut) = oneshot::channel();
+        let (done_sender, done) = oneshot::channel();
+        let keeper = Keeper { name: name.to_owned(), program, deadline, cut: Some(cut_sender), done, place };
+        tokio::spawn(keeper.keep(input, body, errors));
+        Ok(Self { stream, read: BytesMut::new(), cut: Some(cut), done: Some(done_sender) })
+    }
+
+    /// Reads more of what it writes; `false` at the end.
+    fn poll_more(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<bool, Cut>> {
+        if let Some(cut) = &mut self.cut {
+            // Looked at first: the output of a program that was killed comes to an end too.
+            match Pin::new(cut).poll(cx) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(cut)) => {
+                    self.cut = None;
+                    return Poll::Ready(Err(cut));
+                }
+                Poll::Ready(Err(_)) => self.cut = None,
+            }
+        }
+        self.read.reserve(READ_BYTES);
+        if self.cut.is_none() {
+            return Poll::Ready(Ok(self.read_left()));
+        }
+        loop {
+            if ready!(self.stream.poll_read_ready(cx)).is_err() {
+                return Poll::Ready(Ok(false));
+            }
+            match self.stream.try_read_buf(&mut self.read) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(Ok(result.is_ok_and(|read| read > 0))),
+            }
+        }
+    }
+
+    /// Reads what an ended program has left in its pipe. Who has left its group and still holds the pipe open is not waited for. Read by
+    /// hand, since the runtime may not know yet that there is something.
+    fn read_left(&mut self) -> bool {
+        let mut buffer = [0; 4096];
+        match rustix::io::retry_on_intr(|| rustix::io::read(&self.stream, &mut buffer)) {
+            Ok(read) => {
+                self.read.extend_from_slice(&buffer[..read]);
+                read > 0
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Reads the head, and leaves of what was read the body.
+    async fn head(&mut self, limit_bytes: usize) -> Result<Head, CgiError> {
+        let wrong = |what: &str| Err(CgiError::Answer(what.to_owned()));
+        let mut seen = 0;
+        loop {
+            let end = answer::end(&self.read, seen);
+            if end.unwrap_or(self.read.len()) > limit_bytes {
+                return Err(CgiError::Answer(format!("its head is longer than {limit_bytes} bytes")));
+            }
+            if let Some(end) = end {
+                let head = self.read.split_to(end);
+                return answer::parse(&head).map_err(CgiError::Answer);
+            }
+            seen = self.read.len();
+            match std::future::poll_fn(|cx| self.poll_more(cx)).await {
+                Ok(true) => {}
+                Ok(false) if seen == 0 => return wrong("it ended without any"),
+                Ok(false) => return wrong("it ended before the empty line after its head"),
+                Err(Cut::TimedOut) => return Err(CgiError::TimedOut),
+                Err(Cut::Request(error)) => return Err(CgiError::Request(error)),
+            }
+        }
+    }
+
+    /// What it still writes is read by its keeper and thrown away.
+    fn discard(self) {
+        let Self { stream, done, .. } = self;
+        if let Some(done) = done {
+            let _ = done.send(Some(stream));
+        }
+    }
+
+    fn into_response(self, head: ResponseHead, is_head: bool, name: String) -> Response<OriginBody> {
+        let ResponseHead { status, fields, len_bytes } = head;
+        // Neither may say a length but 0.
+        let empty = matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT);
+        let body = if is_head || empty || status == StatusCode::NOT_MODIFIED || len_bytes == Some(0) {
+            self.discard();
+            full(Bytes::new())
+        } else {
+            ProgramBody { output: Some(self), left_bytes: len_bytes, name }.boxed_unsync()
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        *response.headers_mut() = fields;
+        if let (Some(len_bytes), false) = (len_bytes, empty) {
+            response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(len_bytes));
+        }
+        response
+    }
+}
+
+/// The body of a program's answer. Dropped before its end, it kills the program.
+#[derive(Debug)]
+struct ProgramBody {
+    /// `None` at the end.
+    output: Option<Output>,
+    /// What is still to come, if the program has said it.
+    left_bytes: Option<u64>,
+    name: String,
+}
+
+impl ProgramBody {
+    /// What was read, as far as it belongs to the body.
+    fn take(&mut self) -> Option<Bytes> {
+        let output = self.output.as_mut().filter(|output| !output.read.is_empty())?;
+        let mut data = output.read.split().freeze();
+        if let Some(left_bytes) = &mut self.left_bytes {
+            if data.len() as u64 > *left_bytes {
+                tracing::warn!(program = %self.name, "a program writes more than its Content-Length: the rest is cut off");
+                data.truncate(usize::try_from(*left_bytes).unwrap_or(usize::MAX));
+            }
+            *left_bytes -= data.len() as u64;
+            if *left_bytes == 0
+                && let Some(output) = self.output.take()
+            {
+                output.discard();
+            }
+        }
+        Some(data)
+    }
+}
+
+impl Body for ProgramBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        loop {
+            if let Some(data) = self.take() {
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            let Some(output) = &mut self.output else { return Poll::Ready(None) };
+            let error = match ready!(output.poll_more(cx)) {
+                Ok(true) => continue,
+                Ok(false) => {
+                    if let Some(done) = output.done.take() {
+                        let _ = done.send(None);
+                    }
+                    match self.left_bytes {
+                        Some(1..) => io::Error::new(
+                            io::ErrorKind::UnexpectedEof,
+                            format!("{} has written less than its Content-Length", self.name),
+                        ),
+                        _ => {
+                            self.output = None;
+                            return Poll::Ready(None);
+                        }
+                    }
+                }
+                Err(Cut::TimedOut) => io::Error::new(io::ErrorKind::TimedOut, CgiError::TimedOut.to_string()),
+                Err(Cut::Request(error)) => error,
+            };
+            self.output = None;
+            tracing::warn!(program = %self.name, %error, "a program's answer is cut off");
+            return Poll::Ready(Some(Err(error)));
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.output.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match (self.left_bytes, &self.output) {
+            (Some(bytes), _) => SizeHint::with_exact(bytes),
+            (None, Some(_)) => SizeHint::new(),
+            (None, None) => SizeHint::with_exact(0),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Objectives, watched over a window that slides in tenths.
+//!
+//! Workers only count. Whoever watches reads the counters from time to time and keeps the readings of the last window: what
+//! happened in the window is the difference between the newest and the oldest.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    time::{Duration, Instant},
+};
+
+use histogram::Histogram;
+
+use crate::config::Objective;
+
+/// Parts in which a window slides.
+const PARTS: u32 = 10;
+/// A shorter window would see too little.
+const LEAST_WINDOW: Duration = Duration::from_secs(1);
+
+/// The counters that objectives are about, at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reading {
+    pub responses: u64,
+    /// Refused, or answered 5xx.
+    pub failed: u64,
+    /// Requests whose system time was counted, and its sum.
+    pub timed: u64,
+    pub sum_us: u64,
+    pub fine: Option<Histogram>,
+}
+
+/// One promise and what became of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Goal {
+    /// Of what.
+    pub kind: GoalKind,
+    /// What was promised: seconds, or the part of requests that may fail.
+    pub target: f64,
+    /// How it was over the last window; `None`: nobody asked for anything.
+    pub value: Option<f64>,
+    /// Whether it is kept; as it was last, where nobody asks for anything. `None`: not known yet.
+    pub met: Option<bool>,
+}
+
+/// What is promised.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum GoalKind {
+    /// The mean system time.
+    Mean,
+    /// A percentile, in percent, of the system time.
+    Percentile(f64),
+    /// The part of requests that fail.
+    ErrorRate,
+}
+
+impl fmt::Display for GoalKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mean => f.write_str("mean"),
+            Self::Percentile(percent) => write!(f, "p{percent}"),
+            Self::ErrorRate => f.write_str("error_rate"),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    objective: Objective,
+    /// The oldest first. The first one is a window old, or as old as can be.
+    readings: VecDeque<(Instant, Reading)>,
+    goals: Vec<Goal>,
+}
+
+impl Watch {
+    /// From here on it is counted.
+    pub fn begin(&mut self, now: Instant, reading: Reading) {
+        self.readings.push_back((now, reading));
+    }
+
+    /// This is promised from now on.
+    pub fn follow(&mut self, objective: Objective) {
+        if self.objective == objective {
+            return;
+        }
+        let seconds = |time: Duration| time.as_secs_f64();
+        let goal = |kind, target| Goal { kind, target, value: None, met: None };
+        self.goals = [
+            objective.mean.map(|mean| goal(GoalKind::Mean, seconds(mean))),
+            objective.percentile.map(|(percent, most)| goal(GoalKind::Percentile(percent), seconds(most))),
+            objective.error_rate.map(|rate| goal(GoalKind::ErrorRate, rate)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        self.objective = objective;
+    }
+
+    /// Looks whether promises are kept, and says so where that has changed.
+    pub fn look(&mut self, now: Instant, class: &str, reading: Reading) {
+        let window = self.objective.window.max(LEAST_WINDOW);
+        while self.readings.get(1).is_some_and(|(at, _)| now.saturating_duration_since(*at) >= window) {
+            self.readings.pop_front();
+        }
+        let Some((_, before)) = self.readings.front() else { return };
+        for goal in &mut self.goals {
+            goal.value = value(goal.kind, before, &reading);
+            let Some(value) = goal.value else { continue };
+            let met = value <= goal.target;
+            let (objective, target) = (goal.kind, goal.target);
+            match (goal.met.replace(met), met) {
+                (None | Some(true), false) => {
+                    tracing::warn!(class, %objective, value, target, "a class does not have what was promised to it");
+                }
+                (Some(false), true) => {
+                    tracing::info!(class, %objective, value, target, "a class has what was promised to it again");
+                }
+                _ => {}
+            }
+        }
+        let (last, _) = self.readings.back().expect("there is a first one");
+        if now.saturating_duration_since(*last) >= window / PARTS {
+            self.readings.push_back((now, reading));
+        }
+    }
+
+    pub fn goals(&self) -> Vec<Goal> {
+        self.goals.clone()
+    }
+}
+
+/// What came between two readings.
+fn value(kind: GoalKind, before: &Reading, now: &Reading) -> Option<f64> {
+    let part = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+    match kind {
+        GoalKind::Mean => {
+            part(now.sum_us.saturating_sub(before.sum_us), now.timed.saturating_sub(before.timed)).map(|us| us / 1e6)
+        }
+        GoalKind::ErrorRate => {
+            part(now.failed.saturating_sub(before.failed), now.responses.saturating_sub(before.responses))
+        }
+        GoalKind::Percentile(percent) => {
+            let since = now.fine.as_ref()?.wrapping_sub(before.fine.as_ref()?).ok()?;
+            let bucket = since.quantile_bucket((percent / 100.0).clamp(0.0, 1.0)).ok()??;
+            // Within the bucket it is not known; its lower end accuses nobody who keeps the promise.
+            Some(bucket.start() as f64 / 1e6)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use scheduler::{admission::Refusal, class::ClassId};
+
+    use super::{
+        super::{ClassMetrics, ClassOutcome, tests::classes},
+        *,
+    };
+
+    fn promised(objective: Objective) -> (ClassMetrics, Instant) {
+        let mut classes = classes(&["gold"]);
+        classes.classes[0].objective = objective;
+        (ClassMetrics::new(&classes, 1), Instant::now())
+    }
+
+    fn serve(metrics: &ClassMetrics, ms: u64, status: StatusCode, refused: Option<Refusal>) {
+        let system_time = Duration::from_millis(ms);
+        let outcome = ClassOutcome { waited: None, service: None, system_time, status, refused, complete: true };
+        metrics.record(ClassId(0), &outcome);
+    }
+
+    fn goal(metrics: &ClassMetrics) -> Goal {
+        metrics.of(ClassId(0)).goals()[0]
+    }
+
+    fn after(start: Instant, s: u64) -> Instant {
+        start + Duration::from_secs(s)
+    }
+
+    #[test]
+    fn the_mean_is_that_of_the_last_window() {
+        let mean = Some(Duration::from_millis(100));
+        let window = Duration::from_secs(20);
+        let (metrics, start) = promised(Objective { mean, window, ..Objective::default() });
+        metrics.watch(start);
+        assert_eq!((goal(&metrics).value, goal(&metrics).met), (None, None), "nobody has asked for anything");
+        for ms in [100, 300] {
+            serve(&metrics, ms, StatusCode::OK, None);
+        }
+        for s in 1..=10 {
+            metrics.watch(after(start, s));
+            assert_eq!((goal(&metrics).value, goal(&metrics).met), (Some(0.2), Some(false)));
+        }
+        serve(&metrics, 20, StatusCode::OK, None);
+        metrics.watch(after(start, 11));
+        assert_eq!(goal(&metrics).value, Some(0.14));
+        // The slow ones leave the window first.
+        metrics.watch(after(start, 23));
+        assert_eq!((goal(&metrics).value, goal(&metrics).met), (Some(0.02), Some(true)));
+        metrics.watch(after(start, 60));
+        metrics.watch(after(start, 61));
+        assert_eq!((goal(&metrics).value, goal(&metrics).met), (None, Some(true)), "as it was last");
+    }
+
+    #[test]
+    fn a_percentile_is_found_to_one_part_in_64() {
+        let percentile = Some((95.0, Duration::from_millis(250)));
+        let window = Duration::from_secs(60);
+        let (metrics, start) = promised(Objective { percentile, window, ..Objective::default() });
+        for ms in 1..=100 {
+            serve(&metrics, ms * 2, StatusCode::OK, None);
+        }
+        metrics.watch(after(start, 1));
+        let value = goal(&metrics).value.unwrap();
+        assert!((0.187..=0.190).contains(&value), "{value}");
+        assert_eq!(goal(&metrics).met, Some(true));
+        for _ in 0..6 {
+            serve(&metrics, 900, StatusCode::OK, None);
+        }
+        metrics.watch(after(start, 2));
+        assert_eq!(goal(&metrics).met, Some(false), "6 of 106 are too slow");
+        assert_eq!(goal(&metrics).kind.to_string(), "p95");
+    }
+
+    #[test]
+    fn a_percentile_that_is_just_kept_is_kept() {
+        let most = Duration::from_micros(499_777);
+        let window = Duration::from_secs(60);
+        let objective = Objective { percentile: Some((50.0, most)), window, ..Objective::default() };
+        let (metrics, start) = promised(objective);
+        let outcome = ClassOutcome {
+            waited: None,
+            service: None,
+            system_time: most,
+            status: StatusCode::OK,
+            refused: None,
+            complete: true,
+        };
+        metrics.record(ClassId(0), &outcome);
+        metrics.watch(after(start, 1));
+        assert_eq!(goal(&metrics).met, Some(true));
+    }
+
+    #[test]
+    fn refusals_and_errors_of_ours_are_failures_and_those_of_clients_are_not() {
+        let window = Duration::from_secs(60);
+        let (metrics, start) = promised(Objective { error_rate: Some(0.5), window, ..Objective::default() });
+        serve(&metrics, 1, StatusCode::NOT_FOUND, None);
+        serve(&metrics, 1, StatusCode::BAD_GATEWAY, None);
+        metrics.watch(after(start, 1));
+        assert_eq!((goal(&metrics).value, goal(&metrics).met), (Some(0.5), Some(true)));
+        serve(&metrics, 1, StatusCode::TOO_MANY_REQUESTS, Some(Refusal::QueueFull));
+        serve(&metrics, 1, StatusCode::SERVICE_UNAVAILABLE, Some(Refusal::WaitedTooLong));
+        metrics.watch(after(start, 2));
+        assert_eq!((goal(&metrics).value, goal(&metrics).met), (Some(0.75), Some(false)));
+    }
+
+    #[test]
+    fn a_changed_promise_is_judged_by_what_is_known_already() {
+        let window = Duration::from_secs(60);
+        let (metrics, start) = promised(Objective { window, ..Objective::default() });
+        serve(&metrics, 80, StatusCode::OK, None);
+        metrics.watch(after(start, 1));
+        assert!(metrics.of(ClassId(0)).goals().is_empty());
+        let mut classes = classes(&["gold"]);
+        classes.classes[0].objective =
+            Objective { mean: Some(Duration::from_millis(50)), window, ..Objective::default() };
+        let metrics = metrics.renewed(&classes);
+        metrics.watch(after(start, 2));
+        assert_eq!(goal(&metrics).met, Some(false));
+    }
+}

@@ -1,0 +1,294 @@
+//! Whose request is it, and what is it worth.
+//!
+//! Rules are asked in order, and the first all of whose conditions hold is the one that matches; no later one is looked at.
+//! Its class is the request's. Where none matches it is the default class.
+//!
+//! # Sessions
+//!
+//! With sessions configured, a class that came from a rule is kept in a signed cookie (`sessions`), and later requests with
+//! that cookie have it, whatever they ask for:
+//!
+//! - Without a session, the rule that matches gives the class and begins a session. Where no rule matches, none begins: the
+//!   default class needs no cookie.
+//! - In a session, rules are asked as ever. The one that matches still says what the request needs of the site. If it
+//!   `raises_session` and its class is more important than the session's, the request and the session take that class.
+//!   Otherwise the session's class holds, also when the rule's class is more or less important. So no request lowers a session,
+//!   and a rule that does not raise hides those behind it, in a session as without.
+//! - A session ends when its cookie has not been set anew for a lifetime. It is set anew by the first request after half of
+//!   that, so that most responses set no cookie.
+//! - A cookie that we did not sign, that is over, or that names a class that does not exist any more is no session.
+//!
+//! # Passwords
+//!
+//! To check a password takes milliseconds (`passwords`), and so is done only when a rule that asks for a user is reached, its
+//! other conditions hold, the request brings a password, and it was not checked a moment ago. Then the verdict comes later.
+//! Both verdicts, for a right and for a wrong password, are made at once, so that nothing of the request need be kept. When too
+//! many checks wait, the password counts as wrong: the request is served in the class that it would have without.
+
+mod apr1;
+mod conditions;
+mod explain;
+mod forwarded;
+pub mod keys;
+pub mod passwords;
+mod sessions;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    borrow::Cow,
+    fmt, io,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::Arc,
+    time::SystemTime,
+};
+
+use aws_lc_rs::{hmac, rand::SystemRandom};
+use http::{HeaderValue, request::Parts};
+use scheduler::{admission::ResourceId, class::ClassId};
+
+pub use self::explain::{ConditionExplained, Explanation, RuleExplained, SessionEffect};
+use self::{
+    conditions::{Asked, Login},
+    keys::Keys,
+    passwords::{Check, Passwords},
+    sessions::{Session, Sessions},
+};
+use crate::config::{Classes, Condition, ForwardedField};
+
+/// Sorts requests into classes. Cheap to ask; files are read when it is made.
+#[derive(Debug)]
+pub struct Classifier {
+    classes: Classes,
+    /// The conditions of every rule, the cheap ones first.
+    conditions: Vec<Vec<Condition>>,
+    passwords: Option<Arc<Passwords>>,
+    keys: Option<Keys>,
+    sessions: Option<Sessions>,
+    trivial: bool,
+}
+
+/// Why a classifier cannot be made: the operator's to mend.
+#[derive(Debug)]
+pub struct ClassifierError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it, with the line where it has one.
+    pub message: String,
+}
+
+impl fmt::Display for ClassifierError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.message)
+    }
+}
+
+impl std::error::Error for ClassifierError {}
+
+/// What is known of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// Method, target, header.
+    pub parts: &'a Parts,
+    /// The host that was asked for, as [`crate::config::Site::names`] has them: without port, in lower case.
+    pub host: &'a str,
+    /// The other end of the connection.
+    pub peer: SocketAddr,
+    /// Our end of the connection.
+    pub local: SocketAddr,
+    /// Names in the client's certificate, which was checked: the common name and the DNS names. Empty without one.
+    pub certificate_names: &'a [Box<str>],
+    /// Has the client shown a certificate that we trust?
+    pub has_certificate: bool,
+    /// Whether the connection is TLS.
+    pub tls: bool,
+    /// Now, for sessions.
+    pub now: SystemTime,
+}
+
+/// What a request is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// Its class.
+    pub class: ClassId,
+    /// The rule that gave it, counted from 0; `None`: none matched, or a session's class holds.
+    pub rule: Option<usize>,
+    /// What it mainly needs, where the rule that matched says so.
+    pub resource: Option<ResourceId>,
+    /// The client's address, behind proxies that are trusted.
+    pub client: IpAddr,
+    /// The field in which the peer's word about its client is believed; `None`: the peer is no proxy that is trusted.
+    pub believed: Option<ForwardedField>,
+    /// Who it is, if a rule asked and the password was right. For the log and for programs (`REMOTE_USER`).
+    pub user: Option<Box<str>>,
+    /// A cookie to set, by which the session keeps its class.
+    pub set_cookie: Option<HeaderValue>,
+}
+
+/// A verdict, now or after a password was checked (which takes long, on purpose, and so is done elsewhere).
+pub enum Classified {
+    /// Here.
+    Now(Verdict),
+    /// To be awaited within a tokio runtime; may be dropped at any time.
+    Later(Pin<Box<dyn Future<Output = Verdict> + Send>>),
+}
+
+/// What becomes of a request whose rule and session are known.
+struct Decision {
+    class: ClassId,
+    rule: Option<usize>,
+    effect: SessionEffect,
+}
+
+impl Classifier {
+    /// Reads the files that the classes name. Blocks.
+    ///
+    /// # Errors
+    /// A file that cannot be read or understood.
+    pub fn new(classes: &Classes) -> Result<Self, ClassifierError> {
+        let in_order = |conditions: &Vec<Condition>| {
+            let mut conditions = conditions.clone();
+            conditions.sort_by_key(conditions::cost);
+            conditions
+        };
+        let nothing_asked = classes.rules.is_empty() && (classes.session.is_none() || classes.classes.len() == 1);
+        Ok(Self {
+            conditions: classes.rules.iter().map(|rule| in_order(&rule.conditions)).collect(),
+            passwords: classes.users.as_deref().map(Passwords::read).transpose()?.map(Arc::new),
+            keys: classes.keys.as_ref().map(|keys| Keys::read(&keys.file)).transpose()?,
+            sessions: classes.session.as_ref().map(|session| Sessions::new(session, classes)).transpose()?,
+            trivial: nothing_asked && classes.trusted_proxies.is_empty(),
+            classes: classes.clone(),
+        })
+    }
+
+    /// Whether all requests are of one class, so that nobody need be asked.
+    pub fn is_trivial(&self) -> bool {
+        self.trivial
+    }
+
+    /// The users, where there are any.
+    pub fn passwords(&self) -> Option<&Arc<Passwords>> {
+        self.passwords.as_ref()
+    }
+
+    /// The class of a request.
+    pub fn classify(&self, facts: Facts<'_>) -> Classified {
+        if self.trivial {
+            let (class, client) = (self.classes.default, facts.peer.ip().to_canonical());
+            return Classified::Now(Verdict {
+                class,
+                rule: None,
+                resource: None,
+                client,
+                believed: None,
+                user: None,
+                set_cookie: None,
+            });
+        }
+        let asked = self.ask(facts);
+        let verdict = self.verdict(&asked);
+        let (Some(passwords), Some(credentials)) = (&self.passwords, asked.unchecked()) else {
+            return Classified::Now(verdict);
+        };
+        let check = passwords.clone().check(credentials.clone(), verdict.client);
+        asked.set_login(Login::Right);
+        let if_right = self.verdict(&asked);
+        let if_wrong = verdict;
+        Classified::Later(Box::pin(async move {
+            match check.await {
+                Check::Right => if_right,
+                Check::Wrong => if_wrong,
+                Check::Busy => {
+                    // Whoever tries passwords out must not fill the log too.
+                    tracing::debug!(client = %if_wrong.client, "a password was not checked: too many wait for that");
+                    if_wrong
+                }
+            }
+        }))
+    }
+
+    fn ask<'a>(&'a self, facts: Facts<'a>) -> Asked<'a> {
+        let Classes { trusted_proxies, forwarded, keys, .. } = &self.classes;
+        let peer = facts.peer.ip().to_canonical();
+        let client = match trusted_proxies.is_empty() {
+            true => peer,
+            false => forwarded::client(peer, &facts.parts.headers, trusted_proxies, *forwarded),
+        };
+        Asked::new(facts, client, self.passwords.as_deref(), self.keys.as_ref().zip(keys.as_ref()))
+    }
+
+    fn verdict(&self, asked: &Asked<'_>) -> Verdict {
+        let matched = self.conditions.iter().position(|rule| rule.iter().all(|condition| asked.holds(condition)));
+        let session = self.session(asked);
+        let Decision { class, rule, effect } = self.decide(matched, session);
+        Verdict {
+            class,
+            rule,
+            resource: matched.and_then(|rule| self.classes.rules[rule].resource),
+            client: asked.client,
+            believed: forwarded::is_trusted(asked.facts.peer.ip(), &self.classes.trusted_proxies)
+                .then_some(self.classes.forwarded),
+            user: asked.user().map(Into::into),
+            set_cookie: self
+                .sessions
+                .as_ref()
+                .filter(|_| effect.sets_cookie())
+                .and_then(|sessions| sessions.write(class, asked.facts.now)),
+        }
+    }
+
+    fn session(&self, asked: &Asked<'_>) -> Option<Session> {
+        self.sessions.as_ref()?.read(&asked.facts.parts.headers, asked.facts.now)
+    }
+
+    fn decide(&self, matched: Option<usize>, session: Option<Session>) -> Decision {
+        let rule = matched.map(|rule| (rule, &self.classes.rules[rule]));
+        match (session, rule) {
+            // A key that was taken back must not live on in a cookie. Who shows one shows it with each request.
+            (session, Some((at, rule)))
+                if conditions::ask_who(&rule.conditions)
+                    && session.is_none_or(|session| rule.class < session.class) =>
+            {
+                Decision { class: rule.class, rule: Some(at), effect: SessionEffect::None }
+            }
+            (Some(session), Some((at, rule))) if rule.raises_session && rule.class < session.class => {
+                Decision { class: rule.class, rule: Some(at), effect: SessionEffect::Raised }
+            }
+            (Some(Session { class, ageing }), _) => {
+                let effect = if ageing { SessionEffect::Renewed } else { SessionEffect::Kept };
+                Decision { class, rule: None, effect }
+            }
+            (None, Some((at, rule))) => {
+                let effect = if self.sessions.is_some() { SessionEffect::Begun } else { SessionEffect::None };
+                Decision { class: rule.class, rule: Some(at), effect }
+            }
+            (None, None) => Decision { class: self.classes.default, rule: None, effect: SessionEffect::None },
+        }
+    }
+}
+
+/// The path of a request as routes and rules see it: decoded, and with empty and dot segments resolved. `None` for what is no
+/// path, or no UTF-8; no pattern matches that. `%2F` and `%25` stay as they are: a slash within a name is none between names.
+pub fn decoded_path(raw: &str) -> Option<Cow<'_, str>> {
+    crate::files::pattern_path(raw)
+}
+
+/// What [`decoded_path`] has made, or a part of it, as it is written in a request target.
+pub fn encoded_path(decoded: &str) -> Cow<'_, str> {
+    crate::files::encode_pattern_path(decoded)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ClassifierError> {
+    std::fs::read(path).map_err(|error: io::Error| ClassifierError {
+        path: path.to_owned(),
+        message: format!("it cannot be read: {error}"),
+    })
+}
+
+/// A key that nobody knows, for hashes that must not tell anything.
+fn random_key() -> hmac::Key {
+    hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).expect("the system has randomness")
+}

@@ -1,0 +1,640 @@
+//! Requests that somebody else answers: an upstream, or a program. Sorted into a class, read whole, let into the site when it is
+//! their turn, passed on; and the answer passed back so that a slow client holds no slot.
+
+use std::{
+    future::Future,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, SystemTime},
+};
+
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts,
+    uri::PathAndQuery,
+};
+use http_body::Body;
+use http_body_util::BodyExt as _;
+use scheduler::{admission::Refusal, class::ClassId};
+use tokio::sync::oneshot;
+
+use super::{
+    Connection,
+    answer::{AnswerBody, Holding},
+    exchange::signed,
+    presence::{Gone, LOOK_AFTER, gone},
+    target::Target,
+};
+use crate::{
+    admission::{Arrival, Refused, Slot},
+    body::{Afterwards, ClientBody, CollectError, RelayEnd, RequestBody, relay},
+    cgi::{self, CgiAnswer},
+    class_metrics::ClassCounters,
+    classify::{Classified, Facts, Verdict},
+    config::{HeaderRules, Origin},
+    files::{FileBody, error_page},
+    serve::Live,
+    sites::RouteAt,
+    uplink::ClassAt,
+    upstream::{Answer, Ask, UpstreamBody, UpstreamError},
+};
+
+/// A response of announced length up to this is read whole before its client sees any of it: it is there at once, as a rule.
+const SMALL_BYTES: u64 = 64 * 1024;
+/// Local redirects of programs that are followed for one request.
+const MAX_LOCAL_REDIRECTS: u32 = 10;
+/// As nginx has it: the client closed the connection before there was an answer. Nobody sees it but the log.
+const CLIENT_GONE: u16 = 499;
+
+/// An answer, and what is known of how it came about.
+pub(super) struct Answered {
+    pub(super) response: Response<AnswerBody>,
+    pub(super) story: Story,
+}
+
+/// What the record of a request says beside its response.
+#[derive(Clone, Debug)]
+pub(super) struct Story {
+    /// Whose it was.
+    pub(super) class: ClassAt,
+    /// Who it was, where a password was checked.
+    pub(super) user: Option<Box<str>>,
+    /// What is counted of its class.
+    pub(super) counters: ClassCounters,
+    /// How long it waited to be let in, or to be refused; `None` where it needed no slot.
+    pub(super) waited: Option<Duration>,
+    /// Why it was refused, if it was.
+    pub(super) refused: Option<Refusal>,
+    /// Which server answered.
+    pub(super) server: Option<Arc<str>>,
+}
+
+impl Story {
+    pub(super) fn new(live: &Live, class: ClassId) -> Self {
+        let counters = live.class_metrics.of(class).clone();
+        let class = ClassAt { class, generation: live.uplink_generation };
+        Self { class, user: None, counters, waited: None, refused: None, server: None }
+    }
+}
+
+/// A request on its way to an origin.
+pub(super) struct Passage {
+    pub(super) connection: Arc<Connection>,
+    pub(super) live: Arc<Live>,
+    pub(super) parts: Parts,
+    pub(super) body: ClientBody,
+    pub(super) site: usize,
+    pub(super) classified: Classified,
+}
+
+/// Why there is no answer of the origin's.
+enum Failure {
+    Status(StatusCode),
+    Refused(Refused),
+}
+
+impl From<StatusCode> for Failure {
+    fn from(status: StatusCode) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl Passage {
+    /// To the answer. Where this is dropped because the client is gone, a request that waits leaves its queue.
+    pub(super) async fn go(self) -> Answered {
+        let Self { connection, live, mut parts, body, site, classified } = self;
+        let verdict = match classified {
+            Classified::Now(verdict) => verdict,
+            Classified::Later(verdict) => verdict.await,
+        };
+        let mut story = Story { user: verdict.user.clone(), ..Story::new(&live, verdict.class) };
+        let arrived = body.arrived();
+        let mut body = Some(body);
+        let mut redirects = 0;
+        let response = loop {
+            let way = Way { connection: &connection, live: &live, verdict: &verdict, site };
+            match way.take(&mut parts, &mut body, &mut story).await {
+                Ok(Taken::Response(response)) => break response,
+                // A program answers with another path (RFC 3875, section 6.2.2), as if the client had asked for that.
+                Ok(Taken::Elsewhere(target)) if redirects < MAX_LOCAL_REDIRECTS => {
+                    redirects += 1;
+                    parts = as_if_asked(&parts, target);
+                }
+                Ok(Taken::Elsewhere(target)) => {
+                    tracing::error!(%target, "programs redirect to each other without end");
+                    break signed(error_page(StatusCode::BAD_GATEWAY).map(Into::into));
+                }
+                Err(Failure::Status(status)) => break signed(way.error(&parts, status)),
+                Err(Failure::Refused(refused)) => {
+                    story.refused = Some(refused.refusal);
+                    story.waited = Some(refused.waited);
+                    break signed(live.refusals.response(refused.class).map(Into::into));
+                }
+            }
+        };
+        let mut response = response;
+        if parts.version != Version::HTTP_2 && !arrived.load(Relaxed) {
+            // What is left of the body stands before the next request, and nobody reads it.
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        if let Some(cookie) = verdict.set_cookie {
+            response.headers_mut().append(header::SET_COOKIE, cookie);
+            keep_private(response.headers_mut());
+        }
+        Answered { response, story }
+    }
+}
+
+/// What came of taking the way once.
+enum Taken {
+    Response(Response<AnswerBody>),
+    Elsewhere(PathAndQuery),
+}
+
+struct Way<'a> {
+    connection: &'a Arc<Connection>,
+    live: &'a Arc<Live>,
+    verdict: &'a Verdict,
+    site: usize,
+}
+
+impl Way<'_> {
+    async fn take(
+        &self,
+        parts: &mut Parts,
+        body: &mut Option<ClientBody>,
+        story: &mut Story,
+    ) -> Result<Taken, Failure> {
+        let Self { live, verdict, site, .. } = *self;
+        let raw_path = parts.uri.path().to_owned();
+        let target = Target::parse(&raw_path).map_err(|_| StatusCode::BAD_REQUEST)?;
+        let Some(found) = live.sites.route(site, target.decoded()) else {
+            return self.file(parts, body.take()).await.map(Taken::Response);
+        };
+        let route = &live.sites.routes(site)[found.number];
+        let buffered = match &route.config.origin {
+            Origin::Files => return self.file(parts, body.take()).await.map(Taken::Response),
+            Origin::Upstream { buffer_request, .. } => *buffer_request,
+            Origin::Cgi(_) => true,
+        };
+        let body = match body.take() {
+            Some(body) => {
+                if !body.is_end_stream() {
+                    // The intake holds back what may be another protocol only behind a request without a body.
+                    parts.headers.remove(header::UPGRADE);
+                }
+                self.body(body, buffered).await?
+            }
+            None => RequestBody::Empty,
+        };
+
+        let slot = match route.config.admitted && live.classes.admission.enabled {
+            false => None,
+            true => {
+                let resource = verdict.resource.unwrap_or(route.config.resource);
+                let client = client_key(verdict.client);
+                let arrival = Arrival { class: verdict.class, resource, client, route: route.key };
+                let slot = self.enter(arrival, parts.version).await?;
+                story.waited = Some(slot.waited);
+                Some(slot.counted(&story.counters))
+            }
+        };
+
+        let host = host_of(parts);
+        let headers = std::mem::take(&mut parts.headers);
+        let mut response = match &route.config.origin {
+            Origin::Files => unreachable!("answered above"),
+            Origin::Upstream { upstream, replace_prefix, keep_host, buffer_response, .. } => {
+                let replaced = replace_prefix.as_deref().map(|prefix| (prefix, found.rest));
+                let path = target.forwarded(replaced);
+                let uri = with_path(&path, parts.uri.query()).ok_or(StatusCode::BAD_REQUEST)?;
+                let mut request = Request::new(body);
+                *request.method_mut() = parts.method.clone();
+                *request.uri_mut() = uri;
+                *request.version_mut() = parts.version;
+                *request.headers_mut() = headers;
+                let passing = Passing {
+                    site,
+                    route: found.number,
+                    upstream: *upstream,
+                    keep_host: *keep_host,
+                    buffer: *buffer_response,
+                    host,
+                    is_head: parts.method == Method::HEAD,
+                };
+                self.upstream(request, passing, slot, story).await?
+            }
+            Origin::Cgi(_) => {
+                let mut request = Request::new(body);
+                *request.method_mut() = parts.method.clone();
+                *request.uri_mut() = parts.uri.clone();
+                *request.version_mut() = parts.version;
+                *request.headers_mut() = headers.clone();
+                // The rules are for this program; where it redirects to, others apply.
+                apply(request.headers_mut(), &route.config.request_headers);
+                parts.headers = headers;
+                match self.program(route, found, target.decoded(), request, slot).await? {
+                    Taken::Response(response) => response,
+                    elsewhere => return Ok(elsewhere),
+                }
+            }
+        };
+        response = signed(response);
+        apply(response.headers_mut(), &route.config.response_headers);
+        Ok(Taken::Response(response))
+    }
+
+    /// A file of the site, where a rule of classes or a program's redirect led here.
+    async fn file(&self, parts: &Parts, body: Option<ClientBody>) -> Result<Response<AnswerBody>, Failure> {
+        if let Some(body) = body {
+            // Nobody asks for it; it is read so that the next request can be found.
+            let limit_bytes = self.within_limit(&body)?;
+            body.drain(limit_bytes).await.map_err(|error| self.not_here(error))?;
+        }
+        let files = self.live.sites.files(self.site).ok_or(StatusCode::NOT_FOUND)?;
+        let response = files.serve(&parts.method, &parts.uri, &parts.headers).response().await;
+        Ok(signed(response.map(Into::into)))
+    }
+
+    async fn body(&self, body: ClientBody, whole: bool) -> Result<RequestBody, Failure> {
+        if body.is_end_stream() {
+            return Ok(RequestBody::Empty);
+        }
+        let limit_bytes = self.within_limit(&body)?;
+        if !whole {
+            return Ok(RequestBody::streamed(body, limit_bytes));
+        }
+        RequestBody::collect(body, limit_bytes, &self.live.store).await.map_err(|error| self.not_here(error))
+    }
+
+    /// How long a body may be; an error if it is announced as longer.
+    fn within_limit(&self, body: &ClientBody) -> Result<u64, Failure> {
+        let limit_bytes = self.live.limits.request_body_bytes;
+        if body.size_hint().lower() > limit_bytes {
+            return Err(StatusCode::PAYLOAD_TOO_LARGE.into());
+        }
+        Ok(limit_bytes)
+    }
+
+    fn not_here(&self, error: CollectError) -> Failure {
+        match error {
+            CollectError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE.into(),
+            CollectError::Late => StatusCode::REQUEST_TIMEOUT.into(),
+            // Malformed, cut off, or late: the intake has noted which.
+            CollectError::Client => self.connection.marks.refused().into(),
+            CollectError::Store(error) => {
+                tracing::error!(%error, "a request's body cannot be kept");
+                StatusCode::INTERNAL_SERVER_ERROR.into()
+            }
+        }
+    }
+
+    /// Waits for a slot, as long as the client does.
+    async fn enter(&self, arrival: Arrival, version: Version) -> Result<Slot, Failure> {
+        let mut enter = std::pin::pin!(self.live.admission.enter(arrival));
+        // In HTTP/2 a client that goes away resets its stream, which drops all of this. In HTTP/1 the connection would have to
+        // be read to see that, and there may be a next request to be read first.
+        let watched = version != Version::HTTP_2;
+        loop {
+            let entered = match watched {
+                true => tokio::time::timeout(LOOK_AFTER, enter.as_mut()).await,
+                false => Ok(enter.as_mut().await),
+            };
+            match entered {
+                Ok(Ok(slot)) if watched && slot.waited > Duration::ZERO && self.connection.flow.client_gone() => {
+                    // The slot goes to the next one.
+                    break;
+                }
+                Ok(entered) => return entered.map_err(Failure::Refused),
+                Err(_) if self.connection.flow.client_gone() => break,
+                Err(_) => {}
+            }
+        }
+        Err(client_gone())
+    }
+
+    async fn upstream(
+        &self,
+        request: Request<RequestBody>,
+        passing: Passing,
+        slot: Option<Slot>,
+        story: &mut Story,
+    ) -> Result<Response<AnswerBody>, Failure> {
+        let Self { connection, live, verdict, .. } = *self;
+        let held = match slot {
+            Some(slot) if passing.buffer => slot,
+            slot => {
+                let still_sends = matches!(request.body(), RequestBody::Streamed(_));
+                let mut gone = gone(&connection.flow, request.version(), still_sends);
+                let sending = pin!(passing.send(connection, live, verdict, request));
+                let answer = unless_gone(&mut gone, sending).await?;
+                let Answer { response, server, upgraded } = answer.map_err(|error| told(&error))?;
+                story.server = Some(server);
+                if let Some(upgraded) = upgraded {
+                    connection.marks.tunnel(upgraded, story.class);
+                }
+                return Ok(response.map(|body| AnswerBody::Upstream(Box::new(Holding::new(body, slot, gone)))));
+            }
+        };
+        let slot = held;
+        // From here on the site works on it, whether or not its client is still there; for so long it has its slot.
+        let (tell, told_of) = oneshot::channel();
+        let (connection, live, verdict) = (connection.clone(), live.clone(), verdict.clone());
+        let task_connection = connection.clone();
+        tokio::spawn(async move {
+            let answer = passing.send(&task_connection, &live, &verdict, request).await;
+            let Answer { response, server, upgraded } = match answer {
+                Ok(answer) => answer,
+                Err(error) => {
+                    drop(slot);
+                    let _ = tell.send(Err((told(&error), None)));
+                    return;
+                }
+            };
+            let (head, body) = response.into_parts();
+            let exact_bytes = body.size_hint().exact();
+            if head.status == StatusCode::SWITCHING_PROTOCOLS || passing.is_head || body.is_end_stream() {
+                slot.finish();
+                let body = AnswerBody::Upstream(Box::new(Holding::ended(body)));
+                let _ = tell.send(Ok((Response::from_parts(head, body), server, upgraded)));
+            } else if exact_bytes.is_some_and(|bytes| bytes <= SMALL_BYTES) {
+                let whole = whole(body).await;
+                slot.finish();
+                let _ = tell.send(match whole {
+                    Ok(body) => Ok((Response::from_parts(head, body), server, upgraded)),
+                    Err(error) => Err((told(&UpstreamError::of_body(error)), Some(server))),
+                });
+            } else {
+                let (relay, relayed) = relay(&live.store, exact_bytes);
+                let response = Response::from_parts(head, AnswerBody::Relayed(relayed));
+                let _ = tell.send(Ok((response, server, upgraded)));
+                match relay.pass(body, Afterwards::ALittle).await {
+                    RelayEnd::Whole => slot.finish(),
+                    RelayEnd::BrokenOff(error) => tracing::warn!(%error, "a response of an upstream broke off"),
+                    RelayEnd::NotKept | RelayEnd::ClientGone => {}
+                }
+            }
+        });
+        let (response, server, upgraded) = match told_of.await {
+            Ok(Ok(answered)) => answered,
+            Ok(Err((status, server))) => {
+                story.server = server;
+                return Err(status.into());
+            }
+            // The task panicked; it was reported.
+            Err(_) => return Err(StatusCode::INTERNAL_SERVER_ERROR.into()),
+        };
+        story.server = Some(server);
+        if let Some(upgraded) = upgraded {
+            connection.marks.tunnel(upgraded, story.class);
+        }
+        Ok(response)
+    }
+
+    async fn program(
+        &self,
+        route: &RouteAt,
+        found: crate::sites::Found<'_>,
+        decoded: &str,
+        request: Request<RequestBody>,
+        slot: Option<Slot>,
+    ) -> Result<Taken, Failure> {
+        let Self { connection, live, verdict, .. } = *self;
+        let Some(cgi) = &route.cgi else { return Err(StatusCode::INTERNAL_SERVER_ERROR.into()) };
+        let class = &live.classes.classes[verdict.class.index()];
+        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let host = request.uri().host().map_or_else(|| crate::sites::without_port(host).to_owned(), str::to_owned);
+        let is_head = request.method() == Method::HEAD;
+        let context = cgi::Context {
+            prefix: decoded.strip_suffix(found.rest).unwrap_or_default(),
+            root: live.sites.root(self.site),
+            client: SocketAddr::new(verdict.client, connection.peer.port()),
+            local: connection.local,
+            host: &host,
+            tls: connection.tls.is_some(),
+            user: verdict.user.as_deref(),
+            class: &class.name,
+            priority: class.priority,
+        };
+        // A program runs for its client alone: it ends with it.
+        let mut gone = gone(&connection.flow, request.version(), false);
+        let running = pin!(cgi.run(request, context));
+        let answer = unless_gone(&mut gone, running).await?.map_err(|error| error.status())?;
+        let finish = |slot: Option<Slot>| slot.into_iter().for_each(Slot::finish);
+        let response = match answer {
+            CgiAnswer::Local(target) => {
+                finish(slot);
+                return Ok(Taken::Elsewhere(target));
+            }
+            CgiAnswer::Response(response) => response,
+        };
+        let (head, body) = response.into_parts();
+        if is_head || body.is_end_stream() {
+            finish(slot);
+            return Ok(Taken::Response(Response::from_parts(head, AnswerBody::Program(body))));
+        }
+        let (relay, relayed) = relay(&live.store, body.size_hint().exact());
+        tokio::spawn(async move {
+            let end = tokio::select! {
+                biased;
+                end = relay.pass(body, Afterwards::Nothing) => end,
+                () = gone => RelayEnd::ClientGone,
+            };
+            if end == RelayEnd::Whole {
+                finish(slot);
+            }
+        });
+        Ok(Taken::Response(Response::from_parts(head, AnswerBody::Relayed(relayed))))
+    }
+
+    /// A page for a request without an answer.
+    fn error(&self, parts: &Parts, status: StatusCode) -> Response<AnswerBody> {
+        let mut response = error_page(status).map(AnswerBody::File);
+        if parts.version != Version::HTTP_2 && status.as_u16() == CLIENT_GONE {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+        }
+        response
+    }
+}
+
+fn client_gone() -> Failure {
+    StatusCode::from_u16(CLIENT_GONE).unwrap_or(StatusCode::BAD_REQUEST).into()
+}
+
+/// What is worked out for a client, as long as it is there.
+async fn unless_gone<T>(gone: &mut Gone, work: Pin<&mut impl Future<Output = T>>) -> Result<T, Failure> {
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        () = gone => Err(client_gone()),
+    }
+}
+
+/// How a request is passed on.
+struct Passing {
+    site: usize,
+    route: usize,
+    upstream: usize,
+    keep_host: bool,
+    buffer: bool,
+    host: Box<str>,
+    is_head: bool,
+}
+
+impl Passing {
+    async fn send(
+        &self,
+        connection: &Connection,
+        live: &Live,
+        verdict: &Verdict,
+        request: Request<RequestBody>,
+    ) -> Result<Answer, UpstreamError> {
+        let ask = Ask {
+            upstream: self.upstream,
+            class: verdict.class.index(),
+            client: connection.peer.ip().to_canonical(),
+            scheme: if connection.tls.is_some() { "https" } else { "http" },
+            host: &self.host,
+            keep_host: self.keep_host,
+            believed: verdict.believed,
+            rules: Some(&live.sites.routes(self.site)[self.route].config.request_headers),
+        };
+        connection.pools.of(live).send(request, ask).await
+    }
+}
+
+/// What the client is told, and the operator.
+fn told(error: &UpstreamError) -> StatusCode {
+    error.log();
+    error.status()
+}
+
+/// Reads a small body whole.
+async fn whole(body: UpstreamBody) -> std::io::Result<AnswerBody> {
+    let body = body.collect().await?;
+    let trailers = body.trailers().cloned();
+    let bytes = body.to_bytes();
+    Ok(match trailers {
+        None => AnswerBody::File(FileBody::from(bytes)),
+        // In HTTP/2 they can follow a body of announced length.
+        Some(trailers) => {
+            let body = crate::body::full(bytes).with_trailers(std::future::ready(Some(Ok(trailers))));
+            AnswerBody::Program(body.boxed_unsync())
+        }
+    })
+}
+
+/// The request that a local redirect stands for (RFC 3875, section 6.2.2).
+fn as_if_asked(parts: &Parts, target: PathAndQuery) -> Parts {
+    let mut request = Request::new(());
+    *request.method_mut() = if parts.method == Method::HEAD { Method::HEAD } else { Method::GET };
+    *request.version_mut() = parts.version;
+    *request.headers_mut() = parts.headers.clone();
+    for name in [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::TRANSFER_ENCODING, header::EXPECT] {
+        request.headers_mut().remove(name);
+    }
+    let mut uri = parts.uri.clone().into_parts();
+    uri.path_and_query = Some(target);
+    *request.uri_mut() = Uri::from_parts(uri).unwrap_or_else(|_| parts.uri.clone());
+    request.into_parts().0
+}
+
+fn apply(headers: &mut HeaderMap, rules: &HeaderRules) {
+    for name in &rules.remove {
+        headers.remove(name);
+    }
+    for (name, value) in &rules.set {
+        headers.insert(name, value.clone());
+    }
+    for (name, value) in &rules.add {
+        headers.append(name, value.clone());
+    }
+}
+
+/// Lets no shared cache keep a response, which would hand one client's cookie to all.
+fn keep_private(headers: &mut HeaderMap) {
+    let text = headers.get_all(header::CACHE_CONTROL).iter().map(|value| value.to_str().unwrap_or("\""));
+    let text = text.collect::<Vec<_>>().join(",").to_ascii_lowercase();
+    let directives = || text.split(',').map(str::trim).filter(|directive| !directive.is_empty());
+    // Names of fields stand in quotes, and may be those of directives.
+    let quotes = text.contains('"');
+    if !quotes && directives().any(|it| it == "private" || it == "no-store") {
+        return;
+    }
+    let for_all = |it: &str| it == "public" || it == "proxy-revalidate" || it.starts_with("s-maxage");
+    let kept = match quotes {
+        true => vec!["private", "no-cache"],
+        false => std::iter::once("private").chain(directives().filter(|it| !for_all(it))).collect(),
+    };
+    let value = HeaderValue::try_from(kept.join(", ")).unwrap_or(HeaderValue::from_static("private"));
+    headers.insert(header::CACHE_CONTROL, value);
+}
+
+fn with_path(path: &str, query: Option<&str>) -> Option<Uri> {
+    match query {
+        Some(query) => format!("{path}?{query}").parse().ok(),
+        None => path.parse().ok(),
+    }
+}
+
+/// The host as the client asked for it, with its port.
+fn host_of(parts: &Parts) -> Box<str> {
+    let field = || parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    parts.uri.authority().map(http::uri::Authority::as_str).or_else(field).unwrap_or_default().into()
+}
+
+fn client_key(client: std::net::IpAddr) -> u64 {
+    use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(client)
+}
+
+/// What is known of a request on a connection, for the classifier.
+pub(super) fn facts<'a>(
+    connection: &'a Connection,
+    live: &Live,
+    site: usize,
+    parts: &'a Parts,
+    host: &'a str,
+) -> Facts<'a> {
+    let names = connection.tls.as_ref().and_then(|tls| tls.client_names(live.sites.client_ca(site)));
+    Facts {
+        parts,
+        host,
+        peer: connection.peer,
+        local: connection.local,
+        certificate_names: names.unwrap_or_default(),
+        has_certificate: names.is_some(),
+        tls: connection.tls.is_some(),
+        now: SystemTime::now(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_shared_cache_keeps_a_cookie_and_the_rest_of_what_the_origin_says_stays() {
+        for (said, left) in [
+            (&[][..], &["private"][..]),
+            (&["public"], &["private"]),
+            (&["Public, max-age=60, s-maxage=600"], &["private, max-age=60"]),
+            (&["no-cache", "public"], &["private, no-cache"]),
+            (&["max-age=60, PRIVATE"], &["max-age=60, PRIVATE"]),
+            (&["public", "no-store"], &["public", "no-store"]),
+            (&["public, no-cache=\"a, private\""], &["private, no-cache"]),
+            (&["private=\"x-user\""], &["private, no-cache"]),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in said {
+                headers.append(header::CACHE_CONTROL, HeaderValue::from_static(value));
+            }
+            keep_private(&mut headers);
+            let found: Vec<_> = headers.get_all(header::CACHE_CONTROL).iter().map(|it| it.to_str().unwrap()).collect();
+            assert_eq!(found, left, "{said:?}");
+        }
+    }
+}

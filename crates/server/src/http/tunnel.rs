@@ -1,0 +1,106 @@
+//! A connection on which HTTP has ended: WebSocket and other protocols, passed through as they are.
+
+use std::{
+    io,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf, copy_bidirectional};
+
+use super::{Drain, intake::Intake};
+use crate::{
+    gate::{Burst, Flow},
+    uplink::ClassAt,
+};
+
+/// Passes bytes both ways until both sides have ended, nothing moved for `idle`, or the server stops.
+pub(super) async fn run<S>(mut client: Client<S>, upgraded: Upgraded, stopping: &Drain, idle: Duration)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let moved = client.moved.clone();
+    let early = std::mem::take(&mut client.early);
+    let mut upstream = TokioIo::new(upgraded);
+    let passed = async {
+        upstream.write_all(&early).await?;
+        copy_bidirectional(&mut client, &mut upstream).await.map(drop)
+    };
+    let silent = async {
+        let mut before = moved.load(Relaxed);
+        loop {
+            tokio::time::sleep(idle).await;
+            let now = moved.load(Relaxed);
+            if now == before {
+                return;
+            }
+            before = now;
+        }
+    };
+    let mut passed = pin!(passed);
+    tokio::select! {
+        // Whoever broke off knows why.
+        _ = &mut passed => {}
+        () = silent => {}
+        () = stopping.begun() => {}
+    }
+}
+
+/// The client's side. Counts what passes; and what goes to the client takes its turn on the uplink, burst by burst: what comes
+/// without a pause is like one response of unknown length, so that a short message is never behind all that was said before.
+pub(super) struct Client<S> {
+    inner: Intake<S>,
+    /// Bytes of the client's that were read already.
+    early: Bytes,
+    moved: Arc<AtomicU64>,
+    flow: Flow,
+    class: ClassAt,
+    burst: Option<Burst>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
+    pub(super) fn new(mut inner: Intake<S>, early: Bytes, flow: Flow, class: ClassAt) -> Self {
+        inner.pass_through();
+        Self { inner, early, moved: Arc::default(), flow, class, burst: None }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Client<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+        self.moved.fetch_add((buf.filled().len() - before) as u64, Relaxed);
+        read
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Client<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.burst.is_none() {
+            self.burst = Some(self.flow.burst(self.class));
+        }
+        let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.moved.fetch_add(*bytes as u64, Relaxed);
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // There is nothing more to be written for now.
+        self.burst = None;
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}

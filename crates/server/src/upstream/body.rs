@@ -1,0 +1,313 @@
+//! Bodies on their way to an upstream and from it.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use tokio::time::{Instant, Sleep};
+
+use super::{UpstreamError, error::Wait, head, pool::Line, send::Exchange};
+use crate::body::RequestBody;
+
+/// Bytes that hyper is given at once, so that what the upstream has taken can be told.
+const PIECE: usize = 64 * 1024;
+
+/// What is known of a request's body while hyper sends it.
+#[derive(Debug)]
+pub(super) struct Feed {
+    start: Instant,
+    /// The client is to send more.
+    waits_for_client: AtomicBool,
+    /// When something was last taken of it, in nanoseconds since `start`.
+    taken: AtomicU64,
+    /// hyper is done with it.
+    pub(super) done: AtomicBool,
+    /// How it broke off.
+    pub(super) broke: Mutex<Option<io::Error>>,
+}
+
+impl Feed {
+    pub(super) fn new(start: Instant) -> Arc<Self> {
+        Arc::new(Self {
+            start,
+            waits_for_client: AtomicBool::new(false),
+            taken: AtomicU64::new(0),
+            done: AtomicBool::new(false),
+            broke: Mutex::new(None),
+        })
+    }
+
+    /// Whether nothing can go on before the client has sent more.
+    fn waits_for_client(&self) -> bool {
+        self.waits_for_client.load(Relaxed) && !self.done.load(Relaxed)
+    }
+}
+
+/// A request's body, as hyper reads it.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    body: RequestBody,
+    /// What is left of a frame that was large.
+    rest: Bytes,
+    /// `None`: there is no body.
+    feed: Option<Arc<Feed>>,
+}
+
+impl Outgoing {
+    pub(super) fn new(body: RequestBody, feed: Option<Arc<Feed>>) -> Self {
+        Self { body, rest: Bytes::new(), feed }
+    }
+
+    /// The body again, where nothing of it was read.
+    pub(super) fn unread(mut self) -> RequestBody {
+        std::mem::replace(&mut self.body, RequestBody::Empty)
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        if let Some(feed) = &self.feed {
+            feed.done.store(true, Relaxed);
+        }
+    }
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let this = self.get_mut();
+        let Some(feed) = &this.feed else { return Poll::Ready(None) };
+        feed.taken.store(nanos(feed.start.elapsed()), Relaxed);
+        if !this.rest.is_empty() {
+            let piece = this.rest.split_to(this.rest.len().min(PIECE));
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        let polled = Pin::new(&mut this.body).poll_frame(cx);
+        feed.waits_for_client.store(polled.is_pending(), Relaxed);
+        Poll::Ready(match std::task::ready!(polled) {
+            Some(Ok(frame)) => Some(Ok(match frame.into_data() {
+                Ok(mut data) => {
+                    if data.len() > PIECE {
+                        this.rest = data.split_off(PIECE);
+                    }
+                    Frame::data(data)
+                }
+                Err(frame) => match filtered(frame) {
+                    Some(frame) => frame,
+                    None => return Poll::Ready(None),
+                },
+            })),
+            Some(Err(error)) => {
+                let told = io::Error::new(error.kind(), error.to_string());
+                *feed.broke.lock() = Some(error);
+                Some(Err(told))
+            }
+            None => None,
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && (self.feed.is_none() || self.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if self.feed.is_none() {
+            return SizeHint::with_exact(0);
+        }
+        let rest = self.rest.len() as u64;
+        let inner = self.body.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + rest);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}
+
+/// Watches over the time that an exchange takes.
+#[derive(Debug)]
+pub(super) struct Watch {
+    timer: Pin<Box<Sleep>>,
+    idle: Duration,
+    end: Option<Instant>,
+    /// When the upstream last was heard of.
+    heard: Instant,
+    /// It was heard of since.
+    hears: bool,
+    /// The connection, if it is for this exchange alone.
+    pub(super) line: Option<Arc<Line>>,
+    pub(super) feed: Option<Arc<Feed>>,
+}
+
+impl Watch {
+    /// A timer that was used before is cheaper than a new one.
+    pub(super) fn new(timer: Option<Pin<Box<Sleep>>>, now: Instant, idle: Duration, end: Option<Instant>) -> Self {
+        let first = earlier(now + idle, end);
+        let timer = match timer {
+            Some(mut timer) => {
+                timer.as_mut().reset(first);
+                timer
+            }
+            None => Box::pin(tokio::time::sleep_until(first)),
+        };
+        Self { timer, idle, end, heard: now, hears: false, line: None, feed: None }
+    }
+
+    /// The upstream was heard of.
+    pub(super) fn hears(&mut self) {
+        self.hears = true;
+    }
+
+    /// Whether it is the client that keeps everybody waiting.
+    pub(super) fn waits_for_client(&self) -> bool {
+        self.feed.as_ref().is_some_and(|feed| feed.waits_for_client())
+    }
+
+    pub(super) fn into_timer(self) -> Pin<Box<Sleep>> {
+        self.timer
+    }
+
+    /// Ready when the upstream was silent for too long. To be asked when there is nothing of it.
+    pub(super) fn poll_silence(&mut self, cx: &mut Context<'_>, wait: Wait) -> Poll<Wait> {
+        if self.hears {
+            self.hears = false;
+            self.heard = Instant::now();
+            self.timer.as_mut().reset(earlier(self.heard + self.idle, self.end));
+        }
+        loop {
+            std::task::ready!(self.timer.as_mut().poll(cx));
+            let now = Instant::now();
+            if self.end.is_some_and(|end| end <= now) {
+                return Poll::Ready(Wait::End);
+            }
+            // What moves in the other direction is no silence, nor is it when the client is to send.
+            if let Some(line) = &self.line {
+                self.heard = self.heard.max(line.moved());
+            }
+            if let Some(feed) = &self.feed {
+                if feed.waits_for_client() {
+                    self.heard = now;
+                }
+                self.heard = self.heard.max(feed.start + Duration::from_nanos(feed.taken.load(Relaxed)));
+            }
+            let next = self.heard + self.idle;
+            if next <= now {
+                return Poll::Ready(wait);
+            }
+            self.timer.as_mut().reset(earlier(next, self.end));
+        }
+    }
+}
+
+/// Trailers without what must not be there; `None` where nothing is left of them. They are the last frame.
+fn filtered(frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+    let mut trailers = match frame.into_trailers() {
+        Ok(trailers) => trailers,
+        Err(frame) => return Some(frame),
+    };
+    head::trailers(&mut trailers);
+    (!trailers.is_empty()).then(|| Frame::trailers(trailers))
+}
+
+fn earlier(one: Instant, other: Option<Instant>) -> Instant {
+    other.map_or(one, |other| other.min(one))
+}
+
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The body of an upstream's response. When it has ended, its connection is free for others; when it is dropped earlier, the
+/// connection is closed, or the HTTP/2 stream reset.
+#[derive(Debug)]
+pub struct UpstreamBody {
+    incoming: Option<Incoming>,
+    /// `None`: over.
+    exchange: Option<Exchange>,
+}
+
+impl UpstreamBody {
+    pub(super) fn new(incoming: Incoming, exchange: Exchange) -> Self {
+        let mut body = Self { incoming: Some(incoming), exchange: Some(exchange) };
+        if body.is_end_stream() {
+            body.finish();
+        }
+        body
+    }
+
+    /// Nothing.
+    pub(super) fn empty() -> Self {
+        Self { incoming: None, exchange: None }
+    }
+
+    fn finish(&mut self) {
+        if let Some(exchange) = self.exchange.take() {
+            exchange.finish();
+        }
+    }
+
+    fn break_off(
+        &mut self,
+        error: impl FnOnce(Exchange) -> UpstreamError,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        self.incoming = None;
+        // Without an exchange it was over already, and nothing can break off.
+        Poll::Ready(self.exchange.take().map(|exchange| Err(error(exchange).into())))
+    }
+}
+
+impl Body for UpstreamBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let this = self.get_mut();
+        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
+        match Pin::new(&mut *incoming).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                if incoming.is_end_stream() {
+                    this.finish();
+                } else if let Some(exchange) = &mut this.exchange {
+                    exchange.watch.hears();
+                }
+                let frame = filtered(frame);
+                if frame.is_none() {
+                    this.finish();
+                }
+                Poll::Ready(frame.map(Ok))
+            }
+            Poll::Ready(Some(Err(error))) => this.break_off(|exchange| exchange.broke(error)),
+            Poll::Ready(None) => {
+                this.finish();
+                Poll::Ready(None)
+            }
+            Poll::Pending => {
+                let Some(exchange) = &mut this.exchange else { return Poll::Pending };
+                let wait = std::task::ready!(exchange.watch.poll_silence(cx, Wait::Body));
+                this.break_off(|exchange| exchange.timed_out(wait))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint)
+    }
+}

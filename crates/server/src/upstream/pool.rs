@@ -1,0 +1,417 @@
+//! A worker thread's connections to one server: those that wait for a request, and those that carry several.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    pin::Pin,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::{
+    task::AbortHandle,
+    time::{Instant, Sleep},
+};
+
+use super::{
+    body::{Outgoing, nanos},
+    connect::{Offer, connect},
+    error::{Failure, UpstreamError, Wait},
+    group::Group,
+    server::{Connected, InFlight, Protocol, Server},
+};
+
+/// What one HTTP/2 stream may have on the way to us, and unread here.
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// As many streams as HTTP/2 servers commonly allow may be unread without one of them holding up the others.
+const CONNECTION_WINDOW: u32 = 128 * STREAM_WINDOW;
+/// hyper's reading of heads needs at least so much.
+const LEAST_BUFFER: usize = 8192;
+
+/// One connection, as its transport and those who use it share it.
+#[derive(Debug)]
+pub(super) struct Line {
+    start: Instant,
+    /// When bytes last moved on it, in nanoseconds since `start`.
+    moved: AtomicU64,
+    /// HTTP/2 streams that it may have at once.
+    most_streams: AtomicUsize,
+    /// The request that changed protocols, until the connection closes.
+    pub(super) upgraded: Mutex<Option<InFlight>>,
+}
+
+impl Line {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            start: Instant::now(),
+            moved: AtomicU64::new(0),
+            most_streams: AtomicUsize::new(1),
+            upgraded: Mutex::new(None),
+        })
+    }
+
+    pub(super) fn moves(&self) {
+        self.moved.store(nanos(self.start.elapsed()), Relaxed);
+    }
+
+    pub(super) fn moved(&self) -> Instant {
+        self.start + Duration::from_nanos(self.moved.load(Relaxed))
+    }
+}
+
+/// The connections of a worker thread to a server.
+pub(super) struct Shelf {
+    pub(super) server: Arc<Server>,
+    keep: usize,
+    keep_for: Duration,
+    /// HTTP/1.1 connections that wait for a request, the last used at the back.
+    idle: Mutex<VecDeque<Box<Http1>>>,
+    /// HTTP/2 connections.
+    shared: Mutex<Vec<Arc<Http2>>>,
+    /// Held while a connection is made that others may share.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+/// An HTTP/1.1 connection.
+pub(super) struct Http1 {
+    pub(super) sender: http1::SendRequest<Outgoing>,
+    pub(super) line: Arc<Line>,
+    /// A timer for whoever uses it.
+    pub(super) timer: Option<Pin<Box<Sleep>>>,
+    /// Whether it carried a request before.
+    pub(super) used: bool,
+    home: Weak<Shelf>,
+    task: AbortHandle,
+    since: Instant,
+}
+
+/// An HTTP/2 connection.
+pub(super) struct Http2 {
+    pub(super) sender: http2::SendRequest<Outgoing>,
+    line: Arc<Line>,
+    streams: AtomicUsize,
+    /// Whether it carried a request before.
+    pub(super) used: AtomicBool,
+    /// Something is wrong with it; those who use it may end, but nobody begins.
+    retired: AtomicBool,
+    /// When its last stream ended.
+    since: Mutex<Instant>,
+}
+
+/// A place on an HTTP/2 connection.
+pub(super) struct Stream(pub(super) Arc<Http2>);
+
+/// What a request goes over.
+pub(super) enum Connection {
+    Http1(Box<Http1>),
+    Http2(Stream),
+}
+
+/// Why there is no connection.
+pub(super) enum NoConnection {
+    /// There may be no more of them.
+    Full,
+    Failed(UpstreamError),
+}
+
+/// What connection a request needs, and until when.
+#[derive(Clone, Copy)]
+pub(super) struct Need {
+    /// HTTP/1.1, for a change of protocols.
+    pub(super) http1: bool,
+    /// One that no request was on.
+    pub(super) fresh: bool,
+    pub(super) started: Instant,
+    pub(super) end: Option<Instant>,
+}
+
+impl Shelf {
+    pub(super) fn new(server: Arc<Server>, keep: usize, keep_for: Duration) -> Arc<Self> {
+        let shelf = Arc::new(Self {
+            server,
+            keep,
+            keep_for,
+            idle: Mutex::new(VecDeque::new()),
+            shared: Mutex::new(Vec::new()),
+            connecting: tokio::sync::Mutex::new(()),
+        });
+        let mut shelves = shelf.server.shelves.lock();
+        shelves.retain(|shelf| shelf.strong_count() > 0);
+        shelves.push(Arc::downgrade(&shelf));
+        drop(shelves);
+        shelf
+    }
+
+    /// A connection: one that is here, or a new one.
+    pub(super) async fn connection(self: &Arc<Self>, group: &Group, need: Need) -> Result<Connection, NoConnection> {
+        if let Some(connection) = self.ready(need) {
+            return Ok(connection);
+        }
+        let until = Instant::now() + group.config.connect_timeout;
+        let until = need.end.map_or(until, |end| end.min(until));
+        // Whoever may share a connection waits for it rather than make another.
+        let mut first = None;
+        if !need.http1 && self.server.protocol() != Protocol::Http1 {
+            match tokio::time::timeout_at(until, self.connecting.lock()).await {
+                Ok(lock) => first = Some(lock),
+                Err(_) => return Err(self.too_late(need, until)),
+            }
+            if let Some(connection) = self.ready(need) {
+                return Ok(connection);
+            }
+        }
+        let most = group.config.most_connections.map(std::num::NonZeroU32::get);
+        let mut connected = Connected::new(&self.server, most);
+        if connected.is_none() {
+            // One that is being closed may be gone in a moment.
+            tokio::task::yield_now().await;
+            connected = Connected::new(&self.server, most);
+        }
+        let Some(connected) = connected else { return self.borrowed(need).ok_or(NoConnection::Full) };
+        if first.is_some() && self.server.protocol() == Protocol::Http1 {
+            // By now it is known that there is nothing to share.
+            first = None;
+        }
+        // Seldom, and larger than all else that a request waits for.
+        let made = Box::pin(self.make(group, need, until, connected)).await;
+        drop(first);
+        made
+    }
+
+    fn ready(&self, need: Need) -> Option<Connection> {
+        if !need.http1
+            && let Some(stream) = self.stream()
+        {
+            return Some(Connection::Http2(stream));
+        }
+        if need.fresh { None } else { self.take_idle().map(Connection::Http1) }
+    }
+
+    /// A connection of ours or of another worker thread's, where there may be no new one.
+    fn borrowed(&self, need: Need) -> Option<Connection> {
+        let need = Need { fresh: false, ..need };
+        self.ready(need).or_else(|| {
+            let others: Vec<_> = self.server.shelves.lock().iter().filter_map(Weak::upgrade).collect();
+            others.iter().find_map(|shelf| shelf.ready(need))
+        })
+    }
+
+    fn stream(&self) -> Option<Stream> {
+        let mut shared = self.shared.lock();
+        if shared.is_empty() {
+            return None;
+        }
+        shared.retain(|connection| !connection.is_over());
+        let free = shared
+            .iter()
+            .find(|connection| connection.streams.load(Relaxed) < connection.line.most_streams.load(Relaxed).max(1))?;
+        Some(Stream::new(free))
+    }
+
+    fn take_idle(&self) -> Option<Box<Http1>> {
+        let mut idle = self.idle.lock();
+        // One that was just put here may not be ready yet: hyper is still to look at it.
+        let mut at = idle.len();
+        while at > 0 {
+            at -= 1;
+            if idle[at].sender.is_ready() {
+                return idle.remove(at);
+            }
+            if idle[at].sender.is_closed() {
+                idle.remove(at);
+            }
+        }
+        None
+    }
+
+    async fn make(
+        self: &Arc<Self>,
+        group: &Group,
+        need: Need,
+        until: Instant,
+        connected: Connected,
+    ) -> Result<Connection, NoConnection> {
+        let server = &self.server;
+        let offer = match server.spec.http2 {
+            Some(true) => Offer::Http2,
+            None if server.spec.tls && !need.http1 => Offer::Any,
+            Some(false) | None => Offer::Http1,
+        };
+        let line = Line::new();
+        let connecting = connect(server, group.tls.as_ref(), offer, line.clone(), Some(connected));
+        let failed = |failure| {
+            let after = need.started.elapsed();
+            NoConnection::Failed(UpstreamError::Failed { server: server.name.clone(), failure, after })
+        };
+        let (transport, http2) = match tokio::time::timeout_at(until, connecting).await {
+            Ok(Ok(made)) => made,
+            Ok(Err(failure)) => return Err(server.shortage(failure).map_or_else(failed, NoConnection::Failed)),
+            Err(_) => return Err(self.too_late(need, until)),
+        };
+        if !need.http1 {
+            server.learn(if http2 { Protocol::Http2 } else { Protocol::Http1 });
+        }
+        let io = TokioIo::new(transport);
+        if http2 {
+            let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .initial_stream_window_size(STREAM_WINDOW)
+                .initial_connection_window_size(CONNECTION_WINDOW)
+                .max_header_list_size(u32::try_from(group.config.head_bytes).unwrap_or(u32::MAX))
+                .handshake(io)
+                .await
+                .map_err(|error| failed(Failure::of(error)))?;
+            line.most_streams.store(connection.current_max_send_streams(), Relaxed);
+            let told = line.clone();
+            let mut connection = Box::pin(connection);
+            tokio::spawn(std::future::poll_fn(move |cx| {
+                let polled = connection.as_mut().poll(cx);
+                told.most_streams.store(connection.current_max_send_streams(), Relaxed);
+                polled.map(|_| ())
+            }));
+            let connection = Arc::new(Http2 {
+                sender,
+                line,
+                streams: AtomicUsize::new(0),
+                used: AtomicBool::new(false),
+                retired: AtomicBool::new(false),
+                since: Mutex::new(Instant::now()),
+            });
+            let stream = Stream::new(&connection);
+            self.shared.lock().push(connection);
+            Ok(Connection::Http2(stream))
+        } else {
+            let (sender, connection) = http1::Builder::new()
+                .max_header_size(group.config.head_bytes)
+                .max_buf_size(group.config.head_bytes.max(16 * LEAST_BUFFER))
+                .handshake(io)
+                .await
+                .map_err(|error| failed(Failure::of(error)))?;
+            let connection = connection.with_upgrades();
+            let task = tokio::spawn(async move {
+                // Whoever has the request is told, too.
+                let _ = connection.await;
+            });
+            Ok(Connection::Http1(Box::new(Http1 {
+                sender,
+                line,
+                timer: None,
+                used: false,
+                home: Arc::downgrade(self),
+                task: task.abort_handle(),
+                since: Instant::now(),
+            })))
+        }
+    }
+
+    fn too_late(&self, need: Need, until: Instant) -> NoConnection {
+        let wait = if need.end == Some(until) { Wait::End } else { Wait::Connection };
+        let after = need.started.elapsed();
+        NoConnection::Failed(UpstreamError::TimedOut { server: self.server.name.clone(), wait, after })
+    }
+
+    /// Closes what was idle for too long. Whether the server is still one of its upstream's.
+    pub(super) fn tidy(&self, now: Instant) -> bool {
+        let retired = self.server.retired.load(Relaxed);
+        let keep_for = if retired { Duration::ZERO } else { self.keep_for };
+        let over = |since: Instant| since + keep_for <= now;
+        self.idle.lock().retain(|connection| !connection.sender.is_closed() && !over(connection.since));
+        self.shared.lock().retain(|connection| {
+            let busy = connection.streams.load(Relaxed) > 0;
+            !connection.is_over() && (busy || !over(*connection.since.lock()))
+        });
+        !retired
+    }
+}
+
+impl Http1 {
+    /// Puts it where the next request finds it.
+    pub(super) fn put_back(mut self: Box<Self>) {
+        if self.sender.is_closed() {
+            return;
+        }
+        self.used = true;
+        self.since = Instant::now();
+        let Some(home) = self.home.upgrade() else { return };
+        if home.server.retired.load(Relaxed) {
+            return;
+        }
+        let mut idle = home.idle.lock();
+        while idle.front().is_some_and(|oldest| idle.len() >= home.keep || oldest.since + home.keep_for <= self.since) {
+            idle.pop_front();
+        }
+        if home.keep > 0 {
+            idle.push_back(self);
+        }
+    }
+}
+
+impl Drop for Http1 {
+    /// Closes it at once, whatever is on the way.
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Http2 {
+    fn is_over(&self) -> bool {
+        self.retired.load(Relaxed) || self.sender.is_closed()
+    }
+
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Relaxed);
+    }
+}
+
+impl Stream {
+    fn new(connection: &Arc<Http2>) -> Self {
+        connection.streams.fetch_add(1, Relaxed);
+        Self(connection.clone())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.0.streams.fetch_sub(1, Relaxed) == 1 {
+            *self.0.since.lock() = Instant::now();
+        }
+    }
+}
+
+impl fmt::Debug for Shelf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shelf").field("server", &self.server.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Http1(_) => "Http1",
+            Self::Http2(_) => "Http2",
+        })
+    }
+}
+
+/// Polls a future, and watches over its time.
+pub(super) async fn watched<F: Future>(
+    future: F,
+    watch: &mut super::body::Watch,
+    wait: Wait,
+) -> Result<F::Output, Wait> {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        watch.poll_silence(cx, wait).map(Err)
+    })
+    .await
+}

@@ -1,0 +1,473 @@
+//! One server: how busy it is, and how well. All worker threads look at the same.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use http::HeaderValue;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{
+    error::{Failure, UpstreamError, is_shortage},
+    pool::Shelf,
+};
+use crate::config::{ActiveChecks, PassiveChecks, UpstreamServer};
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Endpoint {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// A server as one configuration has it.
+#[derive(Debug)]
+pub(super) struct Server {
+    /// By this, worker threads find their connections to it.
+    pub(super) id: u64,
+    /// For logs.
+    pub(super) name: Arc<str>,
+    pub(super) spec: UpstreamServer,
+    pub(super) endpoint: Endpoint,
+    /// The class that it is for; `None`: all.
+    pub(super) class: Option<usize>,
+    pub(super) host: HeaderValue,
+    pub(super) state: Arc<State>,
+    protocol: AtomicU8,
+    /// No longer one of the upstream's.
+    pub(super) retired: AtomicBool,
+    /// The connections of all worker threads, for when there may be no more of them.
+    pub(super) shelves: Mutex<Vec<Weak<Shelf>>>,
+}
+
+/// What outlives a change of the configuration.
+#[derive(Debug)]
+pub(super) struct State {
+    start: Instant,
+    in_flight: AtomicU32,
+    connections: AtomicU32,
+    requests: AtomicU64,
+    failures: AtomicU64,
+    /// Failures since the last success.
+    in_a_row: AtomicU32,
+    /// Left alone until then, in nanoseconds since `start`; 0: not left alone.
+    paused_until: AtomicU64,
+    /// Active checks found it down.
+    down: AtomicBool,
+    /// Active checks that all ended as the last one did.
+    checks_in_a_row: AtomicU32,
+    last_check_passed: AtomicBool,
+    pub(super) checking: AtomicBool,
+    /// It took a connection, at some time.
+    reached: AtomicBool,
+}
+
+/// What a server speaks, as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Unknown,
+    Http1,
+    Http2,
+}
+
+/// How a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It is used.
+    Well,
+    /// It failed too often, and is left alone for a while.
+    Paused,
+    /// Checks found it down.
+    Down,
+}
+
+impl Server {
+    pub(super) fn new(
+        id: u64,
+        spec: &UpstreamServer,
+        endpoint: Endpoint,
+        class: Option<usize>,
+        state: Arc<State>,
+    ) -> Self {
+        let name = match &endpoint {
+            Endpoint::Tcp(address) => address.to_string(),
+            Endpoint::Unix(path) => format!("unix:{}", path.display()),
+        };
+        let protocol = match (spec.http2, spec.tls) {
+            (Some(true), _) => Protocol::Http2,
+            (Some(false), _) | (None, false) => Protocol::Http1,
+            (None, true) => Protocol::Unknown,
+        };
+        Self {
+            id,
+            name: name.into(),
+            // An authority is made of bytes that a field value may have.
+            host: HeaderValue::from_str(host_of(&spec.authority)).unwrap_or(HeaderValue::from_static("localhost")),
+            spec: spec.clone(),
+            endpoint,
+            class,
+            state,
+            protocol: AtomicU8::new(protocol as u8),
+            retired: AtomicBool::new(false),
+            shelves: Mutex::new(Vec::new()),
+        }
+    }
+
+    pub(super) fn protocol(&self) -> Protocol {
+        match self.protocol.load(Relaxed) {
+            1 => Protocol::Http1,
+            2 => Protocol::Http2,
+            _ => Protocol::Unknown,
+        }
+    }
+
+    pub(super) fn learn(&self, protocol: Protocol) {
+        self.protocol.store(protocol as u8, Relaxed);
+    }
+
+    /// It took a connection.
+    pub(super) fn reached(&self) {
+        if !self.state.reached.load(Relaxed) {
+            self.state.reached.store(true, Relaxed);
+        }
+    }
+
+    /// What a connection failed of, where that is no fault of its.
+    pub(super) fn shortage(&self, failure: Failure) -> Result<UpstreamError, Failure> {
+        match failure {
+            Failure::Connect(error) if is_shortage(&error, self.state.reached.load(Relaxed)) => {
+                Ok(UpstreamError::Shortage { server: self.name.clone(), error })
+            }
+            failure => Err(failure),
+        }
+    }
+
+    /// A request to it went wrong, by its fault.
+    pub(super) fn failed(&self, upstream: &str, checks: &PassiveChecks) {
+        self.state.failures.fetch_add(1, Relaxed);
+        if checks.failures == 0 {
+            return;
+        }
+        let in_a_row = self.state.in_a_row.fetch_add(1, Relaxed).saturating_add(1);
+        let trial = self.state.paused_until.load(Relaxed) != 0;
+        if in_a_row >= checks.failures || trial {
+            self.state.paused_until.store(self.state.now() + nanos(checks.pause), Relaxed);
+            if !trial {
+                tracing::warn!(
+                    upstream,
+                    server = &*self.name,
+                    "failed {in_a_row} times in a row, is left alone for {:?}",
+                    checks.pause
+                );
+            }
+        }
+    }
+
+    /// It answered; whether the answer is whole is not known yet.
+    pub(super) fn answered(&self, upstream: &str) {
+        if self.state.paused_until.load(Relaxed) != 0 {
+            self.state.paused_until.store(0, Relaxed);
+            self.state.in_a_row.store(0, Relaxed);
+            tracing::info!(upstream, server = &*self.name, "answers again");
+        }
+    }
+
+    /// It answered, and the answer is whole.
+    pub(super) fn succeeded(&self) {
+        if self.state.in_a_row.load(Relaxed) != 0 {
+            self.state.in_a_row.store(0, Relaxed);
+        }
+    }
+
+    /// Takes in what an active check found.
+    pub(super) fn checked(&self, upstream: &str, outcome: Result<(), String>, checks: &ActiveChecks) {
+        let state = &self.state;
+        let passed = outcome.is_ok();
+        if state.last_check_passed.swap(passed, Relaxed) != passed {
+            state.checks_in_a_row.store(0, Relaxed);
+        }
+        let in_a_row = state.checks_in_a_row.fetch_add(1, Relaxed).saturating_add(1);
+        let down = state.down.load(Relaxed);
+        match outcome {
+            Ok(()) if down && in_a_row >= checks.rise.max(1) => {
+                state.down.store(false, Relaxed);
+                state.paused_until.store(0, Relaxed);
+                state.in_a_row.store(0, Relaxed);
+                tracing::info!(upstream, server = &*self.name, "passed {in_a_row} checks, is used again");
+            }
+            Err(what) if !down && in_a_row >= checks.fall.max(1) => {
+                state.down.store(true, Relaxed);
+                tracing::warn!(upstream, server = &*self.name, "failed {in_a_row} checks, is left alone: {what}");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn host_of(authority: &http::uri::Authority) -> &str {
+    // Names and passwords are no part of Host.
+    let whole = authority.as_str();
+    whole.rsplit_once('@').map_or(whole, |(_, host)| host)
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2).min(u64::MAX / 2)
+}
+
+impl State {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            start: Instant::now(),
+            in_flight: AtomicU32::new(0),
+            connections: AtomicU32::new(0),
+            requests: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            in_a_row: AtomicU32::new(0),
+            paused_until: AtomicU64::new(0),
+            down: AtomicBool::new(false),
+            checks_in_a_row: AtomicU32::new(0),
+            last_check_passed: AtomicBool::new(true),
+            checking: AtomicBool::new(false),
+            reached: AtomicBool::new(false),
+        })
+    }
+
+    /// Never 0, which means never.
+    fn now(&self) -> u64 {
+        nanos(self.start.elapsed()).saturating_add(1)
+    }
+
+    pub(super) fn health(&self) -> Health {
+        if self.down.load(Relaxed) {
+            Health::Down
+        } else if self.paused_until.load(Relaxed) != 0 {
+            Health::Paused
+        } else {
+            Health::Well
+        }
+    }
+
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+
+    pub(super) fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight.load(Relaxed)
+    }
+
+    pub(super) fn connections(&self) -> u32 {
+        self.connections.load(Relaxed)
+    }
+
+    /// The pause is over, and this request is the one that tries the server. Others keep away for as long again.
+    fn try_again(&self, pause: Duration) -> bool {
+        let until = self.paused_until.load(Relaxed);
+        let now = self.now();
+        until != 0
+            && until <= now
+            && self.paused_until.compare_exchange(until, now + nanos(pause).max(1), Relaxed, Relaxed).is_ok()
+    }
+}
+
+/// A request under way at a server.
+#[derive(Debug)]
+pub(super) struct InFlight(Arc<State>);
+
+impl InFlight {
+    pub(super) fn new(server: &Server) -> Self {
+        server.state.in_flight.fetch_add(1, Relaxed);
+        server.state.requests.fetch_add(1, Relaxed);
+        Self(server.state.clone())
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(super) struct Connected(Arc<State>);
+
+impl Connected {
+    /// `None`: there may be no more of them.
+    pub(super) fn new(server: &Server, most: Option<u32>) -> Option<Self> {
+        let within = |count: u32| match most {
+            Some(most) if count >= most => None,
+            _ => Some(count + 1),
+        };
+        server.state.connections.fetch_update(Relaxed, Relaxed, within).ok()?;
+        Some(Self(server.state.clone()))
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The server that has a request: one whose pause is over and that nobody tries yet; else, of those that are well, the one with
+/// the fewest requests under way; else one that is paused, for none may be well any more. Servers that are down are never
+/// asked, nor those in `skip`. `turn` says who goes first of equals.
+pub(super) fn choose<'a>(
+    servers: &'a [Arc<Server>],
+    skip: &[u64],
+    turn: usize,
+    pause: Duration,
+) -> Option<&'a Arc<Server>> {
+    let mut best: Option<(bool, u32, &Arc<Server>)> = None;
+    let start = if servers.is_empty() { 0 } else { turn % servers.len() };
+    let (behind, ahead) = servers.split_at(start);
+    for server in ahead.iter().chain(behind) {
+        if skip.contains(&server.id) {
+            continue;
+        }
+        let paused = match server.state.health() {
+            Health::Down => continue,
+            Health::Paused if server.state.try_again(pause) => return Some(server),
+            Health::Paused => true,
+            Health::Well => false,
+        };
+        let in_flight = server.state.in_flight();
+        if best.is_none_or(|(best_paused, fewest, _)| (paused, in_flight) < (best_paused, fewest)) {
+            best = Some((paused, in_flight, server));
+        }
+    }
+    best.map(|(_, _, server)| server)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::UpstreamAddress;
+
+    const PAUSE: Duration = Duration::from_secs(10);
+
+    fn servers(count: u16) -> Vec<Arc<Server>> {
+        let server = |port: u16| {
+            let address: SocketAddr = ([127, 0, 0, 1], port).into();
+            let spec = UpstreamServer {
+                address: UpstreamAddress::Socket(address),
+                http2: None,
+                tls: false,
+                authority: http::uri::Authority::from_static("upstream"),
+            };
+            Arc::new(Server::new(port.into(), &spec, Endpoint::Tcp(address), None, State::new()))
+        };
+        (0..count).map(server).collect()
+    }
+
+    fn chosen(servers: &[Arc<Server>], skip: &[u64], turn: usize) -> Option<u64> {
+        choose(servers, skip, turn, PAUSE).map(|server| server.id)
+    }
+
+    fn passive(failures: u32) -> PassiveChecks {
+        PassiveChecks { failures, pause: PAUSE }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_least_busy_is_chosen_and_equals_take_turns() {
+        let servers = servers(3);
+        let turns: Vec<_> = (0..6).map(|turn| chosen(&servers, &[], turn).unwrap()).collect();
+        assert_eq!(turns, [0, 1, 2, 0, 1, 2]);
+        let first = InFlight::new(&servers[0]);
+        let second = InFlight::new(&servers[1]);
+        assert!((0..6).all(|turn| chosen(&servers, &[], turn) == Some(2)));
+        drop(first);
+        let _third = InFlight::new(&servers[2]);
+        assert!((0..6).all(|turn| chosen(&servers, &[], turn) == Some(0)));
+        drop(second);
+        assert!((0..6).all(|turn| chosen(&servers, &[0], turn) == Some(1)));
+        assert_eq!(chosen(&[], &[], 5), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_fails_is_left_alone_and_then_tried_by_one_request() {
+        let servers = servers(2);
+        let bad = &servers[0];
+        bad.failed("app", &passive(2));
+        assert_eq!(bad.state.health(), Health::Well);
+        bad.failed("app", &passive(2));
+        assert_eq!(bad.state.health(), Health::Paused);
+        assert!((0..4).all(|turn| chosen(&servers, &[], turn) == Some(1)));
+        tokio::time::advance(PAUSE).await;
+        assert_eq!(chosen(&servers, &[], 1), Some(0), "the one trial");
+        assert!((0..4).all(|turn| chosen(&servers, &[], turn) == Some(1)), "everyone else keeps away");
+        bad.failed("app", &passive(2));
+        tokio::time::advance(PAUSE - Duration::from_nanos(1)).await;
+        assert!((0..4).all(|turn| chosen(&servers, &[], turn) == Some(1)), "one failure is enough to wait again");
+        tokio::time::advance(PAUSE).await;
+        assert_eq!(chosen(&servers, &[], 0), Some(0));
+        bad.answered("app");
+        assert_eq!(bad.state.health(), Health::Well);
+        bad.failed("app", &passive(2));
+        assert_eq!(bad.state.health(), Health::Well, "counted anew");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_success_between_failures_starts_the_count_again() {
+        let servers = servers(1);
+        for _ in 0..5 {
+            servers[0].failed("app", &passive(2));
+            servers[0].succeeded();
+        }
+        assert_eq!(servers[0].state.health(), Health::Well);
+        for _ in 0..5 {
+            servers[0].failed("app", &passive(0));
+        }
+        assert_eq!(servers[0].state.health(), Health::Well, "0 means never");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_all_have_failed_one_is_tried_all_the_same() {
+        let servers = servers(2);
+        servers.iter().for_each(|server| server.failed("app", &passive(1)));
+        assert_eq!(chosen(&servers, &[], 0), Some(0));
+        assert_eq!(chosen(&servers, &[0], 0), Some(1));
+        assert_eq!(chosen(&servers, &[0, 1], 0), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn active_checks_rise_and_fall() {
+        let checks = ActiveChecks {
+            path: http::Uri::from_static("/well"),
+            every: PAUSE,
+            timeout: PAUSE,
+            statuses: (200, 299),
+            rise: 2,
+            fall: 3,
+        };
+        let servers = servers(1);
+        let mut seen = String::new();
+        for passed in [false, false, true, false, false, false, true, false, true, true, false] {
+            servers[0].checked("app", if passed { Ok(()) } else { Err("500".to_owned()) }, &checks);
+            seen.push(if chosen(&servers, &[], 0).is_some() { 'u' } else { 'd' });
+        }
+        assert_eq!(seen, "uuuuuddddu".to_owned() + "u");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_have_a_bound() {
+        let servers = servers(1);
+        let first = Connected::new(&servers[0], Some(1)).unwrap();
+        assert!(Connected::new(&servers[0], Some(1)).is_none());
+        assert!(Connected::new(&servers[0], None).is_some());
+        drop(first);
+        assert!(Connected::new(&servers[0], Some(1)).is_some());
+        assert_eq!(servers[0].state.connections(), 0);
+    }
+}

@@ -44,7 +44,7 @@ impl std::error::Error for PriorityError {}
 
 /// Sees to it that the priorities of a configuration can be given to programs, where it has any programs: tries them, makes control
 /// groups, and puts our own threads above real-time classes. To be called before the threads that serve are started, and at every
-/// reload before anything is started for it. Takes nothing from what is in force: that is for [`settle`]. Blocks.
+/// reload before anything is started for it. Takes nothing from what is in force: that is for `settle`. Blocks.
 ///
 /// # Errors
 /// The class whose priority we may not set, and what to grant.

@@ -47,7 +47,7 @@ struct Pace {
 
 impl<B: Body<Data = Bytes>> ClientBody<B> {
     /// With `patience` it fails as timed out when it was waited for longer than that, and a second for every
-    /// [`BODY_BYTES_PER_SECOND`] that came.
+    /// `BODY_BYTES_PER_SECOND` that came.
     pub fn new(inner: B, patience: Option<Duration>) -> Self {
         let arrived = Arc::new(AtomicBool::new(inner.is_end_stream()));
         let pace = patience.filter(|_| !inner.is_end_stream()).map(|patience| Pace {

@@ -15,7 +15,7 @@ use hyper::{client::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use serpent_server::{
     body::RequestBody,
-    config::{PassiveChecks, UpstreamAddress, UpstreamConfig, UpstreamServer},
+    config::{UpstreamAddress, UpstreamConfig, UpstreamServer},
     upstream::{Ask, Pools, Upstreams},
 };
 use tokio::{
@@ -71,23 +71,9 @@ async fn through_pools(address: SocketAddr, time: Duration, concurrent: u64) -> 
         authority: address.to_string().parse().expect("an authority"),
     };
     let config = UpstreamConfig {
-        name: "measured".to_owned(),
-        servers: vec![server],
-        workers: None,
-        tls_ca: None,
-        tls_name: None,
-        tls_certificate: None,
-        tls_verify: true,
-        connect_timeout: Duration::from_secs(5),
-        idle_timeout: Duration::from_secs(60),
-        total_timeout: None,
         keep_connections: 64,
         keep_for: Duration::from_secs(30),
-        most_connections: None,
-        retries: 1,
-        head_bytes: 32 * 1024,
-        passive: PassiveChecks { failures: 3, pause: Duration::from_secs(10) },
-        active: None,
+        ..UpstreamConfig::new("measured", vec![server])
     };
     let upstreams = Arc::new(Upstreams::new(&[config], &[]).expect("upstreams"));
     let pools = Arc::new(Pools::new(upstreams));

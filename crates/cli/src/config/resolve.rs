@@ -390,11 +390,21 @@ impl Resolver<'_> {
     }
 
     fn certificate(&mut self, site: &RawSite) -> Option<CertificateFiles> {
-        match (&site.tls_cert, &site.tls_key) {
-            (Some(chain), Some(key)) => Some(CertificateFiles {
-                chain: path_in(self.folder, &chain.get_ref().0),
-                key: path_in(self.folder, &key.get_ref().0),
-            }),
+        let (chain, key) = self.pair(&site.tls_cert, &site.tls_key)?;
+        Some(CertificateFiles {
+            chain: path_in(self.folder, &chain.get_ref().0),
+            key: path_in(self.folder, &key.get_ref().0),
+        })
+    }
+
+    /// A certificate and its key, where both are given; one alone is a problem.
+    fn pair<'w>(
+        &mut self,
+        cert: &'w Setting,
+        key: &'w Setting,
+    ) -> Option<(&'w Spanned<Written>, &'w Spanned<Written>)> {
+        match (cert, key) {
+            (Some(cert), Some(key)) => Some((cert, key)),
             (Some(only), None) | (None, Some(only)) => {
                 self.problems.push(
                     Problem::new("a certificate needs its key, and a key its certificate", Some(only.span()))

@@ -139,6 +139,31 @@ pub struct UpstreamConfig {
     pub active: Option<ActiveChecks>,
 }
 
+impl UpstreamConfig {
+    /// An upstream in clear, with what an operator has who says nothing more.
+    pub fn new(name: impl Into<String>, servers: Vec<UpstreamServer>) -> Self {
+        Self {
+            name: name.into(),
+            servers,
+            workers: None,
+            tls_ca: None,
+            tls_name: None,
+            tls_certificate: None,
+            tls_verify: true,
+            connect_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(60),
+            total_timeout: None,
+            keep_connections: 32,
+            keep_for: Duration::from_secs(4),
+            most_connections: None,
+            retries: 1,
+            head_bytes: 64 * 1024,
+            passive: PassiveChecks { failures: 3, pause: Duration::from_secs(10) },
+            active: None,
+        }
+    }
+}
+
 /// One server of an upstream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamServer {

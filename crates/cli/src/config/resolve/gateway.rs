@@ -48,29 +48,6 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
     }
 }
 
-/// The upstream of `--upstream`, and what others have where they say nothing.
-fn plain_upstream(name: String, servers: Vec<UpstreamServer>) -> UpstreamConfig {
-    UpstreamConfig {
-        name,
-        servers,
-        workers: None,
-        tls_ca: None,
-        tls_name: None,
-        tls_certificate: None,
-        tls_verify: true,
-        connect_timeout: Duration::from_secs(5),
-        idle_timeout: Duration::from_secs(60),
-        total_timeout: None,
-        keep_connections: 32,
-        keep_for: Duration::from_secs(4),
-        most_connections: None,
-        retries: 1,
-        head_bytes: 64 * 1024,
-        passive: PassiveChecks { failures: 3, pause: Duration::from_secs(10) },
-        active: None,
-    }
-}
-
 impl Resolver<'_> {
     pub(super) fn upstreams(
         &mut self,
@@ -92,7 +69,7 @@ impl Resolver<'_> {
             places.push(Some(place));
         }
         if !flags.upstream.is_empty() {
-            upstreams.push(plain_upstream("upstream".to_owned(), flags.upstream.clone()));
+            upstreams.push(UpstreamConfig::new("upstream".to_owned(), flags.upstream.clone()));
             places.push(None);
         }
         (upstreams, places)
@@ -124,7 +101,7 @@ impl Resolver<'_> {
         let (raw, owner) = (written.get_ref(), written.span());
         let missing = ("this upstream has no `name`", "add `name = \"app\"`, by which routes name it");
         let name = self.required(&raw.name, owner.clone(), missing, values::name).unwrap_or_default();
-        let default = plain_upstream(name, Vec::new());
+        let default = UpstreamConfig::new(name, Vec::new());
         let servers = self.servers(raw, owner.clone());
         let tls = servers.iter().any(|server| server.tls);
         let about_tls = [
@@ -211,21 +188,10 @@ impl Resolver<'_> {
     }
 
     fn own_certificate(&mut self, raw: &RawUpstream) -> Option<CertificateFiles> {
-        match (&raw.tls_cert, &raw.tls_key) {
-            (Some(_), Some(_)) => {
-                let chain = self.file(&raw.tls_cert, FileKind::Chain)?;
-                let key = self.file(&raw.tls_key, FileKind::Key)?;
-                Some(CertificateFiles { chain, key })
-            }
-            (Some(only), None) | (None, Some(only)) => {
-                self.problems.push(
-                    Problem::new("a certificate needs its key, and a key its certificate", Some(only.span()))
-                        .help("give both `tls-cert` and `tls-key`"),
-                );
-                None
-            }
-            (None, None) => None,
-        }
+        self.pair(&raw.tls_cert, &raw.tls_key)?;
+        let chain = self.file(&raw.tls_cert, FileKind::Chain)?;
+        let key = self.file(&raw.tls_key, FileKind::Key)?;
+        Some(CertificateFiles { chain, key })
     }
 
     fn passive(&mut self, raw: &RawPassive, default: &PassiveChecks) -> PassiveChecks {

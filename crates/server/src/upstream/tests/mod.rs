@@ -34,7 +34,7 @@ use tokio::{
 use super::*;
 use crate::{
     body::{RequestBody, Store},
-    config::{Limits, PassiveChecks, UpstreamAddress},
+    config::{Limits, UpstreamAddress},
 };
 
 pub(super) type TestBody = UnsyncBoxBody<Bytes, io::Error>;
@@ -185,23 +185,10 @@ pub(super) fn http2(server: UpstreamServer) -> UpstreamServer {
 
 pub(super) fn config(servers: Vec<UpstreamServer>) -> UpstreamConfig {
     UpstreamConfig {
-        name: "app".to_owned(),
-        servers,
-        workers: None,
-        tls_ca: None,
-        tls_name: None,
-        tls_certificate: None,
-        tls_verify: true,
-        connect_timeout: Duration::from_secs(5),
-        idle_timeout: Duration::from_secs(60),
-        total_timeout: None,
         keep_connections: 16,
         keep_for: Duration::from_secs(30),
-        most_connections: None,
-        retries: 1,
         head_bytes: 16 * 1024,
-        passive: PassiveChecks { failures: 3, pause: Duration::from_secs(10) },
-        active: None,
+        ..UpstreamConfig::new("app", servers)
     }
 }
 

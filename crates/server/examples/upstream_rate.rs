@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use serpent_server::{
     body::RequestBody,
     config::{UpstreamAddress, UpstreamConfig, UpstreamServer},
-    upstream::{Ask, Pools, Upstreams},
+    upstream::{Ask, ClientAddress, Pools, Upstreams},
 };
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -82,13 +82,14 @@ async fn through_pools(address: SocketAddr, time: Duration, concurrent: u64) -> 
     for _ in 0..concurrent {
         let pools = pools.clone();
         clients.spawn(async move {
+            let client = ClientAddress::from(IpAddr::V4(Ipv4Addr::LOCALHOST));
             let mut done = 0;
             while Instant::now() < end {
                 let request = fields(Request::get("/object")).body(RequestBody::Empty).expect("a request");
                 let ask = Ask {
                     upstream: 0,
                     class: 0,
-                    client: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                    client: &client,
                     scheme: "http",
                     host: "shop.example",
                     keep_host: true,

@@ -454,6 +454,34 @@ fn who_is_gone_spends_no_slot_and_the_work_of_the_site_keeps_its_own() {
 }
 
 #[test]
+fn over_http2_too_the_work_of_the_site_keeps_its_slot_when_its_client_is_gone() {
+    let gateway = Gateway::start(CLASSES);
+    let ask = |path: &str| {
+        let mut client = tool("curl")?;
+        client.args(["--silent", "--http2-prior-knowledge", &gateway.serpent.url(path)]);
+        Some(client.stdout(std::process::Stdio::null()).spawn().unwrap())
+    };
+    let leave = |mut client: std::process::Child| {
+        client.kill().unwrap();
+        client.wait().unwrap();
+    };
+    let Some(first) = ask("/plain/0") else { return };
+    let asked = gateway.origin.next();
+    let stays = gateway.ask("/plain/stays", "");
+    gateway.wait_for_waiting("plain", 1);
+    leave(first);
+    // One that comes and goes after it: by when that is noticed, the other departure would be, too.
+    let later = ask("/plain/later").unwrap();
+    gateway.wait_for_waiting("plain", 2);
+    leave(later);
+    gateway.wait_for_waiting("plain", 1);
+    assert!(gateway.origin.is_idle());
+    asked.answer(b"for nobody");
+    assert_eq!(gateway.origin.answer("stays"), "/plain/stays");
+    assert!(all(stays).ends_with("stays"));
+}
+
+#[test]
 fn a_client_that_is_gone_keeps_no_slot_with_an_answer_that_does_not_end() {
     let gateway = Gateway::start(CLASSES);
     let mut first = gateway.ask("/plain/0", "");

@@ -156,9 +156,9 @@ pub enum RequestBody {
     #[default]
     Empty,
     /// All of it, in memory or in a temporary file. Can be read more than once.
-    Whole(Whole),
+    Whole(Box<Whole>),
     /// As the client sends it, but for what is here already.
-    Streamed(Streamed),
+    Streamed(Box<Streamed>),
 }
 
 /// A body that is here whole.
@@ -216,21 +216,26 @@ impl RequestBody {
     pub fn again(&self) -> Option<Self> {
         match self {
             Self::Empty => Some(Self::Empty),
-            Self::Whole(whole) => Some(Self::Whole(Whole::new(whole.kept.clone()))),
+            Self::Whole(whole) => Some(Self::whole(whole.kept.clone())),
             Self::Streamed(_) => None,
         }
+    }
+
+    fn whole(kept: Arc<Kept>) -> Self {
+        Self::Whole(Box::new(Whole::new(kept)))
     }
 
     /// A body in memory.
     pub fn from_bytes(bytes: impl Into<Bytes>, store: &Store) -> Self {
         let memory = bytes.into();
         let len_bytes = memory.len() as u64;
-        Self::Whole(Whole::new(Arc::new(Kept { memory, file: None, len_bytes, trailers: None, _room: store.room() })))
+        Self::whole(Arc::new(Kept { memory, file: None, len_bytes, trailers: None, _room: store.room() }))
     }
 
     /// A client's body, to be passed on as it comes; an error after `limit_bytes`.
     pub fn streamed(body: impl Into<ClientBody>, limit_bytes: u64) -> Self {
-        Self::Streamed(Streamed { kept: None, next: Bytes::new(), body: body.into(), left_bytes: limit_bytes })
+        let streamed = Streamed { kept: None, next: Bytes::new(), body: body.into(), left_bytes: limit_bytes };
+        Self::Streamed(Box::new(streamed))
     }
 
     /// Reads a client's body to its end, or as far as there is room for it: the client waits with the rest until the origin
@@ -264,7 +269,8 @@ impl RequestBody {
                         let memory = memory.freeze();
                         let kept = Kept { memory, file, len_bytes: kept_bytes, trailers: None, _room: room };
                         let kept = Some(Whole::new(Arc::new(kept)));
-                        return Ok(Self::Streamed(Streamed { kept, next, body, left_bytes: limit_bytes - len_bytes }));
+                        let left_bytes = limit_bytes - len_bytes;
+                        return Ok(Self::Streamed(Box::new(Streamed { kept, next, body, left_bytes })));
                     }
                     let file = match &mut file {
                         Some(file) => file,
@@ -287,7 +293,7 @@ impl RequestBody {
             return Ok(Self::Empty);
         }
         let kept = Kept { memory: memory.freeze(), file, len_bytes, trailers, _room: room };
-        Ok(Self::Whole(Whole::new(Arc::new(kept))))
+        Ok(Self::whole(Arc::new(kept)))
     }
 
     /// Its length; `None` where the client did not say.

@@ -98,6 +98,13 @@ pub struct HeaderRules {
     pub add: Vec<(HeaderName, HeaderValue)>,
 }
 
+impl HeaderRules {
+    /// Whether nothing is changed.
+    pub fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
+    }
+}
+
 /// Servers that do the same work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamConfig {

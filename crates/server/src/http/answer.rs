@@ -1,7 +1,9 @@
 //! The body of an answer, wherever it comes from.
 
 use std::{
-    fmt, io,
+    fmt,
+    future::Future,
+    io,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -56,7 +58,7 @@ impl Holding {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
             let Some(gone) = &mut self.gone else { return Poll::Pending };
-            return gone.as_mut().poll(cx).map(|()| {
+            return Pin::new(gone).poll(cx).map(|()| {
                 self.gone = None;
                 Some(Err(io::ErrorKind::ConnectionAborted.into()))
             });

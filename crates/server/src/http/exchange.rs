@@ -205,7 +205,7 @@ impl UnderWay {
         }
         // The one that it was classified by: another may have other numbers.
         let live = live.clone();
-        let body = connection.client_body(body, parts.version, &live);
+        let body = (!body.is_end_stream()).then(|| connection.client_body(body, parts.version, &live));
         let passage = Passage { connection, live, parts, body, site, classified };
         Ok(Respond(State::Passing { answer: Box::pin(passage.go()), under_way: Some(self) }))
     }

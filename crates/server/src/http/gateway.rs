@@ -6,6 +6,7 @@ use std::{
     net::SocketAddr,
     pin::{Pin, pin},
     sync::{Arc, atomic::Ordering::Relaxed},
+    task::{Context, Poll, ready},
     time::{Duration, SystemTime},
 };
 
@@ -16,7 +17,6 @@ use http::{
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use scheduler::{admission::Refusal, class::ClassId};
-use tokio::sync::oneshot;
 
 use super::{
     Connection,
@@ -82,7 +82,8 @@ pub(super) struct Passage {
     pub(super) connection: Arc<Connection>,
     pub(super) live: Arc<Live>,
     pub(super) parts: Parts,
-    pub(super) body: ClientBody,
+    /// `None`: there is none.
+    pub(super) body: Option<ClientBody>,
     pub(super) site: usize,
     pub(super) classified: Classified,
 }
@@ -101,30 +102,29 @@ impl From<StatusCode> for Failure {
 
 impl Passage {
     /// To the answer. Where this is dropped because the client is gone, a request that waits leaves its queue.
-    pub(super) async fn go(self) -> Answered {
-        let Self { connection, live, mut parts, body, site, classified } = self;
-        let verdict = match classified {
+    pub(super) async fn go(mut self) -> Answered {
+        let verdict = match self.classified {
             Classified::Now(verdict) => verdict,
             Classified::Later(verdict) => verdict.await,
         };
-        let mut story = Story { user: verdict.user.clone(), ..Story::new(&live, verdict.class) };
-        let arrived = body.arrived();
-        let mut body = Some(body);
+        let live = &self.live;
+        let mut story = Story { user: verdict.user.clone(), ..Story::new(live, verdict.class) };
+        let arrived = self.body.as_ref().map(ClientBody::arrived);
         let mut redirects = 0;
-        let response = loop {
-            let way = Way { connection: &connection, live: &live, verdict: &verdict, site };
-            match way.take(&mut parts, &mut body, &mut story).await {
+        let mut response = loop {
+            let way = Way { connection: &self.connection, live, verdict: &verdict, site: self.site };
+            match way.take(&mut self.parts, &mut self.body, &mut story).await {
                 Ok(Taken::Response(response)) => break response,
                 // A program answers with another path (RFC 3875, section 6.2.2), as if the client had asked for that.
                 Ok(Taken::Elsewhere(target)) if redirects < MAX_LOCAL_REDIRECTS => {
                     redirects += 1;
-                    parts = as_if_asked(&parts, target);
+                    self.parts = as_if_asked(&self.parts, target);
                 }
                 Ok(Taken::Elsewhere(target)) => {
                     tracing::error!(%target, "programs redirect to each other without end");
                     break signed(error_page(StatusCode::BAD_GATEWAY).map(Into::into));
                 }
-                Err(Failure::Status(status)) => break signed(way.error(&parts, status)),
+                Err(Failure::Status(status)) => break signed(way.error(&self.parts, status)),
                 Err(Failure::Refused(refused)) => {
                     story.refused = Some(refused.refusal);
                     story.waited = Some(refused.waited);
@@ -132,8 +132,7 @@ impl Passage {
                 }
             }
         };
-        let mut response = response;
-        if parts.version != Version::HTTP_2 && !arrived.load(Relaxed) {
+        if self.parts.version != Version::HTTP_2 && !arrived.is_none_or(|arrived| arrived.load(Relaxed)) {
             // What is left of the body stands before the next request, and nobody reads it.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
@@ -214,12 +213,11 @@ impl Way<'_> {
                 *request.version_mut() = parts.version;
                 *request.headers_mut() = headers;
                 let passing = Passing {
-                    site,
-                    route: found.number,
                     upstream: *upstream,
+                    rules: &route.config.request_headers,
                     keep_host: *keep_host,
                     buffer: *buffer_response,
-                    host,
+                    host: &host,
                     is_head: parts.method == Method::HEAD,
                 };
                 self.upstream(request, passing, slot, story).await?
@@ -233,7 +231,8 @@ impl Way<'_> {
                 // The rules are for this program; where it redirects to, others apply.
                 apply(request.headers_mut(), &route.config.request_headers);
                 parts.headers = headers;
-                match self.program(route, found, target.decoded(), request, slot).await? {
+                // In a box, because this is seldom, and larger than the rest.
+                match Box::pin(self.program(route, found, target.decoded(), request, slot)).await? {
                     Taken::Response(response) => response,
                     elsewhere => return Ok(elsewhere),
                 }
@@ -316,17 +315,17 @@ impl Way<'_> {
     async fn upstream(
         &self,
         request: Request<RequestBody>,
-        passing: Passing,
+        passing: Passing<'_>,
         slot: Option<Slot>,
         story: &mut Story,
     ) -> Result<Response<AnswerBody>, Failure> {
         let Self { connection, live, verdict, .. } = *self;
+        let (version, still_sends) = (request.version(), matches!(request.body(), RequestBody::Streamed(_)));
+        let sending = passing.send(connection, live, verdict, request);
         let held = match slot {
             Some(slot) if passing.buffer => slot,
             slot => {
-                let still_sends = matches!(request.body(), RequestBody::Streamed(_));
-                let mut gone = gone(&connection.flow, request.version(), still_sends);
-                let sending = pin!(passing.send(connection, live, verdict, request));
+                let mut gone = gone(connection, version, still_sends);
                 let answer = unless_gone(&mut gone, sending).await?;
                 let Answer { response, server, upgraded } = answer.map_err(|error| told(&error))?;
                 story.server = Some(server);
@@ -336,57 +335,48 @@ impl Way<'_> {
                 return Ok(response.map(|body| AnswerBody::Upstream(Box::new(Holding::new(body, slot, gone)))));
             }
         };
-        let slot = held;
         // From here on the site works on it, whether or not its client is still there; for so long it has its slot.
-        let (tell, told_of) = oneshot::channel();
-        let (connection, live, verdict) = (connection.clone(), live.clone(), verdict.clone());
-        let task_connection = connection.clone();
-        tokio::spawn(async move {
-            let answer = passing.send(&task_connection, &live, &verdict, request).await;
-            let Answer { response, server, upgraded } = match answer {
+        let (live, is_head) = (live.clone(), passing.is_head);
+        let held_for = async move {
+            let Answer { response, server, upgraded } = match sending.await {
                 Ok(answer) => answer,
-                Err(error) => {
-                    drop(slot);
-                    let _ = tell.send(Err((told(&error), None)));
-                    return;
-                }
+                Err(error) => return Err((told(&error), None)),
             };
             let (head, body) = response.into_parts();
             let exact_bytes = body.size_hint().exact();
-            if head.status == StatusCode::SWITCHING_PROTOCOLS || passing.is_head || body.is_end_stream() {
-                slot.finish();
-                let body = AnswerBody::Upstream(Box::new(Holding::ended(body)));
-                let _ = tell.send(Ok((Response::from_parts(head, body), server, upgraded)));
+            let body = if head.status == StatusCode::SWITCHING_PROTOCOLS || is_head || body.is_end_stream() {
+                held.finish();
+                AnswerBody::Upstream(Box::new(Holding::ended(body)))
             } else if exact_bytes.is_some_and(|bytes| bytes <= SMALL_BYTES) {
                 let whole = whole(body).await;
-                slot.finish();
-                let _ = tell.send(match whole {
-                    Ok(body) => Ok((Response::from_parts(head, body), server, upgraded)),
-                    Err(error) => Err((told(&UpstreamError::of_body(error)), Some(server))),
-                });
+                held.finish();
+                match whole {
+                    Ok(body) => body,
+                    Err(error) => return Err((told(&UpstreamError::of_body(error)), Some(server))),
+                }
             } else {
                 let (relay, relayed) = relay(&live.store, exact_bytes);
-                let response = Response::from_parts(head, AnswerBody::Relayed(relayed));
-                let _ = tell.send(Ok((response, server, upgraded)));
-                match relay.pass(body, Afterwards::ALittle).await {
-                    RelayEnd::Whole => slot.finish(),
-                    RelayEnd::BrokenOff(error) => tracing::warn!(%error, "a response of an upstream broke off"),
-                    RelayEnd::NotKept | RelayEnd::ClientGone => {}
-                }
-            }
-        });
-        let (response, server, upgraded) = match told_of.await {
-            Ok(Ok(answered)) => answered,
-            Ok(Err((status, server))) => {
+                tokio::spawn(async move {
+                    match relay.pass(body, Afterwards::ALittle).await {
+                        RelayEnd::Whole => held.finish(),
+                        RelayEnd::BrokenOff(error) => tracing::warn!(%error, "a response of an upstream broke off"),
+                        RelayEnd::NotKept | RelayEnd::ClientGone => {}
+                    }
+                });
+                AnswerBody::Relayed(relayed)
+            };
+            Ok((Response::from_parts(head, body), server, upgraded))
+        };
+        let (response, server, upgraded) = match Outliving::new(held_for).await {
+            Ok(answered) => answered,
+            Err((status, server)) => {
                 story.server = server;
                 return Err(status.into());
             }
-            // The task panicked; it was reported.
-            Err(_) => return Err(StatusCode::INTERNAL_SERVER_ERROR.into()),
         };
         story.server = Some(server);
         if let Some(upgraded) = upgraded {
-            connection.marks.tunnel(upgraded, story.class);
+            self.connection.marks.tunnel(upgraded, story.class);
         }
         Ok(response)
     }
@@ -417,7 +407,7 @@ impl Way<'_> {
             priority: class.priority,
         };
         // A program runs for its client alone: it ends with it.
-        let mut gone = gone(&connection.flow, request.version(), false);
+        let mut gone = gone(connection, request.version(), false);
         let running = pin!(cgi.run(request, context));
         let answer = unless_gone(&mut gone, running).await?.map_err(|error| error.status())?;
         let finish = |slot: Option<Slot>| slot.into_iter().for_each(Slot::finish);
@@ -465,7 +455,7 @@ fn client_gone() -> Failure {
 }
 
 /// What is worked out for a client, as long as it is there.
-async fn unless_gone<T>(gone: &mut Gone, work: Pin<&mut impl Future<Output = T>>) -> Result<T, Failure> {
+async fn unless_gone<T>(gone: &mut Gone, work: impl Future<Output = T> + Unpin) -> Result<T, Failure> {
     tokio::select! {
         biased;
         done = work => Ok(done),
@@ -473,36 +463,63 @@ async fn unless_gone<T>(gone: &mut Gone, work: Pin<&mut impl Future<Output = T>>
     }
 }
 
+/// Work that goes on by itself when whoever waited for it is gone.
+struct Outliving<F: Future + Send + 'static>(Option<Pin<Box<F>>>);
+
+impl<F: Future + Send + 'static> Outliving<F> {
+    fn new(work: F) -> Self {
+        Self(Some(Box::pin(work)))
+    }
+}
+
+impl<F: Future + Send + 'static> Future for Outliving<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let output = ready!(self.0.as_mut().expect("polled after its end").as_mut().poll(cx));
+        self.0 = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<F: Future + Send + 'static> Drop for Outliving<F> {
+    fn drop(&mut self) {
+        if let Some(work) = self.0.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move { drop(work.await) });
+        }
+    }
+}
+
+/// A request on its way to an upstream. In a box, because what it is part of is moved about.
+type Sending = Pin<Box<dyn Future<Output = Result<Answer, UpstreamError>> + Send>>;
+
 /// How a request is passed on.
-struct Passing {
-    site: usize,
-    route: usize,
+struct Passing<'a> {
     upstream: usize,
+    rules: &'a HeaderRules,
     keep_host: bool,
     buffer: bool,
-    host: Box<str>,
+    host: &'a str,
     is_head: bool,
 }
 
-impl Passing {
-    async fn send(
-        &self,
-        connection: &Connection,
-        live: &Live,
-        verdict: &Verdict,
-        request: Request<RequestBody>,
-    ) -> Result<Answer, UpstreamError> {
+impl Passing<'_> {
+    fn send(&self, connection: &Connection, live: &Live, verdict: &Verdict, request: Request<RequestBody>) -> Sending {
         let ask = Ask {
             upstream: self.upstream,
             class: verdict.class.index(),
-            client: connection.peer.ip().to_canonical(),
+            client: connection.client_address(),
             scheme: if connection.tls.is_some() { "https" } else { "http" },
-            host: &self.host,
+            host: self.host,
             keep_host: self.keep_host,
             believed: verdict.believed,
-            rules: Some(&live.sites.routes(self.site)[self.route].config.request_headers),
+            rules: Some(self.rules).filter(|rules| !rules.is_empty()),
         };
-        connection.pools.of(live).send(request, ask).await
+        let pools = connection.pools.of(live);
+        let errand = pools.prepare(request, ask);
+        Box::pin(async move { pools.pass(errand?).await })
     }
 }
 

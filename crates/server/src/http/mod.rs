@@ -17,7 +17,7 @@ use std::{
     path::Path,
     pin::pin,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst},
     },
     task::{Context, Poll, Waker},
@@ -46,12 +46,14 @@ use crate::{
     serve::{Live, Shared},
     tls::ClientCertificate,
     uplink::ClassAt,
+    upstream::ClientAddress,
 };
 use exchange::Exchange;
 use head::HeadLimits;
 pub(crate) use intake::Protocol;
 use intake::{Intake, Patience};
 pub(crate) use pools::WorkerPools;
+use presence::SpareTimer;
 
 /// Bytes that hyper may hold of an HTTP/2 stream's response beyond what the gate has let through. Its default of 400 KB
 /// would take a large response out of the scheduler's hands.
@@ -269,6 +271,9 @@ pub(crate) struct Connection {
     peer: SocketAddr,
     local: SocketAddr,
     tls: Option<TlsFacts>,
+    spare_timer: SpareTimer,
+    /// The peer's address, written out when it was first needed.
+    client_address: OnceLock<ClientAddress>,
 }
 
 /// The two ends of a connection.
@@ -308,7 +313,13 @@ impl Connection {
         tls: Option<TlsFacts>,
     ) -> Self {
         let Ends { peer, local } = ends;
-        Self { shared, metrics, flow, marks: Arc::new(Marks::new(drain)), pools, peer, local, tls }
+        let spare_timer = SpareTimer::default();
+        let marks = Arc::new(Marks::new(drain));
+        Self { shared, metrics, flow, marks, pools, peer, local, tls, spare_timer, client_address: OnceLock::new() }
+    }
+
+    fn client_address(&self) -> &ClientAddress {
+        self.client_address.get_or_init(|| self.peer.ip().into())
     }
 
     /// A request's body, whose time is kept: in HTTP/1 by the intake.

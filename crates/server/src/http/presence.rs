@@ -1,58 +1,121 @@
 //! Whether the client of an HTTP/1 request is there while somebody works for it. Nothing reads its connection meanwhile, so the
 //! kernel is asked.
 
-use std::{future::Future, pin::Pin, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use http::Version;
-use tokio::time::sleep;
+use parking_lot::Mutex;
+use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::gate::{ClientSide, Flow};
+use super::Connection;
+use crate::gate::ClientSide;
 
 /// How often it is looked whether a client is still there.
 pub(super) const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// A client that closes its side right behind its request has done so by then, and waits for the answer.
 const CLOSES_BEHIND_REQUEST: Duration = Duration::from_millis(100);
 
-/// Ends when the client is gone.
-pub(super) type Gone = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// A connection's timer, for the requests on it one after another: most are over before it rings, and it need not be set anew.
+#[derive(Debug, Default)]
+pub(super) struct SpareTimer(Mutex<Option<Pin<Box<Sleep>>>>);
 
-/// Watches over the client of a request that is here whole, unless it `still_sends`.
-pub(super) fn gone(flow: &Flow, version: Version, still_sends: bool) -> Gone {
-    if version == Version::HTTP_2 {
-        // Its stream is reset, and with that whatever works for it is dropped.
-        return Box::pin(std::future::pending());
-    }
-    let flow = flow.clone();
-    Box::pin(watch(move || flow.client_side(), still_sends))
-}
+/// Ends when the client is gone. In HTTP/2 never: there the stream is reset, and with that whatever works for it is dropped.
+pub(super) struct Gone(Option<(Arc<Connection>, Watch)>);
 
 /// A client that closes its side may be gone, or wait for the answer; the kernel does not know. Who does it right behind the request
 /// waits; who does it later has given up. Of one that was still sending nobody can say, and only a reset tells.
-async fn watch(side: impl Fn() -> ClientSide, still_sends: bool) {
-    sleep(CLOSES_BEHIND_REQUEST).await;
-    let waits = still_sends || side() == ClientSide::Closed;
-    loop {
-        match side() {
-            ClientSide::Gone => return,
-            ClientSide::Closed if !waits => return,
-            ClientSide::Closed | ClientSide::Open => {}
+struct Watch {
+    timer: Option<Pin<Box<Sleep>>>,
+    /// When it is looked next.
+    due: Instant,
+    /// Whether a client that has closed its side waits; `None`: nobody has looked yet.
+    waits: Option<bool>,
+}
+
+/// Watches over the client of a request that is here whole, unless it `still_sends`.
+pub(super) fn gone(connection: &Arc<Connection>, version: Version, still_sends: bool) -> Gone {
+    Gone((version != Version::HTTP_2).then(|| {
+        let spare = connection.spare_timer.0.lock().take();
+        (connection.clone(), Watch::new(spare, still_sends))
+    }))
+}
+
+impl Watch {
+    fn new(timer: Option<Pin<Box<Sleep>>>, still_sends: bool) -> Self {
+        Self { timer, due: Instant::now() + CLOSES_BEHIND_REQUEST, waits: still_sends.then_some(true) }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, side: impl Fn() -> ClientSide) -> Poll<()> {
+        let due = self.due;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        if timer.deadline() > due {
+            timer.as_mut().reset(due);
         }
-        sleep(LOOK_AFTER).await;
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            // It may have been set for an earlier request.
+            let now = Instant::now();
+            if self.due <= now {
+                let side = side();
+                let waits = *self.waits.get_or_insert(side == ClientSide::Closed);
+                if side == ClientSide::Gone || side == ClientSide::Closed && !waits {
+                    return Poll::Ready(());
+                }
+                self.due = now + LOOK_AFTER;
+            }
+            timer.as_mut().reset(self.due);
+        }
+    }
+}
+
+impl Future for Gone {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some((connection, watch)) = &mut self.0 else { return Poll::Pending };
+        watch.poll(cx, || connection.flow.client_side())
+    }
+}
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        if let Some((connection, watch)) = &mut self.0 {
+            *connection.spare_timer.0.lock() = watch.timer.take();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::Instant;
-
     use super::*;
 
     /// When the watch ends, where the client does these things at these milliseconds; `None`: not within a minute.
     async fn ends(still_sends: bool, does: &[(u64, ClientSide)]) -> Option<u64> {
+        let own = ends_with(None, still_sends, does).await;
+        for spare_ms in [0, 1, 99, 100, 101, 5000, 3_600_000] {
+            let spare = Box::pin(tokio::time::sleep(Duration::from_millis(spare_ms)));
+            assert_eq!(
+                ends_with(Some(spare), still_sends, does).await,
+                own,
+                "by a timer that was set to {spare_ms} ms"
+            );
+        }
+        own
+    }
+
+    async fn ends_with(timer: Option<Pin<Box<Sleep>>>, still_sends: bool, does: &[(u64, ClientSide)]) -> Option<u64> {
         let start = Instant::now();
         let ms = || start.elapsed().as_millis() as u64;
         let side = || does.iter().rev().find(|(at, _)| *at <= ms()).map_or(ClientSide::Open, |(_, side)| *side);
-        tokio::time::timeout(Duration::from_secs(60), watch(side, still_sends)).await.ok().map(|()| ms())
+        let mut watch = Watch::new(timer, still_sends);
+        let ended = std::future::poll_fn(|cx| watch.poll(cx, side));
+        tokio::time::timeout(Duration::from_secs(60), ended).await.ok().map(|()| ms())
     }
 
     #[tokio::test(start_paused = true)]

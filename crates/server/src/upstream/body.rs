@@ -54,32 +54,33 @@ impl Feed {
     }
 }
 
-/// A request's body, as hyper reads it.
+/// A request's body, as hyper reads it. Small, because hyper moves it about; most requests have none.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct Outgoing(Option<Box<Sending>>);
+
+#[derive(Debug)]
+struct Sending {
     body: RequestBody,
     /// What is left of a frame that was large.
     rest: Bytes,
-    /// `None`: there is no body.
-    feed: Option<Arc<Feed>>,
+    feed: Arc<Feed>,
 }
 
 impl Outgoing {
+    /// Without a `feed` there is no body.
     pub(super) fn new(body: RequestBody, feed: Option<Arc<Feed>>) -> Self {
-        Self { body, rest: Bytes::new(), feed }
+        Self(feed.map(|feed| Box::new(Sending { body, rest: Bytes::new(), feed })))
     }
 
     /// The body again, where nothing of it was read.
     pub(super) fn unread(mut self) -> RequestBody {
-        std::mem::replace(&mut self.body, RequestBody::Empty)
+        self.0.as_mut().map_or(RequestBody::Empty, |sending| std::mem::take(&mut sending.body))
     }
 }
 
-impl Drop for Outgoing {
+impl Drop for Sending {
     fn drop(&mut self) {
-        if let Some(feed) = &self.feed {
-            feed.done.store(true, Relaxed);
-        }
+        self.feed.done.store(true, Relaxed);
     }
 }
 
@@ -88,20 +89,43 @@ impl Body for Outgoing {
     type Error = io::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let this = self.get_mut();
-        let Some(feed) = &this.feed else { return Poll::Ready(None) };
-        feed.taken.store(nanos(feed.start.elapsed()), Relaxed);
-        if !this.rest.is_empty() {
-            let piece = this.rest.split_to(this.rest.len().min(PIECE));
+        match &mut self.get_mut().0 {
+            Some(sending) => sending.poll_frame(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(|sending| sending.rest.is_empty() && sending.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let Some(sending) = &self.0 else { return SizeHint::with_exact(0) };
+        let rest = sending.rest.len() as u64;
+        let inner = sending.body.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + rest);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}
+
+impl Sending {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        self.feed.taken.store(nanos(self.feed.start.elapsed()), Relaxed);
+        if !self.rest.is_empty() {
+            let piece = self.rest.split_to(self.rest.len().min(PIECE));
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
-        let polled = Pin::new(&mut this.body).poll_frame(cx);
-        feed.waits_for_client.store(polled.is_pending(), Relaxed);
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        self.feed.waits_for_client.store(polled.is_pending(), Relaxed);
         Poll::Ready(match std::task::ready!(polled) {
             Some(Ok(frame)) => Some(Ok(match frame.into_data() {
                 Ok(mut data) => {
                     if data.len() > PIECE {
-                        this.rest = data.split_off(PIECE);
+                        self.rest = data.split_off(PIECE);
                     }
                     Frame::data(data)
                 }
@@ -112,29 +136,11 @@ impl Body for Outgoing {
             })),
             Some(Err(error)) => {
                 let told = io::Error::new(error.kind(), error.to_string());
-                *feed.broke.lock() = Some(error);
+                *self.feed.broke.lock() = Some(error);
                 Some(Err(told))
             }
             None => None,
         })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && (self.feed.is_none() || self.body.is_end_stream())
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        if self.feed.is_none() {
-            return SizeHint::with_exact(0);
-        }
-        let rest = self.rest.len() as u64;
-        let inner = self.body.size_hint();
-        let mut hint = SizeHint::new();
-        hint.set_lower(inner.lower() + rest);
-        if let Some(upper) = inner.upper() {
-            hint.set_upper(upper + rest);
-        }
-        hint
     }
 }
 
@@ -158,6 +164,8 @@ impl Watch {
     pub(super) fn new(timer: Option<Pin<Box<Sleep>>>, now: Instant, idle: Duration, end: Option<Instant>) -> Self {
         let first = earlier(now + idle, end);
         let timer = match timer {
+            // One that rings too early is set anew then, and seldom rings at all.
+            Some(timer) if timer.deadline() <= first => timer,
             Some(mut timer) => {
                 timer.as_mut().reset(first);
                 timer
@@ -186,7 +194,6 @@ impl Watch {
         if self.hears {
             self.hears = false;
             self.heard = Instant::now();
-            self.timer.as_mut().reset(earlier(self.heard + self.idle, self.end));
         }
         loop {
             std::task::ready!(self.timer.as_mut().poll(cx));
@@ -202,7 +209,10 @@ impl Watch {
                 if feed.waits_for_client() {
                     self.heard = now;
                 }
-                self.heard = self.heard.max(feed.start + Duration::from_nanos(feed.taken.load(Relaxed)));
+                // On a connection that others use too it has to do. hyper takes something whenever it is asked, until it has enough.
+                if self.line.is_none() {
+                    self.heard = self.heard.max(feed.start + Duration::from_nanos(feed.taken.load(Relaxed)));
+                }
             }
             let next = self.heard + self.idle;
             if next <= now {
@@ -276,12 +286,14 @@ impl Body for UpstreamBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let this = self.get_mut();
-        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
-        match Pin::new(&mut *incoming).poll_frame(cx) {
+        let (Some(incoming), Some(exchange)) = (&mut this.incoming, &mut this.exchange) else {
+            return Poll::Ready(None);
+        };
+        match exchange.poll_frame(incoming, cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 if incoming.is_end_stream() {
                     this.finish();
-                } else if let Some(exchange) = &mut this.exchange {
+                } else {
                     exchange.watch.hears();
                 }
                 let frame = filtered(frame);
@@ -296,7 +308,6 @@ impl Body for UpstreamBody {
                 Poll::Ready(None)
             }
             Poll::Pending => {
-                let Some(exchange) = &mut this.exchange else { return Poll::Pending };
                 let wait = std::task::ready!(exchange.watch.poll_silence(cx, Wait::Body));
                 this.break_off(|exchange| exchange.timed_out(wait))
             }

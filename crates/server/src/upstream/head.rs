@@ -3,14 +3,14 @@
 //! What frames a request is made new from its body; `Content-Length` and `Transfer-Encoding` of the client never go on. `Expect`
 //! does not go on either: the client is answered here, and the upstream is sent the body right away.
 
-use std::{fmt::Write as _, io, net::IpAddr};
+use std::io;
 
 use bytes::{BufMut as _, BytesMut};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
     header::{
-        CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-        TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+        CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, PROXY_AUTHENTICATE, TE, TRAILER, TRANSFER_ENCODING,
+        UPGRADE, VIA,
     },
     request::Parts,
     uri::{Authority, PathAndQuery, Scheme},
@@ -29,7 +29,6 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const PROXY_AUTHENTICATION_INFO: HeaderName = HeaderName::from_static("proxy-authentication-info");
-const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
 /// By this name we are in `Via`.
 const PSEUDONYM: &[u8] = b"serpent";
@@ -84,6 +83,8 @@ pub(super) fn request(parts: Parts, body: &RequestBody, ask: &Ask<'_>) -> io::Re
         host = Some(value);
     }
     if let Some(rules) = ask.rules {
+        // The client's is not a rule's.
+        headers.remove(HOST);
         apply(rules, &mut headers);
         // What frames the message, and what is between us and the upstream only, is no rule's to say.
         strip_request(&mut headers);
@@ -223,12 +224,30 @@ pub(super) fn response<B: http_body::Body>(response: &mut Response<B>, method: &
     let status = response.status();
     let exact = response.body().size_hint().exact();
     let headers = response.headers_mut();
-    let options = take_connection(headers);
-    let protocols = headers.remove(UPGRADE);
-    // hyper has framed by Transfer-Encoding, if there was one; a length beside it would be believed by others.
-    let mut length_is_wrong = headers.remove(TRANSFER_ENCODING).is_some();
-    for name in [KEEP_ALIVE, PROXY_CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHENTICATION_INFO, TE] {
-        headers.remove(name);
+    let (mut connection, mut between, mut length) = (false, false, false);
+    for name in headers.keys() {
+        match name.as_str() {
+            "connection" => connection = true,
+            "content-length" => length = true,
+            "upgrade"
+            | "transfer-encoding"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authentication-info"
+            | "te" => between = true,
+            _ => {}
+        }
+    }
+    let options = if connection { take_connection(headers) } else { Options::default() };
+    let (mut protocols, mut length_is_wrong) = (None, false);
+    if between {
+        protocols = headers.remove(UPGRADE);
+        // hyper has framed by Transfer-Encoding, if there was one; a length beside it would be believed by others.
+        length_is_wrong = headers.remove(TRANSFER_ENCODING).is_some();
+        for name in [KEEP_ALIVE, PROXY_CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHENTICATION_INFO, TE] {
+            headers.remove(name);
+        }
     }
     if status == StatusCode::SWITCHING_PROTOCOLS {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -237,9 +256,9 @@ pub(super) fn response<B: http_body::Body>(response: &mut Response<B>, method: &
         }
     }
     length_is_wrong |= status == StatusCode::NO_CONTENT || status.is_informational();
-    if length_is_wrong {
+    if length && length_is_wrong {
         headers.remove(CONTENT_LENGTH);
-    } else {
+    } else if length {
         mend_length(headers, exact, *method == Method::HEAD || status == StatusCode::NOT_MODIFIED);
     }
     for name in options.named {
@@ -304,6 +323,10 @@ fn take_connection(headers: &mut HeaderMap) -> Options {
 
 /// Takes out what is between the client and us. The protocols of an upgrade, and whether trailers are taken.
 fn strip_request(headers: &mut HeaderMap) -> (Option<HeaderValue>, bool) {
+    // One look at what is there is cheaper than to look for each of what is not.
+    if !headers.keys().any(is_between) {
+        return (None, false);
+    }
     let options = take_connection(headers);
     let trailers = headers.get_all(TE).iter().any(|value| {
         value.as_bytes().split(|&byte| byte == b',').any(|coding| {
@@ -314,21 +337,29 @@ fn strip_request(headers: &mut HeaderMap) -> (Option<HeaderValue>, bool) {
     for name in options.named {
         headers.remove(name);
     }
-    for name in [
-        TE,
-        UPGRADE,
-        TRANSFER_ENCODING,
-        CONTENT_LENGTH,
-        EXPECT,
-        KEEP_ALIVE,
-        PROXY_CONNECTION,
-        PROXY_AUTHORIZATION,
-        PROXY_AUTHENTICATE,
-        HTTP2_SETTINGS,
-    ] {
+    let found: Vec<HeaderName> = headers.keys().filter(|name| is_between(name)).cloned().collect();
+    for name in found {
         headers.remove(name);
     }
     (upgrade, trailers)
+}
+
+/// Whether a field of a request is between the client and us only, or frames its body.
+fn is_between(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "te"
+            | "upgrade"
+            | "transfer-encoding"
+            | "content-length"
+            | "expect"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authorization"
+            | "proxy-authenticate"
+            | "http2-settings"
+    )
 }
 
 /// The protocols that may be changed to. Not HTTP/2 and TLS: whoever speaks these past us is seen by no rule.
@@ -353,20 +384,24 @@ fn protocols(headers: &HeaderMap) -> Option<HeaderValue> {
 
 /// `X-Forwarded-*` and `Forwarded` (RFC 7239). The word of earlier proxies stays only where it is believed.
 fn tell_of_client(headers: &mut HeaderMap, ask: &Ask<'_>) {
-    headers.remove(HOST);
     forget_client(headers, ask.believed);
-    let client = ask.client.to_canonical();
-    let mut text = BytesMut::with_capacity(128 + ask.host.len());
+    // Of what is told, something may be there already only where somebody is believed.
+    let told = ask.believed.is_some();
+    let mut text = BytesMut::with_capacity(128 + 2 * ask.host.len());
 
-    append(&mut text, headers, &X_FORWARDED_FOR);
-    let _ = write!(text, "{client}");
+    if told {
+        append(&mut text, headers, &X_FORWARDED_FOR);
+    }
+    text.put_slice(ask.client.0.as_bytes());
     set(headers, X_FORWARDED_FOR, &mut text);
 
-    append(&mut text, headers, &FORWARDED);
-    let _ = match client {
-        IpAddr::V4(client) => write!(text, "for={client}"),
-        IpAddr::V6(client) => write!(text, "for=\"[{client}]\""),
-    };
+    if told {
+        append(&mut text, headers, &FORWARDED);
+    }
+    let (open, close): (&[u8], &[u8]) = if ask.client.0.contains(':') { (b"for=\"[", b"]\"") } else { (b"for=", b"") };
+    text.put_slice(open);
+    text.put_slice(ask.client.0.as_bytes());
+    text.put_slice(close);
     if !ask.host.is_empty() {
         text.put_slice(b";host=");
         put_token_or_string(&mut text, ask.host);
@@ -375,7 +410,8 @@ fn tell_of_client(headers: &mut HeaderMap, ask: &Ask<'_>) {
     text.put_slice(ask.scheme.as_bytes());
     set(headers, FORWARDED, &mut text);
 
-    if !headers.contains_key(X_FORWARDED_PROTO) {
+    let scheme_told = told && headers.contains_key(X_FORWARDED_PROTO);
+    if !scheme_told {
         let scheme = match ask.scheme {
             "http" => Some(HeaderValue::from_static("http")),
             "https" => Some(HeaderValue::from_static("https")),
@@ -385,7 +421,8 @@ fn tell_of_client(headers: &mut HeaderMap, ask: &Ask<'_>) {
             headers.insert(X_FORWARDED_PROTO, scheme);
         }
     }
-    if !ask.host.is_empty() && !headers.contains_key(X_FORWARDED_HOST) {
+    let host_told = told && headers.contains_key(X_FORWARDED_HOST);
+    if !host_told && !ask.host.is_empty() {
         text.put_slice(ask.host.as_bytes());
         set(headers, X_FORWARDED_HOST, &mut text);
     }
@@ -495,21 +532,27 @@ pub(super) fn apply(rules: &HeaderRules, headers: &mut HeaderMap) {
 mod tests {
     use http_body_util::Full;
 
-    use super::*;
+    use super::{super::ClientAddress, *};
     use crate::{body::Store, config::Limits};
 
     type Fields<'a> = &'a [(&'a str, &'a str)];
 
+    static CLIENT: ClientAddress = ClientAddress(std::borrow::Cow::Borrowed("192.0.2.7"));
+
     const ASK: Ask<'static> = Ask {
         upstream: 0,
         class: 0,
-        client: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7)),
+        client: &CLIENT,
         scheme: "https",
         host: "shop.example",
         keep_host: false,
         believed: None,
         rules: None,
     };
+
+    fn address(text: &str) -> ClientAddress {
+        text.parse::<std::net::IpAddr>().unwrap().into()
+    }
 
     fn parts(method: &str, version: Version, fields: &[(&str, &str)]) -> Parts {
         let mut request = Request::builder().method(method).version(version).uri("/a?b=c");
@@ -670,7 +713,7 @@ mod tests {
         ];
         let ask = Ask {
             believed: Some(ForwardedField::XForwardedFor),
-            client: "2001:db8::1".parse().unwrap(),
+            client: &address("2001:db8::1"),
             host: "shop.example:8443",
             keep_host: true,
             ..ASK
@@ -699,7 +742,8 @@ mod tests {
                 "x-forwarded-proto: https",
             ]
         );
-        let mapped = Ask { client: "::ffff:192.0.2.7".parse().unwrap(), ..ASK };
+        let mapped = address("::ffff:192.0.2.7");
+        let mapped = Ask { client: &mapped, ..ASK };
         assert_eq!(get(&[], &mapped), ours, "an IPv4 client of an IPv6 socket");
     }
 

@@ -2,8 +2,8 @@
 //!
 //! [`Upstreams`] is what all worker threads share: which servers there are, how busy they are, how well. [`Pools`] are the
 //! connections of one worker thread. A request goes to the server with the fewest requests under way, counted over all
-//! threads; its connection comes from the thread's own. Each connection is driven by a task of its own, which hyper's client
-//! needs; nothing else is spawned for a request.
+//! threads; its connection comes from the thread's own. An HTTP/1.1 connection is driven by whoever has it, so that nobody has to
+//! be woken in between; an HTTP/2 connection, which several share, by a task of its own. Nothing is spawned for a request.
 //!
 //! A request is sent again only where that does no harm: nothing of it was written, or the server certainly did not process it, or
 //! its method is idempotent and its body can be read again; and never after an answer has begun, nor after a server was silent
@@ -22,6 +22,7 @@ mod server;
 mod tests;
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     fmt,
     net::IpAddr,
@@ -32,13 +33,14 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Response};
+use http::Response;
 use parking_lot::Mutex;
 use tokio::{task::JoinSet, time::Instant};
 
 pub use self::{
     body::UpstreamBody,
     error::{Failure, Unavailable, UpstreamError, UpstreamSetupError, Wait},
+    send::Errand,
     server::Health,
 };
 use self::{
@@ -46,10 +48,7 @@ use self::{
     pool::Shelf,
     server::Server,
 };
-use crate::{
-    body::RequestBody,
-    config::{ForwardedField, HeaderRules, UpstreamConfig, UpstreamServer},
-};
+use crate::config::{ForwardedField, HeaderRules, UpstreamConfig, UpstreamServer};
 
 /// Time between two looks for connections that were idle for too long.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
@@ -85,6 +84,17 @@ pub struct Answer {
     pub upgraded: Option<hyper::upgrade::Upgraded>,
 }
 
+/// An address as upstreams are told of it, written out once for all requests of a connection. An IPv4 address that was mapped into
+/// IPv6 is written as what it is.
+#[derive(Clone, Debug)]
+pub struct ClientAddress(Cow<'static, str>);
+
+impl From<IpAddr> for ClientAddress {
+    fn from(address: IpAddr) -> Self {
+        Self(address.to_canonical().to_string().into())
+    }
+}
+
 /// What is asked of an upstream, beside the request itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
@@ -94,7 +104,7 @@ pub struct Ask<'a> {
     pub class: usize,
     /// The address of whoever is connected to us, for `X-Forwarded-For` and `Forwarded`. Behind a proxy that is trusted it is the
     /// proxy's: what that says of the client in the field that is believed is kept, and the proxy added.
-    pub client: IpAddr,
+    pub client: &'a ClientAddress,
     /// `http` or `https`: what the client speaks to us.
     pub scheme: &'a str,
     /// The host that the client asked for, for `X-Forwarded-Host`.
@@ -278,15 +288,6 @@ impl Pools {
     fn with_shelves(upstreams: Arc<Upstreams>, shelves: HashMap<u64, Arc<Shelf>>) -> Self {
         let (shelves, turn, tidied) = (Mutex::new(shelves), AtomicUsize::new(0), AtomicBool::new(false));
         Self(Arc::new(Inner { upstreams, shelves, turn, tidied }))
-    }
-
-    /// Passes a request on. Its target is as the upstream is to see it; hop-by-hop fields are taken out here, and fields that
-    /// tell of the client put in. To drop the future, or the response's body before its end, closes the connection.
-    ///
-    /// # Errors
-    /// No response: nobody to ask, or whoever was asked failed or took too long, or the request itself broke off.
-    pub async fn send(&self, request: Request<RequestBody>, ask: Ask<'_>) -> Result<Answer, UpstreamError> {
-        self.pass(request, ask).await
     }
 
     fn shelf(&self, group: &Group, server: &Arc<Server>) -> Arc<Shelf> {

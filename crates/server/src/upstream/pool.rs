@@ -8,17 +8,14 @@ use std::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
-    task::Poll,
+    task::{Context, Waker},
     time::Duration,
 };
 
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::{
-    task::AbortHandle,
-    time::{Instant, Sleep},
-};
+use tokio::time::{Instant, Sleep};
 
 use super::{
     body::{Outgoing, nanos},
@@ -79,16 +76,17 @@ pub(super) struct Shelf {
     connecting: tokio::sync::Mutex<()>,
 }
 
-/// An HTTP/1.1 connection.
+/// An HTTP/1.1 connection. No task of its own drives it but whoever has it: it carries one exchange at a time.
 pub(super) struct Http1 {
     pub(super) sender: http1::SendRequest<Outgoing>,
+    /// What moves the bytes; `None`: the connection is over.
+    driver: Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
     pub(super) line: Arc<Line>,
     /// A timer for whoever uses it.
     pub(super) timer: Option<Pin<Box<Sleep>>>,
     /// Whether it carried a request before.
     pub(super) used: bool,
     home: Weak<Shelf>,
-    task: AbortHandle,
     since: Instant,
 }
 
@@ -216,19 +214,23 @@ impl Shelf {
     }
 
     fn take_idle(&self) -> Option<Box<Http1>> {
-        let mut idle = self.idle.lock();
-        // One that was just put here may not be ready yet: hyper is still to look at it.
-        let mut at = idle.len();
-        while at > 0 {
-            at -= 1;
-            if idle[at].sender.is_ready() {
-                return idle.remove(at);
+        let mut busy = Vec::new();
+        let found = loop {
+            let last = self.idle.lock().pop_back();
+            let Some(mut connection) = last else { break None };
+            connection.rest();
+            if connection.sender.is_ready() {
+                break Some(connection);
             }
-            if idle[at].sender.is_closed() {
-                idle.remove(at);
+            if !connection.is_over() {
+                // hyper is still to look at it.
+                busy.push(connection);
             }
+        };
+        if !busy.is_empty() {
+            self.idle.lock().extend(busy.into_iter().rev());
         }
-        None
+        found
     }
 
     async fn make(
@@ -294,18 +296,13 @@ impl Shelf {
                 .handshake(io)
                 .await
                 .map_err(|error| failed(Failure::of(error)))?;
-            let connection = connection.with_upgrades();
-            let task = tokio::spawn(async move {
-                // Whoever has the request is told, too.
-                let _ = connection.await;
-            });
             Ok(Connection::Http1(Box::new(Http1 {
                 sender,
+                driver: Some(Box::pin(connection.with_upgrades())),
                 line,
                 timer: None,
                 used: false,
                 home: Arc::downgrade(self),
-                task: task.abort_handle(),
                 since: Instant::now(),
             })))
         }
@@ -322,7 +319,16 @@ impl Shelf {
         let retired = self.server.retired.load(Relaxed);
         let keep_for = if retired { Duration::ZERO } else { self.keep_for };
         let over = |since: Instant| since + keep_for <= now;
-        self.idle.lock().retain(|connection| !connection.sender.is_closed() && !over(connection.since));
+        // Those that were closed by the server are found by having a look at them, and that is no work for behind a lock.
+        let mut idle = std::mem::take(&mut *self.idle.lock());
+        idle.retain_mut(|connection| {
+            connection.rest();
+            !connection.is_over() && !over(connection.since)
+        });
+        let mut newer = self.idle.lock();
+        idle.append(&mut newer);
+        *newer = idle;
+        drop(newer);
         self.shared.lock().retain(|connection| {
             let busy = connection.streams.load(Relaxed) > 0;
             !connection.is_over() && (busy || !over(*connection.since.lock()))
@@ -332,9 +338,28 @@ impl Shelf {
 }
 
 impl Http1 {
+    /// Moves bytes, both ways, as far as they go.
+    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Some(driver) = &mut self.driver
+            && driver.as_mut().poll(cx).is_ready()
+        {
+            // Whoever has the request is told how.
+            self.driver = None;
+        }
+    }
+
+    /// Has a look at what came, for nobody: from then on, nobody is woken for it.
+    fn rest(&mut self) {
+        self.drive(&mut asleep());
+    }
+
+    fn is_over(&self) -> bool {
+        self.driver.is_none() || self.sender.is_closed()
+    }
+
     /// Puts it where the next request finds it.
     pub(super) fn put_back(mut self: Box<Self>) {
-        if self.sender.is_closed() {
+        if self.is_over() {
             return;
         }
         self.used = true;
@@ -350,13 +375,6 @@ impl Http1 {
         if home.keep > 0 {
             idle.push_back(self);
         }
-    }
-}
-
-impl Drop for Http1 {
-    /// Closes it at once, whatever is on the way.
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
@@ -400,18 +418,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Polls a future, and watches over its time.
-pub(super) async fn watched<F: Future>(
-    future: F,
-    watch: &mut super::body::Watch,
-    wait: Wait,
-) -> Result<F::Output, Wait> {
-    let mut future = std::pin::pin!(future);
-    std::future::poll_fn(|cx| {
-        if let Poll::Ready(output) = future.as_mut().poll(cx) {
-            return Poll::Ready(Ok(output));
-        }
-        watch.poll_silence(cx, wait).map(Err)
-    })
-    .await
+/// For what can only come about by what the same task does next.
+pub(super) fn asleep() -> Context<'static> {
+    Context::from_waker(Waker::noop())
 }

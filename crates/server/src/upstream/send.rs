@@ -1,11 +1,16 @@
 //! A request on its way: the server is chosen, and another one if that does no harm.
 
 use std::{
+    future::poll_fn,
     io,
+    pin::Pin,
     sync::{Arc, atomic::Ordering::Relaxed},
+    task::{Context, Poll},
 };
 
-use http::{Request, Response, StatusCode};
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::{Body as _, Frame};
 use hyper::{body::Incoming, client::conn::TrySendError};
 use tokio::time::Instant;
 
@@ -15,7 +20,7 @@ use super::{
     error::{Failure, Unavailable, Wait, is_reset, is_unprocessed},
     group::Group,
     head::{self, Head},
-    pool::{Connection, Need, NoConnection, watched},
+    pool::{Connection, Need, NoConnection, asleep},
     server::{InFlight, Server, choose},
 };
 use crate::body::RequestBody;
@@ -47,6 +52,21 @@ enum Lost {
 }
 
 impl Exchange {
+    /// The next of the response's body.
+    pub(super) fn poll_frame(
+        &mut self,
+        incoming: &mut Incoming,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        let mut incoming = Pin::new(incoming);
+        let Connection::Http1(http1) = &mut self.connection else { return incoming.poll_frame(cx) };
+        if let Poll::Ready(frame) = incoming.as_mut().poll_frame(&mut asleep()) {
+            return Poll::Ready(frame);
+        }
+        http1.drive(cx);
+        incoming.poll_frame(&mut asleep())
+    }
+
     /// The response is whole.
     pub(super) fn finish(self) {
         self.server.succeeded();
@@ -98,22 +118,44 @@ impl Exchange {
     }
 
     /// Sends the request, and awaits the head of the response.
-    async fn attempt(&mut self, request: Request<Outgoing>) -> Result<Response<Incoming>, Lost> {
-        let wait = Wait::Head;
-        let (answer, used) = match &mut self.connection {
-            Connection::Http1(http1) => {
-                (watched(http1.sender.try_send_request(request), &mut self.watch, wait).await, http1.used)
-            }
+    fn attempt(
+        &mut self,
+        request: Request<Outgoing>,
+    ) -> impl Future<Output = Result<Response<Incoming>, Lost>> + Send + use<'_> {
+        // In a box, because what hyper returns has room for a request.
+        let (mut sending, used): (Pin<Box<dyn Future<Output = _> + Send>>, _) = match &mut self.connection {
+            Connection::Http1(http1) => (Box::pin(http1.sender.try_send_request(request)), http1.used),
             Connection::Http2(stream) => {
-                let mut sender = stream.0.sender.clone();
                 let used = stream.0.used.swap(true, Relaxed);
-                (watched(sender.try_send_request(request), &mut self.watch, wait).await, used)
+                (Box::pin(stream.0.sender.clone().try_send_request(request)), used)
             }
         };
-        match answer {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(self.lost(error, used)),
-            Err(wait) => Err(Lost::Final(self.timed_out(wait))),
+        async move {
+            match poll_fn(|cx| self.poll_watched(cx, Wait::Head, |cx| sending.as_mut().poll(cx))).await {
+                Ok(Ok(response)) => Ok(response),
+                Ok(Err(error)) => Err(self.lost(error, used)),
+                Err(wait) => Err(Lost::Final(self.timed_out(wait))),
+            }
+        }
+    }
+
+    /// Asks for what comes of this connection and of nothing else, and watches over the time that it takes.
+    fn poll_watched<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        wait: Wait,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<Result<T, Wait>> {
+        let polled = match &mut self.connection {
+            Connection::Http1(http1) => {
+                http1.drive(cx);
+                poll(&mut asleep())
+            }
+            Connection::Http2(_) => poll(cx),
+        };
+        match polled {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending => self.watch.poll_silence(cx, wait).map(Err),
         }
     }
 
@@ -148,19 +190,55 @@ impl Exchange {
     }
 }
 
+/// A request that is ready to be sent, and sent again.
+#[derive(Debug)]
+pub struct Errand {
+    group: Arc<Group>,
+    class: usize,
+    head: Head,
+    started: Instant,
+    end: Option<Instant>,
+    /// Whoever sends it takes these.
+    headers: HeaderMap,
+    body: RequestBody,
+}
+
 impl Pools {
-    pub(super) async fn pass(&self, request: Request<RequestBody>, ask: Ask<'_>) -> Result<Answer, UpstreamError> {
+    /// Makes a request what its upstream is to see. Its target is so already; hop-by-hop fields are taken out here, and fields that
+    /// tell of the client put in.
+    ///
+    /// # Errors
+    /// There is no such upstream, or the request cannot be passed on.
+    pub fn prepare(&self, request: Request<RequestBody>, ask: Ask<'_>) -> Result<Box<Errand>, UpstreamError> {
         let Some(group) = self.0.upstreams.groups.get(ask.upstream) else {
             return Err(UpstreamError::NoServer { upstream: "".into(), why: Unavailable::Unknown });
         };
         let started = Instant::now();
         let end = group.config.total_timeout.map(|total| started + total);
-        let (parts, mut body) = request.into_parts();
+        let (parts, body) = request.into_parts();
         let times = head::times_here(&parts.headers);
         if times > head::MOST_TIMES_HERE {
             return Err(UpstreamError::Loop { upstream: group.name.clone(), times });
         }
-        let (head, mut headers) = head::request(parts, &body, &ask).map_err(UpstreamError::Request)?;
+        let (head, headers) = head::request(parts, &body, &ask).map_err(UpstreamError::Request)?;
+        Ok(Box::new(Errand { group: group.clone(), class: ask.class, head, started, end, headers, body }))
+    }
+
+    /// Prepares a request, and passes it on.
+    ///
+    /// # Errors
+    /// As those of both.
+    pub async fn send(&self, request: Request<RequestBody>, ask: Ask<'_>) -> Result<Answer, UpstreamError> {
+        self.pass(self.prepare(request, ask)?).await
+    }
+
+    /// Passes a request on. To drop the future, or the response's body before its end, closes the connection.
+    ///
+    /// # Errors
+    /// No response: nobody to ask, or whoever was asked failed or took too long, or the request itself broke off.
+    pub async fn pass(&self, mut errand: Box<Errand>) -> Result<Answer, UpstreamError> {
+        let Errand { group, class, head, started, end, headers, body } = &mut *errand;
+        let (group, started, end) = (&*group, *started, *end);
         let idempotent = head.method.is_idempotent();
 
         let mut left = group.config.retries;
@@ -169,7 +247,7 @@ impl Pools {
         let mut skip = Vec::new();
         let mut last = None;
         loop {
-            let (server, in_flight) = match self.choose(group, ask.class, &skip, end).await {
+            let (server, in_flight) = match self.choose(group, *class, &skip, end).await {
                 Ok(chosen) => chosen,
                 Err(why) => {
                     return Err(last.unwrap_or_else(|| {
@@ -206,7 +284,7 @@ impl Pools {
                 Connection::Http2(_) => (None, true),
             };
             let mut watch = Watch::new(timer, Instant::now(), group.config.idle_timeout, end);
-            let feed = (!matches!(body, RequestBody::Empty)).then(|| Feed::new(started));
+            let feed = (!matches!(*body, RequestBody::Empty)).then(|| Feed::new(started));
             watch.feed = feed.clone();
             if let Connection::Http1(http1) = &connection {
                 watch.line = Some(http1.line.clone());
@@ -217,22 +295,22 @@ impl Pools {
                 _ if idempotent || http2 => body.again().map(|body| (headers.clone(), body)),
                 _ => None,
             };
-            let outgoing = Outgoing::new(body, feed);
+            let outgoing = Outgoing::new(std::mem::take(body), feed);
             let spec = &server.spec;
             let request = head
-                .request(headers, outgoing, http2, spec.tls, &spec.authority, &server.host)
+                .request(std::mem::take(headers), outgoing, http2, spec.tls, &spec.authority, &server.host)
                 .map_err(UpstreamError::Request)?;
             let mut exchange =
                 Exchange { group: group.clone(), server: server.clone(), watch, connection, started, in_flight };
             let error = match exchange.attempt(request).await {
-                Ok(response) => return exchange.answer(response, &head).await,
+                Ok(response) => return exchange.answer(response, head).await,
                 Err(Lost::Final(error)) => return Err(error),
                 Err(Lost::Unsent(request)) if unsent > 0 => {
                     unsent -= 1;
                     fresh = true;
                     let (parts, outgoing) = request.into_parts();
-                    headers = parts.headers;
-                    body = outgoing.unread();
+                    *headers = parts.headers;
+                    *body = outgoing.unread();
                     continue;
                 }
                 Err(Lost::Unsent(_)) => {
@@ -258,7 +336,7 @@ impl Pools {
                 }
             };
             let Some(spare) = spare else { return Err(error) };
-            (headers, body) = spare;
+            (*headers, *body) = spare;
             left -= 1;
             group.retries.fetch_add(1, Relaxed);
             last = Some(error);
@@ -310,8 +388,9 @@ impl Exchange {
             return Err(self.failed(Failure::Switched));
         }
         head::response(&mut response, &head.method);
-        let upgrade = hyper::upgrade::on(&mut response);
-        let upgraded = match watched(upgrade, &mut self.watch, Wait::Head).await {
+        let mut upgrade = hyper::upgrade::on(&mut response);
+        let upgraded = poll_fn(|cx| self.poll_watched(cx, Wait::Head, |cx| Pin::new(&mut upgrade).poll(cx)));
+        let upgraded = match upgraded.await {
             Ok(Ok(upgraded)) => upgraded,
             Ok(Err(error)) => return Err(self.failed(Failure::of(error))),
             Err(wait) => return Err(self.timed_out(wait)),

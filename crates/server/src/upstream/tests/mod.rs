@@ -197,10 +197,11 @@ pub(super) fn pools(config: UpstreamConfig) -> (Pools, Arc<Upstreams>) {
     (Pools::new(upstreams.clone()), upstreams)
 }
 
+static CLIENT: ClientAddress = ClientAddress(Cow::Borrowed("192.0.2.7"));
 pub(super) const ASK: Ask<'static> = Ask {
     upstream: 0,
     class: 0,
-    client: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)),
+    client: &CLIENT,
     scheme: "http",
     host: "shop.example",
     keep_host: false,

@@ -26,6 +26,10 @@ use tracing_subscriber::EnvFilter;
 
 use args::{Cli, Command, LabCommand};
 
+/// A proxied request allocates some thirty times.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Failure at run time.
 const FAILURE: u8 = 1;
 /// Error in the command line or the configuration; clap uses the same.

@@ -119,6 +119,7 @@ fn class(class: &ClassConfig, is_default: bool) -> String {
     let said = [
         is_default.then(|| "for all others".to_owned()),
         (given.weight != usual.weight).then(|| format!("weight {}", given.weight)),
+        (given.delay_ratio != usual.delay_ratio).then(|| format!("delay ratio {}", given.delay_ratio)),
         (given.reserved_slots > 0).then(|| format!("{} slots reserved", given.reserved_slots)),
         given.most_running.map(|slots| format!("{slots} slots at most")),
         given.deadline_ns.map(|ns| format!("deadline {}", duration(ns))),

@@ -210,7 +210,7 @@ impl Found<'_> {
         let slots: Vec<_> = slots.into_iter().flatten().collect();
         let slots = if slots.is_empty() { format!("no limit for {name}") } else { slots.join(", ") };
         let all: u64 = self.config.classes.classes.iter().map(|class| u64::from(class.given.weight)).sum();
-        let Class { weight, reserved_slots, deadline_ns, .. } = self.class().given;
+        let Class { weight, delay_ratio, reserved_slots, deadline_ns, .. } = self.class().given;
         let place = self.explanation.verdict.class.index() + 1;
         let part = match admission.policy {
             scheduler::share::Policy::Strict => match place {
@@ -221,6 +221,7 @@ impl Found<'_> {
                 Some(ns) => format!("deadline {}", values::show_duration(Duration::from_nanos(ns))),
                 None => "no deadline, so after all that have one".to_owned(),
             },
+            policy if policy.is_by_delay() => format!("delay ratio {delay_ratio}"),
             _ if reserved_slots > 0 => format!("{weight} of {all} parts, {reserved_slots} reserved"),
             _ => format!("{weight} of {all} parts"),
         };
@@ -320,6 +321,7 @@ impl Found<'_> {
                 "resource": resource.name,
                 "slots": { "all": admission.total, "resource": resource.window, "class": class.given.most_running },
                 "weight": class.given.weight,
+                "delay_ratio": class.given.delay_ratio,
                 "reserved": class.given.reserved_slots,
                 "deadline_ms": class.given.deadline_ns.map(ms),
                 "queue": class.given.most_waiting,

@@ -83,7 +83,7 @@ use self::{
 };
 use crate::{
     class::ClassId,
-    share::{self, Contender, Policy, Share, Slots},
+    share::{self, Contender, Delay, Policy, Share, Slots},
     time::Instant,
 };
 
@@ -119,6 +119,8 @@ struct Lane {
     /// By class.
     queues: Vec<Queue>,
     waiting: usize,
+    /// When those who wait arrived, summed up by class.
+    arrived_ns: Vec<u128>,
     /// By class.
     running_of_class: Vec<u32>,
     running: u32,
@@ -278,6 +280,8 @@ impl Admission {
         if let State::Running { since } = it.state {
             self.service[it.arrival.resource.index()].add(now.ns_since(since));
             self.stats[it.arrival.class.index()].finished += 1;
+            let lane = &mut self.lanes[self.lane_of[it.arrival.resource.index()]];
+            lane.share.handle_done(now, it.arrival.class, now.ns_since(it.arrived));
             self.release(&it);
         }
     }
@@ -386,12 +390,14 @@ impl Admission {
                 continue;
             }
             if let Some((Rank { late, id, .. }, _)) = queue.first(now) {
-                let deadline = self.requests[id.index()].deadline;
-                contenders.push(Contender { class, cost: 1, deadline, late });
+                let first = &self.requests[id.index()];
+                let delay =
+                    if self.settings.policy.is_by_delay() { self.delay(now, it, first) } else { Delay::default() };
+                contenders.push(Contender { class, cost: 1, deadline: first.deadline, late, delay });
             }
         }
         let window = it.window.or(self.settings.total);
-        let choice = self.lanes[lane].choose(window, &contenders);
+        let choice = self.lanes[lane].choose(now, window, &contenders);
         self.contenders = contenders;
         let share::Choice { class, reason: share } = choice?;
         let (rank, turn) = self.lanes[lane].queues[class.index()].first(now)?;
@@ -408,6 +414,20 @@ impl Admission {
             waited_ns: now.ns_since(request.arrived),
             reason: Reason { idlest, share, turn },
         })
+    }
+
+    /// How long the requests of a class have waited in a lane, of which `first` is the next to go.
+    fn delay(&self, now: Instant, lane: &Lane, first: &Request) -> Delay {
+        let Arrival { class, resource, .. } = first.arrival;
+        let waiting = lane.queues[class.index()].len() as u32;
+        let all_ns = u128::from(now.as_ns()) * u128::from(waiting);
+        Delay {
+            waited_ns: now.ns_since(first.arrived),
+            waiting,
+            // A clock that was set back makes waits too short, and never less than nothing.
+            all_waited_ns: all_ns.saturating_sub(lane.arrived_ns[class.index()]),
+            service_ns: self.mean_service_ns(resource).unwrap_or(0),
+        }
     }
 
     /// Nobody could start, so those too many are too many.
@@ -451,6 +471,7 @@ impl Admission {
         let lane = &mut self.lanes[lane_index];
         let rank = lane.queues[class.index()].insert(&Asks { id, arrived, expected_ns, client: arrival.client });
         lane.waiting += 1;
+        lane.arrived_ns[class.index()] += u128::from(arrived.as_ns());
         self.requests[id.index()].state = State::Waiting(rank);
         if let (Some(deadline), Policy::Edf) = (deadline, self.settings.policy) {
             let latest_start = Instant::from_ns(deadline.as_ns().saturating_sub(expected_ns));
@@ -463,7 +484,9 @@ impl Admission {
 
     /// Forgets what belongs to the waiting, but for its place in the queue.
     fn unqueue(&mut self, it: &Request) {
-        self.lanes[self.lane_of[it.arrival.resource.index()]].waiting -= 1;
+        let lane = &mut self.lanes[self.lane_of[it.arrival.resource.index()]];
+        lane.waiting -= 1;
+        lane.arrived_ns[it.arrival.class.index()] -= u128::from(it.arrived.as_ns());
         if let Some(expires) = it.expires {
             self.expiries.remove(&(expires, it.id));
         }
@@ -526,14 +549,15 @@ impl Lane {
             window,
             queues: settings.classes.iter().map(|class| Queue::new(class.order)).collect(),
             waiting: 0,
+            arrived_ns: vec![0; settings.classes.len()],
             running_of_class: vec![0; settings.classes.len()],
             running: 0,
-            share: settings.policy.build(&settings.classes),
+            share: settings.policy.build_over(&settings.classes, settings.delay_window_ns),
         }
     }
 
-    fn choose(&mut self, window: Option<u32>, contenders: &[Contender]) -> Option<share::Choice> {
-        self.share.choose(&Slots { window, running: &self.running_of_class }, contenders)
+    fn choose(&mut self, now: Instant, window: Option<u32>, contenders: &[Contender]) -> Option<share::Choice> {
+        self.share.choose(now, &Slots { window, running: &self.running_of_class }, contenders)
     }
 }
 

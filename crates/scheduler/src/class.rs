@@ -19,6 +19,9 @@ pub struct Class {
     /// Its part of the whole is this number over the sum of all classes' numbers. At least 1. Where the numbers add up to
     /// the window, they are slots.
     pub weight: u32,
+    /// Its system times are to be to those of the others as these numbers ([`crate::share::Policy::is_by_delay`]): with 1, 2 and
+    /// 4 the first class is the fastest. At least 1.
+    pub delay_ratio: u32,
     /// Slots that are never lent, in each window that is shared ([`crate::share::Policy::Shared`]).
     pub reserved_slots: u32,
     /// Most of its requests at the site at once, over all resource types; `None` for no limit of its own. Holds under any
@@ -39,6 +42,7 @@ impl Default for Class {
     fn default() -> Self {
         Self {
             weight: 1,
+            delay_ratio: 1,
             reserved_slots: 0,
             most_running: None,
             deadline_ns: None,

@@ -14,6 +14,7 @@
 //! | shared | a class below its share of the slots goes before all that are not; what it does not use is lent, up to the reserves of others | only for a reserve |
 //! | fixed | a class has never more than its share of the slots | whenever its class has nobody waiting |
 //! | edf | the class whose next request has the earliest deadline goes; who cannot make it any more goes behind all who can | never |
+//! | wtp, pwad, mdp, ratio | mean system times are near the given ratios, where any order could keep them: docs/delay-shares.md says how near | never |
 //!
 //! A share of slots is a whole number: the exact share rounded up or down so that all add up to the window, and at least 1,
 //! since a class with none would starve. A window smaller than the number of classes therefore has more shares than slots;
@@ -21,6 +22,7 @@
 //!
 //! ```
 //! use serpent_scheduler::{
+//!     Instant,
 //!     class::{Class, ClassId},
 //!     share::{Contender, Policy, Slots},
 //! };
@@ -30,21 +32,31 @@
 //! let slots = Slots { window: None, running: &[0, 0, 0] };
 //! let all = [0, 1, 2].map(|class| Contender::new(ClassId(class)));
 //! let turns: String = (0..14)
-//!     .map(|_| share.choose(&slots, &all).expect("weighted sharing keeps nothing free").class)
+//!     .map(|_| share.choose(Instant::ORIGIN, &slots, &all).expect("weighted sharing keeps nothing free").class)
 //!     .map(|class| ["A", "B", "C"][class.index()])
 //!     .collect();
 //! assert_eq!(turns, "ABACABAABACABA");
 //! ```
 
 mod capacity;
+mod delay;
 mod edf;
+mod ratio;
+mod recent;
 mod strict;
 mod weighted;
 
 use alloc::boxed::Box;
 use core::fmt;
 
-use self::{capacity::Capacity, edf::Edf, strict::Strict, weighted::Weighted};
+use self::{
+    capacity::Capacity,
+    delay::{Mdp, Pwad, Wtp},
+    edf::Edf,
+    ratio::Ratio,
+    strict::Strict,
+    weighted::Weighted,
+};
 use crate::{
     class::{Class, ClassId},
     time::Instant,
@@ -63,26 +75,65 @@ pub enum Policy {
     Fixed,
     /// The earliest deadline first.
     Edf,
+    /// Waiting time priority: whose next request has been here longest, for its ratio of delays.
+    Wtp,
+    /// Proportional window average delay: whose requests took longest lately, for its ratio.
+    Pwad,
+    /// Mean delay proportional: the same, with what those who wait will take at least.
+    Mdp,
+    /// The ratios of delays kept now and in the mean: *wtp* that looks ahead, corrected by accounts that fade.
+    Ratio,
 }
+
+/// The time over which *pwad* and *mdp* look at what has left, as in the paper. What *ratio* remembers goes with it.
+pub const DELAY_WINDOW_NS: u64 = 120_000_000_000;
 
 impl Policy {
     /// All of them, as they are listed to people.
-    pub const ALL: [Self; 5] = [Self::Strict, Self::Weighted, Self::Shared, Self::Fixed, Self::Edf];
+    pub const ALL: [Self; 9] = [
+        Self::Strict,
+        Self::Weighted,
+        Self::Shared,
+        Self::Fixed,
+        Self::Edf,
+        Self::Wtp,
+        Self::Pwad,
+        Self::Mdp,
+        Self::Ratio,
+    ];
+
+    /// Those that a link can be shared by. How long a response takes is mostly a matter of its length, so that to keep mean
+    /// times in a ratio would be to reward whoever sends large ones.
+    pub const OF_LINKS: [Self; 5] = [Self::Strict, Self::Weighted, Self::Shared, Self::Fixed, Self::Edf];
 
     /// Who decides by this policy among these classes.
     pub fn build(self, classes: &[Class]) -> Box<dyn Share + Send> {
+        self.build_over(classes, DELAY_WINDOW_NS)
+    }
+
+    /// The same; what has left counts for so long ([`Policy::Pwad`], [`Policy::Mdp`], [`Policy::Ratio`]).
+    pub fn build_over(self, classes: &[Class], delay_window_ns: u64) -> Box<dyn Share + Send> {
         match self {
             Self::Strict => Box::new(Strict),
             Self::Weighted => Box::new(Weighted::new(classes)),
             Self::Shared => Box::new(Capacity::shared(classes)),
             Self::Fixed => Box::new(Capacity::fixed(classes)),
             Self::Edf => Box::new(Edf),
+            Self::Wtp => Box::new(Wtp::new(classes)),
+            Self::Pwad => Box::new(Pwad::new(classes, delay_window_ns)),
+            Self::Mdp => Box::new(Mdp::new(classes, delay_window_ns)),
+            Self::Ratio => Box::new(Ratio::new(classes, delay_window_ns)),
         }
     }
 
     /// Whether the policy shares slots out, so that there must be a number of them.
     pub const fn needs_window(self) -> bool {
         matches!(self, Self::Shared | Self::Fixed)
+    }
+
+    /// Whether the policy keeps system times in ratios ([`Class::delay_ratio`]), and looks at [`Contender::delay`].
+    pub const fn is_by_delay(self) -> bool {
+        matches!(self, Self::Wtp | Self::Pwad | Self::Mdp | Self::Ratio)
     }
 
     /// The name in configuration, flags and logs.
@@ -93,6 +144,10 @@ impl Policy {
             Self::Shared => "shared",
             Self::Fixed => "fixed",
             Self::Edf => "edf",
+            Self::Wtp => "wtp",
+            Self::Pwad => "pwad",
+            Self::Mdp => "mdp",
+            Self::Ratio => "ratio",
         }
     }
 }
@@ -107,10 +162,14 @@ impl fmt::Display for Policy {
 pub trait Share: fmt::Debug {
     /// Which of `contenders` goes next; its choice counts as made. `contenders` come by class, each class once.
     /// `None`: none of them may, though there is a free slot.
-    fn choose(&mut self, slots: &Slots<'_>, contenders: &[Contender]) -> Option<Choice>;
+    fn choose(&mut self, now: Instant, slots: &Slots<'_>, contenders: &[Contender]) -> Option<Choice>;
 
     /// Of the cost of a class's latest choice, so much was not needed. Nothing to those who do not count costs.
     fn refund(&mut self, _class: ClassId, _cost: u64) {}
+
+    /// A job of a class is done, so long after it arrived. Those given up are not told. Nothing to those who do not count
+    /// delays.
+    fn handle_done(&mut self, _now: Instant, _class: ClassId, _system_ns: u64) {}
 
     /// The same, with all that it remembers.
     fn duplicate(&self) -> Box<dyn Share + Send>;
@@ -148,12 +207,33 @@ pub struct Contender {
     pub deadline: Option<Instant>,
     /// Its next job cannot be done by then any more.
     pub late: bool,
+    /// How long its jobs have been here; of use to [`Policy::is_by_delay`] only.
+    pub delay: Delay,
+}
+
+/// How long the jobs of a class that wait have been here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delay {
+    /// How long its next job has waited.
+    pub waited_ns: u64,
+    /// How many wait.
+    pub waiting: u32,
+    /// How long all of these have waited, together.
+    pub all_waited_ns: u128,
+    /// How long jobs such as the next one took lately once they were started, on average; 0 if none has.
+    pub service_ns: u64,
 }
 
 impl Contender {
     /// A class with a request that has no deadline.
     pub const fn new(class: ClassId) -> Self {
-        Self { class, cost: 1, deadline: None, late: false }
+        Self {
+            class,
+            cost: 1,
+            deadline: None,
+            late: false,
+            delay: Delay { waited_ns: 0, waiting: 1, all_waited_ns: 0, service_ns: 0 },
+        }
     }
 }
 
@@ -181,6 +261,8 @@ pub enum Reason {
     Lent,
     /// Its next job has the earliest deadline.
     Deadline,
+    /// Its delays are the longest, for its ratio.
+    Delay,
     /// Its next job is late, and no other class has one that can still make it.
     Late,
 }

@@ -450,7 +450,7 @@ impl Uplink {
         let of_class = self.classes.as_ref().map_or(0, |classes| match classes.policy() {
             Policy::Strict => line as u64,
             Policy::Edf => classes.deadline(line, arrived).map_or(u64::MAX, Instant::as_ns),
-            Policy::Weighted | Policy::Shared | Policy::Fixed => 0,
+            _ => 0,
         });
         Place { of_class, rank: self.rank(job) }
     }
@@ -542,7 +542,7 @@ impl Uplink {
             let wanted_bytes = it.waiting.map_or(0, |waiting| waiting.wanted_bytes);
             let cost = wire_bytes(settings, &it.path, wanted_bytes.min(link.chunk_bytes()));
             let deadline = classes.deadline(class.index(), it.arrived);
-            contenders.push(Contender { class, cost, deadline, late: rank.late });
+            contenders.push(Contender { cost, deadline, late: rank.late, ..Contender::new(class) });
         }
         classes.choose(now, whole, contenders)
     }

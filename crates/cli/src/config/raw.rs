@@ -210,6 +210,7 @@ sections! {
     RawClass {
         name: Setting,
         weight: Setting,
+        delay_ratio: Setting,
         reserved: Setting,
         slots: Setting,
         deadline: Setting,
@@ -268,6 +269,7 @@ sections! {
         slots: Setting,
         resources: Option<Pairs>,
         late: Setting,
+        delay_window: Setting,
     }
 
     /// `[users]`

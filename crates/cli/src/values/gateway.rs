@@ -350,6 +350,10 @@ impl Named for Policy {
         (Self::Shared, Self::Shared.name(), "A share of the slots each; what is not used is lent, but for a reserve"),
         (Self::Fixed, Self::Fixed.name(), "A share of the slots each, never lent"),
         (Self::Edf, Self::Edf.name(), "The earliest deadline first"),
+        (Self::Wtp, Self::Wtp.name(), "Delays in ratios, by how long the next request of each class has waited"),
+        (Self::Pwad, Self::Pwad.name(), "Delays in ratios, by the mean of those that left"),
+        (Self::Mdp, Self::Mdp.name(), "Delays in ratios, by the mean of those that left and those that wait"),
+        (Self::Ratio, Self::Ratio.name(), "Delays in ratios, kept both now and in the mean"),
     ];
 }
 

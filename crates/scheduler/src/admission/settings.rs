@@ -5,7 +5,7 @@ use core::fmt;
 
 use crate::{
     class::{Class, ClassId},
-    share::Policy,
+    share::{DELAY_WINDOW_NS, Policy},
 };
 
 /// Number of a resource type: its place in the settings.
@@ -35,6 +35,8 @@ pub struct Settings {
     pub policy: Policy,
     /// What is done with a request that cannot make its deadline any more ([`Policy::Edf`]).
     pub late: Late,
+    /// How long what has left counts for delays ([`Policy::Pwad`], [`Policy::Mdp`], [`Policy::Ratio`]), in nanoseconds.
+    pub delay_window_ns: u64,
 }
 
 /// What is done with a request that cannot make its deadline any more.
@@ -66,6 +68,8 @@ pub enum SettingsError {
     Resources,
     /// The class has a weight of 0.
     Weight(ClassId),
+    /// The class is to have delays of 0.
+    DelayRatio(ClassId),
     /// The class may never have a request running.
     NeverRuns(ClassId),
     /// The class may not wait for any time, so that every request of it would be refused.
@@ -76,6 +80,8 @@ pub enum SettingsError {
     Window(ResourceId),
     /// No request at all may run.
     Total,
+    /// What has left counts for no time.
+    DelayWindow,
     /// Slots are to be shared out, but this resource type has no window, and there is no limit for all either.
     Unlimited(ResourceId),
     /// The reserves leave no slot in the resource type's window for a class without one.
@@ -85,7 +91,14 @@ pub enum SettingsError {
 impl Settings {
     /// Every request is let through at once.
     pub fn uncontrolled(classes: Vec<Class>, resources: usize, policy: Policy) -> Self {
-        Self { classes, windows: vec![None; resources], total: None, policy, late: Late::default() }
+        Self {
+            classes,
+            windows: vec![None; resources],
+            total: None,
+            policy,
+            late: Late::default(),
+            delay_window_ns: DELAY_WINDOW_NS,
+        }
     }
 
     /// One window for all requests, and one queue for each class.
@@ -96,7 +109,7 @@ impl Settings {
     /// A window for each resource type.
     pub fn multi_resource(classes: Vec<Class>, policy: Policy, windows: &[u32]) -> Self {
         let windows = windows.iter().copied().map(Some).collect();
-        Self { classes, windows, total: None, policy, late: Late::default() }
+        Self { windows, ..Self::uncontrolled(classes, 0, policy) }
     }
 
     /// Finds what contradicts itself.
@@ -114,6 +127,9 @@ impl Settings {
             if class.weight == 0 {
                 return Err(SettingsError::Weight(id));
             }
+            if class.delay_ratio == 0 {
+                return Err(SettingsError::DelayRatio(id));
+            }
             if class.most_running == Some(0) {
                 return Err(SettingsError::NeverRuns(id));
             }
@@ -126,6 +142,9 @@ impl Settings {
         }
         if self.total == Some(0) {
             return Err(SettingsError::Total);
+        }
+        if self.delay_window_ns == 0 {
+            return Err(SettingsError::DelayWindow);
         }
         let reserved: u64 = self.classes.iter().map(|class| u64::from(class.reserved_slots)).sum();
         let open = u64::from(self.classes.iter().any(|class| class.reserved_slots == 0));
@@ -151,6 +170,7 @@ impl fmt::Display for SettingsError {
             Self::Classes => f.write_str("there must be at least one class, and at most 65535"),
             Self::Resources => f.write_str("there must be at least one resource type, and at most 65535"),
             Self::Weight(ClassId(class)) => write!(f, "class {class} has weight 0: the least is 1"),
+            Self::DelayRatio(ClassId(class)) => write!(f, "class {class} has a delay ratio of 0: the least is 1"),
             Self::NeverRuns(ClassId(class)) => {
                 write!(f, "class {class} may have no request running: allow at least 1, or set no limit")
             }
@@ -169,6 +189,7 @@ impl fmt::Display for SettingsError {
                 write!(f, "resource type {resource} has a window of 0: the least is 1")
             }
             Self::Total => f.write_str("no request may run: allow at least 1, or set no limit"),
+            Self::DelayWindow => f.write_str("delays are counted over no time: give them some, such as 120 s"),
             Self::Unlimited(ResourceId(resource)) => write!(
                 f,
                 "slots are to be shared out, but there is no number of them for resource type {resource}: give it a window, \

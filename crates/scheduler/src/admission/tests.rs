@@ -282,6 +282,50 @@ fn settings_change_while_running_and_nobody_is_lost() {
 }
 
 #[test]
+fn delays_are_those_of_requests_from_their_arrival_to_their_end() {
+    let of = |policy, ratios: [u32; 2]| {
+        let classes = ratios.map(|delay_ratio| Class { delay_ratio, ..Class::default() }).to_vec();
+        Admission::new(Settings::multi_resource(classes, policy, &[1])).unwrap()
+    };
+    // Each asks at its time; what was done before is finished at that time, and who starts then is of this class, and why.
+    let starts = |admission: &mut Admission, asks: &[(u64, u16)], ends: &[u64]| {
+        let (mut asks, mut running, mut seen) = (asks.iter().peekable(), None, Vec::new());
+        for &end in ends {
+            while let Some(&(at, class)) = asks.next_if(|it| it.0 <= end) {
+                admission.handle_arrived(ms(at), ask(class, 0)).unwrap();
+            }
+            running.into_iter().for_each(|request| admission.handle_finished(ms(end), request));
+            let Some(Decision::Start(start)) = admission.poll_decision(ms(end)) else {
+                panic!("nobody starts at {end}")
+            };
+            running = Some(start.request);
+            seen.push((start.class.0, start.reason.share));
+        }
+        seen
+    };
+    use share::Reason::{Alone, Delay};
+    // (4 + 10) / 1 and (9 + 10) / 3; (1 + 10) / 1 and (19 + 10) / 3; (0 + 10) / 1 and (29 + 10) / 3.
+    let asks = [(0, 0), (1, 1), (6, 0), (19, 0), (30, 0)];
+    let seen = starts(&mut of(Policy::Wtp, [1, 3]), &asks, &[0, 10, 20, 30, 40]);
+    assert_eq!(seen, [(0, Alone), (0, Delay), (0, Delay), (1, Delay), (0, Alone)]);
+    // Nobody has left and nobody has waited; then 10 and 30, however long they wait; then 10 and (30 + 29) / 2.
+    let asks = [(0, 0), (0, 1), (11, 0), (21, 1), (22, 1)];
+    let seen = starts(&mut of(Policy::Pwad, [1, 1]), &asks, &[0, 10, 30, 50, 60]);
+    assert_eq!(seen, [(0, Delay), (1, Alone), (1, Delay), (1, Delay), (0, Alone)]);
+    // Who is gone does not count among those who wait: 15 / 1 and 5 / 1, and not (5 + 39) / 2.
+    let mut admission = of(Policy::Mdp, [1, 1]);
+    let first = admission.handle_arrived(ms(0), ask(0, 0)).unwrap();
+    decide(&mut admission, ms(0));
+    let gone = admission.handle_arrived(ms(1), ask(1, 0)).unwrap();
+    admission.handle_arrived(ms(25), ask(0, 0)).unwrap();
+    admission.handle_arrived(ms(35), ask(1, 0)).unwrap();
+    admission.handle_gone(gone);
+    admission.handle_gone(first);
+    let Some(Decision::Start(start)) = admission.poll_decision(ms(40)) else { panic!("nobody starts") };
+    assert_eq!((start.class, start.reason.share), (ClassId(0), Delay));
+}
+
+#[test]
 fn of_resource_types_that_become_one_the_first_that_was_measured_tells_what_to_expect() {
     let mut admission = Admission::new(Settings::multi_resource(classes(1), Policy::Strict, &[1; 4])).unwrap();
     for (resource, served_ms) in [(1, 10), (2, 70)] {
@@ -319,6 +363,7 @@ fn settings_that_contradict_themselves_say_where() {
     assert_eq!(with(|it| it.classes.clear()), SettingsError::Classes);
     assert_eq!(with(|it| it.windows.clear()), SettingsError::Resources);
     assert_eq!(with(|it| it.classes[1].weight = 0), SettingsError::Weight(ClassId(1)));
+    assert_eq!(with(|it| it.classes[1].delay_ratio = 0), SettingsError::DelayRatio(ClassId(1)));
     assert_eq!(with(|it| it.classes[1].most_running = Some(0)), SettingsError::NeverRuns(ClassId(1)));
     assert_eq!(with(|it| it.classes[1].most_wait_ns = Some(0)), SettingsError::NeverWaits(ClassId(1)));
     let reserve = |slots| Class { most_running: Some(1), reserved_slots: slots, ..Class::default() };
@@ -327,6 +372,7 @@ fn settings_that_contradict_themselves_say_where() {
     assert_eq!(idle.check(), Err(SettingsError::IdleReserve(ClassId(1))));
     assert_eq!(with(|it| it.windows[1] = Some(0)), SettingsError::Window(ResourceId(1)));
     assert_eq!(with(|it| it.total = Some(0)), SettingsError::Total);
+    assert_eq!(with(|it| it.delay_window_ns = 0), SettingsError::DelayWindow);
     assert_eq!(with(|it| it.windows[1] = None), SettingsError::Unlimited(ResourceId(1)));
     assert_eq!(with(|it| it.classes[1].reserved_slots = 4), SettingsError::Reserves(ResourceId(0)));
     let text = format!("{}", SettingsError::Reserves(ResourceId(0)));

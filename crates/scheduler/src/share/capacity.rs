@@ -3,7 +3,10 @@
 use alloc::{boxed::Box, vec, vec::Vec};
 
 use super::{Choice, Contender, Reason, Share, Slots, weighted::Weighted};
-use crate::class::{Class, ClassId};
+use crate::{
+    class::{Class, ClassId},
+    time::Instant,
+};
 
 #[derive(Clone, Debug)]
 pub(super) struct Capacity {
@@ -68,7 +71,7 @@ impl Capacity {
 }
 
 impl Share for Capacity {
-    fn choose(&mut self, slots: &Slots<'_>, contenders: &[Contender]) -> Option<Choice> {
+    fn choose(&mut self, now: Instant, slots: &Slots<'_>, contenders: &[Contender]) -> Option<Choice> {
         if self.fitted.window != slots.window {
             self.fitted = fit(&self.weights, &self.reserved, slots.window);
         }
@@ -76,7 +79,7 @@ impl Share for Capacity {
         let below = |it: &&Contender| slots.held_by(it.class) < self.share(it.class);
         let entitled: Vec<Contender> = contenders.iter().filter(below).filter(may_go).copied().collect();
         if !entitled.is_empty() {
-            let choice = self.turns.choose(slots, &entitled)?;
+            let choice = self.turns.choose(now, slots, &entitled)?;
             return Some(Choice { reason: Reason::WithinShare, ..choice });
         }
         if !self.lends {

@@ -9,7 +9,7 @@ use crate::time::Instant;
 pub(super) struct Edf;
 
 impl Share for Edf {
-    fn choose(&mut self, _slots: &Slots<'_>, contenders: &[Contender]) -> Option<Choice> {
+    fn choose(&mut self, _now: Instant, _slots: &Slots<'_>, contenders: &[Contender]) -> Option<Choice> {
         let never = Instant::from_ns(u64::MAX);
         let first = contenders.iter().min_by_key(|it| (it.late, it.deadline.unwrap_or(never), it.class))?;
         let reason = match (contenders.len(), first.late) {

@@ -17,7 +17,7 @@ const NO_SLOTS: Slots<'static> = Slots { window: None, running: &[] };
 /// `n` choices while all classes have somebody waiting.
 fn choices(share: &mut dyn Share, classes: usize, n: usize) -> Vec<usize> {
     let all = contend(0..classes);
-    (0..n).map(|_| share.choose(&NO_SLOTS, &all).unwrap().class.index()).collect()
+    (0..n).map(|_| share.choose(Instant::ORIGIN, &NO_SLOTS, &all).unwrap().class.index()).collect()
 }
 
 fn letters(choices: &[usize]) -> String {
@@ -63,7 +63,7 @@ fn the_earliest_deadline_goes_and_the_late_wait_for_those_in_time() {
     (contenders[1].deadline, contenders[2].deadline, contenders[3].deadline) = (at(30), at(20), at(10));
     contenders[3].late = true;
     let mut order = Vec::new();
-    while let Some(choice) = share.choose(&NO_SLOTS, &contenders) {
+    while let Some(choice) = share.choose(Instant::ORIGIN, &NO_SLOTS, &contenders) {
         order.push((choice.class.index(), choice.reason));
         contenders.retain(|it| it.class != choice.class);
     }
@@ -75,7 +75,10 @@ fn the_earliest_deadline_goes_and_the_late_wait_for_those_in_time() {
 fn strict_takes_the_first_class_whatever_was_chosen_before() {
     let mut share = Policy::Strict.build(&classes(&[1, 1, 1]));
     for (waiting, chosen) in [(vec![1, 2], 1), (vec![0, 1, 2], 0), (vec![2], 2), (vec![0, 2], 0)] {
-        assert_eq!(share.choose(&NO_SLOTS, &contend(waiting)).map(|it| it.class.index()), Some(chosen));
+        assert_eq!(
+            share.choose(Instant::ORIGIN, &NO_SLOTS, &contend(waiting)).map(|it| it.class.index()),
+            Some(chosen)
+        );
     }
 }
 
@@ -83,7 +86,7 @@ fn strict_takes_the_first_class_whatever_was_chosen_before() {
 fn who_was_silent_has_saved_nothing_up() {
     let mut share = Policy::Weighted.build(&classes(&[1, 1, 2]));
     for _ in 0..1001 {
-        share.choose(&NO_SLOTS, &contend([0, 1]));
+        share.choose(Instant::ORIGIN, &NO_SLOTS, &contend([0, 1]));
     }
     // From here on half of all, and not a thousand in a row.
     let chosen = choices(share.as_mut(), 3, 40);
@@ -111,7 +114,9 @@ impl Site {
         let mut given = Vec::new();
         while self.running.iter().sum::<u32>() < self.window {
             let slots = Slots { window: Some(self.window), running: &self.running };
-            let Some(choice) = self.share.choose(&slots, &contend(waiting.iter().copied())) else { break };
+            let Some(choice) = self.share.choose(Instant::ORIGIN, &slots, &contend(waiting.iter().copied())) else {
+                break;
+            };
             self.running[choice.class.index()] += 1;
             given.push(choice);
         }
@@ -215,7 +220,7 @@ proptest! {
         let mut had = [0.0f64; 5];
         for bits in others {
             let waiting: Vec<usize> = [0, 1].into_iter().chain(members(bits, 3).into_iter().map(|it| it + 2)).collect();
-            let choice = share.choose(&NO_SLOTS, &contend(waiting)).unwrap();
+            let choice = share.choose(Instant::ORIGIN, &NO_SLOTS, &contend(waiting)).unwrap();
             had[choice.class.index()] += 1.0;
             let (a, b) = (f64::from(weights[0]), f64::from(weights[1]));
             let apart = (had[0] / a - had[1] / b).abs();
@@ -238,7 +243,7 @@ proptest! {
         }
         let (mut had, mut all) = (vec![0u64; weights.len()], 0);
         for next in costs {
-            let chosen = share.choose(&NO_SLOTS, &contenders).unwrap().class.index();
+            let chosen = share.choose(Instant::ORIGIN, &NO_SLOTS, &contenders).unwrap().class.index();
             had[chosen] += contenders[chosen].cost;
             all += contenders[chosen].cost;
             contenders[chosen].cost = next;

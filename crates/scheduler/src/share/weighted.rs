@@ -8,7 +8,10 @@
 use alloc::{boxed::Box, vec::Vec};
 
 use super::{Choice, Contender, Reason, Share, Slots};
-use crate::class::{Class, ClassId};
+use crate::{
+    class::{Class, ClassId},
+    time::Instant,
+};
 
 /// Virtual time of one unit of cost at weight 1: the least common multiple of 1 to 32, so that nothing is rounded for
 /// weights up to there.
@@ -49,7 +52,7 @@ impl Weighted {
 }
 
 impl Share for Weighted {
-    fn choose(&mut self, _slots: &Slots<'_>, contenders: &[Contender]) -> Option<Choice> {
+    fn choose(&mut self, _now: Instant, _slots: &Slots<'_>, contenders: &[Contender]) -> Option<Choice> {
         let needed = contenders.iter().map(|it| it.class.index() + 1).max()?;
         if self.rows.len() < needed {
             self.rows.resize(needed, Row::NEW);

@@ -56,6 +56,8 @@ pub enum ShareError {
     Weight(ClassId),
     /// All of the rate or more is reserved, and somebody has no reserve.
     Reserves,
+    /// The policy is none for links.
+    Policy(Policy),
 }
 
 impl ClassShare {
@@ -66,6 +68,9 @@ impl ClassShare {
     pub fn check(&self) -> Result<(), ShareError> {
         if !(1..=usize::from(u16::MAX)).contains(&self.classes.len()) {
             return Err(ShareError::Classes);
+        }
+        if self.policy.is_by_delay() {
+            return Err(ShareError::Policy(self.policy));
         }
         if let Some(class) = self.classes.iter().position(|class| class.weight == 0) {
             return Err(ShareError::Weight(ClassId(class as u16)));
@@ -98,6 +103,12 @@ impl fmt::Display for ShareError {
         match self {
             Self::Classes => f.write_str("there must be at least one class, and at most 65535"),
             Self::Weight(ClassId(class)) => write!(f, "class {class} has weight 0: the least is 1"),
+            Self::Policy(policy) => {
+                write!(
+                    f,
+                    "`{policy}` is a share of a site's slots: responses on a link have no system times to compare"
+                )
+            }
             Self::Reserves => {
                 f.write_str("the reserves leave nothing of the uplink for a class without one: reserve fewer slots")
             }
@@ -159,7 +170,7 @@ impl Classes {
                 let own = given.classes.iter().map(|class| part(u64::from(class.reserved_slots), all)).collect();
                 (own, part(all - given.reserved(), all))
             }
-            Policy::Shared | Policy::Strict | Policy::Weighted | Policy::Edf => (vec![], part(1, 1)),
+            _ => (vec![], part(1, 1)),
         };
         let turns = match given.policy {
             Policy::Shared | Policy::Fixed => Policy::Weighted,
@@ -208,7 +219,7 @@ impl Classes {
     pub fn choose(&mut self, now: Instant, whole: Whole, mut contenders: Vec<Contender>) -> Option<Choice> {
         let waiting = contenders.len();
         contenders.retain(|it| self.has_room(now, it.class.index(), whole));
-        let choice = self.turns.choose(&Slots { window: None, running: &[] }, &contenders);
+        let choice = self.turns.choose(now, &Slots { window: None, running: &[] }, &contenders);
         self.contenders = contenders;
         let reason = |choice: Choice| match choice.reason {
             // Others wait, and may not go.

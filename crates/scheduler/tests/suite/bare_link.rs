@@ -128,7 +128,7 @@ pub fn lends(share: &ClassShare) -> bool {
     match share.policy {
         Policy::Fixed => false,
         Policy::Shared => share.classes.iter().all(|class| class.reserved_slots == 0),
-        Policy::Strict | Policy::Weighted | Policy::Edf => true,
+        _ => true,
     }
 }
 

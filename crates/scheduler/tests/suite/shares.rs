@@ -100,6 +100,11 @@ fn what_contradicts_itself_says_so() {
     assert_eq!(with(|it| it.classes[1].reserved_slots = 7), Some(ShareError::Reserves));
     assert_eq!(with(|it| it.classes[1].reserved_slots = 6), None);
     assert_eq!(with(|it| (it.classes[1].reserved_slots, it.slots) = (7, Some(8))), None);
+    for policy in Policy::ALL {
+        let is_of_links = Policy::OF_LINKS.contains(&policy);
+        let refused = share(policy, &[1, 1]).check().err();
+        assert_eq!(refused, (!is_of_links).then_some(ShareError::Policy(policy)), "{policy}");
+    }
 }
 
 #[test]
@@ -181,7 +186,7 @@ proptest! {
             let settings = settings(order, "10mbit");
             let last_ns = |run: &Run| run.ended_ns.iter().copied().max();
             let unshared = last_ns(&run(&settings, 0, &jobs));
-            for policy in Policy::ALL {
+            for policy in Policy::OF_LINKS {
                 let mut share = ClassShare { slots: Some(8), ..share(policy, &weights) };
                 for (i, class) in share.classes.iter_mut().enumerate() {
                     (class.reserved_slots, class.deadline_ns) = (reserved[i], Some(deadlines_ms[i] * 1_000_000));

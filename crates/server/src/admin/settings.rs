@@ -30,9 +30,10 @@ impl Wrong {
 type Read<T> = Result<T, Wrong>;
 
 /// What can be changed of a class.
-pub(super) const CLASS_FIELDS: [&str; 11] = [
+pub(super) const CLASS_FIELDS: [&str; 12] = [
     "position",
     "weight",
+    "delay_ratio",
     "slots",
     "reserved",
     "deadline_s",
@@ -61,6 +62,7 @@ pub(super) fn class(class: &ClassConfig) -> Map<String, Value> {
     let mut settings = Map::new();
     let mut set = |name: &str, value: Value| settings.insert(name.to_owned(), value);
     set("weight", given.weight.into());
+    set("delay_ratio", given.delay_ratio.into());
     set("slots", given.most_running.into());
     set("reserved", given.reserved_slots.into());
     set("deadline_s", given.deadline_ns.map(seconds).into());
@@ -99,6 +101,7 @@ pub(super) fn admission(admission: &AdmissionConfig) -> Value {
         "total": admission.total.map(NonZeroU32::get),
         "windows": windows,
         "late": match admission.late { Late::Serve => "serve", Late::Refuse => "refuse" },
+        "delay_window_s": admission.delay_window.as_secs_f64(),
     })
 }
 
@@ -109,6 +112,9 @@ pub(super) fn change_class(class: &mut ClassConfig, patch: &Map<String, Value>) 
     let given = &mut class.given;
     if let Some(weight) = patch.number("weight", 1)? {
         given.weight = weight;
+    }
+    if let Some(ratio) = patch.number("delay_ratio", 1)? {
+        given.delay_ratio = ratio;
     }
     if let Some(slots) = patch.or_null("slots", |it, name| it.number(name, 1))? {
         given.most_running = slots;
@@ -198,7 +204,7 @@ fn change_order(order: &mut QueueOrder, patch: &Fields<'_>) -> Read<()> {
 /// Changes admission as asked for.
 pub(super) fn change_admission(admission: &mut AdmissionConfig, patch: &Map<String, Value>) -> Read<()> {
     let patch = Fields { path: "", map: patch };
-    patch.only(&["enabled", "policy", "total", "windows", "late"])?;
+    patch.only(&["enabled", "policy", "total", "windows", "late", "delay_window_s"])?;
     match patch.map.get("enabled") {
         None => {}
         Some(Value::Bool(enabled)) => admission.enabled = *enabled,
@@ -212,6 +218,12 @@ pub(super) fn change_admission(admission: &mut AdmissionConfig, patch: &Map<Stri
     }
     if let Some(late) = patch.name("late", &["serve", "refuse"])? {
         admission.late = if late == "refuse" { Late::Refuse } else { Late::Serve };
+    }
+    if let Some(window) = patch.time("delay_window_s")? {
+        if window < Duration::from_secs(1) {
+            return Err(Wrong::new("delay_window_s", "must be at least 1"));
+        }
+        admission.delay_window = window;
     }
     if let Some(windows) = patch.object("windows")? {
         let windows = Fields { path: "windows.", map: windows };
@@ -232,6 +244,9 @@ pub(super) fn contradiction(error: SettingsError, classes: &Classes) -> Wrong {
     let resource = |id: usize| classes.admission.resources.get(id).map_or("?", |it| it.name.as_str());
     match error {
         SettingsError::Weight(id) => Wrong::new("weight", format!("of class {} must be at least 1", class(id))),
+        SettingsError::DelayRatio(id) => {
+            Wrong::new("delay_ratio", format!("of class {} must be at least 1", class(id)))
+        }
         SettingsError::NeverRuns(id) => {
             Wrong::new("slots", format!("of class {} must be at least 1, or null for no limit", class(id)))
         }
@@ -250,6 +265,7 @@ pub(super) fn contradiction(error: SettingsError, classes: &Classes) -> Wrong {
             Wrong::new(format!("windows.{name}"), "must be at least 1, or null for no limit")
         }
         SettingsError::Total => Wrong::new("total", "must be at least 1, or null for no limit"),
+        SettingsError::DelayWindow => Wrong::new("delay_window_s", "must be more than 0"),
         SettingsError::Unlimited(id) => Wrong::new(
             "policy",
             format!(
@@ -353,7 +369,7 @@ mod tests {
     #[test]
     fn what_is_shown_can_be_sent_back() {
         let all = json!({
-            "weight": 4, "slots": 10, "reserved": 2, "deadline_s": 0.5, "order": "lifo-under-overload", "overload_s": 0.25,
+            "weight": 4, "delay_ratio": 2, "slots": 10, "reserved": 2, "deadline_s": 0.5, "order": "lifo-under-overload", "overload_s": 0.25,
             "queue": 50, "max_wait_s": 3.0,
             "objective": {
                 "mean_s": 0.1, "percentile": { "percent": 99.5, "s": 1.0 }, "error_rate": 0.01, "window_s": 120.0
@@ -389,6 +405,7 @@ mod tests {
             (json!({ "weight": null }), "weight"),
             (json!({ "weight": 1.5 }), "weight"),
             (json!({ "weight": 4_294_967_296u64 }), "weight"),
+            (json!({ "delay_ratio": 0 }), "delay_ratio"),
             (json!({ "slots": 0 }), "slots"),
             (json!({ "wieght": 1 }), "wieght"),
             (json!({ "deadline_s": -1 }), "deadline_s"),
@@ -415,7 +432,8 @@ mod tests {
             result.map(|()| admission(&config)).map_err(|wrong| wrong.field)
         };
         let all = json!({
-            "enabled": true, "policy": "shared", "total": 8, "windows": { "site": 5 }, "late": "refuse"
+            "enabled": true, "policy": "shared", "total": 8, "windows": { "site": 5 }, "late": "refuse",
+            "delay_window_s": 60.0
         });
         assert_eq!(change(all.clone()).unwrap(), all);
         assert_eq!(change(json!({ "windows": { "site": null } })).unwrap()["windows"], json!({ "site": null }));
@@ -426,6 +444,7 @@ mod tests {
             (json!({ "windows": { "site": 0 } }), "windows.site"),
             (json!({ "enabled": 1 }), "enabled"),
             (json!({ "late": null }), "late"),
+            (json!({ "delay_window_s": 0.5 }), "delay_window_s"),
         ] {
             assert_eq!(change(patch.clone()).unwrap_err(), field, "{patch}");
         }

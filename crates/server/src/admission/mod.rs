@@ -281,6 +281,7 @@ fn settings(classes: &Classes) -> Settings {
         total: admission.total.map(Into::into),
         policy: admission.policy,
         late: admission.late,
+        delay_window_ns: u64::try_from(admission.delay_window.as_nanos()).unwrap_or(u64::MAX),
     }
 }
 

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use scheduler::{
     admission::{Late, ResourceId},
     class::{Class, ClassId},
-    share::Policy,
+    share::{DELAY_WINDOW_NS, Policy},
 };
 
 use super::{PathPattern, Priority};
@@ -100,6 +100,8 @@ pub struct AdmissionConfig {
     pub resources: Vec<ResourceConfig>,
     /// What is done with a request that cannot make its deadline any more.
     pub late: Late,
+    /// How long what has left counts for the shares that keep delays in ratios.
+    pub delay_window: Duration,
 }
 
 /// What requests can need of the site.
@@ -224,6 +226,7 @@ impl AdmissionConfig {
             total: None,
             resources: vec![ResourceConfig { name: "site".to_owned(), window: None }],
             late: Late::default(),
+            delay_window: Duration::from_nanos(DELAY_WINDOW_NS),
         }
     }
 }

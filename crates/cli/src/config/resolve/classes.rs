@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, ops::Range, time::Duration};
 use scheduler::{
     admission::{Late, ResourceId, Settings, SettingsError},
     class::{Class, ClassId},
-    share::Policy,
+    share::{DELAY_WINDOW_NS, Policy},
     uplink::{ClassShare, ShareError},
 };
 use server::config::{
@@ -165,7 +165,7 @@ impl Resolver<'_> {
         let admission = self.admission(raw, flags, &classes, resources);
         let policy_or_off = |text: &str| match text {
             "off" => Ok(None),
-            _ => Policy::named(text).map(Some).map_err(|error| format!("{error}; or `off`")),
+            _ => policy_of_links(text).map(Some),
         };
         let uplink_share = self.setting(None, &raw.uplink.share, policy_or_off, None);
         self.uplink_reserves(raw, &classes, &admission, uplink_share);
@@ -184,6 +184,7 @@ impl Resolver<'_> {
         let number_or_off = |text: &str| values::count_or_off(text, 1_000_000).map(|count| count.map(|it| it as u32));
         let given = Class {
             weight: self.setting(None, &raw.weight, number, default.weight),
+            delay_ratio: self.setting(None, &raw.delay_ratio, number, default.delay_ratio),
             reserved_slots: self.setting(
                 None,
                 &raw.reserved,
@@ -471,12 +472,15 @@ impl Resolver<'_> {
         let policy = self.setting(None, &section.share, Policy::named, Policy::Strict);
         let total = self.setting(flags.slots, &section.slots, values::limit_or_off, None);
         let late = self.setting(None, &section.late, Late::named, Late::default());
+        let default_window = Duration::from_nanos(DELAY_WINDOW_NS);
+        let delay_window = self.setting(None, &section.delay_window, delay_window, default_window);
         let settings = Settings {
             classes: classes.iter().map(|class| class.given).collect(),
             windows: resources.iter().map(|resource| resource.window.map(NonZeroU32::get)).collect(),
             total: total.map(NonZeroU32::get),
             policy,
             late,
+            delay_window_ns: to_ns(delay_window),
         };
         let limited = total.is_some() || resources.iter().any(|resource| resource.window.is_some());
         let enabled = limited || classes.iter().any(|class| class.given.most_running.is_some());
@@ -504,7 +508,7 @@ impl Resolver<'_> {
                     .push(Problem::warning("no request waits for another, so classes only count", place).help(help));
             }
         }
-        AdmissionConfig { enabled, policy, total, resources: resources.to_vec(), late }
+        AdmissionConfig { enabled, policy, total, resources: resources.to_vec(), late, delay_window }
     }
 
     /// Shows what contradicts itself at its place.
@@ -582,12 +586,20 @@ impl Resolver<'_> {
                 (&class.deadline, uses(Policy::Edf), "`deadline` has no effect without the share `edf`"),
                 (&class.reserved, uses(Policy::Shared), "`reserved` has no effect without the share `shared`"),
                 (
+                    &class.delay_ratio,
+                    admission.policy.is_by_delay(),
+                    "`delay-ratio` has no effect without the share `ratio`, `wtp`, `pwad` or `mdp`",
+                ),
+                (
                     &class.weight,
                     uses(Policy::Weighted) || uses(Policy::Shared) || uses(Policy::Fixed),
                     "`weight` has no effect without the share `weighted`, `shared` or `fixed`",
                 ),
             ] {
-                let place = setting.as_ref().filter(|it| it.get_ref().0 != "off").map(Spanned::span);
+                // What is written as it is anyhow is no mistake.
+                let is_default =
+                    |text: &str| text == "off" || (text == "1" && std::ptr::eq(setting, &class.delay_ratio));
+                let place = setting.as_ref().filter(|it| !is_default(&it.get_ref().0)).map(Spanned::span);
                 if let Some(place) = place.filter(|_| !used) {
                     let share = raw.admission.share.as_ref().map(Spanned::span);
                     self.problems.push(
@@ -605,6 +617,20 @@ impl Resolver<'_> {
                     .help("give classes a `deadline`, as in `deadline = \"500ms\"`"),
             );
         }
+        if admission.policy.is_by_delay() && !raw.class.iter().any(|class| is_given(&class.get_ref().delay_ratio)) {
+            let place = raw.admission.share.as_ref().map(Spanned::span);
+            self.problems.push(
+                Problem::warning(format!("`{}` keeps delays in ratios, and no class has one", admission.policy), place)
+                    .help("give classes a `delay-ratio`, as in 1 for the fastest and 2 for one that may take twice as long"),
+            );
+        }
+        let remembers = admission.policy.is_by_delay() && admission.policy != Policy::Wtp;
+        let is_default = to_ns(admission.delay_window) == DELAY_WINDOW_NS;
+        let place = raw.admission.delay_window.as_ref().map(Spanned::span);
+        if let Some(place) = place.filter(|_| !remembers && !is_default) {
+            let message = "`delay-window` has no effect without the share `ratio`, `pwad` or `mdp`";
+            self.problems.push(Problem::warning(message, Some(place)).help("change the share, or leave it out"));
+        }
         if admission.late == Late::Refuse && admission.policy != Policy::Edf {
             let place = raw.admission.late.as_ref().map(Spanned::span);
             self.problems.push(
@@ -612,6 +638,25 @@ impl Resolver<'_> {
                     .help("change the share, or leave it out"),
             );
         }
+    }
+}
+
+/// A share that the uplink can have.
+fn policy_of_links(text: &str) -> Result<Policy, String> {
+    let policy = Policy::named(text).ok().filter(|policy| Policy::OF_LINKS.contains(policy));
+    policy.ok_or_else(|| {
+        let names: Vec<_> = Policy::OF_LINKS.iter().map(|policy| format!("`{policy}`")).collect();
+        format!("`{text}` is not one of {}; or `off`", names.join(", "))
+    })
+}
+
+/// Below that there is hardly a mean.
+fn delay_window(text: &str) -> Result<Duration, String> {
+    let window = values::duration(text)?;
+    if window < Duration::from_secs(1) {
+        Err(format!("`{text}` is too short to tell a mean delay: give `1s` or more"))
+    } else {
+        Ok(window)
     }
 }
 

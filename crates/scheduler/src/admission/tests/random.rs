@@ -38,6 +38,7 @@ fn class() -> impl Strategy<Value = Class> {
     (1u32..6, 0u32..2, limits, option::weighted(0.5, 0u64..3000), order).prop_map(
         |(weight, reserved_slots, (most_running, most_wait_ns, most_waiting), deadline_ns, order)| Class {
             weight,
+            delay_ratio: weight,
             reserved_slots,
             most_running,
             deadline_ns,
@@ -53,7 +54,13 @@ fn settings() -> impl Strategy<Value = Settings> {
     let windows = vec(option::weighted(0.6, 1u32..8), 1..=RESOURCES);
     let late = select(&[Late::Serve, Late::Refuse][..]);
     (vec(class(), 1..=CLASSES), windows, option::weighted(0.5, 1u32..12), select(&Policy::ALL[..]), late)
-        .prop_map(|(classes, windows, total, policy, late)| Settings { classes, windows, total, policy, late })
+        .prop_map(|(classes, windows, total, policy, late)| Settings {
+            windows,
+            total,
+            late,
+            delay_window_ns: 2000,
+            ..Settings::uncontrolled(classes, 0, policy)
+        })
         .prop_filter("contradicts itself", |settings| settings.check().is_ok())
 }
 
@@ -227,6 +234,9 @@ impl World {
         assert!(admission.expiries.len() <= self.waiting.len());
         assert!(admission.latest_starts.len() <= self.waiting.len());
         assert!(admission.overfull.is_empty());
+        let waiting = admission.requests.iter().filter(|(_, it)| matches!(it.state, State::Waiting(_)));
+        let arrived_ns: u128 = waiting.map(|(_, it)| u128::from(it.arrived.as_ns())).sum();
+        assert_eq!(admission.lanes.iter().flat_map(|lane| &lane.arrived_ns).sum::<u128>(), arrived_ns);
         assert!(admission.poll_timeout().is_none_or(|at| at > self.now));
         assert_eq!(self.came, self.ended + (self.waiting.len() + self.running.len()) as u64);
     }

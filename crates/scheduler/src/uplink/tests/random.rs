@@ -88,14 +88,24 @@ fn settings() -> impl Strategy<Value = Settings> {
 /// With reserves and deadlines for some, and not more than there is.
 fn share() -> impl Strategy<Value = ClassShare> {
     let class = (1..20u32, option::of(0..50_000_000u64), select(&[0, 0, 1][..]));
-    (select(&Policy::ALL[..]), vec(class, 1..4), select(&[None, Some(8)][..])).prop_map(|(policy, classes, slots)| {
-        let class =
-            |(weight, deadline_ns, reserved_slots)| Class { weight, deadline_ns, reserved_slots, ..Class::default() };
-        let share = ClassShare { policy, classes: classes.into_iter().map(class).collect(), slots };
-        let sound = share.check().is_ok();
-        let without = |class: Class| Class { reserved_slots: 0, ..class };
-        if sound { share } else { ClassShare { classes: share.classes.into_iter().map(without).collect(), ..share } }
-    })
+    (select(&Policy::OF_LINKS[..]), vec(class, 1..4), select(&[None, Some(8)][..])).prop_map(
+        |(policy, classes, slots)| {
+            let class = |(weight, deadline_ns, reserved_slots)| Class {
+                weight,
+                deadline_ns,
+                reserved_slots,
+                ..Class::default()
+            };
+            let share = ClassShare { policy, classes: classes.into_iter().map(class).collect(), slots };
+            let sound = share.check().is_ok();
+            let without = |class: Class| Class { reserved_slots: 0, ..class };
+            if sound {
+                share
+            } else {
+                ClassShare { classes: share.classes.into_iter().map(without).collect(), ..share }
+            }
+        },
+    )
 }
 
 /// The uplink, and what it must agree with.

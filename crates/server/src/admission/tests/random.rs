@@ -50,6 +50,7 @@ fn given() -> impl Strategy<Value = Class> {
     (1..5u32, limits, option::weighted(0.5, 0..80u64), order).prop_map(
         |(weight, (most_running, wait_ms, most_waiting), deadline_ms, order)| Class {
             weight,
+            delay_ratio: weight,
             reserved_slots: 0,
             most_running,
             deadline_ns: deadline_ms.map(|ms| ms * 1_000_000),

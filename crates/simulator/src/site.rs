@@ -24,6 +24,7 @@
 //!     needs: vec![Need { station: 0, mean_ns: 50_000_000, law: Law::Exponential }],
 //!     demand: Demand::Closed { users: 200, think_ns: 1_000_000_000 },
 //!     patience_ns: None,
+//!     silent_ns: None,
 //! };
 //! let with = |admission| Scenario {
 //!     stations: vec![database],
@@ -42,13 +43,14 @@
 //! # Ok::<(), serpent_simulator::site::ScenarioError>(())
 //! ```
 
+pub mod delays;
 pub mod front;
 pub mod promises;
 mod run;
 mod station;
 mod tally;
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 pub use self::{
     run::{End, Passage},
@@ -90,6 +92,8 @@ pub struct Load {
     pub demand: Demand,
     /// A client whose request has not ended after so many nanoseconds gives it up.
     pub patience_ns: Option<u64>,
+    /// From when until when nobody asks, in nanoseconds. Users who would have asked then do so at its end, all at once.
+    pub silent_ns: Option<Range<u64>>,
 }
 
 /// Work at a station.

@@ -140,6 +140,7 @@ fn run(policy: Policy, window: u32, reserved: [u32; 3], users: [u32; 3], seed: u
         needs: vec![Need { station: 0, mean_ns: 10 * MS, law: Law::Exponential }],
         demand: Demand::Closed { users: users[class], think_ns: 10 * MS },
         patience_ns: None,
+        silent_ns: None,
     };
     let scenario = Scenario {
         stations: vec![Station { servers: window, ..Station::SINGLE }],

@@ -256,7 +256,15 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
             Demand::Closed { think_ns, .. } => think_ns as f64,
         };
         let gap_ns = exponential(mean_ns, &mut self.clients[client].random) as u64;
-        self.due.push(Reverse((now_ns.saturating_add(gap_ns), client)));
+        let load = self.load(client);
+        let silence = load.silent_ns.clone().filter(|silent| silent.contains(&now_ns.saturating_add(gap_ns)));
+        let at_ns = match (silence, load.demand) {
+            (None, _) => now_ns.saturating_add(gap_ns),
+            (Some(silent), Demand::Closed { .. }) => silent.end,
+            // What comes at random has no memory: from the end on it is as it was.
+            (Some(silent), Demand::Open { .. }) => silent.end.saturating_add(gap_ns),
+        };
+        self.due.push(Reverse((at_ns, client)));
     }
 
     fn load(&self, client: usize) -> &'a Load {

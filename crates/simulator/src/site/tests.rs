@@ -16,7 +16,7 @@ fn need(station: usize, mean_ms: u64, law: Law) -> Need {
 }
 
 fn load(class: u16, resource: u16, needs: Vec<Need>, demand: Demand) -> Load {
-    Load { class: ClassId(class), resource: ResourceId(resource), needs, demand, patience_ns: None }
+    Load { class: ClassId(class), resource: ResourceId(resource), needs, demand, patience_ns: None, silent_ns: None }
 }
 
 fn scenario(stations: Vec<Station>, loads: Vec<Load>, admission: Settings) -> Scenario {

@@ -233,7 +233,7 @@ impl Delays {
     }
 
     /// What [`Delays::sliding`] would be if every request had waited exactly as long as the ratios ask for, all the time, so
-    /// that only service times were random. Nobody who does not know these in advance can count on less.
+    /// that only service times were random. A mark and no bound: accounts make up for services that they have seen.
     pub fn noise(&self, window_s: u64, from_s: u64, to_s: u64) -> Errors {
         let usual = self.usual_ns();
         let error = |from: u64, to: u64| {

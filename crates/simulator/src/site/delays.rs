@@ -259,17 +259,15 @@ impl Delays {
     /// `until_s`, are within a bound.
     pub fn settled_s(&self, back_s: u64, window_s: u64, bound: f64, until_s: u64) -> u64 {
         let errors = self.sliding(window_s, back_s, until_s);
-        // An error that is no number, nobody of a class having left, is not within any bound.
-        let last = errors.all.iter().rev().find(|it| !(it.1 <= bound));
+        let last = errors.all.iter().rev().find(|it| it.1 > bound);
         last.map_or(0, |&(end, _)| end - window_s + 1 - back_s)
     }
 
     fn off(&self, ratios: &[f64; 3]) -> f64 {
         let due = self.setup.ratios.map(|ratio| f64::from(ratio) / f64::from(self.setup.ratios[0]));
-        // A ratio that is no number is as wrong as can be.
-        (1..CLASSES)
-            .map(|class| (ratios[class] / due[class] - 1.0).abs())
-            .fold(0.0, |worst, it| if it <= worst { worst } else { it })
+        let error = |class: usize| (ratios[class] / due[class] - 1.0).abs();
+        // Nobody of a class has left: that is as wrong as can be.
+        (1..CLASSES).map(error).map(|it| if it.is_nan() { f64::INFINITY } else { it }).fold(0.0, f64::max)
     }
 
     fn between(&self, from_s: u64, to_s: u64) -> [[Sum; TYPES]; CLASSES] {

@@ -168,7 +168,8 @@ impl Shelf {
         let most = group.config.most_connections.map(std::num::NonZeroU32::get);
         let mut connected = Connected::new(&self.server, most);
         if connected.is_none() {
-            // One that is being closed may be gone in a moment.
+            // One that the server has closed is to be found yet, and one that is being closed may be gone in a moment.
+            self.tidy(Instant::now());
             tokio::task::yield_now().await;
             connected = Connected::new(&self.server, most);
         }

@@ -12,6 +12,7 @@ extern crate alloc;
 pub mod admission;
 pub mod bands;
 pub mod class;
+pub mod control;
 pub mod estimate;
 mod job;
 mod link;

@@ -1,0 +1,163 @@
+//! By the ratio of the least service time to that of late, as Envoy's adaptive concurrency filter is documented ("Gradient
+//! controller"). For comparison: the formula, the defaults, and our own code around them.
+//!
+//! ```text
+//! gradient = (minRTT + B) / sampleRTT              B: 25 % of minRTT; the gradient is held between 0.5 and 2
+//! limit    = gradient * limit + sqrt(gradient * limit)
+//! ```
+//!
+//! sampleRTT is the median of the service times of 100 ms. minRTT is the median of 50 requests, measured every minute, and
+//! after five intervals at the least limit, while no more than 3 may run. Envoy refuses whoever is above the limit; here
+//! they wait. Envoy also spreads the moments of measuring at random; here there is no randomness.
+
+use alloc::vec::Vec;
+
+use super::{Change, Controller, Finished, Reason, Settings, Window};
+use crate::{admission::ResourceId, time::Instant};
+
+const INTERVAL_NS: u64 = 100_000_000;
+const MEASURE_EVERY_NS: u64 = 60_000_000_000;
+const MEASURED: usize = 50;
+const LEAST_LIMIT: u32 = 3;
+const BUFFER: f64 = 0.25;
+const AT_LEAST_MOST: u32 = 5;
+/// Of an interval so many are kept; the median of the first thousands is that of all.
+const KEPT: usize = 4096;
+
+#[derive(Debug)]
+pub(super) struct Gradient {
+    types: Vec<Option<Type>>,
+}
+
+#[derive(Debug)]
+struct Type {
+    limits: Window,
+    limit: f64,
+    told: u32,
+    least_ns: f64,
+    /// Service times of the interval, or of the measurement of the least.
+    samples_ns: Vec<u64>,
+    state: State,
+    at_least: u32,
+    measure_at: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// The least service time is measured; who started before does not count.
+    Measuring {
+        since: Option<Instant>,
+    },
+    Following {
+        until: Instant,
+    },
+}
+
+impl Gradient {
+    pub fn new(settings: &Settings) -> Self {
+        let of = |window: &Option<Window>| {
+            let limits = (*window)?;
+            Some(Type {
+                limits,
+                limit: f64::from(limits.first),
+                told: limits.first,
+                least_ns: 0.0,
+                samples_ns: Vec::new(),
+                state: State::Measuring { since: None },
+                at_least: 0,
+                measure_at: Instant::ORIGIN,
+            })
+        };
+        Self { types: settings.windows.iter().map(of).collect() }
+    }
+}
+
+impl Controller for Gradient {
+    fn handle_finished(&mut self, now: Instant, finished: &Finished) {
+        let Some(Some(it)) = self.types.get_mut(finished.resource.index()) else { return };
+        if !finished.done || it.samples_ns.len() >= KEPT {
+            return;
+        }
+        match it.state {
+            State::Measuring { since: Some(since) } => {
+                if now.ns_since(since) >= finished.service_ns {
+                    it.samples_ns.push(finished.service_ns);
+                }
+                if it.samples_ns.len() >= MEASURED {
+                    it.least_ns = median(&mut it.samples_ns).unwrap_or(0) as f64;
+                    it.samples_ns.clear();
+                    it.measure_at = now.add_ns(MEASURE_EVERY_NS);
+                    it.at_least = 0;
+                    it.state = State::Following { until: now.add_ns(INTERVAL_NS) };
+                }
+            }
+            State::Measuring { since: None } => {}
+            State::Following { .. } => it.samples_ns.push(finished.service_ns),
+        }
+    }
+
+    fn poll_window(&mut self, now: Instant) -> Option<Change> {
+        self.types.iter_mut().zip((0..).map(ResourceId)).find_map(|(it, resource)| {
+            let it = it.as_mut()?;
+            let reason = it.turn(now);
+            let window = match it.state {
+                State::Measuring { .. } => LEAST_LIMIT.min(it.limit as u32),
+                State::Following { .. } => it.limit as u32,
+            };
+            let window = it.limits.clamp(window.max(1));
+            (window != it.told).then(|| {
+                it.told = window;
+                Change { resource, window, reason }
+            })
+        })
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let next = |it: &Type| match it.state {
+            State::Measuring { since: Some(_) } => None,
+            State::Measuring { since: None } => Some(Instant::ORIGIN),
+            State::Following { until } => Some(until.min(it.measure_at)),
+        };
+        self.types.iter().flatten().filter_map(next).min()
+    }
+
+    fn window(&self, resource: ResourceId) -> Option<u32> {
+        Some(self.types.get(resource.index())?.as_ref()?.told)
+    }
+}
+
+impl Type {
+    fn turn(&mut self, now: Instant) -> Reason {
+        match self.state {
+            State::Measuring { since: None } => {
+                self.state = State::Measuring { since: Some(now) };
+                Reason::Least
+            }
+            State::Measuring { .. } => Reason::Least,
+            State::Following { .. } if now >= self.measure_at || self.at_least >= AT_LEAST_MOST => {
+                self.samples_ns.clear();
+                self.state = State::Measuring { since: Some(now) };
+                Reason::Least
+            }
+            State::Following { until } if now >= until => {
+                self.state = State::Following { until: now.add_ns(INTERVAL_NS) };
+                if let Some(sample_ns) = median(&mut self.samples_ns) {
+                    let gradient = ((1.0 + BUFFER) * self.least_ns / sample_ns.max(1) as f64).clamp(0.5, 2.0);
+                    let limit = gradient * self.limit;
+                    let least = self.limits.clamp(LEAST_LIMIT);
+                    let limit = (limit + libm::sqrt(limit)).min(f64::from(self.limits.most));
+                    self.limit = limit.max(f64::from(least));
+                    self.at_least = if self.limit as u32 <= least { self.at_least + 1 } else { 0 };
+                    self.samples_ns.clear();
+                }
+                Reason::Ratio
+            }
+            State::Following { .. } => Reason::Ratio,
+        }
+    }
+}
+
+fn median(samples_ns: &mut [u64]) -> Option<u64> {
+    let middle = samples_ns.len() / 2;
+    (!samples_ns.is_empty()).then(|| *samples_ns.select_nth_unstable(middle).1)
+}

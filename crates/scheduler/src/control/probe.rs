@@ -1,0 +1,114 @@
+//! By the service time of probing requests ("Multiple-resource Request Scheduling Algorithms for Proportional System-time
+//! Differentiation at Website Gateway", section 3.5.2, figure 5).
+//!
+//! One is sent to each type every P seconds. Is it late, a counter goes up by one, else down by one; far enough up the
+//! window shrinks by one, far enough down it grows by one, and the counter begins anew. The thresholds differ, since a
+//! window that is too large does more harm.
+//!
+//! One thing is not as in figure 5. There a counter that can do nothing, because its window is 1 already, goes on counting,
+//! and after an hour of overload takes an hour to come back. Here it stops where it would have had its effect.
+
+use alloc::vec::Vec;
+
+use super::{Change, Controller, Probed, Reason, Settings, Window};
+use crate::{admission::ResourceId, time::Instant};
+
+#[derive(Debug)]
+pub(super) struct Probe {
+    types: Vec<Option<Type>>,
+    every_ns: u64,
+    after_ns: u64,
+    shrink_above: i32,
+    grow_below: i32,
+}
+
+#[derive(Debug)]
+struct Type {
+    limits: Window,
+    bound_ns: u64,
+    window: u32,
+    told: u32,
+    counter: i32,
+    /// When the next probing request goes; `None` before the first call.
+    next: Option<Instant>,
+    /// One is under way.
+    asked: bool,
+}
+
+impl Probe {
+    pub fn new(settings: &Settings) -> Self {
+        let of = |window: &Option<Window>| {
+            let limits = (*window)?;
+            let bound_ns = limits.bound_ns.unwrap_or(u64::MAX);
+            let window = limits.first;
+            Some(Type { limits, bound_ns, window, told: window, counter: 0, next: None, asked: false })
+        };
+        Self {
+            types: settings.windows.iter().map(of).collect(),
+            every_ns: settings.probe_every_ns,
+            after_ns: settings.probe_after_ns,
+            shrink_above: settings.shrink_above,
+            grow_below: settings.grow_below,
+        }
+    }
+}
+
+impl Controller for Probe {
+    fn poll_probe(&mut self, now: Instant) -> Option<ResourceId> {
+        let (every_ns, after_ns) = (self.every_ns, self.after_ns);
+        for (it, id) in self.types.iter_mut().zip((0..).map(ResourceId)) {
+            let Some(it) = it else { continue };
+            // The caller's clock need not begin at 0; the wait ends at the first multiple of P then.
+            let next =
+                *it.next.get_or_insert_with(|| if now.as_ns() >= after_ns { now } else { Instant::from_ns(after_ns) });
+            if now >= next {
+                it.next = Some(now.add_ns(every_ns));
+                // A site that has not answered the last one gets no second.
+                if !core::mem::replace(&mut it.asked, true) {
+                    return Some(id);
+                }
+            }
+        }
+        None
+    }
+
+    fn handle_probed(&mut self, _now: Instant, resource: ResourceId, probed: Probed) {
+        let Some(Some(it)) = self.types.get_mut(resource.index()) else { return };
+        it.asked = false;
+        let late = match probed {
+            Probed::Answered { service_ns } => service_ns >= it.bound_ns,
+            Probed::Failed => true,
+        };
+        it.counter += if late { 1 } else { -1 };
+        if it.counter > self.shrink_above {
+            if it.window > it.limits.least {
+                (it.window, it.counter) = (it.window - 1, 0);
+            } else {
+                it.counter = self.shrink_above;
+            }
+        } else if it.counter < self.grow_below {
+            if it.window < it.limits.most {
+                (it.window, it.counter) = (it.window + 1, 0);
+            } else {
+                it.counter = self.grow_below;
+            }
+        }
+    }
+
+    fn poll_window(&mut self, _now: Instant) -> Option<Change> {
+        self.types.iter_mut().zip((0..).map(ResourceId)).find_map(|(it, resource)| {
+            let it = it.as_mut().filter(|it| it.told != it.window)?;
+            let reason = if it.window < it.told { Reason::Late } else { Reason::InTime };
+            it.told = it.window;
+            Some(Change { resource, window: it.window, reason })
+        })
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.types.iter().flatten().map(|it| it.next.unwrap_or(Instant::ORIGIN)).min()
+    }
+
+    fn window(&self, resource: ResourceId) -> Option<u32> {
+        Some(self.types.get(resource.index())?.as_ref()?.told)
+    }
+}

@@ -1,0 +1,170 @@
+use alloc::{format, string::String, vec, vec::Vec};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+fn at(ms: u64) -> Instant {
+    Instant::from_ns(ms * MS)
+}
+
+/// The paper's three types with the windows and bounds of its table 4.
+fn paper() -> Settings {
+    let window = |(first, ms): (u32, u64)| Some(Window { bound_ns: Some(ms * MS), ..Window::new(first) });
+    Settings::new(Method::Probe, [(2, 450), (7, 420), (5, 380)].into_iter().map(window).collect())
+}
+
+fn answered(ms: u64) -> Probed {
+    Probed::Answered { service_ns: ms * MS }
+}
+
+/// The windows of a type after each of so many probing requests, as "5 5 4".
+fn after(
+    control: &mut (dyn Controller + Send),
+    resource: ResourceId,
+    probes: impl IntoIterator<Item = Probed>,
+) -> String {
+    let mut seen: Vec<String> = Vec::new();
+    for probed in probes {
+        control.handle_probed(at(0), resource, probed);
+        while control.poll_window(at(0)).is_some() {}
+        seen.push(format!("{}", control.window(resource).unwrap()));
+    }
+    seen.join(" ")
+}
+
+#[test]
+fn the_papers_window_shrinks_with_the_fifth_late_answer_and_grows_with_the_tenth_in_time() {
+    let mut control = paper().build().unwrap();
+    let database = ResourceId(2);
+    // Exactly the bound is late.
+    assert_eq!(after(&mut *control, database, [answered(380); 10]), "5 5 5 5 4 4 4 4 4 3");
+    assert_eq!(after(&mut *control, database, [answered(379); 11]), "3 3 3 3 3 3 3 3 3 4 4");
+    // One late answer takes back what one in time has given. No answer is a late one.
+    let turns = [Probed::Failed, answered(1)].into_iter().cycle().take(100);
+    assert!(after(&mut *control, database, turns).ends_with("4 4"));
+    assert_eq!((control.window(ResourceId(0)), control.window(ResourceId(1))), (Some(2), Some(7)));
+}
+
+#[test]
+fn at_the_operators_limits_the_papers_counter_does_not_run_away() {
+    let mut settings = paper();
+    settings.windows[0] = Some(Window { least: 1, most: 3, ..settings.windows[0].unwrap() });
+    let mut control = settings.build().unwrap();
+    let seen = after(&mut *control, ResourceId(0), [Probed::Failed; 1000]);
+    assert!(seen.ends_with(" 1 1") && !seen.contains('0'));
+    // 14 in time bring it back, however long it was overloaded.
+    assert!(after(&mut *control, ResourceId(0), [answered(1); 14]).ends_with("1 2"));
+    assert!(after(&mut *control, ResourceId(0), [answered(1); 1000]).ends_with("3 3"));
+    assert!(after(&mut *control, ResourceId(0), [answered(450); 14]).ends_with("3 2"));
+}
+
+#[test]
+fn probing_requests_go_after_a_minute_every_second_and_none_while_one_is_under_way() {
+    let mut control = paper().build().unwrap();
+    let mut sent: Vec<(u64, u16)> = Vec::new();
+    for ms in (0..64_000).step_by(500) {
+        while let Some(resource) = control.poll_probe(at(ms)) {
+            sent.push((ms, resource.0));
+            // The disk does not answer.
+            if resource != ResourceId(1) {
+                control.handle_probed(at(ms), resource, answered(1));
+            }
+        }
+        assert!(ms < 60_000 || control.poll_timeout().is_some_and(|next| next > at(ms)));
+    }
+    let of = |resource| sent.iter().filter(|it| it.1 == resource).map(|it| it.0).collect::<Vec<_>>();
+    assert_eq!(of(0), [60_000, 61_000, 62_000, 63_000]);
+    assert_eq!(of(1), [60_000]);
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    let good = Window::new(4);
+    let refused = |method, window| Settings::new(method, vec![None, Some(window)]).build().unwrap_err();
+    let id = ResourceId(1);
+    for method in Method::ALL {
+        assert_eq!(refused(method, Window { least: 0, ..good }), SettingsError::Least(id));
+        assert_eq!(refused(method, Window { least: 5, ..good }), SettingsError::First(id));
+        assert_eq!(refused(method, Window { most: 3, ..good }), SettingsError::First(id));
+    }
+    assert_eq!(refused(Method::Probe, good), SettingsError::Bound(id));
+    let without_time = Settings { probe_every_ns: 0, ..paper() };
+    assert_eq!(without_time.build().unwrap_err(), SettingsError::Probes);
+    assert_eq!(Settings { grow_below: 1, ..paper() }.build().unwrap_err(), SettingsError::Probes);
+    assert_eq!(Window::new(5000).most, 5000);
+}
+
+#[derive(Clone, Debug)]
+enum Happens {
+    Finished { resource: u16, route: u64, service_ms: u64, done: bool },
+    Load { resource: u16, running: u32, waiting: bool },
+    Probed { resource: u16, ms: Option<u64> },
+    Asked,
+}
+
+fn happens() -> impl Strategy<Value = (u64, Happens)> {
+    let finished = (0u16..4, 0u64..3, 0u64..2000, prop::bool::weighted(0.9))
+        .prop_map(|(resource, route, service_ms, done)| Happens::Finished { resource, route, service_ms, done });
+    let load = (0u16..4, 0u32..60, any::<bool>()).prop_map(|(resource, running, waiting)| Happens::Load {
+        resource,
+        running,
+        waiting,
+    });
+    let probed = (0u16..4, prop::option::of(0u64..1000)).prop_map(|(resource, ms)| Happens::Probed { resource, ms });
+    // Time stands still, goes on, and leaps.
+    let ms = prop_oneof![Just(0), 1u64..50, 1u64..2_000, Just(120_000)];
+    (ms, prop_oneof![6 => finished, 3 => load, 1 => probed, 1 => Just(Happens::Asked)])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// Whatever it is told: windows within the limits, changed only as it says, and no time-out that never passes.
+    #[test]
+    fn every_controller_keeps_to_the_limits(
+        method in prop::sample::select(&Method::ALL[..]),
+        limits in (1u32..5, 0u32..20, 0u32..20),
+        events in prop::collection::vec(happens(), 0..200),
+    ) {
+        let (least, first, most) = (limits.0, limits.0 + limits.1, limits.0 + limits.1 + limits.2);
+        let window = Window { first, least, most, bound_ns: Some(300 * MS) };
+        let mut control = Settings::new(method, vec![Some(window), None, Some(Window { bound_ns: Some(1), ..Window::new(3) })]).build().unwrap();
+        let mut windows = [Some(first), None, Some(3), None];
+        let mut now = at(0);
+        for (ms, event) in events {
+            now = now.add_ns(ms * MS);
+            match event {
+                Happens::Finished { resource, route, service_ms, done } => {
+                    let resource = ResourceId(resource);
+                    control.handle_finished(now, &Finished { resource, route, service_ns: service_ms * MS, done });
+                }
+                Happens::Load { resource, running, waiting } => {
+                    control.handle_load(now, ResourceId(resource), Load { running, waiting });
+                }
+                Happens::Probed { resource, ms } => {
+                    let probed = ms.map_or(Probed::Failed, answered);
+                    control.handle_probed(now, ResourceId(resource), probed);
+                }
+                Happens::Asked => while control.poll_probe(now).is_some() {},
+            }
+            let mut changes = 0;
+            while let Some(change) = control.poll_window(now) {
+                let limits = if change.resource == ResourceId(0) { least..=most } else { 1..=1000 };
+                prop_assert!(limits.contains(&change.window), "{:?}", change);
+                prop_assert_ne!(windows[change.resource.index()], Some(change.window));
+                windows[change.resource.index()] = Some(change.window);
+                changes += 1;
+                prop_assert!(changes < 10, "it does not come to an end");
+            }
+            for (window, id) in windows.iter().zip((0..).map(ResourceId)) {
+                prop_assert_eq!(control.window(id), *window);
+            }
+            prop_assert!(method != Method::Fixed || changes == 0);
+            while control.poll_probe(now).is_some() {}
+            prop_assert!(control.poll_timeout().is_none_or(|next| next > now), "{:?} at {:?}", control.poll_timeout(), now);
+        }
+    }
+}

@@ -43,23 +43,27 @@
 //! # Ok::<(), serpent_simulator::site::ScenarioError>(())
 //! ```
 
+mod course;
 pub mod delays;
 pub mod front;
 pub mod promises;
 mod run;
 mod station;
 mod tally;
+pub mod windows;
 
 use std::{fmt, ops::Range};
 
 pub use self::{
+    course::{Course, Event, What},
     run::{End, Passage},
-    station::{Site, Station, Visit},
-    tally::{Report, StationUse, Tally},
+    station::{Curve, Site, Station, Visit},
+    tally::{Report, StationUse, Tally, WindowUse},
 };
 use scheduler::{
     admission::{ResourceId, Settings, SettingsError},
     class::ClassId,
+    control,
 };
 
 /// A site, who asks it for what, and how the gateway before it is set.
@@ -114,6 +118,8 @@ pub enum Law {
     Fixed,
     /// Exponentially distributed.
     Exponential,
+    /// Lognormally distributed, with a standard deviation of so many per cent of the mean.
+    Spread(u32),
 }
 
 /// When requests come.
@@ -148,6 +154,10 @@ pub enum ScenarioError {
     /// The load's rate is not a number above 0 and up to one a nanosecond, or its users do not think: refused ones would ask
     /// again without end.
     Demand(usize),
+    /// The windows cannot be adjusted so.
+    Control(control::SettingsError),
+    /// What happens at this place of the course names a station or a load that there is not.
+    Event(usize),
     /// Nothing is measured: the time is 0, or beyond the 584 years that can be counted.
     Time,
 }
@@ -158,8 +168,17 @@ impl Scenario {
     /// # Errors
     /// What [`Scenario::check`] finds.
     pub fn run(&self, sink: impl FnMut(Passage)) -> Result<Report, ScenarioError> {
+        self.run_with(&Course::default(), sink)
+    }
+
+    /// The same, with windows that are adjusted, and a site to which something happens.
+    ///
+    /// # Errors
+    /// What [`Scenario::check`] finds, and what the course names and there is not.
+    pub fn run_with(&self, course: &Course, sink: impl FnMut(Passage)) -> Result<Report, ScenarioError> {
         self.check()?;
-        run::run(self, sink)
+        course.check(self)?;
+        run::run(self, course, sink)
     }
 
     /// Finds what cannot be run.
@@ -208,6 +227,8 @@ impl fmt::Display for ScenarioError {
                     "load {number} must come at a rate above 0 and up to 1e9 a second, or from users who think for some time"
                 )
             }
+            Self::Control(error) => write!(f, "the windows cannot be adjusted so: {error}"),
+            Self::Event(number) => write!(f, "event {number} names a station or a load that there is not"),
             Self::Time => f.write_str("there is no time to measure: give it some, and less than 584 years"),
         }
     }

@@ -7,14 +7,15 @@ use std::{
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, Exp1};
+use rand_distr::{Distribution, Exp1, StandardNormal};
 use scheduler::{
     Instant,
     admission::{Admission, Arrival, Decision, RequestId, ResourceId},
     class::ClassId,
+    control::{Controller, Finished, Load as Busy, Probed},
 };
 
-use super::{Demand, Law, Load, Report, Scenario, ScenarioError, Site, StationUse, Visit};
+use super::{Course, Demand, Law, Load, Report, Scenario, ScenarioError, Site, StationUse, Visit, What, WindowUse};
 use crate::Ticket;
 
 /// A request that has ended.
@@ -41,6 +42,8 @@ pub struct Passage {
 pub enum End {
     /// The site did its work.
     Done,
+    /// The site answered with an error.
+    Failed,
     /// The gateway refused it.
     Refused,
     /// Its client gave it up.
@@ -48,9 +51,9 @@ pub enum End {
 }
 
 /// Runs a scenario that was checked.
-pub(super) fn run(scenario: &Scenario, sink: impl FnMut(Passage)) -> Result<Report, ScenarioError> {
+pub(super) fn run(scenario: &Scenario, course: &Course, sink: impl FnMut(Passage)) -> Result<Report, ScenarioError> {
     let until_ns = scenario.warm_up_ns + scenario.measured_ns;
-    let mut run = Run::new(scenario, sink)?;
+    let mut run = Run::new(scenario, course, sink)?;
     while let Some(now_ns) = run.next_event_ns().filter(|&now_ns| now_ns <= until_ns) {
         run.turn(now_ns);
     }
@@ -73,7 +76,27 @@ struct Run<'a, F> {
     requests: Vec<Option<Asked>>,
     /// By class and resource type.
     gauges: Vec<Vec<Gauge>>,
+    adjusting: Adjusting<'a>,
 }
+
+/// What a course adds to a run.
+struct Adjusting<'a> {
+    course: &'a Course,
+    control: Option<Box<dyn Controller + Send>>,
+    /// What has happened of the course.
+    happened: usize,
+    now_ns: u64,
+    /// By station and by load.
+    failing: Vec<bool>,
+    silent: Vec<bool>,
+    /// Probing requests under way, by resource type: since when.
+    probing: Vec<Option<u64>>,
+    /// By resource type, with the time of the last change.
+    windows: Vec<(WindowUse, u32, u64)>,
+}
+
+/// A probing request that has not been answered for so long has failed.
+const PROBE_LIMIT_NS: u64 = 30_000_000_000;
 
 struct Client {
     load: usize,
@@ -87,6 +110,8 @@ struct Asked {
     started_ns: Option<u64>,
     gives_up_ns: Option<u64>,
     visits: Vec<Visit>,
+    /// The site will answer with an error.
+    fails: bool,
 }
 
 /// How many there are now, and since when.
@@ -98,7 +123,7 @@ struct Gauge {
 }
 
 impl<'a, F: FnMut(Passage)> Run<'a, F> {
-    fn new(scenario: &'a Scenario, sink: F) -> Result<Self, ScenarioError> {
+    fn new(scenario: &'a Scenario, course: &'a Course, sink: F) -> Result<Self, ScenarioError> {
         let admission = Admission::new(scenario.admission.clone()).map_err(ScenarioError::Admission)?;
         let (classes, resources) = (scenario.admission.classes.len(), scenario.admission.windows.len());
         let mut run = Self {
@@ -112,7 +137,31 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
             patience: BTreeSet::new(),
             requests: Vec::new(),
             gauges: vec![vec![Gauge::default(); resources]; classes],
+            adjusting: Adjusting {
+                course,
+                control: course.control.as_ref().map(|it| it.build().map_err(ScenarioError::Control)).transpose()?,
+                happened: 0,
+                now_ns: 0,
+                failing: vec![false; scenario.stations.len()],
+                silent: vec![false; scenario.loads.len()],
+                probing: vec![None; resources],
+                windows: Vec::new(),
+            },
         };
+        if let Some(control) = &run.adjusting.control {
+            let windows =
+                (0..resources as u16).map(|it| control.window(ResourceId(it)).unwrap_or(0)).collect::<Vec<_>>();
+            for (window, resource) in windows.into_iter().zip((0..).map(ResourceId)) {
+                if window > 0 {
+                    run.admission.handle_window(resource, window);
+                }
+                run.adjusting.windows.push((
+                    WindowUse { least: window, most: window, ..WindowUse::default() },
+                    window,
+                    0,
+                ));
+            }
+        }
         for (load, it) in scenario.loads.iter().enumerate() {
             let clients = match it.demand {
                 Demand::Open { .. } => 1,
@@ -132,16 +181,22 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
         let due_ns = self.due.peek().map(|Reverse((at_ns, _))| *at_ns);
         let gives_up_ns = self.patience.first().map(|&(at_ns, _)| at_ns);
         let decides_ns = self.admission.poll_timeout().map(Instant::as_ns);
-        [due_ns, gives_up_ns, decides_ns, self.site.poll_timeout()].into_iter().flatten().min()
+        let next_ns = [due_ns, gives_up_ns, decides_ns, self.site.poll_timeout(), self.adjusting.next_ns()];
+        Some(next_ns.into_iter().flatten().min()?.max(self.adjusting.now_ns))
     }
 
     fn turn(&mut self, now_ns: u64) {
         while let Some((ticket, end_ns)) = self.site.poll_end(now_ns) {
+            if self.adjusting.probed(end_ns, ticket) {
+                continue;
+            }
             if let Some(asked) = self.take(ticket) {
                 self.admission.handle_finished(Instant::from_ns(end_ns), asked.id);
-                self.end(end_ns, &asked, End::Done);
+                self.finished(end_ns, &asked);
+                self.end(end_ns, &asked, if asked.fails { End::Failed } else { End::Done });
             }
         }
+        self.happen(now_ns);
         while let Some(&(_, ticket)) = self.patience.first().filter(|(at_ns, _)| *at_ns <= now_ns) {
             // Taking it takes it out of `patience`.
             let Some(asked) = self.take(ticket) else { break };
@@ -155,6 +210,13 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
             self.due.pop();
             self.ask(now_ns, client);
         }
+        self.decide(now_ns);
+        while self.adjust(now_ns) {
+            self.decide(now_ns);
+        }
+    }
+
+    fn decide(&mut self, now_ns: u64) {
         while let Some(decision) = self.admission.poll_decision(Instant::from_ns(now_ns)) {
             match decision {
                 Decision::Start(start) => self.start(now_ns, ticket(start.request)),
@@ -169,6 +231,10 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
 
     fn ask(&mut self, now_ns: u64, client: usize) {
         let load = self.load(client);
+        if self.adjusting.silent[self.clients[client].load] {
+            self.ask_later(now_ns, client);
+            return;
+        }
         let random = &mut self.clients[client].random;
         let draw = |need: &super::Need| Visit { station: need.station, work_ns: need.law.draw(need.mean_ns, random) };
         let visits = load.needs.iter().map(draw).collect();
@@ -202,19 +268,87 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
             self.requests.resize_with(id.index() + 1, || None);
         }
         self.requests[id.index()] =
-            Some(Asked { id, client, arrived_ns: now_ns, started_ns: None, gives_up_ns, visits });
+            Some(Asked { id, client, arrived_ns: now_ns, started_ns: None, gives_up_ns, visits, fails: false });
         self.count(now_ns, load, |gauge| gauge.waiting += 1);
     }
 
     fn start(&mut self, now_ns: u64, ticket: Ticket) {
         let Some(asked) = &mut self.requests[ticket.0 as usize] else { return };
         asked.started_ns = Some(now_ns);
-        let (client, visits) = (asked.client, std::mem::take(&mut asked.visits));
+        let (client, mut visits) = (asked.client, std::mem::take(&mut asked.visits));
+        if let Some(at) = visits.iter().position(|visit| self.adjusting.failing[visit.station]) {
+            visits.truncate(at);
+            asked.fails = true;
+        }
         self.site.handle_started(now_ns, ticket, visits);
         self.count(now_ns, self.load(client), |gauge| {
             gauge.waiting -= 1;
             gauge.running += 1;
         });
+    }
+
+    /// Tells who adjusts the windows what the site has done.
+    fn finished(&mut self, end_ns: u64, asked: &Asked) {
+        let load = self.load(asked.client);
+        let (Some(control), Some(started_ns)) = (&mut self.adjusting.control, asked.started_ns) else { return };
+        let route = self.clients[asked.client].load as u64;
+        let service_ns = end_ns.saturating_sub(started_ns);
+        let finished = Finished { resource: load.resource, route, service_ns, done: !asked.fails };
+        control.handle_finished(Instant::from_ns(end_ns), &finished);
+    }
+
+    /// What the course says happens now.
+    fn happen(&mut self, now_ns: u64) {
+        self.adjusting.now_ns = now_ns;
+        let course = self.adjusting.course;
+        while let Some(event) = course.events.get(self.adjusting.happened).filter(|event| event.at_ns <= now_ns) {
+            self.adjusting.happened += 1;
+            match event.what {
+                What::Curve { station, curve, pace } => {
+                    self.site.handle_curve(now_ns, station, curve, pace).expect("the course was checked");
+                }
+                What::Failing { station, failing } => self.adjusting.failing[station] = failing,
+                What::Asking { load, asking } => self.adjusting.silent[load] = !asking,
+            }
+        }
+    }
+
+    /// Lets the windows be adjusted, and says whether any was.
+    fn adjust(&mut self, now_ns: u64) -> bool {
+        let Adjusting { course, control: Some(control), failing, probing, windows, .. } = &mut self.adjusting else {
+            return false;
+        };
+        let now = Instant::from_ns(now_ns);
+        for (since, resource) in probing.iter_mut().zip((0..).map(ResourceId)) {
+            if since.is_some_and(|since_ns| now_ns - since_ns >= PROBE_LIMIT_NS) {
+                *since = None;
+                self.site.handle_abort(now_ns, probe_ticket(resource));
+                control.handle_probed(now, resource, Probed::Failed);
+            }
+        }
+        while let Some(resource) = control.poll_probe(now) {
+            let needs = course.probes.get(resource.index()).map_or(&[][..], Vec::as_slice);
+            if needs.iter().any(|need| failing[need.station]) {
+                control.handle_probed(now, resource, Probed::Failed);
+                continue;
+            }
+            let visits =
+                needs.iter().map(|need| Visit { station: need.station, work_ns: need.mean_ns as f64 }).collect();
+            probing[resource.index()] = Some(now_ns);
+            self.site.handle_started(now_ns, probe_ticket(resource), visits);
+        }
+        for resource in (0..windows.len() as u16).map(ResourceId) {
+            let classes = (0..self.scenario.admission.classes.len() as u16).map(ClassId);
+            let waiting = classes.map(|class| self.admission.waiting(class, resource)).any(|waiting| waiting > 0);
+            control.handle_load(now, resource, Busy { running: self.admission.running(resource), waiting });
+        }
+        let mut changed = false;
+        while let Some(change) = control.poll_window(now) {
+            changed = true;
+            self.admission.handle_window(change.resource, change.window);
+            count_window(&mut windows[change.resource.index()], self.scenario.warm_up_ns, now_ns, Some(change.window));
+        }
+        changed
     }
 
     /// Takes a request out of all that is kept of those under way.
@@ -281,6 +415,11 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
     }
 
     fn close(mut self, until_ns: u64) -> Report {
+        for window in &mut self.adjusting.windows {
+            count_window(window, self.scenario.warm_up_ns, until_ns, None);
+            window.0.mean /= self.scenario.measured_ns as f64;
+            self.report.windows.push(window.0);
+        }
         for load in &self.scenario.loads {
             self.count(until_ns, load, |_| {});
         }
@@ -293,11 +432,50 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
     }
 }
 
+impl Adjusting<'_> {
+    fn next_ns(&self) -> Option<u64> {
+        let happens_ns = self.course.events.get(self.happened).map(|event| event.at_ns);
+        let adjusts_ns = self.control.as_ref().and_then(|control| control.poll_timeout()).map(Instant::as_ns);
+        let probes_ns = self.probing.iter().flatten().map(|since_ns| since_ns + PROBE_LIMIT_NS).min();
+        [happens_ns, adjusts_ns, probes_ns].into_iter().flatten().min()
+    }
+
+    /// Whether it was a probing request that ended.
+    fn probed(&mut self, end_ns: u64, ticket: Ticket) -> bool {
+        let number = (u32::MAX - ticket.0) as usize;
+        let Some(since_ns) = self.probing.get_mut(number).and_then(Option::take) else { return false };
+        if let Some(control) = &mut self.control {
+            let probed = Probed::Answered { service_ns: end_ns - since_ns };
+            control.handle_probed(Instant::from_ns(end_ns), ResourceId(number as u16), probed);
+        }
+        true
+    }
+}
+
+fn count_window((it, window, since_ns): &mut (WindowUse, u32, u64), warm_up_ns: u64, now_ns: u64, next: Option<u32>) {
+    let counted_ns = now_ns.saturating_sub((*since_ns).max(warm_up_ns));
+    it.mean += f64::from(*window) * counted_ns as f64;
+    *since_ns = now_ns;
+    let Some(next) = next else { return };
+    if now_ns < warm_up_ns {
+        (it.least, it.most) = (next, next);
+    } else {
+        (it.least, it.most, it.changes) = (it.least.min(next), it.most.max(next), it.changes + 1);
+    }
+    *window = next;
+}
+
 impl Law {
-    fn draw(self, mean_ns: u64, random: &mut ChaCha8Rng) -> f64 {
+    pub(super) fn draw(self, mean_ns: u64, random: &mut ChaCha8Rng) -> f64 {
         match self {
             Self::Fixed => mean_ns as f64,
             Self::Exponential => exponential(mean_ns as f64, random),
+            Self::Spread(per_cent) => {
+                let deviation = f64::from(per_cent) / 100.0;
+                let variance = libm::log(1.0 + deviation * deviation);
+                let normal: f64 = StandardNormal.sample(random);
+                mean_ns as f64 * libm::exp(normal * libm::sqrt(variance) - variance / 2.0)
+            }
         }
     }
 }
@@ -305,6 +483,11 @@ impl Law {
 fn exponential(mean: f64, random: &mut ChaCha8Rng) -> f64 {
     let unit: f64 = Exp1.sample(random);
     unit * mean
+}
+
+/// Far from those of requests, which are small.
+fn probe_ticket(resource: ResourceId) -> Ticket {
+    Ticket(u32::MAX - u32::from(resource.0))
 }
 
 fn ticket(request: RequestId) -> Ticket {

@@ -42,6 +42,73 @@ impl Station {
     }
 }
 
+/// How much work a station does, by the number of requests present.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Curve {
+    /// As [`Station`] says: servers that lose time to one another beyond a knee. A processor whose memory becomes short.
+    Knee(Station),
+    /// A disk. Up to the knee it does more the more it can choose from, `1 + gain` at most; beyond it requests cost one
+    /// another their places in caches and read-ahead, and what is left in the end is the part `floor`:
+    ///
+    /// ```text
+    /// c(n) = 1 + gain * (1 - 1/n)                        for n up to the knee
+    /// c(n) = c(knee) * (floor + (1 - floor) * knee / n)  beyond it
+    /// ```
+    Seeks {
+        /// What the choice among many is worth.
+        gain: f64,
+        /// The number present at which it does most. At least 1.
+        knee: u32,
+        /// What is left of it with very many.
+        floor: f64,
+    },
+    /// A database with locks: the universal scalability law (Gunther),
+    ///
+    /// ```text
+    /// c(n) = n / (1 + wait * (n - 1) + conflict * n * (n - 1))
+    /// ```
+    ///
+    /// which is largest at n = sqrt((1 - wait) / conflict).
+    Locks {
+        /// Part of the work that only one can do at a time.
+        wait: f64,
+        /// What each pair of requests costs.
+        conflict: f64,
+    },
+}
+
+impl Curve {
+    /// Seconds of work done a second with so many requests present.
+    pub fn capacity(&self, present: usize) -> f64 {
+        let n = present as f64;
+        match *self {
+            _ if present == 0 => 0.0,
+            Self::Knee(station) => station.capacity(present),
+            Self::Seeks { gain, knee, floor } => {
+                let most = n.min(f64::from(knee));
+                (1.0 + gain * (1.0 - 1.0 / most)) * (floor + (1.0 - floor) * most / n)
+            }
+            Self::Locks { wait, conflict } => n / (1.0 + wait * (n - 1.0) + conflict * n * (n - 1.0)),
+        }
+    }
+
+    /// The number present, up to 1,000, with which it does most; the smallest of several.
+    pub fn best(&self) -> usize {
+        (1..=1000).fold(1, |best, n| if self.capacity(n) > self.capacity(best) * (1.0 + 1e-9) { n } else { best })
+    }
+
+    pub(super) fn check(&self, number: usize) -> Result<(), ScenarioError> {
+        let usable = match *self {
+            Self::Knee(station) => return station.check(number),
+            Self::Seeks { gain, knee, floor } => {
+                gain.is_finite() && gain >= 0.0 && knee > 0 && floor > 0.0 && floor <= 1.0
+            }
+            Self::Locks { wait, conflict } => [wait, conflict].iter().all(|part| (0.0..=1.0).contains(part)),
+        };
+        if usable { Ok(()) } else { Err(ScenarioError::Station(number)) }
+    }
+}
+
 /// Work that a request needs at a station.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Visit {
@@ -98,7 +165,9 @@ type Key = (u64, u64);
 /// what one of them gets.
 #[derive(Clone, Debug)]
 struct Sharing {
-    station: Station,
+    curve: Curve,
+    /// 1, unless it is slowed down; 0 if it stands still.
+    pace: f64,
     present: BTreeSet<(Key, Ticket)>,
     attained_ns: f64,
     now_ns: u64,
@@ -163,6 +232,22 @@ impl Site {
         Some((it.present.len(), it.present_ns / elapsed_ns, it.work_ns / elapsed_ns))
     }
 
+    /// From now on a station does its work so. Nothing happens if there is no such station.
+    ///
+    /// # Errors
+    /// A curve that is none, or a pace that is negative or no number.
+    pub fn handle_curve(&mut self, now_ns: u64, station: usize, curve: Curve, pace: f64) -> Result<(), ScenarioError> {
+        curve.check(station)?;
+        if !(pace.is_finite() && pace >= 0.0) {
+            return Err(ScenarioError::Station(station));
+        }
+        if let Some(it) = self.stations.get_mut(station) {
+            it.advance(now_ns);
+            (it.curve, it.pace) = (curve, pace);
+        }
+        Ok(())
+    }
+
     fn next_visit(&mut self, now_ns: u64, ticket: Ticket, mut visits: Vec<Visit>) {
         let Some(Visit { station, work_ns }) = visits.pop() else {
             self.done.push((ticket, now_ns));
@@ -176,7 +261,16 @@ impl Site {
 impl Sharing {
     fn new(station: Station) -> Self {
         let (present_ns, work_ns) = (0.0, 0.0);
-        Self { station, present: BTreeSet::new(), attained_ns: 0.0, now_ns: 0, came: 0, present_ns, work_ns }
+        Self {
+            curve: Curve::Knee(station),
+            pace: 1.0,
+            present: BTreeSet::new(),
+            attained_ns: 0.0,
+            now_ns: 0,
+            came: 0,
+            present_ns,
+            work_ns,
+        }
     }
 
     fn come(&mut self, now_ns: u64, ticket: Ticket, work_ns: f64) -> Key {
@@ -205,7 +299,7 @@ impl Sharing {
         self.now_ns = self.now_ns.max(now_ns);
         let present = self.present.len();
         if present > 0 {
-            let capacity = self.station.capacity(present);
+            let capacity = self.capacity();
             self.attained_ns += elapsed_ns * capacity / present as f64;
             self.present_ns += elapsed_ns * present as f64;
             self.work_ns += elapsed_ns * capacity;
@@ -216,7 +310,14 @@ impl Sharing {
     fn next_end_ns(&self) -> Option<u64> {
         let ((bits, _), _) = self.present.first()?;
         let left_ns = (f64::from_bits(*bits) - self.attained_ns).max(0.0);
-        let present = self.present.len();
-        Some(self.now_ns.saturating_add((left_ns * present as f64 / self.station.capacity(present)).ceil() as u64))
+        let capacity = self.capacity();
+        if capacity <= 0.0 {
+            return None;
+        }
+        Some(self.now_ns.saturating_add((left_ns * self.present.len() as f64 / capacity).ceil() as u64))
+    }
+
+    fn capacity(&self) -> f64 {
+        self.pace * self.curve.capacity(self.present.len())
     }
 }

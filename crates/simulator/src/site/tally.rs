@@ -14,6 +14,21 @@ pub struct Report {
     cells: Vec<Vec<Tally>>,
     /// How it was at the stations, from the beginning of the run.
     pub stations: Vec<StationUse>,
+    /// The windows that were adjusted, by resource type, in the time measured; empty if none were.
+    pub windows: Vec<WindowUse>,
+}
+
+/// How a window was, over the time measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WindowUse {
+    /// On average over time.
+    pub mean: f64,
+    /// The least.
+    pub least: u32,
+    /// The most.
+    pub most: u32,
+    /// How often it was changed.
+    pub changes: u32,
 }
 
 /// How it was at a station, over the whole run.
@@ -32,6 +47,8 @@ pub struct Tally {
     pub done: u64,
     /// The gateway refused.
     pub refused: u64,
+    /// The site answered with an error.
+    pub failed: u64,
     /// Clients gave up while they waited.
     pub gone_waiting: u64,
     /// Clients gave up while the site worked on their requests.
@@ -48,7 +65,11 @@ pub struct Tally {
 
 impl Report {
     pub(super) fn new(classes: usize, resources: usize, measured_ns: u64) -> Self {
-        Self { cells: vec![vec![Tally::new(measured_ns); resources]; classes], stations: Vec::new() }
+        Self {
+            cells: vec![vec![Tally::new(measured_ns); resources]; classes],
+            stations: Vec::new(),
+            windows: Vec::new(),
+        }
     }
 
     /// Requests of one class and one resource type; nothing of those that there are not.
@@ -88,6 +109,7 @@ impl Tally {
         Self {
             done: 0,
             refused: 0,
+            failed: 0,
             gone_waiting: 0,
             gone_running: 0,
             measured_ns,
@@ -144,6 +166,7 @@ impl Tally {
                 let system_us = (passage.end_ns - passage.arrived_ns) / 1000;
                 self.system_us.record(system_us).expect("it grows as needed");
             }
+            (End::Failed, _) => self.failed += 1,
             (End::Gone, Some(_)) => self.gone_running += 1,
             (End::Gone, None) => self.gone_waiting += 1,
             (End::Refused | End::Done, _) => self.refused += 1,
@@ -161,6 +184,7 @@ impl AddAssign<&Tally> for Tally {
     fn add_assign(&mut self, other: &Tally) {
         self.done += other.done;
         self.refused += other.refused;
+        self.failed += other.failed;
         self.gone_waiting += other.gone_waiting;
         self.gone_running += other.gone_running;
         self.queueing_ns += other.queueing_ns;

@@ -261,3 +261,52 @@ proptest! {
         prop_assert_eq!(site.station(at_ns, 0).map(|it| it.0), Some(0));
     }
 }
+
+#[test]
+fn curves_do_most_where_they_say() {
+    let locks = Curve::Locks { wait: 0.1, conflict: 0.02 };
+    // sqrt(0.9 / 0.02) = 6.7
+    assert_eq!(locks.best(), 7);
+    let disk = Curve::Seeks { gain: 0.5, knee: 6, floor: 0.25 };
+    assert_eq!(disk.best(), 6);
+    assert!((disk.capacity(1) - 1.0).abs() < 1e-12 && (disk.capacity(6) - (1.0 + 0.5 * 5.0 / 6.0)).abs() < 1e-12);
+    assert!((disk.capacity(6_000_000) / disk.capacity(6) - 0.25).abs() < 1e-3);
+    assert_eq!(Curve::Knee(Station { servers: 3, knee: 5, thrash: 0.1 }).best(), 3);
+    assert_eq!([locks, disk].map(|curve| curve.capacity(0)), [0.0, 0.0]);
+}
+
+#[test]
+fn what_happens_in_a_course_happens_then() {
+    let one = load(0, 0, vec![need(0, 10, Law::Fixed)], Demand::Open { per_second: 20.0 });
+    let one =
+        scenario(vec![Station::SINGLE], vec![one], Settings::uncontrolled(vec![Class::default()], 1, Policy::Strict));
+    let ends = |what: &[(u64, What)]| {
+        let events = what.iter().map(|&(second, what)| Event { at_ns: second * SECOND, what }).collect();
+        let mut ends: Vec<Passage> = Vec::new();
+        one.run_with(&Course { events, ..Course::default() }, |passage| ends.push(passage)).unwrap();
+        ends
+    };
+    let between = |ends: &[Passage], from: u64, to: u64, end: End| {
+        ends.iter().filter(|it| it.end == end && (from * SECOND..to * SECOND).contains(&it.end_ns)).count()
+    };
+    let curve = Curve::Knee(Station::SINGLE);
+    let still =
+        ends(&[(10, What::Curve { station: 0, curve, pace: 0.0 }), (20, What::Curve { station: 0, curve, pace: 1.0 })]);
+    assert_eq!(between(&still, 10, 20, End::Done), 0);
+    assert!(between(&still, 20, 25, End::Done) > 250, "what waited is done");
+    let failing =
+        ends(&[(10, What::Failing { station: 0, failing: true }), (20, What::Failing { station: 0, failing: false })]);
+    assert!(between(&failing, 10, 20, End::Failed) > 150 && between(&failing, 11, 20, End::Done) == 0);
+    assert_eq!(between(&failing, 0, 10, End::Failed) + between(&failing, 20, 45, End::Failed), 0);
+    let silent = ends(&[(10, What::Asking { load: 0, asking: false })]);
+    assert_eq!(between(&silent, 11, 45, End::Done), 0);
+    let refused = |what| {
+        let course = Course { events: vec![Event { at_ns: 0, what }], ..Course::default() };
+        one.run_with(&course, |_| {}).unwrap_err()
+    };
+    assert_eq!(refused(What::Failing { station: 1, failing: true }), ScenarioError::Event(0));
+    assert_eq!(refused(What::Asking { load: 1, asking: true }), ScenarioError::Event(0));
+    assert_eq!(refused(What::Curve { station: 0, curve, pace: -1.0 }), ScenarioError::Event(0));
+    let no_curve = Curve::Seeks { gain: 0.1, knee: 0, floor: 0.5 };
+    assert_eq!(refused(What::Curve { station: 0, curve: no_curve, pace: 1.0 }), ScenarioError::Station(0));
+}

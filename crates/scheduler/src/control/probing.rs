@@ -176,7 +176,7 @@ impl core::error::Error for ProbingError {}
 ///         Step::Stopped { stop, .. } => panic!("{stop}"),
 ///     }
 /// };
-/// assert_eq!(asked, [1, 2, 4, 8, 16, 32, 64, 64, 48, 48, 40, 44, 44, 42, 41, 42]);
+/// assert_eq!(asked, [1, 2, 4, 8, 16, 32, 64, 64, 48, 48, 40, 44, 44, 42, 43, 43, 42]);
 /// # assert!(found.per_second >= 40);
 /// # Ok::<(), serpent_scheduler::control::ProbingError>(())
 /// ```

@@ -25,7 +25,7 @@ pub fn check(args: &CheckArgs) -> Result<Checked, Problems> {
     Ok(Checked { summary: format!("{}: ok\n{}", args.file.display(), summary(&config)), warnings })
 }
 
-fn summary(config: &Config) -> String {
+pub fn summary(config: &Config) -> String {
     let mut out = String::new();
     let mut line = |what: &str, text: String| {
         let _ = writeln!(out, "  {what:<10}{text}");

@@ -2,6 +2,8 @@
 //! file before the defaults.
 
 mod files;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod problems;
 mod raw;
 mod resolve;
@@ -12,6 +14,7 @@ use server::config::Config;
 
 use problems::Severity;
 pub use problems::{Problem, Problems};
+use resolve::Resolved;
 
 use crate::{args::ServeArgs, values::ListenAt};
 
@@ -23,18 +26,11 @@ pub fn load(flags: &ServeArgs) -> Result<Config, Problems> {
 
 /// The same, with what can be served but hardly is what was meant.
 pub fn load_and_warn(flags: &ServeArgs) -> Result<(Config, Option<Problems>), Problems> {
-    let (source, raw, mut problems) = match &flags.config {
-        Some(path) => {
-            let text = read(path)?;
-            let (raw, problems) = raw::read(&text);
-            (Some((path.clone(), text)), raw, problems)
-        }
-        None => (None, raw::Raw::default(), Vec::new()),
+    let source = match &flags.config {
+        Some(path) => Some((path.clone(), read(path)?)),
+        None => None,
     };
-    let folder = source.as_ref().and_then(|(path, _)| path.parent()).map(Path::to_owned);
-    // Sections that could not be read are missing now; what they would have settled is not to be complained about.
-    let shape_is_sound = problems.is_empty();
-    let resolved = resolve::resolve(&raw, flags, folder.as_deref(), shape_is_sound, &mut problems);
+    let (resolved, mut problems) = understand(source.as_ref(), flags);
     files::check(&resolved, &mut problems);
     let usable = problems.iter().all(|problem| problem.severity == Severity::Warning);
     let problems = Problems::new(source, problems);
@@ -43,6 +39,16 @@ pub fn load_and_warn(flags: &ServeArgs) -> Result<(Config, Option<Problems>), Pr
         (true, false) => Ok((resolved.config, Some(problems))),
         (false, _) => Err(problems),
     }
+}
+
+/// What the file says, before anything that it names is looked at.
+fn understand(source: Option<&(PathBuf, String)>, flags: &ServeArgs) -> (Resolved, Vec<Problem>) {
+    let (raw, mut problems) = source.map_or_else(Default::default, |(_, text)| raw::read(text));
+    let folder = source.and_then(|(path, _)| path.parent());
+    // Sections that could not be read are missing now; what they would have settled is not to be complained about.
+    let shape_is_sound = problems.is_empty();
+    let resolved = resolve::resolve(&raw, flags, folder, shape_is_sound, &mut problems);
+    (resolved, problems)
 }
 
 /// A path as written in the file at `folder`, or as given in a flag.

@@ -28,6 +28,8 @@ use crate::{
 
 mod api;
 mod exposition;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod page;
 mod settings;
 mod token;

@@ -17,6 +17,8 @@ pub mod class_metrics;
 pub mod classify;
 pub mod config;
 pub mod files;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod gate;
 mod http;
 mod listener;

@@ -17,6 +17,8 @@
 
 pub mod behaviour;
 pub mod demand;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod ideal;
 pub mod outcome;
 pub mod pattern;

@@ -109,6 +109,22 @@ impl Place {
     }
 }
 
+/// For the fuzz target: a change of classes as a request asks for it. The status is that of the refusal.
+#[cfg(any(test, fuzzing))]
+pub(super) fn asked_for(classes: &Classes, method: &Method, path: &str, body: &[u8]) -> Result<Classes, StatusCode> {
+    let place = Place::of(path).ok_or(StatusCode::NOT_FOUND)?;
+    if matches!(*method, Method::GET | Method::HEAD) || !place.methods().split(", ").any(|it| it == method.as_str()) {
+        return Err(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    let patch = if *method == Method::DELETE { Ok(Map::new()) } else { object(body) };
+    let classes = patch.and_then(|patch| changed(classes, method, &place, &patch));
+    classes.map_err(|problem| {
+        let status = problem.status;
+        assert_eq!(problem.response().status(), status);
+        status
+    })
+}
+
 /// Answers a request below `/api/`.
 pub(super) async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let (parts, body) = request.into_parts();
@@ -172,29 +188,12 @@ fn carry_out(
 ) -> Done<Response<Full<Bytes>>> {
     let mut status = StatusCode::OK;
     let live = shared.change_classes::<Problem>(|live| {
-        let mut classes = live.classes.clone();
-        match place {
-            Place::Class(name) => {
-                let there = find(&classes, name).is_ok();
-                let creates = *method == Method::PUT && !there;
-                expect(shared, live, headers, creates)?;
-                if *method == Method::DELETE {
-                    delete_class(&mut classes, name)?;
-                } else if creates {
-                    create_class(&mut classes, name, patch)?;
-                    status = StatusCode::CREATED;
-                } else {
-                    let from = (*method == Method::PUT).then(|| plain_class(name));
-                    edit_class(&mut classes, name, from, patch)?;
-                }
-            }
-            _ => {
-                expect(shared, live, headers, false)?;
-                settings::change_admission(&mut classes.admission, patch)?;
-            }
+        let creates = creates(&live.classes, method, place);
+        expect(shared, live, headers, creates)?;
+        if creates {
+            status = StatusCode::CREATED;
         }
-        Admission::check(&classes).map_err(|error| settings::contradiction(error, &classes))?;
-        Ok(classes)
+        changed(&live.classes, method, place, patch)
     })?;
     let value = match place {
         Place::Class(name) if *method == Method::DELETE => {
@@ -212,6 +211,28 @@ fn carry_out(
         }
     };
     Ok(versioned(shared, &live, status, &value))
+}
+
+/// Whether a class is asked for that is not there.
+fn creates(classes: &Classes, method: &Method, place: &Place) -> bool {
+    *method == Method::PUT && matches!(place, Place::Class(name) if find(classes, name).is_err())
+}
+
+/// The classes as they would be.
+fn changed(classes: &Classes, method: &Method, place: &Place, patch: &Map<String, Value>) -> Done<Classes> {
+    let creates = creates(classes, method, place);
+    let mut classes = classes.clone();
+    match place {
+        Place::Class(name) if *method == Method::DELETE => delete_class(&mut classes, name)?,
+        Place::Class(name) if creates => create_class(&mut classes, name, patch)?,
+        Place::Class(name) => {
+            let from = (*method == Method::PUT).then(|| plain_class(name));
+            edit_class(&mut classes, name, from, patch)?;
+        }
+        _ => settings::change_admission(&mut classes.admission, patch)?,
+    }
+    Admission::check(&classes).map_err(|error| settings::contradiction(error, &classes))?;
+    Ok(classes)
 }
 
 /// Whether who asks may change anything.
@@ -268,7 +289,11 @@ async fn read(headers: &HeaderMap, body: Incoming) -> Done<Map<String, Value>> {
         Ok(Err(error)) => return Err(Problem::new(StatusCode::BAD_REQUEST, format!("the body broke off: {error}"))),
         Err(_) => return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "the body took too long")),
     };
-    match serde_json::from_slice(&bytes) {
+    object(&bytes)
+}
+
+fn object(bytes: &[u8]) -> Done<Map<String, Value>> {
+    match serde_json::from_slice(bytes) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err(Problem::new(StatusCode::BAD_REQUEST, "the body must be a JSON object")),
         Err(error) => Err(Problem::new(StatusCode::BAD_REQUEST, format!("the body is not JSON: {error}"))),

@@ -12,6 +12,8 @@
 //! - What a program left running in its process group ends with it. Programs that are to stay start a session of their own.
 
 mod answer;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod lookup;
 #[cfg(test)]
 mod tests;

@@ -29,6 +29,8 @@ mod apr1;
 mod conditions;
 mod explain;
 mod forwarded;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod keys;
 pub mod passwords;
 mod sessions;

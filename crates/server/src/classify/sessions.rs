@@ -101,7 +101,7 @@ impl Sessions {
         HeaderValue::try_from(text).ok()
     }
 
-    fn sign(&self, payload: &str) -> hmac::Tag {
+    pub(super) fn sign(&self, payload: &str) -> hmac::Tag {
         let mut context = hmac::Context::with_key(&self.key);
         context.update(PURPOSE);
         context.update(self.cookie.as_bytes());

@@ -3,6 +3,8 @@
 mod answer;
 mod exchange;
 mod framing;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod gateway;
 mod head;
 mod intake;

@@ -1,0 +1,53 @@
+//! Fuzz target: what a program answers.
+
+use http::header;
+
+use super::answer::{self, Head};
+
+/// The head of an answer ends at one place, wherever reading stopped before; and what was read of it reads the same when it is
+/// written down.
+pub fn cgi_answers(bytes: &[u8]) {
+    let end = answer::end(bytes, 0);
+    for cut in 0..=bytes.len().min(300) {
+        if let Some(found) = answer::end(&bytes[..cut], 0) {
+            // One that begins with an empty line may be told only by more bytes.
+            assert_eq!(Some(found), end, "what comes later changes nothing");
+        } else {
+            assert_eq!(answer::end(bytes, cut), end, "nothing is missed behind what was seen");
+        }
+    }
+    let head = &bytes[..end.unwrap_or(bytes.len())];
+    match answer::parse(head) {
+        Err(reason) => assert!(!reason.is_empty() && !reason.contains('\n') && reason.len() < 2000, "{reason:?}"),
+        Ok(Head::Local(target)) => {
+            let target = target.as_str();
+            assert!(target.starts_with('/') && !target.starts_with("//"), "a local redirect stays here: {target:?}");
+            match answer::parse(format!("Location: {target}\n\n").as_bytes()) {
+                Ok(Head::Local(again)) => assert_eq!(again, target),
+                other => panic!("{other:?}"),
+            }
+        }
+        Ok(Head::Response(response)) => {
+            assert!(response.status.as_u16() >= 200);
+            let hop = [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::TE, header::TRAILER];
+            assert!(hop.iter().all(|name| !response.fields.contains_key(name)));
+            assert!(!response.fields.contains_key(header::CONTENT_LENGTH));
+            let mut text = format!("Status: {}\n", response.status.as_u16()).into_bytes();
+            if let Some(len) = response.len_bytes {
+                text.extend_from_slice(format!("Content-Length: {len}\n").as_bytes());
+            }
+            for (name, value) in &response.fields {
+                text.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+            }
+            match answer::parse(&text) {
+                Ok(Head::Response(again)) => {
+                    assert_eq!((again.status, again.len_bytes), (response.status, response.len_bytes));
+                    assert_eq!(again.fields, response.fields);
+                }
+                // With the status and the redirect written out there may be a field more than is allowed.
+                Err(reason) if reason.contains("more than") => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What the fuzz targets run ([`fuzz/`](../../../../fuzz)), each given any bytes at all. They are here because they look at what is
+//! private; that they still hold for the seeds is an ordinary test.
+
+pub use crate::{
+    admin::fuzz::admin,
+    cgi::fuzz::cgi_answers,
+    classify::fuzz::{forwarded, keys, passwords, rules, sessions},
+    http::fuzz::{paths, requests},
+};
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    type Target = fn(&[u8]);
+
+    #[test]
+    fn every_seed_passes_its_target() {
+        let targets: [(&str, Target); 9] = [
+            ("admin", admin),
+            ("cgi_answers", cgi_answers),
+            ("forwarded", forwarded),
+            ("keys", keys),
+            ("passwords", passwords),
+            ("paths", paths),
+            ("requests", requests),
+            ("rules", rules),
+            ("sessions", sessions),
+        ];
+        let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+        for (name, target) in targets {
+            let files = fs::read_dir(seeds.join(name)).expect("the target has seeds");
+            let files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+            assert!(!files.is_empty(), "{name} has no seeds");
+            for file in files {
+                println!("{}", file.display());
+                target(&fs::read(&file).expect("a seed that can be read"));
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What the fuzz target of the readers of logs runs ([`fuzz/`](../../../../fuzz)), given any bytes at all. That it still holds for
+//! the seeds is an ordinary test.
+
+use std::{io::BufReader, ops::ControlFlow};
+
+use crate::{
+    rate::{Link, Rate},
+    trace::{
+        Compression, Format, Options, Reader, Summary, Tally,
+        columns::Columns,
+        decode,
+        replay::{Collector, Pace, Plan},
+    },
+    wire::WireModel,
+};
+
+/// A log of any format. However it is cut, it has the same records; every record is counted, and comes in the order of the log; and
+/// what was read of it can be summed up and replayed.
+pub fn logs(bytes: &[u8]) {
+    let formats = [
+        None,
+        Some(Format::Common),
+        Some(Format::WorldCup),
+        Some(Format::Csv(Columns::Guessed)),
+        Some(Format::Json(Columns::Guessed)),
+    ];
+    // Each of the formats would decompress it once more.
+    let compressed = Compression::detect(bytes) != Compression::None;
+    for format in formats.into_iter().take(if compressed { 1 } else { usize::MAX }) {
+        let options = Options { format, strict: false };
+        let whole = read(bytes, bytes.len().max(1), &options);
+        // An error of decompression may come with more or fewer lines read before.
+        if !compressed {
+            let piece = 1 + bytes.iter().fold(0, |sum, byte| (sum * 31 + usize::from(*byte)) % 61);
+            assert_eq!(read(bytes, piece, &options), whole, "pieces of {piece}");
+        }
+        let strict = read(bytes, bytes.len().max(1), &Options { strict: true, ..options });
+        if strict.1.is_ok() {
+            assert_eq!(strict, whole, "what passes for whole is read alike");
+            assert_eq!(whole.1.as_ref().map(|tally| (tally.broken, &tally.cut)), Ok((0, &None)));
+        }
+    }
+    if !compressed {
+        let (_, mut plain) = decode(bytes).expect("bytes can be read");
+        let mut read = Vec::new();
+        std::io::Read::read_to_end(&mut plain, &mut read).expect("bytes can be read");
+        assert_eq!(read, bytes);
+    }
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        let _ = text.parse::<Format>().map_err(|error| error.to_string());
+    }
+}
+
+/// The numbers of the records, and what came of it all.
+fn read(bytes: &[u8], piece: usize, options: &Options) -> (Vec<u64>, Result<Tally, String>) {
+    let mut numbers: Vec<u64> = Vec::new();
+    let mut reader = match Reader::open(BufReader::with_capacity(piece, bytes), options) {
+        Ok(reader) => reader,
+        Err(error) => return (numbers, Err(error.to_string())),
+    };
+    let (mut summary, mut collector) = (Summary::default(), Collector::default());
+    let result = reader.read(|record| {
+        assert!(numbers.last().is_none_or(|last| *last < record.number), "in the order of the log");
+        numbers.push(record.number);
+        summary.add(record);
+        let _ = collector.add(record);
+        ControlFlow::Continue(())
+    });
+    let tally = reader.tally().clone();
+    assert_eq!(tally.records, numbers.len() as u64);
+    assert_eq!(summary.records(), tally.records);
+    assert!(tally.first_broken.len() as u64 <= tally.broken);
+    assert!(tally.notes().iter().all(|note| !note.contains('\n')));
+    let _ = (summary.size_at(0.5), summary.bytes_in_largest(0.01), summary.mean_bytes());
+    assert_eq!(summary.periods().map(|period| period.requests).sum::<u64>(), tally.records);
+    let collected = collector.finish();
+    assert!(collected.requests() as u64 <= tally.records);
+    let link = Link::constant(Rate::from_bits_per_second(10_000_000).expect("a rate"));
+    for pace in [Pace::AsLogged, Pace::Load(0.5)] {
+        let plan = Plan { pace, link: &link, wire: WireModel::KEPT_ALIVE, duration_ns: None, shares: &[], seed: 1 };
+        if let Ok(replayed) = collected.replay(&plan) {
+            assert!(replayed.requests.is_sorted_by_key(|request| request.at_ns));
+            assert!(replayed.factor > 0.0, "{}", replayed.factor);
+        }
+    }
+    (numbers, result.map(|()| tally).map_err(|error| error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    #[test]
+    fn every_seed_passes_its_target() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/logs");
+        let files = fs::read_dir(folder).expect("the target has seeds");
+        let files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+        assert!(!files.is_empty());
+        for file in files {
+            println!("{}", file.display());
+            super::logs(&fs::read(&file).expect("a seed that can be read"));
+        }
+    }
+}

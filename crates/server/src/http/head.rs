@@ -167,7 +167,7 @@ impl HeadScan {
     /// One field line, without its line end (RFC 9112, section 5). Folded lines start with a space and so fail as names.
     fn field(&mut self, line: &[u8], request: RequestLine) -> Result<(), StatusCode> {
         let colon = memchr(b':', line).ok_or(StatusCode::BAD_REQUEST)?;
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let (name, value) = (&line[..colon], trim_blanks(&line[colon + 1..]));
         if name.is_empty() || !name.iter().all(|&byte| is_token_byte(byte)) || has_control_byte(value) {
             return Err(StatusCode::BAD_REQUEST);
         }
@@ -269,6 +269,15 @@ fn transfer_coding(value: &[u8]) -> Result<(), StatusCode> {
     let well_formed = codings.next().is_some_and(|last| !last.is_empty())
         && codings.all(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"chunked"));
     Err(if well_formed { StatusCode::NOT_IMPLEMENTED } else { StatusCode::BAD_REQUEST })
+}
+
+/// Without the spaces and tabs around it, which are all that may stand there (RFC 9110, section 5.6.3): a carriage return or a form
+/// feed is none of them.
+fn trim_blanks(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
 }
 
 /// Control characters other than the tab (RFC 9110, section 5.5).
@@ -421,6 +430,12 @@ mod tests {
             ("Host: a\r\n: empty", 400),
             ("Host: a\r\nX: a\rb", 400),
             ("Host: a\r\nX: a\0b", 400),
+            ("Host: a\r\nContent-Length: 1\r", 400),
+            ("Host: a\r\nContent-Length: \u{c}1", 400),
+            ("Host: a\r\nTransfer-Encoding: \u{c}chunked", 400),
+            ("Host: a\r\nTransfer-Encoding: chunked\r", 400),
+            ("Host: a\r\nX: a\u{c}", 400),
+            ("Host: a\r\nX:\r", 400),
             ("Host: a\nX: b", 400),
             ("Host: a\r\nHost: a", 400),
             ("Host: a b", 400),

@@ -168,3 +168,113 @@ proptest! {
         }
     }
 }
+
+/// A site that is never short of requests, seen from its windows: it does so many a second with so many at once.
+struct Site {
+    control: Box<dyn Controller + Send>,
+    now_ns: f64,
+    window: u32,
+    changes: Vec<(u64, u32, Reason)>,
+}
+
+impl Site {
+    fn new(first: u32) -> Self {
+        let control = Settings::new(Method::Knee, vec![Some(Window::new(first))]).build().unwrap();
+        Self { control, now_ns: 0.0, window: first, changes: Vec::new() }
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_ns(self.now_ns as u64)
+    }
+
+    fn tell(&mut self) {
+        let (now, load) = (self.now(), Load { running: self.window, waiting: true });
+        self.control.handle_load(now, ResourceId(0), load);
+        while let Some(change) = self.control.poll_window(now) {
+            self.window = change.window;
+            self.changes.push((now.as_ns(), change.window, change.reason));
+            self.control.handle_load(now, ResourceId(0), Load { running: self.window, waiting: true });
+        }
+    }
+
+    /// So many requests are finished. `next` says, of a number and a window, how long it was since the one before, in
+    /// seconds, which route it has, and whether it was done.
+    fn run(&mut self, requests: u64, next: impl Fn(u64, u32) -> (f64, u64, bool)) {
+        self.tell();
+        for number in 0..requests {
+            let (gap, route, done) = next(number, self.window);
+            self.now_ns += gap * 1e9;
+            let service_ns = (gap * f64::from(self.window) * 1e9) as u64;
+            let finished = Finished { resource: ResourceId(0), route, service_ns, done };
+            self.control.handle_finished(self.now(), &finished);
+            self.tell();
+        }
+    }
+}
+
+/// A database with locks, which does most, 29 requests a second, with 7 at once.
+fn locks(window: u32) -> f64 {
+    let n = f64::from(window);
+    10.0 * n / (1.0 + 0.1 * (n - 1.0) + 0.02 * n * (n - 1.0))
+}
+
+#[test]
+fn ours_finds_the_knee_from_below_and_from_far_above_and_then_rests() {
+    for first in [1, 7, 30, 200] {
+        let mut site = Site::new(first);
+        site.run(30_000, |_, window| (1.0 / locks(window), 0, true));
+        assert!(locks(site.window) > 0.94 * locks(7), "from {first}: {}", site.window);
+        let settled = site.changes.len();
+        site.run(20_000, |_, window| (1.0 / locks(window), 0, true));
+        let later = &site.changes[settled..];
+        assert!(later.iter().all(|it| locks(it.1) > 0.85 * locks(7)), "from {first}: {later:?}");
+        assert!(later.len() < 1200, "from {first}: {}", later.len());
+    }
+}
+
+#[test]
+fn an_error_that_comes_quickly_is_no_throughput() {
+    let mut site = Site::new(4);
+    // Beyond 8 at once the others are refused, a hundred times as fast.
+    site.run(40_000, |number, window| {
+        let refused = window > 8 && number % 20 != 0;
+        if refused { (0.001, 0, false) } else { (0.1 / f64::from(window.min(8)), 0, true) }
+    });
+    assert!((4..=9).contains(&site.window), "{}", site.window);
+}
+
+#[test]
+fn a_route_that_needs_ten_times_the_work_is_no_congestion() {
+    // As bad as can be: dear ones come mostly while the window is wide, so that a narrow one seems to serve more.
+    let mut site = Site::new(7);
+    site.run(60_000, |number, window| {
+        let dear = number * 7 % 10 < if window >= 5 { 8 } else { 2 };
+        (if dear { 5.0 } else { 0.5 } / locks(window), u64::from(dear), true)
+    });
+    assert!(locks(site.window) > 0.94 * locks(7), "{}", site.window);
+}
+
+#[test]
+fn a_silent_site_ends_the_trial_at_the_time_out_and_teaches_nothing() {
+    let mut site = Site::new(7);
+    site.run(120, |_, window| (1.0 / locks(window), 0, true));
+    let trying = site.window;
+    assert_ne!(trying, 7, "a trial is under way");
+    let silent = site.control.poll_timeout().unwrap();
+    assert!(silent.ns_since(site.now()) < 5_000 * MS);
+    site.now_ns = silent.as_ns() as f64;
+    site.tell();
+    assert_eq!((site.window, site.changes.last().unwrap().2), (7, Reason::Interrupted));
+    // What waited for 20 s counts for nothing, and nothing is tried before it is gone.
+    let changes = site.changes.len();
+    site.now_ns += 20e9;
+    for _ in 0..200 {
+        let finished = Finished { resource: ResourceId(0), route: 0, service_ns: 20_000 * MS, done: true };
+        site.now_ns += 1e6;
+        site.control.handle_finished(site.now(), &finished);
+        site.tell();
+    }
+    assert_eq!(site.changes.len(), changes);
+    site.run(20_000, |_, window| (1.0 / locks(window), 0, true));
+    assert!(locks(site.window) > 0.94 * locks(7), "{}", site.window);
+}

@@ -47,7 +47,7 @@ fn probing() {
             let mut needs = paper_needs(it);
             needs.drain(..needs.len() - 1);
             needs[0].station = 0;
-            (format!("{name}, as below"), PAPER[it], needs)
+            (format!("{name} of the site above"), PAPER[it], needs)
         })
         .collect();
     for (law, name) in [(Law::Fixed, "equal work"), (Law::Exponential, "exponential")] {

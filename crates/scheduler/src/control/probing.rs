@@ -176,8 +176,9 @@ impl core::error::Error for ProbingError {}
 ///         Step::Stopped { stop, .. } => panic!("{stop}"),
 ///     }
 /// };
+/// // Of the answers to 42 less than 5 % are missing.
+/// assert_eq!(found.per_second, 42);
 /// assert_eq!(asked, [1, 2, 4, 8, 16, 32, 64, 64, 48, 48, 40, 44, 44, 42, 43, 43, 42]);
-/// # assert!(found.per_second >= 40);
 /// # Ok::<(), serpent_scheduler::control::ProbingError>(())
 /// ```
 #[derive(Clone, Debug)]

@@ -34,6 +34,9 @@ pub fn logs(bytes: &[u8]) {
             let piece = 1 + bytes.iter().fold(0, |sum, byte| (sum * 31 + usize::from(*byte)) % 61);
             assert_eq!(read(bytes, piece, &options), whole, "pieces of {piece}");
         }
+        if options.format.is_none() && !whole.0.is_empty() {
+            used(bytes, &options);
+        }
         let strict = read(bytes, bytes.len().max(1), &Options { strict: true, ..options });
         if strict.1.is_ok() {
             assert_eq!(strict, whole, "what passes for whole is read alike");
@@ -58,23 +61,33 @@ fn read(bytes: &[u8], piece: usize, options: &Options) -> (Vec<u64>, Result<Tall
         Ok(reader) => reader,
         Err(error) => return (numbers, Err(error.to_string())),
     };
-    let (mut summary, mut collector) = (Summary::default(), Collector::default());
     let result = reader.read(|record| {
         assert!(numbers.last().is_none_or(|last| *last < record.number), "in the order of the log");
         numbers.push(record.number);
-        summary.add(record);
-        let _ = collector.add(record);
         ControlFlow::Continue(())
     });
     let tally = reader.tally().clone();
     assert_eq!(tally.records, numbers.len() as u64);
-    assert_eq!(summary.records(), tally.records);
     assert!(tally.first_broken.len() as u64 <= tally.broken);
     assert!(tally.notes().iter().all(|note| !note.contains('\n')));
-    let _ = (summary.size_at(0.5), summary.bytes_in_largest(0.01), summary.mean_bytes());
-    assert_eq!(summary.periods().map(|period| period.requests).sum::<u64>(), tally.records);
+    (numbers, result.map(|()| tally).map_err(|error| error.to_string()))
+}
+
+/// What is made of the records.
+fn used(bytes: &[u8], options: &Options) {
+    let Ok(mut reader) = Reader::open(bytes, options) else { return };
+    let (mut summary, mut collector) = (Summary::default(), Collector::default());
+    let _ = reader.read(|record| {
+        summary.add(record);
+        collector.add(record)
+    });
+    let records = reader.tally().records;
+    assert_eq!(summary.records(), records);
+    assert_eq!(summary.periods().map(|period| period.requests).sum::<u64>(), records);
+    assert!(summary.size_at(0.5) <= summary.largest_bytes());
+    assert!((0.0..=1.0).contains(&summary.bytes_in_largest(0.01)));
     let collected = collector.finish();
-    assert!(collected.requests() as u64 <= tally.records);
+    assert!(collected.requests() as u64 <= records);
     let link = Link::constant(Rate::from_bits_per_second(10_000_000).expect("a rate"));
     for pace in [Pace::AsLogged, Pace::Load(0.5)] {
         let plan = Plan { pace, link: &link, wire: WireModel::KEPT_ALIVE, duration_ns: None, shares: &[], seed: 1 };
@@ -83,7 +96,6 @@ fn read(bytes: &[u8], piece: usize, options: &Options) -> (Vec<u64>, Result<Tall
             assert!(replayed.factor > 0.0, "{}", replayed.factor);
         }
     }
-    (numbers, result.map(|()| tally).map_err(|error| error.to_string()))
 }
 
 #[cfg(test)]

@@ -10,10 +10,11 @@ mod tests {
     #[test]
     fn every_seed_passes_its_target() {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let seeds = [repository.join("fuzz/seeds/configuration"), repository.join("examples")];
+        let seeds = ["fuzz/seeds/configuration", "examples", "examples/two-tier"].map(|folder| repository.join(folder));
         for folder in seeds {
             let files = fs::read_dir(folder).expect("the target has seeds");
-            let files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+            let files = files.map(|file| file.expect("a file").path());
+            let files: Vec<_> = files.filter(|path| path.is_file()).collect();
             assert!(!files.is_empty());
             for file in files {
                 println!("{}", file.display());

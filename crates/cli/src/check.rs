@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
+use scheduler::control::Method;
 use server::config::{ClassConfig, Classes, Config, Enforce, Origin, Route, UplinkRate, UpstreamConfig};
 
 use crate::{
@@ -151,5 +152,9 @@ fn slots(classes: &Classes) -> String {
     let windows = admission.resources.iter().filter_map(|it| Some(format!("{} for {}", it.window?, it.name)));
     let all: Vec<_> = total.into_iter().chain(windows).collect();
     let limits = if all.is_empty() { "no limit in all".to_owned() } else { all.join(", ") };
-    format!("{limits}, shared by `{}`", admission.policy)
+    let adjusted = match admission.adjustment.method {
+        Method::Fixed => String::new(),
+        method => format!(", adjusted by `{method}`"),
+    };
+    format!("{limits}{adjusted}, shared by `{}`", admission.policy)
 }

@@ -267,9 +267,24 @@ sections! {
     RawAdmission {
         share: Setting,
         slots: Setting,
-        resources: Option<Pairs>,
+        resources: Option<BTreeMap<Spanned<String>, Spanned<RawResource>>>,
         late: Setting,
         delay_window: Setting,
+        windows: Setting,
+        probe_every: Setting,
+        probe_after: Setting,
+        shrink_above: Setting,
+        grow_below: Setting,
+    }
+
+    /// A resource of `[admission]`, with more to say of it than its window
+    RawWindow {
+        window: Setting,
+        least: Setting,
+        most: Setting,
+        bound: Setting,
+        probe: Setting,
+        upstream: Setting,
     }
 
     /// `[users]`
@@ -520,6 +535,40 @@ impl<'de> Deserialize<'de> for Values {
             }
         }
         deserializer.deserialize_any(OneOrMore)
+    }
+}
+
+/// A resource of `[admission]`: its window, or a table with more to say of it.
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
+pub enum RawResource {
+    Window(Written),
+    Table(Box<RawWindow>),
+}
+
+impl<'de> Deserialize<'de> for RawResource {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WindowOrTable;
+        impl<'de> Visitor<'de> for WindowOrTable {
+            type Value = RawResource;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of requests, \"off\", or a table with `window`")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<RawResource, E> {
+                Ok(RawResource::Window(Written(text.to_owned())))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<RawResource, E> {
+                Ok(RawResource::Window(Written(number.to_string())))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawResource, A::Error> {
+                RawWindow::deserialize(MapAccessDeserializer::new(map)).map(|it| RawResource::Table(Box::new(it)))
+            }
+        }
+        deserializer.deserialize_any(WindowOrTable)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod classes;
 mod gateway;
+mod resources;
 
 use std::{
     collections::HashMap,
@@ -91,6 +92,7 @@ pub fn resolve(
     let mut r = Resolver { problems, folder, shape_is_sound, named: Vec::new() };
     let mut resources = r.resources(raw);
     let (upstreams, upstream_places) = r.upstreams(raw, flags);
+    r.probes(raw, &mut resources, &upstreams);
     let targets = gateway::Targets { upstreams: &upstreams, resources: &resources };
     let (mut sites, places) = r.sites(raw, flags, &targets);
     r.unused_upstreams(&sites, &upstreams, &upstream_places);

@@ -6,10 +6,14 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderName, HeaderValue, Method, StatusCode, uri::Authority};
+use http::{
+    HeaderName, HeaderValue, Method, StatusCode,
+    uri::{Authority, PathAndQuery},
+};
 use ipnet::IpNet;
 use scheduler::{
     admission::{Late, QueueOrder},
+    control,
     share::Policy,
 };
 use server::config::{ForwardedField, PathPattern, Priority, UpstreamAddress, UpstreamServer};
@@ -19,6 +23,24 @@ use super::{Named, duration};
 /// What a server is written as.
 const SERVER: &str = "write it as in `http://10.0.0.1:3000`, `https://app.example`, `h2c://10.0.0.1:3000`, \
                       `h2://app.example` or `unix:/run/app.sock`";
+
+/// Reads a path and query that an upstream is asked for.
+pub fn page(text: &str) -> Result<PathAndQuery, String> {
+    let page = text.parse().ok().filter(|_| text.starts_with('/') && !text.contains('#'));
+    page.ok_or_else(|| format!("`{text}` is not a path: write it as in `/health` or `/health?deep=1`"))
+}
+
+/// Reads a threshold of the counter of probing requests that shrinks a window: 0 or more.
+pub fn shrink_above(text: &str) -> Result<i32, String> {
+    let read = text.parse().ok().filter(|counter| (0..=1000).contains(counter));
+    read.ok_or_else(|| format!("`{text}` is not a whole number from 0 to 1000"))
+}
+
+/// Reads a threshold of the counter of probing requests that widens a window: 0 or less.
+pub fn grow_below(text: &str) -> Result<i32, String> {
+    let read = text.parse().ok().filter(|counter| (-1000..=0).contains(counter));
+    read.ok_or_else(|| format!("`{text}` is not a whole number from -1000 to 0"))
+}
 
 /// Reads a server of an upstream. The scheme says what is spoken: `http` HTTP/1.1, `https` TLS with whichever version both
 /// know, `h2c` HTTP/2 without TLS, `h2` HTTP/2 over TLS; `unix:` and `unix+h2c:` the same over a Unix socket.
@@ -354,6 +376,15 @@ impl Named for Policy {
         (Self::Pwad, Self::Pwad.name(), "Delays in ratios, by the mean of those that left"),
         (Self::Mdp, Self::Mdp.name(), "Delays in ratios, by the mean of those that left and those that wait"),
         (Self::Ratio, Self::Ratio.name(), "Delays in ratios, kept both now and in the mean"),
+    ];
+}
+
+impl Named for control::Method {
+    const NAMED: &'static [(Self, &'static str, &'static str)] = &[
+        (Self::Fixed, Self::Fixed.name(), "They stay as they are"),
+        (Self::Probe, Self::Probe.name(), "By how long probing requests take"),
+        (Self::Knee, Self::Knee.name(), "By trying the windows beside, and keeping what serves more"),
+        (Self::Gradient, Self::Gradient.name(), "By the least service time over that of late"),
     ];
 }
 

@@ -417,8 +417,7 @@ fn resources_are_known_by_name_too() {
     by_hand(async {
         let with = |names: &[&str]| {
             let mut classes = plain(&["all"], 10);
-            let resource =
-                |name: &&str| ResourceConfig { name: (*name).to_owned(), window: NonZeroU32::new(name.len() as u32) };
+            let resource = |name: &&str| ResourceConfig::new(*name, NonZeroU32::new(name.len() as u32));
             classes.admission.resources = names.iter().map(resource).collect();
             classes
         };

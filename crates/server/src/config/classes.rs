@@ -2,11 +2,12 @@
 
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use http::{HeaderName, Method, StatusCode};
+use http::{HeaderName, Method, StatusCode, uri::PathAndQuery};
 use ipnet::IpNet;
 use scheduler::{
     admission::{Late, ResourceId},
     class::{Class, ClassId},
+    control,
     share::{DELAY_WINDOW_NS, Policy},
 };
 
@@ -102,6 +103,8 @@ pub struct AdmissionConfig {
     pub late: Late,
     /// How long what has left counts for the shares that keep delays in ratios.
     pub delay_window: Duration,
+    /// How the windows of resources are adjusted.
+    pub adjustment: Adjustment,
 }
 
 /// What requests can need of the site.
@@ -109,8 +112,40 @@ pub struct AdmissionConfig {
 pub struct ResourceConfig {
     /// Its name.
     pub name: String,
-    /// Requests for it at the site at once; `None`: no limit of its own.
+    /// Requests for it at the site at once; `None`: no limit of its own. The first such number, where it is adjusted.
     pub window: Option<NonZeroU32>,
+    /// The least that it is adjusted to.
+    pub least: NonZeroU32,
+    /// The most that it is adjusted to.
+    pub most: NonZeroU32,
+    /// The bound on the service time of its probing requests.
+    pub bound: Option<Duration>,
+    /// What is asked for to probe it.
+    pub probe: Option<ProbeConfig>,
+}
+
+/// A page that mainly needs one resource, to be asked for beside all requests of clients.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeConfig {
+    /// The place of the upstream that is asked.
+    pub upstream: usize,
+    /// What it is asked for.
+    pub path: PathAndQuery,
+}
+
+/// How the windows of resources are adjusted while the gateway runs. See [`scheduler::control`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adjustment {
+    /// By which rule.
+    pub method: control::Method,
+    /// Time between two probing requests to a resource.
+    pub probe_every: Duration,
+    /// Time to the first one.
+    pub probe_after: Duration,
+    /// The paper's Dmax.
+    pub shrink_above: i32,
+    /// The paper's Imax.
+    pub grow_below: i32,
 }
 
 /// A rule: all conditions must hold.
@@ -224,9 +259,33 @@ impl AdmissionConfig {
             enabled: false,
             policy: Policy::Strict,
             total: None,
-            resources: vec![ResourceConfig { name: "site".to_owned(), window: None }],
+            resources: vec![ResourceConfig::new("site", None)],
             late: Late::default(),
             delay_window: Duration::from_nanos(DELAY_WINDOW_NS),
+            adjustment: Adjustment::default(),
+        }
+    }
+}
+
+impl ResourceConfig {
+    /// One that may be adjusted to whatever is good, and cannot be probed.
+    pub fn new(name: impl Into<String>, window: Option<NonZeroU32>) -> Self {
+        let limits = control::Window::new(window.map_or(1, NonZeroU32::get));
+        let most = NonZeroU32::new(limits.most).unwrap_or(NonZeroU32::MAX);
+        Self { name: name.into(), window, least: NonZeroU32::MIN, most, bound: None, probe: None }
+    }
+}
+
+impl Default for Adjustment {
+    fn default() -> Self {
+        let control::Settings { method, probe_every_ns, probe_after_ns, shrink_above, grow_below, .. } =
+            control::Settings::new(control::Method::Fixed, Vec::new());
+        Self {
+            method,
+            probe_every: Duration::from_nanos(probe_every_ns),
+            probe_after: Duration::from_nanos(probe_after_ns),
+            shrink_above,
+            grow_below,
         }
     }
 }

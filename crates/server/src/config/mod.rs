@@ -12,8 +12,8 @@ use scheduler::{Order, Rate};
 
 pub use self::{
     classes::{
-        AdmissionConfig, ClassConfig, Classes, Condition, ForwardedField, KeysConfig, Objective, Refusal,
-        ResourceConfig, Rule, SessionConfig, ValueMatch,
+        Adjustment, AdmissionConfig, ClassConfig, Classes, Condition, ForwardedField, KeysConfig, Objective,
+        ProbeConfig, Refusal, ResourceConfig, Rule, SessionConfig, ValueMatch,
     },
     gateway::{
         ActiveChecks, CgiConfig, HeaderRules, Origin, PassiveChecks, PathPattern, Priority, Route, UpstreamAddress,

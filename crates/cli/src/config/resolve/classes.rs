@@ -5,6 +5,7 @@ use std::{num::NonZeroU32, ops::Range, time::Duration};
 use scheduler::{
     admission::{Late, ResourceId, Settings, SettingsError},
     class::{Class, ClassId},
+    control::Method,
     share::{DELAY_WINDOW_NS, Policy},
     uplink::{ClassShare, ShareError},
 };
@@ -23,14 +24,12 @@ use super::{
         },
     },
     FileKind, Resolver,
+    resources::SITE,
 };
 use crate::{
     args::ServeArgs,
     values::{self, Named as _},
 };
-
-/// The resource of those who name none.
-pub(super) const SITE: &str = "site";
 
 /// Each class costs a little at every decision.
 const MOST_CLASSES: usize = 256;
@@ -47,26 +46,6 @@ struct Given {
 }
 
 impl Resolver<'_> {
-    /// What requests can need: those that are named, after the site as a whole if that is not one of them.
-    pub(super) fn resources(&mut self, raw: &Raw) -> Vec<ResourceConfig> {
-        let mut named: Vec<_> = raw.admission.resources.iter().flatten().collect();
-        named.sort_by_key(|(name, _)| name.span().start);
-        let mut resources = Vec::new();
-        if !named.iter().any(|(name, _)| name.get_ref() == SITE) {
-            resources.push(ResourceConfig { name: SITE.to_owned(), window: None });
-        }
-        for (name, window) in named {
-            match values::name(name.get_ref()) {
-                Ok(name) => {
-                    let window = self.optional(&Some(window.clone()), values::limit_or_off).flatten();
-                    resources.push(ResourceConfig { name, window });
-                }
-                Err(message) => self.problems.push(Problem::new(message, Some(name.span()))),
-            }
-        }
-        resources
-    }
-
     pub(super) fn classes(
         &mut self,
         raw: &Raw,
@@ -474,7 +453,8 @@ impl Resolver<'_> {
         let late = self.setting(None, &section.late, Late::named, Late::default());
         let default_window = Duration::from_nanos(DELAY_WINDOW_NS);
         let delay_window = self.setting(None, &section.delay_window, delay_window, default_window);
-        let settings = Settings {
+        let adjustment = self.adjustment(raw, resources);
+        let mut settings = Settings {
             classes: classes.iter().map(|class| class.given).collect(),
             windows: resources.iter().map(|resource| resource.window.map(NonZeroU32::get)).collect(),
             total: total.map(NonZeroU32::get),
@@ -484,8 +464,14 @@ impl Resolver<'_> {
         };
         let limited = total.is_some() || resources.iter().any(|resource| resource.window.is_some());
         let enabled = limited || classes.iter().any(|class| class.given.most_running.is_some());
+        let mut checked = settings.check();
+        if checked.is_ok() && adjustment.method != Method::Fixed {
+            // So narrow may they become.
+            settings.windows = resources.iter().map(|it| it.window.map(|_| it.least.get())).collect();
+            checked = settings.check();
+        }
         if self.shape_is_sound
-            && let Err(error) = settings.check()
+            && let Err(error) = checked
         {
             self.contradiction(raw, resources, error);
         } else if !enabled && self.shape_is_sound {
@@ -508,7 +494,7 @@ impl Resolver<'_> {
                     .push(Problem::warning("no request waits for another, so classes only count", place).help(help));
             }
         }
-        AdmissionConfig { enabled, policy, total, resources: resources.to_vec(), late, delay_window }
+        AdmissionConfig { enabled, policy, total, resources: resources.to_vec(), late, delay_window, adjustment }
     }
 
     /// Shows what contradicts itself at its place.

@@ -206,10 +206,7 @@ impl Resolver<'_> {
         let raw = written.get_ref();
         let missing =
             ("active checks need a `path`", "name what the server answers when it is well: `path = \"/health\"`");
-        let path = |text: &str| match text.parse::<http::Uri>() {
-            Ok(uri) if text.starts_with('/') && !text.contains('#') => Ok(uri),
-            _ => Err(format!("`{text}` is not a path: write it as in `/health` or `/health?deep=1`")),
-        };
+        let path = |text: &str| values::page(text).map(http::Uri::from);
         let times = |text: &str| values::count(text, 1000).map(|count| count as u32);
         Some(ActiveChecks {
             path: self.required(&raw.path, written.span(), missing, path)?,
@@ -540,7 +537,7 @@ impl Resolver<'_> {
 
 /// The resource of those who name none.
 pub(super) fn default_resource(resources: &[ResourceConfig]) -> ResourceId {
-    ResourceId(resources.iter().position(|resource| resource.name == super::classes::SITE).unwrap_or(0) as u16)
+    ResourceId(resources.iter().position(|resource| resource.name == super::resources::SITE).unwrap_or(0) as u16)
 }
 
 /// Fields that frame a message, or that say where it goes, are not for rules.

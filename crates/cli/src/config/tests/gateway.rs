@@ -1,13 +1,17 @@
 //! Routes, upstreams, classes, rules, slots.
 
-use std::{collections::BTreeSet, net::SocketAddr, os::unix::fs::PermissionsExt as _, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroU32, os::unix::fs::PermissionsExt as _, time::Duration};
 
 use scheduler::{
     admission::{Late, QueueOrder, ResourceId},
     class::ClassId,
+    control::Method,
     share::Policy,
 };
-use server::config::{Condition, ForwardedField, Origin, PathPattern, Priority, UpstreamAddress, ValueMatch};
+use server::config::{
+    Adjustment, AdmissionConfig, Condition, ForwardedField, Origin, PathPattern, Priority, ProbeConfig, ResourceConfig,
+    UpstreamAddress, ValueMatch,
+};
 
 use super::*;
 
@@ -344,6 +348,40 @@ fn a_resource_for_whoever_names_none_is_there_only_if_somebody_names_none() {
     assert_eq!(resources(&format!("{GATEWAY}{}", cpu.replace("disk", "site"))), ["site", "cpu"]);
 }
 
+#[test]
+fn a_resource_says_how_it_is_adjusted_and_probed() {
+    let admission = "[admission]\nwindows = \"probe\"\nprobe-every = \"2s\"\nprobe-after = \"0s\"\nshrink-above = 3\n\
+                     grow-below = -5\n[admission.resources]\noff = { window = \"off\" }\nplain = { window = 5000 }\n\
+                     [admission.resources.disk]\nwindow = 4\nleast = 2\nmost = 16\nbound = \"120ms\"\nprobe = \"/disk?n=1\"\n";
+    let probed = admission.replace("plain = { window = 5000 }\n", "");
+    let config = load_text(&format!("{GATEWAY}{probed}")).unwrap_or_else(|said| panic!("{said}"));
+    let AdmissionConfig { enabled, resources, adjustment, .. } = config.classes.admission;
+    assert!(enabled);
+    let expected = Adjustment {
+        method: Method::Probe,
+        probe_every: Duration::from_secs(2),
+        probe_after: Duration::ZERO,
+        shrink_above: 3,
+        grow_below: -5,
+    };
+    assert_eq!(adjustment, expected);
+    let slots = |number| NonZeroU32::new(number).unwrap();
+    let disk = ResourceConfig {
+        window: Some(slots(4)),
+        least: slots(2),
+        most: slots(16),
+        bound: Some(Duration::from_millis(120)),
+        probe: Some(ProbeConfig { upstream: 0, path: "/disk?n=1".parse().unwrap() }),
+        ..ResourceConfig::new("disk", None)
+    };
+    assert_eq!(resources, [ResourceConfig::new("site", None), ResourceConfig::new("off", None), disk]);
+    let said = said_of(&format!("{GATEWAY}{admission}"));
+    assert!(said.contains("which page probes this resource"), "{said}");
+    let config = load_text(&format!("{GATEWAY}{}", admission.replace("\"probe\"", "\"knee\"")));
+    let plain = &config.unwrap_or_else(|said| panic!("{said}")).classes.admission.resources[2];
+    assert_eq!((plain.least, plain.most), (slots(1), slots(5000)), "a first window is always allowed");
+}
+
 /// One mistake each, after a gateway of eight lines, and the line and column it is shown at with a part of what is said.
 const BROKEN: &[(&str, &str, &str)] = &[
     // Routes.
@@ -410,6 +448,35 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("[admission]\nshare = \"shared\"\n", ":9:9", "there is no number of them"),
     ("[admission]\nresources = { \"a b\" = 3 }\n", ":9:15", "cannot be a name here"),
     ("[admission]\nresources = { cpu = \"many\" }\n", ":9:21", "or `off`"),
+    ("[admission]\nresources = { cpu = [3] }\n", ":9:21", "a number of requests"),
+    ("[admission]\nresources = { cpu = { windw = 3 } }\n", ":9:23", "unknown field `windw`"),
+    ("[admission]\nresources = { cpu = { window = 0 } }\n", ":9:32", "from 1 to"),
+    ("[admission]\nresources = { cpu = { window = 3, least = 4 } }\n", ":9:32", "is not from 4 to 1000"),
+    ("[admission]\nresources = { cpu = { window = 3, most = 2 } }\n", ":9:32", "is not from 1 to 2"),
+    ("[admission]\nresources = { cpu = { least = 3, most = 2 } }\n", ":9:31", "is more than the most, 2"),
+    ("[admission]\nresources = { cpu = { most = \"off\" } }\n", ":9:30", "is no limit"),
+    ("[admission]\nresources = { cpu = { probe = \"a\" } }\n", ":9:31", "is not a path"),
+    ("[admission]\nresources = { cpu = { probe = \"/a\", upstream = \"b\" } }\n", ":9:48", "no upstream `b`"),
+    (
+        "[admission]\nresources = { cpu = { probe = \"/a\" } }\n[[upstream]]\nname = \"b\"\nservers = [\"http://b\"]\n",
+        ":9:31",
+        "not said which upstream",
+    ),
+    ("[admission]\nwindows = \"aimd\"\n", ":9:11", "`aimd` is not one of `fixed`"),
+    ("[admission]\nwindows = \"probe\"\nresources = { cpu = 3 }\n", ":10:21", "which page probes this resource"),
+    (
+        "[admission]\nwindows = \"probe\"\nresources = { cpu = { window = 3, probe = \"/a\" } }\n",
+        ":10:21",
+        "there is no bound",
+    ),
+    ("[admission]\nshrink-above = -1\n", ":9:16", "from 0 to 1000"),
+    ("[admission]\ngrow-below = 1\n", ":9:14", "from -1000 to 0"),
+    (
+        "[admission]\nshare = \"shared\"\nwindows = \"knee\"\nresources = { cpu = { window = 6, least = 2 } }\nslots = 9\n\
+         [[class]]\nname = \"a\"\nreserved = 2\n[[class]]\nname = \"b\"\n",
+        ":15:12",
+        "the reserves leave no slot of `cpu`",
+    ),
     (
         "[admission]\nshare = \"shared\"\nslots = 2\n[[class]]\nname = \"a\"\nreserved = 2\n[[class]]\nname = \"b\"\n\
          [[rule]]\nclass = \"a\"\nhost = \"a\"\n",
@@ -580,6 +647,13 @@ fn what_hardly_was_meant_is_told_and_served() {
         ("[admission]\nshare = \"wtp\"\nslots = 2\ndelay-window = \"60s\"\n", ":11:16", "`delay-window` has no effect"),
         ("[admission]\nshare = \"ratio\"\nslots = 2\n", ":9:9", "`ratio` keeps delays in ratios"),
         ("[admission]\nshare = \"edf\"\nslots = 2\n", ":9:9", "`edf` goes by deadlines"),
+        ("[admission]\nslots = 2\nwindows = \"knee\"\n", ":10:11", "there are no windows to adjust"),
+        (
+            "[admission]\nwindows = \"knee\"\nresources = { site = 2 }\nprobe-every = \"2s\"\n",
+            ":11:15",
+            "`probe-every` has no effect",
+        ),
+        ("[admission]\nresources = { site = { window = 2, upstream = \"app\" } }\n", ":9:47", "whom its `probe` asks"),
         ("[session]\nsecret = \"open\"\n", ":9:10", "is open to others than its owner (mode 644)"),
         ("[keys]\nfile = \"empty\"\n", ":9:8", "is open to everybody on this machine"),
     ] {

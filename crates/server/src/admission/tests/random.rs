@@ -80,10 +80,8 @@ fn settings() -> impl Strategy<Value = Classes> {
             classes.admission.policy = policy;
             classes.admission.late = late;
             classes.admission.enabled = enabled;
-            let resource = |(name, window): (&&str, Option<u32>)| ResourceConfig {
-                name: (*name).to_owned(),
-                window: window.and_then(NonZeroU32::new),
-            };
+            let resource =
+                |(name, window): (&&str, Option<u32>)| ResourceConfig::new(*name, window.and_then(NonZeroU32::new));
             classes.admission.resources = RESOURCES.iter().zip(windows).map(resource).collect();
             classes
         })

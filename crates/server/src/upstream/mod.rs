@@ -16,6 +16,7 @@ mod error;
 mod group;
 mod head;
 mod pool;
+pub mod probe;
 mod send;
 mod server;
 #[cfg(test)]

@@ -4,6 +4,7 @@
 mod checked;
 mod exchanged;
 mod http2;
+mod probed;
 mod timed;
 
 use std::{

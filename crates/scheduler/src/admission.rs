@@ -325,6 +325,11 @@ impl Admission {
         ClassStats { waiting, running: self.running_of_class[class.index()] as usize, ..*stats }
     }
 
+    /// The resource type of a request that waits or runs.
+    pub fn resource(&self, request: RequestId) -> Option<ResourceId> {
+        self.known(request).map(|it| it.arrival.resource)
+    }
+
     /// Requests of a resource type at the site. Types without a window of their own have one number together.
     pub fn running(&self, resource: ResourceId) -> u32 {
         self.lane_of.get(resource.index()).map_or(0, |&lane| self.lanes[lane].running)

@@ -24,6 +24,7 @@ mod http;
 mod listener;
 mod metrics;
 mod places;
+mod probing;
 pub mod programs;
 mod refusals;
 mod serve;

@@ -15,14 +15,13 @@ use std::{
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::server::ProducesTickets;
-use scheduler::admission::SettingsError;
 use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::{
     access_log::{Log, Sink, Writer},
     admin::Token,
-    admission::Admission,
+    admission::{Admission, Contradiction},
     body::Store,
     class_metrics::ClassMetrics,
     classify::{Classifier, ClassifierError},
@@ -186,7 +185,7 @@ pub enum StartError {
     /// `uplink`: it cannot be driven as configured.
     Uplink(UplinkError),
     /// Classes and shares contradict each other.
-    Classes(SettingsError),
+    Classes(Contradiction),
     /// A file that classes need cannot be used.
     Classifier(ClassifierError),
     /// An upstream cannot be used as configured.

@@ -16,6 +16,7 @@ use crate::{
     http::{self, Connection, Drain, Ends, Protocol, TlsFacts, WorkerPools},
     listener::{Accepted, Connections},
     metrics::WorkerMetrics,
+    probing::probe_for_ever,
     serve::Shared,
 };
 
@@ -52,6 +53,7 @@ async fn work(shared: Arc<Shared>, number: usize, mut commands: UnboundedReceive
         tokio::spawn(async move { uplink.drive().await });
         let admission = shared.live.load().admission.clone();
         tokio::spawn(async move { admission.drive().await });
+        tokio::spawn(probe_for_ever(shared.clone()));
         tokio::spawn(drive_upstreams(shared.clone()));
     }
     // Every task that serves holds a sender: the receiver ends when all of them have.

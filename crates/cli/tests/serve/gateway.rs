@@ -58,7 +58,6 @@ impl Gateway {
     }
 }
 
-/// Waits until the metrics have a line.
 /// The server of a configuration that has an administrator's address, and which one that is.
 fn start(file: &Path) -> (Serpent, SocketAddr) {
     let serpent = Serpent::start(&["serve", "--config", file.to_str().unwrap(), "--log", "info"]);
@@ -68,6 +67,7 @@ fn start(file: &Path) -> (Serpent, SocketAddr) {
     (serpent, admin)
 }
 
+/// Waits until the metrics have a line.
 fn wait_for_metric(admin: SocketAddr, line: &str) {
     let start = std::time::Instant::now();
     loop {
@@ -349,6 +349,36 @@ fn the_higher_class_goes_first_and_one_too_many_is_told_so() {
     for client in clients {
         assert!(all(client).starts_with("HTTP/1.1 200 "));
     }
+}
+
+#[test]
+fn a_window_follows_what_probing_requests_say() {
+    let gateway = Gateway::start(
+        "[admission]\nwindows = \"probe\"\nprobe-every = \"1ms\"\nprobe-after = \"0s\"\nshrink-above = 0\ngrow-below = 0\n\
+         [admission.resources]\nsite = { window = 1, most = 3, bound = \"1h\", probe = \"/heavy?n=1\" }\n",
+    );
+    let window = |now| wait_for_metric(gateway.admin, &format!("serpent_resource_window{{resource=\"site\"}} {now}"));
+    let next = || {
+        let asked = gateway.origin.next();
+        assert_eq!(asked.path(), "/heavy?n=1");
+        assert!(asked.field("user-agent").is_some_and(|name| name.ends_with("(probe)")));
+        asked
+    };
+    // While one is under way there is no other, and it takes no slot.
+    let first = next();
+    window(1);
+    let client = gateway.ask("/", "");
+    let of_client = gateway.origin.next();
+    assert_eq!(of_client.path(), "/");
+    first.answer(b"in time");
+    next().answer(b"in time");
+    window(3);
+    next().answer(b"in time");
+    next().send(b"HTTP/1.1 500 \r\ncontent-length: 0\r\n\r\n");
+    window(2);
+    wait_for_metric(gateway.admin, "serpent_resource_window_changes_total{resource=\"site\"} 3");
+    of_client.answer(b"done");
+    assert!(all(client).starts_with("HTTP/1.1 200 "));
 }
 
 #[test]

@@ -476,7 +476,13 @@ fn all_admission(live: &Live) -> Value {
     let stats = live.admission.stats();
     let resource = |it: &ResourceStats| {
         let mean_service_s = it.mean_service.map(|mean| mean.as_secs_f64());
-        json!({ "name": &*it.name, "window": it.window, "running": it.running, "mean_service_s": mean_service_s })
+        json!({
+            "name": &*it.name,
+            "window": it.window,
+            "window_changes": it.window_changes,
+            "running": it.running,
+            "mean_service_s": mean_service_s,
+        })
     };
     json!({
         "version": live.version,

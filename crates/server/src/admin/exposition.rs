@@ -15,6 +15,7 @@ use prometheus_client::{
 use scheduler::admission::ClassStats;
 
 use crate::{
+    admission::ResourceStats,
     class_metrics::{ClassCounters, Goal, GoalKind, TimesTotal, Totals},
     metrics::{RESPONSE_TIME_BOUNDS_US, WorkerMetrics},
     serve::{Live, Shared},
@@ -44,6 +45,7 @@ struct Sample {
     gauges: Vec<(&'static str, &'static str, u64)>,
     uplink: UplinkStats,
     classes: Vec<OfClass>,
+    resources: Vec<ResourceStats>,
 }
 
 /// One reading of a class's counters.
@@ -105,7 +107,43 @@ impl Sample {
             gauges,
             uplink,
             classes: classes(&shared.live.load(), &shared.uplink.class_bytes()),
+            resources: shared.live.load().admission.stats().resources,
         }
+    }
+
+    /// What is counted of resources, with a value for each.
+    fn encode_resources(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        type Number = fn(&ResourceStats) -> Option<u64>;
+        let families: [(&str, &str, MetricType, Number); 3] = [
+            (
+                "resource_window",
+                "Requests let in at once for a resource; absent without a limit of its own",
+                MetricType::Gauge,
+                |it| it.window.map(u64::from),
+            ),
+            (
+                "resource_running",
+                "Requests at the site; those of resources without a limit of their own together",
+                MetricType::Gauge,
+                |it| Some(it.running.into()),
+            ),
+            ("resource_window_changes", "Times a window was adjusted", MetricType::Counter, |it| {
+                Some(it.window_changes)
+            }),
+        ];
+        for (name, help, kind, number) in families {
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for resource in &self.resources {
+                let Some(number) = number(resource) else { continue };
+                let labels = [("resource", &*resource.name)];
+                match kind {
+                    MetricType::Counter => ConstCounter::new(number).encode(family.encode_family(&labels)?)?,
+                    _ => ConstGauge::new(i64::try_from(number).unwrap_or(i64::MAX))
+                        .encode(family.encode_family(&labels)?)?,
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What is counted of classes, with a value for each.
@@ -286,6 +324,7 @@ impl Collector for Sample {
             gauge.encode(encoder.encode_descriptor("uplink_rate_bits_per_second", help, None, MetricType::Gauge)?)?;
         }
         self.encode_classes(&mut encoder)?;
+        self.encode_resources(&mut encoder)?;
         let gauge = ConstGauge::new(self.start_time_s);
         let help = "When this process started, in seconds since 1970";
         gauge.encode(encoder.encode_descriptor("start_time_seconds", help, None, MetricType::Gauge)?)

@@ -81,11 +81,13 @@ function showAdmission(value) {
   const entries = [
     ["Requests wait for slots", value.settings.enabled ? "yes" : "no"],
     ["Policy", value.settings.policy],
+    ["Windows are adjusted by", value.settings.adjustment.method],
     ["Requests at the site", `${value.stats.running} of ${value.settings.total === null ? "any number" : value.settings.total}`],
   ];
   for (const it of value.stats.resources) {
     const window = it.window === null ? "no window of its own" : `of ${it.window}`;
-    entries.push([`Resource ${it.name}`, `${it.running} ${window}, service ${time(it.mean_service_s)}`]);
+    const adjusted = it.window_changes ? `, adjusted ${it.window_changes} times` : "";
+    entries.push([`Resource ${it.name}`, `${it.running} ${window}${adjusted}, service ${time(it.mean_service_s)}`]);
   }
   at("admission").replaceChildren(...entries.flatMap(([term, text]) => [element("dt", term), element("dd", text)]));
 }

@@ -5,13 +5,17 @@ use std::{num::NonZeroU32, time::Duration};
 
 use http::StatusCode;
 use scheduler::{
-    admission::{Late, QueueOrder, SettingsError},
+    admission::{Late, QueueOrder, ResourceId, SettingsError},
     class::ClassId,
+    control,
     share::Policy,
 };
 use serde_json::{Map, Value, json};
 
-use crate::config::{AdmissionConfig, ClassConfig, Classes};
+use crate::{
+    admission::Contradiction,
+    config::{AdmissionConfig, ClassConfig, Classes, ResourceConfig},
+};
 
 /// Why settings cannot be as they are asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,6 +99,11 @@ pub(super) fn class(class: &ClassConfig) -> Map<String, Value> {
 pub(super) fn admission(admission: &AdmissionConfig) -> Value {
     let windows: Map<_, _> =
         admission.resources.iter().map(|it| (it.name.clone(), it.window.map(NonZeroU32::get).into())).collect();
+    let limits = |it: &ResourceConfig| {
+        let bound_s = it.bound.map(|bound| bound.as_secs_f64());
+        (it.name.clone(), json!({ "least": it.least, "most": it.most, "bound_s": bound_s }))
+    };
+    let adjustment = &admission.adjustment;
     json!({
         "enabled": admission.enabled,
         "policy": admission.policy.name(),
@@ -102,6 +111,14 @@ pub(super) fn admission(admission: &AdmissionConfig) -> Value {
         "windows": windows,
         "late": match admission.late { Late::Serve => "serve", Late::Refuse => "refuse" },
         "delay_window_s": admission.delay_window.as_secs_f64(),
+        "limits": admission.resources.iter().map(limits).collect::<Map<_, _>>(),
+        "adjustment": {
+            "method": adjustment.method.name(),
+            "probe_every_s": adjustment.probe_every.as_secs_f64(),
+            "probe_after_s": adjustment.probe_after.as_secs_f64(),
+            "shrink_above": adjustment.shrink_above,
+            "grow_below": adjustment.grow_below,
+        },
     })
 }
 
@@ -204,7 +221,7 @@ fn change_order(order: &mut QueueOrder, patch: &Fields<'_>) -> Read<()> {
 /// Changes admission as asked for.
 pub(super) fn change_admission(admission: &mut AdmissionConfig, patch: &Map<String, Value>) -> Read<()> {
     let patch = Fields { path: "", map: patch };
-    patch.only(&["enabled", "policy", "total", "windows", "late", "delay_window_s"])?;
+    patch.only(&["enabled", "policy", "total", "windows", "late", "delay_window_s", "limits", "adjustment"])?;
     match patch.map.get("enabled") {
         None => {}
         Some(Value::Bool(enabled)) => admission.enabled = *enabled,
@@ -235,13 +252,80 @@ pub(super) fn change_admission(admission: &mut AdmissionConfig, patch: &Map<Stri
             }
         }
     }
+    if let Some(limits) = patch.object("limits")? {
+        let limits = Fields { path: "limits.", map: limits };
+        let names: Vec<&str> = admission.resources.iter().map(|it| it.name.as_str()).collect();
+        limits.only(&names)?;
+        for resource in &mut admission.resources {
+            let Some(limits) = limits.object(&resource.name)? else { continue };
+            let path = format!("limits.{}.", resource.name);
+            let limits = Fields { path: &path, map: limits };
+            limits.only(&["least", "most", "bound_s"])?;
+            let limit = |name: &str| Ok(limits.number(name, 1)?.and_then(NonZeroU32::new));
+            resource.least = limit("least")?.unwrap_or(resource.least);
+            resource.most = limit("most")?.unwrap_or(resource.most);
+            if let Some(bound) = limits.or_null("bound_s", Fields::time)? {
+                resource.bound = bound;
+            }
+            if resource.least > resource.most {
+                return Err(limits.wrong("least", format!("must not be more than the most, {}", resource.most)));
+            }
+        }
+    }
+    if let Some(fields) = patch.object("adjustment")? {
+        let fields = Fields { path: "adjustment.", map: fields };
+        fields.only(&["method", "probe_every_s", "probe_after_s", "shrink_above", "grow_below"])?;
+        let adjustment = &mut admission.adjustment;
+        if let Some(method) = fields.name("method", &control::Method::ALL.map(control::Method::name))? {
+            adjustment.method =
+                control::Method::ALL.into_iter().find(|it| it.name() == method).expect("one of these names");
+        }
+        if let Some(every) = fields.time("probe_every_s")? {
+            adjustment.probe_every = every;
+        }
+        if let Some(after) = fields.time("probe_after_s")? {
+            adjustment.probe_after = after;
+        }
+        if let Some(threshold) = fields.counter("shrink_above", 0, 1000)? {
+            adjustment.shrink_above = threshold;
+        }
+        if let Some(threshold) = fields.counter("grow_below", -1000, 0)? {
+            adjustment.grow_below = threshold;
+        }
+    }
+    if admission.adjustment.method == control::Method::Probe
+        && let Some(resource) = admission.resources.iter().find(|it| it.window.is_some() && it.probe.is_none())
+    {
+        let message = format!("cannot be `probe`: the configuration names no page that probes {}", resource.name);
+        return Err(Wrong::new("adjustment.method", message));
+    }
     Ok(())
 }
 
 /// What the settings contradict themselves in, with the names that people know.
-pub(super) fn contradiction(error: SettingsError, classes: &Classes) -> Wrong {
+pub(super) fn contradiction(error: Contradiction, classes: &Classes) -> Wrong {
     let class = |ClassId(id): ClassId| classes.classes.get(usize::from(id)).map_or("?", |it| it.name.as_str());
     let resource = |id: usize| classes.admission.resources.get(id).map_or("?", |it| it.name.as_str());
+    let error = match error {
+        Contradiction::Slots(error) => error,
+        Contradiction::Windows(error) => {
+            let name = |id: ResourceId| resource(id.index());
+            return match error {
+                control::SettingsError::Least(id) => {
+                    Wrong::new(format!("limits.{}.least", name(id)), "must be at least 1")
+                }
+                control::SettingsError::First(id) => {
+                    let message = "must be from the least to the most of its limits, where windows are adjusted";
+                    Wrong::new(format!("windows.{}", name(id)), message)
+                }
+                control::SettingsError::Bound(id) => {
+                    let message = "must be given to adjust windows by `probe`; `serpent probe` measures it";
+                    Wrong::new(format!("limits.{}.bound_s", name(id)), message)
+                }
+                control::SettingsError::Probes => Wrong::new("adjustment.probe_every_s", "must be more than 0"),
+            };
+        }
+    };
     match error {
         SettingsError::Weight(id) => Wrong::new("weight", format!("of class {} must be at least 1", class(id))),
         SettingsError::DelayRatio(id) => {
@@ -326,6 +410,13 @@ impl<'a> Fields<'a> {
         let number = value.as_u64().and_then(|number| u32::try_from(number).ok()).filter(|number| *number >= least);
         let wrong = || self.wrong(name, format!("must be a whole number from {least} to {}, not {value}", u32::MAX));
         number.map(Some).ok_or_else(wrong)
+    }
+
+    fn counter(&self, name: &str, least: i32, most: i32) -> Read<Option<i32>> {
+        let Some(value) = self.map.get(name) else { return Ok(None) };
+        let counter = value.as_i64().and_then(|it| i32::try_from(it).ok()).filter(|it| (least..=most).contains(it));
+        let wrong = || self.wrong(name, format!("must be a whole number from {least} to {most}, not {value}"));
+        counter.map(Some).ok_or_else(wrong)
     }
 
     fn real(&self, name: &str, least: f64, most: f64) -> Read<Option<f64>> {
@@ -433,7 +524,10 @@ mod tests {
         };
         let all = json!({
             "enabled": true, "policy": "shared", "total": 8, "windows": { "site": 5 }, "late": "refuse",
-            "delay_window_s": 60.0
+            "delay_window_s": 60.0, "limits": { "site": { "least": 2, "most": 9, "bound_s": 0.25 } },
+            "adjustment": {
+                "method": "knee", "probe_every_s": 2.0, "probe_after_s": 0.0, "shrink_above": 3, "grow_below": -2
+            },
         });
         assert_eq!(change(all.clone()).unwrap(), all);
         assert_eq!(change(json!({ "windows": { "site": null } })).unwrap()["windows"], json!({ "site": null }));
@@ -445,6 +539,13 @@ mod tests {
             (json!({ "enabled": 1 }), "enabled"),
             (json!({ "late": null }), "late"),
             (json!({ "delay_window_s": 0.5 }), "delay_window_s"),
+            (json!({ "limits": { "disk": {} } }), "limits.disk"),
+            (json!({ "limits": { "site": { "least": 0 } } }), "limits.site.least"),
+            (json!({ "limits": { "site": { "least": 10 } } }), "limits.site.least"),
+            (json!({ "limits": { "site": { "first": 10 } } }), "limits.site.first"),
+            (json!({ "adjustment": { "method": "aimd" } }), "adjustment.method"),
+            (json!({ "adjustment": { "shrink_above": -1 } }), "adjustment.shrink_above"),
+            (json!({ "adjustment": { "grow_below": 1 } }), "adjustment.grow_below"),
         ] {
             assert_eq!(change(patch.clone()).unwrap_err(), field, "{patch}");
         }

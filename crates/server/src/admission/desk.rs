@@ -13,12 +13,19 @@ use std::{
 use parking_lot::Mutex;
 use scheduler::{
     Instant,
-    admission::{self as machine, ClassStats, Decision, Moves, Refusal, RequestId, ResourceId, SettingsError, Start},
+    admission::{self as machine, ClassStats, Decision, Moves, Refusal, RequestId, ResourceId, Start},
     class::ClassId,
+    control::Finished,
 };
 use slab::Slab;
+use tokio::sync::Notify;
 
-use super::{Arrival, ResourceStats, Stats, routes::Routes, settings};
+use super::{
+    Arrival, Contradiction, ResourceStats, Stats, check,
+    routes::Routes,
+    settings,
+    windows::{Due, Windows},
+};
 use crate::{
     config::Classes,
     uplink::{Wakers, alarm::Alarm},
@@ -36,12 +43,17 @@ pub(super) struct Desk {
     open: AtomicBool,
     core: Mutex<Core>,
     alarm: Alarm,
+    /// A probing request is due.
+    probes: Notify,
 }
 
 #[derive(Debug)]
 struct Core {
     machine: machine::Admission,
     routes: Routes,
+    windows: Windows,
+    /// Probing requests that are to be sent: one for each resource at most.
+    due: VecDeque<Due>,
     tickets: Slab<Ticket>,
     /// By request: the ticket, while it waits. The scheduler uses a number again as soon as a request is refused, and its
     /// future may hear of that later: so what was decided lies with the ticket, which the future owns.
@@ -76,20 +88,23 @@ pub(super) enum Asked {
 }
 
 impl Desk {
-    pub fn new(classes: &Classes) -> Result<Self, SettingsError> {
+    pub fn new(classes: &Classes) -> Result<Self, Contradiction> {
         // To the millisecond is good enough for people who wait.
         Self::with_alarm(classes, Alarm::coarse())
     }
 
     #[cfg(any(test, feature = "test-util"))]
-    pub fn by_hand(classes: &Classes) -> Result<Self, SettingsError> {
+    pub fn by_hand(classes: &Classes) -> Result<Self, Contradiction> {
         Self::with_alarm(classes, Alarm::ByHand(Mutex::default()))
     }
 
-    fn with_alarm(classes: &Classes, alarm: Alarm) -> Result<Self, SettingsError> {
+    fn with_alarm(classes: &Classes, alarm: Alarm) -> Result<Self, Contradiction> {
+        check(classes)?;
         let core = Core {
             machine: machine::Admission::new(settings(classes))?,
             routes: Routes::new(),
+            windows: Windows::new(classes)?,
+            due: VecDeque::new(),
             tickets: Slab::new(),
             ticket_of: Vec::new(),
             armed_at: None,
@@ -105,6 +120,7 @@ impl Desk {
             open: AtomicBool::new(!classes.admission.enabled),
             core: Mutex::new(core),
             alarm,
+            probes: Notify::new(),
         })
     }
 
@@ -113,6 +129,8 @@ impl Desk {
     }
 
     pub async fn drive(&self) {
+        // Probing requests are sent also where nobody comes.
+        self.turn();
         self.alarm.listen(|| self.turn()).await;
     }
 
@@ -193,12 +211,23 @@ impl Desk {
         wakers.wake();
     }
 
-    /// The site is done with a request; how long that took.
-    pub fn finished(&self, request: RequestId, route: u64, since: Instant) -> Duration {
+    /// The site could not do its work for a request.
+    pub fn failed(&self, request: RequestId, route: u64, since: Instant) {
+        let wakers = {
+            let mut core = self.core.lock();
+            core.ended(self.now(), request, route, since, false);
+            self.leave(&mut core, request)
+        };
+        wakers.wake();
+    }
+
+    /// The site is done with a request; how long that took. `done`: it did its work.
+    pub fn finished(&self, request: RequestId, route: u64, since: Instant, done: bool) -> Duration {
         let (service, wakers) = {
             let mut core = self.core.lock();
             let now = self.now();
             core.routes.learn(route, now.ns_since(since));
+            core.ended(now, request, route, since, done);
             core.machine.handle_finished(now, request);
             tracing::trace!(at_ns = now.as_ns(), ?request, "finished");
             (now - since, self.pump(&mut core, now, None).1)
@@ -207,8 +236,33 @@ impl Desk {
         service
     }
 
+    /// The next probing request that is to be sent, and what it mainly needs.
+    pub async fn probe(&self) -> (Due, Arc<str>) {
+        loop {
+            let due = {
+                let mut core = self.core.lock();
+                core.due.pop_front().map(|due| (due, core.resources[due.resource.index()].clone()))
+            };
+            match due {
+                Some(due) => return due,
+                None => self.probes.notified().await,
+            }
+        }
+    }
+
+    /// How long a probing request took; `None`: it failed.
+    pub fn probed(&self, due: Due, service: Option<Duration>) {
+        let wakers = {
+            let mut core = self.core.lock();
+            let now = self.now();
+            core.windows.handle_probed(now, due, service);
+            self.pump(&mut core, now, None).1
+        };
+        wakers.wake();
+    }
+
     /// The generation of the numbers in force from now on.
-    pub fn reconfigure(&self, classes: &Classes) -> Result<u64, SettingsError> {
+    pub fn reconfigure(&self, classes: &Classes) -> Result<u64, Contradiction> {
         let (generation, wakers) = {
             let mut core = self.core.lock();
             core.reconfigure(classes)?;
@@ -227,6 +281,7 @@ impl Desk {
             name: name.clone(),
             window: core.machine.settings().windows[usize::from(id)],
             running: core.machine.running(ResourceId(id)),
+            window_changes: core.windows.changes(ResourceId(id)),
             mean_service: core.machine.mean_service_ns(ResourceId(id)).map(Duration::from_nanos),
         };
         Stats {
@@ -257,10 +312,41 @@ impl Desk {
         self.pump(core, now, None).1
     }
 
-    /// Carries out what the scheduler says, and sets the alarm for the rest. `newcomer` has no ticket yet: what is decided for
-    /// it is returned.
+    /// Carries out what the scheduler says, and whoever adjusts windows, and sets the alarm for the rest. `newcomer` has no
+    /// ticket yet: what is decided for it is returned.
     fn pump(&self, core: &mut Core, now: Instant, newcomer: Option<(RequestId, ClassId)>) -> (Option<Outcome>, Wakers) {
-        let (mut answer, mut wakers) = (None, Wakers::default());
+        let mut wakers = Wakers::default();
+        let mut answer = None;
+        loop {
+            answer = self.decide(core, now, newcomer, &mut wakers).or(answer);
+            // A window that has grown lets others in.
+            if !core.windows.adjust(now, &mut core.machine) {
+                break;
+            }
+        }
+        while let Some(due) = core.windows.poll_probe(now) {
+            core.due.push_back(due);
+            self.probes.notify_one();
+        }
+        let timeouts = [core.machine.poll_timeout(), core.windows.poll_timeout()];
+        if let Some(at) = timeouts.into_iter().flatten().min()
+            && core.armed_at.is_none_or(|armed_at| at < armed_at || armed_at < now)
+        {
+            core.armed_at = Some(at);
+            self.alarm.set(at - now);
+        }
+        (answer, wakers)
+    }
+
+    /// Carries out what the scheduler says.
+    fn decide(
+        &self,
+        core: &mut Core,
+        now: Instant,
+        newcomer: Option<(RequestId, ClassId)>,
+        wakers: &mut Wakers,
+    ) -> Option<Outcome> {
+        let mut answer = None;
         while let Some(decision) = core.machine.poll_decision(now) {
             let (Decision::Start(Start { request, .. }) | Decision::Refuse { request, .. }) = decision;
             let (ticket, class, arrived) = match newcomer {
@@ -294,13 +380,7 @@ impl Desk {
                 wakers.extend(Some(waker));
             }
         }
-        if let Some(at) = core.machine.poll_timeout()
-            && core.armed_at.is_none_or(|armed_at| at < armed_at || armed_at < now)
-        {
-            core.armed_at = Some(at);
-            self.alarm.set(at - now);
-        }
-        (answer, wakers)
+        answer
     }
 }
 
@@ -327,7 +407,16 @@ impl Core {
         (class, resource)
     }
 
-    fn reconfigure(&mut self, classes: &Classes) -> Result<(), SettingsError> {
+    /// The site has done with a request, or failed it.
+    fn ended(&mut self, now: Instant, request: RequestId, route: u64, since: Instant, done: bool) {
+        if let Some(resource) = self.machine.resource(request) {
+            let finished = Finished { resource, route, service_ns: now.ns_since(since), done };
+            self.windows.handle_finished(now, &finished);
+        }
+    }
+
+    fn reconfigure(&mut self, classes: &Classes) -> Result<(), Contradiction> {
+        check(classes)?;
         let (class_names, resource_names) = (class_names(classes), resource_names(classes));
         let place = |names: &[Arc<str>], name: &Arc<str>| names.iter().position(|it| it == name);
         let moves = Moves {
@@ -339,8 +428,15 @@ impl Core {
                 .collect(),
         };
         let counted: Vec<_> = (0..self.classes.len()).map(|class| self.class_stats(class)).collect();
-        self.machine.handle_settings(settings(classes), &moves)?;
-        // From here on nothing fails.
+        if self.windows.reconfigure(classes)? {
+            self.due.clear();
+        }
+        let mut settings = settings(classes);
+        for (window, id) in settings.windows.iter_mut().zip((0..).map(ResourceId)) {
+            *window = self.windows.window(id).or(*window);
+        }
+        // What was checked does not fail.
+        self.machine.handle_settings(settings, &moves)?;
         for ticket in self.tickets.iter_mut() {
             if let (_, Ticket::Waiting { class, .. }) = ticket {
                 *class = moves.classes[class.index()];
@@ -413,6 +509,11 @@ fn less(now: &ClassStats, before: &ClassStats) -> ClassStats {
 
 #[cfg(test)]
 impl Desk {
+    /// Windows are adjusted by this from now on.
+    pub fn adjusted_by(&self, control: Box<dyn scheduler::control::Controller + Send>) {
+        self.core.lock().windows.adjusted_by(control);
+    }
+
     /// Nobody gets an answer while this is held.
     pub fn lock_for_test(&self) -> impl Drop + '_ {
         self.core.lock()

@@ -9,8 +9,10 @@
 
 mod desk;
 mod routes;
+mod windows;
 
 use std::{
+    fmt,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -18,13 +20,18 @@ use std::{
     time::Duration,
 };
 
+use http::StatusCode;
 use scheduler::{
     admission::{ClassStats, Refusal, RequestId, ResourceId, Settings, SettingsError},
     class::{Class, ClassId},
+    control,
     share::Policy,
 };
 
-use self::desk::{Asked, Desk, Outcome};
+use self::{
+    desk::{Asked, Desk, Outcome},
+    windows::Due,
+};
 use crate::{class_metrics::ClassCounters, config::Classes};
 
 /// The gate before the site. Clones share everything; all worker threads have one.
@@ -61,8 +68,27 @@ pub struct Refused {
     pub waited: Duration,
 }
 
+/// What contradicts itself in settings of admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contradiction {
+    /// Classes, and slots shared between them.
+    Slots(SettingsError),
+    /// How windows are adjusted.
+    Windows(control::SettingsError),
+}
+
+/// A request of our own that is to be sent to the site, to see how long it takes. Dropping it says that it failed.
+#[derive(Debug)]
+pub struct Probe {
+    /// What it mainly needs.
+    pub resource: Arc<str>,
+    due: Due,
+    desk: Arc<Desk>,
+    told: bool,
+}
+
 /// A place in the site. Given back when dropped; say [`Slot::finish`] where the site has done its work, so that its service
-/// time counts.
+/// time counts, and [`Slot::fail`] where it cannot.
 #[derive(Debug)]
 pub struct Slot {
     /// How long the request waited for it.
@@ -77,6 +103,7 @@ struct Held {
     request: RequestId,
     route: u64,
     since: scheduler::Instant,
+    done: bool,
     counters: Option<ClassCounters>,
 }
 
@@ -122,6 +149,8 @@ pub struct ResourceStats {
     pub window: Option<u32>,
     /// Requests for it at the site; those without a window of their own have one number together.
     pub running: u32,
+    /// How often its window was adjusted.
+    pub window_changes: u64,
     /// Mean service time of its last requests.
     pub mean_service: Option<Duration>,
 }
@@ -131,7 +160,7 @@ impl Admission {
     ///
     /// # Errors
     /// What contradicts itself in the settings.
-    pub fn new(classes: &Classes) -> Result<Self, SettingsError> {
+    pub fn new(classes: &Classes) -> Result<Self, Contradiction> {
         Ok(Self { desk: Arc::new(Desk::new(classes)?), generation: 0 })
     }
 
@@ -154,7 +183,7 @@ impl Admission {
     ///
     /// # Errors
     /// What contradicts itself; then nothing has changed.
-    pub fn reconfigure(&self, classes: &Classes) -> Result<Self, SettingsError> {
+    pub fn reconfigure(&self, classes: &Classes) -> Result<Self, Contradiction> {
         let generation = self.desk.reconfigure(classes)?;
         Ok(Self { desk: self.desk.clone(), generation })
     }
@@ -163,8 +192,14 @@ impl Admission {
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn check(classes: &Classes) -> Result<(), SettingsError> {
-        settings(classes).check()
+    pub fn check(classes: &Classes) -> Result<(), Contradiction> {
+        check(classes)
+    }
+
+    /// Waits until a probing request is to be sent; to be called by one task.
+    pub async fn probe(&self) -> Probe {
+        let (due, resource) = self.desk.probe().await;
+        Probe { resource, due, desk: self.desk.clone(), told: false }
     }
 
     /// Plain numbers, for metrics.
@@ -180,7 +215,7 @@ impl Admission {
     ///
     /// # Errors
     /// As [`Admission::new`].
-    pub fn by_hand(classes: &Classes) -> Result<Self, SettingsError> {
+    pub fn by_hand(classes: &Classes) -> Result<Self, Contradiction> {
         Ok(Self { desk: Arc::new(Desk::by_hand(classes)?), generation: 0 })
     }
 
@@ -204,13 +239,43 @@ impl Slot {
         self
     }
 
+    /// What the site answered. An error of its own is no work done.
+    pub fn answered(&mut self, status: StatusCode) {
+        if let Some(held) = &mut self.held {
+            held.done = !status.is_server_error();
+        }
+    }
+
+    /// The site cannot do its work: it is not there, broke off, or takes too long.
+    pub fn fail(mut self) {
+        if let Some(held) = self.held.take() {
+            held.desk.failed(held.request, held.route, held.since);
+        }
+    }
+
     /// The site has done its work.
     pub fn finish(mut self) {
         if let Some(held) = self.held.take() {
-            let service = held.desk.finished(held.request, held.route, held.since);
+            let service = held.desk.finished(held.request, held.route, held.since, held.done);
             if let Some(counters) = held.counters {
                 counters.record_service(service);
             }
+        }
+    }
+}
+
+impl Probe {
+    /// It was answered as it should be, after so long.
+    pub fn answered(mut self, after: Duration) {
+        self.told = true;
+        self.desk.probed(self.due, Some(after));
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        if !self.told {
+            self.desk.probed(self.due, None);
         }
     }
 }
@@ -248,7 +313,7 @@ impl Future for Enter {
         };
         Poll::Ready(match outcome {
             Outcome::Started { request, since, waited_ns } => {
-                let held = Held { desk, request, route: this.arrival.route, since, counters: None };
+                let held = Held { desk, request, route: this.arrival.route, since, done: true, counters: None };
                 Ok(Slot { waited: Duration::from_nanos(waited_ns), held: Some(held) })
             }
             Outcome::Refused { refusal, waited_ns } => {
@@ -266,6 +331,44 @@ impl Drop for Enter {
     }
 }
 
+fn check(classes: &Classes) -> Result<(), Contradiction> {
+    let mut settings = settings(classes);
+    settings.check()?;
+    windows::check(classes)?;
+    if classes.admission.enabled {
+        settings.windows = windows::narrowest(classes);
+        settings.check()?;
+    }
+    Ok(())
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl From<SettingsError> for Contradiction {
+    fn from(error: SettingsError) -> Self {
+        Self::Slots(error)
+    }
+}
+
+impl From<control::SettingsError> for Contradiction {
+    fn from(error: control::SettingsError) -> Self {
+        Self::Windows(error)
+    }
+}
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slots(error) => error.fmt(f),
+            Self::Windows(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Contradiction {}
+
 /// What the scheduler is to do.
 fn settings(classes: &Classes) -> Settings {
     let admission = &classes.admission;
@@ -281,7 +384,7 @@ fn settings(classes: &Classes) -> Settings {
         total: admission.total.map(Into::into),
         policy: admission.policy,
         late: admission.late,
-        delay_window_ns: u64::try_from(admission.delay_window.as_nanos()).unwrap_or(u64::MAX),
+        delay_window_ns: ns(admission.delay_window),
     }
 }
 

@@ -16,6 +16,7 @@ use crate::config::{ClassConfig, ResourceConfig};
 
 mod random;
 mod threads;
+mod windows;
 
 /// Classes by name and what they are given, one resource `site`, and a limit for all.
 pub(super) fn classes(given: &[(&str, Class)], total: Option<u32>) -> Classes {
@@ -350,8 +351,8 @@ fn settings_that_contradict_themselves_change_nothing() {
         let _slot = enter(&admission, 0);
         let mut waiting = Asker::waiting(&admission, arrival(0));
         let wrong = classes(&[("a", Class::default()), ("b", Class { weight: 0, ..Class::default() })], Some(9));
-        assert_eq!(admission.reconfigure(&wrong).unwrap_err(), SettingsError::Weight(ClassId(1)));
-        assert_eq!(Admission::check(&wrong), Err(SettingsError::Weight(ClassId(1))));
+        assert_eq!(admission.reconfigure(&wrong).unwrap_err(), SettingsError::Weight(ClassId(1)).into());
+        assert_eq!(Admission::check(&wrong), Err(SettingsError::Weight(ClassId(1)).into()));
         assert!(waiting.poll().is_pending());
         assert_eq!(admission.stats().classes.len(), 1);
     });

@@ -65,6 +65,7 @@ impl Holding {
         };
         if let Some(Err(error)) = &frame {
             tracing::warn!(%error, "a response of an upstream broke off");
+            self.slot.take().into_iter().for_each(Slot::fail);
         }
         if frame.is_none()
             && let Some(slot) = self.slot.take()

@@ -324,10 +324,18 @@ impl Way<'_> {
         let sending = passing.send(connection, live, verdict, request);
         let held = match slot {
             Some(slot) if passing.buffer => slot,
-            slot => {
+            mut slot => {
                 let mut gone = gone(connection, version, still_sends);
-                let answer = unless_gone(&mut gone, sending).await?;
-                let Answer { response, server, upgraded } = answer.map_err(|error| told(&error))?;
+                let Answer { response, server, upgraded } = match unless_gone(&mut gone, sending).await? {
+                    Ok(answer) => answer,
+                    Err(error) => {
+                        slot.into_iter().for_each(|slot| blame(slot, &error));
+                        return Err(told(&error).into());
+                    }
+                };
+                if let Some(slot) = &mut slot {
+                    slot.answered(response.status());
+                }
                 story.server = Some(server);
                 if let Some(upgraded) = upgraded {
                     connection.marks.tunnel(upgraded, story.class);
@@ -338,28 +346,41 @@ impl Way<'_> {
         // From here on the site works on it, whether or not its client is still there; for so long it has its slot.
         let (live, is_head) = (live.clone(), passing.is_head);
         let held_for = async move {
+            let mut held = held;
             let Answer { response, server, upgraded } = match sending.await {
                 Ok(answer) => answer,
-                Err(error) => return Err((told(&error), None)),
+                Err(error) => {
+                    blame(held, &error);
+                    return Err((told(&error), None));
+                }
             };
             let (head, body) = response.into_parts();
+            held.answered(head.status);
             let exact_bytes = body.size_hint().exact();
             let body = if head.status == StatusCode::SWITCHING_PROTOCOLS || is_head || body.is_end_stream() {
                 held.finish();
                 AnswerBody::Upstream(Box::new(Holding::ended(body)))
             } else if exact_bytes.is_some_and(|bytes| bytes <= SMALL_BYTES) {
-                let whole = whole(body).await;
-                held.finish();
-                match whole {
-                    Ok(body) => body,
-                    Err(error) => return Err((told(&UpstreamError::of_body(error)), Some(server))),
+                match whole(body).await {
+                    Ok(body) => {
+                        held.finish();
+                        body
+                    }
+                    Err(error) => {
+                        let error = UpstreamError::of_body(error);
+                        blame(held, &error);
+                        return Err((told(&error), Some(server)));
+                    }
                 }
             } else {
                 let (relay, relayed) = relay(&live.store, exact_bytes);
                 tokio::spawn(async move {
                     match relay.pass(body, Afterwards::ALittle).await {
                         RelayEnd::Whole => held.finish(),
-                        RelayEnd::BrokenOff(error) => tracing::warn!(%error, "a response of an upstream broke off"),
+                        RelayEnd::BrokenOff(error) => {
+                            tracing::warn!(%error, "a response of an upstream broke off");
+                            held.fail();
+                        }
                         RelayEnd::NotKept | RelayEnd::ClientGone => {}
                     }
                 });
@@ -409,7 +430,17 @@ impl Way<'_> {
         // A program runs for its client alone: it ends with it.
         let mut gone = gone(connection, request.version(), false);
         let running = pin!(cgi.run(request, context));
-        let answer = unless_gone(&mut gone, running).await?.map_err(|error| error.status())?;
+        let answer = match unless_gone(&mut gone, running).await? {
+            Ok(answer) => answer,
+            Err(error) => {
+                let status = error.status();
+                if matches!(status, StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT) {
+                    slot.into_iter().for_each(Slot::fail);
+                }
+                return Err(status.into());
+            }
+        };
+        let mut slot = slot;
         let finish = |slot: Option<Slot>| slot.into_iter().for_each(Slot::finish);
         let response = match answer {
             CgiAnswer::Local(target) => {
@@ -418,6 +449,9 @@ impl Way<'_> {
             }
             CgiAnswer::Response(response) => response,
         };
+        if let Some(slot) = &mut slot {
+            slot.answered(response.status());
+        }
         let (head, body) = response.into_parts();
         if is_head || body.is_end_stream() {
             finish(slot);
@@ -524,6 +558,13 @@ impl Passing<'_> {
 }
 
 /// What the client is told, and the operator.
+/// The slot of a request that an upstream did not answer.
+fn blame(slot: Slot, error: &UpstreamError) {
+    if error.is_of_upstream() {
+        slot.fail();
+    }
+}
+
 fn told(error: &UpstreamError) -> StatusCode {
     error.log();
     error.status()

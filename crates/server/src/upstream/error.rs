@@ -130,6 +130,15 @@ impl UpstreamError {
         }
     }
 
+    /// Whether the upstream is at fault, and neither the client nor we.
+    pub fn is_of_upstream(&self) -> bool {
+        match self {
+            Self::NoServer { why, .. } => *why == Unavailable::Down,
+            Self::Failed { .. } | Self::TimedOut { .. } => true,
+            Self::Shortage { .. } | Self::Loop { .. } | Self::Request(_) => false,
+        }
+    }
+
     /// A word for metrics.
     pub fn reason(&self) -> &'static str {
         match self {

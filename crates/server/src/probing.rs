@@ -1,0 +1,66 @@
+//! Sends the probing requests by which windows are adjusted ([`scheduler::control::Method::Probe`]).
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use crate::{
+    admission,
+    config::ProbeConfig,
+    serve::Shared,
+    upstream::{Upstreams, probe::Probe},
+};
+
+/// A probing request that takes so many times its bound is given up. It was late long before.
+const BOUNDS: u32 = 10;
+/// And after this in any case.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// What a resource is probed by.
+struct Page {
+    upstreams: Arc<Upstreams>,
+    config: ProbeConfig,
+    probe: Arc<Probe>,
+}
+
+/// Sends them as they fall due, for ever.
+pub(crate) async fn probe_for_ever(shared: Arc<Shared>) {
+    let admission = shared.live.load().admission.clone();
+    let mut pages = HashMap::new();
+    loop {
+        let due = admission.probe().await;
+        let live = shared.live.load();
+        let resources = &live.classes.admission.resources;
+        pages.retain(|name: &Arc<str>, _| resources.iter().any(|it| *it.name == **name));
+        let Some(resource) = resources.iter().find(|it| *it.name == *due.resource) else { continue };
+        let Some(config) = &resource.probe else { continue };
+        let limit = resource.bound.map_or(LONGEST, |bound| bound.saturating_mul(BOUNDS).min(LONGEST));
+        let known = pages.get(&due.resource);
+        let is_in_force = |page: &&Page| Arc::ptr_eq(&page.upstreams, &live.upstreams) && page.config == *config;
+        let probe = match known.filter(is_in_force) {
+            Some(page) => page.probe.clone(),
+            None => match Probe::of(live.upstreams.clone(), config.upstream, config.path.clone(), None) {
+                Ok(probe) => {
+                    let probe = Arc::new(probe);
+                    let (upstreams, config) = (live.upstreams.clone(), config.clone());
+                    pages.insert(due.resource.clone(), Page { upstreams, config, probe: probe.clone() });
+                    probe
+                }
+                Err(error) => {
+                    tracing::error!(resource = &*due.resource, %error, "a resource cannot be probed");
+                    continue;
+                }
+            },
+        };
+        // No more than one for each resource: the next one falls due when this one has its answer.
+        tokio::spawn(ask(probe, due, limit));
+    }
+}
+
+async fn ask(page: Arc<Probe>, due: admission::Probe, limit: Duration) {
+    match page.ask(limit).await {
+        Ok(answer) if answer.is_page() => due.answered(answer.took),
+        Ok(answer) => {
+            tracing::warn!(resource = &*due.resource, status = answer.status.as_u16(), "a probing request has no page");
+        }
+        Err(error) => tracing::warn!(resource = &*due.resource, %error, "a probing request has no answer"),
+    }
+}

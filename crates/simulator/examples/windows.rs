@@ -192,6 +192,9 @@ fn random(worlds: u64) {
             let world = World::random(seed);
             let best = world.best();
             done.push((seed, METHODS.iter().map(|&method| world.trial(method, &best)).collect()));
+            if seed % 50 == 0 {
+                eprintln!("{seed} of {worlds}");
+            }
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, |it| it.get());

@@ -42,6 +42,11 @@ function goal(it) {
   return element("li", `${it.objective} ${show(it.value)} (promised ${show(it.target)})`, state);
 }
 
+// Whether classes have delays in ratios; otherwise weights matter, if anything does.
+function sharesDelay() {
+  return ["ratio", "wtp", "pwad", "mdp"].includes(latest.admission.value.settings.policy);
+}
+
 function row(it, old, elapsed) {
   const made = element("tr");
   const name = element("td", it.name);
@@ -64,7 +69,7 @@ function row(it, old, elapsed) {
   change.append(edit);
   made.append(
     name,
-    element("td", it.settings.weight),
+    element("td", sharesDelay() ? it.settings.delay_ratio : it.settings.weight),
     element("td", now.running + limit),
     element("td", `${now.waiting} of ${it.settings.queue}`),
     element("td", rate(total(now.responses), then && total(then.responses), elapsed)),
@@ -195,6 +200,7 @@ async function refresh() {
   const elapsed = before && (latest.at - before.at) / 1000;
   const old = (name) => before && before.classes.value.classes.find((it) => it.name === name);
   at("classes").replaceChildren(...latest.classes.value.classes.map((it) => row(it, old(it.name) || undefined, elapsed)));
+  at("share").textContent = sharesDelay() ? "Delay ratio" : "Weight";
   showAdmission(latest.admission.value);
   choices();
   at("temporary").hidden = latest.classes.value.persistent;

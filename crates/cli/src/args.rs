@@ -19,6 +19,7 @@ use workload::pattern::Pattern;
 
 use crate::{
     advise::AdviseArgs,
+    probe::ProbeArgs,
     simulate::SimulateArgs,
     theory::{Law, PlotOf},
     values::{self, ListenAt, Named},
@@ -41,6 +42,7 @@ Examples:
   serpent check /etc/serpent.toml                 Say what is wrong with the file, and where
   serpent explain -c /etc/serpent.toml http://shop.example/basket
                                                   Say what becomes of a request
+  serpent probe /etc/serpent.toml                 Find out how many requests the site does well at once
 
 Exit codes:
   0  success; for `serve`: stopped by SIGTERM or SIGINT after the last response
@@ -93,6 +95,12 @@ pub enum Command {
     /// Simulates the requests of the log over an uplink of the given rate, under fair sharing as other servers do it and under
     /// Serpent's orders, at today's load and at growing load. Says who would gain, who would lose, and how sure that is.
     Advise(Box<AdviseArgs>),
+    /// Find out how many requests of each kind a site does well at once, by asking it
+    ///
+    /// Asks for the page of each resource at higher and higher rates until the site falls behind, shows the window and the bound
+    /// on service times that it finds, and writes them into the configuration file if that is wanted. For a site that is not in
+    /// use.
+    Probe(Box<ProbeArgs>),
     /// Set up, show or take away the kernel's priority bands on a device
     ///
     /// `serpent serve --enforce kernel` needs them. Changing them needs the capability CAP_NET_ADMIN.

@@ -30,6 +30,15 @@ pub fn load_and_warn(flags: &ServeArgs) -> Result<(Config, Option<Problems>), Pr
         Some(path) => Some((path.clone(), read(path)?)),
         None => None,
     };
+    check(source, flags)
+}
+
+/// The same of a text that stands, or is to stand, in a file.
+pub fn load_text(path: &Path, text: String) -> Result<(Config, Option<Problems>), Problems> {
+    check(Some((path.to_owned(), text)), &ServeArgs { config: Some(path.to_owned()), ..ServeArgs::default() })
+}
+
+fn check(source: Option<(PathBuf, String)>, flags: &ServeArgs) -> Result<(Config, Option<Problems>), Problems> {
     let (resolved, mut problems) = understand(source.as_ref(), flags);
     files::check(&resolved, &mut problems);
     let usable = problems.iter().all(|problem| problem.severity == Severity::Warning);
@@ -56,7 +65,8 @@ fn path_in(folder: Option<&Path>, path: &str) -> PathBuf {
     folder.map_or_else(|| PathBuf::from(path), |folder| folder.join(path))
 }
 
-fn read(path: &Path) -> Result<String, Problems> {
+/// The text of a file.
+pub fn read(path: &Path) -> Result<String, Problems> {
     let said = |message: String, help: &str| {
         Problems::new(Some((path.to_owned(), String::new())), vec![Problem::new(message, None).help(help)])
     };

@@ -13,6 +13,7 @@ mod explain;
 pub mod fuzz;
 mod key;
 mod paperwork;
+mod probe;
 mod serve;
 mod simulate;
 mod theory;
@@ -83,6 +84,12 @@ pub fn run() -> ExitCode {
             Ok(said) => print(said.as_bytes()),
             Err(advise::Failure::Usage(said)) => complain(USAGE, &format!("error: {said}")),
             Err(advise::Failure::Run(said)) => complain(FAILURE, &format!("error: {said}")),
+        },
+        Command::Probe(args) => match probe::probe(&args) {
+            Ok(code) => code,
+            Err(probe::Failure::Usage(said)) => complain(USAGE, &format!("error: {said}")),
+            Err(probe::Failure::Configuration(problems)) => complain(USAGE, &problems.to_string()),
+            Err(probe::Failure::Run(said)) => complain(FAILURE, &format!("error: {said}")),
         },
         Command::Uplink(command) => match uplink::uplink(command) {
             Ok(said) => print(said.as_bytes()),

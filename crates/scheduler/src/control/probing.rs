@@ -6,7 +6,9 @@
 //! first window, and the mean service time is the bound that [`super::Method::Probe`] compares with.
 //!
 //! The paper compares whole numbers. Of answers counted over some time a few are always missing, so here the site keeps up
-//! as long as no more than [`ProbingSettings::tolerance`] of them are.
+//! as long as no more than [`ProbingSettings::tolerance`] of them are. A site that queues what it cannot do would pass by that
+//! tolerance with ever more requests in it, and nothing but its queue would be measured; whoever counts can tell
+//! ([`Measured::grew`]).
 
 use core::fmt;
 
@@ -77,6 +79,8 @@ pub struct Measured {
     pub service_ns: u64,
     /// Mean number at the site.
     pub running: f64,
+    /// More and more requests were at the site: it falls behind, however few answers are missing so far.
+    pub grew: bool,
 }
 
 /// What to do.
@@ -170,7 +174,7 @@ impl core::error::Error for ProbingError {}
 ///             let answered = u64::from(per_second.min(40)) * 10;
 ///             let running = if per_second > 40 { 200.0 } else { f64::from(per_second) / 10.0 };
 ///             let sent = u64::from(per_second) * 10;
-///             probing.handle_measured(&Measured { sent, answered, errors: 0, service_ns: 100_000_000, running });
+///             probing.handle_measured(&Measured { sent, answered, errors: 0, service_ns: 100_000_000, running, grew: false });
 ///         }
 ///         Step::Done(found) => break found,
 ///         Step::Stopped { stop, .. } => panic!("{stop}"),
@@ -242,6 +246,11 @@ impl Probing {
         }
     }
 
+    /// The highest rate at which the site has kept up so far, if there was one. Nothing confirms it.
+    pub fn best(&self) -> Option<Found> {
+        self.best
+    }
+
     /// Measurements so far.
     pub fn steps(&self) -> u32 {
         self.steps
@@ -258,7 +267,8 @@ impl Probing {
         if measured.errors as f64 > self.settings.most_errors * ended as f64 {
             return self.stop(Stop::Errors { per_second });
         }
-        let keeps_up = measured.answered as f64 >= (1.0 - self.settings.tolerance) * measured.sent as f64;
+        let missing = self.settings.tolerance * measured.sent as f64;
+        let keeps_up = !measured.grew && measured.answered as f64 >= measured.sent as f64 - missing;
         let ceiling = self.settings.most_per_second;
         let found = Found {
             per_second,
@@ -337,6 +347,7 @@ mod tests {
             errors: 0,
             service_ns: 50_000_000 + 1_000_000 * late,
             running: answered as f64 / 200.0,
+            grew: false,
         }
     }
 
@@ -351,6 +362,9 @@ mod tests {
                 }
                 over => {
                     assert_eq!(probing.steps() as usize, asked.len());
+                    if let Step::Stopped { best, .. } = over {
+                        assert_eq!(probing.best(), best);
+                    }
                     // Whatever comes afterwards changes nothing.
                     probing.handle_measured(&site(1));
                     assert_eq!(probing.poll_step(), over);
@@ -395,6 +409,18 @@ mod tests {
             let doublings = capacity.ilog2() + 1;
             assert!(by_doubling.len() as u32 <= 3 * doublings + 3, "{capacity}: {by_doubling:?}");
             assert!(by_doubling.iter().all(|&rate| rate <= 2 * capacity));
+        }
+    }
+
+    #[test]
+    fn a_site_that_queues_falls_behind_within_the_tolerance() {
+        for search_by in Search::ALL {
+            let settings = ProbingSettings { tolerance: 0.05, ..ProbingSettings::new(search_by, 1000) };
+            let site = |rate| Measured { grew: rate > 100, ..measure(100.0, rate) };
+            let (_, step) = search(settings, site);
+            assert!(matches!(step, Step::Done(Found { per_second: 100, .. })), "{step:?}");
+            let (_, step) = search(settings, |rate| Measured { grew: false, ..site(rate) });
+            assert!(matches!(step, Step::Done(Found { per_second: 105, .. })), "{step:?}");
         }
     }
 

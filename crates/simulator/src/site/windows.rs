@@ -334,7 +334,7 @@ fn measure(curves: &[Curve], needs: &[Need], per_second: u32, seed: u64) -> Meas
     }
     let mut began: Vec<u64> = Vec::new();
     let (mut measured, mut service_ns, mut running_ns) =
-        (Measured { sent: 0, answered: 0, errors: 0, service_ns: 0, running: 0.0 }, 0u128, 0u128);
+        (Measured { sent: 0, answered: 0, errors: 0, service_ns: 0, running: 0.0, grew: false }, 0u128, 0u128);
     let mut ended = 0u64;
     loop {
         let sends_ns = began.len() as u64 * SECOND / u64::from(per_second);

@@ -1,0 +1,184 @@
+//! The search: the scheduler's state machine says at which rate to ask, here it is done.
+
+use scheduler::control::{Found, Probing, ProbingError, ProbingSettings, Search, Step, Stop};
+
+use super::{
+    load::{self, Closed, Halt, Limits, Page, Plan, Rate},
+    progress::Progress,
+};
+
+/// Times that each number at once is measured, so that there is a median and what the site did meanwhile falls on all of them.
+pub const REPEATS: usize = 3;
+
+/// What is asked for, at which rates.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Never more requests a second than this.
+    pub ceiling: u32,
+    /// Seconds at each rate.
+    pub seconds: f64,
+    /// Requests that count at each rate, at least.
+    pub least: u32,
+}
+
+/// How a search has ended.
+#[derive(Debug)]
+pub enum End {
+    /// With a result.
+    Done(Found),
+    /// Without one.
+    Stopped(Stop, Option<Found>),
+    /// The site must not be asked any more.
+    Halted(Halt, Option<Found>),
+}
+
+/// A search that is over.
+#[derive(Debug)]
+pub struct Searched {
+    /// How the rate was changed.
+    pub search: Search,
+    /// What was measured, in that order.
+    pub rates: Vec<Rate>,
+    /// How it has ended.
+    pub end: End,
+}
+
+impl Searched {
+    /// The result, if there is one.
+    pub fn found(&self) -> Option<Found> {
+        if let End::Done(found) = self.end { Some(found) } else { None }
+    }
+}
+
+/// Searches. `name` is the resource's.
+///
+/// # Errors
+/// Settings that allow no rate.
+pub async fn search(
+    page: &Page,
+    name: &str,
+    by: Search,
+    settings: Settings,
+    limits: &Limits,
+    progress: &Progress,
+) -> Result<Searched, ProbingError> {
+    let machine = ProbingSettings::new(by, settings.ceiling);
+    let limits = Limits { most_errors: machine.most_errors, ..limits.clone() };
+    let mut probing = Probing::new(machine)?;
+    let mut rates = Vec::new();
+    let end = loop {
+        match probing.poll_step() {
+            Step::Measure { per_second } => {
+                let plan = Plan::new(per_second, settings.seconds, settings.least);
+                progress.begin(&format!("{name}, {by}: {per_second}/s"), u64::from(plan.requests()));
+                match load::at_rate(page, plan, &limits, &|ended| progress.at(ended)).await {
+                    Ok(rate) => {
+                        progress.say(&said(name, by, &rate));
+                        probing.handle_measured(&rate.measured);
+                        rates.push(rate);
+                    }
+                    Err(halt) => break End::Halted(halt, probing.best()),
+                }
+            }
+            Step::Done(found) => break End::Done(found),
+            Step::Stopped { stop, best } => break End::Stopped(stop, best),
+        }
+    };
+    progress.end();
+    Ok(Searched { search: by, rates, end })
+}
+
+fn said(name: &str, by: Search, rate: &Rate) -> String {
+    let measured = &rate.measured;
+    let errors = match &rate.error {
+        Some(first) => format!(", {} errors ({first})", measured.errors),
+        None => String::new(),
+    };
+    let grew = if measured.grew { " and growing" } else { "" };
+    format!(
+        "{name}, {by}: {}/s: {} of {} answered, {:.1} ms, {:.1} at once{grew}{errors}",
+        rate.per_second,
+        measured.answered,
+        measured.sent,
+        measured.service_ns as f64 / 1e6,
+        measured.running
+    )
+}
+
+/// So many at once, several times.
+#[derive(Debug)]
+pub struct AtOnce {
+    /// How many.
+    pub at_once: u32,
+    /// What was measured, one after the other.
+    pub times: Vec<Closed>,
+}
+
+impl AtOnce {
+    /// Answers a second: median, least and most.
+    pub fn throughput(&self) -> (f64, f64, f64) {
+        let mut all: Vec<f64> = self.times.iter().map(|closed| closed.throughput).collect();
+        all.sort_by(f64::total_cmp);
+        let end = |it: Option<&f64>| it.copied().unwrap_or(0.0);
+        (median(&all), end(all.first()), end(all.last()))
+    }
+
+    /// Mean service time, the median of all.
+    pub fn service_ms(&self) -> f64 {
+        let mut all: Vec<f64> = self.times.iter().map(|closed| closed.service_ns as f64 / 1e6).collect();
+        all.sort_by(f64::total_cmp);
+        median(&all)
+    }
+}
+
+fn median(sorted: &[f64]) -> f64 {
+    match sorted.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => sorted[odd / 2],
+        even => (sorted[even / 2 - 1] + sorted[even / 2]) / 2.0,
+    }
+}
+
+/// What surrounds a window, measured with so many at once: one fewer, as many, two more; there and back in turns.
+pub async fn knee(
+    page: &Page,
+    name: &str,
+    window: u32,
+    settings: Settings,
+    limits: &Limits,
+    progress: &Progress,
+) -> (Vec<AtOnce>, Option<Halt>) {
+    let numbers = [window.saturating_sub(1), window, window.saturating_add(2)];
+    let mut all: Vec<AtOnce> =
+        numbers.into_iter().filter(|&it| it > 0).map(|at_once| AtOnce { at_once, times: Vec::new() }).collect();
+    let lasts = std::time::Duration::from_secs_f64(settings.seconds);
+    let most_errors = ProbingSettings::new(Search::Steps, settings.ceiling).most_errors;
+    let limits = Limits { most_errors, ..limits.clone() };
+    for turn in 0..REPEATS {
+        let mut places: Vec<usize> = (0..all.len()).collect();
+        if turn % 2 == 1 {
+            places.reverse();
+        }
+        for place in places {
+            let at_once = all[place].at_once;
+            progress.begin(&format!("{name}: {at_once} at once, {} of {REPEATS}", turn + 1), 0);
+            match load::at_once(page, at_once, lasts, &limits).await {
+                Ok(Closed { errors: Some(error), .. }) => {
+                    progress.say(&format!("{name}: {at_once} at once: too many errors ({error})"));
+                    progress.end();
+                    return (all, None);
+                }
+                Ok(closed) => {
+                    progress.say(&format!("{name}: {at_once} at once: {:.2}/s", closed.throughput));
+                    all[place].times.push(closed);
+                }
+                Err(halt) => {
+                    progress.end();
+                    return (all, Some(halt));
+                }
+            }
+        }
+    }
+    progress.end();
+    (all, None)
+}

@@ -40,7 +40,7 @@ fn help_lists_what_can_be_given() {
         assert!(help.contains(part), "{part} is missing from:\n{help}");
     }
     let help = stdout(&serpent(&["--help"]));
-    for part in ["serve", "check", "explain", "key", "uplink", "completions", "man", "Exit codes:"] {
+    for part in ["serve", "check", "explain", "key", "probe", "uplink", "completions", "man", "Exit codes:"] {
         assert!(help.contains(part), "{part} is missing from:\n{help}");
     }
     let widest = help.lines().map(|line| line.chars().count()).max();

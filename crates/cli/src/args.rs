@@ -406,6 +406,8 @@ Examples:
     },
     /// Response times behind a busy uplink: Serpent in any order against nginx or any command
     Uplink(Box<lab::uplink::UplinkArgs>),
+    /// Gateways in front of a real site of several resources: who waits how long, and how much the site does
+    Site(Box<lab::site::SiteArgs>),
     /// The instrument itself: is it exact enough on this machine?
     Check(Box<lab::check::CheckArgs>),
 }

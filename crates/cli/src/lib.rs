@@ -132,6 +132,7 @@ fn lab(command: LabCommand) -> Result<ExitCode, LabError> {
         LabCommand::Compare(args) => ::lab::report::compare(*args),
         LabCommand::Show { name } => Ok(print(::lab::experiment::show(&name)?.as_bytes())),
         LabCommand::Uplink(args) => ::lab::uplink::run(*args),
+        LabCommand::Site(args) => ::lab::site::run(*args),
         LabCommand::Check(args) => ::lab::check::run(*args),
     }
 }

@@ -12,7 +12,8 @@
 //! - [`record`] and [`report`]: what a run leaves behind, and what is made of it;
 //! - [`sample`]: the server's side while it is measured;
 //! - [`check`]: `serpent lab check`, which measures the instrument itself;
-//! - [`uplink`]: the experiment `serpent lab uplink`, from flags to the table.
+//! - [`uplink`]: the experiment `serpent lab uplink`, from flags to the table;
+//! - [`site`]: the experiment `serpent lab site`, gateways in front of a real site, from flags to the table.
 //!
 //! A simulation of an experiment (`serpent simulate`) takes [`plan`] and [`store`] from here, and its report is [`report`]; what
 //! simulates is elsewhere.
@@ -35,6 +36,7 @@ pub mod report;
 pub mod run;
 pub mod sample;
 pub mod setting;
+pub mod site;
 pub mod store;
 pub mod subject;
 mod temporary;

@@ -2,7 +2,7 @@
 
 mod alone;
 mod cell;
-mod machine;
+pub(crate) mod machine;
 mod runner;
 
 use std::{

@@ -127,7 +127,7 @@ fn list(numbers: &[u64]) -> String {
 }
 
 /// In UTC, to the second.
-fn date(unix_s: u64) -> String {
+pub(crate) fn date(unix_s: u64) -> String {
     let moment = i64::try_from(unix_s).ok().and_then(|s| UtcDateTime::from_unix_timestamp(s).ok());
     let format = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
     moment.and_then(|moment| moment.format(format).ok()).unwrap_or_else(|| format!("{unix_s} s after 1970"))

@@ -32,6 +32,7 @@ use std::{
 use clap::Args;
 use serde::Serialize;
 
+pub(crate) use self::html::date;
 use self::input::RunDir;
 pub use self::{
     cell::{CellReport, Costs, Ideal},

@@ -11,7 +11,7 @@ use signal_hook::{consts::TERM_SIGNALS, flag};
 use crate::{LabError, subject::Subject};
 
 /// What to type to do it again.
-pub(super) fn command() -> String {
+pub(crate) fn command() -> String {
     let quote = |word: String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:@+%".contains(c);
         if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', r"'\''")) }
@@ -19,17 +19,22 @@ pub(super) fn command() -> String {
     std::env::args().map(quote).collect::<Vec<_>>().join(" ")
 }
 
-/// Kernel, processors, and what tells each measured program from other builds of it.
-pub(super) fn versions(subjects: &[Subject], serpent: &Path) -> Vec<String> {
+/// Kernel and processors.
+pub(crate) fn machine() -> Vec<String> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
     let model =
         cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, model)| model);
     let cores = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
-    let mut versions = vec![
+    vec![
         format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
         format!("{cores} x {}", model.unwrap_or("unknown processor").trim()),
-    ];
+    ]
+}
+
+/// Kernel, processors, and what tells each measured program from other builds of it.
+pub(super) fn versions(subjects: &[Subject], serpent: &Path) -> Vec<String> {
+    let mut versions = machine();
     for subject in subjects {
         if let Some(version) = subject.version(serpent).filter(|version| !versions.contains(version)) {
             versions.push(version);
@@ -39,7 +44,7 @@ pub(super) fn versions(subjects: &[Subject], serpent: &Path) -> Vec<String> {
 }
 
 /// Tens of thousands of connections on each side. What the system refuses shows as faults of the client.
-pub(super) fn raise_descriptor_limit() {
+pub(crate) fn raise_descriptor_limit() {
     const WANTED: u64 = 262_144;
     let limit = getrlimit(Resource::Nofile);
     let raised = |maximum| Rlimit { current: Some(WANTED), maximum };

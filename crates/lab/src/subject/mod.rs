@@ -15,6 +15,7 @@ use std::{
 
 use kernel::bands::LEAF_LIMIT_PACKETS_MIN;
 
+pub(crate) use self::start::{show, version_of};
 pub use self::{asked::Asked, certificate::Certificate, running::Running};
 use crate::{
     LabError,
@@ -125,7 +126,7 @@ impl Subject {
 }
 
 /// The file of a program that is started by its path, or found by its name.
-fn find(program: &Path) -> Option<PathBuf> {
+pub(crate) fn find(program: &Path) -> Option<PathBuf> {
     let searched = env::var_os("PATH").unwrap_or_default();
     let in_path = || env::split_paths(&searched).map(|dir| dir.join(program)).find(|file| file.is_file());
     if program.is_file() { Some(program.to_owned()) } else { in_path() }

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader, Read},
     net::SocketAddr,
     os::unix::process::CommandExt,
     process::{Child, Command, ExitStatus, Stdio},
@@ -35,12 +35,54 @@ const ENDED_WITHIN: Duration = Duration::from_secs(5);
 impl Running {
     /// Starts the command in the server's namespace and waits until it answers.
     pub(super) fn spawn(
-        mut command: Command,
+        command: Command,
         command_line: String,
         work: TempDir,
         place: &Place,
         asked: Asked,
         promises_a_line: bool,
+    ) -> Result<Self, LabError> {
+        let inside = || place.bed.server().enter().map_err(LabError::io("cannot enter a namespace"));
+        let address = SocketAddr::from((SERVER, place.port));
+        let begin = |command: &mut Command| {
+            let _inside = inside()?;
+            Ok(command.spawn())
+        };
+        let ask = || {
+            let _inside = inside()?;
+            Ok(answers(address, asked, place.certificate))
+        };
+        Self::start(command, command_line, work, promises_a_line, address, &begin, &ask)
+    }
+
+    /// The same without a bed: on this machine's own network. `ask` says whether it answers.
+    pub(crate) fn spawn_here(
+        command: Command,
+        command_line: String,
+        work: TempDir,
+        promises_a_line: bool,
+        address: SocketAddr,
+        ask: &dyn Fn() -> io::Result<()>,
+    ) -> Result<Self, LabError> {
+        Self::start(
+            command,
+            command_line,
+            work,
+            promises_a_line,
+            address,
+            &|command| Ok(command.spawn()),
+            &|| Ok(ask()),
+        )
+    }
+
+    fn start(
+        mut command: Command,
+        command_line: String,
+        work: TempDir,
+        promises_a_line: bool,
+        address: SocketAddr,
+        begin: &dyn Fn(&mut Command) -> Result<io::Result<Child>, LabError>,
+        ask: &dyn Fn() -> Result<io::Result<()>, LabError>,
     ) -> Result<Self, LabError> {
         // Appending, as the server's own log may be the same file.
         let errors = fs::OpenOptions::new().create(true).append(true).open(work.path().join("stderr"));
@@ -49,14 +91,12 @@ impl Running {
         // Ctrl-C is for us: we stop the server when we have cleaned up. And if we are killed, so is it.
         command.process_group(0);
         kill_with_spawning_thread(&mut command);
-        let child = {
-            let _inside = place.bed.server().enter().map_err(LabError::io("cannot enter a namespace"))?;
-            command.spawn().map_err(|error| LabError::Subject(format!("cannot run `{command_line}`: {error}")))?
-        };
+        let child =
+            begin(&mut command)?.map_err(|error| LabError::Subject(format!("cannot run `{command_line}`: {error}")))?;
         let mut running = Self { child, command_line, work };
         let deadline = Instant::now() + READY_WITHIN;
         running.read_output(promises_a_line, deadline)?;
-        running.wait_for_answer(place, asked, deadline)?;
+        running.wait_for_answer(address, ask, deadline)?;
         Ok(running)
     }
 
@@ -86,13 +126,14 @@ impl Running {
     }
 
     /// Asks until it answers. That it listens is not enough: nginx does so before its workers are there to accept.
-    fn wait_for_answer(&mut self, place: &Place, asked: Asked, deadline: Instant) -> Result<(), LabError> {
-        let address = SocketAddr::from((SERVER, place.port));
+    fn wait_for_answer(
+        &mut self,
+        address: SocketAddr,
+        ask: &dyn Fn() -> Result<io::Result<()>, LabError>,
+        deadline: Instant,
+    ) -> Result<(), LabError> {
         loop {
-            let answered = {
-                let _inside = place.bed.server().enter().map_err(LabError::io("cannot enter a namespace"))?;
-                answers(address, asked, place.certificate)
-            };
+            let answered = ask()?;
             let Err(error) = answered else { return Ok(()) };
             if self.has_ended() || Instant::now() > deadline {
                 return Err(self.not_ready(&format!("does not answer on {address} ({error})")));

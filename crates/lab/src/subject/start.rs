@@ -62,11 +62,7 @@ impl Subject {
             // Whatever the command's first word is: it may be a shell's, and then nothing is said.
             Self::Command(line) => (Path::new(line.split_whitespace().next()?), None),
         };
-        let said = flag.and_then(|flag| said_of_version(program, flag));
-        let said = said.unwrap_or_else(|| program.display().to_string());
-        let file = find(program)?;
-        let (bytes, checksum) = checksum(&file).ok()?;
-        Some(format!("{said} ({} of {bytes} bytes, CRC-32 {checksum:08x})", file.display()))
+        version_of(program, flag)
     }
 
     fn command(&self, place: &Place, asked: Asked, work: &Path) -> Result<Command, LabError> {
@@ -122,6 +118,15 @@ impl Subject {
     }
 }
 
+/// The same of any program: what it says when asked so, size and checksum.
+pub(crate) fn version_of(program: &Path, flag: Option<&str>) -> Option<String> {
+    let said = flag.and_then(|flag| said_of_version(program, flag));
+    let said = said.unwrap_or_else(|| program.display().to_string());
+    let file = find(program)?;
+    let (bytes, checksum) = checksum(&file).ok()?;
+    Some(format!("{said} ({} of {bytes} bytes, CRC-32 {checksum:08x})", file.display()))
+}
+
 fn said_of_version(program: &Path, flag: &str) -> Option<String> {
     let out = Command::new(program).arg(flag).output().ok()?;
     let text = String::from_utf8_lossy(if out.stdout.is_empty() { &out.stderr } else { &out.stdout }).into_owned();
@@ -154,7 +159,8 @@ fn fill_in(line: &str, filling: &Filling, rate: &str) -> String {
         .replace("{key}", &filling.certificate.key_file().display().to_string())
 }
 
-fn show(command: &Command) -> String {
+/// A command, as one would type it.
+pub(crate) fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let quoted = words.map(|word| {
         let word = word.to_string_lossy();

@@ -1,0 +1,256 @@
+//! The configuration files that gateways are started with.
+//!
+//! The same patience and the same room for all of them: nobody is refused by a gateway for having waited, and none keeps fewer
+//! connections than there are users. What is measured is who goes when.
+
+use std::{fmt::Write as _, net::SocketAddr};
+
+use super::{
+    plan::Plan,
+    subject::{Subject, Window},
+};
+
+/// The file of a gateway that listens there, and what it is called. `None` where there is no gateway.
+pub(super) fn of(plan: &Plan, subject: &Subject, listen: SocketAddr) -> Option<(&'static str, String)> {
+    match subject {
+        Subject::Direct => None,
+        Subject::Uncontrolled => Some((SERPENT, serpent(plan, listen, &[], "wtp", "", false))),
+        Subject::Single { slots, share } => {
+            Some((SERPENT, serpent(plan, listen, &[], share, &format!("slots = {slots}\n"), false)))
+        }
+        Subject::Multi { windows, share, method, others } => {
+            let mut admission = String::new();
+            if method != "fixed" {
+                let _ = writeln!(admission, "windows = \"{method}\"");
+            }
+            for (key, value) in others {
+                let _ = writeln!(admission, "{key} = \"{value}\"");
+            }
+            Some((SERPENT, serpent(plan, listen, windows, share, &admission, method == "probe")))
+        }
+        Subject::HaProxy { windows, strict } => Some((HAPROXY, haproxy(plan, listen, windows, *strict))),
+    }
+}
+
+const SERPENT: &str = "serpent.toml";
+const HAPROXY: &str = "haproxy.cfg";
+
+/// Longer than anybody waits: the user's patience ends a request, and nothing else.
+fn patience_s(plan: &Plan) -> u64 {
+    plan.timeout_s.ceil() as u64 + u64::from(plan.drain_s) + 60
+}
+
+fn serpent(
+    plan: &Plan,
+    listen: SocketAddr,
+    windows: &[(String, Window)],
+    share: &str,
+    admission: &str,
+    probe: bool,
+) -> String {
+    let patience_s = patience_s(plan);
+    let room = plan.users() + 100;
+    let most = plan.classes.iter().map(|class| class.ratio).fold(0.0, f64::max);
+    let mut text = format!(
+        "# Written by `serpent lab site`.
+listen = [\"{listen}\"]
+default-class = \"{}\"
+
+[[site]]
+",
+        plan.classes[plan.classes.len() - 1].name
+    );
+    for page in &plan.pages {
+        let _ = write!(text, "\n[[site.route]]\npath-glob = \"{}\"\nupstream = \"site\"\n", escaped(page.path()));
+        if !windows.is_empty() {
+            let _ = writeln!(text, "resource = \"{}\"", page.name);
+        }
+    }
+    let _ = write!(
+        text,
+        "
+[[upstream]]
+name = \"site\"
+servers = [\"{}\"]
+keep-for = \"20s\"
+idle-timeout = \"{patience_s}s\"
+keep-connections = {room}
+",
+        plan.site.url
+    );
+    for class in &plan.classes {
+        let (name, ratio) = (&class.name, class.ratio);
+        // Whoever is to wait half as long is let in twice as often.
+        let due = match share {
+            "weighted" => format!("weight = {}\n", most / ratio),
+            "strict" => String::new(),
+            _ => format!("delay-ratio = {ratio}\n"),
+        };
+        let _ = write!(
+            text,
+            "
+[[class]]
+name = \"{name}\"
+{due}max-wait = \"{patience_s}s\"
+queue = {room}
+
+[[rule]]
+class = \"{name}\"
+header = {{ \"{}\" = \"{name}\" }}
+",
+            plan.field
+        );
+    }
+    let _ = write!(text, "\n[admission]\nshare = \"{share}\"\n{admission}");
+    if !windows.is_empty() {
+        let each: Vec<String> = windows.iter().map(|(name, window)| resource(plan, name, window, probe)).collect();
+        let _ = writeln!(text, "resources = {{ {} }}", each.join(", "));
+    }
+    let _ = write!(
+        text,
+        "
+# The site is the bottleneck, not the uplink.
+[uplink]
+rate = \"off\"
+
+[limits]
+connections = {room}
+"
+    );
+    text
+}
+
+/// A number, or a table where more is said than that.
+fn resource(plan: &Plan, name: &str, window: &Window, probe: bool) -> String {
+    let mut keys = format!("window = {}", window.first);
+    if let Some((least, most)) = window.range {
+        let _ = write!(keys, ", least = {least}, most = {most}");
+    }
+    if let Some(bound) = &window.bound {
+        let _ = write!(keys, ", bound = \"{bound}\"");
+    }
+    if probe && let Some(page) = plan.pages.iter().find(|page| page.name == name) {
+        let _ = write!(keys, ", probe = \"{}\"", page.target);
+    }
+    if keys.contains(',') { format!("{name} = {{ {keys} }}") } else { format!("{name} = {}", window.first) }
+}
+
+/// A path as a glob that means nothing but itself, as TOML writes it.
+fn escaped(path: &str) -> String {
+    path.chars().flat_map(|c| if "*?[]{}\\".contains(c) { vec!['\\', '\\', c] } else { vec![c] }).collect()
+}
+
+fn haproxy(plan: &Plan, listen: SocketAddr, windows: &[(String, u32)], strict: bool) -> String {
+    let patience_s = patience_s(plan);
+    let room = plan.users() + 100;
+    let mut text = format!(
+        "# Written by `serpent lab site`.
+global
+    maxconn {room}
+
+defaults
+    mode http
+    maxconn {room}
+    timeout connect 5s
+    timeout client {patience_s}s
+    timeout server {patience_s}s
+    timeout queue {patience_s}s
+    timeout http-keep-alive {patience_s}s
+
+frontend users
+    bind {listen}
+"
+    );
+    if strict {
+        // The least number goes first.
+        for (number, class) in plan.classes.iter().enumerate() {
+            let (field, name) = (&plan.field, &class.name);
+            let _ = writeln!(
+                text,
+                "    http-request set-priority-class int({number}) if {{ req.hdr({field}) -m str {name} }}"
+            );
+        }
+    }
+    for (name, _) in windows {
+        let page = plan.pages.iter().find(|page| page.name == *name);
+        let _ = writeln!(text, "    use_backend {name} if {{ path {} }}", page.map_or("/", |page| page.path()));
+    }
+    for (name, most) in windows {
+        let _ = write!(text, "\nbackend {name}\n    server site {} maxconn {most}\n", plan.site.address);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::plan::tests::plan;
+
+    fn written(subject: &str) -> (&'static str, String) {
+        let plan = plan(&["--subject", subject, "--site", "http://127.0.0.1:8091"]);
+        of(&plan, &plan.subjects[0], "127.0.0.1:8090".parse().unwrap()).unwrap()
+    }
+
+    fn toml(subject: &str) -> toml::Table {
+        let (name, text) = written(subject);
+        assert_eq!(name, "serpent.toml");
+        text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"))
+    }
+
+    #[test]
+    fn each_gateway_is_the_same_but_for_who_is_let_in() {
+        let mut all = Vec::new();
+        for (subject, admission) in [
+            ("uncontrolled", "share = 'wtp'"),
+            ("single:slots=12", "share = 'wtp'\nslots = 12"),
+            (
+                "multi:cpu=2,disk=4,db=8,share=mdp,delay-window=60s",
+                "share = 'mdp'\ndelay-window = '60s'\nresources = { cpu = 2, disk = 4, db = 8 }",
+            ),
+            (
+                "multi:cpu=2/1-64@205ms,disk=4,db=8,windows=probe,probe-after=10s",
+                "share = 'wtp'\nwindows = 'probe'\nprobe-after = '10s'\nresources = { \
+                 cpu = { window = 2, least = 1, most = 64, bound = '205ms', probe = '/cpu.php' }, \
+                 disk = { window = 4, probe = '/disk.php' }, db = { window = 8, probe = '/db.php' } }",
+            ),
+            (
+                "multi:cpu=2/1-9,disk=4,db=8,windows=knee",
+                "share = 'wtp'\nwindows = 'knee'\nresources = { cpu = { window = 2, least = 1, most = 9 }, disk = 4, db = 8 }",
+            ),
+        ] {
+            let mut table = toml(subject);
+            let wanted: toml::Table = admission.parse().unwrap();
+            assert_eq!(table.remove("admission").unwrap().as_table(), Some(&wanted), "{subject}");
+            // Without windows by page nothing says what a page needs.
+            let routes = table["site"][0]["route"].as_array().unwrap();
+            assert!(routes.iter().all(|route| route.get("resource").is_some() == subject.starts_with("multi")));
+            table.remove("site");
+            all.push(table);
+        }
+        assert!(all.iter().all(|table| *table == all[0]));
+    }
+
+    #[test]
+    fn classes_say_what_their_delays_are_to_be_and_whoever_waits_less_has_more_weight() {
+        let of = |table: &toml::Table, key: &str| -> Vec<Option<i64>> {
+            table["class"].as_array().unwrap().iter().map(|class| class.get(key)?.as_integer()).collect()
+        };
+        let table = toml("single:slots=3,share=weighted");
+        assert_eq!((of(&table, "weight"), of(&table, "delay-ratio")), (vec![Some(4), Some(2), Some(1)], vec![None; 3]));
+        let table = toml("uncontrolled");
+        assert_eq!((of(&table, "delay-ratio"), of(&table, "weight")), (vec![Some(1), Some(2), Some(4)], vec![None; 3]));
+        assert_eq!(table["rule"][1]["header"]["x-class"].as_str(), Some("silver"));
+        assert_eq!(table["default-class"].as_str(), Some("bronze"));
+    }
+
+    #[test]
+    fn haproxy_has_a_backend_for_each_page() {
+        let (name, text) = written("haproxy:cpu=2,disk=4,db=8");
+        assert_eq!(name, "haproxy.cfg");
+        assert!(text.contains("use_backend db if { path /db.php }\n"), "{text}");
+        assert!(text.contains("backend disk\n    server site 127.0.0.1:8091 maxconn 4\n"), "{text}");
+        assert!(!text.contains("priority"));
+        let (_, text) = written("haproxy:cpu=2,disk=4,db=8,share=strict");
+        assert!(text.contains("set-priority-class int(1) if { req.hdr(x-class) -m str silver }"), "{text}");
+    }
+}

@@ -1,0 +1,185 @@
+//! The plots: the paper's figures 7 to 13, and the throughput around a stop of the database.
+
+use super::{
+    outcome::Outcome,
+    plan::Plan,
+    report::{Kind as Subject, Measured, Report},
+    stats::{self, Span},
+};
+use crate::report::{Axis, Kind, Plot, PlotPoint, Series, Shape};
+
+/// What of a subject is shown over time.
+#[derive(Debug)]
+pub(super) struct Curves {
+    /// By class: moment, and mean system time in ms of what ended in the window before.
+    system_ms: Vec<Vec<(f64, f64)>>,
+    /// By page, and in it by class.
+    of_pages: Vec<Vec<Vec<(f64, f64)>>>,
+    /// Pages that ran at once, of each bucket.
+    running: Vec<(f64, f64)>,
+    /// By page: answers a second, of each bucket.
+    throughput: Vec<Vec<(f64, f64)>>,
+}
+
+/// At most so many points on a line.
+const POINTS: u32 = 180;
+
+impl Curves {
+    pub(super) fn new(plan: &Plan, measured: &Measured) -> Self {
+        let outcomes = &measured.outcomes[..];
+        let (pages, classes) = (0..plan.pages.len(), 0..plan.classes.len());
+        let bucket_s = plan.seconds.div_ceil(POINTS);
+        let sliding = |of: &dyn Fn(&Outcome) -> bool| sliding(outcomes, plan, bucket_s, of);
+        let middle = |bucket: usize| (bucket as f64 + 0.5) * f64::from(bucket_s);
+        let running = stats::running(outcomes.iter(), plan.seconds, bucket_s).unwrap_or_default();
+        Self {
+            system_ms: classes.clone().map(|class| sliding(&|o| o.class == class)).collect(),
+            of_pages: pages
+                .clone()
+                .map(|page| classes.clone().map(|class| sliding(&|o| o.page == page && o.class == class)).collect())
+                .collect(),
+            running: running.into_iter().enumerate().map(|(bucket, mean)| (middle(bucket), mean)).collect(),
+            throughput: pages.map(|page| in_buckets(outcomes, plan, bucket_s, page)).collect(),
+        }
+    }
+}
+
+fn sliding(outcomes: &[Outcome], plan: &Plan, step_s: u32, of: &dyn Fn(&Outcome) -> bool) -> Vec<(f64, f64)> {
+    // Those of each step, so that no window goes through all of them.
+    let mut steps: Vec<(u32, f64)> = vec![(0, 0.0); plan.seconds.div_ceil(step_s) as usize];
+    let whole = Span::new(0, plan.seconds);
+    for outcome in whole.of(outcomes).filter(|outcome| of(outcome)) {
+        if let (Some(system_s), Some(step)) =
+            (outcome.system_s(), steps.get_mut((outcome.ended_s() / f64::from(step_s)) as usize))
+        {
+            *step = (step.0 + 1, step.1 + system_s);
+        }
+    }
+    let width = plan.window_s.div_ceil(step_s).max(1) as usize;
+    let at = |end: usize| {
+        let window = &steps[end.saturating_sub(width)..end];
+        let (count, sum) = window.iter().fold((0, 0.0), |all, step| (all.0 + step.0, all.1 + step.1));
+        (count > 0).then(|| (end as f64 * f64::from(step_s), sum / f64::from(count) * 1e3))
+    };
+    (1..=steps.len()).filter_map(at).collect()
+}
+
+fn in_buckets(outcomes: &[Outcome], plan: &Plan, bucket_s: u32, page: usize) -> Vec<(f64, f64)> {
+    let of = |bucket: u32| {
+        let span = Span::new(bucket * bucket_s, ((bucket + 1) * bucket_s).min(plan.seconds));
+        let answered = stats::throughput(span.of(outcomes).filter(|outcome| outcome.page == page), span);
+        ((span.from_s + span.until_s) / 2.0, answered)
+    };
+    (0..plan.seconds.div_ceil(bucket_s)).map(of).collect()
+}
+
+pub(super) fn plots(report: &Report) -> Vec<Plot> {
+    let mut plots = compared(report);
+    plots.push(running(report));
+    for (number, row) in report.rows.iter().enumerate() {
+        let curves = &report.curves[number];
+        plots.push(system_times(report, &curves.system_ms, figure(row.kind, row.share.as_deref()), &row.label));
+        for (page, of_page) in report.given.pages.iter().zip(&curves.of_pages) {
+            plots.push(system_times(report, of_page, "", &format!("{}, page {page}", row.label)));
+        }
+        if row.cut.is_some() {
+            let names = report.given.pages.iter();
+            let series = names.zip(&curves.throughput).enumerate();
+            let series = series.map(|(n, (name, points))| line(n, name.clone(), points)).collect();
+            plots.push(plot("Throughput around the stop of the database", &row.label, "answers a second", series));
+        }
+    }
+    plots.retain(|plot| plot.series.iter().any(|series| !series.points.is_empty()));
+    plots
+}
+
+/// Which of the paper's figures a subject's is beside.
+fn figure(kind: Subject, share: Option<&str>) -> &'static str {
+    match (kind, share) {
+        (Subject::Multi, Some("wtp")) => " (figure 7)",
+        (Subject::Multi, Some("pwad")) => " (figure 8)",
+        (Subject::Multi, Some("mdp")) => " (figure 9)",
+        _ => "",
+    }
+}
+
+fn system_times(report: &Report, classes: &[Vec<(f64, f64)>], figure: &str, of: &str) -> Plot {
+    let names = report.given.classes.iter();
+    let series = names.zip(classes).enumerate().map(|(n, (name, points))| line(n, name.clone(), points)).collect();
+    let title = format!("Mean system time of the last {} s by class{figure}", report.given.window_s);
+    plot(&title, of, "mean system time (ms)", series)
+}
+
+fn running(report: &Report) -> Plot {
+    let rows = report.rows.iter().zip(&report.curves).enumerate();
+    let series = rows.map(|(n, (row, curves))| line(n, row.label.clone(), &curves.running)).collect();
+    plot("Number running at the site (figure 13)", "", "pages that run at once", series)
+}
+
+/// Bars of all subjects beside each other.
+fn compared(report: &Report) -> Vec<Plot> {
+    let bars = |title: &str, y: &str, series: Vec<(String, Vec<Option<f64>>)>| {
+        let of = |(number, (name, values)): (usize, (String, Vec<Option<f64>>))| Series {
+            name,
+            kind: Kind::Measured(number),
+            shape: Shape::Bars,
+            points: values
+                .into_iter()
+                .enumerate()
+                .filter_map(|(x, y)| Some(PlotPoint { x: x as f64, y: y?, interval: None }))
+                .collect(),
+        };
+        let categories = report.rows.iter().map(|row| row.label.clone()).collect();
+        let series = series.into_iter().enumerate().map(of).collect();
+        Plot { x: Axis { categories, ..Axis::default() }, ..plot(title, "", y, series) }
+    };
+    let rows = &report.rows;
+    let ms = |seconds: Option<f64>| seconds.map(|seconds| seconds * 1e3);
+    let all = ("all".to_owned(), rows.iter().map(|row| Some(row.all.throughput)).collect());
+    let by_page = report.given.pages.iter().enumerate().map(|(page, name)| {
+        (name.clone(), rows.iter().map(|row| Some(row.pages[page].sums.throughput)).collect::<Vec<_>>())
+    });
+    let mut plots = vec![
+        bars("Throughput (figure 10)", "answers a second", std::iter::once(all).chain(by_page).collect()),
+        bars(
+            "Service and queueing time (figure 12)",
+            "mean time (ms)",
+            vec![
+                ("service time".to_owned(), rows.iter().map(|row| ms(row.all.service_s)).collect()),
+                ("queueing time".to_owned(), rows.iter().map(|row| ms(row.all.queueing_s)).collect()),
+            ],
+        ),
+    ];
+    let mut singles: Vec<(f64, f64)> = rows
+        .iter()
+        .filter(|row| row.kind == Subject::Single)
+        .filter_map(|row| Some((f64::from(row.pages.first()?.window?), row.all.throughput)))
+        .collect();
+    singles.sort_by(|a, b| a.0.total_cmp(&b.0));
+    if singles.len() > 1 {
+        let mut over = plot(
+            "Throughput of a single window (in the place of figure 11)",
+            "the paper varies the bound on the service time, from which its window follows",
+            "answers a second",
+            vec![line(0, "single".to_owned(), &singles)],
+        );
+        over.x.label = "window".to_owned();
+        plots.insert(1, over);
+    }
+    plots
+}
+
+fn plot(title: &str, subtitle: &str, y: &str, series: Vec<Series>) -> Plot {
+    Plot {
+        title: title.to_owned(),
+        subtitle: subtitle.to_owned(),
+        x: Axis { label: "time (s)".to_owned(), ..Axis::default() },
+        y: Axis { label: y.to_owned(), ..Axis::default() },
+        series,
+    }
+}
+
+fn line(number: usize, name: String, points: &[(f64, f64)]) -> Series {
+    let points = points.iter().map(|&(x, y)| PlotPoint { x, y, interval: None }).collect();
+    Series { name, kind: Kind::Measured(number), shape: Shape::Line, points }
+}

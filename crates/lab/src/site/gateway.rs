@@ -1,0 +1,150 @@
+//! A gateway, started and stopped.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use super::{config, plan::Plan, subject::Subject};
+use crate::{
+    LabError,
+    subject::{Running, find, show, version_of},
+    temporary,
+};
+
+/// What stands between the users and the site.
+#[derive(Debug)]
+pub(super) struct Gateway {
+    /// Where users ask.
+    pub(super) address: SocketAddr,
+    running: Option<Running>,
+}
+
+/// Where programs are.
+#[derive(Clone, Debug)]
+pub(super) struct Programs {
+    pub(super) serpent: PathBuf,
+    /// The port of the gateway, if it is not to be any free one.
+    pub(super) port: Option<u16>,
+}
+
+const HAPROXY: &str = "haproxy";
+/// Debian puts it where only root looks.
+const HAPROXY_FILE: &str = "/usr/sbin/haproxy";
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Programs {
+    /// Whether a subject's program is there.
+    pub(super) fn have(&self, subject: &Subject) -> Result<(), LabError> {
+        match subject {
+            Subject::HaProxy { .. } if find(&haproxy()).is_none() => {
+                Err(LabError::Machine("`haproxy` is not there; it is in Debian's package haproxy".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What tells the subject's program from other builds of itself.
+    pub(super) fn version(&self, subject: &Subject) -> Option<String> {
+        match subject {
+            Subject::Direct => None,
+            Subject::HaProxy { .. } => version_of(&haproxy(), Some("-v")),
+            _ => version_of(&self.serpent, Some("--version")),
+        }
+    }
+
+    fn address(&self) -> Result<SocketAddr, LabError> {
+        let asked = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.unwrap_or(0)));
+        let free = TcpListener::bind(asked).and_then(|listener| listener.local_addr());
+        free.map_err(|error| {
+            LabError::Request(format!("the gateway cannot have {asked}: {error}; another port: --port"))
+        })
+    }
+}
+
+impl Gateway {
+    /// Starts it and waits until it listens. Its configuration is kept as `kept`, with the ending that it has.
+    pub(super) fn start(plan: &Plan, subject: &Subject, programs: &Programs, kept: &Path) -> Result<Self, LabError> {
+        if *subject == Subject::Direct {
+            return Ok(Self { address: plan.site.address, running: None });
+        }
+        let address = programs.address()?;
+        let work = temporary::directory(0o700).map_err(LabError::io("cannot make a folder for the gateway"))?;
+        let Some((file, command)) = write(plan, subject, address, work.path(), programs)? else {
+            return Ok(Self { address: plan.site.address, running: None });
+        };
+        keep(&file, kept)?;
+        let shown = show(&command);
+        let promises_a_line = !matches!(subject, Subject::HaProxy { .. });
+        let ask = || TcpStream::connect_timeout(&address, PATIENCE).map(drop);
+        let running = Running::spawn_here(command, shown, work, promises_a_line, address, &ask)?;
+        Ok(Self { address, running: Some(running) })
+    }
+
+    /// Why it is not to be trusted any more: it has ended by itself.
+    pub(super) fn has_ended(&mut self) -> Option<String> {
+        let running = self.running.as_mut()?;
+        running.has_ended().then(|| format!("the gateway has ended; it said: {}", running.last_words()))
+    }
+
+    pub(super) fn stop(self) {
+        if let Some(running) = self.running {
+            running.stop();
+        }
+    }
+}
+
+/// The configuration alone, to be looked at.
+pub(super) fn write_only(
+    plan: &Plan,
+    subject: &Subject,
+    programs: &Programs,
+    kept: &Path,
+) -> Result<Option<PathBuf>, LabError> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, programs.port.unwrap_or(8090)));
+    let Some((name, text)) = config::of(plan, subject, address) else { return Ok(None) };
+    let file = kept_as(Path::new(name), kept);
+    fs::write(&file, text).map_err(LabError::io(format!("cannot write {}", file.display())))?;
+    Ok(Some(file))
+}
+
+fn write(
+    plan: &Plan,
+    subject: &Subject,
+    address: SocketAddr,
+    work: &Path,
+    programs: &Programs,
+) -> Result<Option<(PathBuf, Command)>, LabError> {
+    let Some((name, text)) = config::of(plan, subject, address) else { return Ok(None) };
+    let file = work.join(name);
+    fs::write(&file, text).map_err(LabError::io(format!("cannot write {}", file.display())))?;
+    let mut command;
+    if let Subject::HaProxy { .. } = subject {
+        command = Command::new(haproxy());
+        command.arg("-db").arg("-f").arg(&file);
+    } else {
+        command = Command::new(&programs.serpent);
+        command.arg("serve").arg("--config").arg(&file);
+    }
+    Ok(Some((file, command)))
+}
+
+fn keep(file: &Path, kept: &Path) -> Result<(), LabError> {
+    let kept = kept_as(file, kept);
+    fs::copy(file, &kept).map(drop).map_err(LabError::io(format!("cannot write {}", kept.display())))
+}
+
+fn kept_as(file: &Path, kept: &Path) -> PathBuf {
+    let mut name = kept.as_os_str().to_owned();
+    name.push(".");
+    name.push(file.extension().unwrap_or_default());
+    name.into()
+}
+
+fn haproxy() -> PathBuf {
+    let named = PathBuf::from(HAPROXY);
+    if find(&named).is_some() { named } else { PathBuf::from(HAPROXY_FILE) }
+}

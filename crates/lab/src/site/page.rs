@@ -1,0 +1,51 @@
+//! The report as a page, made like all pages of the lab: one file, no script, nothing from elsewhere.
+
+use askama::Template;
+
+use super::{report::Report, tables};
+use crate::{
+    LabError,
+    report::{Table, date, inline_svg},
+};
+
+pub(super) const TITLE: &str = "Gateways in front of a site of several resources";
+pub(super) const SOURCE: &str = "\"Multiple-resource Request Scheduling Algorithms for Proportional System-time Differentiation at \
+                                 Website Gateway\", chapter 4";
+
+pub(super) fn page(report: &Report) -> Result<String, LabError> {
+    let figure = |(number, plot): (usize, &crate::report::Plot)| {
+        let number = number + 1;
+        let of = if plot.subtitle.is_empty() { String::new() } else { format!(" ({})", plot.subtitle) };
+        (inline_svg(plot, number), format!("Plot {number}. {}{of}: {}.", plot.title, plot.y.label))
+    };
+    let mut tables = tables::all(report);
+    tables.push(tables::groups(report));
+    tables.retain(|table| !table.rows.is_empty());
+    let page = SitePage {
+        report,
+        title: TITLE,
+        source: SOURCE,
+        began: date(report.begun.unix_s),
+        asked: tables::asked(report),
+        subjects: tables::subjects(report),
+        tables,
+        figures: report.plots().iter().enumerate().map(figure).collect(),
+        notes: tables::notes(report),
+    };
+    page.render().map_err(|error| LabError::Io("cannot make the page".to_owned(), std::io::Error::other(error)))
+}
+
+#[derive(Template)]
+#[template(path = "site.html")]
+struct SitePage<'a> {
+    report: &'a Report,
+    title: &'static str,
+    source: &'static str,
+    began: String,
+    asked: Vec<String>,
+    subjects: Table,
+    tables: Vec<Table>,
+    /// Drawing and caption.
+    figures: Vec<(String, String)>,
+    notes: Vec<String>,
+}

@@ -1,0 +1,391 @@
+//! What was measured, as numbers; shown as tables, a page, and JSON.
+
+use std::{collections::BTreeMap, fmt, fs, path::Path};
+
+use serde::Serialize;
+
+use super::{
+    Programs, cut,
+    figures::{self, Curves},
+    outcome::{self, End, Outcome},
+    page,
+    plan::Plan,
+    stats::{self, Settle, Settled, Span, mean},
+    subject::Subject,
+    tables,
+    users::Alone,
+};
+use crate::{
+    LabError,
+    report::{Plot, aligned},
+    run::machine,
+};
+
+/// The page in the folder of a run.
+pub(super) const PAGE: &str = "report.html";
+const JSON: &str = "report.json";
+
+/// A subject's run.
+#[derive(Debug)]
+pub(super) struct Measured {
+    pub(super) outcomes: Vec<Outcome>,
+    /// Each page through the gateway, while nobody else asked.
+    pub(super) alone: BTreeMap<String, Alone>,
+    pub(super) cut: Option<cut::Done>,
+}
+
+/// What was begun, with what.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Begun {
+    pub(super) unix_s: u64,
+    pub(super) command: String,
+    pub(super) versions: Vec<String>,
+    pub(super) quick: bool,
+}
+
+impl Begun {
+    pub(super) fn now(programs: &Programs, plan: &Plan, quick: bool) -> Self {
+        let mut versions = machine::machine();
+        for version in plan.subjects.iter().filter_map(|subject| programs.version(subject)) {
+            if !versions.contains(&version) {
+                versions.push(version);
+            }
+        }
+        Self { unix_s: super::unix_s(), command: machine::command(), versions, quick }
+    }
+}
+
+/// All numbers.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) begun: Begun,
+    pub(super) given: Given,
+    /// Each page of the site without a gateway, before everything.
+    pub(super) site_alone: BTreeMap<String, Alone>,
+    pub(super) rows: Vec<Row>,
+    /// Subjects that could not be measured, and why.
+    pub(super) failed: Vec<(String, String)>,
+    #[serde(skip)]
+    pub(super) curves: Vec<Curves>,
+}
+
+/// What was asked for.
+#[derive(Debug, Serialize)]
+pub(super) struct Given {
+    pub(super) site: String,
+    pub(super) pages: Vec<String>,
+    pub(super) classes: Vec<String>,
+    pub(super) users: usize,
+    /// Of each class for each page.
+    pub(super) users_each: Vec<usize>,
+    pub(super) targets: Vec<f64>,
+    pub(super) seed: u64,
+    pub(super) think_s: f64,
+    pub(super) timeout_s: f64,
+    pub(super) seconds: u32,
+    pub(super) warm_up_s: u32,
+    pub(super) last_s: u32,
+    pub(super) silence: Option<(u32, u32)>,
+    pub(super) drain_s: u32,
+    pub(super) window_s: u32,
+    pub(super) tolerance: f64,
+    pub(super) cut: Option<(u32, u32)>,
+}
+
+/// A subject.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) subject: String,
+    /// Short, and like no other's.
+    pub(super) label: String,
+    pub(super) share: Option<String>,
+    pub(super) kind: Kind,
+    /// All requests of the whole run, by how they ended, for each class.
+    pub(super) ends: Vec<BTreeMap<String, usize>>,
+    /// Requests of the whole run that the site had not answered when `drain` was over.
+    pub(super) never_answered: usize,
+    /// Of all pages and classes, after the warm-up.
+    pub(super) all: Sums,
+    /// By page.
+    pub(super) pages: Vec<PageRow>,
+    /// By class.
+    pub(super) classes: Vec<Sums>,
+    /// By class, and in it by page.
+    pub(super) groups: Vec<Vec<Sums>>,
+    /// Of the last part.
+    pub(super) ratios: Ratios,
+    /// After the silence, or after the warm-up if there is none.
+    pub(super) settled: Settled,
+    pub(super) cut: Option<CutRow>,
+    /// What users heard who had no answer and were not refused, and how often; the first few.
+    pub(super) reasons: Vec<(String, usize)>,
+}
+
+/// What subjects are compared with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Kind {
+    Uncontrolled,
+    Single,
+    Multi,
+    Other,
+}
+
+/// Sums over requests that ended in a part of a run.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Sums {
+    /// Answers a second.
+    pub(super) throughput: f64,
+    /// Mean seconds from a request to its whole answer; who lost patience counts with the time until then.
+    pub(super) system_s: Option<f64>,
+    /// Whether some lost patience.
+    pub(super) is_bound: bool,
+    /// Mean seconds that pages took, of those answers that say it.
+    pub(super) service_s: Option<f64>,
+    /// Mean of the rest of the same answers' system times.
+    pub(super) queueing_s: Option<f64>,
+    /// Mean number of pages that ran at once.
+    pub(super) running: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct PageRow {
+    #[serde(flatten)]
+    pub(super) sums: Sums,
+    /// As it was given.
+    pub(super) window: Option<u32>,
+    pub(super) bound: Option<String>,
+    pub(super) alone: Option<Alone>,
+}
+
+/// The classes' mean system times over that of the first.
+#[derive(Debug, Serialize)]
+pub(super) struct Ratios {
+    /// Means of all requests, as the paper has them.
+    pub(super) plain: Vec<Option<f64>>,
+    /// Each request's time over what is usual for its page.
+    pub(super) alike: Vec<Option<f64>>,
+    /// By page.
+    pub(super) pages: Vec<Vec<Option<f64>>>,
+}
+
+/// Before the database was stopped, until it was started, and after.
+#[derive(Debug, Serialize)]
+pub(super) struct CutRow {
+    pub(super) done: cut::Done,
+    /// By page: answers a second in the three parts.
+    pub(super) throughput: Vec<[f64; 3]>,
+    /// By page: seconds after the start until it was back.
+    pub(super) back_after_s: Vec<Option<u32>>,
+    /// The page that needs the database: how its requests ended in the three parts.
+    pub(super) ends: [BTreeMap<String, usize>; 3],
+}
+
+/// Which part of its throughput is to be back.
+pub(super) const BACK: f64 = 0.9;
+/// So many reasons are shown.
+const REASONS: usize = 5;
+
+impl Report {
+    pub(super) fn new(plan: &Plan, begun: Begun, site_alone: BTreeMap<String, Alone>) -> Self {
+        let given = Given {
+            site: plan.site.url.clone(),
+            pages: plan.pages.iter().map(|page| page.name.clone()).collect(),
+            classes: plan.classes.iter().map(|class| class.name.clone()).collect(),
+            users: plan.users(),
+            users_each: plan.classes.iter().map(|class| class.users).collect(),
+            targets: plan.targets(),
+            seed: plan.seed,
+            think_s: plan.think_s,
+            timeout_s: plan.timeout_s,
+            seconds: plan.seconds,
+            warm_up_s: plan.warm_up_s,
+            last_s: plan.last_s,
+            silence: plan.silence,
+            drain_s: plan.drain_s,
+            window_s: plan.window_s,
+            tolerance: plan.tolerance,
+            cut: plan.cut.as_ref().map(|cut| (cut.from_s, cut.until_s)),
+        };
+        Self { begun, given, site_alone, rows: Vec::new(), failed: Vec::new(), curves: Vec::new() }
+    }
+
+    /// Takes in a subject, measured or not.
+    pub(super) fn take(&mut self, plan: &Plan, subject: &Subject, measured: Result<&Measured, String>) {
+        match measured {
+            Ok(measured) => {
+                let mut row = Row::new(plan, subject, measured);
+                let same = self.rows.iter().filter(|other| other.subject_label() == row.label).count();
+                if same > 0 {
+                    row.label += &format!(" #{}", same + 1);
+                }
+                self.curves.push(Curves::new(plan, measured));
+                self.rows.push(row);
+            }
+            Err(reason) => self.failed.push((subject.to_string(), reason)),
+        }
+    }
+
+    /// Whether all that was begun was measured.
+    pub(super) fn is_whole(&self) -> bool {
+        self.failed.is_empty()
+    }
+
+    /// The row that others are compared with: of several, the one with the best throughput.
+    pub(super) fn baseline(&self, kind: Kind) -> Option<&Row> {
+        let of_kind = self.rows.iter().filter(|row| row.kind == kind);
+        of_kind.max_by(|a, b| a.all.throughput.total_cmp(&b.all.throughput))
+    }
+
+    pub(super) fn plots(&self) -> Vec<Plot> {
+        figures::plots(self)
+    }
+
+    /// Writes page and JSON into the run's folder.
+    pub(super) fn write(&self, dir: &Path) -> Result<(), LabError> {
+        let json = serde_json::to_string_pretty(self);
+        let json = json.map_err(|error| LabError::Io("cannot write as JSON".to_owned(), error.into()))?;
+        for (name, text) in [(JSON, json + "\n"), (PAGE, page::page(self)?)] {
+            let file = dir.join(name);
+            fs::write(&file, text).map_err(LabError::io(format!("cannot write {}", file.display())))?;
+        }
+        Ok(())
+    }
+}
+
+impl Row {
+    fn new(plan: &Plan, subject: &Subject, measured: &Measured) -> Self {
+        let outcomes = &measured.outcomes[..];
+        let (counted, last) = (plan.counted(), plan.last());
+        let (pages, classes) = (plan.pages.len(), plan.classes.len());
+        let sums = |of: &dyn Fn(&&Outcome) -> bool| Sums::new(outcomes, counted, of);
+        let all = sums(&|_| true);
+        let page_row = |page: usize| {
+            let name = &plan.pages[page].name;
+            let window = subject.window_of(name);
+            PageRow {
+                sums: sums(&|outcome| outcome.page == page),
+                window: window.map(|(window, _)| window),
+                bound: window.and_then(|(_, bound)| bound.map(str::to_owned)),
+                alone: measured.alone.get(name).copied(),
+            }
+        };
+        let usual_s = stats::usual_s(last.of(outcomes), pages);
+        let settle = Settle {
+            since_s: plan.silence.map_or(plan.warm_up_s, |(_, until_s)| until_s),
+            until_s: plan.seconds,
+            window_s: plan.window_s,
+            tolerance: plan.tolerance,
+        };
+        let plain = vec![1.0; pages];
+        Self {
+            subject: subject.to_string(),
+            label: subject.label(),
+            share: subject.share().map(str::to_owned),
+            kind: match subject {
+                Subject::Uncontrolled => Kind::Uncontrolled,
+                Subject::Single { .. } => Kind::Single,
+                Subject::Multi { .. } => Kind::Multi,
+                Subject::Direct | Subject::HaProxy { .. } => Kind::Other,
+            },
+            ends: (0..classes).map(|class| outcome::counted(outcomes.iter().filter(|o| o.class == class))).collect(),
+            never_answered: outcomes.iter().filter(|o| o.end == End::Unfinished && o.late_s.is_none()).count(),
+            all,
+            pages: (0..pages).map(page_row).collect(),
+            classes: (0..classes).map(|class| sums(&|outcome| outcome.class == class)).collect(),
+            groups: (0..classes)
+                .map(|class| (0..pages).map(|page| sums(&|o| o.class == class && o.page == page)).collect())
+                .collect(),
+            ratios: Ratios {
+                plain: stats::ratios(last.of(outcomes), classes, &plain),
+                alike: stats::ratios(last.of(outcomes), classes, &usual_s),
+                pages: (0..pages)
+                    .map(|page| stats::ratios(last.of(outcomes).filter(move |o| o.page == page), classes, &plain))
+                    .collect(),
+            },
+            settled: settle.measure(outcomes, &plan.targets(), &usual_s),
+            cut: measured.cut.and_then(|done| CutRow::new(plan, outcomes, done)),
+            reasons: reasons(outcomes),
+        }
+    }
+
+    /// The label without what was added to it.
+    fn subject_label(&self) -> &str {
+        self.label.split(" #").next().unwrap_or_default()
+    }
+}
+
+impl Sums {
+    fn new(outcomes: &[Outcome], span: Span, of: &dyn Fn(&&Outcome) -> bool) -> Self {
+        let mine = || span.of(outcomes).filter(of);
+        let parts = || mine().filter(|o| o.is_answered()).filter_map(|o| Some((o.page_s?, o.took_s)));
+        Self {
+            throughput: stats::throughput(mine(), span),
+            system_s: mean(mine().filter_map(Outcome::system_s)),
+            is_bound: mine().any(|outcome| outcome.end == End::TimedOut),
+            service_s: mean(parts().map(|(page_s, _)| page_s)),
+            queueing_s: mean(parts().map(|(page_s, took_s)| (took_s - page_s).max(0.0))),
+            // Also what ended later ran then.
+            running: stats::running_in(outcomes.iter().filter(of), span),
+        }
+    }
+}
+
+impl CutRow {
+    fn new(plan: &Plan, outcomes: &[Outcome], done: cut::Done) -> Option<Self> {
+        let cut = plan.cut.as_ref()?;
+        let before = Span::new(plan.warm_up_s.min(cut.from_s - 1), cut.from_s);
+        let spans = [before, Span::new(cut.from_s, cut.until_s), Span::new(cut.until_s, plan.seconds)];
+        let of = |page: usize, span: Span| span.of(outcomes).filter(move |outcome| outcome.page == page);
+        let pages = 0..plan.pages.len();
+        let throughput: Vec<[f64; 3]> =
+            pages.map(|page| spans.map(|span| stats::throughput(of(page, span), span))).collect();
+        let back = |(page, [before, ..]): (usize, &[f64; 3])| {
+            stats::back_after_s(outcomes, page, BACK * before, cut.until_s, plan.seconds, plan.window_s)
+        };
+        Some(Self {
+            done,
+            back_after_s: throughput.iter().enumerate().map(back).collect(),
+            throughput,
+            ends: spans.map(|span| outcome::counted(of(cut.page, span))),
+        })
+    }
+}
+
+/// The most frequent first.
+fn reasons(outcomes: &[Outcome]) -> Vec<(String, usize)> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for outcome in outcomes {
+        if let End::Failed(reason) = &outcome.end {
+            *counts.entry(reason).or_default() += 1;
+        }
+    }
+    let mut reasons: Vec<(String, usize)> = counts.into_iter().map(|(reason, n)| (reason.to_owned(), n)).collect();
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    reasons.truncate(REASONS);
+    reasons
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}{}", page::TITLE, if self.begun.quick { " (short form)" } else { "" })?;
+        writeln!(f, "repeats {}", page::SOURCE)?;
+        writeln!(f, "{}", self.begun.command)?;
+        writeln!(f, "{}", self.begun.versions.join(", "))?;
+        tables::asked(self).iter().try_for_each(|line| writeln!(f, "{line}"))?;
+        for (subject, reason) in &self.failed {
+            writeln!(f, "NOT MEASURED: {subject}: {reason}")?;
+        }
+        for table in
+            std::iter::once(tables::subjects(self)).chain(tables::all(self)).filter(|table| !table.rows.is_empty())
+        {
+            writeln!(f, "\n{}", table.caption)?;
+            aligned(f, &table)?;
+        }
+        let notes = tables::notes(self);
+        if !notes.is_empty() {
+            writeln!(f)?;
+        }
+        notes.iter().try_for_each(|note| writeln!(f, "{note}"))
+    }
+}

@@ -295,8 +295,8 @@ impl<'a> Site<'a> {
                 if self.tally.errors as f64 > self.limits.most_errors * self.tally.ended.max(100) as f64 {
                     break;
                 }
-                continue;
             }
+            // However fast answers come.
             let now = Instant::now();
             if self.tally.has_begun() && now >= end {
                 break;

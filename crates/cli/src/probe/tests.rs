@@ -311,6 +311,16 @@ async fn the_knee_shows_itself_around_the_window() {
     assert!(text.contains("-25.0 %") && text.contains("+0.0 %"), "{text}");
 }
 
+#[tokio::test]
+async fn a_site_that_answers_at_once_comes_to_an_end() {
+    let page: Page = Arc::new(|| Box::pin(std::future::ready(answer(200))));
+    let closed = load::at_once(&page, 8, Duration::from_millis(4), &limits(64)).await.unwrap();
+    assert!(closed.errors.is_none());
+    let plan = load::Plan { per_second: 100_000, warm: 1, counted: 100 };
+    let rate = load::at_rate(&page, plan, &limits(64), &|_| {}).await.unwrap();
+    assert_eq!((rate.measured.sent, rate.measured.errors), (100, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn all_that_was_measured_is_in_the_files() {
     let site = Station::new(4, 100);

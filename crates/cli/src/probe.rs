@@ -12,6 +12,7 @@ mod write;
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
+    path::Path,
     process::ExitCode,
     sync::{
         Arc,
@@ -19,7 +20,7 @@ use std::{
     },
 };
 
-use server::upstream::probe::Probe;
+use server::{config::Config, upstream::probe::Probe};
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
 pub use self::args::ProbeArgs;
@@ -54,7 +55,7 @@ pub enum Failure {
 /// Nothing was measured, or it could not be written.
 pub fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
     let text = config::read(&args.config).map_err(Failure::Configuration)?;
-    let (config, _) = config::load_text(&args.config, text.clone()).map_err(Failure::Configuration)?;
+    let config = load(&args.config, &text).map_err(Failure::Configuration)?;
     let targets = targets::targets(&config, &args.resource).map_err(Failure::Usage)?;
     if !args.yes {
         agree(&targets, args)?;
@@ -94,6 +95,15 @@ pub fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
     }
     let whole = failed.is_none() && probed.len() == targets.len() && probed.iter().all(|it| it.found().is_some());
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(FAILURE) })
+}
+
+/// The configuration. That a bound is missing which is to be measured is no mistake here.
+fn load(path: &Path, text: &str) -> Result<Config, Problems> {
+    let read = |text: String| config::load_text(path, text).map(|(config, _)| config);
+    read(text.to_owned()).or_else(|problems| {
+        let with_bounds = write::with_bounds(text).filter(|with_bounds| with_bounds != text);
+        with_bounds.and_then(|text| read(text).ok()).ok_or(problems)
+    })
 }
 
 /// One resource after the other, until the site must not be asked any more; and then why.

@@ -125,21 +125,21 @@ async fn probed(flags: &[&str], site: &Arc<Station>) -> (Vec<Probed>, Option<Str
 
 #[tokio::test(start_paused = true)]
 async fn both_searches_find_a_capacity_that_is_exact() {
-    // 4 at once, 99 ms each: 40.4 a second, and at 40 nobody waits yet.
-    let site = Station::new(4, 99);
+    // 2 at once, 99 ms each: 20.2 a second, and at 20 nobody waits yet.
+    let site = Station::new(2, 99);
     let (probed, failed) = probed(&["--search", "both"], &site).await;
     assert_eq!(failed, None);
     let [probed] = &*probed else { panic!("{probed:?}") };
     for searched in &probed.searches {
         let found = searched.found().unwrap_or_else(|| panic!("{searched:?}"));
-        assert_eq!((found.per_second, found.window, found.at_ceiling), (40, 4, false), "{}", searched.search);
+        assert_eq!((found.per_second, found.window, found.at_ceiling), (20, 2, false), "{}", searched.search);
         // A clock of whole milliseconds may be one late.
         assert!((99..=100).contains(&(found.bound_ns / 1_000_000)), "{found:?}");
     }
     assert_eq!(probed.searches.iter().map(|it| it.search).collect::<Vec<_>>(), [Search::Doubling, Search::Steps]);
     assert!(probed.searches[0].rates.len() < probed.searches[1].rates.len());
     let text = shown::text(probed);
-    for part in ["disk: / of shop (http://127.0.0.1:1)", "doubling", "steps", "40"] {
+    for part in ["disk: / of shop (http://127.0.0.1:1)", "doubling", "steps", "20"] {
         assert!(text.contains(part), "{part} is missing from:\n{text}");
     }
 }
@@ -281,18 +281,18 @@ async fn the_first_request_finds_what_is_wrong_with_the_page() {
 
 #[tokio::test(start_paused = true)]
 async fn who_interrupts_it_keeps_what_was_found() {
-    let (site, stop) = (Station::new(4, 100), stop());
-    let page = {
-        let (page, stop, site) = (site.page(), stop.clone(), site.clone());
-        // In the midst of the second resource.
+    let (site, stop) = (Station::new(2, 99), stop());
+    let pages = |target: &Target| {
+        let (page, stop, asked) = (site.page(), stop.clone(), AtomicUsize::new(0));
+        let is_second = target.resource == "cpu";
         let page: Page = Arc::new(move || {
-            stop.store(site.asked() >= 15_000, Relaxed);
+            stop.store(is_second && asked.fetch_add(1, Relaxed) >= 150, Relaxed);
             page()
         });
-        page
+        Ok(page)
     };
     let targets = [target("disk"), target("cpu")];
-    let (probed, failed) = probe_all(&args(&[]), &targets, &|_| Ok(page.clone()), &stop, &Progress::Nowhere).await;
+    let (probed, failed) = probe_all(&args(&[]), &targets, &pages, &stop, &Progress::Nowhere).await;
     assert!(failed.unwrap().contains("interrupted"));
     assert_eq!(probed.iter().map(|it| it.found().is_some()).collect::<Vec<_>>(), [true, false]);
     let End::Halted(Halt::Interrupted, Some(best)) = &probed[1].searches[0].end else { panic!("{probed:?}") };
@@ -301,14 +301,14 @@ async fn who_interrupts_it_keeps_what_was_found() {
 
 #[tokio::test(start_paused = true)]
 async fn the_knee_shows_itself_around_the_window() {
-    let site = Station::new(4, 100);
+    let site = Station::new(2, 99);
     let (probed, failed) = probed(&["--knee"], &site).await;
     assert_eq!(failed, None);
     let throughput: Vec<_> =
         probed[0].knee.iter().map(|it| (it.at_once, it.times.len(), it.throughput().0.round())).collect();
-    assert_eq!(throughput, [(3, 3, 30.0), (4, 3, 40.0), (6, 3, 40.0)]);
+    assert_eq!(throughput, [(1, 3, 10.0), (2, 3, 20.0), (4, 3, 20.0)]);
     let text = shown::text(&probed[0]);
-    assert!(text.contains("-25.0 %") && text.contains("+0.0 %"), "{text}");
+    assert!(text.contains("-50.0 %") && text.contains("+0.0 %"), "{text}");
 }
 
 #[tokio::test]
@@ -324,7 +324,7 @@ async fn a_site_that_answers_at_once_comes_to_an_end() {
 #[tokio::test(start_paused = true)]
 async fn all_that_was_measured_is_in_the_files() {
     let site = Station::new(4, 100);
-    let (probed, _) = probed(&["--search", "both"], &site).await;
+    let (probed, _) = probed(&["--search", "both", "--ceiling", "6"], &site).await;
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("a/b");
     shown::write(&folder, &probed).unwrap();
@@ -468,6 +468,19 @@ fn a_window_stays_within_its_limits() {
         let target = Target { limits: (3.try_into().unwrap(), 100.try_into().unwrap()), ..target("disk") };
         assert_eq!(changes(&[probed], &[target]).unwrap()[0].window, expected);
     }
+}
+
+#[test]
+fn a_bound_may_be_missing_before_it_is_measured() {
+    let text = FILE.replace("share = \"strict\"", "windows = \"probe\"").replace("bound = \"1s\", ", "");
+    let text = text.replace("database = 5", "database = \"off\"");
+    let path = Path::new("serpent.toml");
+    assert!(config::load_text(path, text.clone()).unwrap_err().to_string().contains("no bound"));
+    let config = super::load(path, &text).unwrap();
+    assert_eq!(targets::targets(&config, &[]).unwrap().len(), 2);
+    // All else is still told of, in the file as it is.
+    let problems = super::load(path, &text.replace("share", "x").replace("window = 7", "window = 70")).unwrap_err();
+    assert!(problems.to_string().contains("window = 70, most = 9, probe"), "{problems}");
 }
 
 #[test]

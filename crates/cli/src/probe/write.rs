@@ -42,6 +42,19 @@ pub fn edited(text: &str, changes: &[Change]) -> Result<String, String> {
     Ok(document.to_string())
 }
 
+/// The file with some bound for every resource that has a page and none, to be read and not to be written.
+pub fn with_bounds(text: &str) -> Option<String> {
+    let mut document: DocumentMut = text.parse().ok()?;
+    let resources = document.get_mut("admission")?.as_table_like_mut()?.get_mut("resources")?.as_table_like_mut()?;
+    for (_, resource) in resources.iter_mut() {
+        let has = |key: &str| resource.get(key).is_some();
+        if has("probe") && !has("bound") {
+            set(resource, "bound", "1s".into());
+        }
+    }
+    Some(document.to_string())
+}
+
 fn set(table: &mut Item, key: &str, mut value: Value) {
     if let Some(old) = table.get_mut(key).and_then(Item::as_value_mut) {
         // What stands around it, a comment behind it too, stays.

@@ -14,9 +14,9 @@ use super::{
 pub(super) fn of(plan: &Plan, subject: &Subject, listen: SocketAddr) -> Option<(&'static str, String)> {
     match subject {
         Subject::Direct => None,
-        Subject::Uncontrolled => Some((SERPENT, serpent(plan, listen, &[], "wtp", "", false))),
+        Subject::Uncontrolled => Some((SERPENT, serpent(plan, listen, &[], None, "", false))),
         Subject::Single { slots, share } => {
-            Some((SERPENT, serpent(plan, listen, &[], share, &format!("slots = {slots}\n"), false)))
+            Some((SERPENT, serpent(plan, listen, &[], Some(share), &format!("slots = {slots}\n"), false)))
         }
         Subject::Multi { windows, share, method, others } => {
             let mut admission = String::new();
@@ -26,7 +26,7 @@ pub(super) fn of(plan: &Plan, subject: &Subject, listen: SocketAddr) -> Option<(
             for (key, value) in others {
                 let _ = writeln!(admission, "{key} = \"{value}\"");
             }
-            Some((SERPENT, serpent(plan, listen, windows, share, &admission, method == "probe")))
+            Some((SERPENT, serpent(plan, listen, windows, Some(share), &admission, method == "probe")))
         }
         Subject::HaProxy { windows, strict } => Some((HAPROXY, haproxy(plan, listen, windows, *strict))),
     }
@@ -44,13 +44,12 @@ fn serpent(
     plan: &Plan,
     listen: SocketAddr,
     windows: &[(String, Window)],
-    share: &str,
+    share: Option<&str>,
     admission: &str,
     probe: bool,
 ) -> String {
     let patience_s = patience_s(plan);
     let room = plan.users() + 100;
-    let most = plan.classes.iter().map(|class| class.ratio).fold(0.0, f64::max);
     let mut text = format!(
         "# Written by `serpent lab site`.
 listen = [\"{listen}\"]
@@ -78,22 +77,24 @@ keep-connections = {room}
 ",
         plan.site.url
     );
-    for class in &plan.classes {
+    for (class, weight) in plan.classes.iter().zip(weights(plan)) {
         let (name, ratio) = (&class.name, class.ratio);
-        // Whoever is to wait half as long is let in twice as often.
+        let waiting = match share {
+            Some(_) => format!("max-wait = \"{patience_s}s\"\nqueue = {room}\n"),
+            // Nobody waits.
+            None => String::new(),
+        };
         let due = match share {
-            "weighted" => format!("weight = {}\n", most / ratio),
-            "strict" => String::new(),
-            _ => format!("delay-ratio = {ratio}\n"),
+            Some("weighted") => format!("weight = {weight}\n"),
+            None | Some("strict") => String::new(),
+            Some(_) => format!("delay-ratio = {ratio}\n"),
         };
         let _ = write!(
             text,
             "
 [[class]]
 name = \"{name}\"
-{due}max-wait = \"{patience_s}s\"
-queue = {room}
-
+{due}{waiting}
 [[rule]]
 class = \"{name}\"
 header = {{ \"{}\" = \"{name}\" }}
@@ -101,7 +102,9 @@ header = {{ \"{}\" = \"{name}\" }}
             plan.field
         );
     }
-    let _ = write!(text, "\n[admission]\nshare = \"{share}\"\n{admission}");
+    if let Some(share) = share {
+        let _ = write!(text, "\n[admission]\nshare = \"{share}\"\n{admission}");
+    }
     if !windows.is_empty() {
         let each: Vec<String> = windows.iter().map(|(name, window)| resource(plan, name, window, probe)).collect();
         let _ = writeln!(text, "resources = {{ {} }}", each.join(", "));
@@ -118,6 +121,21 @@ connections = {room}
 "
     );
     text
+}
+
+/// Whoever is to wait half as long is let in twice as often. Whole numbers, as small as they can be.
+fn weights(plan: &Plan) -> Vec<u32> {
+    // Divided by all numbers to 16 without a rest.
+    const MOST: u32 = 720_720;
+    let least = plan.classes.iter().map(|class| class.ratio).min().unwrap_or(1);
+    let weights: Vec<u32> =
+        plan.classes.iter().map(|class| (u64::from(MOST) * u64::from(least) / u64::from(class.ratio)) as u32).collect();
+    let divisor = weights.iter().fold(0, |a, &b| greatest_common_divisor(a, b)).max(1);
+    weights.into_iter().map(|weight| weight / divisor).collect()
+}
+
+fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 /// A number, or a table where more is said than that.
@@ -201,17 +219,17 @@ mod tests {
     fn each_gateway_is_the_same_but_for_who_is_let_in() {
         let mut all = Vec::new();
         for (subject, admission) in [
-            ("uncontrolled", "share = 'wtp'"),
+            ("uncontrolled", ""),
             ("single:slots=12", "share = 'wtp'\nslots = 12"),
             (
                 "multi:cpu=2,disk=4,db=8,share=mdp,delay-window=60s",
                 "share = 'mdp'\ndelay-window = '60s'\nresources = { cpu = 2, disk = 4, db = 8 }",
             ),
             (
-                "multi:cpu=2/1-64@205ms,disk=4,db=8,windows=probe,probe-after=10s",
+                "multi:cpu=2/1-64@205ms,disk=4@1s,db=8@2s,windows=probe,probe-after=10s",
                 "share = 'wtp'\nwindows = 'probe'\nprobe-after = '10s'\nresources = { \
                  cpu = { window = 2, least = 1, most = 64, bound = '205ms', probe = '/cpu.php' }, \
-                 disk = { window = 4, probe = '/disk.php' }, db = { window = 8, probe = '/db.php' } }",
+                 disk = { window = 4, bound = '1s', probe = '/disk.php' }, db = { window = 8, bound = '2s', probe = '/db.php' } }",
             ),
             (
                 "multi:cpu=2/1-9,disk=4,db=8,windows=knee",
@@ -220,11 +238,19 @@ mod tests {
         ] {
             let mut table = toml(subject);
             let wanted: toml::Table = admission.parse().unwrap();
-            assert_eq!(table.remove("admission").unwrap().as_table(), Some(&wanted), "{subject}");
+            let written = table.remove("admission").unwrap_or(toml::Value::Table(toml::Table::new()));
+            assert_eq!(written.as_table(), Some(&wanted), "{subject}");
             // Without windows by page nothing says what a page needs.
             let routes = table["site"][0]["route"].as_array().unwrap();
             assert!(routes.iter().all(|route| route.get("resource").is_some() == subject.starts_with("multi")));
             table.remove("site");
+            // Nothing is due to a class where nobody waits.
+            for class in table["class"].as_array_mut().unwrap() {
+                for key in ["delay-ratio", "max-wait", "queue"] {
+                    let value = class.as_table_mut().unwrap().remove(key);
+                    assert_eq!(value.is_some(), subject != "uncontrolled", "{subject}: {key}");
+                }
+            }
             all.push(table);
         }
         assert!(all.iter().all(|table| *table == all[0]));
@@ -237,7 +263,8 @@ mod tests {
         };
         let table = toml("single:slots=3,share=weighted");
         assert_eq!((of(&table, "weight"), of(&table, "delay-ratio")), (vec![Some(4), Some(2), Some(1)], vec![None; 3]));
-        let table = toml("uncontrolled");
+        assert_eq!(weights(&plan(&["--ratios", "4,6,12"])), [3, 2, 1]);
+        let table = toml("single:slots=3");
         assert_eq!((of(&table, "delay-ratio"), of(&table, "weight")), (vec![Some(1), Some(2), Some(4)], vec![None; 3]));
         assert_eq!(table["rule"][1]["header"]["x-class"].as_str(), Some("silver"));
         assert_eq!(table["default-class"].as_str(), Some("bronze"));

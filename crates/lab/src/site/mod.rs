@@ -57,10 +57,13 @@ Subjects:
   uncontrolled                            Serpent without windows
   direct                                  nobody: the users ask the site itself
   single:slots=N[,share=SHARE]            Serpent with one window for all pages
-  multi:PAGE=N,...[,share=SHARE][,windows=METHOD][,probe-every=TIME][,probe-after=TIME][,delay-window=TIME]
-                                          Serpent with a window for each page; N may be N/LEAST-MOST@BOUND
+  multi:PAGE=N,...[,share=SHARE][,windows=METHOD][,KEY=VALUE,...]
+                                          Serpent with a window for each page, N, N/LEAST-MOST,
+                                          N@BOUND or N/LEAST-MOST@BOUND; other keys of `[admission]`:
+                                          probe-every, probe-after, shrink-above, grow-below, delay-window
   haproxy:PAGE=N,...[,share=strict]       HAProxy, a backend with maxconn N for each page
-SHARE: wtp (the default), pwad, mdp, ratio, weighted, strict. METHOD: fixed (the default), probe, knee, gradient.
+SHARE: wtp (the default), pwad, mdp, ratio, weighted, strict.
+METHOD: fixed (the default), probe, knee, gradient; probe needs bounds, which `serpent probe` measures.
 
 Examples:
   examples/two-tier/site start
@@ -95,9 +98,9 @@ pub struct SiteArgs {
     #[arg(long, default_value = "X-Class", value_name = "NAME")]
     pub class_field: String,
 
-    /// What the delays of the classes are to be to each other.
+    /// What the delays of the classes are to be to each other, in whole numbers.
     #[arg(long, default_value = "1,2,4", value_delimiter = ',', value_name = "NUMBER,...")]
-    pub ratios: Vec<f64>,
+    pub ratios: Vec<u32>,
 
     /// Users for each page, of each class or of all.
     #[arg(long, default_value = "25", value_delimiter = ',', value_name = "N,...")]

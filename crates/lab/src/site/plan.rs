@@ -63,7 +63,7 @@ pub(super) struct Class {
     /// Users for each page.
     pub(super) users: usize,
     /// Its delays are to be to those of the others as these.
-    pub(super) ratio: f64,
+    pub(super) ratio: u32,
 }
 
 /// The database, stopped and started while the site is in use.
@@ -130,7 +130,7 @@ impl Plan {
             drain_s: args.drain,
             window_s,
             tolerance: args.tolerance / 100.0,
-            cut: cut(args, &pages, seconds)?,
+            cut: cut(args, &pages, warm_up_s, seconds)?,
             subjects: subjects(args, &pages)?,
             pages,
             classes,
@@ -150,7 +150,7 @@ impl Plan {
 
     /// What the mean system times of the classes are to be, as multiples of the first's.
     pub(super) fn targets(&self) -> Vec<f64> {
-        self.classes.iter().map(|class| class.ratio / self.classes[0].ratio).collect()
+        self.classes.iter().map(|class| f64::from(class.ratio) / f64::from(self.classes[0].ratio)).collect()
     }
 
     pub(super) fn users(&self) -> usize {
@@ -191,10 +191,10 @@ fn classes(args: &SiteArgs) -> Result<Vec<Class>, LabError> {
     if args.users.len() != 1 && args.users.len() != count {
         return Err(refused(format!("--users: one number, or one for each of the {count} classes")));
     }
-    if args.ratios.len() != count || args.ratios.iter().any(|&ratio| !(0.001..=1000.0).contains(&ratio)) {
-        return Err(refused(format!("--ratios: {count} numbers from 0.001 to 1000, one for each class")));
+    if args.ratios.len() != count || args.ratios.iter().any(|&ratio| !(1..=1000).contains(&ratio)) {
+        return Err(refused(format!("--ratios: {count} whole numbers from 1 to 1000, one for each class")));
     }
-    let class = |(number, (name, &ratio)): (usize, (&String, &f64))| {
+    let class = |(number, (name, &ratio)): (usize, (&String, &u32))| {
         let value =
             name.parse().map_err(|_| refused(format!("--classes `{name}`: that cannot stand in a header field")))?;
         let users = args.users[if args.users.len() == 1 { 0 } else { number }];
@@ -245,11 +245,17 @@ fn silence(given: Option<&str>, seconds: u32) -> Result<Option<(u32, u32)>, LabE
     }
 }
 
-fn cut(args: &SiteArgs, pages: &[Page], seconds: u32) -> Result<Option<Cut>, LabError> {
+fn cut(args: &SiteArgs, pages: &[Page], warm_up_s: u32, seconds: u32) -> Result<Option<Cut>, LabError> {
     let (Some(text), Some(stop), Some(start)) = (&args.stop_database, &args.stop_command, &args.start_command) else {
         return Ok(None);
     };
     let (from_s, until_s) = from_until("--stop-database", text, seconds)?;
+    if from_s <= warm_up_s || until_s == seconds {
+        return Err(refused(format!(
+            "--stop-database `{text}`: the throughput before is measured from the warm-up's end at {warm_up_s} s on, and that \
+             after until the run's end at {seconds} s; stop it in between"
+        )));
+    }
     let page = pages.iter().position(|page| page.name == args.database).ok_or_else(|| {
         refused(format!(
             "--database `{}`: there is no page of this name; it is the one that needs the database",
@@ -364,8 +370,10 @@ pub(super) mod tests {
             (&["--subject", "direct", "--subject", "direct"], "twice"),
             (&["--subject", "squid"], "squid"),
             (&["--stop-database", "9", "--stop-command", "a", "--start-command", "b"], "--stop-database"),
+            (&["--stop-database", "60..90", "--stop-command", "a", "--start-command", "b"], "warm-up"),
+            (&["--stop-database", "70..1800", "--stop-command", "a", "--start-command", "b"], "run's end"),
             (
-                &["--stop-database", "5..9", "--stop-command", "a", "--start-command", "b", "--database", "x"],
+                &["--stop-database", "65..99", "--stop-command", "a", "--start-command", "b", "--database", "x"],
                 "--database",
             ),
         ] {

@@ -334,7 +334,7 @@ impl Sums {
 impl CutRow {
     fn new(plan: &Plan, outcomes: &[Outcome], done: cut::Done) -> Option<Self> {
         let cut = plan.cut.as_ref()?;
-        let before = Span::new(plan.warm_up_s.min(cut.from_s - 1), cut.from_s);
+        let before = Span::new(plan.warm_up_s, cut.from_s);
         let spans = [before, Span::new(cut.from_s, cut.until_s), Span::new(cut.until_s, plan.seconds)];
         let of = |page: usize, span: Span| span.of(outcomes).filter(move |outcome| outcome.page == page);
         let pages = 0..plan.pages.len();

@@ -27,7 +27,7 @@ pub enum Subject {
         share: String,
         /// How windows are kept: `fixed` and others.
         method: String,
-        /// Keys of `[admission]` beside: `probe-every`, `probe-after`, `delay-window`.
+        /// Keys of `[admission]` beside, such as `probe-every`.
         others: Vec<(String, String)>,
     },
     /// HAProxy with a backend for each page, whose server has so many connections.
@@ -57,10 +57,12 @@ pub(super) const QUICK: &[&str] = &[
     "single:slots=12",
     "multi:cpu=2,disk=4,db=8",
     "multi:cpu=2,disk=4,db=8,share=ratio",
+    "multi:cpu=2,disk=4,db=8,share=ratio,windows=knee",
     "haproxy:cpu=2,disk=4,db=8",
 ];
 
-/// The same in the full form: all of the paper's, and several single windows, as its figure 11 has several bounds.
+/// The same in the full form: all of the paper's but its adjustment of windows, whose bounds have to be measured at the site; and
+/// several single windows, as its figure 11 has several bounds.
 pub(super) const FULL: &[&str] = &[
     "uncontrolled",
     "direct",
@@ -71,6 +73,7 @@ pub(super) const FULL: &[&str] = &[
     "multi:cpu=2,disk=4,db=8,share=pwad",
     "multi:cpu=2,disk=4,db=8,share=mdp",
     "multi:cpu=2,disk=4,db=8,share=ratio",
+    "multi:cpu=2,disk=4,db=8,share=ratio,windows=knee",
     "haproxy:cpu=2,disk=4,db=8",
 ];
 
@@ -80,7 +83,7 @@ const SHARES: &[&str] = &["wtp", "pwad", "mdp", "ratio", "weighted", "strict"];
 const DEFAULT_METHOD: &str = "fixed";
 const METHODS: &[&str] = &["fixed", "probe", "knee", "gradient"];
 /// Keys of `[admission]` that are passed on as they are.
-const OTHERS: &[&str] = &["probe-every", "probe-after", "delay-window"];
+const OTHERS: &[&str] = &["probe-every", "probe-after", "shrink-above", "grow-below", "delay-window"];
 const MOST_SLOTS: u32 = 1_000_000;
 
 impl Subject {
@@ -177,14 +180,22 @@ impl FromStr for Subject {
                 let share = one_of(take("share"), SHARES, DEFAULT_SHARE)?;
                 let method = one_of(take("windows"), METHODS, DEFAULT_METHOD)?;
                 let others: Vec<_> = OTHERS.iter().filter_map(|key| Some(((*key).to_owned(), take(key)?))).collect();
-                if others.iter().any(|(_, value)| !value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.')) {
-                    return Err(wrong("times are written as in 120s"));
+                if others
+                    .iter()
+                    .any(|(_, value)| !value.bytes().all(|b| b.is_ascii_alphanumeric() || b".-".contains(&b)))
+                {
+                    return Err(wrong("times are written as in 120s, numbers as in -9"));
                 }
                 let windows = std::mem::take(&mut keys);
                 let windows: Vec<_> = windows
                     .into_iter()
                     .map(|(page, value)| Ok((page, Window::read(&value).ok_or_else(|| wrong(WINDOW))?)))
                     .collect::<Result<_, LabError>>()?;
+                if method == "probe" && windows.iter().any(|(_, window)| window.bound.is_none()) {
+                    return Err(wrong(
+                        "windows=probe needs a bound for each page, as in cpu=5@205ms; `serpent probe` measures windows and bounds",
+                    ));
+                }
                 if windows.is_empty() {
                     return Err(wrong("write multi:PAGE=N,... with a window for each page"));
                 }
@@ -313,6 +324,7 @@ mod tests {
             ("multi:cpu=2,cpu=3", "twice"),
             ("multi:cpu", "KEY=VALUE"),
             ("multi:cpu=2,windows=guess", "gradient"),
+            ("multi:cpu=2@1s,db=8,windows=probe", "a bound for each"),
             ("multi:cpu=9/1-8", "N/LEAST-MOST"),
             ("multi:cpu=2@\"", "N@BOUND"),
             ("multi:cpu=2,probe-every=\"", "120s"),

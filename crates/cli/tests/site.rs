@@ -1,0 +1,139 @@
+//! `serpent lab site` as people use it: the gateways that it writes, starts and stops, in front of a small site.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::Path,
+    process::{Command, Output},
+    thread,
+};
+
+use serde_json::Value;
+
+fn serpent(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_serpent")).args(args).env_remove("SERPENT_LOG").output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Every gateway that can be asked for has a configuration that this very program has nothing to say about.
+#[test]
+fn written_configurations_are_sound() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut subjects = vec!["uncontrolled".to_owned()];
+    for share in ["wtp", "pwad", "mdp", "ratio", "weighted", "strict"] {
+        subjects.push(format!("single:slots=12,share={share}"));
+        for method in ["fixed", "knee", "gradient", "probe,probe-every=2s,probe-after=10s,shrink-above=3,grow-below=-5"]
+        {
+            subjects.push(format!("multi:cpu=2/1-64@205ms,disk=4@0.5s,db=8@1s,share={share},windows={method}"));
+        }
+    }
+    let out = dir.path().join("all");
+    let mut args = vec!["lab", "site", "--dry-run", "--classes", "a,b-2,c_3", "--ratios", "2,3,6"];
+    args.extend(["--out", out.to_str().unwrap()]);
+    args.extend(subjects.iter().flat_map(|subject| ["--subject", subject]));
+    let written = serpent(&args);
+    assert!(written.status.success(), "{}", stderr(&written));
+    let files: Vec<String> = String::from_utf8(written.stdout).unwrap().lines().map(str::to_owned).collect();
+    assert_eq!(files.len(), subjects.len());
+    for (file, subject) in files.iter().zip(&subjects) {
+        let checked = serpent(&["check", file]);
+        let said = stderr(&checked);
+        // Who lets everybody in is told that classes only count.
+        let unexpected = said.lines().filter(|line| line.starts_with("warning") && !line.contains("only count"));
+        assert!(checked.status.success() && unexpected.count() == 0, "{subject}: {said}");
+    }
+    // What is measured by default, too.
+    for form in [&["--quick"][..], &[]] {
+        let out = dir.path().join(format!("default{}", form.len()));
+        let written = serpent(&[&["lab", "site", "--dry-run", "--out", out.to_str().unwrap()], form].concat());
+        let files = String::from_utf8(written.stdout).unwrap();
+        for file in files.lines().filter(|file| file.ends_with(".toml")) {
+            let checked = serpent(&["check", file]);
+            assert!(checked.status.success(), "{file}: {}", stderr(&checked));
+        }
+        assert!(files.lines().any(|file| file.ends_with(".cfg")));
+    }
+}
+
+/// Answers each request at once with a line that says it took 2 ms.
+fn site() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = |mut stream: TcpStream| {
+        let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+        for _ in lines.filter(String::is_empty) {
+            let body = "{\"ms\":2.0}\n";
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            if stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    };
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || serve(stream.unwrap()));
+        }
+    });
+    address
+}
+
+fn lines(file: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn users_ask_through_each_gateway_in_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, state) = (dir.path().join("out"), dir.path().join("state"));
+    let url = format!("http://{}", site());
+    let [stop, start] = ["stopped", "started"].map(|what| format!("echo {what} >> {}", state.display()));
+    let args = ["lab", "site", "--site", &url, "--out", out.to_str().unwrap(), "--seed", "7"];
+    let page = ["--page", "a=/a", "--page", "b=/b?cost=1", "--database", "b"];
+    let short = ["--users", "2", "--think", "0.05", "--seconds", "3", "--warm-up", "0"];
+    let cut = ["--stop-database", "1..2", "--stop-command", &stop, "--start-command", &start];
+    let subjects = ["--subject", "uncontrolled", "--subject", "multi:a=1,b=3,share=ratio"];
+    let measured = serpent(&[&args[..], &page, &short, &cut, &subjects].concat());
+    assert!(measured.status.success(), "{}", stderr(&measured));
+    assert_eq!(fs::read_to_string(&state).unwrap(), "stopped\nstarted\n".repeat(2));
+
+    for stem in ["1-uncontrolled", "2-multi-ratio"] {
+        let requests = lines(&out.join(format!("{stem}.ndjson")));
+        // All users, and nothing but what is right; the end of the run cuts off whom it may.
+        let users: BTreeSet<u64> = requests.iter().map(|request| request["user"].as_u64().unwrap()).collect();
+        assert_eq!(users.len(), 12);
+        for request in &requests {
+            let ended = request["end"].as_str().unwrap();
+            assert!((ended == "answered" && request["page_ms"] == 2.0) || ended == "unfinished", "{request}");
+        }
+        assert!(out.join(format!("{stem}.toml")).is_file());
+    }
+    let report: Value = serde_json::from_str(&fs::read_to_string(out.join("report.json")).unwrap()).unwrap();
+    assert_eq!(report["given"]["seed"], 7);
+    assert_eq!(report["rows"].as_array().unwrap().len(), 2);
+    let shown = String::from_utf8_lossy(&measured.stdout).into_owned();
+    assert!(shown.contains("seed 7") && shown.contains("multi:a=1,b=3,share=ratio,windows=fixed"), "{shown}");
+    assert!(fs::read_to_string(out.join("report.html")).unwrap().contains("(figure 13)"));
+
+    // A folder holds one run.
+    let again = serpent(&[&args[..], &page, &short, &subjects].concat());
+    assert!(again.status.code() == Some(2) && stderr(&again).contains("--out"), "{}", stderr(&again));
+}
+
+#[test]
+fn a_site_that_is_not_there_is_told_with_what_to_do() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let args =
+        ["lab", "site", "--subject", "direct", "--out", out.to_str().unwrap(), "--site", &format!("http://{nobody}")];
+    let refused = serpent(&args);
+    let said = stderr(&refused);
+    assert!(refused.status.code() == Some(2) && said.contains("site start") && said.contains("--site"), "{said}");
+    assert!(!out.exists());
+}

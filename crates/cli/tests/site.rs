@@ -27,10 +27,14 @@ fn written_configurations_are_sound() {
     let mut subjects = vec!["uncontrolled".to_owned()];
     for share in ["wtp", "pwad", "mdp", "ratio", "weighted", "strict"] {
         subjects.push(format!("single:slots=12,share={share}"));
-        for method in ["fixed", "knee", "gradient", "probe,probe-every=2s,probe-after=10s,shrink-above=3,grow-below=-5"]
-        {
-            subjects.push(format!("multi:cpu=2/1-64@205ms,disk=4@0.5s,db=8@1s,share={share},windows={method}"));
-        }
+    }
+    for (share, method) in [
+        ("mdp,delay-window=60s", "fixed"),
+        ("strict", "knee"),
+        ("ratio", "gradient"),
+        ("wtp", "probe,probe-every=2s,probe-after=10s,shrink-above=3,grow-below=-5"),
+    ] {
+        subjects.push(format!("multi:cpu=2/1-64@205ms,disk=4@0.5s,db=8@1s,share={share},windows={method}"));
     }
     let out = dir.path().join("all");
     let mut args = vec!["lab", "site", "--dry-run", "--classes", "a,b-2,c_3", "--ratios", "2,3,6"];
@@ -48,16 +52,14 @@ fn written_configurations_are_sound() {
         assert!(checked.status.success() && unexpected.count() == 0, "{subject}: {said}");
     }
     // What is measured by default, too.
-    for form in [&["--quick"][..], &[]] {
-        let out = dir.path().join(format!("default{}", form.len()));
-        let written = serpent(&[&["lab", "site", "--dry-run", "--out", out.to_str().unwrap()], form].concat());
-        let files = String::from_utf8(written.stdout).unwrap();
-        for file in files.lines().filter(|file| file.ends_with(".toml")) {
-            let checked = serpent(&["check", file]);
-            assert!(checked.status.success(), "{file}: {}", stderr(&checked));
-        }
-        assert!(files.lines().any(|file| file.ends_with(".cfg")));
+    let out = dir.path().join("default");
+    let written = serpent(&["lab", "site", "--dry-run", "--out", out.to_str().unwrap()]);
+    let files = String::from_utf8(written.stdout).unwrap();
+    for file in files.lines().filter(|file| file.ends_with(".toml")) {
+        let checked = serpent(&["check", file]);
+        assert!(checked.status.success(), "{file}: {}", stderr(&checked));
     }
+    assert!(files.lines().any(|file| file.ends_with(".cfg")));
 }
 
 /// Answers each request at once with a line that says it took 2 ms.
@@ -97,12 +99,12 @@ fn users_ask_through_each_gateway_in_turn() {
     let page = ["--page", "a=/a", "--page", "b=/b?cost=1", "--database", "b"];
     let short = ["--users", "2", "--think", "0.05", "--seconds", "3", "--warm-up", "0"];
     let cut = ["--stop-database", "1..2", "--stop-command", &stop, "--start-command", &start];
-    let subjects = ["--subject", "uncontrolled", "--subject", "multi:a=1,b=3,share=ratio"];
+    let subjects = ["--subject", "uncontrolled", "--subject", "multi:a=1,b=3,share=ratio,windows=knee"];
     let measured = serpent(&[&args[..], &page, &short, &cut, &subjects].concat());
     assert!(measured.status.success(), "{}", stderr(&measured));
     assert_eq!(fs::read_to_string(&state).unwrap(), "stopped\nstarted\n".repeat(2));
 
-    for stem in ["1-uncontrolled", "2-multi-ratio"] {
+    for stem in ["1-uncontrolled", "2-multi-ratio-knee"] {
         let requests = lines(&out.join(format!("{stem}.ndjson")));
         // All users, and nothing but what is right; the end of the run cuts off whom it may.
         let users: BTreeSet<u64> = requests.iter().map(|request| request["user"].as_u64().unwrap()).collect();
@@ -116,8 +118,11 @@ fn users_ask_through_each_gateway_in_turn() {
     let report: Value = serde_json::from_str(&fs::read_to_string(out.join("report.json")).unwrap()).unwrap();
     assert_eq!(report["given"]["seed"], 7);
     assert_eq!(report["rows"].as_array().unwrap().len(), 2);
+    // Windows that are adjusted are asked for.
+    assert!(report["rows"][0]["pages"][0]["adjusted"].is_null());
+    assert!(report["rows"][1]["pages"][1]["adjusted"]["least"].as_u64() >= Some(1), "{}", report["rows"][1]);
     let shown = String::from_utf8_lossy(&measured.stdout).into_owned();
-    assert!(shown.contains("seed 7") && shown.contains("multi:a=1,b=3,share=ratio,windows=fixed"), "{shown}");
+    assert!(shown.contains("seed 7") && shown.contains("multi:a=1,b=3,share=ratio,windows=knee"), "{shown}");
     assert!(fs::read_to_string(out.join("report.html")).unwrap().contains("(figure 13)"));
 
     // A folder holds one run.

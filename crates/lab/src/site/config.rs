@@ -10,8 +10,14 @@ use super::{
     subject::{Subject, Window},
 };
 
-/// The file of a gateway that listens there, and what it is called. `None` where there is no gateway.
-pub(super) fn of(plan: &Plan, subject: &Subject, listen: SocketAddr) -> Option<(&'static str, String)> {
+/// The file of a gateway that listens there, and what it is called. `None` where there is no gateway. Windows that are adjusted can
+/// be asked for at `admin`.
+pub(super) fn of(
+    plan: &Plan,
+    subject: &Subject,
+    listen: SocketAddr,
+    admin: Option<SocketAddr>,
+) -> Option<(&'static str, String)> {
     match subject {
         Subject::Direct => None,
         Subject::Uncontrolled => Some((SERPENT, serpent(plan, listen, &[], None, "", false))),
@@ -26,7 +32,11 @@ pub(super) fn of(plan: &Plan, subject: &Subject, listen: SocketAddr) -> Option<(
             for (key, value) in others {
                 let _ = writeln!(admission, "{key} = \"{value}\"");
             }
-            Some((SERPENT, serpent(plan, listen, windows, Some(share), &admission, method == "probe")))
+            let mut text = serpent(plan, listen, windows, Some(share), &admission, method == "probe");
+            if let Some(admin) = admin {
+                text = text.replacen("default-class", &format!("admin = \"{admin}\"\ndefault-class"), 1);
+            }
+            Some((SERPENT, text))
         }
         Subject::HaProxy { windows, strict } => Some((HAPROXY, haproxy(plan, listen, windows, *strict))),
     }
@@ -206,7 +216,7 @@ mod tests {
 
     fn written(subject: &str) -> (&'static str, String) {
         let plan = plan(&["--subject", subject, "--site", "http://127.0.0.1:8091"]);
-        of(&plan, &plan.subjects[0], "127.0.0.1:8090".parse().unwrap()).unwrap()
+        of(&plan, &plan.subjects[0], "127.0.0.1:8090".parse().unwrap(), None).unwrap()
     }
 
     fn toml(subject: &str) -> toml::Table {
@@ -254,6 +264,15 @@ mod tests {
             all.push(table);
         }
         assert!(all.iter().all(|table| *table == all[0]));
+    }
+
+    #[test]
+    fn windows_that_are_adjusted_can_be_asked_for() {
+        let plan = plan(&["--subject", "multi:cpu=2,disk=4,db=8,windows=knee"]);
+        let admin = "127.0.0.1:9".parse().unwrap();
+        let (_, text) = of(&plan, &plan.subjects[0], "127.0.0.1:8090".parse().unwrap(), Some(admin)).unwrap();
+        let table: toml::Table = text.parse().unwrap();
+        assert_eq!(table["admin"].as_str(), Some("127.0.0.1:9"));
     }
 
     #[test]

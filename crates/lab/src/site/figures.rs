@@ -5,6 +5,7 @@ use super::{
     plan::Plan,
     report::{Kind as Subject, Measured, Report},
     stats::{self, Span},
+    windows::Seen,
 };
 use crate::report::{Axis, Kind, Plot, PlotPoint, Series, Shape};
 
@@ -19,6 +20,8 @@ pub(super) struct Curves {
     running: Vec<(f64, f64)>,
     /// By page: answers a second, of each bucket.
     throughput: Vec<Vec<(f64, f64)>>,
+    /// By page: windows that are adjusted.
+    windows: Vec<Vec<(f64, f64)>>,
 }
 
 /// At most so many points on a line.
@@ -39,6 +42,13 @@ impl Curves {
                 .map(|page| classes.clone().map(|class| sliding(&|o| o.page == page && o.class == class)).collect())
                 .collect(),
             running: running.into_iter().enumerate().map(|(bucket, mean)| (middle(bucket), mean)).collect(),
+            windows: pages
+                .clone()
+                .map(|page| {
+                    let of = |seen: &Seen| Some((seen.at_s, f64::from(seen.windows[page]?)));
+                    measured.windows.iter().filter_map(of).collect()
+                })
+                .collect(),
             throughput: pages.map(|page| in_buckets(outcomes, plan, bucket_s, page)).collect(),
         }
     }
@@ -82,10 +92,18 @@ pub(super) fn plots(report: &Report) -> Vec<Plot> {
         for (page, of_page) in report.given.pages.iter().zip(&curves.of_pages) {
             plots.push(system_times(report, of_page, "", &format!("{}, page {page}", row.label)));
         }
-        if row.cut.is_some() {
+        let by_page = |curves: &[Vec<(f64, f64)>]| {
             let names = report.given.pages.iter();
-            let series = names.zip(&curves.throughput).enumerate();
-            let series = series.map(|(n, (name, points))| line(n, name.clone(), points)).collect();
+            names.zip(curves).enumerate().map(|(n, (name, points))| line(n, name.clone(), points)).collect()
+        };
+        plots.push(plot(
+            "Windows, as the gateway says",
+            &row.label,
+            "requests at the site at once",
+            by_page(&curves.windows),
+        ));
+        if row.cut.is_some() {
+            let series = by_page(&curves.throughput);
             plots.push(plot("Throughput around the stop of the database", &row.label, "answers a second", series));
         }
     }

@@ -20,6 +20,8 @@ use crate::{
 pub(super) struct Gateway {
     /// Where users ask.
     pub(super) address: SocketAddr,
+    /// Where it says what its windows are, if it moves them.
+    pub(super) admin: Option<SocketAddr>,
     running: Option<Running>,
 }
 
@@ -57,31 +59,34 @@ impl Programs {
     }
 
     fn address(&self) -> Result<SocketAddr, LabError> {
-        let asked = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.unwrap_or(0)));
-        let free = TcpListener::bind(asked).and_then(|listener| listener.local_addr());
-        free.map_err(|error| {
-            LabError::Request(format!("the gateway cannot have {asked}: {error}; another port: --port"))
-        })
+        free(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.unwrap_or(0))))
     }
+}
+
+/// An address that nobody has now.
+fn free(asked: SocketAddr) -> Result<SocketAddr, LabError> {
+    let free = TcpListener::bind(asked).and_then(|listener| listener.local_addr());
+    free.map_err(|error| LabError::Request(format!("the gateway cannot have {asked}: {error}; another port: --port")))
 }
 
 impl Gateway {
     /// Starts it and waits until it listens. Its configuration is kept as `kept`, with the ending that it has.
     pub(super) fn start(plan: &Plan, subject: &Subject, programs: &Programs, kept: &Path) -> Result<Self, LabError> {
         if *subject == Subject::Direct {
-            return Ok(Self { address: plan.site.address, running: None });
+            return Ok(Self { address: plan.site.address, admin: None, running: None });
         }
         let address = programs.address()?;
         let work = temporary::directory(0o700).map_err(LabError::io("cannot make a folder for the gateway"))?;
-        let Some((file, command)) = write(plan, subject, address, work.path(), programs)? else {
-            return Ok(Self { address: plan.site.address, running: None });
+        let admin = if subject.adjusts() { Some(free(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?) } else { None };
+        let Some((file, command)) = write(plan, subject, address, admin, work.path(), programs)? else {
+            return Ok(Self { address: plan.site.address, admin: None, running: None });
         };
         keep(&file, kept)?;
         let shown = show(&command);
         let promises_a_line = !matches!(subject, Subject::HaProxy { .. });
         let ask = || TcpStream::connect_timeout(&address, PATIENCE).map(drop);
         let running = Running::spawn_here(command, shown, work, promises_a_line, address, &ask)?;
-        Ok(Self { address, running: Some(running) })
+        Ok(Self { address, admin, running: Some(running) })
     }
 
     /// Why it is not to be trusted any more: it has ended by itself.
@@ -105,7 +110,7 @@ pub(super) fn write_only(
     kept: &Path,
 ) -> Result<Option<PathBuf>, LabError> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, programs.port.unwrap_or(8090)));
-    let Some((name, text)) = config::of(plan, subject, address) else { return Ok(None) };
+    let Some((name, text)) = config::of(plan, subject, address, None) else { return Ok(None) };
     let file = kept_as(Path::new(name), kept);
     fs::write(&file, text).map_err(LabError::io(format!("cannot write {}", file.display())))?;
     Ok(Some(file))
@@ -115,10 +120,11 @@ fn write(
     plan: &Plan,
     subject: &Subject,
     address: SocketAddr,
+    admin: Option<SocketAddr>,
     work: &Path,
     programs: &Programs,
 ) -> Result<Option<(PathBuf, Command)>, LabError> {
-    let Some((name, text)) = config::of(plan, subject, address) else { return Ok(None) };
+    let Some((name, text)) = config::of(plan, subject, address, admin) else { return Ok(None) };
     let file = work.join(name);
     fs::write(&file, text).map_err(LabError::io(format!("cannot write {}", file.display())))?;
     let mut command;

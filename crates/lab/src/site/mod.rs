@@ -17,6 +17,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod users;
+mod windows;
 
 use std::{
     fs,
@@ -247,12 +248,13 @@ impl Experiment<'_> {
         let stem = file_stem(number, subject);
         let mut gateway = Gateway::start(self.plan, subject, self.programs, &self.dir.join(&stem))?;
         let mut database = Database::new(self.plan.cut.as_ref());
-        let (alone, outcomes, cut) = self.runtime.block_on(async {
+        let (alone, outcomes, cut, windows) = self.runtime.block_on(async {
             let alone = users::ask_each(self.plan, gateway.address).await?.map_err(LabError::Subject)?;
             let began = Instant::now() + Duration::from_millis(10);
             let asked = users::run(self.plan, gateway.address, began, self.stop);
-            let (outcomes, cut) = tokio::try_join!(asked, database.stop_and_start(began))?;
-            Ok::<_, LabError>((alone, outcomes, cut))
+            let watched = async { Ok(windows::watch(self.plan, gateway.admin, began).await) };
+            let (outcomes, cut, windows) = tokio::try_join!(asked, database.stop_and_start(began), watched)?;
+            Ok::<_, LabError>((alone, outcomes, cut, windows))
         })?;
         let ended = gateway.has_ended();
         gateway.stop();
@@ -261,7 +263,7 @@ impl Experiment<'_> {
         if let Some(reason) = ended {
             return Err(LabError::Subject(reason));
         }
-        Ok(Measured { outcomes, alone, cut })
+        Ok(Measured { outcomes, alone, cut, windows })
     }
 }
 

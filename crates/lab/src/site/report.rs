@@ -14,6 +14,7 @@ use super::{
     subject::Subject,
     tables,
     users::Alone,
+    windows,
 };
 use crate::{
     LabError,
@@ -32,6 +33,8 @@ pub(super) struct Measured {
     /// Each page through the gateway, while nobody else asked.
     pub(super) alone: BTreeMap<String, Alone>,
     pub(super) cut: Option<cut::Done>,
+    /// Of a gateway that adjusts its windows.
+    pub(super) windows: Vec<windows::Seen>,
 }
 
 /// What was begun, with what.
@@ -155,6 +158,8 @@ pub(super) struct PageRow {
     /// As it was given.
     pub(super) window: Option<u32>,
     pub(super) bound: Option<String>,
+    /// As the gateway said, after the warm-up.
+    pub(super) adjusted: Option<windows::Adjusted>,
     pub(super) alone: Option<Alone>,
 }
 
@@ -266,6 +271,7 @@ impl Row {
             PageRow {
                 sums: sums(&|outcome| outcome.page == page),
                 window: window.map(|(window, _)| window),
+                adjusted: windows::adjusted(&measured.windows, page, counted),
                 bound: window.and_then(|(_, bound)| bound.map(str::to_owned)),
                 alone: measured.alone.get(name).copied(),
             }

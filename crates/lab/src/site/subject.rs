@@ -130,6 +130,11 @@ impl Subject {
         }
     }
 
+    /// Whether it moves its windows.
+    pub(super) fn adjusts(&self) -> bool {
+        matches!(self, Self::Multi { method, .. } if method != DEFAULT_METHOD)
+    }
+
     /// The share that keeps delays in ratios, if it has one.
     pub(super) fn share(&self) -> Option<&str> {
         match self {

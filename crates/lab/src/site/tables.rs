@@ -140,13 +140,26 @@ fn times(report: &Report) -> Table {
 }
 
 fn pages(report: &Report) -> Table {
-    let head = ["subject", "page", "window", "bound", "answers/s", "system", "queueing", "service", "running", "alone"];
+    let head = [
+        "subject",
+        "page",
+        "window",
+        "adjusted",
+        "bound",
+        "answers/s",
+        "system",
+        "queueing",
+        "service",
+        "running",
+        "alone",
+    ];
     let of_row = |row: &Row| -> Vec<Vec<String>> {
         let line = |(name, page): (&String, &super::report::PageRow)| {
             vec![
                 row.label.clone(),
                 name.clone(),
                 page.window.map_or_else(dash, |window| window.to_string()),
+                page.adjusted.map_or_else(dash, |it| format!("{:.1} ({}-{})", it.mean, it.least, it.most)),
                 page.bound.clone().unwrap_or_else(dash),
                 format!("{:.2}", page.sums.throughput),
                 system(&page.sums),
@@ -159,7 +172,7 @@ fn pages(report: &Report) -> Table {
         report.given.pages.iter().zip(&row.pages).map(line).collect()
     };
     Table {
-        words: &[1, 3],
+        words: &[1, 3, 4],
         ..table(
             "By page: windows and bounds as given (table 4), means as above; a single window is one for all pages"
                 .to_owned(),

@@ -175,7 +175,7 @@ fn report(plan: &Plan, subjects: &[Vec<Outcome>], cut: Option<cut::Done>) -> Rep
     let begun = Begun { unix_s: 0, command: "serpent lab site".to_owned(), versions: Vec::new(), quick: true };
     let mut report = Report::new(plan, begun, BTreeMap::new());
     for (subject, outcomes) in plan.subjects.iter().zip(subjects) {
-        let measured = Measured { outcomes: outcomes.clone(), alone: BTreeMap::new(), cut };
+        let measured = Measured { outcomes: outcomes.clone(), alone: BTreeMap::new(), cut, windows: Vec::new() };
         report.take(plan, subject, Ok(&measured));
     }
     report

@@ -258,6 +258,16 @@ impl Drop for Connection {
     }
 }
 
+/// What somebody else than the site says there; `None` if nothing is to be had.
+pub(super) async fn fetch(address: SocketAddr, path: &str) -> Option<Bytes> {
+    let mut connection = Connection::open(address).await.ok()?;
+    let request = Request::get(path).header(HOST, address.to_string()).body(Empty::new()).ok()?;
+    let answer = connection.sender.send_request(request).await.ok()?;
+    let is_there = answer.status().is_success();
+    let body = Limited::new(answer.into_body(), MOST_BODY).collect().await.ok()?;
+    is_there.then(|| body.to_bytes())
+}
+
 /// The time that a page says it took: `ms` of the one line of JSON that its answer is.
 fn page_s(body: &[u8]) -> Option<f64> {
     #[derive(Deserialize)]

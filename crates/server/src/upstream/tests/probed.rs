@@ -107,7 +107,9 @@ async fn what_takes_too_long_is_given_up_and_leaves_nothing_behind() {
         });
         let upstreams = Arc::new(Upstreams::new(&[config(vec![peer.at()])], &[]).unwrap());
         let probe = Probe::of(upstreams.clone(), 0, page("/"), None).unwrap();
+        let start = Instant::now();
         let error = probe.ask(Duration::from_secs(7)).await.unwrap_err();
+        assert_eq!(start.elapsed().as_secs(), 7);
         assert_eq!((reason(&error), error.fault()), ("late", Fault::Site));
         assert_eq!(error.to_string(), "no whole answer within 7.000 s");
         let stats = server_stats(&upstreams).remove(0);

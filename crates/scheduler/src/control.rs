@@ -280,6 +280,8 @@ pub enum Probed {
     },
     /// It did not, or with an error. It counts as late.
     Failed,
+    /// Nothing is known of the site: there is no such page, or it could not be asked. It does not count.
+    Lost,
 }
 
 /// From now on a type has this window.

@@ -6,7 +6,10 @@ use crate::{
     admission,
     config::ProbeConfig,
     serve::Shared,
-    upstream::{Upstreams, probe::Probe},
+    upstream::{
+        Upstreams,
+        probe::{Fault, Probe},
+    },
 };
 
 /// A probing request that takes so many times its bound is given up. It was late long before.
@@ -58,9 +61,24 @@ pub(crate) async fn probe_for_ever(shared: Arc<Shared>) {
 async fn ask(page: Arc<Probe>, due: admission::Probe, limit: Duration) {
     match page.ask(limit).await {
         Ok(answer) if answer.is_page() => due.answered(answer.took),
-        Ok(answer) => {
-            tracing::warn!(resource = &*due.resource, status = answer.status.as_u16(), "a probing request has no page");
+        Ok(answer) if answer.status.is_server_error() => {
+            let status = answer.status.as_u16();
+            tracing::warn!(resource = &*due.resource, status, "a probing request was not served");
+            due.failed();
         }
-        Err(error) => tracing::warn!(resource = &*due.resource, %error, "a probing request has no answer"),
+        // A page that is gone, or moved, must not make the window small: that says nothing of the site.
+        Ok(answer) => {
+            let status = answer.status.as_u16();
+            tracing::error!(
+                resource = &*due.resource,
+                status,
+                "there is no page to probe by: see `probe` of the resource"
+            );
+        }
+        Err(error) if error.fault() == Fault::Site => {
+            tracing::warn!(resource = &*due.resource, %error, "a probing request has no answer");
+            due.failed();
+        }
+        Err(error) => tracing::error!(resource = &*due.resource, %error, "a resource could not be probed"),
     }
 }

@@ -78,6 +78,7 @@ impl Controller for Probe {
         let late = match probed {
             Probed::Answered { service_ns } => service_ns >= it.bound_ns,
             Probed::Failed => true,
+            Probed::Lost => return,
         };
         it.counter += if late { 1 } else { -1 };
         if it.counter > self.shrink_above {

@@ -15,7 +15,7 @@ use scheduler::{
     Instant,
     admission::{self as machine, ClassStats, Decision, Moves, Refusal, RequestId, ResourceId, Start},
     class::ClassId,
-    control::Finished,
+    control::{Finished, Probed},
 };
 use slab::Slab;
 use tokio::sync::Notify;
@@ -250,12 +250,12 @@ impl Desk {
         }
     }
 
-    /// How long a probing request took; `None`: it failed.
-    pub fn probed(&self, due: Due, service: Option<Duration>) {
+    /// What became of a probing request.
+    pub fn probed(&self, due: Due, probed: Probed) {
         let wakers = {
             let mut core = self.core.lock();
             let now = self.now();
-            core.windows.handle_probed(now, due, service);
+            core.windows.handle_probed(now, due, probed);
             self.pump(&mut core, now, None).1
         };
         wakers.wake();

@@ -24,7 +24,7 @@ use http::StatusCode;
 use scheduler::{
     admission::{ClassStats, Refusal, RequestId, ResourceId, Settings, SettingsError},
     class::{Class, ClassId},
-    control,
+    control::{self, Probed},
     share::Policy,
 };
 
@@ -77,14 +77,14 @@ pub enum Contradiction {
     Windows(control::SettingsError),
 }
 
-/// A request of our own that is to be sent to the site, to see how long it takes. Dropping it says that it failed.
+/// A request of our own that is to be sent to the site, to see how long it takes. Dropping it says that nothing is known.
 #[derive(Debug)]
 pub struct Probe {
     /// What it mainly needs.
     pub resource: Arc<str>,
     due: Due,
     desk: Arc<Desk>,
-    told: bool,
+    probed: Probed,
 }
 
 /// A place in the site. Given back when dropped; say [`Slot::finish`] where the site has done its work, so that its service
@@ -199,7 +199,7 @@ impl Admission {
     /// Waits until a probing request is to be sent; to be called by one task.
     pub async fn probe(&self) -> Probe {
         let (due, resource) = self.desk.probe().await;
-        Probe { resource, due, desk: self.desk.clone(), told: false }
+        Probe { resource, due, desk: self.desk.clone(), probed: Probed::Lost }
     }
 
     /// Plain numbers, for metrics.
@@ -267,16 +267,18 @@ impl Slot {
 impl Probe {
     /// It was answered as it should be, after so long.
     pub fn answered(mut self, after: Duration) {
-        self.told = true;
-        self.desk.probed(self.due, Some(after));
+        self.probed = Probed::Answered { service_ns: ns(after) };
+    }
+
+    /// It was not, and the site is to blame.
+    pub fn failed(mut self) {
+        self.probed = Probed::Failed;
     }
 }
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        if !self.told {
-            self.desk.probed(self.due, None);
-        }
+        self.desk.probed(self.due, self.probed);
     }
 }
 

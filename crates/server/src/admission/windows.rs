@@ -1,7 +1,7 @@
 //! How many requests of each resource are let in at once, where that is adjusted. [`scheduler::control`] decides; this tells
 //! it what happens, and the scheduler what it says.
 
-use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use std::{num::NonZeroU32, sync::Arc};
 
 use scheduler::{
     Instant,
@@ -77,12 +77,7 @@ impl Windows {
         }
     }
 
-    /// `service`: how long it took, if it was answered as it should be.
-    pub fn handle_probed(&mut self, now: Instant, due: Due, service: Option<Duration>) {
-        let probed = match service {
-            Some(service) => Probed::Answered { service_ns: super::ns(service) },
-            None => Probed::Failed,
-        };
+    pub fn handle_probed(&mut self, now: Instant, due: Due, probed: Probed) {
         if let Some(control) = &mut self.control
             && due.epoch == self.epoch
         {

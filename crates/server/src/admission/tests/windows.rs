@@ -167,12 +167,15 @@ fn probing_requests_are_due_in_time_and_what_they_say_counts() {
         assert_eq!(window(&admission), (Some(2), 2));
         waiting.slot().finish();
         drop(next().await);
+        assert_eq!(window(&admission), (Some(2), 2), "of one that was dropped nothing is known");
+        next().await.failed();
         assert_eq!(window(&admission), (Some(1), 3), "one that failed is late");
 
         let unanswered = next().await;
         let reloaded = admission.reconfigure(&classes).unwrap();
         assert_eq!(window(&reloaded), (Some(1), 3), "a window stays as it is where nothing is changed");
-        drop(unanswered);
+        unanswered.failed();
+        assert_eq!(window(&reloaded), (Some(1), 3), "nor is one lost");
         classes.admission.resources[0].window = NonZeroU32::new(7);
         let admission = admission.reconfigure(&classes).unwrap();
         assert_eq!(window(&admission), (Some(7), 3), "the operator has the last word");
@@ -183,7 +186,7 @@ fn probing_requests_are_due_in_time_and_what_they_say_counts() {
         };
         classes.admission.adjustment.shrink_above = 1;
         admission.reconfigure(&classes).unwrap();
-        drop(of_before);
+        of_before.failed();
         assert_eq!(window(&admission), (Some(7), 3), "what was sent for another controller says nothing to this one");
         classes.admission.adjustment.method = Method::Fixed;
         classes.admission.resources[0].window = NonZeroU32::new(9);

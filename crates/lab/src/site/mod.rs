@@ -69,8 +69,8 @@ METHOD: fixed (the default), probe, knee, gradient; probe needs bounds, which `s
 Examples:
   examples/two-tier/site start
   serpent lab site --quick --out quick
-  serpent lab site --subject uncontrolled --subject multi:cpu=2,disk=4,db=8,share=ratio --seconds 600
-  serpent lab site --quick --subject multi:cpu=2,disk=4,db=8 --stop-database 120..140 \\
+  serpent lab site --subject uncontrolled --subject multi:cpu=1,disk=2,db=8,share=ratio --seconds 600
+  serpent lab site --quick --subject multi:cpu=1,disk=2,db=8 --stop-database 120..140 \\
                    --stop-command 'examples/two-tier/site stop-database' \\
                    --start-command 'examples/two-tier/site start-database'")]
 pub struct SiteArgs {

@@ -55,10 +55,10 @@ pub(super) const QUICK: &[&str] = &[
     "uncontrolled",
     "direct",
     "single:slots=12",
-    "multi:cpu=2,disk=4,db=8",
-    "multi:cpu=2,disk=4,db=8,share=ratio",
-    "multi:cpu=2,disk=4,db=8,share=ratio,windows=knee",
-    "haproxy:cpu=2,disk=4,db=8",
+    "multi:cpu=1,disk=2,db=8",
+    "multi:cpu=1,disk=2,db=8,share=ratio",
+    "multi:cpu=1,disk=2,db=8,share=ratio,windows=knee",
+    "haproxy:cpu=1,disk=2,db=8",
 ];
 
 /// The same in the full form: all of the paper's but its adjustment of windows, whose bounds have to be measured at the site; and
@@ -69,12 +69,12 @@ pub(super) const FULL: &[&str] = &[
     "single:slots=8",
     "single:slots=12",
     "single:slots=16",
-    "multi:cpu=2,disk=4,db=8",
-    "multi:cpu=2,disk=4,db=8,share=pwad",
-    "multi:cpu=2,disk=4,db=8,share=mdp",
-    "multi:cpu=2,disk=4,db=8,share=ratio",
-    "multi:cpu=2,disk=4,db=8,share=ratio,windows=knee",
-    "haproxy:cpu=2,disk=4,db=8",
+    "multi:cpu=1,disk=2,db=8",
+    "multi:cpu=1,disk=2,db=8,share=pwad",
+    "multi:cpu=1,disk=2,db=8,share=mdp",
+    "multi:cpu=1,disk=2,db=8,share=ratio",
+    "multi:cpu=1,disk=2,db=8,share=ratio,windows=knee",
+    "haproxy:cpu=1,disk=2,db=8",
 ];
 
 /// The paper presents its throughput under this one.

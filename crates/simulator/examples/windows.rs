@@ -192,7 +192,7 @@ fn random(worlds: u64) {
             let world = World::random(seed);
             let best = world.best();
             done.push((seed, METHODS.iter().map(|&method| world.trial(method, &best)).collect()));
-            if seed % 50 == 0 {
+            if seed.is_multiple_of(50) {
                 eprintln!("{seed} of {worlds}");
             }
         }

@@ -4,14 +4,20 @@
 //! alone cannot tell a site that works on more at once from one that is overloaded; and what it should be without load is
 //! not known where there is always load.
 //!
-//! **A trial.** One type at a time tries another window, a factor above or below the one in force. The two take turns, in
+//! **Turns.** The types try one at a time. A turn is one round of a trial, which then waits for the next; the turn goes to
+//! the type that has tried for the least time. So a type whose requests are slow, or whose windows cannot be told apart,
+//! does not make the others wait until it is done.
+//!
+//! **A trial.** A type tries another window, a factor above or below the one in force. The two take turns, in
 //! the order A B B A, each for a certain number of requests; what changes steadily meanwhile falls on both alike. After a
-//! change of the window as many requests as were running do not count. The trial goes on until it is certain enough which
+//! change of the window as many requests as were running do not count. Those that end at the same moment are counted
+//! together, since a site may work in step. The trial goes on until it is certain enough which
 //! of the two is better, or until certainty would take too long. If the two halves A B and B A contradict each other, the
 //! site has changed meanwhile, and they do not count.
 //!
 //! **What is compared** is the sum, over all types that were short of slots, of the logarithm of their throughput: a type
-//! gains nothing by taking from another in equal proportion, however their requests compare. A wider window must pay: its
+//! gains nothing by taking from another in equal proportion, however their requests compare. Another type's change counts
+//! only if it is larger than its standard error, or else the noise of all would drown the one. A wider window must pay: its
 //! throughput has to be higher by [`PAYS`] of what its slots are more. So of windows that serve alike the narrow one is
 //! taken.
 //!
@@ -20,14 +26,16 @@
 //!
 //! **A window that nobody waits for** can still be too wide: users who wait for their answers may all be in the site and slow
 //! one another down. So now and then a narrower one is tried than there are requests running, and taken if it serves more.
-//! That it serves as much is not enough then, since those who wait for it wait for nothing.
+//! That it serves as much is not enough then, since those who wait for it wait for nothing. Whether anybody waited is
+//! judged by the trial itself. A window that rested because nobody waited is looked at again as soon as somebody does.
 //!
 //! **Rest.** When neither a wider nor a narrower window does better, the factor comes nearer to 1. When it is as near as it
 //! gets, the window rests, for longer and longer, until the throughput changes at an unchanged window.
 //!
 //! **Failure.** Errors are no throughput. When the site stops answering, or answers with errors, the trial ends without a
 //! result, the window in force before it comes back, and nothing is learned until the site works again. So a window does
-//! not collapse because the site was gone.
+//! not collapse because the site was gone. A window that was being tried when the site failed counts as no better, since it
+//! may be why: another is tried next.
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
@@ -35,18 +43,19 @@ use super::{Change, Controller, Finished, Load, Reason, SECOND_NS, Settings, Win
 use crate::{admission::ResourceId, time::Instant};
 
 /// A wider window pays if the logarithm of the throughput grows by this part of that of the window.
-const PAYS: f64 = 0.05;
+const PAYS: f64 = 0.04;
 /// The first factor between the windows compared.
 const WIDEST: f64 = 2.0;
-/// From such a first window on a narrower one is tried first.
-const LARGE: u32 = 10;
+/// From such a first window on a narrower one is tried first, a fourth of it: here that is 1.
+const LARGE: u32 = 4;
 /// The smallest factor. Nearer windows differ by too little to be told apart in reasonable time.
 const NARROWEST: f64 = 1.15;
 /// The factor to begin anew with when the site has changed.
 const ANEW: f64 = 1.5;
 /// Standard errors by which the difference must exceed what is to be decided.
 const CERTAIN: f64 = 2.0;
-/// A trial ends when the standard error is as small as this: what cannot be told by then matters little.
+/// A trial ends when the standard error is as small as this, or as what the wider window has to pay: what cannot be told
+/// by then matters little, or is found with windows nearer to one another.
 const FINE: f64 = 0.03;
 /// Requests of a quarter of a trial, at least. Also at least as many as the window.
 const QUARTER: u32 = 30;
@@ -82,9 +91,12 @@ const ERRORS: f64 = 0.1;
 pub(super) struct Knee {
     types: Vec<Option<Type>>,
     now: Instant,
+    /// The one that runs. Those of other types are put aside.
     trial: Option<Trial>,
-    /// Whose turn it is to try something.
-    turn: usize,
+    /// Time for which the type whose turn it is had tried before, as a fair queue counts it.
+    tried_ns: f64,
+    /// A window has changed since the last round.
+    unsettled: bool,
     /// The site does not answer, or with errors.
     gone: bool,
     /// The last time that a request of any type was done, and the mean time between two while the site was busy.
@@ -112,6 +124,10 @@ struct Type {
     /// Requests for which it rests still, and for how many it did.
     rest: u32,
     rested: u32,
+    /// Between two rounds, while others have their turn.
+    aside: Option<Trial>,
+    /// The time of all its rounds.
+    tried_ns: f64,
     load: Load,
     /// Lately: how many ran, and how often others waited.
     running: f64,
@@ -122,6 +138,8 @@ struct Type {
     watch: Tally,
     /// The logarithm of the throughput when the rest began.
     level: Option<f64>,
+    /// It rests because there was too little to do.
+    idle: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -154,6 +172,8 @@ struct Trial {
     quarter: usize,
     /// Requests of the type that do not count still, because they began under the other window.
     settling: u32,
+    /// What ends now counts.
+    counts: bool,
     left: u32,
     /// By quarter and type.
     quarters: [Vec<Tally>; 4],
@@ -171,7 +191,8 @@ impl Knee {
             types: settings.windows.iter().map(|window| window.map(Type::new)).collect(),
             now: Instant::ORIGIN,
             trial: None,
-            turn: 0,
+            tried_ns: 0.0,
+            unsettled: true,
             gone: false,
             last_done: Instant::ORIGIN,
             gap_ns: 0.0,
@@ -182,9 +203,21 @@ impl Knee {
 
     /// Time goes by, with the loads last told.
     fn advance(&mut self, now: Instant) {
+        if now > self.now {
+            // Requests that end at the same moment count alike: a site may work in step.
+            self.move_on();
+            if let Some(trial) = &mut self.trial {
+                trial.counts = trial.settling == 0;
+            }
+        }
         let ns = now.ns_since(self.now) as f64;
         self.now = self.now.max(now);
-        let mut quarter = self.trial.as_mut().filter(|trial| trial.settling == 0).map(|trial| {
+        if let Some(trial) = &self.trial
+            && let Some(Some(it)) = self.types.get_mut(trial.of)
+        {
+            it.tried_ns += ns;
+        }
+        let mut quarter = self.trial.as_mut().filter(|trial| trial.counts).map(|trial| {
             let quarter = trial.quarter;
             &mut trial.quarters[quarter]
         });
@@ -218,7 +251,7 @@ impl Knee {
         self.gone = true;
         self.interrupt();
         for it in self.types.iter_mut().flatten() {
-            it.watch = Tally::default();
+            (it.watch, it.aside) = (Tally::default(), None);
         }
     }
 
@@ -226,7 +259,12 @@ impl Knee {
         if let Some(trial) = self.trial.take()
             && let Some(Some(it)) = self.types.get_mut(trial.of)
         {
+            if it.trying.is_some() {
+                // It may be why.
+                it.give_up();
+            }
             it.set(None, Reason::Interrupted);
+            self.unsettled = true;
             it.rest = it.rest.max(2 * it.window + QUARTER);
         }
     }
@@ -245,23 +283,24 @@ impl Knee {
             return;
         }
         let verdict = if trial.quarter == 4 { trial.round() } else { Verdict::Open };
-        trial.quarter %= 4;
-        trial.settling = if trial.quarter == 0 { 0 } else { settling_of(trial.windows) };
         match verdict {
-            Verdict::Open => {
-                let arm = if trial.quarter == 0 { trial.before } else { trial.arm() };
+            Verdict::Open if trial.quarter < 4 => {
+                trial.settling = settling_of(trial.windows);
+                let arm = trial.arm();
                 let trying = (arm != trial.before).then_some(trial.windows[arm]);
                 it.set(trying, Reason::Trial);
                 trial.until = self.now.add_ns(trial.patience_ns(it, self.gap_ns));
             }
-            Verdict::Nothing => {
-                it.sleep();
+            Verdict::Open => it.aside = self.trial.take(),
+            Verdict::Idle | Verdict::Nothing => {
+                it.sleep(matches!(verdict, Verdict::Idle));
                 self.interrupt();
             }
             Verdict::Better(arm) => {
                 let (kept, window, free) = (arm == trial.before, trial.windows[arm], trial.free);
                 it.decide(kept, window, free);
                 self.trial = None;
+                self.unsettled |= !kept;
             }
         }
     }
@@ -272,37 +311,31 @@ impl Knee {
             return;
         }
         let count = self.types.len();
-        for offset in 0..count {
-            let number = (self.turn + offset) % count;
-            let Some(Some(it)) = self.types.get_mut(number) else { continue };
-            if it.rest > 0 || it.mean_ns <= 0.0 {
-                continue;
-            }
-            let free = it.short <= SHORT;
-            let Some(other) = (if free { it.narrower() } else { it.candidate() }) else { continue };
-            let windows = [it.window.min(other), it.window.max(other)];
-            for route in it.routes.values_mut().chain([&mut it.others]) {
-                route.worth_ns = route.mean_ns;
-            }
-            let tallies = || vec![Tally::default(); count];
-            let Some(Some(it)) = self.types.get(number) else { continue };
-            let mut trial = Trial {
-                of: number,
-                before: usize::from(windows[1] == it.window),
-                windows,
-                free,
-                quarter: 0,
-                // Another type's window may just have changed.
-                settling: settling_of(windows),
-                left: quarter_of(windows[1]),
-                quarters: [tallies(), tallies(), tallies(), tallies()],
-                sums: [tallies(), tallies()],
-                contradictions: 0,
-                until: Instant::ORIGIN,
+        loop {
+            let tries = |it: &Type| it.rest == 0 && it.mean_ns > 0.0;
+            let ready = self.types.iter_mut().enumerate().filter_map(|(number, it)| Some((number, it.as_mut()?)));
+            let next = ready.filter(|(_, it)| tries(it)).min_by(|(_, a), (_, b)| a.tried_ns.total_cmp(&b.tried_ns));
+            let Some((number, it)) = next else { return };
+            let mut trial = match it.aside.take() {
+                Some(trial) => trial,
+                None => {
+                    let free = it.short <= SHORT;
+                    let Some(other) = (if free { it.narrower() } else { it.candidate() }) else { continue };
+                    for route in it.routes.values_mut().chain([&mut it.others]) {
+                        route.worth_ns = route.mean_ns;
+                    }
+                    Trial::new(number, it.window, other, free, count)
+                }
             };
+            it.tried_ns = it.tried_ns.max(self.tried_ns);
+            self.tried_ns = it.tried_ns;
+            trial.quarter = 0;
+            trial.left = quarter_of(trial.windows[1]);
+            trial.settling = if self.unsettled { settling_of(trial.windows) } else { 0 };
+            trial.counts = false;
+            self.unsettled = false;
             trial.until = self.now.add_ns(trial.patience_ns(it, self.gap_ns));
             self.trial = Some(trial);
-            self.turn = (number + 1) % count;
             return;
         }
     }
@@ -342,17 +375,14 @@ impl Controller for Knee {
         it.watch.add(worth);
         it.look();
         if let Some(trial) = &mut self.trial {
-            if trial.settling == 0 {
+            if trial.counts {
                 trial.quarters[trial.quarter][number].add(worth);
             }
             if trial.of == number {
-                match trial.settling {
-                    0 => trial.left = trial.left.saturating_sub(1),
-                    _ => trial.settling -= 1,
-                }
+                let left = if trial.counts { &mut trial.left } else { &mut trial.settling };
+                *left = left.saturating_sub(1);
             }
         }
-        self.move_on();
     }
 
     fn handle_load(&mut self, now: Instant, resource: ResourceId, load: Load) {
@@ -394,21 +424,22 @@ impl Controller for Knee {
 
 impl Type {
     fn new(limits: Window) -> Self {
+        let (factor, upward) = first_step(limits.first);
         Self {
             limits,
             window: limits.first,
             trying: None,
             told: limits.first,
             reason: Reason::Trial,
-            // Far beyond the knee it does not matter much how far, so that only windows far apart can be told apart soon.
-            factor: if limits.first < LARGE { WIDEST } else { WIDEST * WIDEST },
-            // A window that is too wide does more harm than one that is too narrow.
-            upward: limits.first < LARGE,
+            factor,
+            upward,
             failed: 0,
             moved: 0,
             // What is learned from the first requests of all is what they are worth.
             rest: 2 * QUARTER,
             rested: 0,
+            aside: None,
+            tried_ns: 0.0,
             load: Load::default(),
             running: 0.0,
             short: 0.0,
@@ -417,6 +448,7 @@ impl Type {
             mean_ns: 0.0,
             watch: Tally::default(),
             level: None,
+            idle: false,
         }
     }
 
@@ -486,12 +518,13 @@ impl Type {
             self.moved = 0;
             return true;
         }
-        self.sleep();
+        self.sleep(false);
         false
     }
 
     /// For longer and longer.
-    fn sleep(&mut self) {
+    fn sleep(&mut self, idle: bool) {
+        self.idle = idle;
         self.rested = (2 * self.rested).clamp(REST, REST_MOST);
         self.rest = self.rested;
         (self.watch, self.level) = (Tally::default(), None);
@@ -502,7 +535,7 @@ impl Type {
         let other = self.limits.clamp((self.running / ANEW + 0.5) as u32);
         let worthwhile = self.running >= CROWD && other < self.window;
         if !worthwhile {
-            self.sleep();
+            self.sleep(true);
         }
         worthwhile.then_some(other)
     }
@@ -512,7 +545,7 @@ impl Type {
         if kept {
             self.reason = Reason::NoBetter;
             if free {
-                self.sleep();
+                self.sleep(true);
             } else {
                 self.give_up();
             }
@@ -537,6 +570,12 @@ impl Type {
         if self.rest == 0 || self.trying.is_some() || watched.short_ns < 0.9 * watched.ns {
             return;
         }
+        if self.idle {
+            // Now there is enough to do, or the site has become too slow for what it did before.
+            (self.rest, self.rested, self.failed, self.idle) = (0, 0, 0, false);
+            (self.factor, self.upward) = first_step(self.window);
+            return;
+        }
         let level = libm::log(watched.worth / watched.ns);
         match self.level {
             None => self.level = Some(level),
@@ -554,10 +593,31 @@ enum Verdict {
     /// By number of the window.
     Better(usize),
     /// There was too little to do for anything to be seen.
+    Idle,
+    /// It contradicts itself, again and again.
     Nothing,
 }
 
 impl Trial {
+    fn new(of: usize, window: u32, other: u32, free: bool, types: usize) -> Self {
+        let windows = [window.min(other), window.max(other)];
+        let tallies = || vec![Tally::default(); types];
+        Self {
+            of,
+            before: usize::from(windows[1] == window),
+            windows,
+            free,
+            quarter: 0,
+            settling: 0,
+            counts: false,
+            left: 0,
+            quarters: [tallies(), tallies(), tallies(), tallies()],
+            sums: [tallies(), tallies()],
+            contradictions: 0,
+            until: Instant::ORIGIN,
+        }
+    }
+
     /// Which window is in force in the quarter: A B B A, where A is the one that was in force before.
     fn arm(&self) -> usize {
         match self.quarter {
@@ -591,18 +651,23 @@ impl Trial {
             return if self.contradictions > 3 { Verdict::Nothing } else { Verdict::Open };
         }
         // Where nothing waited under the narrow window, it is wide enough; what a wider one would do is not seen.
-        let own = &self.sums[0][self.of];
-        if !self.free && own.short_ns < SHORT * own.ns {
-            return Verdict::Nothing;
+        let [narrow_short, wide_short] = [0, 1].map(|arm: usize| {
+            let own = &self.sums[arm][self.of];
+            own.short_ns >= SHORT * own.ns
+        });
+        // As it was in the trial, since that may have changed after it began.
+        self.free = self.before == 1 && !wide_short;
+        if !self.free && !narrow_short {
+            return Verdict::Idle;
         }
         let Some((gain, error)) = compare(self.of, &self.sums[0], &self.sums[1]) else { return Verdict::Nothing };
-        let pays =
-            if self.free { -GAINS } else { PAYS * libm::log(f64::from(self.windows[1]) / f64::from(self.windows[0])) };
+        let wider = libm::log(f64::from(self.windows[1]) / f64::from(self.windows[0]));
+        let pays = if self.free { -GAINS } else { PAYS * wider };
         if gain - CERTAIN * error > pays {
             Verdict::Better(1)
         } else if gain + CERTAIN * error < pays {
             Verdict::Better(0)
-        } else if error < FINE {
+        } else if error < if self.free { FINE } else { FINE.max(pays) } {
             Verdict::Better(self.before)
         } else {
             Verdict::Open
@@ -631,6 +696,7 @@ fn compare(of: usize, narrow: &[Tally], wide: &[Tally]) -> Option<(f64, f64)> {
         let short = |tally: &Tally| tally.short_ns > CONCERNED * tally.ns;
         if let Some((its_gain, its_variance)) = gain_of(number)
             && (short(&narrow[number]) || short(&wide[number]))
+            && its_gain * its_gain > its_variance
         {
             let weight = (of_own / its_variance).min(1.0);
             gain += weight * its_gain;
@@ -659,6 +725,13 @@ impl Tally {
     fn variance(&self) -> f64 {
         self.worth_squared / (self.worth * self.worth)
     }
+}
+
+/// From a window of which nothing is known: by which factor, and whether upward.
+fn first_step(window: u32) -> (f64, bool) {
+    // Far beyond the knee it does not matter much how far, so that only windows far apart can be told apart soon. And a
+    // window that is too wide does more harm than one that is too narrow.
+    if window < LARGE { (WIDEST, true) } else { (WIDEST * WIDEST, false) }
 }
 
 fn quarter_of(window: u32) -> u32 {

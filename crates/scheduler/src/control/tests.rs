@@ -278,3 +278,175 @@ fn a_silent_site_ends_the_trial_at_the_time_out_and_teaches_nothing() {
     site.run(20_000, |_, window| (1.0 / locks(window), 0, true));
     assert!(locks(site.window) > 0.94 * locks(7), "{}", site.window);
 }
+
+/// A site that works in step: all that it has begun ends at the same moment, `step` says after how long, and as many begin.
+fn in_step(first: u32, steps: u64, step: impl Fn(u32) -> f64) -> Site {
+    let mut site = Site::new(first);
+    site.tell();
+    for _ in 0..steps {
+        let (together, seconds) = (site.window, step(site.window));
+        site.now_ns += seconds * 1e9;
+        for _ in 0..together {
+            let finished =
+                Finished { resource: ResourceId(0), route: 0, service_ns: (seconds * 1e9) as u64, done: true };
+            site.control.handle_finished(site.now(), &finished);
+        }
+        site.tell();
+        // Time-outs between.
+        while let Some(at) =
+            site.control.poll_timeout().filter(|at| at.as_ns() < (site.now_ns + step(site.window) * 1e9) as u64)
+        {
+            site.control.poll_window(at);
+            site.window = site.control.window(ResourceId(0)).unwrap();
+        }
+    }
+    site
+}
+
+/// Eight servers, that lose time to one another beyond `knee`.
+fn servers(window: u32, knee: u32, thrash: f64) -> f64 {
+    f64::from(window.min(8)) / (1.0 + thrash * f64::from(window.saturating_sub(knee)))
+}
+
+#[test]
+fn answers_at_the_same_moment_are_counted_together() {
+    for first in [1, 3, 11, 30] {
+        let site = in_step(first, 4000, |window| 0.04 * f64::from(window) / servers(window, 20, 0.2));
+        assert!((8..=20).contains(&site.window), "from {first}: {}", site.window);
+    }
+}
+
+#[test]
+fn a_window_so_wide_that_the_site_falls_silent_is_not_tried_again_and_again() {
+    let site = in_step(10, 2000, |window| 0.018 * f64::from(window) / servers(window, 10, 0.5));
+    assert!((7..=10).contains(&site.window), "{}", site.window);
+    let wide = site.changes.iter().filter(|it| it.1 >= 40).count();
+    assert!(wide <= 2, "{wide} of {:?}", site.changes);
+}
+
+#[test]
+fn from_a_first_window_above_three_a_narrower_one_is_tried_first() {
+    for (first, then) in [(2, 4), (3, 6), (4, 1), (9, 2), (40, 10)] {
+        let mut site = Site::new(first);
+        site.run(200, |_, window| (1.0 / locks(window), 0, true));
+        assert_eq!(site.changes[0].1, then, "from {first}");
+    }
+}
+
+#[test]
+fn windows_far_apart_that_cannot_be_told_apart_are_left_for_nearer_ones_soon() {
+    let mut site = Site::new(8);
+    // Every wider window is worth just what it has to pay.
+    site.run(2500, |_, window| (0.02 / libm::pow(f64::from(window), 0.04), 0, true));
+    let tried: Vec<u32> = site.changes.iter().map(|it| it.1).collect();
+    assert!(tried.starts_with(&[2, 8]) && tried.iter().any(|it| ![2, 8].contains(it)), "{tried:?}");
+}
+
+/// Several types, each with a site of its own. `gap` says, of a type, its window and how many it has finished, how long the
+/// next takes, in seconds.
+struct Sites {
+    control: Box<dyn Controller + Send>,
+    now_ns: f64,
+    due_ns: Vec<f64>,
+    windows: Vec<u32>,
+    finished: Vec<u64>,
+    changes: Vec<(u16, u32, Reason)>,
+}
+
+impl Sites {
+    fn new(windows: &[Window]) -> Self {
+        let control = Settings::new(Method::Knee, windows.iter().copied().map(Some).collect()).build().unwrap();
+        let windows: Vec<u32> = windows.iter().map(|it| it.first).collect();
+        let (due_ns, finished) = (vec![0.0; windows.len()], vec![0; windows.len()]);
+        Self { control, now_ns: 0.0, due_ns, windows, finished, changes: Vec::new() }
+    }
+
+    /// Until the type has finished so many. `running` says how many of a type run, with this window.
+    fn run(
+        &mut self,
+        of: usize,
+        requests: u64,
+        gap: impl Fn(usize, u32, u64) -> f64,
+        running: impl Fn(u32) -> u32,
+        waiting: bool,
+    ) {
+        let until = self.finished[of] + requests;
+        while self.finished[of] < until {
+            let next = (0..self.windows.len()).min_by(|&a, &b| self.due_ns[a].total_cmp(&self.due_ns[b])).unwrap();
+            self.now_ns = self.now_ns.max(self.due_ns[next]);
+            let (now, seconds) =
+                (Instant::from_ns(self.now_ns as u64), gap(next, self.windows[next], self.finished[next]));
+            self.due_ns[next] = self.now_ns + seconds * 1e9;
+            self.finished[next] += 1;
+            let service_ns = (seconds * f64::from(self.windows[next]) * 1e9) as u64;
+            let resource = ResourceId(next as u16);
+            self.control.handle_finished(now, &Finished { resource, route: 0, service_ns, done: true });
+            loop {
+                for (id, &window) in (0..).map(ResourceId).zip(&self.windows) {
+                    self.control.handle_load(now, id, Load { running: running(window), waiting });
+                }
+                let Some(change) = self.control.poll_window(now) else { break };
+                self.windows[change.resource.index()] = change.window;
+                self.changes.push((change.resource.0, change.window, change.reason));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_slow_type_whose_windows_cannot_be_told_apart_does_not_hold_up_a_fast_one() {
+    let mut sites = Sites::new(&[Window::new(1), Window::new(24)]);
+    let gap = |of, window: u32, _| match of {
+        0 => 0.025 / f64::from(window.min(8)),
+        _ => 0.1 / libm::pow(f64::from(window), 0.04),
+    };
+    // The slow one finishes one for eight to thirty of the fast one.
+    sites.run(0, 8000, gap, |window| window, true);
+    assert!(sites.windows[0] >= 8, "{:?}", sites.changes);
+    assert!(sites.changes.iter().any(|it| it.0 == 1), "it has its turn");
+}
+
+#[test]
+fn the_noise_of_another_type_does_not_drown_a_gain() {
+    let tried = |types: usize| {
+        let still = Window { most: 4, least: 4, ..Window::new(4) };
+        let mut sites = Sites::new(&[&[Window::new(1)][..], &vec![still; types - 1]].concat());
+        // Of the first a window twice as wide serves 25 % more; the others are as uneven as chance makes them.
+        let gap = |of: usize, window: u32, number: u64| match of {
+            0 => 0.01 / libm::pow(f64::from(window), 0.32),
+            _ => {
+                let drawn = (number * 3 + of as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let drawn = (drawn ^ (drawn >> 31)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 11;
+                -0.008 * libm::log((drawn as f64 + 1.0) / (1u64 << 53) as f64)
+            }
+        };
+        while sites.windows[0] < 8 || sites.finished[0] < 100 {
+            sites.run(0, 10, gap, |window| window, true);
+            assert!(sites.finished[0] < 100_000, "{:?}", sites.changes);
+        }
+        sites.finished[0]
+    };
+    let (alone, beside) = (tried(1), tried(3));
+    assert!(2 * beside < 3 * alone, "{alone} alone, {beside} beside two others");
+}
+
+#[test]
+fn whether_anybody_waits_is_judged_by_the_trial_and_not_by_its_beginning() {
+    let mut sites = Sites::new(&[Window::new(28)]);
+    let gap = |_, window: u32, _| 0.02 * libm::pow(f64::from(window) / 28.0, 0.12);
+    sites.run(0, 62, gap, |window| window, false);
+    assert_eq!(sites.changes.len(), 0);
+    sites.run(0, 6500, gap, |window| window, true);
+    // A narrower one that serves 4.6 % more is worth it if somebody waits, and is not if nobody does.
+    assert!(sites.changes.iter().any(|it| it.2 == Reason::Better), "{:?}", sites.changes);
+}
+
+#[test]
+fn a_window_that_rests_because_nobody_waits_is_looked_at_when_somebody_does() {
+    let mut sites = Sites::new(&[Window::new(54)]);
+    sites.run(0, 3500, |_, _, _| 0.03, |_| 2, false);
+    assert_eq!(sites.changes.len(), 0);
+    // All slots are taken, and the site is slow.
+    sites.run(0, 1500, |_, window, _| 1.0 / locks(window), |window| window, true);
+    assert!(sites.windows[0] < 20, "{:?}", sites.changes);
+}

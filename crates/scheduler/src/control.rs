@@ -302,6 +302,8 @@ pub enum Reason {
     Late,
     /// Probing requests were in time, and often enough.
     InTime,
+    /// The first window is approached from a small one.
+    Approach,
     /// To see whether another window does better, or to compare again.
     Trial,
     /// It did better, or as well with fewer at once.
@@ -321,6 +323,7 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::Late => "probing requests were late",
             Self::InTime => "probing requests were in time",
+            Self::Approach => "the first window is approached from a small one",
             Self::Trial => "to try another window",
             Self::Better => "it serves more, or as much with fewer at once",
             Self::NoBetter => "another window serves no more",

@@ -4,6 +4,10 @@
 //! alone cannot tell a site that works on more at once from one that is overloaded; and what it should be without load is
 //! not known where there is always load.
 //!
+//! **The first window** is approached from a small one, which is doubled for as long as somebody waits for it and that serves more.
+//! A window that is far too wide can make a site a hundred times slower, and then it takes a hundred times as long to learn that
+//! it is; so nobody goes there in one step.
+//!
 //! **Turns.** The types try one at a time. A turn is one round of a trial, which then waits for the next; the turn goes to
 //! the type that has tried for the least time. So a type whose requests are slow, or whose windows cannot be told apart,
 //! does not make the others wait until it is done.
@@ -46,8 +50,10 @@ use crate::{admission::ResourceId, time::Instant};
 const PAYS: f64 = 0.04;
 /// The first factor between the windows compared.
 const WIDEST: f64 = 2.0;
-/// From such a first window on a narrower one is tried first, a fourth of it: here that is 1.
+/// Where nobody waited for long, from such a window on a narrower one is tried first, a fourth of it: here that is 1.
 const LARGE: u32 = 4;
+/// A first window beyond this is approached from here.
+const SMALL: u32 = 4;
 /// The smallest factor. Nearer windows differ by too little to be told apart in reasonable time.
 const NARROWEST: f64 = 1.15;
 /// The factor to begin anew with when the site has changed.
@@ -112,6 +118,8 @@ struct Type {
     limits: Window,
     /// In force, but for trials.
     window: u32,
+    /// The first window, while it is approached.
+    goal: Option<u32>,
     trying: Option<u32>,
     told: u32,
     reason: Reason,
@@ -168,6 +176,8 @@ struct Trial {
     before: usize,
     /// Nobody waited when it began.
     free: bool,
+    /// A step towards the first window. It has two quarters only.
+    approaches: bool,
     /// Number of the quarter, 0 to 3.
     quarter: usize,
     /// Requests of the type that do not count still, because they began under the other window.
@@ -278,11 +288,13 @@ impl Knee {
         let Some(Some(it)) = self.types.get_mut(trial.of) else { return };
         trial.left = quarter_of(trial.windows[1]);
         trial.quarter += 1;
-        if trial.quarter == 2 {
+        let verdict = match trial.quarter {
+            2 if trial.approaches => trial.step(),
             // The second quarter's window goes on.
-            return;
-        }
-        let verdict = if trial.quarter == 4 { trial.round() } else { Verdict::Open };
+            2 => return,
+            4 => trial.round(),
+            _ => Verdict::Open,
+        };
         match verdict {
             Verdict::Open if trial.quarter < 4 => {
                 trial.settling = settling_of(trial.windows);
@@ -298,9 +310,10 @@ impl Knee {
             }
             Verdict::Better(arm) => {
                 let (kept, window, free) = (arm == trial.before, trial.windows[arm], trial.free);
+                // The last quarter was under the window before, or under the other one in a step towards the first.
+                self.unsettled |= kept == trial.approaches;
                 it.decide(kept, window, free);
                 self.trial = None;
-                self.unsettled |= !kept;
             }
         }
     }
@@ -324,7 +337,10 @@ impl Knee {
                     for route in it.routes.values_mut().chain([&mut it.others]) {
                         route.worth_ns = route.mean_ns;
                     }
-                    Trial::new(number, it.window, other, free, count)
+                    Trial {
+                        approaches: it.goal.is_some() && !free,
+                        ..Trial::new(number, it.window, other, free, count)
+                    }
                 }
             };
             it.tried_ns = it.tried_ns.max(self.tried_ns);
@@ -424,15 +440,16 @@ impl Controller for Knee {
 
 impl Type {
     fn new(limits: Window) -> Self {
-        let (factor, upward) = first_step(limits.first);
+        let window = limits.clamp(SMALL.min(limits.first));
         Self {
             limits,
-            window: limits.first,
+            window,
+            goal: (window < limits.first).then_some(limits.first),
             trying: None,
             told: limits.first,
-            reason: Reason::Trial,
-            factor,
-            upward,
+            reason: Reason::Approach,
+            factor: WIDEST,
+            upward: true,
             failed: 0,
             moved: 0,
             // What is learned from the first requests of all is what they are worth.
@@ -488,6 +505,9 @@ impl Type {
 
     /// The window to try next; `None` if there is none, and then the type rests.
     fn candidate(&mut self) -> Option<u32> {
+        if let Some(goal) = self.goal {
+            return Some(goal.min(2 * self.window));
+        }
         loop {
             let window = f64::from(self.window);
             let other = if self.upward {
@@ -507,6 +527,11 @@ impl Type {
 
     /// The direction did no better. Whether there is anything left to try before a rest.
     fn give_up(&mut self) -> bool {
+        if self.goal.take().is_some() {
+            // One step says little.
+            (self.factor, self.upward, self.failed) = (WIDEST, false, 0);
+            return true;
+        }
         self.upward = !self.upward;
         self.failed += 1;
         if self.failed < 2 {
@@ -536,6 +561,10 @@ impl Type {
         let worthwhile = self.running >= CROWD && other < self.window;
         if !worthwhile {
             self.sleep(true);
+            if self.goal.is_some() {
+                // As soon as somebody waits it goes on.
+                self.rest = QUARTER;
+            }
         }
         worthwhile.then_some(other)
     }
@@ -552,6 +581,11 @@ impl Type {
         } else {
             (self.window, self.reason) = (window, Reason::Better);
             self.rested = 0;
+            if self.goal.is_some() && !free {
+                self.goal = self.goal.filter(|goal| *goal != window);
+                return;
+            }
+            self.goal = None;
             self.moved += 1;
             if self.moved > 1 {
                 self.factor = (self.factor * self.factor).min(WIDEST).max(self.factor);
@@ -607,6 +641,7 @@ impl Trial {
             before: usize::from(windows[1] == window),
             windows,
             free,
+            approaches: false,
             quarter: 0,
             settling: 0,
             counts: false,
@@ -624,6 +659,12 @@ impl Trial {
             0 | 3 => self.before,
             _ => 1 - self.before,
         }
+    }
+
+    /// Two quarters of a step towards the first window are over.
+    fn step(&self) -> Verdict {
+        let better = compare(self.of, &self.quarters[0], &self.quarters[1]).is_some_and(|(gain, error)| gain > error);
+        Verdict::Better(usize::from(better))
     }
 
     /// Four quarters are over.
@@ -650,14 +691,13 @@ impl Trial {
         if contradict {
             return if self.contradictions > 3 { Verdict::Nothing } else { Verdict::Open };
         }
-        // Where nothing waited under the narrow window, it is wide enough; what a wider one would do is not seen.
         let [narrow_short, wide_short] = [0, 1].map(|arm: usize| {
             let own = &self.sums[arm][self.of];
             own.short_ns >= SHORT * own.ns
         });
         // As it was in the trial, since that may have changed after it began.
         self.free = self.before == 1 && !wide_short;
-        if !self.free && !narrow_short {
+        if self.before == 0 && !narrow_short {
             return Verdict::Idle;
         }
         let Some((gain, error)) = compare(self.of, &self.sums[0], &self.sums[1]) else { return Verdict::Nothing };

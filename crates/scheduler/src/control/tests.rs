@@ -256,15 +256,15 @@ fn a_route_that_needs_ten_times_the_work_is_no_congestion() {
 
 #[test]
 fn a_silent_site_ends_the_trial_at_the_time_out_and_teaches_nothing() {
-    let mut site = Site::new(7);
+    let mut site = Site::new(4);
     site.run(120, |_, window| (1.0 / locks(window), 0, true));
     let trying = site.window;
-    assert_ne!(trying, 7, "a trial is under way");
+    assert_ne!(trying, 4, "a trial is under way");
     let silent = site.control.poll_timeout().unwrap();
     assert!(silent.ns_since(site.now()) < 5_000 * MS);
     site.now_ns = silent.as_ns() as f64;
     site.tell();
-    assert_eq!((site.window, site.changes.last().unwrap().2), (7, Reason::Interrupted));
+    assert_eq!((site.window, site.changes.last().unwrap().2), (4, Reason::Interrupted));
     // What waited for 20 s counts for nothing, and nothing is tried before it is gone.
     let changes = site.changes.len();
     site.now_ns += 20e9;
@@ -325,21 +325,26 @@ fn a_window_so_wide_that_the_site_falls_silent_is_not_tried_again_and_again() {
 }
 
 #[test]
-fn from_a_first_window_above_three_a_narrower_one_is_tried_first() {
-    for (first, then) in [(2, 4), (3, 6), (4, 1), (9, 2), (40, 10)] {
+fn a_first_window_is_approached_from_a_small_one_and_only_as_far_as_it_serves_more() {
+    let windows = |first, serves: &dyn Fn(u32) -> f64| {
         let mut site = Site::new(first);
-        site.run(200, |_, window| (1.0 / locks(window), 0, true));
-        assert_eq!(site.changes[0].1, then, "from {first}");
+        site.run(350, |_, window| (1.0 / serves(window), 0, true));
+        site.changes.iter().map(|it| it.1).collect::<Vec<_>>()
+    };
+    assert_eq!(windows(40, &|window| f64::from(window))[..5], [4, 8, 16, 32, 40]);
+    // One that is small already is not, and nobody goes to where twice as many do less.
+    assert_eq!(windows(3, &locks)[0], 6);
+    for first in [9, 60, 1000] {
+        let windows = windows(first, &locks);
+        assert!(windows[0] == 4 && windows.iter().all(|&window| window <= 8), "from {first}: {windows:?}");
     }
 }
 
 #[test]
-fn windows_far_apart_that_cannot_be_told_apart_are_left_for_nearer_ones_soon() {
-    let mut site = Site::new(8);
-    // Every wider window is worth just what it has to pay.
-    site.run(2500, |_, window| (0.02 / libm::pow(f64::from(window), 0.04), 0, true));
-    let tried: Vec<u32> = site.changes.iter().map(|it| it.1).collect();
-    assert!(tried.starts_with(&[2, 8]) && tried.iter().any(|it| ![2, 8].contains(it)), "{tried:?}");
+fn the_approach_keeps_to_the_operators_least() {
+    let mut sites = Sites::new(&[Window { least: 6, ..Window::new(30) }]);
+    sites.run(0, 400, |_, window, _| 1.0 / f64::from(window), |window| window, true);
+    assert_eq!(sites.changes.iter().map(|it| it.1).collect::<Vec<_>>()[..4], [6, 12, 24, 30]);
 }
 
 /// Several types, each with a site of its own. `gap` says, of a type, its window and how many it has finished, how long the
@@ -431,9 +436,22 @@ fn the_noise_of_another_type_does_not_drown_a_gain() {
 }
 
 #[test]
+fn windows_far_apart_that_cannot_be_told_apart_are_left_for_nearer_ones_soon() {
+    // One that nobody waited for for long, and now somebody does: then it may be far too wide.
+    let mut sites = Sites::new(&[Window { most: 8, ..Window::new(8) }]);
+    sites.run(0, 400, |_, window, _| 1.0 / f64::from(window), |window| window, true);
+    sites.run(0, 4000, |_, _, _| 0.03, |_| 2, false);
+    sites.changes.clear();
+    // Every wider window is worth just what it has to pay.
+    sites.run(0, 3000, |_, window, _| 0.02 / libm::pow(f64::from(window), 0.04), |window| window, true);
+    let tried: Vec<u32> = sites.changes.iter().map(|it| it.1).collect();
+    assert!(tried.starts_with(&[2, 8]) && tried.iter().any(|it| ![2, 8].contains(it)), "{tried:?}");
+}
+
+#[test]
 fn whether_anybody_waits_is_judged_by_the_trial_and_not_by_its_beginning() {
-    let mut sites = Sites::new(&[Window::new(28)]);
-    let gap = |_, window: u32, _| 0.02 * libm::pow(f64::from(window) / 28.0, 0.12);
+    let mut sites = Sites::new(&[Window::new(4)]);
+    let gap = |_, window: u32, _| 0.02 * libm::pow(f64::from(window) / 4.0, 0.16);
     sites.run(0, 62, gap, |window| window, false);
     assert_eq!(sites.changes.len(), 0);
     sites.run(0, 6500, gap, |window| window, true);
@@ -443,9 +461,12 @@ fn whether_anybody_waits_is_judged_by_the_trial_and_not_by_its_beginning() {
 
 #[test]
 fn a_window_that_rests_because_nobody_waits_is_looked_at_when_somebody_does() {
-    let mut sites = Sites::new(&[Window::new(54)]);
-    sites.run(0, 3500, |_, _, _| 0.03, |_| 2, false);
-    assert_eq!(sites.changes.len(), 0);
+    let mut sites = Sites::new(&[Window { most: 54, ..Window::new(54) }]);
+    sites.run(0, 600, |_, window, _| 1.0 / f64::from(window), |window| window, true);
+    sites.run(0, 1500, |_, _, _| 0.03, |_| 2, false);
+    let rests = (sites.changes.len(), sites.windows[0]);
+    sites.run(0, 2000, |_, _, _| 0.03, |_| 2, false);
+    assert_eq!((sites.changes.len(), sites.windows[0]), (rests.0, 54));
     // All slots are taken, and the site is slow.
     sites.run(0, 1500, |_, window, _| 1.0 / locks(window), |window| window, true);
     assert!(sites.windows[0] < 20, "{:?}", sites.changes);

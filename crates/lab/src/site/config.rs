@@ -6,7 +6,7 @@
 use std::{fmt::Write as _, net::SocketAddr};
 
 use super::{
-    plan::Plan,
+    plan::{Page, Plan},
     subject::{Subject, Window},
 };
 
@@ -20,9 +20,14 @@ pub(super) fn of(
 ) -> Option<(&'static str, String)> {
     match subject {
         Subject::Direct => None,
-        Subject::Uncontrolled => Some((SERPENT, serpent(plan, listen, &[], None, "", false))),
-        Subject::Single { slots, share } => {
-            Some((SERPENT, serpent(plan, listen, &[], Some(share), &format!("slots = {slots}\n"), false)))
+        Subject::Uncontrolled => Some((SERPENT, serpent(plan, listen, |_| None, None, "", None))),
+        Subject::Single { slots, share, method } if method == "fixed" => {
+            Some((SERPENT, serpent(plan, listen, |_| None, Some(share), &format!("slots = {slots}\n"), None)))
+        }
+        Subject::Single { slots, share, method } => {
+            // A window that is adjusted is a resource's: all pages are of one.
+            let admission = format!("windows = \"{method}\"\nresources = {{ {ONE} = {slots} }}\n");
+            Some((SERPENT, serpent(plan, listen, |_| Some(ONE), Some(share), &admission, admin)))
         }
         Subject::Multi { windows, share, method, others } => {
             let mut admission = String::new();
@@ -32,16 +37,17 @@ pub(super) fn of(
             for (key, value) in others {
                 let _ = writeln!(admission, "{key} = \"{value}\"");
             }
-            let mut text = serpent(plan, listen, windows, Some(share), &admission, method == "probe");
-            if let Some(admin) = admin {
-                text = text.replacen("default-class", &format!("admin = \"{admin}\"\ndefault-class"), 1);
-            }
-            Some((SERPENT, text))
+            let each: Vec<String> =
+                windows.iter().map(|(name, window)| resource(plan, name, window, method == "probe")).collect();
+            let _ = writeln!(admission, "resources = {{ {} }}", each.join(", "));
+            Some((SERPENT, serpent(plan, listen, |page| Some(&page.name), Some(share), &admission, admin)))
         }
         Subject::HaProxy { windows, strict } => Some((HAPROXY, haproxy(plan, listen, windows, *strict))),
     }
 }
 
+/// The resource of all pages, where one window for all is adjusted.
+pub(super) const ONE: &str = "site";
 const SERPENT: &str = "serpent.toml";
 const HAPROXY: &str = "haproxy.cfg";
 
@@ -53,26 +59,27 @@ fn patience_s(plan: &Plan) -> u64 {
 fn serpent(
     plan: &Plan,
     listen: SocketAddr,
-    windows: &[(String, Window)],
+    resource: impl Fn(&Page) -> Option<&str>,
     share: Option<&str>,
     admission: &str,
-    probe: bool,
+    admin: Option<SocketAddr>,
 ) -> String {
     let patience_s = patience_s(plan);
     let room = plan.users() + 100;
     let mut text = format!(
         "# Written by `serpent lab site`.
 listen = [\"{listen}\"]
-default-class = \"{}\"
+{}default-class = \"{}\"
 
 [[site]]
 ",
+        admin.map_or(String::new(), |admin| format!("admin = \"{admin}\"\n")),
         plan.classes[plan.classes.len() - 1].name
     );
     for page in &plan.pages {
         let _ = write!(text, "\n[[site.route]]\npath-glob = \"{}\"\nupstream = \"site\"\n", escaped(page.path()));
-        if !windows.is_empty() {
-            let _ = writeln!(text, "resource = \"{}\"", page.name);
+        if let Some(resource) = resource(page) {
+            let _ = writeln!(text, "resource = \"{resource}\"");
         }
     }
     let _ = write!(
@@ -114,10 +121,6 @@ header = {{ \"{}\" = \"{name}\" }}
     }
     if let Some(share) = share {
         let _ = write!(text, "\n[admission]\nshare = \"{share}\"\n{admission}");
-    }
-    if !windows.is_empty() {
-        let each: Vec<String> = windows.iter().map(|(name, window)| resource(plan, name, window, probe)).collect();
-        let _ = writeln!(text, "resources = {{ {} }}", each.join(", "));
     }
     let _ = write!(
         text,
@@ -231,6 +234,7 @@ mod tests {
         for (subject, admission) in [
             ("uncontrolled", ""),
             ("single:slots=12", "share = 'wtp'\nslots = 12"),
+            ("single:slots=4,windows=gradient", "share = 'wtp'\nwindows = 'gradient'\nresources = { site = 4 }"),
             (
                 "multi:cpu=2,disk=4,db=8,share=mdp,delay-window=60s",
                 "share = 'mdp'\ndelay-window = '60s'\nresources = { cpu = 2, disk = 4, db = 8 }",
@@ -250,9 +254,15 @@ mod tests {
             let wanted: toml::Table = admission.parse().unwrap();
             let written = table.remove("admission").unwrap_or(toml::Value::Table(toml::Table::new()));
             assert_eq!(written.as_table(), Some(&wanted), "{subject}");
-            // Without windows by page nothing says what a page needs.
+            // Without windows by resource nothing says what a page needs.
             let routes = table["site"][0]["route"].as_array().unwrap();
-            assert!(routes.iter().all(|route| route.get("resource").is_some() == subject.starts_with("multi")));
+            let resources: Vec<_> = routes.iter().map(|route| Some(route.get("resource")?.as_str().unwrap())).collect();
+            let wanted = match admission.contains("resources") {
+                false => [None; 3],
+                true if subject.starts_with("single") => [Some("site"); 3],
+                true => ["cpu", "disk", "db"].map(Some),
+            };
+            assert_eq!(resources, wanted, "{subject}");
             table.remove("site");
             // Nothing is due to a class where nobody waits.
             for class in table["class"].as_array_mut().unwrap() {
@@ -268,11 +278,14 @@ mod tests {
 
     #[test]
     fn windows_that_are_adjusted_can_be_asked_for() {
-        let plan = plan(&["--subject", "multi:cpu=2,disk=4,db=8,windows=knee"]);
-        let admin = "127.0.0.1:9".parse().unwrap();
-        let (_, text) = of(&plan, &plan.subjects[0], "127.0.0.1:8090".parse().unwrap(), Some(admin)).unwrap();
-        let table: toml::Table = text.parse().unwrap();
-        assert_eq!(table["admin"].as_str(), Some("127.0.0.1:9"));
+        for subject in ["multi:cpu=2,disk=4,db=8,windows=knee", "single:slots=4,windows=gradient"] {
+            let plan = plan(&["--subject", subject]);
+            assert!(plan.subjects[0].adjusts());
+            let admin = "127.0.0.1:9".parse().unwrap();
+            let (_, text) = of(&plan, &plan.subjects[0], "127.0.0.1:8090".parse().unwrap(), Some(admin)).unwrap();
+            let table: toml::Table = text.parse().unwrap();
+            assert_eq!(table["admin"].as_str(), Some("127.0.0.1:9"));
+        }
     }
 
     #[test]

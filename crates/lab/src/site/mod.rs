@@ -57,7 +57,8 @@ use crate::{
 Subjects:
   uncontrolled                            Serpent without windows
   direct                                  nobody: the users ask the site itself
-  single:slots=N[,share=SHARE]            Serpent with one window for all pages
+  single:slots=N[,share=SHARE][,windows=METHOD]
+                                          Serpent with one window for all pages; probe is not for it
   multi:PAGE=N,...[,share=SHARE][,windows=METHOD][,KEY=VALUE,...]
                                           Serpent with a window for each page, N, N/LEAST-MOST,
                                           N@BOUND or N/LEAST-MOST@BOUND; other keys of `[admission]`:

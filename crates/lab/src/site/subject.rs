@@ -18,6 +18,8 @@ pub enum Subject {
         slots: u32,
         /// Which class goes first.
         share: String,
+        /// How the window is kept: `fixed`, `knee` or `gradient`.
+        method: String,
     },
     /// Serpent with a window for each page: the paper's MR-PSTD gateway.
     Multi {
@@ -54,7 +56,7 @@ pub struct Window {
 pub(super) const QUICK: &[&str] = &[
     "uncontrolled",
     "direct",
-    "single:slots=12",
+    "single:slots=4",
     "multi:cpu=1,disk=2,db=8",
     "multi:cpu=1,disk=2,db=8,share=ratio",
     "multi:cpu=1,disk=2,db=8,share=ratio,windows=knee",
@@ -66,9 +68,10 @@ pub(super) const QUICK: &[&str] = &[
 pub(super) const FULL: &[&str] = &[
     "uncontrolled",
     "direct",
+    "single:slots=2",
+    "single:slots=4",
     "single:slots=8",
-    "single:slots=12",
-    "single:slots=16",
+    "single:slots=4,windows=gradient",
     "multi:cpu=1,disk=2,db=8",
     "multi:cpu=1,disk=2,db=8,share=pwad",
     "multi:cpu=1,disk=2,db=8,share=mdp",
@@ -82,6 +85,8 @@ const DEFAULT_SHARE: &str = "wtp";
 const SHARES: &[&str] = &["wtp", "pwad", "mdp", "ratio", "weighted", "strict"];
 const DEFAULT_METHOD: &str = "fixed";
 const METHODS: &[&str] = &["fixed", "probe", "knee", "gradient"];
+/// Of one window for all: what a probing request would ask for, where all pages have the same window, nobody knows.
+const SINGLE_METHODS: &[&str] = &["fixed", "knee", "gradient"];
 /// Keys of `[admission]` that are passed on as they are.
 const OTHERS: &[&str] = &["probe-every", "probe-after", "shrink-above", "grow-below", "delay-window"];
 const MOST_SLOTS: u32 = 1_000_000;
@@ -92,8 +97,11 @@ impl Subject {
         match self {
             Self::Direct => "direct".to_owned(),
             Self::Uncontrolled => "uncontrolled".to_owned(),
-            Self::Single { slots, share } if share == DEFAULT_SHARE => format!("single {slots}"),
-            Self::Single { slots, share } => format!("single {slots} {share}"),
+            Self::Single { slots, share, method } => {
+                let other =
+                    |word: &str, default: &str| if word == default { String::new() } else { format!(" {word}") };
+                format!("single {slots}{}{}", other(share, DEFAULT_SHARE), other(method, DEFAULT_METHOD))
+            }
             Self::Multi { share, method, .. } if method == DEFAULT_METHOD => format!("multi {share}"),
             Self::Multi { share, method, .. } => format!("multi {share} {method}"),
             Self::HaProxy { strict: false, .. } => "haproxy".to_owned(),
@@ -132,7 +140,7 @@ impl Subject {
 
     /// Whether it moves its windows.
     pub(super) fn adjusts(&self) -> bool {
-        matches!(self, Self::Multi { method, .. } if method != DEFAULT_METHOD)
+        matches!(self, Self::Single { method, .. } | Self::Multi { method, .. } if method != DEFAULT_METHOD)
     }
 
     /// The share that keeps delays in ratios, if it has one.
@@ -180,6 +188,7 @@ impl FromStr for Subject {
             "single" => Self::Single {
                 slots: count(&take("slots").ok_or_else(|| wrong("write single:slots=N"))?)?,
                 share: one_of(take("share"), SHARES, DEFAULT_SHARE)?,
+                method: one_of(take("windows"), SINGLE_METHODS, DEFAULT_METHOD)?,
             },
             "multi" => {
                 let share = one_of(take("share"), SHARES, DEFAULT_SHARE)?;
@@ -220,7 +229,7 @@ impl FromStr for Subject {
             }
             _ => {
                 return Err(wrong(
-                    "it is none: use uncontrolled, direct, single:slots=N[,share=SHARE], \
+                    "it is none: use uncontrolled, direct, single:slots=N[,share=SHARE][,windows=METHOD], \
                      multi:PAGE=N,...[,share=SHARE][,windows=METHOD], or haproxy:PAGE=N,...[,share=strict]",
                 ));
             }
@@ -273,7 +282,12 @@ impl fmt::Display for Subject {
         match self {
             Self::Direct => f.write_str("direct"),
             Self::Uncontrolled => f.write_str("uncontrolled"),
-            Self::Single { slots, share } => write!(f, "single:slots={slots},share={share}"),
+            Self::Single { slots, share, method } if method == DEFAULT_METHOD => {
+                write!(f, "single:slots={slots},share={share}")
+            }
+            Self::Single { slots, share, method } => {
+                write!(f, "single:slots={slots},share={share},windows={method}")
+            }
             Self::Multi { windows, share, method, others } => {
                 let windows: Vec<String> = windows.iter().map(|(page, window)| format!("{page}={window}")).collect();
                 write!(f, "multi:{},share={share},windows={method}", windows.join(","))?;
@@ -298,6 +312,7 @@ mod tests {
             ("uncontrolled", "uncontrolled"),
             ("single:slots=12", "single:slots=12,share=wtp"),
             ("single:share=ratio,slots=12", "single:slots=12,share=ratio"),
+            ("single:slots=4,windows=gradient", "single:slots=4,share=wtp,windows=gradient"),
             ("multi:cpu=2,db=8,share=mdp", "multi:cpu=2,db=8,share=mdp,windows=fixed"),
             (
                 "multi:windows=probe,cpu=5/1-64@205ms,db=4@0.38s,probe-after=10s",
@@ -323,6 +338,7 @@ mod tests {
             ("single", "slots=N"),
             ("single:slots=0", "from 1"),
             ("single:slots=2,share=fastest", "wtp"),
+            ("single:slots=2,windows=probe", "knee"),
             ("direct:slots=2", "means nothing"),
             ("multi", "a window for each page"),
             ("multi:share=wtp", "a window for each page"),

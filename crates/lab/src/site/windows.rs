@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Span, plan::Plan, users::fetch};
+use super::{Span, config::ONE, plan::Plan, users::fetch};
 
 /// How they were at a moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +60,7 @@ fn read(plan: &Plan, said: &[u8]) -> Option<Vec<Option<u32>>> {
     }
     let said: Said = serde_json::from_slice(said).ok()?;
     let of = |name: &str| said.stats.resources.iter().find(|resource| resource.name == name)?.window;
-    Some(plan.pages.iter().map(|page| of(&page.name)).collect())
+    Some(plan.pages.iter().map(|page| of(&page.name).or_else(|| of(ONE))).collect())
 }
 
 /// What a page's windows were in a span.
@@ -83,6 +83,8 @@ mod tests {
         let said = br#"{"settings":{},"stats":{"resources":[{"name":"site","window":null,"running":0},
             {"name":"db","window":8},{"name":"cpu","window":2}]}}"#;
         assert_eq!(read(&plan, said), Some(vec![Some(2), None, Some(8)]));
+        let one = br#"{"stats":{"resources":[{"name":"site","window":5}]}}"#;
+        assert_eq!(read(&plan, one), Some(vec![Some(5); 3]));
         assert_eq!(read(&plan, b"{}"), None);
     }
 

@@ -9,6 +9,7 @@
 //! its method is idempotent and its body can be read again; and never after an answer has begun, nor after a server was silent
 //! for too long, for then the client has waited long enough.
 
+mod bell;
 mod body;
 mod checks;
 mod connect;

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
 use super::{
+    bell::Bell,
     body::{Outgoing, nanos},
     connect::{Offer, connect},
     error::{Failure, UpstreamError, Wait},
@@ -81,6 +82,10 @@ pub(super) struct Http1 {
     pub(super) sender: http1::SendRequest<Outgoing>,
     /// What moves the bytes; `None`: the connection is over.
     driver: Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
+    /// What the driver rings.
+    pub(super) bell: Arc<Bell>,
+    /// The same, as the driver knows it.
+    rings: Waker,
     pub(super) line: Arc<Line>,
     /// A timer for whoever uses it.
     pub(super) timer: Option<Pin<Box<Sleep>>>,
@@ -297,9 +302,12 @@ impl Shelf {
                 .handshake(io)
                 .await
                 .map_err(|error| failed(Failure::of(error)))?;
+            let bell = Arc::new(Bell::default());
             Ok(Connection::Http1(Box::new(Http1 {
                 sender,
                 driver: Some(Box::pin(connection.with_upgrades())),
+                rings: bell.clone().into(),
+                bell,
                 line,
                 timer: None,
                 used: false,
@@ -341,8 +349,9 @@ impl Shelf {
 impl Http1 {
     /// Moves bytes, both ways, as far as they go.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
+        self.bell.rings_for(cx.waker());
         if let Some(driver) = &mut self.driver
-            && driver.as_mut().poll(cx).is_ready()
+            && driver.as_mut().poll(&mut Context::from_waker(&self.rings)).is_ready()
         {
             // Whoever has the request is told how.
             self.driver = None;

@@ -60,11 +60,16 @@ impl Exchange {
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
         let mut incoming = Pin::new(incoming);
         let Connection::Http1(http1) = &mut self.connection else { return incoming.poll_frame(cx) };
-        if let Poll::Ready(frame) = incoming.as_mut().poll_frame(&mut asleep()) {
-            return Poll::Ready(frame);
+        // To ask for the body wakes the driver, which is driven here.
+        http1.bell.muffle();
+        let mut polled = incoming.as_mut().poll_frame(&mut asleep());
+        if polled.is_pending() {
+            http1.bell.muffle();
+            http1.drive(cx);
+            polled = incoming.poll_frame(&mut asleep());
         }
-        http1.drive(cx);
-        incoming.poll_frame(&mut asleep())
+        http1.bell.open();
+        polled
     }
 
     /// The response is whole.

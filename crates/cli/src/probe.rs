@@ -20,6 +20,7 @@ use std::{
     },
 };
 
+use http::uri::Authority;
 use server::{config::Config, upstream::probe::Probe};
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
@@ -67,7 +68,8 @@ pub fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::Run(format!("the system gives no timers or sockets: {error}")))?;
     let (probed, failed) = runtime.block_on(async {
         let pages = |target: &Target| {
-            let probe = Probe::new(&target.upstream, target.page.clone(), args.host.as_deref());
+            let host = args.host.as_deref().or_else(|| target.host.as_ref().map(Authority::as_str));
+            let probe = Probe::new(&target.upstream, target.page.clone(), host);
             probe.map(|probe| load::page(probe, args.timeout)).map_err(|error| error.to_string())
         };
         probe_all(args, &targets, &pages, &stop, &Progress::new()).await

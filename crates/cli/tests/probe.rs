@@ -60,7 +60,8 @@ fn answer(mut stream: TcpStream, status: &str, asked: &Sender<String>) {
                 Ok(_) => {}
             }
         }
-        let _ = asked.send(head.lines().next().unwrap_or_default().to_owned());
+        let host = head.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
+        let _ = asked.send(format!("{} of {host}", head.lines().next().unwrap_or_default()));
         if write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 4\r\n\r\npage").is_err() {
             return;
         }
@@ -141,7 +142,7 @@ fn what_was_found_is_written_and_nothing_else_changes() {
     let output = shop.probe_in_peace(&flags);
     assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
     assert!(stderr(&output).contains("disk, doubling: 1/s: 1 of 1 answered"), "{}", stderr(&output));
-    assert_eq!(site.next(), "GET /disk.php?cost=12 HTTP/1.1");
+    assert_eq!(site.next(), format!("GET /disk.php?cost=12 HTTP/1.1 of {}", site.address));
     let (before, after) = (shop.text.lines().collect::<Vec<_>>(), shop.now());
     let after: Vec<_> = after.lines().collect();
     assert_eq!(before.len(), after.len());
@@ -168,11 +169,20 @@ fn what_was_found_is_written_and_nothing_else_changes() {
 fn without_a_word_nothing_is_written() {
     let site = Site::start("200 OK");
     let shop = Shop::of(&site);
-    for (flags, said) in [(&[][..], "With --write it is."), (&["--dry-run"], "It is not written.\n")] {
+    let named = shop.text.replace("cost=12\"", "cost=12\", host = \"shop.example\"");
+    fs::write(shop.file(), &named).unwrap();
+    let said = [
+        (&[][..], "With --write it is.", "shop.example"),
+        (&["--dry-run", "--host", "other.example"], "It is not written.\n", "other.example"),
+    ];
+    for (flags, said, host) in said {
         let output = shop.probe_in_peace(&[&SHORT[..], flags].concat());
         assert!(output.status.success() && stdout(&output).contains(said), "{}", stdout(&output));
         assert!(stdout(&output).contains("window = 1"), "{}", stdout(&output));
-        assert_eq!(shop.now(), shop.text);
+        assert_eq!(shop.now(), named);
+        let asked = std::iter::from_fn(|| site.asked.try_recv().ok()).collect::<Vec<_>>();
+        assert!(asked.iter().all(|asked| asked.ends_with(&format!(" of {host}"))), "{asked:?}");
+        assert!(!asked.is_empty());
     }
 }
 

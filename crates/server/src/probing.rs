@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use http::uri::Authority;
+
 use crate::{
     admission,
     config::ProbeConfig,
@@ -38,9 +40,10 @@ pub(crate) async fn probe_for_ever(shared: Arc<Shared>) {
         let limit = resource.bound.map_or(LONGEST, |bound| bound.saturating_mul(BOUNDS).min(LONGEST));
         let known = pages.get(&due.resource);
         let is_in_force = |page: &&Page| Arc::ptr_eq(&page.upstreams, &live.upstreams) && page.config == *config;
+        let host = config.host.as_ref().map(Authority::as_str);
         let probe = match known.filter(is_in_force) {
             Some(page) => page.probe.clone(),
-            None => match Probe::of(live.upstreams.clone(), config.upstream, config.path.clone(), None) {
+            None => match Probe::of(live.upstreams.clone(), config.upstream, config.path.clone(), host) {
                 Ok(probe) => {
                     let probe = Arc::new(probe);
                     let (upstreams, config) = (live.upstreams.clone(), config.clone());

@@ -284,6 +284,7 @@ sections! {
         most: Setting,
         bound: Setting,
         probe: Setting,
+        host: Setting,
         upstream: Setting,
     }
 

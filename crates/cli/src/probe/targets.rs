@@ -5,7 +5,7 @@ use std::{
     num::NonZeroU32,
 };
 
-use http::uri::PathAndQuery;
+use http::uri::{Authority, PathAndQuery};
 use server::config::{Config, ResourceConfig, UpstreamAddress, UpstreamConfig, UpstreamServer};
 
 use crate::values;
@@ -17,6 +17,8 @@ pub struct Target {
     pub resource: String,
     /// Its page.
     pub page: PathAndQuery,
+    /// The host that is asked for, if the configuration names one.
+    pub host: Option<Authority>,
     /// Who is asked for it; names are looked up already, so that who was agreed upon is who is asked.
     pub upstream: UpstreamConfig,
     /// From where to where its window may be.
@@ -98,6 +100,7 @@ fn target(config: &Config, resource: &ResourceConfig) -> Result<Target, String> 
     Ok(Target {
         resource: name.clone(),
         page: probe.path.clone(),
+        host: probe.host.clone(),
         upstream,
         limits: (resource.least, resource.most),
         elsewhere,

@@ -107,6 +107,7 @@ fn args(flags: &[&str]) -> ProbeArgs {
 fn target(resource: &str) -> Target {
     let server = values::upstream_server("http://127.0.0.1:1").unwrap();
     Target {
+        host: None,
         resource: resource.to_owned(),
         page: http::uri::PathAndQuery::from_static("/"),
         upstream: server::config::UpstreamConfig::new("shop", vec![server]),

@@ -30,6 +30,12 @@ pub fn page(text: &str) -> Result<PathAndQuery, String> {
     page.ok_or_else(|| format!("`{text}` is not a path: write it as in `/health` or `/health?deep=1`"))
 }
 
+/// Reads the host, with a port or without, that a page is asked for at.
+pub fn probed_host(text: &str) -> Result<Authority, String> {
+    let host = text.parse::<Authority>().ok().filter(|host| !host.as_str().contains('@') && !host.host().is_empty());
+    host.ok_or_else(|| format!("`{text}` is not a host: write it as in `www.example.org` or `app.example:8080`"))
+}
+
 /// Reads a threshold of the counter of probing requests that shrinks a window: 0 or more.
 pub fn shrink_above(text: &str) -> Result<i32, String> {
     let read = text.parse().ok().filter(|counter| (0..=1000).contains(counter));

@@ -2,7 +2,10 @@
 
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use http::{HeaderName, Method, StatusCode, uri::PathAndQuery};
+use http::{
+    HeaderName, Method, StatusCode,
+    uri::{Authority, PathAndQuery},
+};
 use ipnet::IpNet;
 use scheduler::{
     admission::{Late, ResourceId},
@@ -131,6 +134,8 @@ pub struct ProbeConfig {
     pub upstream: usize,
     /// What it is asked for.
     pub path: PathAndQuery,
+    /// The host that is asked for. `None`: the server's own.
+    pub host: Option<Authority>,
 }
 
 /// How the windows of resources are adjusted while the gateway runs. See [`scheduler::control`].

@@ -77,15 +77,21 @@ impl Resolver<'_> {
                 continue;
             };
             let Some(written) = &raw.probe else {
-                if let Some(upstream) = &raw.upstream {
+                let idle = [
+                    (&raw.upstream, "`upstream` of a resource is whom its `probe` asks"),
+                    (&raw.host, "`host` of a resource is what its `probe` asks for"),
+                ];
+                for (setting, message) in idle {
+                    let Some(setting) = setting else { continue };
                     self.problems.push(
-                        Problem::warning("`upstream` of a resource is whom its `probe` asks", Some(upstream.span()))
+                        Problem::warning(message, Some(setting.span()))
                             .help("add the page, as in `probe = \"/search?q=all\"`, or leave it out"),
                     );
                 }
                 continue;
             };
             let Some(path) = self.optional(&raw.probe, values::page) else { continue };
+            let host = self.optional(&raw.host, values::probed_host);
             let upstream = match (&raw.upstream, upstreams) {
                 (Some(upstream), _) => {
                     let help = format!("add `[[upstream]]` with `name = \"{}\"`", upstream.get_ref().0);
@@ -104,7 +110,7 @@ impl Resolver<'_> {
                     None
                 }
             };
-            resource.probe = upstream.map(|upstream| ProbeConfig { upstream, path });
+            resource.probe = upstream.map(|upstream| ProbeConfig { upstream, path, host });
         }
     }
 

@@ -352,7 +352,8 @@ fn a_resource_for_whoever_names_none_is_there_only_if_somebody_names_none() {
 fn a_resource_says_how_it_is_adjusted_and_probed() {
     let admission = "[admission]\nwindows = \"probe\"\nprobe-every = \"2s\"\nprobe-after = \"0s\"\nshrink-above = 3\n\
                      grow-below = -5\n[admission.resources]\noff = { window = \"off\" }\nplain = { window = 5000 }\n\
-                     [admission.resources.disk]\nwindow = 4\nleast = 2\nmost = 16\nbound = \"120ms\"\nprobe = \"/disk?n=1\"\n";
+                     [admission.resources.disk]\nwindow = 4\nleast = 2\nmost = 16\nbound = \"120ms\"\nprobe = \"/disk?n=1\"\n\
+                     host = \"shop.example:81\"\n";
     let probed = admission.replace("plain = { window = 5000 }\n", "");
     let config = load_text(&format!("{GATEWAY}{probed}")).unwrap_or_else(|said| panic!("{said}"));
     let AdmissionConfig { enabled, resources, adjustment, .. } = config.classes.admission;
@@ -371,7 +372,11 @@ fn a_resource_says_how_it_is_adjusted_and_probed() {
         least: slots(2),
         most: slots(16),
         bound: Some(Duration::from_millis(120)),
-        probe: Some(ProbeConfig { upstream: 0, path: "/disk?n=1".parse().unwrap() }),
+        probe: Some(ProbeConfig {
+            upstream: 0,
+            path: "/disk?n=1".parse().unwrap(),
+            host: Some("shop.example:81".parse().unwrap()),
+        }),
         ..ResourceConfig::new("disk", None)
     };
     assert_eq!(resources, [ResourceConfig::new("site", None), ResourceConfig::new("off", None), disk]);
@@ -457,6 +462,7 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("[admission]\nresources = { cpu = { most = \"off\" } }\n", ":9:30", "is no limit"),
     ("[admission]\nresources = { cpu = { probe = \"a\" } }\n", ":9:31", "is not a path"),
     ("[admission]\nresources = { cpu = { probe = \"/a\", upstream = \"b\" } }\n", ":9:48", "no upstream `b`"),
+    ("[admission]\nresources = { cpu = { probe = \"/a\", host = \"http://b\" } }\n", ":9:44", "is not a host"),
     (
         "[admission]\nresources = { cpu = { probe = \"/a\" } }\n[[upstream]]\nname = \"b\"\nservers = [\"http://b\"]\n",
         ":9:31",
@@ -654,6 +660,7 @@ fn what_hardly_was_meant_is_told_and_served() {
             "`probe-every` has no effect",
         ),
         ("[admission]\nresources = { site = { window = 2, upstream = \"app\" } }\n", ":9:47", "whom its `probe` asks"),
+        ("[admission]\nresources = { site = { window = 2, host = \"app\" } }\n", ":9:43", "what its `probe` asks for"),
         ("[session]\nsecret = \"open\"\n", ":9:10", "is open to others than its owner (mode 644)"),
         ("[keys]\nfile = \"empty\"\n", ":9:8", "is open to everybody on this machine"),
     ] {

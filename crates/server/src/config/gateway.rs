@@ -138,7 +138,7 @@ pub struct UpstreamConfig {
     pub most_connections: Option<NonZeroU32>,
     /// Further servers tried when a request did not reach one, or may be repeated without harm.
     pub retries: u32,
-    /// Largest head of a response.
+    /// Largest head of a response, and of the interim responses before it, together.
     pub head_bytes: usize,
     /// When a server is left alone, and when it is tried again.
     pub passive: PassiveChecks,

@@ -84,8 +84,16 @@ pub(crate) struct Respond(State);
 enum State {
     Ready(Option<Response<GatedBody<AnswerBody>>>),
     Draining(Box<Draining>),
-    Later { response: Pin<Box<dyn Future<Output = Response<FileBody>> + Send>>, under_way: Option<UnderWay> },
-    Passing { answer: Pin<Box<dyn Future<Output = Answered> + Send>>, under_way: Option<UnderWay> },
+    Later {
+        response: Pin<Box<dyn Future<Output = Response<FileBody>> + Send>>,
+        under_way: Option<UnderWay>,
+    },
+    Passing {
+        answer: Pin<Box<dyn Future<Output = Answered> + Send>>,
+        under_way: Option<UnderWay>,
+    },
+    /// What came before it is to be written.
+    Behind(Option<Box<(UnderWay, Response<AnswerBody>)>>),
 }
 
 struct Draining {
@@ -114,6 +122,15 @@ impl Future for Respond {
                     let Answered { response, story } = ready!(answer.as_mut().poll(cx));
                     let mut under_way = under_way.take().expect("taken once");
                     under_way.story = Some(story);
+                    match under_way.connection.marks.interims.answered() {
+                        false => State::Ready(Some(under_way.send(response))),
+                        true => State::Behind(Some(Box::new((under_way, response)))),
+                    }
+                }
+                State::Behind(behind) => {
+                    let (under_way, _) = &**behind.as_ref().expect("taken below");
+                    ready!(under_way.connection.marks.interims.poll_written(cx));
+                    let (under_way, response) = *behind.take().expect("taken once");
                     State::Ready(Some(under_way.send(response)))
                 }
                 State::Draining(draining) => ready!(draining.poll(cx)).0,

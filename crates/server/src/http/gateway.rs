@@ -36,7 +36,7 @@ use crate::{
     serve::Live,
     sites::RouteAt,
     uplink::ClassAt,
-    upstream::{Answer, Ask, UpstreamBody, UpstreamError},
+    upstream::{Answer, Ask, Interim, UpstreamBody, UpstreamError},
 };
 
 /// A response of announced length up to this is read whole before its client sees any of it: it is there at once, as a rule.
@@ -214,6 +214,7 @@ impl Way<'_> {
                 *request.headers_mut() = headers;
                 let passing = Passing {
                     upstream: *upstream,
+                    route: found.number,
                     rules: &route.config.request_headers,
                     keep_host: *keep_host,
                     buffer: *buffer_response,
@@ -319,9 +320,9 @@ impl Way<'_> {
         slot: Option<Slot>,
         story: &mut Story,
     ) -> Result<Response<AnswerBody>, Failure> {
-        let Self { connection, live, verdict, .. } = *self;
+        let Self { connection, live, .. } = *self;
         let (version, still_sends) = (request.version(), matches!(request.body(), RequestBody::Streamed(_)));
-        let sending = passing.send(connection, live, verdict, request);
+        let sending = passing.send(self, request);
         let held = match slot {
             Some(slot) if passing.buffer => slot,
             mut slot => {
@@ -532,6 +533,7 @@ type Sending = Pin<Box<dyn Future<Output = Result<Answer, UpstreamError>> + Send
 /// How a request is passed on.
 struct Passing<'a> {
     upstream: usize,
+    route: usize,
     rules: &'a HeaderRules,
     keep_host: bool,
     buffer: bool,
@@ -540,7 +542,8 @@ struct Passing<'a> {
 }
 
 impl Passing<'_> {
-    fn send(&self, connection: &Connection, live: &Live, verdict: &Verdict, request: Request<RequestBody>) -> Sending {
+    fn send(&self, way: &Way<'_>, request: Request<RequestBody>) -> Sending {
+        let Way { connection, live, verdict, site } = *way;
         let ask = Ask {
             upstream: self.upstream,
             class: verdict.class.index(),
@@ -552,8 +555,41 @@ impl Passing<'_> {
             rules: Some(self.rules).filter(|rules| !rules.is_empty()),
         };
         let pools = connection.pools.of(live);
+        // Clients of HTTP/1.0 know of none, and to those of HTTP/2 hyper has no way.
+        let ahead = (request.version() == Version::HTTP_11).then(|| Ahead {
+            connection: connection.clone(),
+            live: live.clone(),
+            site,
+            route: self.route,
+            request: connection.marks.interims.next(),
+        });
         let errand = pools.prepare(request, ask);
-        Box::pin(async move { pools.pass(errand?).await })
+        let mut tell = move |interim| {
+            if let Some(ahead) = &ahead {
+                ahead.send(interim);
+            }
+        };
+        Box::pin(async move { pools.pass(errand?, &mut tell).await })
+    }
+}
+
+/// The way of what goes ahead of a request's response.
+struct Ahead {
+    connection: Arc<Connection>,
+    live: Arc<Live>,
+    site: usize,
+    route: usize,
+    request: u64,
+}
+
+impl Ahead {
+    /// Of the rules for a response, those hold that take something out; and the origin's name goes, as it does there.
+    fn send(&self, mut interim: Interim) {
+        interim.headers_mut().remove(header::SERVER);
+        for name in &self.live.sites.routes(self.site)[self.route].config.response_headers.remove {
+            interim.headers_mut().remove(name);
+        }
+        self.connection.marks.interims.push(self.request, &interim);
     }
 }
 

@@ -4,6 +4,8 @@
 //! nothing, its time-out can be answered with 408, and every refusal takes the ordinary way of a response: in place of the
 //! refused head the parser gets [`REFUSED`], which no client can send, and the service answers it with the status that was
 //! noted in the connection's [`Marks`]. HTTP/2 passes as it is.
+//!
+//! On their way out, interim responses are put between what the parser's other side writes ([`super::interim`]).
 
 use std::{
     io,
@@ -64,7 +66,7 @@ pub(crate) struct Patience {
     pub(crate) idle: Duration,
 }
 
-/// The incoming side of a connection; writes pass through.
+/// The incoming side of a connection; writes pass through, but for interim responses.
 #[derive(Debug)]
 pub(crate) struct Intake<S> {
     inner: S,
@@ -74,6 +76,8 @@ pub(crate) struct Intake<S> {
     /// `None` for HTTP/2.
     framer: Option<Framer>,
     end: Option<End>,
+    /// The rest of interim responses that are being written: nothing else goes before it.
+    interim: BytesMut,
     /// Whether the client may still be sending when we close.
     linger: bool,
     marks: Arc<Marks>,
@@ -115,6 +119,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Intake<S> {
             released: 0,
             framer: Some(Framer::new(limits)),
             end: None,
+            interim: BytesMut::new(),
             linger: false,
             marks,
             patience,
@@ -227,6 +232,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Intake<S> {
         Poll::Pending
     }
 
+    /// Writes the rest of interim responses that have begun.
+    fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.interim.is_empty() {
+            match ready!(Pin::new(&mut self.inner).poll_write(cx, &self.interim))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                bytes => self.interim.advance(bytes),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
     fn due(&self) -> Instant {
         let Wait { heads, what, since, bytes } = self.wait;
         let due = match what {
@@ -326,6 +342,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Intake<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Intake<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_interim(cx))?;
         Pin::new(&mut self.inner).poll_write(cx, bytes)
     }
 
@@ -334,6 +351,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Intake<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_interim(cx))?;
         Pin::new(&mut self.inner).poll_write_vectored(cx, slices)
     }
 
@@ -341,8 +359,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Intake<S> {
         self.inner.is_write_vectored()
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        loop {
+            ready!(this.poll_interim(cx))?;
+            ready!(Pin::new(&mut this.inner).poll_flush(cx))?;
+            if !this.marks.interims.wait() {
+                return Poll::Ready(Ok(()));
+            }
+            // hyper has written all that it had, and has no answer to the request that they belong to.
+            this.interim = this.marks.interims.take();
+        }
     }
 
     /// Ends our side, and then reads what the client still sends, where that is to be expected and nobody else reads it.

@@ -8,6 +8,7 @@ pub mod fuzz;
 mod gateway;
 mod head;
 mod intake;
+mod interim;
 mod pools;
 mod presence;
 mod target;
@@ -54,6 +55,7 @@ use exchange::Exchange;
 use head::HeadLimits;
 pub(crate) use intake::Protocol;
 use intake::{Intake, Patience};
+use interim::Interims;
 pub(crate) use pools::WorkerPools;
 use presence::SpareTimer;
 
@@ -170,6 +172,8 @@ pub(crate) struct Marks {
     tunnel: Mutex<Option<(Upgraded, ClassAt)>>,
     /// Who waits for a request to end.
     waits: Mutex<Option<Waker>>,
+    /// What goes to the client before a response.
+    interims: Interims,
     started: Instant,
 }
 
@@ -184,6 +188,7 @@ impl Marks {
             last_end_ms: AtomicU64::new(0),
             tunnel: Mutex::default(),
             waits: Mutex::default(),
+            interims: Interims::default(),
             started: Instant::now(),
         }
     }

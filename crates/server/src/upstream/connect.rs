@@ -4,7 +4,7 @@ use std::{
     io,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use rustls::{
@@ -21,7 +21,8 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{
     UpstreamSetupError,
-    error::Failure,
+    error::{Failure, TooManyInterims},
+    interim::{Sieve, Sifted},
     pool::Line,
     server::{Connected, Endpoint, Server},
 };
@@ -31,6 +32,7 @@ use crate::config::UpstreamConfig;
 pub(super) struct Transport {
     stream: Stream,
     line: Arc<Line>,
+    sieve: Sieve,
     /// Counts for as long as the socket is open.
     _connected: Option<Connected>,
 }
@@ -211,7 +213,7 @@ pub(super) async fn connect(
         }
     };
     server.reached();
-    Ok((Transport { stream, line, _connected: connected }, http2))
+    Ok((Transport { stream, line, sieve: Sieve::default(), _connected: connected }, http2))
 }
 
 macro_rules! on_stream {
@@ -225,14 +227,55 @@ macro_rules! on_stream {
     };
 }
 
+impl Transport {
+    fn poll_read_stream(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let polled = on_stream!(self, stream => Pin::new(stream).poll_read(cx, buf));
+        if polled.is_ready() {
+            self.line.moves();
+        }
+        polled
+    }
+
+    /// Reads where interim responses may come, or something is held that was read there.
+    fn poll_read_awaited(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if self.sieve.hand_on(buf) {
+                return Poll::Ready(Ok(()));
+            }
+            // Read into hyper's buffer; what may not go on yet is taken out of it again.
+            let before = buf.filled().len();
+            ready!(self.poll_read_stream(cx, buf))?;
+            let fresh = &buf.filled()[before..];
+            let most_bytes = self.line.awaited_bytes();
+            if most_bytes == 0 || (self.sieve.is_empty() && Sieve::is_other(fresh)) {
+                self.line.awaits(0);
+                return Poll::Ready(Ok(()));
+            }
+            let sifted = match fresh.is_empty() {
+                // The end, in the midst of one or not.
+                true if self.sieve.is_empty() => return Poll::Ready(Ok(())),
+                true => self.sieve.release(),
+                false => self.sieve.sift(fresh, most_bytes, |interim| self.line.came(interim)),
+            };
+            buf.set_filled(before);
+            match sifted {
+                Sifted::Awaited => {}
+                Sifted::Begun => self.line.awaits(0),
+                Sifted::TooMuch => {
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, TooManyInterims)));
+                }
+            }
+        }
+    }
+}
+
 impl AsyncRead for Transport {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let polled = on_stream!(this, stream => Pin::new(stream).poll_read(cx, buf));
-        if polled.is_ready() {
-            this.line.moves();
+        if this.line.awaited_bytes() > 0 || !this.sieve.is_empty() {
+            return this.poll_read_awaited(cx, buf);
         }
-        polled
+        this.poll_read_stream(cx, buf)
     }
 }
 

@@ -97,6 +97,8 @@ pub enum Failure {
     Malformed(hyper::Error),
     /// The head of its response is larger than is allowed.
     HeadTooLarge,
+    /// It sent too many interim responses, or too large ones.
+    TooManyInterims,
     /// It changed protocols without being asked to.
     Switched,
 }
@@ -151,6 +153,7 @@ impl UpstreamError {
                 Failure::Closed(_) => "closed",
                 Failure::Malformed(_) => "malformed",
                 Failure::HeadTooLarge => "head_too_large",
+                Failure::TooManyInterims => "too_many_interims",
                 Failure::Switched => "switched",
             },
             Self::TimedOut { wait: Wait::Connection, .. } => "connect_timeout",
@@ -250,6 +253,7 @@ impl fmt::Display for Failure {
             Self::Closed(error) => write!(f, "broke off: {}", Chain(error)),
             Self::Malformed(error) => write!(f, "did not speak HTTP: {}", Chain(error)),
             Self::HeadTooLarge => f.write_str("sent a head larger than is allowed"),
+            Self::TooManyInterims => f.write_str("sent more interim responses (1xx) than are allowed, or larger ones"),
             Self::Switched => f.write_str("changed protocols without being asked to"),
         }
     }
@@ -286,6 +290,8 @@ impl Failure {
     pub(super) fn of(error: hyper::Error) -> Self {
         if error.is_parse_too_large() {
             Self::HeadTooLarge
+        } else if is_too_many_interims(&error) {
+            Self::TooManyInterims
         } else if error.is_parse() || h2_error(&error).is_some_and(|error| error.is_library() && error.is_go_away()) {
             Self::Malformed(error)
         } else {
@@ -342,6 +348,23 @@ pub(super) fn is_reset(error: &hyper::Error) -> bool {
 
 fn h2_error(error: &hyper::Error) -> Option<&h2::Error> {
     std::error::Error::source(error)?.downcast_ref()
+}
+
+/// What a connection's reading ends with when there were too many interim responses.
+#[derive(Debug)]
+pub(super) struct TooManyInterims;
+
+impl fmt::Display for TooManyInterims {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("too many interim responses")
+    }
+}
+
+impl std::error::Error for TooManyInterims {}
+
+fn is_too_many_interims(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    source.and_then(io::Error::get_ref).is_some_and(|error| error.is::<TooManyInterims>())
 }
 
 /// An error with its causes.

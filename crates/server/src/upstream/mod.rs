@@ -16,6 +16,7 @@ mod connect;
 mod error;
 mod group;
 mod head;
+mod interim;
 mod pool;
 pub mod probe;
 mod send;
@@ -42,6 +43,7 @@ use tokio::{task::JoinSet, time::Instant};
 pub use self::{
     body::UpstreamBody,
     error::{Failure, Unavailable, UpstreamError, UpstreamSetupError, Wait},
+    interim::Interim,
     send::Errand,
     server::Health,
 };

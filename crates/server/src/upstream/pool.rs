@@ -23,6 +23,7 @@ use super::{
     connect::{Offer, connect},
     error::{Failure, UpstreamError, Wait},
     group::Group,
+    interim::Interim,
     server::{Connected, InFlight, Protocol, Server},
 };
 
@@ -41,6 +42,11 @@ pub(super) struct Line {
     moved: AtomicU64,
     /// HTTP/2 streams that it may have at once.
     most_streams: AtomicUsize,
+    /// HTTP/1.1: as large as the head may be that is awaited; 0: none is.
+    awaited_bytes: AtomicUsize,
+    /// Interim responses that came before it, and whether any did.
+    interims: Mutex<Vec<Interim>>,
+    has_interims: AtomicBool,
     /// The request that changed protocols, until the connection closes.
     pub(super) upgraded: Mutex<Option<InFlight>>,
 }
@@ -51,6 +57,9 @@ impl Line {
             start: Instant::now(),
             moved: AtomicU64::new(0),
             most_streams: AtomicUsize::new(1),
+            awaited_bytes: AtomicUsize::new(0),
+            interims: Mutex::default(),
+            has_interims: AtomicBool::new(false),
             upgraded: Mutex::new(None),
         })
     }
@@ -61,6 +70,29 @@ impl Line {
 
     pub(super) fn moved(&self) -> Instant {
         self.start + Duration::from_nanos(self.moved.load(Relaxed))
+    }
+
+    /// A response's head is awaited, and may be so large; 0: none is.
+    pub(super) fn awaits(&self, head_bytes: usize) {
+        self.awaited_bytes.store(head_bytes, Relaxed);
+    }
+
+    pub(super) fn awaited_bytes(&self) -> usize {
+        self.awaited_bytes.load(Relaxed)
+    }
+
+    pub(super) fn came(&self, interim: Interim) {
+        self.interims.lock().push(interim);
+        self.has_interims.store(true, Relaxed);
+    }
+
+    /// Interim responses that came since this was last asked.
+    pub(super) fn take_interims(&self) -> Vec<Interim> {
+        if !self.has_interims.load(Relaxed) {
+            return Vec::new();
+        }
+        self.has_interims.store(false, Relaxed);
+        std::mem::take(&mut *self.interims.lock())
     }
 }
 

@@ -15,7 +15,7 @@ use hyper::{body::Incoming, client::conn::TrySendError};
 use tokio::time::Instant;
 
 use super::{
-    Answer, Ask, Pools, UpstreamError,
+    Answer, Ask, Interim, Pools, UpstreamError,
     body::{Feed, Outgoing, UpstreamBody, Watch},
     error::{Failure, Unavailable, Wait, is_reset, is_unprocessed},
     group::Group,
@@ -122,21 +122,32 @@ impl Exchange {
         feed.broke.lock().take().map(UpstreamError::Request)
     }
 
-    /// Sends the request, and awaits the head of the response.
-    fn attempt(
-        &mut self,
+    /// Sends the request, and awaits the head of the response. `interim` gets what comes before it.
+    fn attempt<'a>(
+        &'a mut self,
         request: Request<Outgoing>,
-    ) -> impl Future<Output = Result<Response<Incoming>, Lost>> + Send + use<'_> {
+        interim: &'a mut (dyn FnMut(Interim) + Send),
+    ) -> impl Future<Output = Result<Response<Incoming>, Lost>> + Send + use<'a> {
         // In a box, because what hyper returns has room for a request.
         let (mut sending, used): (Pin<Box<dyn Future<Output = _> + Send>>, _) = match &mut self.connection {
-            Connection::Http1(http1) => (Box::pin(http1.sender.try_send_request(request)), http1.used),
+            Connection::Http1(http1) => {
+                http1.line.awaits(self.group.config.head_bytes);
+                (Box::pin(http1.sender.try_send_request(request)), http1.used)
+            }
             Connection::Http2(stream) => {
                 let used = stream.0.used.swap(true, Relaxed);
                 (Box::pin(stream.0.sender.clone().try_send_request(request)), used)
             }
         };
         async move {
-            match poll_fn(|cx| self.poll_watched(cx, Wait::Head, |cx| sending.as_mut().poll(cx))).await {
+            let polled = poll_fn(|cx| {
+                let polled = self.poll_watched(cx, Wait::Head, |cx| sending.as_mut().poll(cx));
+                if let Connection::Http1(http1) = &self.connection {
+                    http1.line.take_interims().into_iter().for_each(&mut *interim);
+                }
+                polled
+            });
+            match polled.await {
                 Ok(Ok(response)) => Ok(response),
                 Ok(Err(error)) => Err(self.lost(error, used)),
                 Err(wait) => Err(Lost::Final(self.timed_out(wait))),
@@ -234,14 +245,19 @@ impl Pools {
     /// # Errors
     /// As those of both.
     pub async fn send(&self, request: Request<RequestBody>, ask: Ask<'_>) -> Result<Answer, UpstreamError> {
-        self.pass(self.prepare(request, ask)?).await
+        self.pass(self.prepare(request, ask)?, &mut drop).await
     }
 
-    /// Passes a request on. To drop the future, or the response's body before its end, closes the connection.
+    /// Passes a request on. To drop the future, or the response's body before its end, closes the connection. `interim` gets the
+    /// interim responses of each attempt (RFC 9110, section 15.2), without those to `Expect`; HTTP/1.1 servers' only.
     ///
     /// # Errors
     /// No response: nobody to ask, or whoever was asked failed or took too long, or the request itself broke off.
-    pub async fn pass(&self, mut errand: Box<Errand>) -> Result<Answer, UpstreamError> {
+    pub async fn pass(
+        &self,
+        mut errand: Box<Errand>,
+        interim: &mut (dyn FnMut(Interim) + Send),
+    ) -> Result<Answer, UpstreamError> {
         let Errand { group, class, head, started, end, headers, body } = &mut *errand;
         let (group, started, end) = (&*group, *started, *end);
         let idempotent = head.method.is_idempotent();
@@ -307,7 +323,7 @@ impl Pools {
                 .map_err(UpstreamError::Request)?;
             let mut exchange =
                 Exchange { group: group.clone(), server: server.clone(), watch, connection, started, in_flight };
-            let error = match exchange.attempt(request).await {
+            let error = match exchange.attempt(request, interim).await {
                 Ok(response) => return exchange.answer(response, head).await,
                 Err(Lost::Final(error)) => return Err(error),
                 Err(Lost::Unsent(request)) if unsent > 0 => {

@@ -456,6 +456,8 @@ async fn a_body_that_ends_with_the_connection_is_whole() {
 async fn what_is_not_http_is_told_apart() {
     let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(20_000));
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(500));
+    let interims = "HTTP/1.1 102 Processing\r\n\r\n".repeat(101) + OK;
+    let hints = long.replace("200 OK", "103 Early Hints") + OK;
     let table: &[(&str, &str)] = &[
         ("SSH-2.0-OpenSSH_9.2\r\n\r\n", "malformed"),
         ("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nxy", "malformed"),
@@ -464,6 +466,8 @@ async fn what_is_not_http_is_told_apart() {
         ("HTTP/1.1 200 OK\r\nx: 1\r\n folded\r\n\r\n", "malformed"),
         ("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", "switched"),
         (&long, "head_too_large"),
+        (&interims, "too_many_interims"),
+        (&hints, "too_many_interims"),
         (&many, "head_too_large"),
         ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n", "closed"),
         ("", "closed"),
@@ -487,17 +491,70 @@ async fn what_is_not_http_is_told_apart() {
     }
 }
 
+/// What was told of interim answers, and the answer.
+async fn told(pools: &Pools, request: Request<RequestBody>) -> (Vec<String>, Result<String, &'static str>) {
+    let mut told = Vec::new();
+    let answer = pools
+        .pass(pools.prepare(request, ASK).unwrap(), &mut |interim| {
+            let fields = interim.headers().iter().map(|(name, value)| format!(" {name}={}", value.to_str().unwrap()));
+            told.push(interim.status().as_str().to_owned() + &fields.collect::<String>());
+        })
+        .await;
+    let body = match answer {
+        Ok(answer) => Ok(answer.response.into_body().collect().await.unwrap().to_bytes()),
+        Err(error) => Err(error.reason()),
+    };
+    (told, body.map(|body| String::from_utf8(body.to_vec()).unwrap()))
+}
+
+const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nlink: x\r\nconnection: x-hop\r\nx-hop: 1\r\n\r\n";
+
 #[tokio::test]
-async fn interim_answers_are_passed_over() {
+async fn interim_answers_are_told_of_but_for_those_that_we_asked_for() {
     let peer = Peer::raw(|mut stream, _| async move {
-        read_head(&mut stream).await;
-        write(&mut stream, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n").await;
-        write(&mut stream, OK).await;
+        // The second is for the same connection.
+        for interims in [&format!("HTTP/1.1 100 Continue\r\n\r\n{HINTS}HTTP/1.1 102\r\n\r\n"), HINTS, ""] {
+            read_head(&mut stream).await;
+            write(&mut stream, &format!("{interims}{OK}")).await;
+        }
         read_head(&mut stream).await;
     })
     .await;
     let (pools, _) = pools(config(vec![at(peer.address)]));
-    assert_eq!(asked(&pools, post("/", "x")).await.unwrap(), (StatusCode::OK, "ok".to_owned()));
+    let ok = || Ok("ok".to_owned());
+    assert_eq!(told(&pools, post("/", "x")).await, (vec!["103 link=x".to_owned(), "102".to_owned()], ok()));
+    assert_eq!(told(&pools, get("/")).await, (vec!["103 link=x".to_owned()], ok()));
+    assert_eq!(told(&pools, get("/")).await, (vec![], ok()));
+    assert_eq!(peer.connections(), 1);
+}
+
+#[tokio::test]
+async fn an_interim_answer_is_no_answer() {
+    let peer = Peer::raw(|mut stream, number| async move {
+        if number == 0 {
+            read_head(&mut stream).await;
+            write(&mut stream, OK).await;
+        }
+        read_head(&mut stream).await;
+        write(&mut stream, HINTS).await;
+        if number > 0 {
+            write(&mut stream, OK).await;
+            read_head(&mut stream).await;
+        }
+    })
+    .await;
+    let (pools, _) = pools(UpstreamConfig { retries: 1, ..config(vec![at(peer.address)]) });
+    let hints = || "103 link=x".to_owned();
+    assert_eq!(told(&pools, get("/")).await, (vec![], Ok("ok".to_owned())));
+    assert_eq!(told(&pools, get("/")).await, (vec![hints(), hints()], Ok("ok".to_owned())), "it is asked again");
+    assert_eq!(peer.connections(), 2);
+    let broken = Peer::raw(|mut stream, _| async move {
+        read_head(&mut stream).await;
+        write(&mut stream, &format!("{HINTS}HTTP/1.1 1")).await;
+    })
+    .await;
+    let (pools, _) = super::pools(UpstreamConfig { retries: 0, ..config(vec![at(broken.address)]) });
+    assert_eq!(told(&pools, get("/")).await, (vec![hints()], Err("closed")));
 }
 
 #[tokio::test]

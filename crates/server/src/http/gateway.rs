@@ -19,7 +19,7 @@ use http_body_util::BodyExt as _;
 use scheduler::{admission::Refusal, class::ClassId};
 
 use super::{
-    Connection,
+    Connection, Marks,
     answer::{AnswerBody, Holding},
     exchange::signed,
     presence::{Gone, LOOK_AFTER, gone},
@@ -557,7 +557,7 @@ impl Passing<'_> {
         let pools = connection.pools.of(live);
         // Clients of HTTP/1.0 know of none, and to those of HTTP/2 hyper has no way.
         let ahead = (request.version() == Version::HTTP_11).then(|| Ahead {
-            connection: connection.clone(),
+            marks: connection.marks.clone(),
             live: live.clone(),
             site,
             route: self.route,
@@ -575,7 +575,8 @@ impl Passing<'_> {
 
 /// The way of what goes ahead of a request's response.
 struct Ahead {
-    connection: Arc<Connection>,
+    /// Not the connection: what outlives its client must not keep its socket open.
+    marks: Arc<Marks>,
     live: Arc<Live>,
     site: usize,
     route: usize,
@@ -589,7 +590,7 @@ impl Ahead {
         for name in &self.live.sites.routes(self.site)[self.route].config.response_headers.remove {
             interim.headers_mut().remove(name);
         }
-        self.connection.marks.interims.push(self.request, &interim);
+        self.marks.interims.push(self.request, &interim);
     }
 }
 

@@ -47,6 +47,11 @@ impl Bell {
         }
     }
 
+    /// The task is done, and will be at it again in any case.
+    pub(super) fn forget(&self) {
+        self.state.store(0, SeqCst);
+    }
+
     fn ring(&self) {
         // Woken outside of the lock, since nobody knows what a waker does.
         let task = self.task.lock().clone();
@@ -110,6 +115,12 @@ mod tests {
         bell.muffle();
         waker.wake_by_ref();
         bell.muffle();
+        bell.open();
+        assert_eq!(woken(), (3, 0));
+
+        bell.muffle();
+        waker.wake_by_ref();
+        bell.forget();
         bell.open();
         assert_eq!(woken(), (3, 0));
 

@@ -60,7 +60,7 @@ impl Exchange {
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
         let mut incoming = Pin::new(incoming);
         let Connection::Http1(http1) = &mut self.connection else { return incoming.poll_frame(cx) };
-        // To ask for the body wakes the driver, which is driven here.
+        // To ask for the body wakes the driver, and so does to take it. Here it is driven, and whoever has got a frame asks again.
         http1.bell.muffle();
         let mut polled = incoming.as_mut().poll_frame(&mut asleep());
         if polled.is_pending() {
@@ -68,7 +68,10 @@ impl Exchange {
             http1.drive(cx);
             polled = incoming.poll_frame(&mut asleep());
         }
-        http1.bell.open();
+        match polled.is_pending() {
+            true => http1.bell.open(),
+            false => http1.bell.forget(),
+        }
         polled
     }
 

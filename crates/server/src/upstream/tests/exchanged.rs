@@ -1,5 +1,11 @@
 //! HTTP/1.1: what goes on, what comes back, over which connection, and what is sent again.
 
+use std::{
+    pin::Pin,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    task::{Context, Poll, Wake},
+};
+
 use http_body::Body as _;
 use hyper::client::conn::http1;
 use parking_lot::Mutex;
@@ -24,6 +30,40 @@ async fn a_connection_is_used_again() {
     let stats = server_stats(&upstreams).remove(0);
     assert_eq!((stats.requests, stats.failures, stats.in_flight, stats.connections), (6, 0, 0, 1));
     assert_eq!((stats.server.to_string(), stats.health), (peer.address.to_string(), Health::Well));
+}
+
+#[tokio::test]
+async fn to_take_what_has_come_wakes_nobody() {
+    #[derive(Default)]
+    struct Woken(AtomicUsize, Notify);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+            self.1.notify_one();
+        }
+    }
+    let peer = Peer::raw(|mut stream, _| async move {
+        while read_head(&mut stream).await.is_some() {
+            write(&mut stream, OK).await;
+        }
+    })
+    .await;
+    let (pools, _) = pools(config(vec![at(peer.address)]));
+    let woken = Arc::new(Woken::default());
+    let waker = woken.clone().into();
+    let mut cx = Context::from_waker(&waker);
+    let mut sent = Box::pin(pools.send(get("/"), ASK));
+    let answer = loop {
+        match sent.as_mut().poll(&mut cx) {
+            Poll::Ready(answer) => break answer.unwrap(),
+            Poll::Pending => woken.1.notified().await,
+        }
+    };
+    let (mut body, before) = (answer.response.into_body(), woken.0.load(Relaxed));
+    let frame = Pin::new(&mut body).poll_frame(&mut cx);
+    let Poll::Ready(Some(Ok(frame))) = frame else { panic!("{frame:?}") };
+    assert_eq!(frame.data_ref().map(|data| &data[..]), Some(&b"ok"[..]));
+    assert_eq!(woken.0.load(Relaxed), before);
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ pub use crate::{
     cgi::fuzz::cgi_answers,
     classify::fuzz::{forwarded, keys, passwords, rules, sessions},
     http::fuzz::{paths, requests},
+    upstream::answers,
 };
 
 #[cfg(test)]
@@ -18,8 +19,9 @@ mod tests {
 
     #[test]
     fn every_seed_passes_its_target() {
-        let targets: [(&str, Target); 9] = [
+        let targets: [(&str, Target); 10] = [
             ("admin", admin),
+            ("answers", answers),
             ("cgi_answers", cgi_answers),
             ("forwarded", forwarded),
             ("keys", keys),

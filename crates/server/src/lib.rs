@@ -13,6 +13,7 @@ pub mod admission;
 pub mod body;
 pub mod cgi;
 mod check;
+mod chunked;
 pub mod class_metrics;
 pub mod classify;
 pub mod config;

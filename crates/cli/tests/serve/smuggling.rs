@@ -39,8 +39,16 @@ impl Recorder {
         Self { address, heard }
     }
 
+    /// The next request. Of a body that is not collected first, and breaks within, there is what came before that, and no end.
     fn next(&self) -> String {
-        self.heard.recv_timeout(PATIENCE).expect("a request for the upstream")
+        loop {
+            let text = self.heard.recv_timeout(PATIENCE).expect("a request for the upstream");
+            let broken = text.contains("\r\ntransfer-encoding: chunked\r\n") && !text.ends_with("\r\n0\r\n\r\n");
+            if !broken {
+                return text;
+            }
+            assert!(text.ends_with("\r\n\r\n1\r\n!\r\n"), "{text:?}");
+        }
     }
 }
 

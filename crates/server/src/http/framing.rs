@@ -1,9 +1,7 @@
 //! Where HTTP/1 messages begin and end in a stream of bytes. No I/O, no clock.
 
 use super::head::{BodyKind, HeadLimits, HeadScan, Refusal, Step};
-
-/// Bytes of chunk extensions and trailers forgiven in one body: nobody sends them, and they are thrown away.
-const MAX_CHUNK_EXTRAS_BYTES: usize = 4096;
+use crate::chunked::{Chunks, Malformed, Next};
 
 /// Follows the messages of a connection.
 ///
@@ -65,7 +63,7 @@ impl Framer {
                             BodyKind::None if head.upgrade => State::Upgrade,
                             BodyKind::None => State::Head(HeadScan::default()),
                             BodyKind::Length(length) => State::Length(length),
-                            BodyKind::Chunked => State::Chunked(Chunks::default()),
+                            BodyKind::Chunked => State::Chunked(Chunks::of_client()),
                         };
                         if at == bytes.len() {
                             break None;
@@ -81,15 +79,20 @@ impl Framer {
                     }
                     self.state = State::Head(HeadScan::default());
                 }
-                State::Chunked(chunks) => match chunks.skip(rest) {
-                    Some((taken, ended)) => {
-                        at += taken;
-                        if !ended {
-                            break None;
-                        }
+                State::Chunked(chunks) => match chunks.next(rest) {
+                    Ok((framing, Next::Data(data))) => {
+                        chunks.take(data);
+                        at += framing + data;
+                    }
+                    Ok((framing, Next::More)) => {
+                        at += framing;
+                        break None;
+                    }
+                    Ok((framing, Next::End)) => {
+                        at += framing;
                         self.state = State::Head(HeadScan::default());
                     }
-                    None => break Some(Fault::Body),
+                    Err(Malformed) => break Some(Fault::Body),
                 },
                 State::Upgrade => break None,
                 State::Closed => return Accepted { bytes: 0, fault: None },
@@ -148,91 +151,6 @@ pub(crate) enum WaitsFor {
     RestOfHead,
     /// More of a body.
     Body,
-}
-
-/// The chunked coding (RFC 9112, section 7.1), skipped over.
-#[derive(Debug, Default)]
-struct Chunks {
-    state: ChunkState,
-    /// Size of the chunk as far as it is read, then its bytes left.
-    size: u64,
-    digits: u32,
-    extras: usize,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum ChunkState {
-    #[default]
-    Size,
-    Extension,
-    SizeEnd,
-    Data,
-    DataCr,
-    DataLf,
-    TrailerStart,
-    Trailer,
-    TrailerEnd,
-    End,
-}
-
-impl Chunks {
-    /// Skips what belongs to the body: the bytes taken and whether it has ended. `None`: malformed.
-    fn skip(&mut self, bytes: &[u8]) -> Option<(usize, bool)> {
-        let mut at = 0;
-        while let Some(&byte) = bytes.get(at) {
-            if self.state == ChunkState::Data {
-                let taken = usize::try_from(self.size).map_or(bytes.len() - at, |size| size.min(bytes.len() - at));
-                at += taken;
-                self.size -= taken as u64;
-                if self.size == 0 {
-                    self.state = ChunkState::DataCr;
-                }
-                continue;
-            }
-            at += 1;
-            if self.step(byte)? {
-                return Some((at, true));
-            }
-        }
-        Some((at, false))
-    }
-
-    fn step(&mut self, byte: u8) -> Option<bool> {
-        use ChunkState as S;
-        self.state = match (self.state, byte) {
-            (S::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
-                self.digits += 1;
-                if self.digits > 16 {
-                    return None;
-                }
-                self.size = self.size << 4 | u64::from(char::from(byte).to_digit(16)?);
-                S::Size
-            }
-            (S::Size, b'\r') if self.digits > 0 => S::SizeEnd,
-            (S::Size, b';') if self.digits > 0 => S::Extension,
-            (S::Extension, b'\r') => S::SizeEnd,
-            (S::Extension | S::Trailer, byte) if byte != b'\r' && byte != b'\n' => {
-                self.extras += 1;
-                if self.extras > MAX_CHUNK_EXTRAS_BYTES {
-                    return None;
-                }
-                self.state
-            }
-            (S::SizeEnd, b'\n') => {
-                self.digits = 0;
-                if self.size == 0 { S::TrailerStart } else { S::Data }
-            }
-            (S::DataCr, b'\r') => S::DataLf,
-            (S::DataLf, b'\n') => S::Size,
-            (S::TrailerStart, b'\r') => S::End,
-            (S::TrailerStart, byte) if byte != b'\n' => S::Trailer,
-            (S::Trailer, b'\r') => S::TrailerEnd,
-            (S::TrailerEnd, b'\n') => S::TrailerStart,
-            (S::End, b'\n') => return Some(true),
-            _ => return None,
-        };
-        Some(false)
-    }
 }
 
 #[cfg(test)]
@@ -305,13 +223,9 @@ mod tests {
 
     #[test]
     fn broken_chunks_end_the_connection() {
-        for body in
-            ["\r\n", "g\r\n", "-1\r\n", "1 \r\n", "1\n", "1\r\nab\r\n", "1\r\na\n", "11111111111111111\r\n", "0\r\n\n"]
-        {
+        for body in ["\r\n", "1\n", "1\r\nab\r\n", "1\r\na\n", "0\r\n\n"] {
             assert!(matches!(feed(&format!("{CHUNKED}{body}"), 1), (_, Some(Fault::Body))), "{body:?}");
         }
-        let endless = format!("{CHUNKED}1;{}", "x".repeat(MAX_CHUNK_EXTRAS_BYTES + 1));
-        assert_eq!(feed(&endless, 100).1, Some(Fault::Body));
     }
 
     #[test]

@@ -270,7 +270,7 @@ fn serve(bytes: &[u8], piece: usize) -> Option<Served> {
 async fn connection(bytes: &[u8], piece: usize) -> Option<Served> {
     let settings = HttpSettings::new(&limits());
     let marks = Arc::new(Marks::new(Arc::new(Drain::default())));
-    let stream = Pieces { bytes: bytes.to_vec(), at: 0, piece };
+    let stream = Pieces::new(bytes, piece);
     let mut intake = Intake::new(stream, settings.head, settings.patience, marks.clone());
     let protocol = std::future::poll_fn(|cx| intake.poll_protocol(cx)).await.expect("nothing fails here");
     if protocol != Some(Protocol::Http1) {
@@ -311,11 +311,22 @@ fn characters(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(*byte)).collect()
 }
 
-/// A client that sends its bytes in pieces, closes its side, and takes whatever it is sent.
-struct Pieces {
+/// Somebody who sends bytes in pieces, closes that side, and takes whatever comes.
+pub(crate) struct Pieces {
     bytes: Vec<u8>,
     at: usize,
     piece: usize,
+}
+
+impl Pieces {
+    pub(crate) fn new(bytes: &[u8], piece: usize) -> Self {
+        Self { bytes: bytes.to_vec(), at: 0, piece }
+    }
+
+    /// Whether all were read.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.at == self.bytes.len()
+    }
 }
 
 impl AsyncRead for Pieces {

@@ -31,7 +31,6 @@ use http::{StatusCode, Version};
 use hyper::{
     body::Incoming,
     server::conn::{http1, http2},
-    upgrade::Upgraded,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
@@ -49,7 +48,7 @@ use crate::{
     serve::{Live, Shared},
     tls::ClientCertificate,
     uplink::ClassAt,
-    upstream::ClientAddress,
+    upstream::{ClientAddress, Upgraded},
 };
 use exchange::Exchange;
 use head::HeadLimits;

@@ -12,24 +12,22 @@ use std::{
 };
 
 use bytes::Bytes;
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf, copy_bidirectional};
 
 use super::{Drain, intake::Intake};
 use crate::{
     gate::{Burst, Flow},
     uplink::ClassAt,
+    upstream::Upgraded,
 };
 
 /// Passes bytes both ways until both sides have ended, nothing moved for `idle`, or the server stops.
-pub(super) async fn run<S>(mut client: Client<S>, upgraded: Upgraded, stopping: &Drain, idle: Duration)
+pub(super) async fn run<S>(mut client: Client<S>, mut upstream: Upgraded, stopping: &Drain, idle: Duration)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let moved = client.moved.clone();
     let early = std::mem::take(&mut client.early);
-    let mut upstream = TokioIo::new(upgraded);
     let passed = async {
         upstream.write_all(&early).await?;
         copy_bidirectional(&mut client, &mut upstream).await.map(drop)

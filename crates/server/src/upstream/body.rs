@@ -17,13 +17,13 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
-use super::{UpstreamError, error::Wait, head, pool::Line, send::Exchange};
+use super::{UpstreamError, error::Wait, head, send::Exchange};
 use crate::body::RequestBody;
 
-/// Bytes that hyper is given at once, so that what the upstream has taken can be told.
+/// Bytes that are given on at once, so that what the upstream has taken can be told.
 const PIECE: usize = 64 * 1024;
 
-/// What is known of a request's body while hyper sends it.
+/// What is known of a request's body while it is sent.
 #[derive(Debug)]
 pub(super) struct Feed {
     start: Instant,
@@ -31,8 +31,8 @@ pub(super) struct Feed {
     waits_for_client: AtomicBool,
     /// When something was last taken of it, in nanoseconds since `start`.
     taken: AtomicU64,
-    /// hyper is done with it.
-    pub(super) done: AtomicBool,
+    /// Whoever sends it is done with it.
+    done: AtomicBool,
     /// How it broke off.
     pub(super) broke: Mutex<Option<io::Error>>,
 }
@@ -54,8 +54,8 @@ impl Feed {
     }
 }
 
-/// A request's body, as hyper reads it. Small, because hyper moves it about; most requests have none.
-#[derive(Debug)]
+/// A request's body, as it is sent. Small, because hyper moves it about; most requests have none.
+#[derive(Debug, Default)]
 pub(super) struct Outgoing(Option<Box<Sending>>);
 
 #[derive(Debug)]
@@ -154,14 +154,20 @@ pub(super) struct Watch {
     heard: Instant,
     /// It was heard of since.
     hears: bool,
-    /// The connection, if it is for this exchange alone.
-    pub(super) line: Option<Arc<Line>>,
+    /// Others use the connection too: that something moves on it says nothing.
+    shared: bool,
     pub(super) feed: Option<Arc<Feed>>,
 }
 
 impl Watch {
     /// A timer that was used before is cheaper than a new one.
-    pub(super) fn new(timer: Option<Pin<Box<Sleep>>>, now: Instant, idle: Duration, end: Option<Instant>) -> Self {
+    pub(super) fn new(
+        timer: Option<Pin<Box<Sleep>>>,
+        now: Instant,
+        idle: Duration,
+        end: Option<Instant>,
+        shared: bool,
+    ) -> Self {
         let first = earlier(now + idle, end);
         let timer = match timer {
             // One that rings too early is set anew then, and seldom rings at all.
@@ -172,10 +178,10 @@ impl Watch {
             }
             None => Box::pin(tokio::time::sleep_until(first)),
         };
-        Self { timer, idle, end, heard: now, hears: false, line: None, feed: None }
+        Self { timer, idle, end, heard: now, hears: false, shared, feed: None }
     }
 
-    /// The upstream was heard of.
+    /// The upstream was heard of, or took something: that is no silence either.
     pub(super) fn hears(&mut self) {
         self.hears = true;
     }
@@ -201,16 +207,13 @@ impl Watch {
             if self.end.is_some_and(|end| end <= now) {
                 return Poll::Ready(Wait::End);
             }
-            // What moves in the other direction is no silence, nor is it when the client is to send.
-            if let Some(line) = &self.line {
-                self.heard = self.heard.max(line.moved());
-            }
+            // When the client is to send, there is none.
             if let Some(feed) = &self.feed {
                 if feed.waits_for_client() {
                     self.heard = now;
                 }
-                // On a connection that others use too it has to do. hyper takes something whenever it is asked, until it has enough.
-                if self.line.is_none() {
+                // hyper takes something whenever it is asked, until it has enough.
+                if self.shared {
                     self.heard = self.heard.max(feed.start + Duration::from_nanos(feed.taken.load(Relaxed)));
                 }
             }
@@ -245,14 +248,15 @@ pub(super) fn nanos(duration: Duration) -> u64 {
 /// connection is closed, or the HTTP/2 stream reset.
 #[derive(Debug)]
 pub struct UpstreamBody {
+    /// Of HTTP/2; what comes by HTTP/1.1 is the exchange's.
     incoming: Option<Incoming>,
     /// `None`: over.
     exchange: Option<Exchange>,
 }
 
 impl UpstreamBody {
-    pub(super) fn new(incoming: Incoming, exchange: Exchange) -> Self {
-        let mut body = Self { incoming: Some(incoming), exchange: Some(exchange) };
+    pub(super) fn new(incoming: Option<Incoming>, exchange: Exchange) -> Self {
+        let mut body = Self { incoming, exchange: Some(exchange) };
         if body.is_end_stream() {
             body.finish();
         }
@@ -286,15 +290,12 @@ impl Body for UpstreamBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let this = self.get_mut();
-        let (Some(incoming), Some(exchange)) = (&mut this.incoming, &mut this.exchange) else {
-            return Poll::Ready(None);
-        };
-        match exchange.poll_frame(incoming, cx) {
+        let Some(exchange) = &mut this.exchange else { return Poll::Ready(None) };
+        match exchange.poll_frame(this.incoming.as_mut(), cx) {
             Poll::Ready(Some(Ok(frame))) => {
-                if incoming.is_end_stream() {
+                exchange.watch.hears();
+                if this.is_end_stream() {
                     this.finish();
-                } else {
-                    exchange.watch.hears();
                 }
                 let frame = filtered(frame);
                 if frame.is_none() {
@@ -302,7 +303,7 @@ impl Body for UpstreamBody {
                 }
                 Poll::Ready(frame.map(Ok))
             }
-            Poll::Ready(Some(Err(error))) => this.break_off(|exchange| exchange.broke(error)),
+            Poll::Ready(Some(Err(broke))) => this.break_off(|exchange| exchange.broke(broke)),
             Poll::Ready(None) => {
                 this.finish();
                 Poll::Ready(None)
@@ -315,10 +316,17 @@ impl Body for UpstreamBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Body::is_end_stream)
+        match &self.incoming {
+            Some(incoming) => incoming.is_end_stream(),
+            None => self.exchange.as_ref().is_none_or(|exchange| exchange.is_end()),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint)
+        match (&self.incoming, &self.exchange) {
+            (Some(incoming), _) => incoming.size_hint(),
+            (None, Some(exchange)) => exchange.size_hint(),
+            (None, None) => SizeHint::with_exact(0),
+        }
     }
 }

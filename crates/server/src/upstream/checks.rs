@@ -16,7 +16,6 @@ use super::{
     UpstreamError,
     connect::{Offer, connect},
     group::Group,
-    pool::Line,
     server::Server,
 };
 use crate::config::ActiveChecks;
@@ -79,7 +78,7 @@ async fn check(group: &Group, server: &Server, checks: &ActiveChecks) -> Result<
         None if server.spec.tls => Offer::Any,
         Some(false) | None => Offer::Http1,
     };
-    let made = connect(server, group.tls.as_ref(), offer, Line::new(), None).await;
+    let made = connect(server, group.tls.as_ref(), offer, None).await;
     let (transport, http2) = made.map_err(|failure| match server.shortage(failure) {
         Ok(shortage) => Unwell::Us(shortage),
         Err(failure) => Unwell::Server(failure.to_string()),

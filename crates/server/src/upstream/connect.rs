@@ -1,10 +1,10 @@
 //! Connections to servers: TCP or Unix sockets, TLS or not.
 
 use std::{
-    io,
+    fmt, io,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use rustls::{
@@ -21,18 +21,14 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{
     UpstreamSetupError,
-    error::{Failure, TooManyInterims},
-    interim::{Sieve, Sifted},
-    pool::Line,
+    error::Failure,
     server::{Connected, Endpoint, Server},
 };
 use crate::config::UpstreamConfig;
 
-/// A connection. It notes when bytes move.
+/// A connection.
 pub(super) struct Transport {
     stream: Stream,
-    line: Arc<Line>,
-    sieve: Sieve,
     /// Counts for as long as the socket is open.
     _connected: Option<Connected>,
 }
@@ -177,7 +173,6 @@ pub(super) async fn connect(
     server: &Server,
     tls: Option<&ClientTls>,
     offer: Offer,
-    line: Arc<Line>,
     connected: Option<Connected>,
 ) -> Result<(Transport, bool), Failure> {
     let tls = if server.spec.tls { tls } else { None };
@@ -213,7 +208,7 @@ pub(super) async fn connect(
         }
     };
     server.reached();
-    Ok((Transport { stream, line, sieve: Sieve::default(), _connected: connected }, http2))
+    Ok((Transport { stream, _connected: connected }, http2))
 }
 
 macro_rules! on_stream {
@@ -227,66 +222,15 @@ macro_rules! on_stream {
     };
 }
 
-impl Transport {
-    fn poll_read_stream(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let polled = on_stream!(self, stream => Pin::new(stream).poll_read(cx, buf));
-        if polled.is_ready() {
-            self.line.moves();
-        }
-        polled
-    }
-
-    /// Reads where interim responses may come, or something is held that was read there.
-    fn poll_read_awaited(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        loop {
-            if self.sieve.hand_on(buf) {
-                return Poll::Ready(Ok(()));
-            }
-            // Read into hyper's buffer; what may not go on yet is taken out of it again.
-            let before = buf.filled().len();
-            ready!(self.poll_read_stream(cx, buf))?;
-            let fresh = &buf.filled()[before..];
-            let most_bytes = self.line.awaited_bytes();
-            if most_bytes == 0 || (self.sieve.is_empty() && Sieve::is_other(fresh)) {
-                self.line.awaits(0);
-                return Poll::Ready(Ok(()));
-            }
-            let sifted = match fresh.is_empty() {
-                // The end, in the midst of one or not.
-                true if self.sieve.is_empty() => return Poll::Ready(Ok(())),
-                true => self.sieve.release(),
-                false => self.sieve.sift(fresh, most_bytes, |interim| self.line.came(interim)),
-            };
-            buf.set_filled(before);
-            match sifted {
-                Sifted::Awaited => {}
-                Sifted::Begun => self.line.awaits(0),
-                Sifted::TooMuch => {
-                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, TooManyInterims)));
-                }
-            }
-        }
-    }
-}
-
 impl AsyncRead for Transport {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if this.line.awaited_bytes() > 0 || !this.sieve.is_empty() {
-            return this.poll_read_awaited(cx, buf);
-        }
-        this.poll_read_stream(cx, buf)
+        on_stream!(self.get_mut(), stream => Pin::new(stream).poll_read(cx, buf))
     }
 }
 
 impl AsyncWrite for Transport {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let polled = on_stream!(this, stream => Pin::new(stream).poll_write(cx, buf));
-        if polled.is_ready() {
-            this.line.moves();
-        }
-        polled
+        on_stream!(self.get_mut(), stream => Pin::new(stream).poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
@@ -294,12 +238,7 @@ impl AsyncWrite for Transport {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let polled = on_stream!(this, stream => Pin::new(stream).poll_write_vectored(cx, bufs));
-        if polled.is_ready() {
-            this.line.moves();
-        }
-        polled
+        on_stream!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -317,6 +256,12 @@ impl AsyncWrite for Transport {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         on_stream!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(cx))
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transport").finish_non_exhaustive()
     }
 }
 

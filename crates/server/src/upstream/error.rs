@@ -7,6 +7,8 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use tokio::time::Instant;
 
+use super::http1::Broken;
+
 /// Time between two lines of the log about the same, where there would be one for each request.
 const SELDOM: Duration = Duration::from_secs(10);
 
@@ -84,6 +86,9 @@ pub enum Unavailable {
     Full,
 }
 
+/// What an error came of, where libraries have errors of their own.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
 /// What a server did wrong.
 #[derive(Debug)]
 pub enum Failure {
@@ -92,9 +97,9 @@ pub enum Failure {
     /// TLS could not be agreed upon, or its certificate is not what it should be.
     Tls(io::Error),
     /// It closed or reset the connection, or the HTTP/2 stream.
-    Closed(hyper::Error),
+    Closed(Cause),
     /// What it sent is not HTTP.
-    Malformed(hyper::Error),
+    Malformed(Cause),
     /// The head of its response is larger than is allowed.
     HeadTooLarge,
     /// It sent too many interim responses, or too large ones.
@@ -250,8 +255,8 @@ impl fmt::Display for Failure {
         match self {
             Self::Connect(error) => write!(f, "took no connection: {error}"),
             Self::Tls(error) => write!(f, "could not agree on TLS: {error}"),
-            Self::Closed(error) => write!(f, "broke off: {}", Chain(error)),
-            Self::Malformed(error) => write!(f, "did not speak HTTP: {}", Chain(error)),
+            Self::Closed(error) => write!(f, "broke off: {}", Chain(&**error)),
+            Self::Malformed(error) => write!(f, "did not speak HTTP: {}", Chain(&**error)),
             Self::HeadTooLarge => f.write_str("sent a head larger than is allowed"),
             Self::TooManyInterims => f.write_str("sent more interim responses (1xx) than are allowed, or larger ones"),
             Self::Switched => f.write_str("changed protocols without being asked to"),
@@ -265,7 +270,7 @@ impl std::error::Error for UpstreamError {
             Self::Failed { failure: Failure::Connect(error) | Failure::Tls(error), .. }
             | Self::Shortage { error, .. }
             | Self::Request(error) => Some(error),
-            Self::Failed { failure: Failure::Closed(error) | Failure::Malformed(error), .. } => Some(error),
+            Self::Failed { failure: Failure::Closed(error) | Failure::Malformed(error), .. } => Some(&**error),
             _ => None,
         }
     }
@@ -286,17 +291,28 @@ impl From<UpstreamError> for io::Error {
 }
 
 impl Failure {
-    /// What hyper's error means.
+    /// What hyper's error means, of an HTTP/2 connection.
     pub(super) fn of(error: hyper::Error) -> Self {
         if error.is_parse_too_large() {
             Self::HeadTooLarge
-        } else if is_too_many_interims(&error) {
-            Self::TooManyInterims
         } else if error.is_parse() || h2_error(&error).is_some_and(|error| error.is_library() && error.is_go_away()) {
-            Self::Malformed(error)
+            Self::Malformed(error.into())
         } else {
-            Self::Closed(error)
+            Self::Closed(error.into())
         }
+    }
+}
+
+impl Failure {
+    /// What the end of an exchange over HTTP/1.1 means; an error is the request's.
+    pub(super) fn of_http1(broken: Broken) -> Result<Self, io::Error> {
+        Ok(match broken {
+            Broken::Closed(error) => Self::Closed(error.into()),
+            Broken::Malformed(error) => Self::Malformed(error),
+            Broken::HeadTooLarge => Self::HeadTooLarge,
+            Broken::TooManyInterims => Self::TooManyInterims,
+            Broken::Request(error) => return Err(error),
+        })
     }
 }
 
@@ -348,23 +364,6 @@ pub(super) fn is_reset(error: &hyper::Error) -> bool {
 
 fn h2_error(error: &hyper::Error) -> Option<&h2::Error> {
     std::error::Error::source(error)?.downcast_ref()
-}
-
-/// What a connection's reading ends with when there were too many interim responses.
-#[derive(Debug)]
-pub(super) struct TooManyInterims;
-
-impl fmt::Display for TooManyInterims {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("too many interim responses")
-    }
-}
-
-impl std::error::Error for TooManyInterims {}
-
-fn is_too_many_interims(error: &hyper::Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
-    source.and_then(io::Error::get_ref).is_some_and(|error| error.is::<TooManyInterims>())
 }
 
 /// An error with its causes.

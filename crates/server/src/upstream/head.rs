@@ -1,4 +1,4 @@
-//! Heads of messages as they go on: hop-by-hop fields out, the client told of, the framing left to hyper alone.
+//! Heads of messages as they go on: hop-by-hop fields out, the client told of, the framing made new.
 //!
 //! What frames a request is made new from its body; `Content-Length` and `Transfer-Encoding` of the client never go on. `Expect`
 //! does not go on either: the client is answered here, and the upstream is sent the body right away.
@@ -7,7 +7,7 @@ use std::io;
 
 use bytes::{BufMut as _, BytesMut};
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version,
     header::{
         CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, PROXY_AUTHENTICATE, TE, TRAILER, TRANSFER_ENCODING,
         UPGRADE, VIA,
@@ -17,7 +17,7 @@ use http::{
 };
 use http_body::Body as _;
 
-use super::Ask;
+use super::{Ask, http1::Coding};
 use crate::{
     body::RequestBody,
     config::{ForwardedField, HeaderRules},
@@ -54,10 +54,8 @@ pub(super) struct Head {
 enum Framing {
     /// No body, and nothing said about it.
     None,
-    /// An empty body, and that is said.
-    Empty,
-    /// Of known length; hyper says it.
-    Known,
+    /// Of known length, which may be 0.
+    Length(u64),
     Chunked,
 }
 
@@ -92,83 +90,98 @@ pub(super) fn request(parts: Parts, body: &RequestBody, ask: &Ask<'_>) -> io::Re
             host = Some(value);
         }
     }
+    join_cookies(&mut headers);
     let framing = match body.len_bytes() {
-        None if body.is_end_stream() => Framing::Empty,
+        None if body.is_end_stream() => Framing::Length(0),
         None => Framing::Chunked,
-        Some(0) if had_length || matches!(method, Method::POST | Method::PUT | Method::PATCH) => Framing::Empty,
+        Some(0) if had_length || matches!(method, Method::POST | Method::PUT | Method::PATCH) => Framing::Length(0),
         Some(0) => Framing::None,
         // Only chunks can have trailers behind them.
         Some(_) if headers.contains_key(TRAILER) => Framing::Chunked,
-        Some(_) => Framing::Known,
+        Some(length) => Framing::Length(length),
     };
     Ok((Head { method, path, host, upgrade, trailers, framing }, headers))
 }
 
 impl Head {
-    /// The request for one server. May be called again with the fields that an earlier call made.
+    /// Writes the head for a server of HTTP/1.1, with these fields.
+    pub(super) fn write(&self, headers: &HeaderMap, own_host: &HeaderValue, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.method.as_str().as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(self.path.as_str().as_bytes());
+        out.extend_from_slice(b" HTTP/1.1\r\n");
+        write_field(&HOST, self.host.as_ref().unwrap_or(own_host), out);
+        for (name, value) in headers {
+            if *name != HOST {
+                write_field(name, value, out);
+            }
+        }
+        out.extend_from_slice(match (&self.upgrade, self.trailers) {
+            (Some(_), true) => b"connection: upgrade, te\r\n",
+            (Some(_), false) => b"connection: upgrade\r\n",
+            (None, true) => b"connection: te\r\n",
+            (None, false) => b"",
+        });
+        if let Some(protocols) = &self.upgrade {
+            write_field(&UPGRADE, protocols, out);
+        }
+        if self.trailers {
+            out.extend_from_slice(b"te: trailers\r\n");
+        }
+        match self.framing {
+            Framing::None => {}
+            Framing::Length(length) => write_field(&CONTENT_LENGTH, &length.into(), out),
+            Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// How the body is framed behind it.
+    pub(super) fn coding(&self) -> Coding {
+        match self.framing {
+            Framing::None | Framing::Length(0) => Coding::None,
+            Framing::Length(length) => Coding::Length(length),
+            Framing::Chunked => Coding::Chunked,
+        }
+    }
+
+    /// The request for a server of HTTP/2.
     pub(super) fn request<B>(
         &self,
         mut headers: HeaderMap,
         body: B,
-        http2: bool,
         tls: bool,
         authority: &Authority,
-        own_host: &HeaderValue,
     ) -> io::Result<Request<B>> {
-        let (uri, version) = if http2 {
-            for name in [HOST, CONNECTION, UPGRADE, TRANSFER_ENCODING] {
-                headers.remove(name);
-            }
-            if self.trailers {
-                headers.insert(TE, HeaderValue::from_static("trailers"));
-            }
-            let authority = match &self.host {
-                Some(host) => Authority::try_from(host.as_bytes())
-                    .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, format!("host: {error}")))?,
-                None => authority.clone(),
-            };
-            let mut uri = http::uri::Parts::default();
-            uri.scheme = Some(if tls { Scheme::HTTPS } else { Scheme::HTTP });
-            uri.authority = Some(authority);
-            uri.path_and_query = Some(self.path.clone());
-            let uri = Uri::from_parts(uri).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-            (uri, Version::HTTP_2)
-        } else {
-            headers.insert(HOST, self.host.as_ref().unwrap_or(own_host).clone());
-            join_cookies(&mut headers);
-            match (&self.upgrade, self.trailers) {
-                (Some(protocols), trailers) => {
-                    headers.insert(UPGRADE, protocols.clone());
-                    let options = if trailers { "upgrade, te" } else { "upgrade" };
-                    headers.insert(CONNECTION, HeaderValue::from_static(options));
-                }
-                (None, true) => {
-                    headers.insert(CONNECTION, HeaderValue::from_static("te"));
-                }
-                (None, false) => {}
-            }
-            if self.trailers {
-                headers.insert(TE, HeaderValue::from_static("trailers"));
-            }
-            // hyper would leave out the body of a GET whose length is not known, unless it is told.
-            match self.framing {
-                Framing::None | Framing::Known => {}
-                Framing::Empty => {
-                    headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-                }
-                Framing::Chunked => {
-                    headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-                }
-            }
-            (Uri::from(self.path.clone()), Version::HTTP_11)
+        headers.remove(HOST);
+        if self.trailers {
+            headers.insert(TE, HeaderValue::from_static("trailers"));
+        }
+        let authority = match &self.host {
+            Some(host) => Authority::try_from(host.as_bytes())
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, format!("host: {error}")))?,
+            None => authority.clone(),
         };
+        let mut uri = http::uri::Parts::default();
+        uri.scheme = Some(if tls { Scheme::HTTPS } else { Scheme::HTTP });
+        uri.authority = Some(authority);
+        uri.path_and_query = Some(self.path.clone());
+        let uri = Uri::from_parts(uri).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let mut request = Request::new(body);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = uri;
-        *request.version_mut() = version;
+        *request.version_mut() = Version::HTTP_2;
         *request.headers_mut() = headers;
         Ok(request)
     }
+}
+
+/// Writes a field as HTTP/1.1 has it.
+pub(super) fn write_field(name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
+    out.extend_from_slice(name.as_str().as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value.as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 /// What `Via` says of us (RFC 9110 7.6.3), after the protocol that the client speaks.
@@ -219,11 +232,9 @@ pub(super) fn trailers(trailers: &mut HeaderMap) {
     }
 }
 
-/// Makes the head of a response what any client may see of it. `method` is the request's.
-pub(super) fn response<B: http_body::Body>(response: &mut Response<B>, method: &Method) {
-    let status = response.status();
-    let exact = response.body().size_hint().exact();
-    let headers = response.headers_mut();
+/// Makes the head of a response what any client may see of it. `exact` is the length of its body, where it is known, and `method`
+/// the request's.
+pub(super) fn response(status: StatusCode, headers: &mut HeaderMap, exact: Option<u64>, method: &Method) {
     let (mut connection, mut between, mut length) = (false, false, false);
     for name in headers.keys() {
         match name.as_str() {
@@ -243,7 +254,7 @@ pub(super) fn response<B: http_body::Body>(response: &mut Response<B>, method: &
     let (mut protocols, mut length_is_wrong) = (None, false);
     if between {
         protocols = headers.remove(UPGRADE);
-        // hyper has framed by Transfer-Encoding, if there was one; a length beside it would be believed by others.
+        // If there was one the body was read by it; a length beside it would be believed by others.
         length_is_wrong = headers.remove(TRANSFER_ENCODING).is_some();
         for name in [KEEP_ALIVE, PROXY_CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHENTICATION_INFO, TE] {
             headers.remove(name);
@@ -266,14 +277,14 @@ pub(super) fn response<B: http_body::Body>(response: &mut Response<B>, method: &
     }
 }
 
-/// One length, said once. hyper has refused lengths that differ.
+/// One length, said once. Of lengths that differ there is no body.
 fn mend_length(headers: &mut HeaderMap, exact: Option<u64>, bodiless: bool) {
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     let Some(first) = lengths.next() else { return };
     if lengths.next().is_none() && !first.is_empty() && first.as_bytes().iter().all(u8::is_ascii_digit) {
         return;
     }
-    // Of a response to HEAD, hyper has not looked at the length.
+    // Of a response to HEAD, nobody has looked at the length.
     let said = || {
         let mut said = None;
         for value in headers.get_all(CONTENT_LENGTH) {
@@ -499,7 +510,7 @@ fn put_token_or_string(text: &mut BytesMut, value: &str) {
     text.put_u8(b'"');
 }
 
-/// One `Cookie` field out of the crumbs of HTTP/2 (RFC 9113 8.2.3).
+/// One `Cookie` field out of the crumbs of HTTP/2 (RFC 9113 8.2.3), of which HTTP/1.1 has none.
 fn join_cookies(headers: &mut HeaderMap) {
     let mut crumbs = headers.get_all(COOKIE).iter();
     if crumbs.next().is_none() || crumbs.next().is_none() {
@@ -530,8 +541,6 @@ pub(super) fn apply(rules: &HeaderRules, headers: &mut HeaderMap) {
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::Full;
-
     use super::{super::ClientAddress, *};
     use crate::{body::Store, config::Limits};
 
@@ -583,16 +592,26 @@ mod tests {
 
     fn all_seen(http2: bool, parts: Parts, body: &RequestBody, ask: &Ask<'_>) -> Vec<String> {
         let (head, headers) = request(parts, body, ask).unwrap();
-        let (authority, host) = (Authority::from_static("app:8080"), HeaderValue::from_static("app:8080"));
-        let once = head.request(headers, (), http2, false, &authority, &host).unwrap();
-        let other = head.request(once.headers().clone(), (), !http2, false, &authority, &host).unwrap();
-        let again = head.request(other.headers().clone(), (), http2, false, &authority, &host).unwrap();
-        assert_eq!(lines(once.headers()), lines(again.headers()), "another attempt, after one by another version");
-        let uri = if http2 { "http://app:8080/a?b=c" } else { "/a?b=c" };
-        if !ask.keep_host {
-            assert_eq!(once.uri(), uri);
+        if http2 {
+            let authority = Authority::from_static("app:8080");
+            let made = head.request(headers, (), false, &authority).unwrap();
+            if !ask.keep_host {
+                assert_eq!(made.uri(), "http://app:8080/a?b=c");
+            }
+            return lines(made.headers());
         }
-        lines(once.headers())
+        let written = written(&head, &headers);
+        let mut lines: Vec<_> = written.strip_suffix("\r\n\r\n").unwrap().split("\r\n").map(str::to_owned).collect();
+        let line = lines.remove(0);
+        assert!(line.ends_with(" /a?b=c HTTP/1.1"), "{line}");
+        lines.sort();
+        lines
+    }
+
+    fn written(head: &Head, headers: &HeaderMap) -> String {
+        let mut written = Vec::new();
+        head.write(headers, &HeaderValue::from_static("app:8080"), &mut written);
+        String::from_utf8(written).unwrap()
     }
 
     #[test]
@@ -641,7 +660,7 @@ mod tests {
         assert_eq!(get(true, Version::HTTP_11, upgrade), ["sec-websocket-key: x"]);
         assert_eq!(get(false, Version::HTTP_10, upgrade), ["host: app:8080", "sec-websocket-key: x"]);
         let with_body = seen(false, "POST", Version::HTTP_11, upgrade, &whole(b"x"));
-        assert_eq!(with_body, ["host: app:8080", "sec-websocket-key: x"]);
+        assert_eq!(with_body, ["content-length: 1", "host: app:8080", "sec-websocket-key: x"]);
     }
 
     #[test]
@@ -655,9 +674,9 @@ mod tests {
         ];
         for lie in lies {
             for http2 in [false, true] {
-                let host: &[&str] = if http2 { &[] } else { &["host: app:8080"] };
-                // hyper adds the length that it knows of the body.
-                assert_eq!(seen(http2, "POST", Version::HTTP_11, lie, &whole(b"hello")), host, "{lie:?}");
+                // Over HTTP/2, hyper adds the length that it knows of the body.
+                let expected: &[&str] = if http2 { &[] } else { &["content-length: 5", "host: app:8080"] };
+                assert_eq!(seen(http2, "POST", Version::HTTP_11, lie, &whole(b"hello")), expected, "{lie:?}");
             }
             let empty = seen(false, "POST", Version::HTTP_11, lie, &RequestBody::Empty);
             assert_eq!(empty, ["content-length: 0", "host: app:8080"], "{lie:?}");
@@ -833,8 +852,7 @@ mod tests {
         assert!(request(parts("GET", Version::HTTP_11, &[]), &RequestBody::Empty, &ask).is_err());
         let ask = Ask { host: "a b", keep_host: true, ..ASK };
         let (head, headers) = request(parts("GET", Version::HTTP_11, &[]), &RequestBody::Empty, &ask).unwrap();
-        let (authority, host) = (Authority::from_static("app"), HeaderValue::from_static("app"));
-        assert!(head.request(headers, (), true, false, &authority, &host).is_err());
+        assert!(head.request(headers, (), false, &Authority::from_static("app")).is_err());
     }
 
     #[test]
@@ -847,10 +865,10 @@ mod tests {
         for (uri, http1, http2) in table {
             let parts = Request::options(uri).version(Version::HTTP_2).body(()).unwrap().into_parts().0;
             let (head, headers) = request(parts, &RequestBody::Empty, &ASK).unwrap();
-            let (authority, host) = (Authority::from_static("app"), HeaderValue::from_static("app"));
-            let one = head.request(headers.clone(), (), false, true, &authority, &host).unwrap();
-            assert_eq!(one.uri().to_string(), http1);
-            let two = head.request(headers, (), true, true, &authority, &host).unwrap();
+            let one = written(&head, &headers);
+            assert!(one.starts_with(&format!("OPTIONS {http1} HTTP/1.1\r\n")), "{one}");
+            let authority = Authority::from_static("app");
+            let two = head.request(headers, (), true, &authority).unwrap();
             assert_eq!((two.uri().path(), two.uri().authority()), (http1.split('?').next().unwrap(), Some(&authority)));
             assert_eq!(two.uri().to_string(), http2);
         }
@@ -894,13 +912,9 @@ mod tests {
             ),
         ];
         for (status, method, fields, expected) in table {
-            let mut made = Response::builder().status(*status);
-            for (name, value) in *fields {
-                made = made.header(*name, *value);
-            }
-            let mut made = made.body(Full::new(&b"body"[..])).unwrap();
-            response(&mut made, &method.parse().unwrap());
-            assert_eq!(lines(made.headers()), *expected, "{status} {method} {fields:?}");
+            let mut headers = parts("GET", Version::HTTP_11, fields).headers;
+            response(StatusCode::from_u16(*status).unwrap(), &mut headers, Some(4), &method.parse().unwrap());
+            assert_eq!(lines(&headers), *expected, "{status} {method} {fields:?}");
         }
     }
 }

@@ -9,20 +9,20 @@
 //! its method is idempotent and its body can be read again; and never after an answer has begun, nor after a server was silent
 //! for too long, for then the client has waited long enough.
 
-mod bell;
 mod body;
 mod checks;
 mod connect;
 mod error;
 mod group;
 mod head;
-mod interim;
+mod http1;
 mod pool;
 pub mod probe;
 mod send;
 mod server;
 #[cfg(test)]
 mod tests;
+mod upgraded;
 
 use std::{
     borrow::Cow,
@@ -36,16 +36,20 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use http::Response;
+use http_body_util::Empty;
 use parking_lot::Mutex;
 use tokio::{task::JoinSet, time::Instant};
 
+#[cfg(any(test, fuzzing))]
+pub use self::http1::fuzz::answers;
 pub use self::{
     body::UpstreamBody,
-    error::{Failure, Unavailable, UpstreamError, UpstreamSetupError, Wait},
-    interim::Interim,
+    error::{Cause, Failure, Unavailable, UpstreamError, UpstreamSetupError, Wait},
     send::Errand,
     server::Health,
+    upgraded::Upgraded,
 };
 use self::{
     group::{Group, LOOK_UP_EVERY, Resolver, system_resolver},
@@ -77,6 +81,9 @@ struct Inner {
     tidied: AtomicBool,
 }
 
+/// An interim response (RFC 9110, section 15.2), as any client may see it.
+pub type Interim = Response<Empty<Bytes>>;
+
 /// What an upstream answered.
 #[derive(Debug)]
 pub struct Answer {
@@ -85,7 +92,7 @@ pub struct Answer {
     /// The server that answered, for the log.
     pub server: Arc<str>,
     /// After a 101: the connection, on which the new protocol is spoken from now on.
-    pub upgraded: Option<hyper::upgrade::Upgraded>,
+    pub upgraded: Option<Upgraded>,
 }
 
 /// An address as upstreams are told of it, written out once for all requests of a connection. An IPv4 address that was mapped into

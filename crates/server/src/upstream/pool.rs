@@ -6,95 +6,29 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
-    task::{Context, Waker},
     time::Duration,
 };
 
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
 use super::{
-    bell::Bell,
-    body::{Outgoing, nanos},
-    connect::{Offer, connect},
+    body::Outgoing,
+    connect::{Offer, Transport, connect},
     error::{Failure, UpstreamError, Wait},
     group::Group,
-    interim::Interim,
-    server::{Connected, InFlight, Protocol, Server},
+    http1::Wire,
+    server::{Connected, Protocol, Server},
 };
 
 /// What one HTTP/2 stream may have on the way to us, and unread here.
 const STREAM_WINDOW: u32 = 256 * 1024;
 /// As many streams as HTTP/2 servers commonly allow may be unread without one of them holding up the others.
 const CONNECTION_WINDOW: u32 = 128 * STREAM_WINDOW;
-/// hyper's reading of heads needs at least so much.
-const LEAST_BUFFER: usize = 8192;
-
-/// One connection, as its transport and those who use it share it.
-#[derive(Debug)]
-pub(super) struct Line {
-    start: Instant,
-    /// When bytes last moved on it, in nanoseconds since `start`.
-    moved: AtomicU64,
-    /// HTTP/2 streams that it may have at once.
-    most_streams: AtomicUsize,
-    /// HTTP/1.1: as large as the head may be that is awaited; 0: none is.
-    awaited_bytes: AtomicUsize,
-    /// Interim responses that came before it, and whether any did.
-    interims: Mutex<Vec<Interim>>,
-    has_interims: AtomicBool,
-    /// The request that changed protocols, until the connection closes.
-    pub(super) upgraded: Mutex<Option<InFlight>>,
-}
-
-impl Line {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            start: Instant::now(),
-            moved: AtomicU64::new(0),
-            most_streams: AtomicUsize::new(1),
-            awaited_bytes: AtomicUsize::new(0),
-            interims: Mutex::default(),
-            has_interims: AtomicBool::new(false),
-            upgraded: Mutex::new(None),
-        })
-    }
-
-    pub(super) fn moves(&self) {
-        self.moved.store(nanos(self.start.elapsed()), Relaxed);
-    }
-
-    pub(super) fn moved(&self) -> Instant {
-        self.start + Duration::from_nanos(self.moved.load(Relaxed))
-    }
-
-    /// A response's head is awaited, and may be so large; 0: none is.
-    pub(super) fn awaits(&self, head_bytes: usize) {
-        self.awaited_bytes.store(head_bytes, Relaxed);
-    }
-
-    pub(super) fn awaited_bytes(&self) -> usize {
-        self.awaited_bytes.load(Relaxed)
-    }
-
-    pub(super) fn came(&self, interim: Interim) {
-        self.interims.lock().push(interim);
-        self.has_interims.store(true, Relaxed);
-    }
-
-    /// Interim responses that came since this was last asked.
-    pub(super) fn take_interims(&self) -> Vec<Interim> {
-        if !self.has_interims.load(Relaxed) {
-            return Vec::new();
-        }
-        self.has_interims.store(false, Relaxed);
-        std::mem::take(&mut *self.interims.lock())
-    }
-}
 
 /// The connections of a worker thread to a server.
 pub(super) struct Shelf {
@@ -111,14 +45,7 @@ pub(super) struct Shelf {
 
 /// An HTTP/1.1 connection. No task of its own drives it but whoever has it: it carries one exchange at a time.
 pub(super) struct Http1 {
-    pub(super) sender: http1::SendRequest<Outgoing>,
-    /// What moves the bytes; `None`: the connection is over.
-    driver: Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>,
-    /// What the driver rings.
-    pub(super) bell: Arc<Bell>,
-    /// The same, as the driver knows it.
-    rings: Waker,
-    pub(super) line: Arc<Line>,
+    pub(super) wire: Wire<Transport, Outgoing>,
     /// A timer for whoever uses it.
     pub(super) timer: Option<Pin<Box<Sleep>>>,
     /// Whether it carried a request before.
@@ -130,7 +57,8 @@ pub(super) struct Http1 {
 /// An HTTP/2 connection.
 pub(super) struct Http2 {
     pub(super) sender: http2::SendRequest<Outgoing>,
-    line: Arc<Line>,
+    /// Streams that it may have at once.
+    most_streams: Arc<AtomicUsize>,
     streams: AtomicUsize,
     /// Whether it carried a request before.
     pub(super) used: AtomicBool,
@@ -247,28 +175,17 @@ impl Shelf {
         shared.retain(|connection| !connection.is_over());
         let free = shared
             .iter()
-            .find(|connection| connection.streams.load(Relaxed) < connection.line.most_streams.load(Relaxed).max(1))?;
+            .find(|connection| connection.streams.load(Relaxed) < connection.most_streams.load(Relaxed).max(1))?;
         Some(Stream::new(free))
     }
 
     fn take_idle(&self) -> Option<Box<Http1>> {
-        let mut busy = Vec::new();
-        let found = loop {
-            let last = self.idle.lock().pop_back();
-            let Some(mut connection) = last else { break None };
-            connection.rest();
-            if connection.sender.is_ready() {
-                break Some(connection);
+        loop {
+            let mut connection = self.idle.lock().pop_back()?;
+            if !connection.wire.is_over() {
+                return Some(connection);
             }
-            if !connection.is_over() {
-                // hyper is still to look at it.
-                busy.push(connection);
-            }
-        };
-        if !busy.is_empty() {
-            self.idle.lock().extend(busy.into_iter().rev());
         }
-        found
     }
 
     async fn make(
@@ -284,8 +201,7 @@ impl Shelf {
             None if server.spec.tls && !need.http1 => Offer::Any,
             Some(false) | None => Offer::Http1,
         };
-        let line = Line::new();
-        let connecting = connect(server, group.tls.as_ref(), offer, line.clone(), Some(connected));
+        let connecting = connect(server, group.tls.as_ref(), offer, Some(connected));
         let failed = |failure| {
             let after = need.started.elapsed();
             NoConnection::Failed(UpstreamError::Failed { server: server.name.clone(), failure, after })
@@ -298,27 +214,26 @@ impl Shelf {
         if !need.http1 {
             server.learn(if http2 { Protocol::Http2 } else { Protocol::Http1 });
         }
-        let io = TokioIo::new(transport);
         if http2 {
             let (sender, connection) = http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
                 .initial_stream_window_size(STREAM_WINDOW)
                 .initial_connection_window_size(CONNECTION_WINDOW)
                 .max_header_list_size(u32::try_from(group.config.head_bytes).unwrap_or(u32::MAX))
-                .handshake(io)
+                .handshake(TokioIo::new(transport))
                 .await
                 .map_err(|error| failed(Failure::of(error)))?;
-            line.most_streams.store(connection.current_max_send_streams(), Relaxed);
-            let told = line.clone();
+            let most_streams = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
+            let told = most_streams.clone();
             let mut connection = Box::pin(connection);
             tokio::spawn(std::future::poll_fn(move |cx| {
                 let polled = connection.as_mut().poll(cx);
-                told.most_streams.store(connection.current_max_send_streams(), Relaxed);
+                told.store(connection.current_max_send_streams(), Relaxed);
                 polled.map(|_| ())
             }));
             let connection = Arc::new(Http2 {
                 sender,
-                line,
+                most_streams,
                 streams: AtomicUsize::new(0),
                 used: AtomicBool::new(false),
                 retired: AtomicBool::new(false),
@@ -328,19 +243,8 @@ impl Shelf {
             self.shared.lock().push(connection);
             Ok(Connection::Http2(stream))
         } else {
-            let (sender, connection) = http1::Builder::new()
-                .max_header_size(group.config.head_bytes)
-                .max_buf_size(group.config.head_bytes.max(16 * LEAST_BUFFER))
-                .handshake(io)
-                .await
-                .map_err(|error| failed(Failure::of(error)))?;
-            let bell = Arc::new(Bell::default());
             Ok(Connection::Http1(Box::new(Http1 {
-                sender,
-                driver: Some(Box::pin(connection.with_upgrades())),
-                rings: bell.clone().into(),
-                bell,
-                line,
+                wire: Wire::new(transport, group.config.head_bytes),
                 timer: None,
                 used: false,
                 home: Arc::downgrade(self),
@@ -362,10 +266,7 @@ impl Shelf {
         let over = |since: Instant| since + keep_for <= now;
         // Those that were closed by the server are found by having a look at them, and that is no work for behind a lock.
         let mut idle = std::mem::take(&mut *self.idle.lock());
-        idle.retain_mut(|connection| {
-            connection.rest();
-            !connection.is_over() && !over(connection.since)
-        });
+        idle.retain_mut(|connection| !over(connection.since) && !connection.wire.is_over());
         let mut newer = self.idle.lock();
         idle.append(&mut newer);
         *newer = idle;
@@ -379,29 +280,9 @@ impl Shelf {
 }
 
 impl Http1 {
-    /// Moves bytes, both ways, as far as they go.
-    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
-        self.bell.rings_for(cx.waker());
-        if let Some(driver) = &mut self.driver
-            && driver.as_mut().poll(&mut Context::from_waker(&self.rings)).is_ready()
-        {
-            // Whoever has the request is told how.
-            self.driver = None;
-        }
-    }
-
-    /// Has a look at what came, for nobody: from then on, nobody is woken for it.
-    fn rest(&mut self) {
-        self.drive(&mut asleep());
-    }
-
-    fn is_over(&self) -> bool {
-        self.driver.is_none() || self.sender.is_closed()
-    }
-
-    /// Puts it where the next request finds it.
+    /// Puts it where the next request finds it, if it can carry another one.
     pub(super) fn put_back(mut self: Box<Self>) {
-        if self.is_over() {
+        if !self.wire.is_free() {
             return;
         }
         self.used = true;
@@ -458,9 +339,4 @@ impl fmt::Debug for Connection {
             Self::Http2(_) => "Http2",
         })
     }
-}
-
-/// For what can only come about by what the same task does next.
-pub(super) fn asleep() -> Context<'static> {
-    Context::from_waker(Waker::noop())
 }

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
-use http_body::{Body as _, Frame};
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::{body::Incoming, client::conn::TrySendError};
 use tokio::time::Instant;
 
@@ -20,8 +20,10 @@ use super::{
     error::{Failure, Unavailable, Wait, is_reset, is_unprocessed},
     group::Group,
     head::{self, Head},
-    pool::{Connection, Need, NoConnection, asleep},
+    http1::Broken,
+    pool::{Connection, Need, NoConnection, Stream},
     server::{InFlight, Server, choose},
+    upgraded::Upgraded,
 };
 use crate::body::RequestBody;
 
@@ -41,8 +43,8 @@ pub(super) struct Exchange {
 
 /// How an attempt ended without a response.
 enum Lost {
-    /// Nothing of it was written.
-    Unsent(Box<Request<Outgoing>>),
+    /// Nothing of it was written. The fields, where they were given away, and the body.
+    Unsent(Option<HeaderMap>, Outgoing),
     /// The server certainly did not process it.
     Unprocessed(UpstreamError),
     /// Nobody knows. The connection had carried a request before, and may have been closed for want of another.
@@ -51,49 +53,69 @@ enum Lost {
     Final(UpstreamError),
 }
 
+/// What broke a response off.
+pub(super) enum Broke {
+    Http1(Broken),
+    Http2(hyper::Error),
+}
+
 impl Exchange {
-    /// The next of the response's body.
+    /// The next of the response's body; `incoming` is HTTP/2's.
     pub(super) fn poll_frame(
         &mut self,
-        incoming: &mut Incoming,
+        incoming: Option<&mut Incoming>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        let mut incoming = Pin::new(incoming);
-        let Connection::Http1(http1) = &mut self.connection else { return incoming.poll_frame(cx) };
-        // To ask for the body wakes the driver, and so does to take it. Here it is driven, and whoever has got a frame asks again.
-        http1.bell.muffle();
-        let mut polled = incoming.as_mut().poll_frame(&mut asleep());
-        if polled.is_pending() {
-            http1.bell.muffle();
-            http1.drive(cx);
-            polled = incoming.poll_frame(&mut asleep());
+    ) -> Poll<Option<Result<Frame<Bytes>, Broke>>> {
+        match (&mut self.connection, incoming) {
+            (Connection::Http1(http1), _) => {
+                let polled = http1.wire.poll_frame(cx).map_err(Broke::Http1);
+                if http1.wire.take_moved() {
+                    self.watch.hears();
+                }
+                polled
+            }
+            (Connection::Http2(_), Some(incoming)) => Pin::new(incoming).poll_frame(cx).map_err(Broke::Http2),
+            (Connection::Http2(_), None) => Poll::Ready(None),
         }
-        match polled.is_pending() {
-            true => http1.bell.open(),
-            false => http1.bell.forget(),
+    }
+
+    /// Whether there is no more of an HTTP/1.1 response.
+    pub(super) fn is_end(&self) -> bool {
+        match &self.connection {
+            Connection::Http1(http1) => http1.wire.is_end(),
+            Connection::Http2(_) => true,
         }
-        polled
+    }
+
+    /// What is to come of an HTTP/1.1 response.
+    pub(super) fn size_hint(&self) -> SizeHint {
+        match &self.connection {
+            Connection::Http1(http1) => http1.wire.size_hint(),
+            Connection::Http2(_) => SizeHint::with_exact(0),
+        }
     }
 
     /// The response is whole.
     pub(super) fn finish(self) {
         self.server.succeeded();
         if let Connection::Http1(mut http1) = self.connection {
-            // Where the request is not whole, the connection cannot carry another: it closes.
-            let sent = self.watch.feed.as_ref().is_none_or(|feed| feed.done.load(Relaxed));
             http1.timer = Some(self.watch.into_timer());
-            if sent {
-                http1.put_back();
-            }
+            http1.put_back();
         }
     }
 
     /// The response broke off.
-    pub(super) fn broke(self, error: hyper::Error) -> UpstreamError {
+    pub(super) fn broke(self, broke: Broke) -> UpstreamError {
         if let Some(error) = self.client_broke() {
             return error;
         }
-        self.failed(Failure::of(error))
+        match broke {
+            Broke::Http1(broken) => match Failure::of_http1(broken) {
+                Ok(failure) => self.failed(failure),
+                Err(error) => UpstreamError::Request(error),
+            },
+            Broke::Http2(error) => self.failed(Failure::of(error)),
+        }
     }
 
     /// The server was silent for too long, or all of it took too long.
@@ -125,62 +147,76 @@ impl Exchange {
         feed.broke.lock().take().map(UpstreamError::Request)
     }
 
-    /// Sends the request, and awaits the head of the response. `interim` gets what comes before it.
-    fn attempt<'a>(
-        &'a mut self,
-        request: Request<Outgoing>,
-        interim: &'a mut (dyn FnMut(Interim) + Send),
-    ) -> impl Future<Output = Result<Response<Incoming>, Lost>> + Send + use<'a> {
-        // In a box, because what hyper returns has room for a request.
-        let (mut sending, used): (Pin<Box<dyn Future<Output = _> + Send>>, _) = match &mut self.connection {
-            Connection::Http1(http1) => {
-                http1.line.awaits(self.group.config.head_bytes);
-                (Box::pin(http1.sender.try_send_request(request)), http1.used)
-            }
-            Connection::Http2(stream) => {
-                let used = stream.0.used.swap(true, Relaxed);
-                (Box::pin(stream.0.sender.clone().try_send_request(request)), used)
-            }
-        };
-        async move {
-            let polled = poll_fn(|cx| {
-                let polled = self.poll_watched(cx, Wait::Head, |cx| sending.as_mut().poll(cx));
-                if let Connection::Http1(http1) = &self.connection {
-                    http1.line.take_interims().into_iter().for_each(&mut *interim);
-                }
-                polled
-            });
-            match polled.await {
-                Ok(Ok(response)) => Ok(response),
-                Ok(Err(error)) => Err(self.lost(error, used)),
-                Err(wait) => Err(Lost::Final(self.timed_out(wait))),
-            }
-        }
-    }
-
-    /// Asks for what comes of this connection and of nothing else, and watches over the time that it takes.
-    fn poll_watched<T>(
+    /// Sends the request by HTTP/1.1, and awaits the head of the response. `interim` gets what comes before it.
+    async fn attempt_http1(
         &mut self,
-        cx: &mut Context<'_>,
-        wait: Wait,
-        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<Result<T, Wait>> {
-        let polled = match &mut self.connection {
-            Connection::Http1(http1) => {
-                http1.drive(cx);
-                poll(&mut asleep())
+        head: &Head,
+        fields: &HeaderMap,
+        body: Outgoing,
+        interim: &mut (dyn FnMut(Interim) + Send),
+    ) -> Result<(Response<()>, Option<Incoming>), Lost> {
+        let Self { connection, watch, server, .. } = self;
+        let Connection::Http1(http1) = connection else { return Err(Lost::Unsent(None, body)) };
+        http1.wire.begin(&head.method, |out| head.write(fields, &server.host, out), body, head.coding());
+        let polled = poll_fn(|cx| {
+            let polled = http1.wire.poll_head(cx, interim);
+            if http1.wire.take_moved() {
+                watch.hears();
             }
-            Connection::Http2(_) => poll(cx),
-        };
-        match polled {
-            Poll::Ready(output) => Poll::Ready(Ok(output)),
-            Poll::Pending => self.watch.poll_silence(cx, wait).map(Err),
+            or_silence(polled, watch, cx)
+        });
+        match polled.await {
+            Ok(Ok(response)) => Ok((response, None)),
+            Ok(Err(broken)) => Err(self.lost(broken)),
+            Err(wait) => Err(Lost::Final(self.timed_out(wait))),
         }
     }
 
-    fn lost(&self, mut error: TrySendError<Request<Outgoing>>, used: bool) -> Lost {
+    /// Sends the request by HTTP/2, and awaits the head of the response.
+    async fn attempt_http2(&mut self, request: Request<Outgoing>) -> Result<(Response<()>, Option<Incoming>), Lost> {
+        let Self { connection, watch, .. } = self;
+        let Connection::Http2(Stream(http2)) = connection else {
+            let (parts, body) = request.into_parts();
+            return Err(Lost::Unsent(Some(parts.headers), body));
+        };
+        let used = http2.used.swap(true, Relaxed);
+        // In a box, because what hyper returns has room for a request.
+        let mut sending = Box::pin(http2.sender.clone().try_send_request(request));
+        match poll_fn(|cx| or_silence(sending.as_mut().poll(cx), watch, cx)).await {
+            Ok(Ok(response)) => {
+                let (parts, incoming) = response.into_parts();
+                Ok((Response::from_parts(parts, ()), Some(incoming)))
+            }
+            Ok(Err(error)) => Err(self.lost_http2(error, used)),
+            Err(wait) => Err(Lost::Final(self.timed_out(wait))),
+        }
+    }
+
+    fn lost(&mut self, broken: Broken) -> Lost {
+        if let Some(error) = self.client_broke() {
+            return Lost::Final(error);
+        }
+        let used = match &mut self.connection {
+            Connection::Http1(http1) => {
+                if matches!(broken, Broken::Closed(_))
+                    && let Some(outgoing) = http1.wire.unsent()
+                {
+                    return Lost::Unsent(None, outgoing);
+                }
+                http1.used
+            }
+            Connection::Http2(_) => false,
+        };
+        match Failure::of_http1(broken) {
+            Ok(failure) => self.lost_by(failure, used),
+            Err(error) => Lost::Final(UpstreamError::Request(error)),
+        }
+    }
+
+    fn lost_http2(&self, mut error: TrySendError<Request<Outgoing>>, used: bool) -> Lost {
         if let Some(request) = error.take_message() {
-            return Lost::Unsent(Box::new(request));
+            let (parts, outgoing) = request.into_parts();
+            return Lost::Unsent(Some(parts.headers), outgoing);
         }
         if let Some(error) = self.client_broke() {
             return Lost::Final(error);
@@ -195,17 +231,27 @@ impl Exchange {
             stream.0.retire();
         }
         let failure = Failure::of(error);
+        if unprocessed { Lost::Unprocessed(self.error(failure)) } else { self.lost_by(failure, used && !reset) }
+    }
+
+    fn lost_by(&self, failure: Failure, used: bool) -> Lost {
         let closed = matches!(failure, Failure::Closed(_));
         let error = self.error(failure);
-        if unprocessed {
-            Lost::Unprocessed(error)
-        } else if closed {
-            Lost::Unknown(error, used && !reset)
+        if closed {
+            Lost::Unknown(error, used)
         } else {
             // What answers garbage has the request.
             self.server.failed(&self.group.name, &self.group.config.passive);
             Lost::Final(error)
         }
+    }
+}
+
+/// What was awaited; or, where there is nothing so far, that this has lasted for too long.
+fn or_silence<T>(polled: Poll<T>, watch: &mut Watch, cx: &mut Context<'_>) -> Poll<Result<T, Wait>> {
+    match polled {
+        Poll::Ready(output) => Poll::Ready(Ok(output)),
+        Poll::Pending => watch.poll_silence(cx, Wait::Head).map(Err),
     }
 }
 
@@ -307,37 +353,39 @@ impl Pools {
                 Connection::Http1(http1) => (http1.timer.take(), false),
                 Connection::Http2(_) => (None, true),
             };
-            let mut watch = Watch::new(timer, Instant::now(), group.config.idle_timeout, end);
-            let feed = (!matches!(*body, RequestBody::Empty)).then(|| Feed::new(started));
-            watch.feed = feed.clone();
-            if let Connection::Http1(http1) = &connection {
-                watch.line = Some(http1.line.clone());
-            }
-            // Kept for another attempt where there may be one: the fields are hyper's as soon as it has them.
+            let mut watch = Watch::new(timer, Instant::now(), group.config.idle_timeout, end, http2);
+            watch.feed = (!matches!(*body, RequestBody::Empty)).then(|| Feed::new(started));
+            // Kept for another attempt where there may be one.
             let spare = match left {
                 0 => None,
-                _ if idempotent || http2 => body.again().map(|body| (headers.clone(), body)),
+                _ if idempotent || http2 => body.again(),
                 _ => None,
             };
-            let outgoing = Outgoing::new(std::mem::take(body), feed);
-            let spec = &server.spec;
-            let request = head
-                .request(std::mem::take(headers), outgoing, http2, spec.tls, &spec.authority, &server.host)
-                .map_err(UpstreamError::Request)?;
+            let outgoing = Outgoing::new(std::mem::take(body), watch.feed.clone());
             let mut exchange =
                 Exchange { group: group.clone(), server: server.clone(), watch, connection, started, in_flight };
-            let error = match exchange.attempt(request, interim).await {
-                Ok(response) => return exchange.answer(response, head).await,
+            let attempted = match http2 {
+                false => exchange.attempt_http1(head, headers, outgoing, interim).await,
+                true => {
+                    // The fields are hyper's as soon as it has them.
+                    let fields = if spare.is_some() { headers.clone() } else { std::mem::take(headers) };
+                    let request = head.request(fields, outgoing, server.spec.tls, &server.spec.authority);
+                    exchange.attempt_http2(request.map_err(UpstreamError::Request)?).await
+                }
+            };
+            let error = match attempted {
+                Ok((response, incoming)) => return exchange.answer(response, incoming, head),
                 Err(Lost::Final(error)) => return Err(error),
-                Err(Lost::Unsent(request)) if unsent > 0 => {
+                Err(Lost::Unsent(fields, outgoing)) if unsent > 0 => {
                     unsent -= 1;
                     fresh = true;
-                    let (parts, outgoing) = request.into_parts();
-                    *headers = parts.headers;
+                    if let Some(fields) = fields {
+                        *headers = fields;
+                    }
                     *body = outgoing.unread();
                     continue;
                 }
-                Err(Lost::Unsent(_)) => {
+                Err(Lost::Unsent(..)) => {
                     server.failed(&group.name, &group.config.passive);
                     let failure = Failure::Connect(io::Error::other("closed each time before a request was sent"));
                     return Err(exchange.error(failure));
@@ -360,7 +408,7 @@ impl Pools {
                 }
             };
             let Some(spare) = spare else { return Err(error) };
-            (*headers, *body) = spare;
+            *body = spare;
             left -= 1;
             group.retries.fetch_add(1, Relaxed);
             last = Some(error);
@@ -399,32 +447,34 @@ impl Pools {
 }
 
 impl Exchange {
-    async fn answer(mut self, mut response: Response<Incoming>, head: &Head) -> Result<Answer, UpstreamError> {
+    fn answer(
+        mut self,
+        response: Response<()>,
+        incoming: Option<Incoming>,
+        head: &Head,
+    ) -> Result<Answer, UpstreamError> {
         self.server.answered(&self.group.name);
         let server = self.server.name.clone();
-        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            head::response(&mut response, &head.method);
-            self.watch.hears();
-            let response = response.map(|incoming| UpstreamBody::new(incoming, self));
-            return Ok(Answer { response, server, upgraded: None });
-        }
-        if head.upgrade.is_none() {
+        let (mut parts, ()) = response.into_parts();
+        let switched = parts.status == StatusCode::SWITCHING_PROTOCOLS;
+        if switched && (head.upgrade.is_none() || incoming.is_some()) {
             return Err(self.failed(Failure::Switched));
         }
-        head::response(&mut response, &head.method);
-        let mut upgrade = hyper::upgrade::on(&mut response);
-        let upgraded = poll_fn(|cx| self.poll_watched(cx, Wait::Head, |cx| Pin::new(&mut upgrade).poll(cx)));
-        let upgraded = match upgraded.await {
-            Ok(Ok(upgraded)) => upgraded,
-            Ok(Err(error)) => return Err(self.failed(Failure::of(error))),
-            Err(wait) => return Err(self.timed_out(wait)),
-        };
-        self.server.succeeded();
-        let Self { connection, in_flight, .. } = self;
-        if let Connection::Http1(http1) = &connection {
-            // Under way until the connection closes.
-            *http1.line.upgraded.lock() = Some(in_flight);
+        let exact = incoming.as_ref().map_or_else(|| self.size_hint(), Incoming::size_hint).exact();
+        head::response(parts.status, &mut parts.headers, exact, &head.method);
+        if !switched {
+            self.watch.hears();
+            let response = Response::from_parts(parts, UpstreamBody::new(incoming, self));
+            return Ok(Answer { response, server, upgraded: None });
         }
-        Ok(Answer { response: response.map(|_| UpstreamBody::empty()), server, upgraded: Some(upgraded) })
+        self.server.succeeded();
+        let upgraded = match self.connection {
+            Connection::Http1(http1) => {
+                let (transport, early) = http1.wire.into_parts();
+                Some(Upgraded::new(transport, early, self.in_flight))
+            }
+            Connection::Http2(_) => None,
+        };
+        Ok(Answer { response: Response::from_parts(parts, UpstreamBody::empty()), server, upgraded })
     }
 }

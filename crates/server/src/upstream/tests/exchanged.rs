@@ -509,7 +509,10 @@ async fn what_is_not_http_is_told_apart() {
         (&interims, "too_many_interims"),
         (&hints, "too_many_interims"),
         (&many, "head_too_large"),
-        ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n", "closed"),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n", "malformed"),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\nxyz", "malformed"),
+        ("HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "malformed"),
+        ("HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", "malformed"),
         ("", "closed"),
         ("HTTP/1.1 200", "closed"),
     ];
@@ -669,7 +672,7 @@ async fn protocols_change_and_the_connection_is_passed_on() {
     assert_eq!(answer.response.status(), StatusCode::SWITCHING_PROTOCOLS);
     assert_eq!(answer.response.headers()["upgrade"], "echo");
     assert!(answer.response.body().is_end_stream());
-    let mut stream = TokioIo::new(answer.upgraded.unwrap());
+    let mut stream = answer.upgraded.unwrap();
     write(&mut stream, "there").await;
     let mut echoed = [0; 8];
     stream.read_exact(&mut echoed).await.unwrap();

@@ -1,0 +1,234 @@
+//! The chunked coding (RFC 9112, section 7.1), followed through a stream of bytes. No I/O, no clock.
+
+/// Bytes of chunk extensions and trailers forgiven in one body of a client's: nobody sends them, and they are thrown away.
+const MAX_CLIENT_EXTRAS_BYTES: usize = 4096;
+/// The same of a server's, whose trailers go on.
+const MAX_SERVER_EXTRAS_BYTES: usize = 16 * 1024;
+
+/// Where a chunked body is.
+#[derive(Debug)]
+pub(crate) struct Chunks {
+    state: State,
+    /// Size of the chunk as far as it is read, then its bytes left.
+    size: u64,
+    digits: u32,
+    extras: usize,
+    of_server: bool,
+    /// Of a server, the trailers as they came.
+    trailers: Vec<u8>,
+}
+
+/// What follows the framing that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing so far.
+    More,
+    /// So many bytes of data, at least; to be told of by [`Chunks::take`] before the next call.
+    Data(usize),
+    /// Nothing: the body has ended.
+    End,
+}
+
+/// It is not the chunked coding. So it stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Size,
+    /// Spaces before the end of the line with the size, with which some servers fill it up.
+    Padding,
+    Extension,
+    SizeEnd,
+    Data,
+    DataCr,
+    DataLf,
+    TrailerStart,
+    Trailer,
+    TrailerEnd,
+    EndLf,
+    Ended,
+    Malformed,
+}
+
+impl Chunks {
+    /// A client's body, whose trailers are skipped.
+    pub(crate) fn of_client() -> Self {
+        Self { state: State::Size, size: 0, digits: 0, extras: 0, of_server: false, trailers: Vec::new() }
+    }
+
+    /// A server's body. It may be a little odd.
+    pub(crate) fn of_server() -> Self {
+        Self { of_server: true, ..Self::of_client() }
+    }
+
+    /// Reads framing from the front: its length, and what is behind it.
+    pub(crate) fn next(&mut self, bytes: &[u8]) -> Result<(usize, Next), Malformed> {
+        let mut at = 0;
+        loop {
+            if self.state == State::Ended {
+                return Ok((at, Next::End));
+            }
+            let Some(&byte) = bytes.get(at) else { return Ok((at, Next::More)) };
+            if self.state == State::Data {
+                let here = bytes.len() - at;
+                return Ok((at, Next::Data(usize::try_from(self.size).map_or(here, |size| size.min(here)))));
+            }
+            at += 1;
+            let next = self.step(byte);
+            self.state = next.unwrap_or(State::Malformed);
+            next.ok_or(Malformed)?;
+        }
+    }
+
+    /// So many bytes of data were taken.
+    pub(crate) fn take(&mut self, bytes: usize) {
+        self.size -= bytes as u64;
+        if self.size == 0 {
+            self.state = State::DataCr;
+        }
+    }
+
+    /// The trailers of a server's body that has ended: lines, without the empty one.
+    pub(crate) fn trailers(&self) -> &[u8] {
+        &self.trailers
+    }
+
+    fn step(&mut self, byte: u8) -> Option<State> {
+        use State as S;
+        Some(match (self.state, byte) {
+            (S::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                self.digits += 1;
+                if self.digits > 16 {
+                    return None;
+                }
+                self.size = self.size << 4 | u64::from(char::from(byte).to_digit(16)?);
+                S::Size
+            }
+            (S::Size, b'\r') if self.digits > 0 => S::SizeEnd,
+            (S::Size, b';') if self.digits > 0 => S::Extension,
+            (S::Size | S::Padding, b' ' | b'\t') if self.digits > 0 && self.of_server => {
+                self.count()?;
+                S::Padding
+            }
+            (S::Padding, b';') => S::Extension,
+            (S::Padding | S::Extension, b'\r') => S::SizeEnd,
+            (S::Extension, byte) if byte != b'\n' => {
+                self.count()?;
+                S::Extension
+            }
+            (S::SizeEnd, b'\n') => {
+                self.digits = 0;
+                if self.size == 0 { S::TrailerStart } else { S::Data }
+            }
+            (S::DataCr, b'\r') => S::DataLf,
+            (S::DataLf, b'\n') => S::Size,
+            (S::TrailerStart, b'\r') => S::EndLf,
+            (S::TrailerStart | S::Trailer, byte) if byte != b'\r' && byte != b'\n' => {
+                self.count()?;
+                self.keep(byte);
+                S::Trailer
+            }
+            (S::Trailer, b'\r') => S::TrailerEnd,
+            (S::TrailerEnd, b'\n') => {
+                self.keep(b'\n');
+                S::TrailerStart
+            }
+            (S::EndLf, b'\n') => S::Ended,
+            _ => return None,
+        })
+    }
+
+    fn count(&mut self) -> Option<()> {
+        let most = if self.of_server { MAX_SERVER_EXTRAS_BYTES } else { MAX_CLIENT_EXTRAS_BYTES };
+        self.extras += 1;
+        (self.extras <= most).then_some(())
+    }
+
+    fn keep(&mut self, byte: u8) {
+        if self.of_server {
+            self.trailers.push(byte);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The data, the trailers, and how far it was read.
+    fn read(mut chunks: Chunks, text: &str, piece: usize) -> Result<(String, String, usize), Malformed> {
+        let (mut data, mut held, mut at) = (Vec::new(), Vec::new(), 0);
+        for bytes in text.as_bytes().chunks(piece) {
+            held.extend_from_slice(bytes);
+            loop {
+                let (framing, next) = chunks.next(&held)?;
+                held.drain(..framing);
+                at += framing;
+                match next {
+                    Next::More => break,
+                    Next::Data(len) => {
+                        data.extend(held.drain(..len));
+                        chunks.take(len);
+                        at += len;
+                    }
+                    Next::End => {
+                        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+                        return Ok((text(&data), text(chunks.trailers()), at));
+                    }
+                }
+            }
+        }
+        panic!("{text:?} has no end");
+    }
+
+    #[test]
+    fn a_body_is_read_in_any_cuts() {
+        let text = "5;a=b\r\nhello\r\n1A\r\nabcdefghijklmnopqrstuvwxyz\r\n000\r\nx: 1\r\ny: 2\r\n\r\n";
+        for piece in 1..=text.len() {
+            let data = "helloabcdefghijklmnopqrstuvwxyz".to_owned();
+            let behind = format!("{text}more");
+            assert_eq!(read(Chunks::of_client(), &behind, piece), Ok((data.clone(), String::new(), text.len())));
+            let trailers = "x: 1\ny: 2\n".to_owned();
+            assert_eq!(read(Chunks::of_server(), &behind, piece), Ok((data, trailers, text.len())));
+        }
+    }
+
+    #[test]
+    fn what_is_malformed_stays_so() {
+        for text in
+            ["\r\n", "g\r\n", "-1\r\n", " 1\r\n", "1\n", "1\r\nab\r\n", "1\r\na\n", "11111111111111111\r\n", "0\r\n\n"]
+        {
+            for (mut chunks, text) in [(Chunks::of_client(), text), (Chunks::of_server(), text)] {
+                let mut held = text.as_bytes();
+                let malformed = loop {
+                    match chunks.next(held) {
+                        Ok((framing, Next::Data(_))) => {
+                            held = &held[framing + 1..];
+                            chunks.take(1);
+                        }
+                        Ok(next) => panic!("{text:?}: {next:?}"),
+                        Err(malformed) => break malformed,
+                    }
+                };
+                assert_eq!(malformed, Malformed);
+                assert_eq!(chunks.next(b"0\r\n\r\n"), Err(Malformed), "{text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_servers_pad_sizes_and_all_extras_are_bounded() {
+        assert_eq!(Chunks::of_client().next(b"1 \r\n"), Err(Malformed));
+        assert_eq!(Chunks::of_server().next(b"1 \t \r\n"), Ok((6, Next::More)));
+        assert_eq!(Chunks::of_server().next(b"1  ;x\r\n"), Ok((7, Next::More)));
+        assert_eq!(Chunks::of_server().next(b"1 1\r\n"), Err(Malformed));
+        for (chunks, most) in [(Chunks::of_client as fn() -> Chunks, 4096), (Chunks::of_server, 16 * 1024)] {
+            for before in ["1;", "0\r\nx"] {
+                let text = |extras: usize| format!("{before}{}\r\n", "x".repeat(extras)).into_bytes();
+                assert!(chunks().next(&text(most - 1)).is_ok());
+                assert_eq!(chunks().next(&text(most + 1)), Err(Malformed));
+            }
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! HTTP/1.1 as a client speaks it (RFC 9112), over one connection.
+//!
+//! It is not hyper's, because whoever proxies a short response pays more for the channels between the two ends of hyper's client than
+//! for everything else about it, and because interim responses are heard of here without anything being allocated for them. Heads are
+//! parsed by httparse, as hyper does. Whoever has the connection moves its bytes: nothing is spawned, nobody is woken in between.
+
+mod answer;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod outgoing;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    io,
+    pin::pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::{Method, Response, StatusCode};
+use http_body::{Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+
+pub(super) use self::outgoing::Coding;
+use self::{
+    answer::{Body, MOST_INTERIMS},
+    outgoing::Sending,
+};
+use super::Interim;
+use crate::chunked::Next;
+
+/// Read at once to begin with, and at most where there is more than that.
+const LEAST_READ_BYTES: usize = 8 * 1024;
+const MOST_READ_BYTES: usize = 128 * 1024;
+
+/// An HTTP/1.1 connection to a server. It carries one exchange after the other.
+///
+/// The order of calls: [`Wire::begin`], [`Wire::poll_head`] until it is ready, [`Wire::poll_frame`] until there are no more; then the
+/// next, if [`Wire::is_free`].
+#[derive(Debug)]
+pub(super) struct Wire<T, B> {
+    transport: T,
+    /// As large as the head of a response may be, and all interim ones before it.
+    head_bytes: usize,
+    sending: Sending<B>,
+    /// Read and not handed on.
+    read: BytesMut,
+    /// So many bytes are read at once.
+    read_bytes: usize,
+    /// In `read` there is no end of a head before here.
+    searched: usize,
+    /// The request is HEAD.
+    bodiless: bool,
+    /// What came before the response: how many, and bytes.
+    interims: (usize, usize),
+    body: Body,
+    /// Nothing that was said forbids another exchange.
+    keeps: bool,
+    moved: bool,
+}
+
+/// What ended an exchange.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The connection.
+    Closed(io::Error),
+    /// What the server sent is not HTTP.
+    Malformed(Box<dyn std::error::Error + Send + Sync>),
+    /// The head of the response is too large.
+    HeadTooLarge,
+    /// There were too many interim responses, or they were too large.
+    TooManyInterims,
+    /// The request: its body ended too soon, or with an error.
+    Request(io::Error),
+}
+
+impl<T, B> Wire<T, B>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+    B: http_body::Body<Data = Bytes, Error = io::Error> + Default + Unpin,
+{
+    /// On a connection that nothing was said on.
+    pub(super) fn new(transport: T, head_bytes: usize) -> Self {
+        Self {
+            transport,
+            head_bytes,
+            sending: Sending::default(),
+            read: BytesMut::new(),
+            read_bytes: LEAST_READ_BYTES,
+            searched: 0,
+            bodiless: false,
+            interims: (0, 0),
+            body: Body::Ended,
+            keeps: true,
+            moved: false,
+        }
+    }
+
+    /// Begins an exchange. `write` writes the request's head.
+    pub(super) fn begin(&mut self, method: &Method, write: impl FnOnce(&mut Vec<u8>), body: B, coding: Coding) {
+        self.sending.begin(write, body, coding);
+        self.read_bytes = LEAST_READ_BYTES;
+        self.bodiless = *method == Method::HEAD;
+        self.interims = (0, 0);
+        self.body = Body::Awaited;
+        self.moved = false;
+    }
+
+    /// The head of the response. `interim` gets what comes before it, without those to `Expect`.
+    pub(super) fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        interim: &mut (dyn FnMut(Interim) + Send),
+    ) -> Poll<Result<Response<()>, Broken>> {
+        self.send(cx)?;
+        loop {
+            if let Some(response) = self.take_head(interim)? {
+                return Poll::Ready(Ok(response));
+            }
+            if ready!(self.poll_read(cx)).map_err(Broken::Closed)? == 0 {
+                let within = if self.read.is_empty() { "before a response" } else { "within the head of a response" };
+                return Poll::Ready(Err(closed(within)));
+            }
+        }
+    }
+
+    /// The next of the response's body.
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        if self.is_end() {
+            return Poll::Ready(None);
+        }
+        self.send(cx)?;
+        loop {
+            if let Some(frame) = self.take_frame()? {
+                return Poll::Ready(Some(Ok(frame)));
+            }
+            if self.is_end() {
+                return Poll::Ready(None);
+            }
+            if ready!(self.poll_read(cx)).map_err(Broken::Closed)? == 0 {
+                let whole = matches!(self.body, Body::ToEnd);
+                self.body = Body::Ended;
+                return Poll::Ready((!whole).then(|| Err(closed("within the body of a response"))));
+            }
+        }
+    }
+
+    /// Whether there is no more of the response.
+    pub(super) fn is_end(&self) -> bool {
+        matches!(self.body, Body::Ended)
+    }
+
+    /// What is to come of the response's body.
+    pub(super) fn size_hint(&self) -> SizeHint {
+        match &self.body {
+            Body::Ended => SizeHint::with_exact(0),
+            Body::Length(left) => SizeHint::with_exact(*left),
+            Body::Awaited | Body::Chunked(_) | Body::Trailers(_) | Body::ToEnd => SizeHint::new(),
+        }
+    }
+
+    /// Whether the exchange is over on both sides, and another one may begin.
+    pub(super) fn is_free(&self) -> bool {
+        self.keeps && self.is_end() && self.read.is_empty() && self.sending.is_done()
+    }
+
+    /// Between exchanges: whether the server has ended the connection, or sent what nobody asked for. Nobody is woken for it.
+    pub(super) fn is_over(&mut self) -> bool {
+        self.poll_read(&mut Context::from_waker(std::task::Waker::noop())).is_ready()
+    }
+
+    /// Whether bytes have moved since this was last asked.
+    pub(super) fn take_moved(&mut self) -> bool {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// The body of a request of which nothing was sent, and nothing read.
+    pub(super) fn unsent(&mut self) -> Option<B> {
+        self.sending.unsent()
+    }
+
+    /// The connection, and what was read of it beyond the response.
+    pub(super) fn into_parts(self) -> (T, BytesMut) {
+        (self.transport, self.read)
+    }
+
+    /// Moves the request on, as far as it goes. That the server takes no more of it is no error: it may have answered.
+    fn send(&mut self, cx: &mut Context<'_>) -> Result<(), Broken> {
+        let moved = self.sending.send(&mut self.transport, cx).map_err(Broken::Request)?;
+        self.moved |= moved;
+        Ok(())
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.read.reserve(self.read_bytes);
+        let room = self.read.capacity() - self.read.len();
+        let read = ready!(pin!(self.transport.read_buf(&mut self.read)).poll(cx));
+        self.moved = true;
+        if matches!(read, Ok(bytes) if bytes == room) {
+            self.read_bytes = (2 * self.read_bytes).min(MOST_READ_BYTES);
+        }
+        Poll::Ready(read)
+    }
+
+    /// Looks for the head of the response in what was read.
+    fn take_head(&mut self, interim: &mut (dyn FnMut(Interim) + Send)) -> Result<Option<Response<()>>, Broken> {
+        loop {
+            self.skip_empty_lines();
+            if self.interims.1 > self.head_bytes {
+                return Err(Broken::TooManyInterims);
+            }
+            if !answer::may_begin(&self.read) {
+                return Err(Broken::Malformed("it begins with something else than HTTP/1".into()));
+            }
+            let end = self.end_of_head();
+            let is_interim = answer::is_interim(&self.read);
+            let bytes = end.unwrap_or(self.read.len());
+            if is_interim && (self.interims.0 == MOST_INTERIMS || self.interims.1 + bytes > self.head_bytes) {
+                return Err(Broken::TooManyInterims);
+            } else if bytes > self.head_bytes {
+                return Err(Broken::HeadTooLarge);
+            }
+            let Some(end) = end else { return Ok(None) };
+            let head = self.read.split_to(end).freeze();
+            self.searched = 0;
+            let answer = answer::parse(&head, self.bodiless)?;
+            match answer.response.status() {
+                StatusCode::SWITCHING_PROTOCOLS => self.keeps = false,
+                status if status.is_informational() => {
+                    self.interims = (self.interims.0 + 1, self.interims.1 + end);
+                    // That is about a body which is on its way already, and which the client was asked for here.
+                    if status != StatusCode::CONTINUE {
+                        interim(answer.into_interim());
+                    }
+                    continue;
+                }
+                _ => self.keeps &= answer.keeps,
+            }
+            self.body = answer.body;
+            return Ok(Some(answer.response));
+        }
+    }
+
+    /// Some servers send one more after a body.
+    fn skip_empty_lines(&mut self) {
+        let empty = self.read.iter().take_while(|&&byte| byte == b'\r' || byte == b'\n').count();
+        self.read.advance(empty);
+        self.interims.1 += empty;
+    }
+
+    /// Where the first head ends: at the first empty line.
+    fn end_of_head(&mut self) -> Option<usize> {
+        let from = self.searched.saturating_sub(2);
+        for at in memchr::memchr_iter(b'\n', &self.read[from..]) {
+            let end = from + at + 1;
+            match &self.read[end..] {
+                [b'\n', ..] => return Some(end + 1),
+                [b'\r', b'\n', ..] => return Some(end + 2),
+                _ => {}
+            }
+        }
+        self.searched = self.read.len();
+        None
+    }
+
+    fn take_frame(&mut self) -> Result<Option<Frame<Bytes>>, Broken> {
+        let data = match &mut self.body {
+            Body::Ended | Body::Awaited => return Ok(None),
+            Body::Trailers(trailers) => {
+                let trailers = std::mem::take(trailers);
+                self.body = Body::Ended;
+                return Ok(Some(Frame::trailers(trailers)));
+            }
+            Body::Length(left) => {
+                let len = usize::try_from(*left).map_or(self.read.len(), |left| left.min(self.read.len()));
+                *left -= len as u64;
+                let data = self.read.split_to(len).freeze();
+                if *left == 0 {
+                    self.body = Body::Ended;
+                }
+                data
+            }
+            Body::ToEnd => self.read.split().freeze(),
+            Body::Chunked(chunks) => {
+                let (framing, next) = chunks.next(&self.read).map_err(|_| malformed_chunks())?;
+                self.read.advance(framing);
+                match next {
+                    Next::More => return Ok(None),
+                    Next::Data(len) => {
+                        chunks.take(len);
+                        let data = self.read.split_to(len).freeze();
+                        // With its last data a body mostly brings its end. What is malformed is so the next time, too.
+                        if let Ok((framing, next)) = chunks.next(&self.read) {
+                            self.read.advance(framing);
+                            if next == Next::End {
+                                self.end_chunks()?;
+                            }
+                        }
+                        data
+                    }
+                    Next::End => {
+                        self.end_chunks()?;
+                        return self.take_frame();
+                    }
+                }
+            }
+        };
+        Ok((!data.is_empty()).then(|| Frame::data(data)))
+    }
+
+    fn end_chunks(&mut self) -> Result<(), Broken> {
+        let Body::Chunked(chunks) = &self.body else { return Ok(()) };
+        let trailers = answer::trailers(chunks.trailers())?;
+        self.body = if trailers.is_empty() { Body::Ended } else { Body::Trailers(trailers) };
+        Ok(())
+    }
+}
+
+fn closed(within: &'static str) -> Broken {
+    Broken::Closed(io::Error::new(io::ErrorKind::UnexpectedEof, format!("it closed the connection {within}")))
+}
+
+fn malformed_chunks() -> Broken {
+    Broken::Malformed("the chunks of its body are malformed".into())
+}

@@ -206,7 +206,11 @@ impl Way<'_> {
             Origin::Upstream { upstream, replace_prefix, keep_host, buffer_response, .. } => {
                 let replaced = replace_prefix.as_deref().map(|prefix| (prefix, found.rest));
                 let path = target.forwarded(replaced);
-                let uri = with_path(&path, parts.uri.query()).ok_or(StatusCode::BAD_REQUEST)?;
+                let uri = match parts.uri.path_and_query() {
+                    Some(same) if path == raw_path => Some(Uri::from(same.clone())),
+                    _ => with_path(&path, parts.uri.query()),
+                };
+                let uri = uri.ok_or(StatusCode::BAD_REQUEST)?;
                 let mut request = Request::new(body);
                 *request.method_mut() = parts.method.clone();
                 *request.uri_mut() = uri;

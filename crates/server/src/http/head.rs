@@ -282,33 +282,53 @@ fn trim_blanks(mut value: &[u8]) -> &[u8] {
 
 /// Control characters other than the tab (RFC 9110, section 5.5).
 fn has_control_byte(value: &[u8]) -> bool {
-    value.iter().any(|&byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f)
+    // To the end in any case, so that many bytes are looked at at once.
+    value.iter().fold(false, |found, &byte| found | (byte < 0x20 && byte != b'\t') | (byte == 0x7f))
+}
+
+fn is_token_byte(byte: u8) -> bool {
+    KINDS[usize::from(byte)] & TOKEN != 0
+}
+
+fn is_plain_target_byte(byte: u8) -> bool {
+    KINDS[usize::from(byte)] & PLAIN_TARGET != 0
+}
+
+fn is_host_byte(byte: u8) -> bool {
+    KINDS[usize::from(byte)] & HOST != 0
 }
 
 /// `tchar` of RFC 9110, section 5.6.2.
-const fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
-        )
-}
-
+const TOKEN: u8 = 1;
 /// What nearly all targets consist of, and what can stand in any of them.
-const fn is_plain_target_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'/' | b'-' | b'.' | b'_' | b'~' | b'%' | b'?' | b'=' | b'&' | b'+' | b',' | b';' | b':' | b'@'
-        )
-}
-
+const PLAIN_TARGET: u8 = 2;
 /// What a host and port can consist of (RFC 3986, section 3.2.2): no white space, no slash, no comma, no user name.
-const fn is_host_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'%' | b':' | b'[' | b']' | b'!' | b'$' | b'&' | b'\'')
-        || matches!(byte, b'(' | b')' | b'*' | b'+' | b';' | b'=')
-}
+const HOST: u8 = 4;
+
+/// What a byte may stand in. Every byte of a head is looked up here.
+static KINDS: [u8; 256] = {
+    let mut kinds = [0; 256];
+    let sets: [(u8, &[u8]); 3] =
+        [(TOKEN, b"!#$%&'*+-.^_`|~"), (PLAIN_TARGET, b"/-._~%?=&+,;:@"), (HOST, b"-._~%:[]!$&'()*+;=")];
+    let mut set = 0;
+    while set < sets.len() {
+        let (kind, others) = sets[set];
+        let mut at = 0;
+        while at < others.len() {
+            kinds[others[at] as usize] |= kind;
+            at += 1;
+        }
+        let mut byte = 0;
+        while byte < 128_u8 {
+            if byte.is_ascii_alphanumeric() {
+                kinds[byte as usize] |= kind;
+            }
+            byte += 1;
+        }
+        set += 1;
+    }
+    kinds
+};
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,7 @@
 
 mod body;
 mod checks;
+mod client;
 mod connect;
 mod error;
 mod group;
@@ -25,10 +26,8 @@ mod tests;
 mod upgraded;
 
 use std::{
-    borrow::Cow,
     collections::HashMap,
     fmt,
-    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -46,6 +45,7 @@ use tokio::{task::JoinSet, time::Instant};
 pub use self::http1::fuzz::answers;
 pub use self::{
     body::UpstreamBody,
+    client::ClientAddress,
     error::{Cause, Failure, Unavailable, UpstreamError, UpstreamSetupError, Wait},
     send::Errand,
     server::Health,
@@ -93,17 +93,6 @@ pub struct Answer {
     pub server: Arc<str>,
     /// After a 101: the connection, on which the new protocol is spoken from now on.
     pub upgraded: Option<Upgraded>,
-}
-
-/// An address as upstreams are told of it, written out once for all requests of a connection. An IPv4 address that was mapped into
-/// IPv6 is written as what it is.
-#[derive(Clone, Debug)]
-pub struct ClientAddress(Cow<'static, str>);
-
-impl From<IpAddr> for ClientAddress {
-    fn from(address: IpAddr) -> Self {
-        Self(address.to_canonical().to_string().into())
-    }
 }
 
 /// What is asked of an upstream, beside the request itself.

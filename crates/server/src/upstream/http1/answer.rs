@@ -68,42 +68,82 @@ pub(super) fn parse(head: &Bytes, bodiless: bool) -> Result<Answer, Broken> {
     *response.status_mut() =
         parsed.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or_else(|| malformed("no such status"))?;
     *response.version_mut() = if parsed.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
-    response.headers_mut().reserve(parsed.headers.len());
-    let (mut length, mut coding, mut connection) = (false, false, false);
+    let version = response.version();
+    let headers = response.headers_mut();
+    headers.reserve(parsed.headers.len());
+    let (mut length, mut coding, mut options) = (None, None, Options::default());
     for field in parsed.headers {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| malformed("no name of a field"))?;
+        if name == CONTENT_LENGTH {
+            length = Some(Lengths::and(length, field.value));
+        } else if name == TRANSFER_ENCODING {
+            // We take off no other, and not twice.
+            coding = Some(coding.is_none() && field.value.trim_ascii().eq_ignore_ascii_case(b"chunked"));
+        } else if name == CONNECTION {
+            options.read(field.value);
+        }
         let value = HeaderValue::from_maybe_shared(head.slice_ref(field.value))
             .map_err(|_| malformed("the value of a field has control characters"))?;
-        length |= name == CONTENT_LENGTH;
-        coding |= name == TRANSFER_ENCODING;
-        connection |= name == CONNECTION;
-        response.headers_mut().append(name, value);
+        headers.append(name, value);
     }
-    let keeps = keeps(&response, connection);
     let status = response.status();
-    let headers = response.headers();
     let none =
         bodiless || status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
     // RFC 9112, section 6.3.
-    let body = if none {
-        Body::Ended
-    } else if coding {
-        // We take off no other.
-        if parsed.version == Some(0) || !is_chunked(headers) {
-            return Err(malformed("its body has a transfer coding other than chunked"));
-        }
-        Body::Chunked(Chunks::of_server())
-    } else if length {
-        match length_of(headers).ok_or_else(|| malformed("the lengths of its body are none, or differ"))? {
-            0 => Body::Ended,
-            length => Body::Length(length),
-        }
-    } else {
-        Body::ToEnd
+    let body = match (coding, length) {
+        _ if none => Body::Ended,
+        (Some(true), _) if version == Version::HTTP_11 => Body::Chunked(Chunks::of_server()),
+        (Some(_), _) => return Err(malformed("its body has a transfer coding other than chunked")),
+        (None, Some(Lengths::One(0))) => Body::Ended,
+        (None, Some(Lengths::One(length))) => Body::Length(length),
+        (None, Some(Lengths::Wrong)) => return Err(malformed("the lengths of its body are none, or differ")),
+        (None, None) => Body::ToEnd,
     };
+    let kept = !options.close && (version == Version::HTTP_11 || options.keep_alive);
     // A length beside chunks is a lie, or somebody's trick (RFC 9112, section 6.1).
-    let keeps = keeps && !(coding && length) && !matches!(body, Body::ToEnd);
+    let keeps = kept && !(coding.is_some() && length.is_some()) && !matches!(body, Body::ToEnd);
     Ok(Answer { response, body, keeps })
+}
+
+/// What `Connection` says of the connection itself.
+#[derive(Default)]
+struct Options {
+    close: bool,
+    keep_alive: bool,
+}
+
+impl Options {
+    fn read(&mut self, value: &[u8]) {
+        for option in value.split(|&byte| byte == b',') {
+            let option = option.trim_ascii();
+            self.close |= option.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+}
+
+/// What all of `Content-Length` says.
+#[derive(Clone, Copy)]
+enum Lengths {
+    /// The same, as often as it is said.
+    One(u64),
+    Wrong,
+}
+
+impl Lengths {
+    /// What was said before, and one more field.
+    fn and(before: Option<Self>, value: &[u8]) -> Self {
+        let said = |part: &[u8]| {
+            let digits = Some(part.trim_ascii()).filter(|part| !part.is_empty() && part.iter().all(u8::is_ascii_digit));
+            std::str::from_utf8(digits?).ok()?.parse().ok()
+        };
+        let and = |before: Option<Self>, part| match (before, said(part)) {
+            (None, Some(length)) => Some(Self::One(length)),
+            (Some(Self::One(length)), Some(again)) if length == again => before,
+            _ => Some(Self::Wrong),
+        };
+        value.split(|&byte| byte == b',').fold(before, and).unwrap_or(Self::Wrong)
+    }
 }
 
 impl Answer {
@@ -114,45 +154,6 @@ impl Answer {
         head::response(interim.status(), interim.headers_mut(), Some(0), &Method::GET);
         interim
     }
-}
-
-fn keeps(response: &Response<()>, said: bool) -> bool {
-    let kept = response.version() == Version::HTTP_11;
-    if !said {
-        return kept;
-    }
-    let says = |option: &[u8]| {
-        let values = response.headers().get_all(CONNECTION).iter();
-        values
-            .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
-            .any(|said| said.trim_ascii().eq_ignore_ascii_case(option))
-    };
-    !says(b"close") && (kept || says(b"keep-alive"))
-}
-
-fn is_chunked(headers: &HeaderMap) -> bool {
-    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
-    codings.next().is_some_and(|coding| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"))
-        && codings.next().is_none()
-}
-
-/// The one length that is said, as often as it is.
-fn length_of(headers: &HeaderMap) -> Option<u64> {
-    let mut length = None;
-    for value in headers.get_all(CONTENT_LENGTH) {
-        for part in value.as_bytes().split(|&byte| byte == b',') {
-            let part = part.trim_ascii();
-            if part.is_empty() || !part.iter().all(u8::is_ascii_digit) {
-                return None;
-            }
-            let part: u64 = std::str::from_utf8(part).ok()?.parse().ok()?;
-            if length.is_some_and(|length| length != part) {
-                return None;
-            }
-            length = Some(part);
-        }
-    }
-    length
 }
 
 /// Reads trailers: lines, without an empty one at the end.

@@ -198,7 +198,7 @@ pub(super) fn pools(config: UpstreamConfig) -> (Pools, Arc<Upstreams>) {
     (Pools::new(upstreams.clone()), upstreams)
 }
 
-static CLIENT: ClientAddress = ClientAddress(Cow::Borrowed("192.0.2.7"));
+static CLIENT: ClientAddress = ClientAddress::from_static("192.0.2.7");
 pub(super) const ASK: Ask<'static> = Ask {
     upstream: 0,
     class: 0,

@@ -63,8 +63,8 @@ pub(super) const QUICK: &[&str] = &[
     "haproxy:cpu=1,disk=2,db=8",
 ];
 
-/// The same in the full form: all of the paper's but its adjustment of windows, whose bounds have to be measured at the site; and
-/// several single windows, as its figure 11 has several bounds.
+/// The same in the full form: all of the paper's but its adjustment of windows, whose bounds have to be measured at the site; several
+/// single windows, as its figure 11 has several bounds; and one that a gradient adjusts, as Envoy's does.
 pub(super) const FULL: &[&str] = &[
     "uncontrolled",
     "direct",

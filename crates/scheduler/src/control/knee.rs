@@ -174,7 +174,7 @@ struct Trial {
     /// The narrower and the wider window, and which of them was in force before.
     windows: [u32; 2],
     before: usize,
-    /// Nobody waited when it began.
+    /// Nobody waited for the wider window, which was in force before: so the last round found.
     free: bool,
     /// A step towards the first window. It has two quarters only.
     approaches: bool,
@@ -337,10 +337,7 @@ impl Knee {
                     for route in it.routes.values_mut().chain([&mut it.others]) {
                         route.worth_ns = route.mean_ns;
                     }
-                    Trial {
-                        approaches: it.goal.is_some() && !free,
-                        ..Trial::new(number, it.window, other, free, count)
-                    }
+                    Trial { approaches: it.goal.is_some() && !free, ..Trial::new(number, it.window, other, count) }
                 }
             };
             it.tried_ns = it.tried_ns.max(self.tried_ns);
@@ -633,14 +630,14 @@ enum Verdict {
 }
 
 impl Trial {
-    fn new(of: usize, window: u32, other: u32, free: bool, types: usize) -> Self {
+    fn new(of: usize, window: u32, other: u32, types: usize) -> Self {
         let windows = [window.min(other), window.max(other)];
         let tallies = || vec![Tally::default(); types];
         Self {
             of,
             before: usize::from(windows[1] == window),
             windows,
-            free,
+            free: false,
             approaches: false,
             quarter: 0,
             settling: 0,

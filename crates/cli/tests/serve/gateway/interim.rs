@@ -1,0 +1,169 @@
+//! Interim responses, from the upstream to the client.
+
+use super::*;
+
+const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\nserver: origin\r\nx-internal: 1\r\n\
+     connection: x-hop\r\nx-hop: 1\r\nkeep-alive: 5\r\n\r\n";
+/// The same, as clients see it.
+const PASSED_HINTS: &str = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n\r\n";
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-internal: 1\r\n\r\nok";
+
+/// Reads exactly what is expected.
+fn expect(stream: &mut TcpStream, expected: &str) {
+    let mut got = vec![0; expected.len()];
+    let read = stream.read_exact(&mut got);
+    assert_eq!(String::from_utf8_lossy(&got), expected, "{read:?}");
+}
+
+#[test]
+fn interim_responses_come_before_the_response_is_there() {
+    for buffered in [true, false] {
+        let rules = "response-headers = { remove = [\"x-internal\"], set = { x-shop = \"a\" } }\n";
+        let gateway = Gateway::start(&format!("buffer-response = {buffered}\n{rules}"));
+        let mut client = gateway.ask("/", "");
+        let asked = gateway.origin.next();
+        asked.send(b"HTTP/1.1 100 Continue\r\n\r\n");
+        for _ in 0..2 {
+            asked.send(HINTS.as_bytes());
+            expect(&mut client, PASSED_HINTS);
+        }
+        asked.send(b"HTTP/1.1 102\r\n\r\n");
+        expect(&mut client, "HTTP/1.1 102 Processing\r\n\r\n");
+        // Together with it.
+        asked.send(format!("{HINTS}{OK}").as_bytes());
+        asked.done();
+        expect(&mut client, PASSED_HINTS);
+        let answer = all(client);
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\r\nx-shop: a\r\n"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\nok") && !answer.contains("x-internal"), "{answer}");
+
+        // Whoever speaks HTTP/1.0 knows of none.
+        let mut old = gateway.serpent.connect();
+        old.write_all(b"GET / HTTP/1.0\r\nhost: a\r\n\r\n").unwrap();
+        let asked = gateway.origin.next();
+        asked.send(format!("{HINTS}{OK}").as_bytes());
+        asked.done();
+        let answer = all(old);
+        assert!(answer.starts_with("HTTP/1.0 200 ") && !answer.contains("103"), "{answer}");
+    }
+}
+
+#[test]
+fn interim_responses_stand_between_those_of_pipelined_requests() {
+    let gateway = Gateway::start("response-headers = { remove = [\"x-internal\"] }\n");
+    let mut client = gateway.serpent.connect();
+    let ask = |path: &str, more: &str| format!("GET {path} HTTP/1.1\r\nhost: a\r\n{more}\r\n");
+    client.write_all((ask("/1", "") + &ask("/2", "") + &ask("/3", "connection: close\r\n")).as_bytes()).unwrap();
+    for path in ["/1", "/2", "/3"] {
+        let asked = gateway.origin.next();
+        assert_eq!(asked.path(), path);
+        asked.send(HINTS.as_bytes());
+        asked.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", big().len()).as_bytes());
+        std::thread::scope(|scope| {
+            scope.spawn(|| asked.send(&big()));
+            expect(&mut client, PASSED_HINTS);
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                client.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            assert!(head.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&head));
+            let mut body = vec![0; big().len()];
+            client.read_exact(&mut body).unwrap();
+            assert!(body == big());
+        });
+        asked.done();
+    }
+    assert_eq!(all(client), "");
+}
+
+#[test]
+fn an_upload_is_asked_for_once() {
+    for more in ["", "buffer-request = false\n"] {
+        let gateway = Gateway::start(more);
+        let mut client = gateway.serpent.connect();
+        let head =
+            "POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 4\r\nconnection: close\r\n\r\n";
+        client.write_all(head.as_bytes()).unwrap();
+        expect(&mut client, "HTTP/1.1 100 Continue\r\n\r\n");
+        client.write_all(b"body").unwrap();
+        let asked = gateway.origin.next();
+        assert_eq!((&*asked.body, asked.field("expect")), (&b"body"[..], None));
+        asked.send(format!("HTTP/1.1 100 Continue\r\n\r\n{HINTS}{OK}").as_bytes());
+        asked.done();
+        expect(
+            &mut client,
+            &format!("{}HTTP/1.1 200 OK\r\n", PASSED_HINTS.replace("\r\n\r\n", "\r\nx-internal: 1\r\n\r\n")),
+        );
+        assert!(all(client).ends_with("\r\n\r\nok"));
+    }
+}
+
+#[test]
+fn after_interim_responses_all_else_is_as_without_them() {
+    let gateway = Gateway::start("response-headers = { remove = [\"x-internal\"] }\n");
+    // Asked again: on a connection that was used, the origin says only that it will.
+    let warm = gateway.ask("/", "");
+    let asked = gateway.origin.next();
+    asked.send(OK.as_bytes());
+    asked.done();
+    assert!(all(warm).ends_with("ok"));
+    let mut client = gateway.ask("/again", "");
+    let asked = gateway.origin.next();
+    asked.send(HINTS.as_bytes());
+    expect(&mut client, PASSED_HINTS);
+    drop(asked);
+    let asked = gateway.origin.next();
+    assert_eq!(asked.path(), "/again");
+    asked.send(format!("{HINTS}{OK}").as_bytes());
+    asked.done();
+    expect(&mut client, PASSED_HINTS);
+    let answer = all(client);
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("ok"), "{answer}");
+
+    // Another protocol.
+    let mut client = gateway.serpent.connect();
+    client.write_all(b"GET /ws HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n").unwrap();
+    let asked = gateway.origin.next();
+    let switched = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
+    // What comes behind is no response any more.
+    asked.send(format!("{HINTS}{switched}{HINTS}").as_bytes());
+    expect(&mut client, &format!("{PASSED_HINTS}HTTP/1.1 101 "));
+    let mut got = Vec::new();
+    while !got.ends_with(format!("\r\n\r\n{HINTS}").as_bytes()) {
+        let mut byte = [0];
+        client.read_exact(&mut byte).unwrap();
+        got.push(byte[0]);
+    }
+    drop((client, asked));
+
+    // Too many of them. Its client takes none before all are sent.
+    let mut client = gateway.ask("/many", "");
+    let asked = gateway.origin.next();
+    asked.send("HTTP/1.1 102\r\n\r\n".repeat(101).as_bytes());
+    expect(&mut client, &"HTTP/1.1 102 Processing\r\n\r\n".repeat(100));
+    let answer = all(client);
+    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+    gateway.serpent.wait_for_stderr("more interim responses (1xx) than are allowed");
+}
+
+#[test]
+fn curl_sees_early_hints() {
+    let gateway = Gateway::start("response-headers = { remove = [\"x-internal\"] }\n");
+    let url = gateway.serpent.url("/");
+    for (version, passed) in [("--http1.1", PASSED_HINTS), ("--http1.0", ""), ("--http2-prior-knowledge", "")] {
+        if tool("curl").is_none() {
+            return;
+        }
+        std::thread::scope(|scope| {
+            let client = scope.spawn(|| curl(&["--include", version, &url]).unwrap());
+            let asked = gateway.origin.next();
+            asked.send(format!("{HINTS}{OK}").as_bytes());
+            asked.done();
+            let said = client.join().unwrap();
+            let rest = said.strip_prefix(passed).unwrap_or_else(|| panic!("{said}"));
+            assert!(rest.starts_with("HTTP/") && !rest.contains("103") && rest.ends_with("\r\n\r\nok"), "{said}");
+        });
+    }
+}

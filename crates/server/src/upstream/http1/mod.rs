@@ -197,8 +197,10 @@ where
         let room = self.read.capacity() - self.read.len();
         let read = ready!(pin!(self.transport.read_buf(&mut self.read)).poll(cx));
         self.moved = true;
-        if matches!(read, Ok(bytes) if bytes == room) {
-            self.read_bytes = (2 * self.read_bytes).min(MOST_READ_BYTES);
+        match read {
+            Ok(bytes) if bytes == room => self.read_bytes = (2 * self.read_bytes).min(MOST_READ_BYTES),
+            Ok(bytes) if bytes < self.read_bytes / 4 => self.read_bytes = (self.read_bytes / 2).max(LEAST_READ_BYTES),
+            _ => {}
         }
         Poll::Ready(read)
     }
@@ -275,13 +277,12 @@ where
             Body::Length(left) => {
                 let len = usize::try_from(*left).map_or(self.read.len(), |left| left.min(self.read.len()));
                 *left -= len as u64;
-                let data = self.read.split_to(len).freeze();
                 if *left == 0 {
                     self.body = Body::Ended;
                 }
-                data
+                self.take(len)
             }
-            Body::ToEnd => self.read.split().freeze(),
+            Body::ToEnd => self.take(self.read.len()),
             Body::Chunked(chunks) => {
                 let (framing, next) = chunks.next(&self.read).map_err(|_| malformed_chunks())?;
                 self.read.advance(framing);
@@ -289,7 +290,8 @@ where
                     Next::More => return Ok(None),
                     Next::Data(len) => {
                         chunks.take(len);
-                        let data = self.read.split_to(len).freeze();
+                        let data = self.take(len);
+                        let Body::Chunked(chunks) = &mut self.body else { return Ok(None) };
                         // With its last data a body mostly brings its end. What is malformed is so the next time, too.
                         if let Ok((framing, next)) = chunks.next(&self.read) {
                             self.read.advance(framing);
@@ -307,6 +309,16 @@ where
             }
         };
         Ok((!data.is_empty()).then(|| Frame::data(data)))
+    }
+
+    /// Takes data. What is small is copied, because whoever keeps it would keep all that was read with it.
+    fn take(&mut self, len: usize) -> Bytes {
+        if len >= self.read_bytes / 8 {
+            return self.read.split_to(len).freeze();
+        }
+        let data = Bytes::copy_from_slice(&self.read[..len]);
+        self.read.advance(len);
+        data
     }
 
     fn end_chunks(&mut self) -> Result<(), Broken> {

@@ -251,3 +251,28 @@ async fn what_nobody_asked_for_ends_a_connection() {
     server.write_all(OK.as_bytes()).await.unwrap();
     assert!(wire.is_over());
 }
+
+#[tokio::test]
+async fn small_pieces_of_a_body_do_not_keep_what_was_read_with_them() {
+    let (mut wire, mut server) = wire(1 << 20);
+    wire.begin(&Method::GET, |_| {}, Frames::default(), Coding::None);
+    server.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
+    poll_fn(|cx| wire.poll_head(cx, &mut drop)).await.unwrap();
+    let mut kept = Vec::new();
+    for _ in 0..100 {
+        server.write_all(b"5\r\nhello\r\n").await.unwrap();
+        kept.push(poll_fn(|cx| wire.poll_frame(cx)).await.unwrap().unwrap().into_data().unwrap());
+    }
+    assert!(kept.iter().all(Bytes::is_unique));
+    // Large ones are not copied, and read in ever larger pieces.
+    let large = vec![b'x'; 1 << 19];
+    server.write_all(b"80000\r\n").await.unwrap();
+    server.write_all(&large).await.unwrap();
+    let (mut bytes, mut largest) = (0, 0);
+    while bytes < large.len() {
+        let data = poll_fn(|cx| wire.poll_frame(cx)).await.unwrap().unwrap().into_data().unwrap();
+        bytes += data.len();
+        largest = largest.max(data.len());
+    }
+    assert!(largest > MOST_READ_BYTES / 2, "{largest}");
+}

@@ -81,29 +81,43 @@ impl ClientAddress {
     }
 }
 
-/// Tells of the client. The word of earlier proxies stays only where it is believed.
-pub(super) fn tell_of_client(headers: &mut HeaderMap, ask: &Ask<'_>) {
-    forget_client(headers, ask.believed);
-    let told = ask.client.told(ask.scheme, ask.host);
-    // Of what is told, something may be there already only where somebody is believed.
-    let some_is_there = ask.believed.is_some();
-    let mut tell = |name: HeaderName, value: HeaderValue, again: bool| match some_is_there {
-        true if again => append(headers, name, &value),
-        true if headers.contains_key(&name) => {}
-        _ => drop(headers.insert(name, value)),
-    };
-    tell(X_FORWARDED_FOR, ask.client.value.clone(), true);
-    let Some(Told { scheme, host, forwarded }) = told else { return };
-    tell(FORWARDED, forwarded, true);
-    tell(X_FORWARDED_PROTO, scheme, false);
-    if !host.is_empty() {
-        tell(X_FORWARDED_HOST, host, false);
+/// The fields that tell of a client, where nothing is there already that they are added to.
+#[derive(Debug)]
+pub(super) struct Fields {
+    address: HeaderValue,
+    told: Option<Told>,
+}
+
+impl Fields {
+    pub(super) fn of(ask: &Ask<'_>) -> Self {
+        Self { address: ask.client.value.clone(), told: ask.client.told(ask.scheme, ask.host) }
     }
+
+    pub(super) fn each(&self, mut tell: impl FnMut(&HeaderName, &HeaderValue)) {
+        tell(&X_FORWARDED_FOR, &self.address);
+        let Some(Told { scheme, host, forwarded }) = &self.told else { return };
+        tell(&FORWARDED, forwarded);
+        tell(&X_FORWARDED_PROTO, scheme);
+        if !host.is_empty() {
+            tell(&X_FORWARDED_HOST, host);
+        }
+    }
+}
+
+/// Tells of the client behind what a proxy says that is believed.
+pub(super) fn tell_behind(headers: &mut HeaderMap, fields: &Fields) {
+    fields.each(|name, value| {
+        if *name == X_FORWARDED_FOR || *name == FORWARDED {
+            append(headers, name.clone(), value);
+        } else if !headers.contains_key(name) {
+            headers.insert(name, value.clone());
+        }
+    });
 }
 
 /// Takes out all that upstreams take for a proxy's word, but for the field that is believed. `X-Forwarded-For` is believed with its
 /// whole family (`-Proto`, `-Host`, ...). A spelling with `_`, which is the same to CGI and WSGI programs, is nobody's word.
-fn forget_client(headers: &mut HeaderMap, believed: Option<ForwardedField>) {
+pub(super) fn forget_client(headers: &mut HeaderMap, believed: Option<ForwardedField>) {
     let stays = |name: &HeaderName| match believed {
         Some(ForwardedField::XForwardedFor) => {
             name.as_str().starts_with("x-forwarded-") && !name.as_str().contains('_')

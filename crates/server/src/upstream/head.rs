@@ -18,7 +18,7 @@ use http_body::Body as _;
 
 use super::{
     Ask,
-    client::{tell_of_client, tells_of_client},
+    client::{self, forget_client, tells_of_client},
     http1::Coding,
 };
 use crate::{body::RequestBody, config::HeaderRules};
@@ -44,6 +44,22 @@ pub(super) struct Head {
     /// Whether trailers are taken.
     trailers: bool,
     framing: Framing,
+    /// What of our fields is not among the others: there is no map to put them into that nobody looks at.
+    ours: Option<Ours>,
+}
+
+/// Fields that tell of the client and of us.
+#[derive(Debug)]
+struct Ours {
+    via: HeaderValue,
+    client: client::Fields,
+}
+
+impl Ours {
+    fn each(&self, mut tell: impl FnMut(&HeaderName, &HeaderValue)) {
+        tell(&VIA, &self.via);
+        self.client.each(tell);
+    }
 }
 
 /// How the body is framed over HTTP/1.1.
@@ -69,9 +85,14 @@ pub(super) fn request(parts: Parts, body: &RequestBody, ask: &Ask<'_>) -> io::Re
     };
     let had_length = headers.contains_key(CONTENT_LENGTH);
     let (upgrade, trailers) = strip_request(&mut headers);
-    headers.append(VIA, via(version));
     let upgrade = upgrade.filter(|_| version == Version::HTTP_11 && matches!(body, RequestBody::Empty));
-    tell_of_client(&mut headers, ask);
+    forget_client(&mut headers, ask.believed);
+    let mut ours = Some(Ours { via: via(version), client: client::Fields::of(ask) });
+    if let Some(Ours { via, client }) = ours.take_if(|_| ask.believed.is_some() || ask.rules.is_some()) {
+        // A proxy that is believed has told of the client too, and rules may speak of all fields.
+        headers.append(VIA, via);
+        client::tell_behind(&mut headers, &client);
+    }
     let mut host = None;
     if ask.keep_host && !ask.host.is_empty() {
         let Ok(value) = HeaderValue::from_str(ask.host) else { return refused("the host is no field value") };
@@ -97,7 +118,7 @@ pub(super) fn request(parts: Parts, body: &RequestBody, ask: &Ask<'_>) -> io::Re
         Some(_) if headers.contains_key(TRAILER) => Framing::Chunked,
         Some(length) => Framing::Length(length),
     };
-    Ok((Head { method, path, host, upgrade, trailers, framing }, headers))
+    Ok((Head { method, path, host, upgrade, trailers, framing, ours }, headers))
 }
 
 impl Head {
@@ -108,10 +129,11 @@ impl Head {
         out.extend_from_slice(self.path.as_str().as_bytes());
         out.extend_from_slice(b" HTTP/1.1\r\n");
         write_field(&HOST, self.host.as_ref().unwrap_or(own_host), out);
-        for (name, value) in headers {
-            if *name != HOST {
-                write_field(name, value, out);
-            }
+        for (name, value) in headers.iter().filter(|(name, _)| **name != HOST) {
+            write_field(name, value, out);
+        }
+        if let Some(ours) = &self.ours {
+            ours.each(|name, value| write_field(name, value, out));
         }
         out.extend_from_slice(match (&self.upgrade, self.trailers) {
             (Some(_), true) => b"connection: upgrade, te\r\n",
@@ -151,6 +173,11 @@ impl Head {
         authority: &Authority,
     ) -> io::Result<Request<B>> {
         headers.remove(HOST);
+        if let Some(ours) = &self.ours {
+            ours.each(|name, value| {
+                headers.append(name, value.clone());
+            });
+        }
         if self.trailers {
             headers.insert(TE, HeaderValue::from_static("trailers"));
         }

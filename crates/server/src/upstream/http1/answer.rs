@@ -79,8 +79,9 @@ pub(super) fn parse(head: &Bytes, bodiless: bool) -> Result<Answer, Broken> {
         } else if name == TRANSFER_ENCODING {
             // We take off no other, and not twice.
             coding = Some(coding.is_none() && field.value.trim_ascii().eq_ignore_ascii_case(b"chunked"));
-        } else if name == CONNECTION {
-            options.read(field.value);
+        } else if name == CONNECTION && options.read(field.value) {
+            // It says nothing beyond this connection.
+            continue;
         }
         let value = HeaderValue::from_maybe_shared(head.slice_ref(field.value))
             .map_err(|_| malformed("the value of a field has control characters"))?;
@@ -113,12 +114,17 @@ struct Options {
 }
 
 impl Options {
-    fn read(&mut self, value: &[u8]) {
+    /// Takes in what a field says. Whether all of that is known here: other options name fields.
+    fn read(&mut self, value: &[u8]) -> bool {
+        let mut all = true;
         for option in value.split(|&byte| byte == b',') {
-            let option = option.trim_ascii();
-            self.close |= option.eq_ignore_ascii_case(b"close");
-            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            match option.trim_ascii() {
+                option if option.eq_ignore_ascii_case(b"keep-alive") => self.keep_alive = true,
+                option if option.eq_ignore_ascii_case(b"close") => self.close = true,
+                _ => all = false,
+            }
         }
+        all
     }
 }
 

@@ -81,7 +81,7 @@ impl ClientAddress {
     }
 }
 
-/// The fields that tell of a client, where nothing is there already that they are added to.
+/// The fields that tell of a client.
 #[derive(Debug)]
 pub(super) struct Fields {
     address: HeaderValue,
@@ -104,7 +104,7 @@ impl Fields {
     }
 }
 
-/// Tells of the client behind what a proxy says that is believed.
+/// Puts them behind what a proxy says that is believed.
 pub(super) fn tell_behind(headers: &mut HeaderMap, fields: &Fields) {
     fields.each(|name, value| {
         if *name == X_FORWARDED_FOR || *name == FORWARDED {

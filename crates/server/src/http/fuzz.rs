@@ -20,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::{
     Drain, HttpSettings, InFlight, Marks,
     framing::{Fault, Framer},
+    head::trim_blanks,
     intake::{Intake, Protocol, REFUSED_TARGET},
     target::Target,
 };
@@ -217,7 +218,7 @@ fn dechunked(bytes: &[u8]) -> Option<(Option<Vec<u8>>, usize)> {
     let is_field = |line: &[u8]| {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else { return false };
         HeaderName::from_bytes(&line[..colon]).is_ok()
-            && HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).is_ok()
+            && HeaderValue::from_bytes(trim_blanks(&line[colon + 1..])).is_ok()
     };
     let (mut trailers, mut sound) = (0, true);
     loop {

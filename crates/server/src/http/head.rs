@@ -273,7 +273,7 @@ fn transfer_coding(value: &[u8]) -> Result<(), StatusCode> {
 
 /// Without the spaces and tabs around it, which are all that may stand there (RFC 9110, section 5.6.3): a carriage return or a form
 /// feed is none of them.
-fn trim_blanks(mut value: &[u8]) -> &[u8] {
+pub(super) fn trim_blanks(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
         value = rest;
     }

@@ -46,7 +46,8 @@ pub(super) enum Body {
 
 /// Whether these bytes may become a response.
 pub(super) fn may_begin(bytes: &[u8]) -> bool {
-    bytes.iter().zip(b"HTTP/1.").all(|(byte, expected)| byte == expected)
+    // Half of an empty line, or the beginning of what is none.
+    bytes == b"\r" || bytes.iter().zip(b"HTTP/1.").all(|(byte, expected)| byte == expected)
 }
 
 /// Whether these bytes begin a response that is interim.

@@ -246,9 +246,12 @@ where
 
     /// Some servers send one more after a body.
     fn skip_empty_lines(&mut self) {
-        let empty = self.read.iter().take_while(|&&byte| byte == b'\r' || byte == b'\n').count();
-        self.read.advance(empty);
-        self.interims.1 += empty;
+        let before = self.read.len();
+        while let [b'\n', ..] | [b'\r', b'\n', ..] = self.read[..] {
+            let end = if self.read[0] == b'\n' { 1 } else { 2 };
+            self.read.advance(end);
+        }
+        self.interims.1 += before - self.read.len();
     }
 
     /// Where the first head ends: at the first empty line.

@@ -66,6 +66,8 @@ fn what_is_no_response_is_refused() {
         "HTTP/1.1 200",
         "HTTP/1.1 200 OK\r\n",
         "SSH-2.0-OpenSSH_9.2\r\n",
+        "\rHTTP/1.1 200 OK\r\n\r\n",
+        "\r",
         "220 mail.example ESMTP\r\n",
         "HTTP/2 200 OK\r\n\r\n",
         "HTTP/1.1 099 x\r\n\r\n",

@@ -598,7 +598,6 @@ impl Ahead {
     }
 }
 
-/// What the client is told, and the operator.
 /// The slot of a request that an upstream did not answer.
 fn blame(slot: Slot, error: &UpstreamError) {
     if error.is_of_upstream() {
@@ -606,6 +605,7 @@ fn blame(slot: Slot, error: &UpstreamError) {
     }
 }
 
+/// What the client is told, and the operator.
 fn told(error: &UpstreamError) -> StatusCode {
     error.log();
     error.status()

@@ -240,7 +240,7 @@ fn earlier(one: Instant, other: Option<Instant>) -> Instant {
     other.map_or(one, |other| other.min(one))
 }
 
-pub(super) fn nanos(duration: Duration) -> u64 {
+fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

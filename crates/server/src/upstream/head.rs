@@ -1,4 +1,4 @@
-//! Heads of messages as they go on: hop-by-hop fields out, the client told of ([`super::client`]), the framing made new.
+//! Heads of messages as they go on: hop-by-hop fields out, the client told of ([`super::forwarded`]), the framing made new.
 //!
 //! What frames a request is made new from its body; `Content-Length` and `Transfer-Encoding` of the client never go on. `Expect`
 //! does not go on either: the client is answered here, and the upstream is sent the body right away.
@@ -18,7 +18,7 @@ use http_body::Body as _;
 
 use super::{
     Ask,
-    client::{self, forget_client, tells_of_client},
+    forwarded::{self, forget_client, tells_of_client},
     http1::Coding,
 };
 use crate::{body::RequestBody, config::HeaderRules};
@@ -52,7 +52,7 @@ pub(super) struct Head {
 #[derive(Debug)]
 struct Ours {
     via: HeaderValue,
-    client: client::Fields,
+    client: forwarded::Fields,
 }
 
 impl Ours {
@@ -87,11 +87,11 @@ pub(super) fn request(parts: Parts, body: &RequestBody, ask: &Ask<'_>) -> io::Re
     let (upgrade, trailers) = strip_request(&mut headers);
     let upgrade = upgrade.filter(|_| version == Version::HTTP_11 && matches!(body, RequestBody::Empty));
     forget_client(&mut headers, ask.believed);
-    let mut ours = Some(Ours { via: via(version), client: client::Fields::of(ask) });
+    let mut ours = Some(Ours { via: via(version), client: forwarded::Fields::of(ask) });
     if let Some(Ours { via, client }) = ours.take_if(|_| ask.believed.is_some() || ask.rules.is_some()) {
         // A proxy that is believed has told of the client too, and rules may speak of all fields.
         headers.append(VIA, via);
-        client::tell_behind(&mut headers, &client);
+        forwarded::tell_behind(&mut headers, &client);
     }
     let mut host = None;
     if ask.keep_host && !ask.host.is_empty() {

@@ -11,9 +11,9 @@
 
 mod body;
 mod checks;
-mod client;
 mod connect;
 mod error;
+mod forwarded;
 mod group;
 mod head;
 mod http1;
@@ -45,8 +45,8 @@ use tokio::{task::JoinSet, time::Instant};
 pub use self::http1::fuzz::answers;
 pub use self::{
     body::UpstreamBody,
-    client::ClientAddress,
     error::{Cause, Failure, Unavailable, UpstreamError, UpstreamSetupError, Wait},
+    forwarded::ClientAddress,
     send::Errand,
     server::Health,
     upgraded::Upgraded,

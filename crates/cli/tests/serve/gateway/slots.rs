@@ -1,6 +1,7 @@
 //! Who is let into the site, and for how long.
 
 use super::*;
+use crate::origin::Asked;
 
 #[test]
 fn the_higher_class_goes_first_and_one_too_many_is_told_so() {
@@ -135,6 +136,14 @@ fn slow_clients_hold_no_slot() {
     assert!(answer.ends_with(&big()), "{}", answer.len());
 }
 
+/// The site works for somebody who is gone, and until it is done nobody else goes in.
+fn goes_in_when_the_site_is_done(gateway: &Gateway, asked: Asked, stays: TcpStream) {
+    assert!(gateway.origin.is_idle());
+    asked.answer(b"for nobody");
+    assert_eq!(gateway.origin.answer("stays"), "/plain/stays");
+    assert!(all(stays).ends_with("stays"));
+}
+
 #[test]
 fn who_is_gone_spends_no_slot_and_the_work_of_the_site_keeps_its_own() {
     let gateway = Gateway::start(CLASSES);
@@ -153,10 +162,7 @@ fn who_is_gone_spends_no_slot_and_the_work_of_the_site_keeps_its_own() {
     gateway.wait_for_waiting("plain", 2);
     drop(later);
     gateway.wait_for_waiting("plain", 1);
-    assert!(gateway.origin.is_idle());
-    asked.answer(b"for nobody");
-    assert_eq!(gateway.origin.answer("stays"), "/plain/stays");
-    assert!(all(stays).ends_with("stays"));
+    goes_in_when_the_site_is_done(&gateway, asked, stays);
 }
 
 #[test]
@@ -181,10 +187,7 @@ fn over_http2_too_the_work_of_the_site_keeps_its_slot_when_its_client_is_gone() 
     gateway.wait_for_waiting("plain", 2);
     leave(later);
     gateway.wait_for_waiting("plain", 1);
-    assert!(gateway.origin.is_idle());
-    asked.answer(b"for nobody");
-    assert_eq!(gateway.origin.answer("stays"), "/plain/stays");
-    assert!(all(stays).ends_with("stays"));
+    goes_in_when_the_site_is_done(&gateway, asked, stays);
 }
 
 #[test]

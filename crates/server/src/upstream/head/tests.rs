@@ -1,7 +1,7 @@
 use http::header::FORWARDED;
 
 use super::{
-    super::client::{ClientAddress, X_FORWARDED_HOST, X_FORWARDED_PROTO},
+    super::forwarded::{ClientAddress, X_FORWARDED_HOST, X_FORWARDED_PROTO},
     *,
 };
 use crate::{

@@ -1,9 +1,13 @@
 //! The chunked coding (RFC 9112, section 7.1), followed through a stream of bytes. No I/O, no clock.
 
-/// Bytes of chunk extensions and trailers forgiven in one body of a client's: nobody sends them, and they are thrown away.
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// Bytes of chunk extensions and trailers in one body of a client's: nobody sends many.
 const MAX_CLIENT_EXTRAS_BYTES: usize = 4096;
-/// The same of a server's, whose trailers go on.
+/// The same of a server's.
 const MAX_SERVER_EXTRAS_BYTES: usize = 16 * 1024;
+/// Trailers of one body.
+const MAX_TRAILERS: usize = 100;
 
 /// Where a chunked body is.
 #[derive(Debug)]
@@ -14,7 +18,7 @@ pub(crate) struct Chunks {
     digits: u32,
     extras: usize,
     of_server: bool,
-    /// Of a server, the trailers as they came.
+    /// The trailers as they came: lines.
     trailers: Vec<u8>,
 }
 
@@ -52,7 +56,7 @@ enum State {
 }
 
 impl Chunks {
-    /// A client's body, whose trailers are skipped.
+    /// A client's body.
     pub(crate) fn of_client() -> Self {
         Self { state: State::Size, size: 0, digits: 0, extras: 0, of_server: false, trailers: Vec::new() }
     }
@@ -89,9 +93,27 @@ impl Chunks {
         }
     }
 
-    /// The trailers of a server's body that has ended: lines, without the empty one.
-    pub(crate) fn trailers(&self) -> &[u8] {
-        &self.trailers
+    /// The trailers of a body that has ended.
+    ///
+    /// # Errors
+    /// They are no fields, or too many.
+    pub(crate) fn trailers(&self) -> Result<HeaderMap, Malformed> {
+        let mut trailers = HeaderMap::new();
+        if self.trailers.is_empty() {
+            return Ok(trailers);
+        }
+        let mut fields = [httparse::EMPTY_HEADER; MAX_TRAILERS];
+        let lines = [&self.trailers, b"\n".as_slice()].concat();
+        match httparse::parse_headers(&lines, &mut fields) {
+            Ok(httparse::Status::Complete((end, fields))) if end == lines.len() => {
+                for field in fields {
+                    let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| Malformed)?;
+                    trailers.append(name, HeaderValue::from_bytes(field.value).map_err(|_| Malformed)?);
+                }
+                Ok(trailers)
+            }
+            _ => Err(Malformed),
+        }
     }
 
     fn step(&mut self, byte: u8) -> Option<State> {
@@ -126,12 +148,12 @@ impl Chunks {
             (S::TrailerStart, b'\r') => S::EndLf,
             (S::TrailerStart | S::Trailer, byte) if byte != b'\r' && byte != b'\n' => {
                 self.count()?;
-                self.keep(byte);
+                self.trailers.push(byte);
                 S::Trailer
             }
             (S::Trailer, b'\r') => S::TrailerEnd,
             (S::TrailerEnd, b'\n') => {
-                self.keep(b'\n');
+                self.trailers.push(b'\n');
                 S::TrailerStart
             }
             (S::EndLf, b'\n') => S::Ended,
@@ -144,12 +166,6 @@ impl Chunks {
         self.extras += 1;
         (self.extras <= most).then_some(())
     }
-
-    fn keep(&mut self, byte: u8) {
-        if self.of_server {
-            self.trailers.push(byte);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -157,7 +173,7 @@ mod tests {
     use super::*;
 
     /// The data, the trailers, and how far it was read.
-    fn read(mut chunks: Chunks, text: &str, piece: usize) -> Result<(String, String, usize), Malformed> {
+    fn read(mut chunks: Chunks, text: &str, piece: usize) -> Result<(String, HeaderMap, usize), Malformed> {
         let (mut data, mut held, mut at) = (Vec::new(), Vec::new(), 0);
         for bytes in text.as_bytes().chunks(piece) {
             held.extend_from_slice(bytes);
@@ -173,8 +189,7 @@ mod tests {
                         at += len;
                     }
                     Next::End => {
-                        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-                        return Ok((text(&data), text(chunks.trailers()), at));
+                        return Ok((String::from_utf8(data).unwrap(), chunks.trailers()?, at));
                     }
                 }
             }
@@ -188,9 +203,25 @@ mod tests {
         for piece in 1..=text.len() {
             let data = "helloabcdefghijklmnopqrstuvwxyz".to_owned();
             let behind = format!("{text}more");
-            assert_eq!(read(Chunks::of_client(), &behind, piece), Ok((data.clone(), String::new(), text.len())));
-            let trailers = "x: 1\ny: 2\n".to_owned();
-            assert_eq!(read(Chunks::of_server(), &behind, piece), Ok((data, trailers, text.len())));
+            let trailers =
+                [("x", "1"), ("y", "2")].map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+            for chunks in [Chunks::of_client(), Chunks::of_server()] {
+                let read = read(chunks, &behind, piece);
+                assert_eq!(read, Ok((data.clone(), trailers.clone().into_iter().collect(), text.len())));
+            }
+        }
+    }
+
+    #[test]
+    fn trailers_are_fields_and_not_too_many() {
+        let body = |trailers: &str| format!("0\r\n{trailers}\r\n");
+        for chunks in [Chunks::of_client as fn() -> Chunks, Chunks::of_server] {
+            for trailers in ["x\r\n", "x y: 1\r\n", ": 1\r\n", "x: \u{1}\r\n", &"x: 1\r\n".repeat(MAX_TRAILERS + 1)] {
+                let body = body(trailers);
+                assert_eq!(read(chunks(), &body, body.len()).map(|_| ()), Err(Malformed), "{trailers:?}");
+            }
+            let body = body(&"x: 1\r\n".repeat(MAX_TRAILERS));
+            assert_eq!(read(chunks(), &body, body.len()).map(|(_, trailers, _)| trailers.len()), Ok(MAX_TRAILERS));
         }
     }
 

@@ -9,10 +9,9 @@ use std::io;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 
-pub(crate) use self::request::BODY_BYTES_PER_SECOND;
 pub use self::{
     relay::{Afterwards, Relay, RelayEnd, Relayed, relay},
-    request::{ClientBody, CollectError, RequestBody, Streamed, Whole},
+    request::{Arriving, ClientBody, CollectError, RequestBody, Streamed, Whole},
     store::Store,
 };
 

@@ -20,15 +20,79 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::store::{FILE_CHUNK_BYTES, Reader, Room, Store, write_at};
+use crate::http::Upload;
 
 /// The least rate of a request's body: as in Apache's `RequestReadTimeout`, one second more for so many bytes.
-pub(crate) const BODY_BYTES_PER_SECOND: u64 = 500;
+const BODY_BYTES_PER_SECOND: u64 = 500;
+
+/// The body of a request, as the connection has it.
+#[derive(Debug)]
+pub struct Arriving(Source);
+
+#[derive(Debug)]
+enum Source {
+    Nothing,
+    Http1(Upload),
+    Http2(Incoming),
+}
+
+impl From<Option<Upload>> for Arriving {
+    fn from(body: Option<Upload>) -> Self {
+        Self(body.map_or(Source::Nothing, Source::Http1))
+    }
+}
+
+impl From<Incoming> for Arriving {
+    fn from(body: Incoming) -> Self {
+        Self(Source::Http2(body))
+    }
+}
+
+impl Arriving {
+    /// Whether the request was said to have none. One that is said to have a body may have an empty one.
+    pub(crate) fn is_none(&self) -> bool {
+        match &self.0 {
+            Source::Nothing => true,
+            Source::Http1(_) => false,
+            Source::Http2(body) => body.is_end_stream(),
+        }
+    }
+}
+
+impl Body for Arriving {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        match &mut self.get_mut().0 {
+            Source::Nothing => Poll::Ready(None),
+            Source::Http1(body) => Pin::new(body).poll_frame(cx),
+            Source::Http2(body) => Pin::new(body).poll_frame(cx).map_err(io::Error::other),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Source::Nothing => true,
+            Source::Http1(body) => body.is_end_stream(),
+            Source::Http2(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Source::Nothing => SizeHint::with_exact(0),
+            Source::Http1(body) => body.size_hint(),
+            Source::Http2(body) => body.size_hint(),
+        }
+    }
+}
 
 /// A body as its client sends it.
 #[derive(Debug)]
-pub struct ClientBody<B = Incoming> {
+pub struct ClientBody<B = Arriving> {
     inner: B,
-    /// `None`: somebody else keeps the time.
+    /// `None`: nobody keeps the time.
     pace: Option<Pace>,
     arrived: Arc<AtomicBool>,
 }
@@ -68,7 +132,7 @@ impl<B: Body<Data = Bytes>> ClientBody<B> {
 
 impl From<Incoming> for ClientBody {
     fn from(inner: Incoming) -> Self {
-        Self::new(inner, None)
+        Self::new(inner.into(), None)
     }
 }
 
@@ -196,7 +260,7 @@ pub struct Streamed {
 pub enum CollectError {
     /// It is longer than a client's may be.
     TooLarge,
-    /// It broke off or is malformed, or the intake found it too slow. The client's fault.
+    /// It broke off or is malformed. The client's fault.
     Client,
     /// It came too slowly. The client's fault.
     Late,

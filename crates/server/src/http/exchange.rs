@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts};
 use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -19,11 +19,11 @@ use super::{
     Connection, InFlight,
     answer::AnswerBody,
     gateway::{Answered, Passage, Story, facts},
-    intake::REFUSED_TARGET,
+    http1::Refused,
 };
 use crate::{
     access_log::{Entry, Told},
-    body::ClientBody,
+    body::{Arriving, ClientBody},
     class_metrics::ClassOutcome,
     classify::{Classified, Verdict},
     files::{FileBody, Served, error_page},
@@ -47,15 +47,23 @@ impl Exchange {
     }
 }
 
+/// Requests of HTTP/2.
 impl hyper::service::Service<Request<Incoming>> for Exchange {
     type Response = Response<GatedBody<AnswerBody>>;
     type Error = Infallible;
-    type Future = Respond;
+    type Future = Infallibly<Respond>;
 
-    fn call(&self, request: Request<Incoming>) -> Respond {
+    fn call(&self, request: Request<Incoming>) -> Infallibly<Respond> {
+        Infallibly(self.begin(request.map(Arriving::from)))
+    }
+}
+
+impl Exchange {
+    /// Begins to answer a request.
+    pub(super) fn begin(&self, request: Request<Arriving>) -> Respond {
         let (parts, body) = request.into_parts();
         let live = self.connection.shared.live.load();
-        let under_way = UnderWay::new(self.connection.clone(), &live, &parts);
+        let under_way = UnderWay::new(self.connection.clone(), &live, &parts, None);
         let (under_way, parts, body) = match under_way.pass_on(&live, parts, body) {
             Ok(respond) => return respond,
             Err(back) => back,
@@ -70,11 +78,32 @@ impl hyper::service::Service<Request<Incoming>> for Exchange {
         // Nobody asks for the body of a request for a file; it is read only so that the next request can be found.
         Respond(State::Draining(Box::new(Draining {
             under_way: Some(under_way),
-            body: self.connection.client_body(body, parts.version, &live),
+            body: self.connection.client_body(body, &live),
             parts,
             read_bytes: 0,
             limit_bytes,
         })))
+    }
+
+    /// Answers a request that could not be understood.
+    pub(super) fn refuse(&self, refused: Refused) -> Response<GatedBody<AnswerBody>> {
+        let Refused { status, is_head, line } = refused;
+        let mut request = Request::new(());
+        *request.method_mut() = if is_head { Method::HEAD } else { Method::GET };
+        *request.uri_mut() = Uri::from_static("*");
+        let live = self.connection.shared.live.load();
+        UnderWay::new(self.connection.clone(), &live, &request.into_parts().0, Some(line)).refusal(status)
+    }
+}
+
+/// What cannot fail, for whom it might.
+pub(crate) struct Infallibly<F>(F);
+
+impl<F: Future + Unpin> Future for Infallibly<F> {
+    type Output = Result<F::Output, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(Ok)
     }
 }
 
@@ -84,16 +113,8 @@ pub(crate) struct Respond(State);
 enum State {
     Ready(Option<Response<GatedBody<AnswerBody>>>),
     Draining(Box<Draining>),
-    Later {
-        response: Pin<Box<dyn Future<Output = Response<FileBody>> + Send>>,
-        under_way: Option<UnderWay>,
-    },
-    Passing {
-        answer: Pin<Box<dyn Future<Output = Answered> + Send>>,
-        under_way: Option<UnderWay>,
-    },
-    /// What came before it is to be written.
-    Behind(Option<Box<(UnderWay, Response<AnswerBody>)>>),
+    Later { response: Pin<Box<dyn Future<Output = Response<FileBody>> + Send>>, under_way: Option<UnderWay> },
+    Passing { answer: Pin<Box<dyn Future<Output = Answered> + Send>>, under_way: Option<UnderWay> },
 }
 
 struct Draining {
@@ -105,13 +126,13 @@ struct Draining {
 }
 
 impl Future for Respond {
-    type Output = Result<Response<GatedBody<AnswerBody>>, Infallible>;
+    type Output = Response<GatedBody<AnswerBody>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             self.0 = match &mut self.0 {
                 State::Ready(response) => {
-                    return Poll::Ready(Ok(response.take().expect("polled after its end")));
+                    return Poll::Ready(response.take().expect("polled after its end"));
                 }
                 State::Later { response, under_way } => {
                     let response = ready!(response.as_mut().poll(cx));
@@ -122,15 +143,6 @@ impl Future for Respond {
                     let Answered { response, story } = ready!(answer.as_mut().poll(cx));
                     let mut under_way = under_way.take().expect("taken once");
                     under_way.story = Some(story);
-                    match under_way.connection.marks.interims.answered() {
-                        false => State::Ready(Some(under_way.send(response))),
-                        true => State::Behind(Some(Box::new((under_way, response)))),
-                    }
-                }
-                State::Behind(behind) => {
-                    let (under_way, _) = &**behind.as_ref().expect("taken below");
-                    ready!(under_way.connection.marks.interims.poll_written(cx));
-                    let (under_way, response) = *behind.take().expect("taken once");
                     State::Ready(Some(under_way.send(response)))
                 }
                 State::Draining(draining) => ready!(draining.poll(cx)).0,
@@ -151,8 +163,7 @@ impl Draining {
                     }
                 }
                 Some(Err(error)) if error.kind() == io::ErrorKind::TimedOut => break Some(StatusCode::REQUEST_TIMEOUT),
-                // Malformed, cut off, or late: the intake has noted which.
-                Some(Err(_)) => break Some(self.under_way.as_ref().expect("taken below").connection.marks.refused()),
+                Some(Err(_)) => break Some(StatusCode::BAD_REQUEST),
             }
         };
         let under_way = self.under_way.take().expect("taken once, then the state changes");
@@ -169,7 +180,7 @@ impl Draining {
 /// A request that has no response yet, with what its record will need.
 struct UnderWay {
     connection: Arc<Connection>,
-    in_flight: InFlight,
+    in_flight: Option<InFlight>,
     started: Instant,
     version: Version,
     is_head: bool,
@@ -178,19 +189,17 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    fn new(connection: Arc<Connection>, live: &Live, parts: &Parts) -> Self {
-        let in_flight = InFlight::begin(connection.marks.clone());
-        let entry = live.log.as_ref().map(|_| {
-            let refused = is_refused(parts).then(|| connection.marks.refused_line());
-            Entry::new(connection.peer, parts, refused)
-        });
+    /// `refused` is what a request began with that could not be understood.
+    fn new(connection: Arc<Connection>, live: &Live, parts: &Parts, refused: Option<Box<[u8]>>) -> Self {
+        let in_flight = (parts.version == Version::HTTP_2).then(|| InFlight::begin(connection.marks.clone()));
+        let entry = live.log.as_ref().map(|_| Entry::new(connection.peer, parts, refused));
         let (version, is_head) = (parts.version, parts.method == Method::HEAD);
         Self { connection, in_flight, started: Instant::now(), version, is_head, entry, story: None }
     }
 
     /// The answer to a request that is not, or not only, for a file; others come back.
     #[expect(clippy::result_large_err, reason = "no error: what came in goes back")]
-    fn pass_on(mut self, live: &Arc<Live>, parts: Parts, body: Incoming) -> Result<Respond, (Self, Parts, Incoming)> {
+    fn pass_on(mut self, live: &Arc<Live>, parts: Parts, body: Arriving) -> Result<Respond, (Self, Parts, Arriving)> {
         let Ok(site) = site(&self.connection, live, &parts) else { return Err((self, parts, body)) };
         let routes = live.sites.routes(site);
         if (routes.is_empty() && live.classifier.is_trivial()) || parts.uri.path() == "*" {
@@ -222,7 +231,7 @@ impl UnderWay {
         }
         // The one that it was classified by: another may have other numbers.
         let live = live.clone();
-        let body = (!body.is_end_stream()).then(|| connection.client_body(body, parts.version, &live));
+        let body = (!body.is_none()).then(|| connection.client_body(body, &live));
         let passage = Passage { connection, live, parts, body, site, classified };
         Ok(Respond(State::Passing { answer: Box::pin(passage.go()), under_way: Some(self) }))
     }
@@ -247,6 +256,10 @@ impl UnderWay {
 
     /// An error page for a request that is the client's fault.
     fn refuse(self, status: StatusCode) -> Respond {
+        Respond(State::Ready(Some(self.refusal(status))))
+    }
+
+    fn refusal(self, status: StatusCode) -> Response<GatedBody<AnswerBody>> {
         let mut response = error_page(status);
         if status == StatusCode::METHOD_NOT_ALLOWED {
             response.headers_mut().insert(header::ALLOW, ALLOW);
@@ -255,7 +268,7 @@ impl UnderWay {
         if self.version != Version::HTTP_2 && status != StatusCode::MISDIRECTED_REQUEST {
             response.headers_mut().insert(header::CONNECTION, CLOSE);
         }
-        Respond(State::Ready(Some(self.finish(response.map(Into::into)))))
+        self.finish(response.map(Into::into))
     }
 
     fn finish(self, response: Response<AnswerBody>) -> Response<GatedBody<AnswerBody>> {
@@ -323,15 +336,11 @@ fn told(story: Story) -> Told {
     Told { class: story.counters.name().clone(), user: story.user, waited, upstream: story.server }
 }
 
-/// Whether this stands for a request that the intake has refused.
-fn is_refused(parts: &Parts) -> bool {
-    parts.uri.path() == REFUSED_TARGET && parts.method != Method::OPTIONS
-}
-
 /// The site a request is for, or why it is not answered.
 fn site(connection: &Connection, live: &Live, parts: &Parts) -> Result<usize, StatusCode> {
-    if is_refused(parts) {
-        return Err(connection.marks.refused());
+    // In HTTP/1 that is refused with the head.
+    if parts.uri.path() == "*" && parts.method != Method::OPTIONS {
+        return Err(StatusCode::BAD_REQUEST);
     }
     if matches!(parts.method, Method::CONNECT | Method::TRACE) {
         return Err(StatusCode::METHOD_NOT_ALLOWED);
@@ -345,7 +354,7 @@ fn site(connection: &Connection, live: &Live, parts: &Parts) -> Result<usize, St
     Ok(site)
 }
 
-/// The host asked for, with its port. For HTTP/1 the intake has seen to it that there is at most one, and one from
+/// The host asked for, with its port. For HTTP/1 it was seen to with the head that there is at most one, and one from
 /// HTTP/1.1 on; an absolute target goes before it (RFC 9112, section 3.2.2). HTTP/2 has it in `:authority`, and a differing
 /// Host is malformed (RFC 9113, section 8.3.1).
 fn host(parts: &Parts) -> Result<&str, StatusCode> {

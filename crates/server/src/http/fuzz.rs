@@ -11,185 +11,103 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, Response, uri::PathAndQuery};
-use http_body_util::{BodyExt as _, Empty};
+use http_body::Body;
+use http_body_util::BodyExt as _;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{
-    Drain, HttpSettings, InFlight, Marks,
-    framing::{Fault, Framer},
-    head::trim_blanks,
-    intake::{Intake, Protocol, REFUSED_TARGET},
+    HttpSettings,
+    http1::{Protocol, Refused, Session, Upload},
+    interim::Interims,
     target::Target,
 };
 use crate::{
+    body::{Arriving, full},
     classify::{decoded_path, encoded_path},
     config::Limits,
 };
 
-/// The bytes of an HTTP/1 connection. However they are cut, the framer and hyper find the same requests in them, with the same
-/// bodies, and these are those that a plain reading of the standard finds.
+/// The bytes of an HTTP/1 connection. However they are cut, the same requests are found in them, with the same bodies; these are those
+/// that a plain reading of the standard finds, and hyper does not read them otherwise.
 pub fn requests(bytes: &[u8]) {
-    // Below what the framer and hyper take of chunk extensions, each by its own count.
+    // Below what hyper takes of chunk extensions.
     let bytes = &bytes[..bytes.len().min(4000)];
     // Pieces of a length that the bytes say, so that the input is nothing but a connection.
     let odd = 2 + bytes.iter().fold(0, |sum, byte| (sum * 31 + usize::from(*byte)) % 61);
-    let whole = framed(bytes, bytes.len().max(1));
-    for piece in [1, odd] {
-        let cut = framed(bytes, piece);
-        // Where each head ends is seen only when they come one by one.
-        assert_eq!((cut.fault, cut.heads.len()), (whole.fault, whole.heads.len()), "pieces of {piece}");
-        // How much of a body that breaks goes on makes no difference.
-        assert!(cut.released == whole.released || whole.fault == Some(Broken::Body));
-    }
-    let by_hand = read_plainly(bytes, &framed(bytes, 1));
-
     let served = serve(bytes, bytes.len().max(1));
     for piece in [1, odd] {
         assert_eq!(serve(bytes, piece), served, "pieces of {piece}");
     }
     let Some(served) = served else { return };
-    let mut expected = by_hand.into_iter();
-    for request in &served.requests {
-        if request.target == REFUSED_TARGET && request.method != "OPTIONS" {
-            assert_eq!(request.refused, refused_status(whole.fault), "only the intake writes such a request");
-            continue;
-        }
-        let message = expected.next().expect("hyper has no request that was not released");
-        assert_eq!(request.method, message.method);
-        // An absolute one is written anew by `Uri`.
-        assert!(request.target == message.target || !message.target.starts_with('/'), "{request:?} {message:?}");
-        match (&request.body, &message.body) {
-            (Some(body), Some(expected)) => assert_eq!(body, expected, "one reading of the body"),
-            (body, expected) => assert_eq!(body.is_some(), expected.is_some(), "whether the body is whole"),
-        }
-    }
-    // A request that hyper refuses by itself would have neither a page nor a line in the log.
-    let broken = whole.fault == Some(Broken::Body);
-    assert!(broken || !served.unread, "hyper takes every head that was released");
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Broken {
-    Head(u16),
-    Body,
-}
-
-fn refused_status(fault: Option<Broken>) -> u16 {
-    match fault {
-        Some(Broken::Head(status)) => status,
-        _ => 0,
+    read_plainly(bytes, &served.requests);
+    for (ours, hypers) in served.requests.iter().zip(served_by_hyper(bytes)) {
+        assert_eq!(ours.method, hypers.method);
+        assert_eq!(ours.target, hypers.target);
+        assert!(ours.body.is_none() || ours.body == hypers.body, "one reading of the body: {ours:?} {hypers:?}");
     }
 }
 
-#[derive(Debug)]
-struct Framed {
-    released: usize,
-    fault: Option<Broken>,
-    /// Where a head was found to have ended.
-    heads: Vec<usize>,
-}
-
-fn framed(bytes: &[u8], piece: usize) -> Framed {
-    let mut framer = Framer::new(HttpSettings::new(&limits()).head);
-    let (mut released, mut heads) = (0, Vec::new());
-    let ends = (piece..bytes.len()).step_by(piece).chain((!bytes.is_empty()).then_some(bytes.len()));
-    for end in ends {
-        loop {
-            let accepted = framer.accept(&bytes[released..end]);
-            released += accepted.bytes;
-            assert!(released <= end);
-            while (heads.len() as u64) < framer.heads() {
-                heads.push(released);
-            }
-            if let Some(fault) = accepted.fault {
-                let fault = match fault {
-                    Fault::Head(refusal) => Broken::Head(refusal.status.as_u16()),
-                    Fault::Body => Broken::Body,
-                };
-                return Framed { released, fault: Some(fault), heads };
-            }
-            if !framer.holds() {
-                break;
-            }
-            framer.go_on();
-        }
-    }
-    Framed { released, fault: None, heads }
-}
-
-#[derive(Debug)]
-struct Message {
-    method: String,
-    target: String,
-    /// `None`: broken, or not whole.
-    body: Option<Vec<u8>>,
-}
-
-/// What stands in the heads that were let through, and what follows them, by the letter of RFC 9112.
-fn read_plainly(bytes: &[u8], framed: &Framed) -> Vec<Message> {
+/// What stands in the requests that were found, and what follows each of them, by the letter of RFC 9112.
+fn read_plainly(bytes: &[u8], requests: &[Seen]) {
     let mut from = 0;
-    let mut messages = Vec::new();
-    for &end in &framed.heads {
-        let head = characters(&bytes[from..end]);
-        let head = head.trim_start_matches("\r\n");
+    for (at, request) in requests.iter().enumerate() {
+        while bytes[from..].starts_with(b"\r\n") {
+            from += 2;
+        }
+        let head = bytes[from..].windows(4).position(|end| end == b"\r\n\r\n").expect("the end of a head");
+        let (head, rest) = (characters(&bytes[from..from + head]), from + head + 4);
         let mut lines = head.split("\r\n");
-        let mut words = lines.next().expect("a line").split(' ');
-        let (method, target, version) = (words.next(), words.next(), words.next());
-        assert!(words.next().is_none() && matches!(version, Some("HTTP/1.1" | "HTTP/1.0")), "{head:?}");
-        let (mut lengths, mut codings, mut hosts) = (Vec::new(), Vec::new(), 0);
-        let mut empty = 0;
+        let words: Vec<_> = lines.next().expect("a line").split(' ').collect();
+        let [method, target, version] = words[..] else { panic!("three words: {head:?}") };
+        assert!(matches!(version, "HTTP/1.1" | "HTTP/1.0"), "{head:?}");
+        assert_eq!(request.method, method);
+        // An absolute one is written anew by `Uri`.
+        assert!(request.target == target || !target.starts_with('/'), "{request:?} {head:?}");
+        let (mut lengths, mut codings, mut hosts, mut fields) = (Vec::new(), Vec::new(), 0, Vec::new());
         for line in lines {
-            if line.is_empty() {
-                empty += 1;
-                continue;
-            }
-            assert_eq!(empty, 0, "an empty line ends a head: {head:?}");
             assert!(!line.contains(['\n', '\r', '\0']), "{line:?}");
             let (name, value) = line.split_once(':').expect("a field");
             assert!(!name.is_empty() && !name.contains([' ', '\t']), "{line:?}");
-            match name.to_ascii_lowercase().as_str() {
+            let (name, value) = (name.to_ascii_lowercase(), value.trim_matches([' ', '\t']).to_owned());
+            match name.as_str() {
                 "host" => hosts += 1,
-                "content-length" => lengths.push(value.trim_matches([' ', '\t']).to_owned()),
-                "transfer-encoding" => codings.push(value.trim_matches([' ', '\t']).to_ascii_lowercase()),
+                "content-length" => lengths.push(value.clone()),
+                "transfer-encoding" => codings.push(value.to_ascii_lowercase()),
                 _ => {}
             }
+            fields.push((name, value));
         }
+        fields.sort();
+        assert_eq!(request.fields, fields);
         assert!(lengths.len() + codings.len() <= 1, "a body has one length: {head:?}");
-        assert!(hosts == 1 || (hosts == 0 && version == Some("HTTP/1.0")), "{head:?}");
-        let rest = &bytes[end..];
-        let (body, taken) = match (lengths.first(), codings.first()) {
+        assert!(hosts == 1 || (hosts == 0 && version == "HTTP/1.0"), "{head:?}");
+        let rest = &bytes[rest..];
+        let body = match (lengths.first(), codings.first()) {
             (Some(length), _) => {
                 assert!(length.bytes().all(|byte| byte.is_ascii_digit()));
                 let length: usize = length.parse().expect("within the limit");
-                let body = rest.get(..length).map(<[u8]>::to_vec);
-                let taken = if body.is_some() { length } else { usize::MAX };
-                (body, taken)
+                rest.get(..length).map(|body| (body.to_vec(), length))
             }
             (_, Some(coding)) => {
                 assert_eq!(coding, "chunked");
-                dechunked(rest).map_or((None, usize::MAX), |(body, taken)| (body, taken))
+                dechunked(rest).and_then(|(body, taken)| Some((body?, taken)))
             }
-            (None, None) => (Some(Vec::new()), 0),
+            (None, None) => Some((Vec::new(), 0)),
         };
-        messages.push(Message {
-            method: method.expect("a method").to_owned(),
-            target: target.expect("a target").to_owned(),
-            body,
-        });
-        if taken == usize::MAX {
-            break;
+        let (body, taken) = body.map_or((None, None), |(body, taken)| (Some(body), Some(taken)));
+        assert_eq!(request.body, body, "{head:?}");
+        match taken {
+            Some(taken) => from = bytes.len() - rest.len() + taken,
+            None => assert_eq!(at + 1, requests.len(), "nothing is read behind a body that is broken"),
         }
-        from = end + taken;
     }
-    assert_eq!(messages.len(), framed.heads.len(), "nothing is read behind a body that is broken");
-    messages
 }
 
-/// A chunked body and what it takes; `None`: broken, or not whole. A body whose trailers are no fields, or too many for hyper, is
-/// broken too, though its end is known: hyper closes the connection behind it.
+/// A chunked body and what it takes; `None`: broken, or not whole. A body whose trailers are no fields, or too many, is
+/// broken too, though its end is known.
 fn dechunked(bytes: &[u8]) -> Option<(Option<Vec<u8>>, usize)> {
     let line = |at: usize| {
         let len = bytes.get(at..)?.windows(2).position(|pair| pair == b"\r\n")?;
@@ -217,8 +135,9 @@ fn dechunked(bytes: &[u8]) -> Option<(Option<Vec<u8>>, usize)> {
     }
     let is_field = |line: &[u8]| {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else { return false };
-        HeaderName::from_bytes(&line[..colon]).is_ok()
-            && HeaderValue::from_bytes(trim_blanks(&line[colon + 1..])).is_ok()
+        let value = characters(&line[colon + 1..]);
+        let value: Vec<u8> = value.trim_matches([' ', '\t']).chars().map(|it| it as u8).collect();
+        HeaderName::from_bytes(&line[..colon]).is_ok() && HeaderValue::from_bytes(&value).is_ok()
     };
     let (mut trailers, mut sound) = (0, true);
     loop {
@@ -247,59 +166,81 @@ fn limits() -> Limits {
 #[derive(Debug, PartialEq)]
 struct Served {
     requests: Vec<Seen>,
-    /// Whether hyper gave up on what it was given.
-    unread: bool,
+    /// What came after them was refused, with this status.
+    refused: Option<u16>,
 }
 
 #[derive(Debug, PartialEq)]
 struct Seen {
     method: String,
     target: String,
+    fields: Vec<(String, String)>,
+    /// `None`: broken, or not whole.
     body: Option<Vec<u8>>,
-    refused: u16,
 }
 
-/// What a service sees of a connection. `None` for HTTP/2, and where nothing comes.
-fn serve(bytes: &[u8], piece: usize) -> Option<Served> {
-    thread_local! {
-        static RUNTIME: tokio::runtime::Runtime =
-            tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+impl Seen {
+    async fn of<B: Body<Data = Bytes>>(request: Request<B>) -> Self {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await.ok().map(|body| body.to_bytes().to_vec());
+        let field = |(name, value): (&HeaderName, &HeaderValue)| (name.to_string(), characters(value.as_bytes()));
+        let mut fields: Vec<_> = parts.headers.iter().map(field).collect();
+        fields.sort();
+        Self { method: parts.method.to_string(), target: written(&parts.uri), fields, body }
     }
+}
+
+/// What is found on a connection. `None` for HTTP/2, and where nothing comes.
+fn serve(bytes: &[u8], piece: usize) -> Option<Served> {
     RUNTIME.with(|runtime| runtime.block_on(connection(bytes, piece)))
 }
 
+thread_local! {
+    static RUNTIME: tokio::runtime::Runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+}
+
 async fn connection(bytes: &[u8], piece: usize) -> Option<Served> {
-    let settings = HttpSettings::new(&limits());
-    let marks = Arc::new(Marks::new(Arc::new(Drain::default())));
-    let stream = Pieces::new(bytes, piece);
-    let mut intake = Intake::new(stream, settings.head, settings.patience, marks.clone());
-    let protocol = std::future::poll_fn(|cx| intake.poll_protocol(cx)).await.expect("nothing fails here");
-    if protocol != Some(Protocol::Http1) {
+    let HttpSettings { head, patience, .. } = HttpSettings::new(&limits());
+    let mut session = Session::new(Pieces::new(bytes, piece), head, patience, Arc::default());
+    if std::future::poll_fn(|cx| session.poll_protocol(cx)).await != Some(Protocol::Http1) {
         return None;
     }
-    let seen = Mutex::new(Vec::new());
-    let service = service_fn(|request: Request<Incoming>| {
-        let under_way = InFlight::begin(marks.clone());
-        let (seen, marks) = (&seen, &marks);
+    let (requests, refused) = (Mutex::new(Vec::new()), Mutex::new(None));
+    let answer = |request: Request<Option<Upload>>| {
+        let requests = &requests;
         Box::pin(async move {
-            let (parts, body) = request.into_parts();
-            let body = body.collect().await.ok().map(|body| body.to_bytes().to_vec());
-            let (method, target) = (parts.method.to_string(), written(&parts.uri));
-            let refused = if target == REFUSED_TARGET && method != "OPTIONS" { marks.refused().as_u16() } else { 0 };
-            let broken = body.is_none();
-            seen.lock().push(Seen { method, target, body, refused });
-            drop(under_way);
-            let mut response = Response::new(Empty::<Bytes>::new());
-            if broken {
-                *response.status_mut() = http::StatusCode::BAD_REQUEST;
-            }
-            Ok::<_, Infallible>(response)
+            let seen = Seen::of(request.map(Arriving::from)).await;
+            requests.lock().push(seen);
+            Response::new(full(""))
+        })
+    };
+    let refuse = |request: Refused| {
+        *refused.lock() = Some(request.status.as_u16());
+        Response::new(full(""))
+    };
+    session.serve(&Interims::default(), answer, refuse).await;
+    Some(Served { requests: requests.into_inner(), refused: refused.into_inner() })
+}
+
+/// What hyper finds on a connection.
+fn served_by_hyper(bytes: &[u8]) -> Vec<Seen> {
+    let requests = Mutex::new(Vec::new());
+    let service = service_fn(|request: Request<Incoming>| {
+        let requests = &requests;
+        Box::pin(async move {
+            let seen = Seen::of(request).await;
+            requests.lock().push(seen);
+            Ok::<_, Infallible>(Response::new(full("")))
         })
     });
-    let mut http = settings.http1.serve_connection(TokioIo::new(intake), service);
-    let result = std::future::poll_fn(|cx| http.poll_without_shutdown(cx)).await;
-    drop(http);
-    Some(Served { requests: seen.into_inner(), unread: result.is_err_and(|error| error.is_parse()) })
+    let stream = TokioIo::new(Pieces::new(bytes, bytes.len().max(1)));
+    let http = hyper::server::conn::http1::Builder::new()
+        .half_close(true)
+        .header_read_timeout(None)
+        .serve_connection(stream, service);
+    let _ = RUNTIME.with(|runtime| runtime.block_on(http));
+    requests.into_inner()
 }
 
 /// A target as the client wrote it, but for absolute ones.

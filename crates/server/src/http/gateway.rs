@@ -113,7 +113,11 @@ impl Passage {
         let mut redirects = 0;
         let mut response = loop {
             let way = Way { connection: &self.connection, live, verdict: &verdict, site: self.site };
-            match way.take(&mut self.parts, &mut self.body, &mut story).await {
+            let taken = {
+                // Pinned where it is, because what is awaited as a value takes its room twice.
+                pin!(way.take(&mut self.parts, &mut self.body, &mut story)).await
+            };
+            match taken {
                 Ok(Taken::Response(response)) => break response,
                 // A program answers with another path (RFC 3875, section 6.2.2), as if the client had asked for that.
                 Ok(Taken::Elsewhere(target)) if redirects < MAX_LOCAL_REDIRECTS => {
@@ -168,21 +172,20 @@ impl Way<'_> {
         let raw_path = parts.uri.path().to_owned();
         let target = Target::parse(&raw_path).map_err(|_| StatusCode::BAD_REQUEST)?;
         let Some(found) = live.sites.route(site, target.decoded()) else {
-            return self.file(parts, body.take()).await.map(Taken::Response);
+            return Box::pin(self.file(parts, body.take())).await.map(Taken::Response);
         };
         let route = &live.sites.routes(site)[found.number];
         let buffered = match &route.config.origin {
-            Origin::Files => return self.file(parts, body.take()).await.map(Taken::Response),
+            Origin::Files => return Box::pin(self.file(parts, body.take())).await.map(Taken::Response),
             Origin::Upstream { buffer_request, .. } => *buffer_request,
             Origin::Cgi(_) => true,
         };
         let body = match body.take() {
             Some(body) => {
-                if !body.is_end_stream() {
-                    // The intake holds back what may be another protocol only behind a request without a body.
-                    parts.headers.remove(header::UPGRADE);
-                }
-                self.body(body, buffered).await?
+                // Who asks for another protocol goes on with that right behind the head.
+                parts.headers.remove(header::UPGRADE);
+                // In boxes is what not every request needs, so that it does not make room for it.
+                Box::pin(self.body(body, buffered)).await?
             }
             None => RequestBody::Empty,
         };
@@ -225,7 +228,8 @@ impl Way<'_> {
                     host: &host,
                     is_head: parts.method == Method::HEAD,
                 };
-                self.upstream(request, passing, slot, story).await?
+                let response = pin!(self.upstream(request, passing, slot, story));
+                response.await?
             }
             Origin::Cgi(_) => {
                 let mut request = Request::new(body);
@@ -284,8 +288,7 @@ impl Way<'_> {
         match error {
             CollectError::TooLarge => StatusCode::PAYLOAD_TOO_LARGE.into(),
             CollectError::Late => StatusCode::REQUEST_TIMEOUT.into(),
-            // Malformed, cut off, or late: the intake has noted which.
-            CollectError::Client => self.connection.marks.refused().into(),
+            CollectError::Client => StatusCode::BAD_REQUEST.into(),
             CollectError::Store(error) => {
                 tracing::error!(%error, "a request's body cannot be kept");
                 StatusCode::INTERNAL_SERVER_ERROR.into()
@@ -326,33 +329,52 @@ impl Way<'_> {
     ) -> Result<Response<AnswerBody>, Failure> {
         let Self { connection, live, .. } = *self;
         let (version, still_sends) = (request.version(), matches!(request.body(), RequestBody::Streamed(_)));
-        let sending = passing.send(self, request);
-        let held = match slot {
-            Some(slot) if passing.buffer => slot,
-            mut slot => {
-                let mut gone = gone(connection, version, still_sends);
-                let Answer { response, server, upgraded } = match unless_gone(&mut gone, sending).await? {
-                    Ok(answer) => answer,
-                    Err(error) => {
-                        slot.into_iter().for_each(|slot| blame(slot, &error));
-                        return Err(told(&error).into());
-                    }
-                };
-                if let Some(slot) = &mut slot {
-                    slot.answered(response.status());
-                }
-                story.server = Some(server);
-                if let Some(upgraded) = upgraded {
-                    connection.marks.tunnel(upgraded, story.class);
-                }
-                return Ok(response.map(|body| AnswerBody::Upstream(Box::new(Holding::new(body, slot, gone)))));
-            }
+        let pools = connection.pools.of(live);
+        let mut ahead = passing.ahead(self, version);
+        let failed = |slot: Option<Slot>, error: UpstreamError| {
+            slot.into_iter().for_each(|slot| blame(slot, &error));
+            Err(told(&error).into())
         };
-        // From here on the site works on it, whether or not its client is still there; for so long it has its slot.
-        let (live, is_head) = (live.clone(), passing.is_head);
+        let errand = match pools.prepare(request, passing.ask(self)) {
+            Ok(errand) => errand,
+            Err(error) => return failed(slot, error),
+        };
+        let mut slot = match slot {
+            Some(held) if passing.buffer => {
+                let sending = async move { pools.pass(errand, &mut |interim| ahead.send(interim)).await };
+                return self.kept(sending, held, passing.is_head, story).await;
+            }
+            slot => slot,
+        };
+        let mut gone = gone(connection, version, still_sends);
+        let mut tell = |interim| ahead.send(interim);
+        let answer = unless_gone(&mut gone, pin!(pools.pass(errand, &mut tell))).await?;
+        let Answer { response, server, upgraded } = match answer {
+            Ok(answer) => answer,
+            Err(error) => return failed(slot, error),
+        };
+        if let Some(slot) = &mut slot {
+            slot.answered(response.status());
+        }
+        story.server = Some(server);
+        if let Some(upgraded) = upgraded {
+            connection.marks.tunnel(upgraded, story.class);
+        }
+        Ok(response.map(|body| AnswerBody::Upstream(Box::new(Holding::new(body, slot, gone)))))
+    }
+
+    /// The answer to a request that is being sent, kept here until its client takes it. The site works on it, whether or not its client
+    /// is still there; for so long it has its slot.
+    fn kept(
+        &self,
+        sending: impl Future<Output = Result<Answer, UpstreamError>> + Send + 'static,
+        mut held: Slot,
+        is_head: bool,
+        story: &mut Story,
+    ) -> impl Future<Output = Result<Response<AnswerBody>, Failure>> {
+        let live = self.live.clone();
         let held_for = async move {
-            let mut held = held;
-            let Answer { response, server, upgraded } = match sending.await {
+            let Answer { response, server, upgraded } = match pin!(sending).await {
                 Ok(answer) => answer,
                 Err(error) => {
                     blame(held, &error);
@@ -393,18 +415,21 @@ impl Way<'_> {
             };
             Ok((Response::from_parts(head, body), server, upgraded))
         };
-        let (response, server, upgraded) = match Outliving::new(held_for).await {
-            Ok(answered) => answered,
-            Err((status, server)) => {
-                story.server = server;
-                return Err(status.into());
+        let outliving = Outliving::new(held_for);
+        async move {
+            let (response, server, upgraded) = match outliving.await {
+                Ok(answered) => answered,
+                Err((status, server)) => {
+                    story.server = server;
+                    return Err(status.into());
+                }
+            };
+            story.server = Some(server);
+            if let Some(upgraded) = upgraded {
+                self.connection.marks.tunnel(upgraded, story.class);
             }
-        };
-        story.server = Some(server);
-        if let Some(upgraded) = upgraded {
-            self.connection.marks.tunnel(upgraded, story.class);
+            Ok(response)
         }
-        Ok(response)
     }
 
     async fn program(
@@ -531,9 +556,6 @@ impl<F: Future + Send + 'static> Drop for Outliving<F> {
     }
 }
 
-/// A request on its way to an upstream. In a box, because what it is part of is moved about.
-type Sending = Pin<Box<dyn Future<Output = Result<Answer, UpstreamError>> + Send>>;
-
 /// How a request is passed on.
 struct Passing<'a> {
     upstream: usize,
@@ -546,39 +568,35 @@ struct Passing<'a> {
 }
 
 impl Passing<'_> {
-    fn send(&self, way: &Way<'_>, request: Request<RequestBody>) -> Sending {
-        let Way { connection, live, verdict, site } = *way;
-        let ask = Ask {
+    fn ask<'a>(&'a self, way: &Way<'a>) -> Ask<'a> {
+        Ask {
             upstream: self.upstream,
-            class: verdict.class.index(),
-            client: connection.client_address(),
-            scheme: if connection.tls.is_some() { "https" } else { "http" },
+            class: way.verdict.class.index(),
+            client: way.connection.client_address(),
+            scheme: if way.connection.tls.is_some() { "https" } else { "http" },
             host: self.host,
             keep_host: self.keep_host,
-            believed: verdict.believed,
+            believed: way.verdict.believed,
             rules: Some(self.rules).filter(|rules| !rules.is_empty()),
-        };
-        let pools = connection.pools.of(live);
+        }
+    }
+
+    fn ahead(&self, way: &Way<'_>, version: Version) -> Ahead {
         // Clients of HTTP/1.0 know of none, and to those of HTTP/2 hyper has no way.
-        let ahead = (request.version() == Version::HTTP_11).then(|| Ahead {
-            marks: connection.marks.clone(),
-            live: live.clone(),
-            site,
+        Ahead((version == Version::HTTP_11).then(|| ForClient {
+            marks: way.connection.marks.clone(),
+            live: way.live.clone(),
+            site: way.site,
             route: self.route,
-            request: connection.marks.interims.next(),
-        });
-        let errand = pools.prepare(request, ask);
-        let mut tell = move |interim| {
-            if let Some(ahead) = &ahead {
-                ahead.send(interim);
-            }
-        };
-        Box::pin(async move { pools.pass(errand?, &mut tell).await })
+            request: way.connection.marks.interims.next(),
+        }))
     }
 }
 
-/// The way of what goes ahead of a request's response.
-struct Ahead {
+/// The way of what goes ahead of a request's response, if there is one.
+struct Ahead(Option<ForClient>);
+
+struct ForClient {
     /// Not the connection: what outlives its client must not keep its socket open.
     marks: Arc<Marks>,
     live: Arc<Live>,
@@ -589,12 +607,13 @@ struct Ahead {
 
 impl Ahead {
     /// Of the rules for a response, those hold that take something out; and the origin's name goes, as it does there.
-    fn send(&self, mut interim: Interim) {
+    fn send(&mut self, mut interim: Interim) {
+        let Some(client) = &self.0 else { return };
         interim.headers_mut().remove(header::SERVER);
-        for name in &self.live.sites.routes(self.site)[self.route].config.response_headers.remove {
+        for name in &client.live.sites.routes(client.site)[client.route].config.response_headers.remove {
             interim.headers_mut().remove(name);
         }
-        self.marks.interims.push(self.request, &interim);
+        client.marks.interims.push(client.request, &interim);
     }
 }
 

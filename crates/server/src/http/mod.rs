@@ -2,36 +2,34 @@
 
 mod answer;
 mod exchange;
-mod framing;
+mod farewell;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod gateway;
-mod head;
-mod intake;
+mod http1;
 mod interim;
 mod pools;
 mod presence;
+mod rewound;
 mod target;
 mod tunnel;
 
 use std::{
-    future::Future,
+    future::{Future, poll_fn},
     net::SocketAddr,
     path::Path,
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst},
     },
-    task::{Context, Poll, Waker},
+    task::Poll,
     time::Duration,
 };
 
-use http::{StatusCode, Version};
-use hyper::{
-    body::Incoming,
-    server::conn::{http1, http2},
-};
+use bytes::Bytes;
+use http::Request;
+use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::{
@@ -41,7 +39,7 @@ use tokio::{
 };
 
 use crate::{
-    body::ClientBody,
+    body::{Arriving, ClientBody},
     config::Limits,
     gate::Flow,
     metrics::WorkerMetrics,
@@ -51,12 +49,12 @@ use crate::{
     upstream::{ClientAddress, Upgraded},
 };
 use exchange::Exchange;
-use head::HeadLimits;
-pub(crate) use intake::Protocol;
-use intake::{Intake, Patience};
+use http1::{Patience, Session, head::HeadLimits};
+pub(crate) use http1::{Protocol, Upload};
 use interim::Interims;
 pub(crate) use pools::WorkerPools;
 use presence::SpareTimer;
+use rewound::Rewound;
 
 /// Bytes that hyper may hold of an HTTP/2 stream's response beyond what the gate has let through. Its default of 400 KB
 /// would take a large response out of the scheduler's hands.
@@ -72,13 +70,9 @@ const HTTP2_CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 /// How long an HTTP/2 client may take to close a connection that it was asked to leave and on which nothing is under way.
 const HTTP2_GOODBYE: Duration = Duration::from_secs(2);
 
-/// As much of a refused request as the log shows.
-const MAX_REFUSED_LINE_BYTES: usize = 256;
-
 /// What HTTP needs to know of the limits, made once for all connections of a configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpSettings {
-    http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
     head: HeadLimits,
     patience: Patience,
@@ -86,17 +80,6 @@ pub(crate) struct HttpSettings {
 
 impl HttpSettings {
     pub(crate) fn new(limits: &Limits) -> Self {
-        let mut http1 = http1::Builder::new();
-        http1
-            // A client that has sent its requests and closed its side still gets the answers.
-            .half_close(true)
-            // The intake keeps this time, and answers 408.
-            .header_read_timeout(None)
-            // The intake hands over whole heads within the limit, so hyper's own limits only must not be smaller.
-            .max_buf_size(limits.request_head_bytes.saturating_add(16 * 1024));
-        if limits.request_headers > 100 {
-            http1.max_headers(limits.request_headers);
-        }
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
             .timer(TokioTimer::new())
@@ -111,7 +94,6 @@ impl HttpSettings {
             .keep_alive_interval(limits.idle_timeout.max(Duration::from_secs(1)))
             .keep_alive_timeout(limits.head_timeout.max(Duration::from_secs(1)));
         Self {
-            http1,
             http2,
             head: HeadLimits {
                 head_bytes: limits.request_head_bytes,
@@ -157,21 +139,13 @@ impl Drain {
 #[derive(Debug)]
 pub(crate) struct Marks {
     drain: Arc<Drain>,
-    /// The status of the refused request, or 0.
-    refused: AtomicU16,
-    /// What it began with, for the log.
-    refused_line: Mutex<Box<[u8]>>,
-    /// Requests under way.
+    /// HTTP/2: requests under way.
     in_flight: AtomicU32,
-    /// Requests that have ended.
-    ended: AtomicU64,
-    /// When the last response ended, in milliseconds after the connection's start.
+    /// HTTP/2: when the last response ended, in milliseconds after the connection's start.
     last_end_ms: AtomicU64,
     /// The other side of the connection after an upgrade, and whose it is.
     tunnel: Mutex<Option<(Upgraded, ClassAt)>>,
-    /// Who waits for a request to end.
-    waits: Mutex<Option<Waker>>,
-    /// What goes to the client before a response.
+    /// HTTP/1: what goes to the client before a response.
     interims: Interims,
     started: Instant,
 }
@@ -180,59 +154,16 @@ impl Marks {
     fn new(drain: Arc<Drain>) -> Self {
         Self {
             drain,
-            refused: AtomicU16::new(0),
-            refused_line: Mutex::default(),
             in_flight: AtomicU32::new(0),
-            ended: AtomicU64::new(0),
             last_end_ms: AtomicU64::new(0),
             tunnel: Mutex::default(),
-            waits: Mutex::default(),
             interims: Interims::default(),
             started: Instant::now(),
         }
     }
 
-    fn refuse(&self, status: StatusCode, head: &[u8]) {
-        let line = head.trim_ascii_start();
-        let end = line.iter().position(|&byte| byte == b'\n').unwrap_or(line.len()).min(MAX_REFUSED_LINE_BYTES);
-        *self.refused_line.lock() = line[..end].trim_ascii_end().into();
-        self.refused.store(status.as_u16(), Relaxed);
-    }
-
-    /// The status noted for the refused request; 400 where nothing was noted.
-    fn refused(&self) -> StatusCode {
-        StatusCode::from_u16(self.refused.load(Relaxed)).unwrap_or(StatusCode::BAD_REQUEST)
-    }
-
-    fn refused_line(&self) -> Box<[u8]> {
-        self.refused_line.lock().clone()
-    }
-
     fn closing(&self) -> bool {
         self.drain.flag.load(Relaxed)
-    }
-
-    fn begin_request(&self) {
-        self.in_flight.fetch_add(1, Relaxed);
-    }
-
-    fn end_request(&self, now: Instant) {
-        let ms = now.saturating_duration_since(self.started).as_millis();
-        self.last_end_ms.store(u64::try_from(ms).unwrap_or(u64::MAX), Relaxed);
-        self.in_flight.fetch_sub(1, Relaxed);
-        self.ended.fetch_add(1, SeqCst);
-        if let Some(waker) = self.waits.lock().take() {
-            waker.wake();
-        }
-    }
-
-    /// Ready when so many requests have ended.
-    fn poll_ended(&self, cx: &mut Context<'_>, requests: u64) -> Poll<()> {
-        if self.ended.load(SeqCst) >= requests {
-            return Poll::Ready(());
-        }
-        *self.waits.lock() = Some(cx.waker().clone());
-        if self.ended.load(SeqCst) >= requests { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// From the end of the response under way on, the connection leads there.
@@ -251,19 +182,21 @@ impl Marks {
     }
 }
 
-/// A request under way, from its head to the end of its response; or to the reset of its stream, whichever comes first.
+/// A request of HTTP/2 under way, from its head to the end of its response; or to the reset of its stream, whichever comes first.
 struct InFlight(Arc<Marks>);
 
 impl InFlight {
     fn begin(marks: Arc<Marks>) -> Self {
-        marks.begin_request();
+        marks.in_flight.fetch_add(1, Relaxed);
         Self(marks)
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.end_request(Instant::now());
+        let ms = self.0.started.elapsed().as_millis();
+        self.0.last_end_ms.store(u64::try_from(ms).unwrap_or(u64::MAX), Relaxed);
+        self.0.in_flight.fetch_sub(1, Relaxed);
     }
 }
 
@@ -328,9 +261,9 @@ impl Connection {
         self.client_address.get_or_init(|| self.peer.ip().into())
     }
 
-    /// A request's body, whose time is kept: in HTTP/1 by the intake.
-    fn client_body(&self, body: Incoming, version: Version, live: &Live) -> ClientBody {
-        ClientBody::new(body, (version == Version::HTTP_2).then_some(live.limits.head_timeout))
+    /// A request's body, whose time is kept.
+    fn client_body(&self, body: Arriving, live: &Live) -> ClientBody {
+        ClientBody::new(body, Some(live.limits.head_timeout))
     }
 }
 
@@ -340,85 +273,79 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let live = connection.shared.live.load_full();
-    let settings = &live.http;
     let marks = connection.marks.clone();
-    let mut intake = Intake::new(stream, settings.head, settings.patience, marks.clone());
     // A task's waker stays the same, so one registration lasts for the connection's life; who is woken looks at the mark.
     let mut drained = pin!(marks.drain.begun());
-    let mut watched = false;
-    let mut watch = |cx: &mut Context<'_>| {
-        if !watched {
-            watched = true;
-            let _ = drained.as_mut().poll(cx);
-        }
-    };
-
-    let protocol = match protocol {
+    poll_fn(|cx| Poll::Ready(drained.as_mut().poll(cx).is_ready())).await;
+    if protocol == Some(Protocol::Http2) {
+        return serve_http2(Rewound::new(stream, Bytes::new()), live, connection).await;
+    }
+    let HttpSettings { head, patience, .. } = live.http;
+    let mut session = Session::new(stream, head, patience, marks.drain.clone());
+    match poll_fn(|cx| session.poll_protocol(cx)).await {
+        Some(Protocol::Http1) => drop(live),
         Some(Protocol::Http2) => {
-            intake.pass_http2();
-            Protocol::Http2
+            let (stream, early) = session.into_parts();
+            return serve_http2(Rewound::new(stream, early), live, connection).await;
         }
-        _ => match std::future::poll_fn(|cx| {
-            watch(cx);
-            intake.poll_protocol(cx)
-        })
-        .await
-        {
-            Ok(Some(protocol)) => protocol,
-            Ok(None) | Err(_) => return intake.close(false).await,
-        },
-    };
-    match protocol {
-        Protocol::Http1 => {
-            let settings_idle = settings.patience.idle;
-            let (shared, flow) = (connection.shared.clone(), connection.flow.clone());
-            let mut http = settings.http1.serve_connection(TokioIo::new(intake), Exchange::new(connection));
-            drop(live);
-            let result = std::future::poll_fn(|cx| {
-                watch(cx);
-                http.poll_without_shutdown(cx)
-            })
-            .await;
-            let parts = http.into_parts();
-            if let Some((upgraded, class)) = marks.take_tunnel() {
-                let client = tunnel::Client::new(parts.io.into_inner(), parts.read_buf, flow, class);
-                // What comes after HTTP/1 is in a box, so that an idle connection is not as large as it.
-                return Box::pin(tunnel::run(client, upgraded, &shared.stopping, settings_idle)).await;
+        None => return poll_fn(|cx| session.poll_close(cx)).await,
+    }
+
+    let (shared, flow) = (connection.shared.clone(), connection.flow.clone());
+    let exchange = Exchange::new(connection);
+    let answer = |request: Request<_>| exchange.begin(request.map(Arriving::from));
+    session.serve(&marks.interims, answer, |refused| exchange.refuse(refused)).await;
+    drop(exchange);
+    match marks.take_tunnel() {
+        Some((upgraded, class)) => {
+            let (stream, early) = session.into_parts();
+            let client = tunnel::Client::new(stream, early, flow, class);
+            // What comes after HTTP/1 is in a box, so that an idle connection is not as large as it.
+            Box::pin(tunnel::run(client, upgraded, &shared.stopping, patience.idle)).await;
+        }
+        None => poll_fn(|cx| session.poll_close(cx)).await,
+    }
+}
+
+/// To the end of the connection. In a box, so that one of HTTP/1 is not as large.
+fn serve_http2<S>(
+    stream: Rewound<S>,
+    live: Arc<Live>,
+    connection: Connection,
+) -> Pin<Box<dyn Future<Output = ()> + Send>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let marks = connection.marks.clone();
+    let idle_timeout = live.http.patience.idle;
+    let http = live.http.http2.serve_connection(TokioIo::new(stream), Exchange::new(connection));
+    drop(live);
+    Box::pin(async move {
+        let mut http = pin!(http);
+        let mut idle = pin!(sleep_until(Instant::now() + idle_timeout));
+        let mut ending = false;
+        let _ = poll_fn(|cx| {
+            if !ending && marks.closing() {
+                ending = true;
+                idle.as_mut().reset(Instant::now() + HTTP2_GOODBYE);
+                http.as_mut().graceful_shutdown();
             }
-            let unread = result.is_err() || !parts.read_buf.is_empty();
-            Box::pin(parts.io.into_inner().close(unread)).await;
-        }
-        Protocol::Http2 => {
-            let idle_timeout = settings.patience.idle;
-            let http = settings.http2.serve_connection(TokioIo::new(intake), Exchange::new(connection));
-            drop(live);
-            let mut http = Box::pin(http);
-            let mut idle = pin!(sleep_until(Instant::now() + idle_timeout));
-            let mut ending = false;
-            let _ = std::future::poll_fn(|cx| {
-                watch(cx);
-                if !ending && marks.closing() {
+            while idle.as_mut().poll(cx).is_ready() {
+                let patience = if ending { HTTP2_GOODBYE } else { idle_timeout };
+                let now = Instant::now();
+                let due = marks.idle_since().unwrap_or(now) + patience;
+                if due > now {
+                    idle.as_mut().reset(due);
+                } else if ending {
+                    return Poll::Ready(Ok(()));
+                } else {
                     ending = true;
-                    idle.as_mut().reset(Instant::now() + HTTP2_GOODBYE);
+                    idle.as_mut().reset(now + HTTP2_GOODBYE);
                     http.as_mut().graceful_shutdown();
                 }
-                while idle.as_mut().poll(cx).is_ready() {
-                    let patience = if ending { HTTP2_GOODBYE } else { idle_timeout };
-                    let now = Instant::now();
-                    let due = marks.idle_since().unwrap_or(now) + patience;
-                    if due > now {
-                        idle.as_mut().reset(due);
-                    } else if ending {
-                        return Poll::Ready(Ok(()));
-                    } else {
-                        ending = true;
-                        idle.as_mut().reset(now + HTTP2_GOODBYE);
-                        http.as_mut().graceful_shutdown();
-                    }
-                }
-                http.as_mut().poll(cx)
-            })
-            .await;
-        }
-    }
+            }
+            http.as_mut().poll(cx)
+        })
+        .await;
+    })
 }

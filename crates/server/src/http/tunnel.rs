@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf, copy_bidirectional};
 
-use super::{Drain, intake::Intake};
+use super::Drain;
 use crate::{
     gate::{Burst, Flow},
     uplink::ClassAt,
@@ -55,7 +55,7 @@ where
 /// The client's side. Counts what passes; and what goes to the client takes its turn on the uplink, burst by burst: what comes
 /// without a pause is like one response of unknown length, so that a short message is never behind all that was said before.
 pub(super) struct Client<S> {
-    inner: Intake<S>,
+    inner: S,
     /// Bytes of the client's that were read already.
     early: Bytes,
     moved: Arc<AtomicU64>,
@@ -65,8 +65,7 @@ pub(super) struct Client<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
-    pub(super) fn new(mut inner: Intake<S>, early: Bytes, flow: Flow, class: ClassAt) -> Self {
-        inner.pass_through();
+    pub(super) fn new(inner: S, early: Bytes, flow: Flow, class: ClassAt) -> Self {
         Self { inner, early, moved: Arc::default(), flow, class, burst: None }
     }
 }

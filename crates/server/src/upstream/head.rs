@@ -19,9 +19,12 @@ use http_body::Body as _;
 use super::{
     Ask,
     forwarded::{self, forget_client, tells_of_client},
-    http1::Coding,
 };
-use crate::{body::RequestBody, config::HeaderRules};
+use crate::{
+    body::RequestBody,
+    config::HeaderRules,
+    outgoing::{Coding, write_field},
+};
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -160,7 +163,7 @@ impl Head {
         match self.framing {
             Framing::None | Framing::Length(0) => Coding::None,
             Framing::Length(length) => Coding::Length(length),
-            Framing::Chunked => Coding::Chunked,
+            Framing::Chunked => Coding::Chunked { trailers: true },
         }
     }
 
@@ -198,14 +201,6 @@ impl Head {
         *request.headers_mut() = headers;
         Ok(request)
     }
-}
-
-/// Writes a field as HTTP/1.1 has it.
-pub(super) fn write_field(name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
-    out.extend_from_slice(name.as_str().as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value.as_bytes());
-    out.extend_from_slice(b"\r\n");
 }
 
 /// What `Via` says of us (RFC 9110 7.6.3), after the protocol that the client speaks.

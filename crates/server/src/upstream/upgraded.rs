@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use bytes::{BufMut as _, BytesMut};
+use bytes::{BufMut as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{connect::Transport, server::InFlight};
@@ -16,13 +16,13 @@ use super::{connect::Transport, server::InFlight};
 pub struct Upgraded {
     transport: Transport,
     /// What the server has said in it already.
-    early: BytesMut,
+    early: Bytes,
     /// The request is under way until the connection closes.
     _in_flight: InFlight,
 }
 
 impl Upgraded {
-    pub(super) fn new(transport: Transport, early: BytesMut, in_flight: InFlight) -> Self {
+    pub(super) fn new(transport: Transport, early: Bytes, in_flight: InFlight) -> Self {
         Self { transport, early, _in_flight: in_flight }
     }
 }

@@ -163,29 +163,6 @@ impl Answer {
     }
 }
 
-/// Reads trailers: lines, without an empty one at the end.
-pub(super) fn trailers(lines: &[u8]) -> Result<HeaderMap, Broken> {
-    let mut trailers = HeaderMap::new();
-    if lines.is_empty() {
-        return Ok(trailers);
-    }
-    let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
-    let lines = [lines, b"\n"].concat();
-    match httparse::parse_headers(&lines, &mut fields) {
-        Ok(httparse::Status::Complete((end, fields))) if end == lines.len() => {
-            for field in fields {
-                let name = HeaderName::from_bytes(field.name.as_bytes());
-                let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(field.value)) else {
-                    return Err(malformed("a trailer is malformed"));
-                };
-                trailers.append(name, value);
-            }
-            Ok(trailers)
-        }
-        _ => Err(malformed("its trailers are malformed")),
-    }
-}
-
 fn malformed(what: &'static str) -> Broken {
     Broken::Malformed(what.into())
 }

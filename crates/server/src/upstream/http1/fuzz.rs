@@ -14,8 +14,9 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Coding, Interim, Wire};
+use super::{Interim, Wire};
 use crate::http::fuzz::Pieces;
+use crate::outgoing::Coding;
 
 /// Smaller than hyper's limits, so that it has no say.
 const HEAD_BYTES: usize = 1024;

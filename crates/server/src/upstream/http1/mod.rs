@@ -7,32 +7,26 @@
 mod answer;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod outgoing;
 #[cfg(test)]
 mod tests;
 
 use std::{
     io,
-    pin::pin,
     task::{Context, Poll, ready},
 };
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use http_body::{Frame, SizeHint};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite};
 
-pub(super) use self::outgoing::Coding;
-use self::{
-    answer::{Body, MOST_INTERIMS},
-    outgoing::Sending,
-};
+use self::answer::{Body, MOST_INTERIMS};
 use super::Interim;
-use crate::chunked::Next;
-
-/// Read at once to begin with, and at most where there is more than that.
-const LEAST_READ_BYTES: usize = 8 * 1024;
-const MOST_READ_BYTES: usize = 128 * 1024;
+use crate::{
+    chunked::Next,
+    inbox::Inbox,
+    outgoing::{Coding, Sending},
+};
 
 /// An HTTP/1.1 connection to a server. It carries one exchange after the other.
 ///
@@ -45,9 +39,7 @@ pub(super) struct Wire<T, B> {
     head_bytes: usize,
     sending: Sending<B>,
     /// Read and not handed on.
-    read: BytesMut,
-    /// So many bytes are read at once.
-    read_bytes: usize,
+    read: Inbox,
     /// In `read` there is no end of a head before here.
     searched: usize,
     /// The request is HEAD.
@@ -86,8 +78,7 @@ where
             transport,
             head_bytes,
             sending: Sending::default(),
-            read: BytesMut::new(),
-            read_bytes: LEAST_READ_BYTES,
+            read: Inbox::default(),
             searched: 0,
             bodiless: false,
             interims: (0, 0),
@@ -100,7 +91,7 @@ where
     /// Begins an exchange. `write` writes the request's head.
     pub(super) fn begin(&mut self, method: &Method, write: impl FnOnce(&mut Vec<u8>), body: B, coding: Coding) {
         self.sending.begin(write, body, coding);
-        self.read_bytes = LEAST_READ_BYTES;
+        self.read.restart();
         self.bodiless = *method == Method::HEAD;
         self.interims = (0, 0);
         self.body = Body::Awaited;
@@ -181,8 +172,8 @@ where
     }
 
     /// The connection, and what was read of it beyond the response.
-    pub(super) fn into_parts(self) -> (T, BytesMut) {
-        (self.transport, self.read)
+    pub(super) fn into_parts(self) -> (T, Bytes) {
+        (self.transport, self.read.into_bytes())
     }
 
     /// Moves the request on, as far as it goes. That the server takes no more of it is no error: it may have answered.
@@ -193,15 +184,8 @@ where
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.read.reserve(self.read_bytes);
-        let room = self.read.capacity() - self.read.len();
-        let read = ready!(pin!(self.transport.read_buf(&mut self.read)).poll(cx));
+        let read = ready!(self.read.poll_read(&mut self.transport, cx));
         self.moved = true;
-        match read {
-            Ok(bytes) if bytes == room => self.read_bytes = (2 * self.read_bytes).min(MOST_READ_BYTES),
-            Ok(bytes) if bytes < self.read_bytes / 4 => self.read_bytes = (self.read_bytes / 2).max(LEAST_READ_BYTES),
-            _ => {}
-        }
         Poll::Ready(read)
     }
 
@@ -224,7 +208,7 @@ where
                 return Err(Broken::HeadTooLarge);
             }
             let Some(end) = end else { return Ok(None) };
-            let head = self.read.split_to(end).freeze();
+            let head = self.read.take_head(end);
             self.searched = 0;
             let answer = answer::parse(&head, self.bodiless)?;
             match answer.response.status() {
@@ -249,7 +233,7 @@ where
         let before = self.read.len();
         while let [b'\n', ..] | [b'\r', b'\n', ..] = self.read[..] {
             let end = if self.read[0] == b'\n' { 1 } else { 2 };
-            self.read.advance(end);
+            self.read.skip(end);
         }
         self.interims.1 += before - self.read.len();
     }
@@ -283,21 +267,21 @@ where
                 if *left == 0 {
                     self.body = Body::Ended;
                 }
-                self.take(len)
+                self.read.take(len)
             }
-            Body::ToEnd => self.take(self.read.len()),
+            Body::ToEnd => self.read.take(self.read.len()),
             Body::Chunked(chunks) => {
                 let (framing, next) = chunks.next(&self.read).map_err(|_| malformed_chunks())?;
-                self.read.advance(framing);
+                self.read.skip(framing);
                 match next {
                     Next::More => return Ok(None),
                     Next::Data(len) => {
                         chunks.take(len);
-                        let data = self.take(len);
+                        let data = self.read.take(len);
                         let Body::Chunked(chunks) = &mut self.body else { return Ok(None) };
                         // With its last data a body mostly brings its end. What is malformed is so the next time, too.
                         if let Ok((framing, next)) = chunks.next(&self.read) {
-                            self.read.advance(framing);
+                            self.read.skip(framing);
                             if next == Next::End {
                                 self.end_chunks()?;
                             }
@@ -314,19 +298,9 @@ where
         Ok((!data.is_empty()).then(|| Frame::data(data)))
     }
 
-    /// Takes data. What is small is copied, because whoever keeps it would keep all that was read with it.
-    fn take(&mut self, len: usize) -> Bytes {
-        if len >= self.read_bytes / 8 {
-            return self.read.split_to(len).freeze();
-        }
-        let data = Bytes::copy_from_slice(&self.read[..len]);
-        self.read.advance(len);
-        data
-    }
-
     fn end_chunks(&mut self) -> Result<(), Broken> {
         let Body::Chunked(chunks) = &self.body else { return Ok(()) };
-        let trailers = answer::trailers(chunks.trailers())?;
+        let trailers = chunks.trailers().map_err(|_| Broken::Malformed("its trailers are malformed".into()))?;
         self.body = if trailers.is_empty() { Body::Ended } else { Body::Trailers(trailers) };
         Ok(())
     }

@@ -1,12 +1,12 @@
-use std::{collections::VecDeque, future::poll_fn, pin::Pin};
+use std::future::poll_fn;
 
-use http_body::Body;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
 use super::{
     fuzz::{Nothing, Read, answers, read},
     *,
 };
+use crate::{inbox::MOST_READ_BYTES, outgoing::tests::Frames};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nlink: </b.js>\r\nKeep-Alive: 5\r\n\
@@ -125,34 +125,6 @@ fn interim_responses_are_neither_many_nor_large() {
     assert_eq!(many(MOST_INTERIMS + 1), (MOST_INTERIMS, false));
 }
 
-/// A body of these frames.
-#[derive(Default)]
-struct Frames(VecDeque<io::Result<Frame<Bytes>>>);
-
-impl Frames {
-    fn data(texts: &[&'static str]) -> Self {
-        Self(texts.iter().map(|text| Ok(Frame::data(Bytes::from_static(text.as_bytes())))).collect())
-    }
-
-    fn and(mut self, last: io::Result<Frame<Bytes>>) -> Self {
-        self.0.push_back(last);
-        self
-    }
-}
-
-impl Body for Frames {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        Poll::Ready(self.0.pop_front())
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
 /// A wire on which so many bytes are on the way at once, and the server at its other end.
 fn wire(bytes: usize) -> (Wire<DuplexStream, Frames>, DuplexStream) {
     let (near, far) = duplex(bytes);
@@ -183,11 +155,15 @@ async fn a_request_is_written_as_it_is_framed_however_little_is_taken_at_once() 
             (Frames::data(&["hello, ", "", "world"]), Coding::Length(12), "HEAD|hello, world"),
             // What is too much goes nowhere.
             (Frames::data(&["hello, ", "world", "!"]).and(trailers()), Coding::Length(9), "HEAD|hello, wo"),
-            (Frames::default(), Coding::Chunked, "HEAD|0\r\n\r\n"),
-            (Frames::data(&["hello, ", "world"]), Coding::Chunked, "HEAD|7\r\nhello, \r\n5\r\nworld\r\n0\r\n\r\n"),
+            (Frames::default(), Coding::Chunked { trailers: true }, "HEAD|0\r\n\r\n"),
+            (
+                Frames::data(&["hello, ", "world"]),
+                Coding::Chunked { trailers: true },
+                "HEAD|7\r\nhello, \r\n5\r\nworld\r\n0\r\n\r\n",
+            ),
             (
                 Frames::data(&["", "hello"]).and(trailers()),
-                Coding::Chunked,
+                Coding::Chunked { trailers: true },
                 "HEAD|5\r\nhello\r\n0\r\nx-sum: 7\r\nx-sum: 8\r\n\r\n",
             ),
         ];
@@ -213,7 +189,11 @@ async fn a_request_is_written_as_it_is_framed_however_little_is_taken_at_once() 
 async fn a_body_that_ends_too_soon_or_breaks_ends_the_exchange() {
     for (body, coding, kind) in [
         (Frames::data(&["hello"]), Coding::Length(6), io::ErrorKind::UnexpectedEof),
-        (Frames::data(&["hello"]).and(Err(io::ErrorKind::TimedOut.into())), Coding::Chunked, io::ErrorKind::TimedOut),
+        (
+            Frames::data(&["hello"]).and(Err(io::ErrorKind::TimedOut.into())),
+            Coding::Chunked { trailers: true },
+            io::ErrorKind::TimedOut,
+        ),
     ] {
         let (mut wire, _server) = wire(4096);
         let broken = answered(&mut wire, body, coding).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! A request on its way out.
+//! An HTTP/1.1 message on its way out: to an upstream, or to a client.
 
 use std::{
     io::{self, IoSlice, Write as _},
@@ -7,27 +7,29 @@ use std::{
 };
 
 use bytes::{Buf as _, Bytes};
+use http::{HeaderName, HeaderValue};
 use http_body::Body;
 use tokio::io::AsyncWrite;
 
-use crate::upstream::head;
-
-/// A connection that waits keeps a buffer of at most this size for heads.
-const KEPT_BYTES: usize = 4 * 1024;
+/// Room for a head, and for what of the body fits behind it. A connection that waits has none.
+const ROOM_BYTES: usize = 4 * 1024;
 
 /// How a body is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::upstream) enum Coding {
+pub(crate) enum Coding {
     /// There is none.
     None,
     /// So many bytes.
     Length(u64),
-    Chunked,
+    /// Chunks, and trailers only where they are said to be welcome.
+    Chunked { trailers: bool },
+    /// All until the connection is closed.
+    ToEnd,
 }
 
-/// What of a request is to be written, in this order: what is made here from `at` on, data of the body, what stands behind that.
+/// What of a message is to be written, in this order: what is made here from `at` on, data of the body, what stands behind that.
 #[derive(Debug)]
-pub(super) struct Sending<B> {
+pub(crate) struct Sending<B> {
     made: Vec<u8>,
     at: usize,
     data: Bytes,
@@ -50,7 +52,7 @@ enum State {
     /// All was written, but not flushed.
     Flushing,
     Done,
-    /// The server takes no more.
+    /// The other side takes no more.
     Failed,
 }
 
@@ -70,9 +72,11 @@ impl<B> Default for Sending<B> {
     }
 }
 
-impl<B: Body<Data = Bytes, Error = io::Error> + Default + Unpin> Sending<B> {
-    pub(super) fn begin(&mut self, write: impl FnOnce(&mut Vec<u8>), body: B, coding: Coding) {
+impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> Sending<B> {
+    /// Begins a message. `write` writes its head.
+    pub(crate) fn begin(&mut self, write: impl FnOnce(&mut Vec<u8>), body: B, coding: Coding) {
         self.made.clear();
+        self.made.reserve(ROOM_BYTES);
         write(&mut self.made);
         self.at = 0;
         self.body = (coding != Coding::None).then_some(body);
@@ -82,13 +86,21 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Default + Unpin> Sending<B> {
         self.written = false;
     }
 
-    /// Whether the whole request is gone.
-    pub(super) fn is_done(&self) -> bool {
+    /// Whether the whole message is gone.
+    pub(crate) fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// The body, where nothing was read of it or written of the request, and nothing can be any more.
-    pub(super) fn unsent(&mut self) -> Option<B> {
+    /// Whether the other side takes no more of it.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.state == State::Failed
+    }
+
+    /// The body, where nothing was read of it or written of the message, and nothing can be any more.
+    pub(crate) fn unsent(&mut self) -> Option<B>
+    where
+        B: Default,
+    {
         if self.begun || self.written {
             return None;
         }
@@ -97,10 +109,9 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Default + Unpin> Sending<B> {
     }
 
     /// Writes as much as goes; whether that was something. An error is the body's.
-    pub(super) fn send(&mut self, transport: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> io::Result<bool> {
+    pub(crate) fn send(&mut self, transport: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> io::Result<bool> {
         let mut moved = false;
         while self.state == State::Writing {
-            // The first of a body goes with its head.
             let more = self.take_data(cx)?;
             while self.state == State::Writing && self.has_remaining() {
                 match self.poll_write(transport, cx) {
@@ -138,63 +149,70 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Default + Unpin> Sending<B> {
         self.body = None;
         self.data = Bytes::new();
         self.behind = b"";
-        if self.made.capacity() > KEPT_BYTES {
-            self.made = Vec::new();
-        }
+        self.made = Vec::new();
     }
 
     /// Takes the next of the body, once what was taken before is written. Pending: there is none yet.
     fn take_data(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
-        while self.data.is_empty() && self.behind.is_empty() {
+        // The first of a body goes with its head, and the next when all before is written.
+        while self.data.is_empty() && self.behind.is_empty() && (!self.begun || self.at == self.made.len()) {
             let Some(body) = &mut self.body else { break };
             let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else { return Ok(Poll::Pending) };
             self.begun = true;
-            let ended = frame.is_none();
             if self.at == self.made.len() {
                 self.made.clear();
                 self.at = 0;
             }
-            match frame.transpose()?.map(http_body::Frame::into_data) {
-                Some(Ok(mut data)) => match &mut self.coding {
-                    Coding::None => {}
-                    Coding::Length(left) => {
-                        data.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
-                        *left -= data.len() as u64;
-                        self.data = data;
+            let Some(frame) = frame.transpose()? else {
+                match self.coding {
+                    Coding::Length(1..) => {
+                        return Err(io::Error::new(
+                            io::ErrorKind::UnexpectedEof,
+                            "its body is shorter than its length",
+                        ));
                     }
-                    Coding::Chunked if data.is_empty() => {}
-                    Coding::Chunked => {
-                        write!(self.made, "{:X}\r\n", data.len())?;
-                        self.data = data;
-                        self.behind = b"\r\n";
-                        if body.is_end_stream() {
-                            self.behind = b"\r\n0\r\n\r\n";
-                            self.body = None;
-                        }
+                    Coding::Chunked { .. } => self.made.extend_from_slice(b"0\r\n\r\n"),
+                    Coding::None | Coding::Length(0) | Coding::ToEnd => {}
+                }
+                self.body = None;
+                break;
+            };
+            match (frame.into_data(), &mut self.coding) {
+                (Ok(mut data), Coding::Length(left)) => {
+                    data.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+                    *left -= data.len() as u64;
+                    self.data = data;
+                    if *left == 0 {
+                        self.body = None;
                     }
-                },
-                Some(Err(trailers)) if self.coding == Coding::Chunked => {
+                }
+                (Ok(data), Coding::Chunked { .. }) if !data.is_empty() => {
+                    write!(self.made, "{:X}\r\n", data.len())?;
+                    self.data = data;
+                    self.behind = b"\r\n";
+                    if body.is_end_stream() {
+                        self.behind = b"\r\n0\r\n\r\n";
+                        self.body = None;
+                    }
+                }
+                (Ok(data), Coding::ToEnd) => self.data = data,
+                (Err(frame), &mut Coding::Chunked { trailers }) => {
                     self.made.extend_from_slice(b"0\r\n");
-                    for (name, value) in &trailers.into_trailers().unwrap_or_default() {
-                        head::write_field(name, value, &mut self.made);
+                    let fields = frame.into_trailers().unwrap_or_default();
+                    for (name, value) in fields.iter().filter(|_| trailers) {
+                        write_field(name, value, &mut self.made);
                     }
                     self.made.extend_from_slice(b"\r\n");
                     self.body = None;
                 }
-                Some(Err(_)) => {}
-                None if self.coding == Coding::Chunked => {
-                    self.made.extend_from_slice(b"0\r\n\r\n");
-                    self.body = None;
-                }
-                None => {}
-            }
-            match self.coding {
-                Coding::Length(0) => self.body = None,
-                Coding::Length(_) if ended => {
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "its body is shorter than its length"));
-                }
                 _ => {}
             }
+        }
+        let room = self.made.capacity() - self.made.len();
+        if self.at == 0 && !self.made.is_empty() && self.data.len() + self.behind.len() <= room {
+            // One plain write takes it all.
+            self.made.extend_from_slice(&std::mem::take(&mut self.data));
+            self.made.extend_from_slice(std::mem::take(&mut self.behind));
         }
         Ok(Poll::Ready(()))
     }
@@ -225,5 +243,50 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Default + Unpin> Sending<B> {
         self.data.advance(data);
         len -= data;
         self.behind = &self.behind[len..];
+    }
+}
+
+/// Writes a field as HTTP/1.1 has it.
+pub(crate) fn write_field(name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
+    out.extend_from_slice(name.as_str().as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::VecDeque;
+
+    use http_body::Frame;
+
+    use super::*;
+
+    /// A body of these frames.
+    #[derive(Default)]
+    pub(crate) struct Frames(VecDeque<io::Result<Frame<Bytes>>>);
+
+    impl Frames {
+        pub(crate) fn data(texts: &[&'static str]) -> Self {
+            Self(texts.iter().map(|text| Ok(Frame::data(Bytes::from_static(text.as_bytes())))).collect())
+        }
+
+        pub(crate) fn and(mut self, last: io::Result<Frame<Bytes>>) -> Self {
+            self.0.push_back(last);
+            self
+        }
+    }
+
+    impl Body for Frames {
+        type Data = Bytes;
+        type Error = io::Error;
+
+        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+            Poll::Ready(self.0.pop_front())
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.0.is_empty()
+        }
     }
 }

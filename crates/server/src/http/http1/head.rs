@@ -1,10 +1,13 @@
-//! The head of an HTTP/1 request, looked at before anything else sees it (RFC 9112, sections 2 to 6).
+//! The head of an HTTP/1 request (RFC 9112, sections 2 to 6).
 //!
-//! hyper parses heads too, and leniently where the standard lets it: it accepts bare line feeds, drops a Content-Length
-//! that stands beside a Transfer-Encoding, and merges equal ones. A server that others stand in front of must not disagree
-//! with them on where a message ends, so whatever is ambiguous is refused here. No I/O, no clock.
+//! Parsers of heads are lenient where the standard lets them: they accept bare line feeds, drop a Content-Length that stands
+//! beside a Transfer-Encoding, and merge equal ones. A server that others stand in front of must not disagree with them on
+//! where a message ends, so whatever is ambiguous is refused here. No I/O, no clock.
 
-use http::StatusCode;
+use std::ops::Range;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use memchr::memchr;
 
 /// Empty lines that are forgiven before a request line (RFC 9112, section 2.2, asks for at least one).
@@ -42,8 +45,12 @@ pub(crate) struct Head {
     pub(crate) len: usize,
     /// What follows it.
     pub(crate) body: BodyKind,
-    /// Whether it names another protocol to go on with: what follows may be no request.
-    pub(crate) upgrade: bool,
+    /// Whether a further request may come on the connection.
+    pub(crate) keeps: bool,
+    /// Whether the client waits with the body until it is asked for it.
+    pub(crate) expects_continue: bool,
+    /// Whether the client makes something of trailers.
+    pub(crate) takes_trailers: bool,
 }
 
 /// What follows a head.
@@ -66,7 +73,8 @@ pub(crate) struct Refusal {
     pub(crate) head: bool,
 }
 
-/// A resumable scan of one head. Feed it the bytes from the start of the head, each time with more of them.
+/// A resumable scan of one head. Feed it the bytes from the start of the head, each time with more of them; when it is complete,
+/// [`HeadScan::request`] has what stands in it.
 #[derive(Debug, Default)]
 pub(crate) struct HeadScan {
     /// Start of the line under scan.
@@ -77,17 +85,30 @@ pub(crate) struct HeadScan {
     start: usize,
     empty_lines: u32,
     seen: Option<RequestLine>,
-    fields: usize,
+    fields: Vec<Field>,
     hosts: u32,
     length: Option<u64>,
     chunked: bool,
-    upgrade: bool,
+    close: bool,
+    keep_alive: bool,
+    expects_continue: bool,
+    takes_trailers: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct RequestLine {
     minor_version: u8,
     head: bool,
+    /// Length of the method; the target is behind the space after it.
+    method: usize,
+    target: usize,
+}
+
+/// Where a field stands.
+#[derive(Clone, Debug)]
+struct Field {
+    name: Range<usize>,
+    value: Range<usize>,
 }
 
 impl HeadScan {
@@ -116,6 +137,11 @@ impl HeadScan {
 
     fn lines(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<Option<Head>, StatusCode> {
         loop {
+            // Another protocol on this port (a TLS client, say) is told at once, not when its time is over.
+            let is_foreign = |&byte: &u8| byte != b'\r' && !is_token_byte(byte);
+            if self.seen.is_none() && bytes.get(self.start).is_some_and(is_foreign) {
+                return Err(StatusCode::BAD_REQUEST);
+            }
             let rest = &bytes[self.line_start..];
             let Some(at) = memchr(b'\n', &rest[self.searched..]).map(|at| at + self.searched) else {
                 self.searched = rest.len();
@@ -137,8 +163,7 @@ impl HeadScan {
                 None => self.seen = Some(request_line(line)?),
                 Some(request) if line.is_empty() => return self.finish(request, end, limits).map(Some),
                 Some(request) => {
-                    self.fields += 1;
-                    if self.fields > limits.fields {
+                    if self.fields.len() == limits.fields {
                         return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
                     }
                     self.field(line, request)?;
@@ -153,10 +178,6 @@ impl HeadScan {
         if bytes.len() - self.start > limits.head_bytes {
             return Err(self.too_large());
         }
-        // Another protocol on this port (a TLS client, say) is told at once, not when its time is over.
-        if self.seen.is_none() && bytes.get(self.start).is_some_and(|&byte| byte != b'\r' && !is_token_byte(byte)) {
-            return Err(StatusCode::BAD_REQUEST);
-        }
         Ok(None)
     }
 
@@ -167,18 +188,37 @@ impl HeadScan {
     /// One field line, without its line end (RFC 9112, section 5). Folded lines start with a space and so fail as names.
     fn field(&mut self, line: &[u8], request: RequestLine) -> Result<(), StatusCode> {
         let colon = memchr(b':', line).ok_or(StatusCode::BAD_REQUEST)?;
-        let (name, value) = (&line[..colon], trim_blanks(&line[colon + 1..]));
+        let blanks = |byte: &&u8| matches!(byte, b' ' | b'\t');
+        let start = colon + 1 + line[colon + 1..].iter().take_while(blanks).count();
+        let end = line.len() - line[start..].iter().rev().take_while(blanks).count();
+        let (name, value) = (&line[..colon], &line[start..end]);
         if name.is_empty() || !name.iter().all(|&byte| is_token_byte(byte)) || has_control_byte(value) {
             return Err(StatusCode::BAD_REQUEST);
         }
+        let at = self.line_start;
+        self.fields.push(Field { name: at..at + colon, value: at + start..at + end });
         match name.len() {
+            2 if name.eq_ignore_ascii_case(b"te") => {
+                let name = |coding: &[u8]| {
+                    coding.split(|&byte| byte == b';').next().map(<[u8]>::trim_ascii) == Some(b"trailers")
+                };
+                self.takes_trailers |= value.to_ascii_lowercase().split(|&byte| byte == b',').any(name);
+            }
             4 if name.eq_ignore_ascii_case(b"host") => {
                 self.hosts += 1;
                 if self.hosts > 1 || !value.iter().all(|&byte| is_host_byte(byte)) {
                     return Err(StatusCode::BAD_REQUEST);
                 }
             }
-            7 if name.eq_ignore_ascii_case(b"upgrade") => self.upgrade = true,
+            6 if name.eq_ignore_ascii_case(b"expect") => {
+                self.expects_continue = request.minor_version > 0 && value.eq_ignore_ascii_case(b"100-continue");
+            }
+            10 if name.eq_ignore_ascii_case(b"connection") => {
+                for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+                    self.close |= option.eq_ignore_ascii_case(b"close");
+                    self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
             14 if name.eq_ignore_ascii_case(b"content-length") => {
                 if self.length.is_some() {
                     return Err(StatusCode::BAD_REQUEST);
@@ -208,7 +248,36 @@ impl HeadScan {
             (false, Some(length)) if length > limits.body_bytes => return Err(StatusCode::PAYLOAD_TOO_LARGE),
             (false, Some(length)) => BodyKind::Length(length),
         };
-        Ok(Head { len, body, upgrade: self.upgrade })
+        let keeps = !self.close && (request.minor_version > 0 || self.keep_alive);
+        Ok(Head { len, body, keeps, expects_continue: self.expects_continue, takes_trailers: self.takes_trailers })
+    }
+
+    /// The request whose head was found complete in these bytes, which are those it was found in.
+    ///
+    /// # Errors
+    /// What it is to be answered with, where [`http`] cannot hold it. That is not to be expected: all was checked.
+    pub(crate) fn request(&self, head: &Bytes) -> Result<Request<()>, StatusCode> {
+        let line = self.seen.ok_or(StatusCode::BAD_REQUEST)?;
+        let wrong = StatusCode::BAD_REQUEST;
+        let mut request = Request::new(());
+        let target = self.start + line.method + 1;
+        *request.method_mut() = Method::from_bytes(&head[self.start..target - 1]).map_err(|_| wrong)?;
+        *request.uri_mut() = Uri::from_maybe_shared(head.slice(target..target + line.target)).map_err(|_| wrong)?;
+        *request.version_mut() = if line.minor_version == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
+        let headers = request.headers_mut();
+        headers.try_reserve(self.fields.len()).map_err(|_| StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)?;
+        for field in &self.fields {
+            let name = HeaderName::from_bytes(&head[field.name.clone()]).map_err(|_| wrong)?;
+            headers.append(name, HeaderValue::from_maybe_shared(head.slice(field.value.clone())).map_err(|_| wrong)?);
+        }
+        Ok(request)
+    }
+
+    /// Begins with the next head.
+    pub(crate) fn restart(&mut self) {
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.clear();
+        *self = Self { fields, ..Self::default() };
     }
 }
 
@@ -236,13 +305,13 @@ fn request_line(line: &[u8]) -> Result<RequestLine, StatusCode> {
         b"OPTIONS" if target == b"*" => {}
         _ if target.len() > MAX_TARGET_BYTES => return Err(StatusCode::URI_TOO_LONG),
         _ if target.starts_with(b"/") && target.iter().all(|&byte| is_plain_target_byte(byte)) => {}
-        // hyper would refuse what `http` cannot hold, and without a page or a line in the log.
+        // Refused here what `http` cannot hold.
         _ if (target.starts_with(b"/") || is_absolute(target)) && !target.contains(&b'#') => {
             http::Uri::try_from(target).map_err(|_| StatusCode::BAD_REQUEST)?;
         }
         _ => return Err(StatusCode::BAD_REQUEST),
     }
-    Ok(RequestLine { minor_version, head: method == b"HEAD" })
+    Ok(RequestLine { minor_version, head: method == b"HEAD", method: method.len(), target: target.len() })
 }
 
 fn is_absolute(target: &[u8]) -> bool {
@@ -269,15 +338,6 @@ fn transfer_coding(value: &[u8]) -> Result<(), StatusCode> {
     let well_formed = codings.next().is_some_and(|last| !last.is_empty())
         && codings.all(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"chunked"));
     Err(if well_formed { StatusCode::NOT_IMPLEMENTED } else { StatusCode::BAD_REQUEST })
-}
-
-/// Without the spaces and tabs around it, which are all that may stand there (RFC 9110, section 5.6.3): a carriage return or a form
-/// feed is none of them.
-pub(super) fn trim_blanks(mut value: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
-        value = rest;
-    }
-    value
 }
 
 /// Control characters other than the tab (RFC 9110, section 5.5).
@@ -364,7 +424,13 @@ mod tests {
         let text = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(
             HeadScan::default().advance(format!("{text}GET /next").as_bytes(), &LIMITS),
-            Step::Complete(Head { len: text.len(), body: BodyKind::None, upgrade: false })
+            Step::Complete(Head {
+                len: text.len(),
+                body: BodyKind::None,
+                keeps: true,
+                expects_continue: false,
+                takes_trailers: false
+            })
         );
         let body = |text: &str| match scan(text) {
             Step::Complete(head) => head.body,

@@ -1,0 +1,115 @@
+//! Heads of responses, as a client gets them.
+
+use std::{cell::RefCell, time::SystemTime};
+
+use http::{
+    HeaderMap, HeaderValue, StatusCode, Version,
+    header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING},
+    response::Parts,
+};
+use tokio::time::{Duration, Instant};
+
+use crate::outgoing::{Coding, write_field};
+
+/// What of a request its response depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) version: Version,
+    pub(super) is_head: bool,
+    /// A further request may come.
+    pub(super) keeps: bool,
+    pub(super) takes_trailers: bool,
+}
+
+/// How a response is framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Framing {
+    pub(super) coding: Coding,
+    /// What is said of the length: of a body that is sent, or of one that would be.
+    length: Option<u64>,
+    /// Whether another response may come after it.
+    pub(super) keeps: bool,
+}
+
+impl Framing {
+    /// Of a response to what was asked; `exact` is the length of its body, where that is known (RFC 9112, section 6.3).
+    pub(super) fn of(asked: &Asked, response: &Parts, exact: Option<u64>) -> Self {
+        let status = response.status;
+        let keeps = asked.keeps && status != StatusCode::SWITCHING_PROTOCOLS && !says_close(&response.headers);
+        if status.is_informational() || status == StatusCode::NO_CONTENT {
+            return Self { coding: Coding::None, length: None, keeps };
+        }
+        if asked.is_head || status == StatusCode::NOT_MODIFIED {
+            return Self { coding: Coding::None, length: announced(&response.headers), keeps };
+        }
+        match exact.or_else(|| announced(&response.headers)) {
+            Some(0) => Self { coding: Coding::None, length: Some(0), keeps },
+            Some(length) => Self { coding: Coding::Length(length), length: Some(length), keeps },
+            None if asked.version == Version::HTTP_10 => Self { coding: Coding::ToEnd, length: None, keeps: false },
+            None => Self { coding: Coding::Chunked { trailers: asked.takes_trailers }, length: None, keeps },
+        }
+    }
+
+    /// Writes the head of the response.
+    pub(super) fn write(&self, asked: &Asked, response: &Parts, now: Instant, out: &mut Vec<u8>) {
+        out.extend_from_slice(if asked.version == Version::HTTP_10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
+        out.extend_from_slice(response.status.as_str().as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(response.status.canonical_reason().unwrap_or_default().as_bytes());
+        out.extend_from_slice(b"\r\n");
+        let (mut has_connection, mut has_date) = (false, false);
+        for (name, value) in &response.headers {
+            // What frames the message is ours to say.
+            if *name == CONTENT_LENGTH || *name == TRANSFER_ENCODING {
+                continue;
+            }
+            has_connection |= *name == CONNECTION;
+            has_date |= *name == DATE;
+            write_field(name, value, out);
+        }
+        if let Some(length) = self.length {
+            write_field(&CONTENT_LENGTH, &length.into(), out);
+        }
+        if let Coding::Chunked { .. } = self.coding {
+            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+        }
+        match (asked.version, self.keeps) {
+            _ if has_connection => {}
+            (Version::HTTP_10, true) => out.extend_from_slice(b"connection: keep-alive\r\n"),
+            (Version::HTTP_10, false) | (_, true) => {}
+            (_, false) => out.extend_from_slice(b"connection: close\r\n"),
+        }
+        if !has_date {
+            write_date(now, out);
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The length that the fields of a response say its body has.
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok())
+}
+
+fn says_close(headers: &HeaderMap) -> bool {
+    let close = |option: &[u8]| option.trim_ascii().eq_ignore_ascii_case(b"close");
+    headers.get_all(CONNECTION).iter().any(|value| value.as_bytes().split(|&byte| byte == b',').any(close))
+}
+
+/// The time of day (RFC 9110, section 6.6.1), which is written out once in a second.
+fn write_date(now: Instant, out: &mut Vec<u8>) {
+    thread_local! {
+        static DATE_FIELD: RefCell<Option<(Instant, HeaderValue)>> = const { RefCell::new(None) };
+    }
+    DATE_FIELD.with_borrow_mut(|field| {
+        if field.as_ref().is_none_or(|(until, _)| *until <= now) {
+            let time = SystemTime::now();
+            let into_second = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().subsec_nanos();
+            let until = now + Duration::from_nanos(1_000_000_000 - u64::from(into_second));
+            *field = HeaderValue::try_from(httpdate::fmt_http_date(time)).ok().map(|date| (until, date));
+        }
+        if let Some((_, date)) = field {
+            write_field(&DATE, date, out);
+        }
+    });
+}

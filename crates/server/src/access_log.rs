@@ -315,7 +315,8 @@ mod tests {
 
     fn send(log: &Log, target: &str) {
         let (parts, ()) = http::Request::get(target).body(()).expect("a request").into_parts();
-        let outcome = Outcome { body_bytes: 1, complete: true, send_time: Duration::ZERO, slowdown: Some(1.5) };
+        let ended = tokio::time::Instant::now();
+        let outcome = Outcome { body_bytes: 1, complete: true, send_time: Duration::ZERO, ended, slowdown: Some(1.5) };
         let peer = SocketAddr::from(([192, 0, 2, 1], 1));
         let told = Told { class: "default".into(), user: None, waited: Duration::ZERO, upstream: None };
         Entry::new(peer, &parts, None).write(log, StatusCode::OK, &outcome, Duration::from_millis(2), told);

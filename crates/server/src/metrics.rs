@@ -90,7 +90,8 @@ mod tests {
     #[test]
     fn a_response_is_counted_once_in_its_bucket() {
         let metrics = WorkerMetrics::default();
-        let outcome = Outcome { body_bytes: 7, complete: false, send_time: Duration::ZERO, slowdown: None };
+        let ended = tokio::time::Instant::now();
+        let outcome = Outcome { body_bytes: 7, complete: false, send_time: Duration::ZERO, ended, slowdown: None };
         for (us, bucket) in [(0, 0), (100, 0), (101, 1), (60_000_000, 15), (60_000_001, 16)] {
             let before = metrics.response_time[bucket].load(Relaxed);
             metrics.record(StatusCode::NOT_FOUND, &outcome, Duration::from_micros(us));

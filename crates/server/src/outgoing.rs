@@ -1,6 +1,7 @@
 //! An HTTP/1.1 message on its way out: to an upstream, or to a client.
 
 use std::{
+    cell::RefCell,
     io::{self, IoSlice, Write as _},
     pin::Pin,
     task::{Context, Poll},
@@ -13,6 +14,12 @@ use tokio::io::AsyncWrite;
 
 /// Room for a head, and for what of the body fits behind it. A connection that waits has none.
 const ROOM_BYTES: usize = 4 * 1024;
+/// So many rooms are kept for the next messages of a worker.
+const MOST_ROOMS: usize = 64;
+
+thread_local! {
+    static ROOMS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
 
 /// How a body is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +82,7 @@ impl<B> Default for Sending<B> {
 impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> Sending<B> {
     /// Begins a message. `write` writes its head.
     pub(crate) fn begin(&mut self, write: impl FnOnce(&mut Vec<u8>), body: B, coding: Coding) {
-        self.made.clear();
-        self.made.reserve(ROOM_BYTES);
+        self.made = ROOMS.with_borrow_mut(Vec::pop).unwrap_or_else(|| Vec::with_capacity(ROOM_BYTES));
         write(&mut self.made);
         self.at = 0;
         self.body = (coding != Coding::None).then_some(body);
@@ -149,7 +155,15 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> Sending<B> {
         self.body = None;
         self.data = Bytes::new();
         self.behind = b"";
-        self.made = Vec::new();
+        let mut room = std::mem::take(&mut self.made);
+        if room.capacity() == ROOM_BYTES {
+            room.clear();
+            ROOMS.with_borrow_mut(|rooms| {
+                if rooms.len() < MOST_ROOMS {
+                    rooms.push(room)
+                }
+            });
+        }
     }
 
     /// Takes the next of the body, once what was taken before is written. Pending: there is none yet.
@@ -244,6 +258,13 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> Sending<B> {
         len -= data;
         self.behind = &self.behind[len..];
     }
+}
+
+/// Says how long the body is.
+pub(crate) fn write_length(bytes: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"content-length: ");
+    out.extend_from_slice(itoa::Buffer::new().format(bytes).as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Writes a field as HTTP/1.1 has it.

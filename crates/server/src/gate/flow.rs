@@ -45,6 +45,8 @@ pub struct Outcome {
     pub complete: bool,
     /// From the moment the response was ready to the moment its last byte was taken by the socket.
     pub send_time: Duration,
+    /// When that was.
+    pub ended: tokio::time::Instant,
     /// `send_time` over the time the bytes need alone at the uplink's rate; `None` where the rate is not known, for a
     /// response without a body, and for one that did not end.
     pub slowdown: Option<f64>,
@@ -464,7 +466,8 @@ impl Inner {
     fn finish(&self, mut sending: Sending, flushed: bool) {
         let (body_bytes, ended_well) = sending.ended.unwrap_or((0, false));
         let complete = flushed && ended_well;
-        let send_time = self.shared.now() - sending.began;
+        let ended = tokio::time::Instant::now();
+        let send_time = self.shared.at(ended) - sending.began;
         if let Some(job) = sending.job {
             self.shared.finished(job, complete);
         }
@@ -473,7 +476,7 @@ impl Inner {
                 .then(|| self.shared.time_alone(body_bytes.saturating_add(HEAD_BYTES)))
                 .flatten();
             let slowdown = alone.map(|alone| (send_time.as_secs_f64() / alone.as_secs_f64()).max(1.0));
-            done(Outcome { body_bytes, complete, send_time, slowdown });
+            done(Outcome { body_bytes, complete, send_time, ended, slowdown });
         }
     }
 }

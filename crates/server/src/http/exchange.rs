@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts};
 use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -54,14 +54,14 @@ impl hyper::service::Service<Request<Incoming>> for Exchange {
     type Future = Infallibly<Respond>;
 
     fn call(&self, request: Request<Incoming>) -> Infallibly<Respond> {
-        Infallibly(self.begin(request.map(Arriving::from)))
+        let (parts, body) = request.into_parts();
+        Infallibly(self.begin(Box::new(parts), Arriving::from(body)))
     }
 }
 
 impl Exchange {
     /// Begins to answer a request.
-    pub(super) fn begin(&self, request: Request<Arriving>) -> Respond {
-        let (parts, body) = request.into_parts();
+    pub(super) fn begin(&self, parts: Box<Parts>, body: Arriving) -> Respond {
         let live = self.connection.shared.live.load();
         let under_way = UnderWay::new(self.connection.clone(), &live, &parts, None);
         let (under_way, parts, body) = match under_way.pass_on(&live, parts, body) {
@@ -119,7 +119,7 @@ enum State {
 
 struct Draining {
     under_way: Option<UnderWay>,
-    parts: Parts,
+    parts: Box<Parts>,
     body: ClientBody,
     read_bytes: u64,
     limit_bytes: u64,
@@ -199,7 +199,12 @@ impl UnderWay {
 
     /// The answer to a request that is not, or not only, for a file; others come back.
     #[expect(clippy::result_large_err, reason = "no error: what came in goes back")]
-    fn pass_on(mut self, live: &Arc<Live>, parts: Parts, body: Arriving) -> Result<Respond, (Self, Parts, Arriving)> {
+    fn pass_on(
+        mut self,
+        live: &Arc<Live>,
+        parts: Box<Parts>,
+        body: Arriving,
+    ) -> Result<Respond, (Self, Box<Parts>, Arriving)> {
         let Ok(site) = site(&self.connection, live, &parts) else { return Err((self, parts, body)) };
         let routes = live.sites.routes(site);
         if (routes.is_empty() && live.classifier.is_trivial()) || parts.uri.path() == "*" {
@@ -232,8 +237,10 @@ impl UnderWay {
         // The one that it was classified by: another may have other numbers.
         let live = live.clone();
         let body = (!body.is_none()).then(|| connection.client_body(body, &live));
-        let passage = Passage { connection, live, parts, body, site, classified };
-        Ok(Respond(State::Passing { answer: Box::pin(passage.go()), under_way: Some(self) }))
+        let passage = Passage { connection, live, parts, body, site, classified, began: self.started };
+        // The box first, so that it is made in there.
+        let answer = Box::into_pin(Box::write(Box::new_uninit(), passage.go()));
+        Ok(Respond(State::Passing { answer, under_way: Some(self) }))
     }
 
     fn answer(self, live: &Live, parts: &Parts) -> Respond {
@@ -271,8 +278,9 @@ impl UnderWay {
         self.finish(response.map(Into::into))
     }
 
-    fn finish(self, response: Response<AnswerBody>) -> Response<GatedBody<AnswerBody>> {
-        self.send(signed(response))
+    fn finish(self, mut response: Response<AnswerBody>) -> Response<GatedBody<AnswerBody>> {
+        sign(response.headers_mut());
+        self.send(response)
     }
 
     /// Puts the response behind the gate and sees to its record.
@@ -302,8 +310,7 @@ impl UnderWay {
             Story::new(&live, live.classes.default)
         });
         flow.response_of(story.class, version, response, urgency, move |outcome: Outcome| {
-            let now = Instant::now();
-            let response_time = now - started;
+            let response_time = outcome.ended - started;
             drop(in_flight);
             connection.metrics.record(status, &outcome, response_time);
             story.counters.record(&ClassOutcome {
@@ -326,9 +333,8 @@ impl UnderWay {
 }
 
 /// Says who answers: in place of an origin's name, and before the rules of a route, which may say otherwise.
-pub(super) fn signed(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
-    response.headers_mut().insert(header::SERVER, SERVER);
-    response
+pub(super) fn sign(headers: &mut HeaderMap) {
+    headers.insert(header::SERVER, SERVER);
 }
 
 fn told(story: Story) -> Told {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Request, Response, uri::PathAndQuery};
+use http::{HeaderName, HeaderValue, Request, Response, request::Parts, uri::PathAndQuery};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use hyper::{body::Incoming, service::service_fn};
@@ -180,8 +180,7 @@ struct Seen {
 }
 
 impl Seen {
-    async fn of<B: Body<Data = Bytes>>(request: Request<B>) -> Self {
-        let (parts, body) = request.into_parts();
+    async fn of<B: Body<Data = Bytes>>(parts: &Parts, body: B) -> Self {
         let body = body.collect().await.ok().map(|body| body.to_bytes().to_vec());
         let field = |(name, value): (&HeaderName, &HeaderValue)| (name.to_string(), characters(value.as_bytes()));
         let mut fields: Vec<_> = parts.headers.iter().map(field).collect();
@@ -207,10 +206,10 @@ async fn connection(bytes: &[u8], piece: usize) -> Option<Served> {
         return None;
     }
     let (requests, refused) = (Mutex::new(Vec::new()), Mutex::new(None));
-    let answer = |request: Request<Option<Upload>>| {
+    let answer = |head: Box<Parts>, body: Option<Upload>| {
         let requests = &requests;
         Box::pin(async move {
-            let seen = Seen::of(request.map(Arriving::from)).await;
+            let seen = Seen::of(&head, Arriving::from(body)).await;
             requests.lock().push(seen);
             Response::new(full(""))
         })
@@ -229,7 +228,8 @@ fn served_by_hyper(bytes: &[u8]) -> Vec<Seen> {
     let service = service_fn(|request: Request<Incoming>| {
         let requests = &requests;
         Box::pin(async move {
-            let seen = Seen::of(request).await;
+            let (head, body) = request.into_parts();
+            let seen = Seen::of(&head, body).await;
             requests.lock().push(seen);
             Ok::<_, Infallible>(Response::new(full("")))
         })

@@ -17,11 +17,12 @@ use http::{
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use scheduler::{admission::Refusal, class::ClassId};
+use tokio::time::Instant;
 
 use super::{
     Connection, Marks,
     answer::{AnswerBody, Holding},
-    exchange::signed,
+    exchange::sign,
     presence::{Gone, LOOK_AFTER, gone},
     target::Target,
 };
@@ -36,7 +37,7 @@ use crate::{
     serve::Live,
     sites::RouteAt,
     uplink::ClassAt,
-    upstream::{Answer, Ask, Interim, UpstreamBody, UpstreamError},
+    upstream::{Answer, Ask, Errand, Interim, Outbound, Pools, UpstreamBody, UpstreamError},
 };
 
 /// A response of announced length up to this is read whole before its client sees any of it: it is there at once, as a rule.
@@ -81,11 +82,12 @@ impl Story {
 pub(super) struct Passage {
     pub(super) connection: Arc<Connection>,
     pub(super) live: Arc<Live>,
-    pub(super) parts: Parts,
+    pub(super) parts: Box<Parts>,
     /// `None`: there is none.
     pub(super) body: Option<ClientBody>,
     pub(super) site: usize,
     pub(super) classified: Classified,
+    pub(super) began: Instant,
 }
 
 /// Why there is no answer of the origin's.
@@ -103,16 +105,17 @@ impl From<StatusCode> for Failure {
 impl Passage {
     /// To the answer. Where this is dropped because the client is gone, a request that waits leaves its queue.
     pub(super) async fn go(mut self) -> Answered {
-        let verdict = match self.classified {
-            Classified::Now(verdict) => verdict,
-            Classified::Later(verdict) => verdict.await,
+        let (verdict, now) = match self.classified {
+            Classified::Now(verdict) => (verdict, self.began),
+            Classified::Later(verdict) => (verdict.await, Instant::now()),
         };
         let live = &self.live;
         let mut story = Story { user: verdict.user.clone(), ..Story::new(live, verdict.class) };
         let arrived = self.body.as_ref().map(ClientBody::arrived);
         let mut redirects = 0;
         let mut response = loop {
-            let way = Way { connection: &self.connection, live, verdict: &verdict, site: self.site };
+            let now = if redirects == 0 { now } else { Instant::now() };
+            let way = Way { connection: &self.connection, live, verdict: &verdict, site: self.site, now };
             let taken = {
                 // Pinned where it is, because what is awaited as a value takes its room twice.
                 pin!(way.take(&mut self.parts, &mut self.body, &mut story)).await
@@ -122,17 +125,17 @@ impl Passage {
                 // A program answers with another path (RFC 3875, section 6.2.2), as if the client had asked for that.
                 Ok(Taken::Elsewhere(target)) if redirects < MAX_LOCAL_REDIRECTS => {
                     redirects += 1;
-                    self.parts = as_if_asked(&self.parts, target);
+                    *self.parts = as_if_asked(&self.parts, target);
                 }
                 Ok(Taken::Elsewhere(target)) => {
                     tracing::error!(%target, "programs redirect to each other without end");
-                    break signed(error_page(StatusCode::BAD_GATEWAY).map(Into::into));
+                    break ours(error_page(StatusCode::BAD_GATEWAY).map(Into::into));
                 }
-                Err(Failure::Status(status)) => break signed(way.error(&self.parts, status)),
+                Err(Failure::Status(status)) => break ours(way.error(&self.parts, status)),
                 Err(Failure::Refused(refused)) => {
                     story.refused = Some(refused.refusal);
                     story.waited = Some(refused.waited);
-                    break signed(live.refusals.response(refused.class).map(Into::into));
+                    break ours(live.refusals.response(refused.class).map(Into::into));
                 }
             }
         };
@@ -159,6 +162,8 @@ struct Way<'a> {
     live: &'a Arc<Live>,
     verdict: &'a Verdict,
     site: usize,
+    /// When it was begun.
+    now: Instant,
 }
 
 impl Way<'_> {
@@ -168,7 +173,7 @@ impl Way<'_> {
         body: &mut Option<ClientBody>,
         story: &mut Story,
     ) -> Result<Taken, Failure> {
-        let Self { live, verdict, site, .. } = *self;
+        let Self { connection, live, verdict, site, mut now } = *self;
         let raw_path = parts.uri.path().to_owned();
         let target = Target::parse(&raw_path).map_err(|_| StatusCode::BAD_REQUEST)?;
         let Some(found) = live.sites.route(site, target.decoded()) else {
@@ -185,7 +190,9 @@ impl Way<'_> {
                 // Who asks for another protocol goes on with that right behind the head.
                 parts.headers.remove(header::UPGRADE);
                 // In boxes is what not every request needs, so that it does not make room for it.
-                Box::pin(self.body(body, buffered)).await?
+                let body = Box::pin(self.body(body, buffered)).await?;
+                now = Instant::now();
+                body
             }
             None => RequestBody::Empty,
         };
@@ -196,8 +203,11 @@ impl Way<'_> {
                 let resource = verdict.resource.unwrap_or(route.config.resource);
                 let client = client_key(verdict.client);
                 let arrival = Arrival { class: verdict.class, resource, client, route: route.key };
-                let slot = self.enter(arrival, parts.version).await?;
+                let slot = pin!(self.enter(arrival, parts.version)).await?;
                 story.waited = Some(slot.waited);
+                if slot.waited > Duration::ZERO {
+                    now = Instant::now();
+                }
                 Some(slot.counted(&story.counters))
             }
         };
@@ -209,27 +219,41 @@ impl Way<'_> {
             Origin::Upstream { upstream, replace_prefix, keep_host, buffer_response, .. } => {
                 let replaced = replace_prefix.as_deref().map(|prefix| (prefix, found.rest));
                 let path = target.forwarded(replaced);
-                let uri = match parts.uri.path_and_query() {
-                    Some(same) if path == raw_path => Some(Uri::from(same.clone())),
+                let path = match parts.uri.path_and_query() {
+                    Some(same) if path == raw_path => Some(same.clone()),
                     _ => with_path(&path, parts.uri.query()),
                 };
-                let uri = uri.ok_or(StatusCode::BAD_REQUEST)?;
-                let mut request = Request::new(body);
-                *request.method_mut() = parts.method.clone();
-                *request.uri_mut() = uri;
-                *request.version_mut() = parts.version;
-                *request.headers_mut() = headers;
-                let passing = Passing {
+                let path = path.ok_or(StatusCode::BAD_REQUEST)?;
+                let ask = Ask {
                     upstream: *upstream,
-                    route: found.number,
-                    rules: &route.config.request_headers,
-                    keep_host: *keep_host,
-                    buffer: *buffer_response,
+                    class: verdict.class.index(),
+                    client: connection.client_address(),
+                    scheme: if connection.tls.is_some() { "https" } else { "http" },
                     host: &host,
-                    is_head: parts.method == Method::HEAD,
+                    keep_host: *keep_host,
+                    believed: verdict.believed,
+                    rules: Some(&route.config.request_headers).filter(|rules| !rules.is_empty()),
                 };
-                let response = pin!(self.upstream(request, passing, slot, story));
-                response.await?
+                let still_sends = matches!(body, RequestBody::Streamed(_));
+                let method = parts.method.clone();
+                let request = Outbound { method, path, version: parts.version, headers, body };
+                let pools = connection.pools.of(live);
+                match pools.prepare(request, ask, now) {
+                    Ok(errand) => {
+                        let passing = Passing {
+                            pools,
+                            errand,
+                            route: found.number,
+                            buffer: *buffer_response,
+                            version: parts.version,
+                            is_head: parts.method == Method::HEAD,
+                            still_sends,
+                            now,
+                        };
+                        pin!(self.upstream(passing, slot, story)).await?
+                    }
+                    Err(error) => return Err(not_answered(slot, &error)),
+                }
             }
             Origin::Cgi(_) => {
                 let mut request = Request::new(body);
@@ -247,7 +271,7 @@ impl Way<'_> {
                 }
             }
         };
-        response = signed(response);
+        sign(response.headers_mut());
         apply(response.headers_mut(), &route.config.response_headers);
         Ok(Taken::Response(response))
     }
@@ -261,7 +285,7 @@ impl Way<'_> {
         }
         let files = self.live.sites.files(self.site).ok_or(StatusCode::NOT_FOUND)?;
         let response = files.serve(&parts.method, &parts.uri, &parts.headers).response().await;
-        Ok(signed(response.map(Into::into)))
+        Ok(ours(response.map(Into::into)))
     }
 
     async fn body(&self, body: ClientBody, whole: bool) -> Result<RequestBody, Failure> {
@@ -322,36 +346,22 @@ impl Way<'_> {
 
     async fn upstream(
         &self,
-        request: Request<RequestBody>,
-        passing: Passing<'_>,
+        passing: Passing,
         slot: Option<Slot>,
         story: &mut Story,
     ) -> Result<Response<AnswerBody>, Failure> {
-        let Self { connection, live, .. } = *self;
-        let (version, still_sends) = (request.version(), matches!(request.body(), RequestBody::Streamed(_)));
-        let pools = connection.pools.of(live);
-        let mut ahead = passing.ahead(self, version);
-        let failed = |slot: Option<Slot>, error: UpstreamError| {
-            slot.into_iter().for_each(|slot| blame(slot, &error));
-            Err(told(&error).into())
-        };
-        let errand = match pools.prepare(request, passing.ask(self)) {
-            Ok(errand) => errand,
-            Err(error) => return failed(slot, error),
-        };
         let mut slot = match slot {
-            Some(held) if passing.buffer => {
-                let sending = async move { pools.pass(errand, &mut |interim| ahead.send(interim)).await };
-                return self.kept(sending, held, passing.is_head, story).await;
-            }
+            Some(held) if passing.buffer => return self.kept(passing, held, story).await,
             slot => slot,
         };
-        let mut gone = gone(connection, version, still_sends);
+        let connection = self.connection;
+        let mut ahead = self.ahead(&passing);
         let mut tell = |interim| ahead.send(interim);
-        let answer = unless_gone(&mut gone, pin!(pools.pass(errand, &mut tell))).await?;
+        let mut gone = gone(connection, passing.version, passing.still_sends, passing.now);
+        let answer = unless_gone(&mut gone, pin!(passing.pools.pass(passing.errand, &mut tell))).await?;
         let Answer { response, server, upgraded } = match answer {
             Ok(answer) => answer,
-            Err(error) => return failed(slot, error),
+            Err(error) => return Err(not_answered(slot, &error)),
         };
         if let Some(slot) = &mut slot {
             slot.answered(response.status());
@@ -363,18 +373,20 @@ impl Way<'_> {
         Ok(response.map(|body| AnswerBody::Upstream(Box::new(Holding::new(body, slot, gone)))))
     }
 
-    /// The answer to a request that is being sent, kept here until its client takes it. The site works on it, whether or not its client
-    /// is still there; for so long it has its slot.
+    /// As [`Way::upstream`], but the answer is kept here until its client takes it. The site works on it, whether or not its client is
+    /// still there; for so long it has its slot.
     fn kept(
         &self,
-        sending: impl Future<Output = Result<Answer, UpstreamError>> + Send + 'static,
+        passing: Passing,
         mut held: Slot,
-        is_head: bool,
         story: &mut Story,
     ) -> impl Future<Output = Result<Response<AnswerBody>, Failure>> {
         let live = self.live.clone();
+        let mut ahead = self.ahead(&passing);
+        let Passing { pools, errand, is_head, .. } = passing;
         let held_for = async move {
-            let Answer { response, server, upgraded } = match pin!(sending).await {
+            let answer = pools.pass(errand, &mut |interim| ahead.send(interim)).await;
+            let Answer { response, server, upgraded } = match answer {
                 Ok(answer) => answer,
                 Err(error) => {
                     blame(held, &error);
@@ -432,6 +444,17 @@ impl Way<'_> {
         }
     }
 
+    fn ahead(&self, passing: &Passing) -> Ahead {
+        // Clients of HTTP/1.0 know of none, and to those of HTTP/2 hyper has no way.
+        Ahead((passing.version == Version::HTTP_11).then(|| ForClient {
+            marks: self.connection.marks.clone(),
+            live: self.live.clone(),
+            site: self.site,
+            route: passing.route,
+            request: self.connection.marks.interims.next(),
+        }))
+    }
+
     async fn program(
         &self,
         route: &RouteAt,
@@ -458,7 +481,7 @@ impl Way<'_> {
             priority: class.priority,
         };
         // A program runs for its client alone: it ends with it.
-        let mut gone = gone(connection, request.version(), false);
+        let mut gone = gone(connection, request.version(), false, Instant::now());
         let running = pin!(cgi.run(request, context));
         let answer = match unless_gone(&mut gone, running).await? {
             Ok(answer) => answer,
@@ -556,41 +579,18 @@ impl<F: Future + Send + 'static> Drop for Outliving<F> {
     }
 }
 
-/// How a request is passed on.
-struct Passing<'a> {
-    upstream: usize,
+/// A request on its way to an upstream.
+struct Passing {
+    pools: Arc<Pools>,
+    errand: Box<Errand>,
     route: usize,
-    rules: &'a HeaderRules,
-    keep_host: bool,
+    /// Whether the answer is kept here for its client, where a slot is held.
     buffer: bool,
-    host: &'a str,
+    version: Version,
     is_head: bool,
-}
-
-impl Passing<'_> {
-    fn ask<'a>(&'a self, way: &Way<'a>) -> Ask<'a> {
-        Ask {
-            upstream: self.upstream,
-            class: way.verdict.class.index(),
-            client: way.connection.client_address(),
-            scheme: if way.connection.tls.is_some() { "https" } else { "http" },
-            host: self.host,
-            keep_host: self.keep_host,
-            believed: way.verdict.believed,
-            rules: Some(self.rules).filter(|rules| !rules.is_empty()),
-        }
-    }
-
-    fn ahead(&self, way: &Way<'_>, version: Version) -> Ahead {
-        // Clients of HTTP/1.0 know of none, and to those of HTTP/2 hyper has no way.
-        Ahead((version == Version::HTTP_11).then(|| ForClient {
-            marks: way.connection.marks.clone(),
-            live: way.live.clone(),
-            site: way.site,
-            route: self.route,
-            request: way.connection.marks.interims.next(),
-        }))
-    }
+    /// Whether its client is still sending it.
+    still_sends: bool,
+    now: Instant,
 }
 
 /// The way of what goes ahead of a request's response, if there is one.
@@ -622,6 +622,18 @@ fn blame(slot: Slot, error: &UpstreamError) {
     if error.is_of_upstream() {
         slot.fail();
     }
+}
+
+/// A response that nobody else has had a word in.
+fn ours(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
+    sign(response.headers_mut());
+    response
+}
+
+/// What comes of a request that no upstream has answered.
+fn not_answered(slot: Option<Slot>, error: &UpstreamError) -> Failure {
+    slot.into_iter().for_each(|slot| blame(slot, error));
+    told(error).into()
 }
 
 /// What the client is told, and the operator.
@@ -691,7 +703,7 @@ fn keep_private(headers: &mut HeaderMap) {
     headers.insert(header::CACHE_CONTROL, value);
 }
 
-fn with_path(path: &str, query: Option<&str>) -> Option<Uri> {
+fn with_path(path: &str, query: Option<&str>) -> Option<PathAndQuery> {
     match query {
         Some(query) => format!("{path}?{query}").parse().ok(),
         None => path.parse().ok(),

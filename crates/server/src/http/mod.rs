@@ -28,7 +28,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::Request;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
@@ -293,7 +292,7 @@ where
 
     let (shared, flow) = (connection.shared.clone(), connection.flow.clone());
     let exchange = Exchange::new(connection);
-    let answer = |request: Request<_>| exchange.begin(request.map(Arriving::from));
+    let answer = |request, body| exchange.begin(request, Arriving::from(body));
     session.serve(&marks.interims, answer, |refused| exchange.refuse(refused)).await;
     drop(exchange);
     match marks.take_tunnel() {

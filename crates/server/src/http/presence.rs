@@ -39,16 +39,16 @@ struct Watch {
 }
 
 /// Watches over the client of a request that is here whole, unless it `still_sends`.
-pub(super) fn gone(connection: &Arc<Connection>, version: Version, still_sends: bool) -> Gone {
+pub(super) fn gone(connection: &Arc<Connection>, version: Version, still_sends: bool, now: Instant) -> Gone {
     Gone((version != Version::HTTP_2).then(|| {
         let spare = connection.spare_timer.0.lock().take();
-        (connection.clone(), Watch::new(spare, still_sends))
+        (connection.clone(), Watch::new(spare, still_sends, now))
     }))
 }
 
 impl Watch {
-    fn new(timer: Option<Pin<Box<Sleep>>>, still_sends: bool) -> Self {
-        Self { timer, due: Instant::now() + CLOSES_BEHIND_REQUEST, waits: still_sends.then_some(true) }
+    fn new(timer: Option<Pin<Box<Sleep>>>, still_sends: bool, now: Instant) -> Self {
+        Self { timer, due: now + CLOSES_BEHIND_REQUEST, waits: still_sends.then_some(true) }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, side: impl Fn() -> ClientSide) -> Poll<()> {
@@ -113,7 +113,7 @@ mod tests {
         let start = Instant::now();
         let ms = || start.elapsed().as_millis() as u64;
         let side = || does.iter().rev().find(|(at, _)| *at <= ms()).map_or(ClientSide::Open, |(_, side)| *side);
-        let mut watch = Watch::new(timer, still_sends);
+        let mut watch = Watch::new(timer, still_sends, start);
         let ended = std::future::poll_fn(|cx| watch.poll(cx, side));
         tokio::time::timeout(Duration::from_secs(60), ended).await.ok().map(|()| ms())
     }

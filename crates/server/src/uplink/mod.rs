@@ -354,7 +354,13 @@ impl Uplink {
 
 impl Shared {
     pub fn now(&self) -> Instant {
-        Instant::from_ns(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        self.at(tokio::time::Instant::now())
+    }
+
+    /// That time, as the scheduler counts it.
+    pub fn at(&self, time: tokio::time::Instant) -> Instant {
+        let since = time.saturating_duration_since(self.started);
+        Instant::from_ns(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
     pub fn mode(&self) -> Mode {

@@ -11,19 +11,18 @@ use http::{
     header::{
         CONNECTION, CONTENT_LENGTH, COOKIE, HOST, PROXY_AUTHENTICATE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
     },
-    request::Parts,
     uri::{Authority, PathAndQuery, Scheme},
 };
 use http_body::Body as _;
 
 use super::{
-    Ask,
+    Ask, Outbound,
     forwarded::{self, forget_client, tells_of_client},
 };
 use crate::{
     body::RequestBody,
     config::HeaderRules,
-    outgoing::{Coding, write_field},
+    outgoing::{Coding, write_field, write_length},
 };
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -33,7 +32,7 @@ const PROXY_AUTHENTICATION_INFO: HeaderName = HeaderName::from_static("proxy-aut
 /// By this name we are in `Via`.
 const PSEUDONYM: &[u8] = b"serpent";
 /// What has come through here more often goes round in a circle.
-pub(super) const MOST_TIMES_HERE: usize = 8;
+const MOST_TIMES_HERE: usize = 8;
 
 /// What of a request's head is the same for every attempt, beside its fields.
 #[derive(Debug)]
@@ -75,21 +74,58 @@ enum Framing {
     Chunked,
 }
 
+/// What of the fields of a request is there that has to be looked at. One look at all is cheaper than one for each that is not there.
+#[derive(Clone, Copy, Debug, Default)]
+struct There {
+    via: bool,
+    length: bool,
+    cookies: bool,
+    between: bool,
+    tells_of_client: bool,
+}
+
+impl There {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut there = Self::default();
+        for name in headers.keys() {
+            there.via |= *name == VIA;
+            there.length |= *name == CONTENT_LENGTH;
+            there.cookies |= *name == COOKIE;
+            there.between |= is_between(name);
+            there.tells_of_client |= tells_of_client(name);
+        }
+        there
+    }
+}
+
+/// Why a request is not passed on.
+#[derive(Debug)]
+pub(super) enum Unfit {
+    /// It has come through here so often.
+    Loops(usize),
+    /// The upstream could not be told of it.
+    Unspeakable(io::Error),
+}
+
 /// Makes the head of a request what every upstream may see of it.
-pub(super) fn request(parts: Parts, body: &RequestBody, ask: &Ask<'_>) -> io::Result<(Head, HeaderMap)> {
-    let Parts { method, uri, version, mut headers, .. } = parts;
-    let refused = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what.to_owned()));
+pub(super) fn request(request: Outbound, ask: &Ask<'_>) -> Result<(Head, HeaderMap, RequestBody), Unfit> {
+    let Outbound { method, path, version, mut headers, body } = request;
+    let there = There::of(&headers);
+    if there.via {
+        let times = times_here(&headers);
+        if times > MOST_TIMES_HERE {
+            return Err(Unfit::Loops(times));
+        }
+    }
+    let refused = |what: &str| Err(Unfit::Unspeakable(io::Error::new(io::ErrorKind::InvalidInput, what.to_owned())));
     if method == Method::CONNECT {
         return refused("CONNECT is for proxies of another kind");
     }
-    let path = match uri.into_parts().path_and_query {
-        Some(path) => path,
-        None => PathAndQuery::from_static("/"),
-    };
-    let had_length = headers.contains_key(CONTENT_LENGTH);
-    let (upgrade, trailers) = strip_request(&mut headers);
+    let (upgrade, trailers) = if there.between { strip_request(&mut headers) } else { (None, false) };
     let upgrade = upgrade.filter(|_| version == Version::HTTP_11 && matches!(body, RequestBody::Empty));
-    forget_client(&mut headers, ask.believed);
+    if there.tells_of_client {
+        forget_client(&mut headers, ask.believed);
+    }
     let mut ours = Some(Ours { via: via(version), client: forwarded::Fields::of(ask) });
     if let Some(Ours { via, client }) = ours.take_if(|_| ask.believed.is_some() || ask.rules.is_some()) {
         // A proxy that is believed has told of the client too, and rules may speak of all fields.
@@ -111,17 +147,19 @@ pub(super) fn request(parts: Parts, body: &RequestBody, ask: &Ask<'_>) -> io::Re
             host = Some(value);
         }
     }
-    join_cookies(&mut headers);
+    if there.cookies || ask.rules.is_some() {
+        join_cookies(&mut headers);
+    }
     let framing = match body.len_bytes() {
         None if body.is_end_stream() => Framing::Length(0),
         None => Framing::Chunked,
-        Some(0) if had_length || matches!(method, Method::POST | Method::PUT | Method::PATCH) => Framing::Length(0),
+        Some(0) if there.length || matches!(method, Method::POST | Method::PUT | Method::PATCH) => Framing::Length(0),
         Some(0) => Framing::None,
         // Only chunks can have trailers behind them.
         Some(_) if headers.contains_key(TRAILER) => Framing::Chunked,
         Some(length) => Framing::Length(length),
     };
-    Ok((Head { method, path, host, upgrade, trailers, framing, ours }, headers))
+    Ok((Head { method, path, host, upgrade, trailers, framing, ours }, headers, body))
 }
 
 impl Head {
@@ -152,7 +190,7 @@ impl Head {
         }
         match self.framing {
             Framing::None => {}
-            Framing::Length(length) => write_field(&CONTENT_LENGTH, &length.into(), out),
+            Framing::Length(length) => write_length(length, out),
             Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         }
         out.extend_from_slice(b"\r\n");
@@ -213,7 +251,7 @@ fn via(version: Version) -> HeaderValue {
 }
 
 /// How often a request has come through here, or through others of our name, as `Via` says.
-pub(super) fn times_here(headers: &HeaderMap) -> usize {
+fn times_here(headers: &HeaderMap) -> usize {
     let is_ours = |entry: &&[u8]| {
         let mut words = entry.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         words.nth(1).is_some_and(|by| by.eq_ignore_ascii_case(PSEUDONYM))
@@ -353,10 +391,6 @@ fn take_connection(headers: &mut HeaderMap) -> Options {
 
 /// Takes out what is between the client and us. The protocols of an upgrade, and whether trailers are taken.
 fn strip_request(headers: &mut HeaderMap) -> (Option<HeaderValue>, bool) {
-    // One look at what is there is cheaper than to look for each of what is not.
-    if !headers.keys().any(is_between) {
-        return (None, false);
-    }
     let options = take_connection(headers);
     let trailers = headers.get_all(TE).iter().any(|value| {
         value.as_bytes().split(|&byte| byte == b',').any(|coding| {

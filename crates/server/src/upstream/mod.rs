@@ -47,7 +47,7 @@ pub use self::{
     body::UpstreamBody,
     error::{Cause, Failure, Unavailable, UpstreamError, UpstreamSetupError, Wait},
     forwarded::ClientAddress,
-    send::Errand,
+    send::{Errand, Outbound},
     server::Health,
     upgraded::Upgraded,
 };

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version, uri::PathAndQuery};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::{body::Incoming, client::conn::TrySendError};
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use super::{
     body::{Feed, Outgoing, UpstreamBody, Watch},
     error::{Failure, Unavailable, Wait, is_reset, is_unprocessed},
     group::Group,
-    head::{self, Head},
+    head::{self, Head, Unfit},
     http1::Broken,
     pool::{Connection, Need, NoConnection, Stream},
     server::{InFlight, Server, choose},
@@ -158,9 +158,11 @@ impl Exchange {
         let Self { connection, watch, server, .. } = self;
         let Connection::Http1(http1) = connection else { return Err(Lost::Unsent(None, body)) };
         http1.wire.begin(&head.method, |out| head.write(fields, &server.host, out), body, head.coding());
+        // The watch has just begun when the first bytes go.
+        let mut begins = true;
         let polled = poll_fn(|cx| {
             let polled = http1.wire.poll_head(cx, interim);
-            if http1.wire.take_moved() {
+            if http1.wire.take_moved() && !std::mem::take(&mut begins) {
                 watch.hears();
             }
             or_silence(polled, watch, cx)
@@ -255,6 +257,29 @@ fn or_silence<T>(polled: Poll<T>, watch: &mut Watch, cx: &mut Context<'_>) -> Po
     }
 }
 
+/// A request for an upstream, as its client made it but for its path.
+#[derive(Debug)]
+pub struct Outbound {
+    /// Its method.
+    pub method: Method,
+    /// What the upstream is asked for.
+    pub path: PathAndQuery,
+    /// What its client speaks.
+    pub version: Version,
+    /// All of its fields.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: RequestBody,
+}
+
+impl From<Request<RequestBody>> for Outbound {
+    fn from(request: Request<RequestBody>) -> Self {
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.into_parts().path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        Self { method: parts.method, path, version: parts.version, headers: parts.headers, body }
+    }
+}
+
 /// A request that is ready to be sent, and sent again.
 #[derive(Debug)]
 pub struct Errand {
@@ -274,19 +299,16 @@ impl Pools {
     ///
     /// # Errors
     /// There is no such upstream, or the request cannot be passed on.
-    pub fn prepare(&self, request: Request<RequestBody>, ask: Ask<'_>) -> Result<Box<Errand>, UpstreamError> {
+    pub fn prepare(&self, request: Outbound, ask: Ask<'_>, now: Instant) -> Result<Box<Errand>, UpstreamError> {
         let Some(group) = self.0.upstreams.groups.get(ask.upstream) else {
             return Err(UpstreamError::NoServer { upstream: "".into(), why: Unavailable::Unknown });
         };
-        let started = Instant::now();
-        let end = group.config.total_timeout.map(|total| started + total);
-        let (parts, body) = request.into_parts();
-        let times = head::times_here(&parts.headers);
-        if times > head::MOST_TIMES_HERE {
-            return Err(UpstreamError::Loop { upstream: group.name.clone(), times });
-        }
-        let (head, headers) = head::request(parts, &body, &ask).map_err(UpstreamError::Request)?;
-        Ok(Box::new(Errand { group: group.clone(), class: ask.class, head, started, end, headers, body }))
+        let end = group.config.total_timeout.map(|total| now + total);
+        let (head, headers, body) = head::request(request, &ask).map_err(|unfit| match unfit {
+            Unfit::Loops(times) => UpstreamError::Loop { upstream: group.name.clone(), times },
+            Unfit::Unspeakable(error) => UpstreamError::Request(error),
+        })?;
+        Ok(Box::new(Errand { group: group.clone(), class: ask.class, head, started: now, end, headers, body }))
     }
 
     /// Prepares a request, and passes it on.
@@ -294,7 +316,7 @@ impl Pools {
     /// # Errors
     /// As those of both.
     pub async fn send(&self, request: Request<RequestBody>, ask: Ask<'_>) -> Result<Answer, UpstreamError> {
-        self.pass(self.prepare(request, ask)?, &mut drop).await
+        self.pass(self.prepare(request.into(), ask, Instant::now())?, &mut drop).await
     }
 
     /// Passes a request on. To drop the future, or the response's body before its end, closes the connection. `interim` gets the

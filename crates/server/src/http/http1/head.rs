@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version, request::Parts};
 use memchr::memchr;
 
 /// Empty lines that are forgiven before a request line (RFC 9112, section 2.2, asks for at least one).
@@ -256,15 +256,16 @@ impl HeadScan {
     ///
     /// # Errors
     /// What it is to be answered with, where [`http`] cannot hold it. That is not to be expected: all was checked.
-    pub(crate) fn request(&self, head: &Bytes) -> Result<Request<()>, StatusCode> {
+    pub(crate) fn request(&self, head: &Bytes) -> Result<Box<Parts>, StatusCode> {
         let line = self.seen.ok_or(StatusCode::BAD_REQUEST)?;
         let wrong = StatusCode::BAD_REQUEST;
-        let mut request = Request::new(());
+        // In a box from the beginning, because it is given on from one to the other.
+        let mut request = Box::new(Request::new(()).into_parts().0);
         let target = self.start + line.method + 1;
-        *request.method_mut() = Method::from_bytes(&head[self.start..target - 1]).map_err(|_| wrong)?;
-        *request.uri_mut() = Uri::from_maybe_shared(head.slice(target..target + line.target)).map_err(|_| wrong)?;
-        *request.version_mut() = if line.minor_version == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
-        let headers = request.headers_mut();
+        request.method = Method::from_bytes(&head[self.start..target - 1]).map_err(|_| wrong)?;
+        request.uri = Uri::from_maybe_shared(head.slice(target..target + line.target)).map_err(|_| wrong)?;
+        request.version = if line.minor_version == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
+        let headers = &mut request.headers;
         headers.try_reserve(self.fields.len()).map_err(|_| StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)?;
         for field in &self.fields {
             let name = HeaderName::from_bytes(&head[field.name.clone()]).map_err(|_| wrong)?;

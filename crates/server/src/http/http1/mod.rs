@@ -23,7 +23,7 @@ use std::{
 };
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use http::{Request, Response, StatusCode, Version};
+use http::{Method, Response, StatusCode, Version, request::Parts};
 use http_body::{Body, Frame};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -106,10 +106,9 @@ enum Incoming {
 
 /// What comes of waiting for a request.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 enum Arrival {
     /// A request, with its body if it has one.
-    Request(Request<Option<Upload>>),
+    Request(Box<Parts>, Option<Upload>),
     /// One that is to be refused; there will be no other.
     Refused(Refused),
     /// None.
@@ -188,15 +187,15 @@ where
     pub(super) async fn serve<F>(
         &mut self,
         interims: &Interims,
-        mut answer: impl FnMut(Request<Option<Upload>>) -> F,
+        mut answer: impl FnMut(Box<Parts>, Option<Upload>) -> F,
         refuse: impl Fn(Refused) -> Response<B>,
     ) where
         F: Future<Output = Response<B>> + Unpin,
     {
         loop {
             let response = match poll_fn(|cx| self.poll_request(cx)).await {
-                Arrival::Request(request) => {
-                    let mut answer = answer(request);
+                Arrival::Request(request, body) => {
+                    let mut answer = answer(request, body);
                     poll_fn(|cx| self.poll_answer(cx, &mut answer, interims)).await
                 }
                 Arrival::Refused(refused) => refuse(refused),
@@ -245,10 +244,10 @@ where
             Ok(request) => request,
             Err(status) => return self.refuse(head::Refusal { status, head: false }),
         };
-        let (version, is_head) = (request.version(), request.method() == http::Method::HEAD);
+        let (version, is_head) = (request.version, request.method == Method::HEAD);
         self.asked = Asked { version, is_head, keeps: head.keeps, takes_trailers: head.takes_trailers };
         let (incoming, length) = match head.body {
-            BodyKind::None => return Arrival::Request(request.map(|()| None)),
+            BodyKind::None => return Arrival::Request(request, None),
             BodyKind::Length(length) => (Incoming::Length(length), Some(length)),
             BodyKind::Chunked => (Incoming::Chunked(Chunks::of_client()), None),
         };
@@ -261,7 +260,7 @@ where
         if let Some(piece) = self.piece() {
             self.give(&Context::from_waker(Waker::noop()), piece);
         }
-        Arrival::Request(request.map(|()| Some(upload)))
+        Arrival::Request(request, Some(upload))
     }
 
     fn refuse(&mut self, refusal: head::Refusal) -> Arrival {
@@ -351,10 +350,10 @@ where
         let exact = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
         let framing = Framing::of(&self.asked, &head, exact);
         self.asked.keeps = framing.keeps;
-        let (asked, ahead, now) = (self.asked, std::mem::take(&mut self.ahead), Instant::now());
+        let (asked, ahead) = (self.asked, std::mem::take(&mut self.ahead));
         let write = |out: &mut Vec<u8>| {
             out.extend_from_slice(&ahead);
-            framing.write(&asked, &head, now, out);
+            framing.write(&asked, &head, out);
         };
         self.sending.begin(write, body, framing.coding);
     }

@@ -1,15 +1,18 @@
 //! Heads of responses, as a client gets them.
 
-use std::{cell::RefCell, time::SystemTime};
+use std::{
+    cell::RefCell,
+    time::{Duration, SystemTime},
+};
 
 use http::{
-    HeaderMap, HeaderValue, StatusCode, Version,
+    HeaderMap, StatusCode, Version,
     header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING},
     response::Parts,
 };
-use tokio::time::{Duration, Instant};
+use rustix::time::{ClockId, clock_gettime};
 
-use crate::outgoing::{Coding, write_field};
+use crate::outgoing::{Coding, write_field, write_length};
 
 /// What of a request its response depends on.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +54,7 @@ impl Framing {
     }
 
     /// Writes the head of the response.
-    pub(super) fn write(&self, asked: &Asked, response: &Parts, now: Instant, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, asked: &Asked, response: &Parts, out: &mut Vec<u8>) {
         out.extend_from_slice(if asked.version == Version::HTTP_10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
         out.extend_from_slice(response.status.as_str().as_bytes());
         out.push(b' ');
@@ -68,7 +71,7 @@ impl Framing {
             write_field(name, value, out);
         }
         if let Some(length) = self.length {
-            write_field(&CONTENT_LENGTH, &length.into(), out);
+            write_length(length, out);
         }
         if let Coding::Chunked { .. } = self.coding {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");
@@ -80,7 +83,7 @@ impl Framing {
             (_, false) => out.extend_from_slice(b"connection: close\r\n"),
         }
         if !has_date {
-            write_date(now, out);
+            write_date(out);
         }
         out.extend_from_slice(b"\r\n");
     }
@@ -92,24 +95,29 @@ fn announced(headers: &HeaderMap) -> Option<u64> {
 }
 
 fn says_close(headers: &HeaderMap) -> bool {
+    // Mostly it is not there, which this sees sooner.
+    if !headers.keys().any(|name| *name == CONNECTION) {
+        return false;
+    }
     let close = |option: &[u8]| option.trim_ascii().eq_ignore_ascii_case(b"close");
     headers.get_all(CONNECTION).iter().any(|value| value.as_bytes().split(|&byte| byte == b',').any(close))
 }
 
 /// The time of day (RFC 9110, section 6.6.1), which is written out once in a second.
-fn write_date(now: Instant, out: &mut Vec<u8>) {
+fn write_date(out: &mut Vec<u8>) {
     thread_local! {
-        static DATE_FIELD: RefCell<Option<(Instant, HeaderValue)>> = const { RefCell::new(None) };
+        static WRITTEN: RefCell<(i64, String)> = const { RefCell::new((i64::MIN, String::new())) };
     }
-    DATE_FIELD.with_borrow_mut(|field| {
-        if field.as_ref().is_none_or(|(until, _)| *until <= now) {
-            let time = SystemTime::now();
-            let into_second = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().subsec_nanos();
-            let until = now + Duration::from_nanos(1_000_000_000 - u64::from(into_second));
-            *field = HeaderValue::try_from(httpdate::fmt_http_date(time)).ok().map(|date| (until, date));
+    // A clock that costs next to nothing, and is right to some milliseconds.
+    let second = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
+    WRITTEN.with_borrow_mut(|(of, date)| {
+        if *of != second {
+            *of = second;
+            let since_epoch = Duration::from_secs(u64::try_from(second).unwrap_or_default());
+            *date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + since_epoch);
         }
-        if let Some((_, date)) = field {
-            write_field(&DATE, date, out);
-        }
+        out.extend_from_slice(b"date: ");
+        out.extend_from_slice(date.as_bytes());
+        out.extend_from_slice(b"\r\n");
     });
 }

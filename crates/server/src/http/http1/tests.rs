@@ -32,9 +32,8 @@ fn connected(bytes: usize) -> (DuplexStream, Tested) {
 
 /// Answers everything with a body that says what was asked; what cannot be understood with the status it is refused with.
 async fn serve(mut session: Tested) {
-    let answer = |request: Request<Option<Upload>>| {
+    let answer = |head: Box<Parts>, body| {
         Box::pin(async move {
-            let (head, body) = request.into_parts();
             let path = head.uri.path().to_owned();
             if path == "/unread" {
                 return Response::new(full("unread"));
@@ -235,7 +234,7 @@ async fn what_follows_an_upgrade_waits_for_the_answer() {
     assert_eq!(got(&format!("{ask}{GET}")).await, ["200: /get ", "200: /get "], "it was not made");
     let (mut client, mut session) = connected(1 << 16);
     client.write_all(format!("{ask}\u{1}not HTTP").as_bytes()).await.unwrap();
-    let answer = |_| {
+    let answer = |_, _| {
         let mut response = Response::new(full(""));
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         std::future::ready(response)
@@ -252,7 +251,7 @@ async fn response(request: &str, response: Response<Frames>) -> (Vec<String>, St
     client.shutdown().await.unwrap();
     let what = format!("{:?}", response.headers());
     let mut response = Some(response);
-    let answer = |_| std::future::ready(response.take().unwrap());
+    let answer = |_, _| std::future::ready(response.take().unwrap());
     session.serve(&Interims::default(), answer, |refused| panic!("{refused:?}")).await;
     drop(session);
     let mut got = String::new();
@@ -337,10 +336,9 @@ async fn with_interims(sent: &str) -> Vec<String> {
     let (client, mut session) = connected(7);
     let (mut reader, mut writer) = tokio::io::split(client);
     let interims = Interims::default();
-    let answer = |request: Request<Option<Upload>>| {
+    let answer = |head: Box<Parts>, body| {
         let interims = &interims;
         Box::pin(async move {
-            let (head, body) = request.into_parts();
             let (path, number) = (head.uri.path().to_owned(), interims.next());
             interims.push(number, &hints(&path));
             assert_eq!(

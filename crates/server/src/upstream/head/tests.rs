@@ -1,4 +1,4 @@
-use http::header::FORWARDED;
+use http::{header::FORWARDED, request::Parts};
 
 use super::{
     super::forwarded::{ClientAddress, X_FORWARDED_HOST, X_FORWARDED_PROTO},
@@ -36,6 +36,12 @@ fn parts(method: &str, version: Version, fields: &[(&str, &str)]) -> Parts {
     request.body(()).unwrap().into_parts().0
 }
 
+/// [`request`], of these parts.
+fn made(parts: Parts, body: &RequestBody, ask: &Ask<'_>) -> Result<(Head, HeaderMap), Unfit> {
+    let body = body.again().expect("it is here whole");
+    request(Request::from_parts(parts, body).into(), ask).map(|(head, headers, _)| (head, headers))
+}
+
 fn whole(bytes: &'static [u8]) -> RequestBody {
     RequestBody::from_bytes(bytes, &Store::new(&Limits::default()))
 }
@@ -56,7 +62,7 @@ fn seen(http2: bool, method: &str, version: Version, fields: &[(&str, &str)], bo
 }
 
 fn all_seen(http2: bool, parts: Parts, body: &RequestBody, ask: &Ask<'_>) -> Vec<String> {
-    let (head, headers) = request(parts, body, ask).unwrap();
+    let (head, headers) = made(parts, body, ask).unwrap();
     if http2 {
         let authority = Authority::from_static("app:8080");
         let made = head.request(headers, (), false, &authority).unwrap();
@@ -308,11 +314,11 @@ fn rules_come_last_and_no_client_undoes_them() {
 #[test]
 fn what_cannot_go_on_is_refused() {
     let connect = Request::connect("shop.example:443").body(()).unwrap().into_parts().0;
-    assert!(request(connect, &RequestBody::Empty, &ASK).is_err());
+    assert!(made(connect, &RequestBody::Empty, &ASK).is_err());
     let ask = Ask { host: "a\r\nb", keep_host: true, ..ASK };
-    assert!(request(parts("GET", Version::HTTP_11, &[]), &RequestBody::Empty, &ask).is_err());
+    assert!(made(parts("GET", Version::HTTP_11, &[]), &RequestBody::Empty, &ask).is_err());
     let ask = Ask { host: "a b", keep_host: true, ..ASK };
-    let (head, headers) = request(parts("GET", Version::HTTP_11, &[]), &RequestBody::Empty, &ask).unwrap();
+    let (head, headers) = made(parts("GET", Version::HTTP_11, &[]), &RequestBody::Empty, &ask).unwrap();
     assert!(head.request(headers, (), false, &Authority::from_static("app")).is_err());
 }
 
@@ -325,7 +331,7 @@ fn targets_of_all_kinds() {
     ];
     for (uri, http1, http2) in table {
         let parts = Request::options(uri).version(Version::HTTP_2).body(()).unwrap().into_parts().0;
-        let (head, headers) = request(parts, &RequestBody::Empty, &ASK).unwrap();
+        let (head, headers) = made(parts, &RequestBody::Empty, &ASK).unwrap();
         let one = written(&head, &headers);
         assert!(one.starts_with(&format!("OPTIONS {http1} HTTP/1.1\r\n")), "{one}");
         let authority = Authority::from_static("app");

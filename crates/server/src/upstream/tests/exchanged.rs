@@ -538,7 +538,7 @@ async fn what_is_not_http_is_told_apart() {
 async fn told(pools: &Pools, request: Request<RequestBody>) -> (Vec<String>, Result<String, &'static str>) {
     let mut told = Vec::new();
     let answer = pools
-        .pass(pools.prepare(request, ASK).unwrap(), &mut |interim| {
+        .pass(pools.prepare(request.into(), ASK, Instant::now()).unwrap(), &mut |interim| {
             let fields = interim.headers().iter().map(|(name, value)| format!(" {name}={}", value.to_str().unwrap()));
             told.push(interim.status().as_str().to_owned() + &fields.collect::<String>());
         })

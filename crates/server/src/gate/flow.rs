@@ -352,7 +352,7 @@ impl Flow {
     /// All that HTTP and TLS had to write was taken by the socket.
     pub(super) fn flushed(&self) {
         loop {
-            let (finished, waiting) = {
+            let (finished, waiting, was_last) = {
                 let mut state = self.inner.state.lock();
                 state.held_bytes += std::mem::take(&mut state.credit_bytes);
                 if state.responses.is_empty() {
@@ -363,11 +363,14 @@ impl Flow {
                 // In HTTP/1 the first must end first.
                 let finished = at.filter(|&at| state.multiplexed || at == 0).and_then(|at| state.responses.remove(at));
                 let waiting = if finished.is_none() { self.inner.wake_waiting(&mut state) } else { Vec::new() };
-                (finished, waiting)
+                (finished, waiting, !state.multiplexed && state.responses.is_empty())
             };
             wake(waiting);
             let Some(sending) = finished else { return };
             self.inner.finish(sending, true);
+            if was_last {
+                return;
+            }
         }
     }
 

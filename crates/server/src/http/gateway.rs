@@ -354,9 +354,9 @@ impl Way<'_> {
             Some(held) if passing.buffer => return self.kept(passing, held, story).await,
             slot => slot,
         };
-        let connection = self.connection;
-        let mut ahead = self.ahead(&passing);
-        let mut tell = |interim| ahead.send(interim);
+        let Self { connection, live, .. } = *self;
+        let ahead = self.ahead(&passing);
+        let mut tell = |interim| ahead.send(interim, &connection.marks, live);
         let mut gone = gone(connection, passing.version, passing.still_sends, passing.now);
         let answer = unless_gone(&mut gone, pin!(passing.pools.pass(passing.errand, &mut tell))).await?;
         let Answer { response, server, upgraded } = match answer {
@@ -381,11 +381,12 @@ impl Way<'_> {
         mut held: Slot,
         story: &mut Story,
     ) -> impl Future<Output = Result<Response<AnswerBody>, Failure>> {
-        let live = self.live.clone();
-        let mut ahead = self.ahead(&passing);
+        // Not the connection: what outlives its client must not keep its socket open.
+        let (live, marks) = (self.live.clone(), self.connection.marks.clone());
+        let ahead = self.ahead(&passing);
         let Passing { pools, errand, is_head, .. } = passing;
         let held_for = async move {
-            let answer = pools.pass(errand, &mut |interim| ahead.send(interim)).await;
+            let answer = pools.pass(errand, &mut |interim| ahead.send(interim, &marks, &live)).await;
             let Answer { response, server, upgraded } = match answer {
                 Ok(answer) => answer,
                 Err(error) => {
@@ -446,13 +447,8 @@ impl Way<'_> {
 
     fn ahead(&self, passing: &Passing) -> Ahead {
         // Clients of HTTP/1.0 know of none, and to those of HTTP/2 hyper has no way.
-        Ahead((passing.version == Version::HTTP_11).then(|| ForClient {
-            marks: self.connection.marks.clone(),
-            live: self.live.clone(),
-            site: self.site,
-            route: passing.route,
-            request: self.connection.marks.interims.next(),
-        }))
+        let request = (passing.version == Version::HTTP_11).then(|| self.connection.marks.interims.next());
+        Ahead { site: self.site, route: passing.route, request }
     }
 
     async fn program(
@@ -593,27 +589,24 @@ struct Passing {
     now: Instant,
 }
 
-/// The way of what goes ahead of a request's response, if there is one.
-struct Ahead(Option<ForClient>);
-
-struct ForClient {
-    /// Not the connection: what outlives its client must not keep its socket open.
-    marks: Arc<Marks>,
-    live: Arc<Live>,
+/// Where what goes ahead of a response belongs.
+#[derive(Clone, Copy)]
+struct Ahead {
     site: usize,
     route: usize,
-    request: u64,
+    /// `None`: nowhere.
+    request: Option<u64>,
 }
 
 impl Ahead {
     /// Of the rules for a response, those hold that take something out; and the origin's name goes, as it does there.
-    fn send(&mut self, mut interim: Interim) {
-        let Some(client) = &self.0 else { return };
+    fn send(self, mut interim: Interim, marks: &Marks, live: &Live) {
+        let Some(request) = self.request else { return };
         interim.headers_mut().remove(header::SERVER);
-        for name in &client.live.sites.routes(client.site)[client.route].config.response_headers.remove {
+        for name in &live.sites.routes(self.site)[self.route].config.response_headers.remove {
             interim.headers_mut().remove(name);
         }
-        client.marks.interims.push(client.request, &interim);
+        marks.interims.push(request, &interim);
     }
 }
 

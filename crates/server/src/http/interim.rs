@@ -1,6 +1,6 @@
 //! Interim responses (RFC 9110, section 15.2) on their way to an HTTP/1.1 client. To those of HTTP/2 hyper has no way.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -11,27 +11,22 @@ use crate::{outgoing::write_field, upstream::Interim};
 pub(super) struct Interims {
     /// There are some. To be seen without the lock, because mostly there are none.
     wait: AtomicBool,
-    queue: Mutex<Queue>,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    /// Requests that have their answer.
-    answered: u64,
-    bytes: Vec<u8>,
+    /// Requests that have their answer. Changes behind the lock.
+    answered: AtomicU64,
+    bytes: Mutex<Vec<u8>>,
 }
 
 impl Interims {
     /// A name for the request that is answered next.
     pub(super) fn next(&self) -> u64 {
-        self.queue.lock().answered
+        self.answered.load(Relaxed)
     }
 
     /// One of a request's; from its answer on, it is too late.
     pub(super) fn push(&self, request: u64, interim: &Interim) {
-        let mut queue = self.queue.lock();
-        if queue.answered == request {
-            write(&mut queue.bytes, interim);
+        let mut bytes = self.bytes.lock();
+        if self.answered.load(Relaxed) == request {
+            write(&mut bytes, interim);
             self.wait.store(true, Relaxed);
         }
     }
@@ -42,15 +37,15 @@ impl Interims {
             return Vec::new();
         }
         self.wait.store(false, Relaxed);
-        std::mem::take(&mut self.queue.lock().bytes)
+        std::mem::take(&mut self.bytes.lock())
     }
 
     /// The request has its answer. What is to be written before that.
     pub(super) fn answered(&self) -> Vec<u8> {
-        let mut queue = self.queue.lock();
-        queue.answered += 1;
+        let mut bytes = self.bytes.lock();
+        self.answered.fetch_add(1, Relaxed);
         self.wait.store(false, Relaxed);
-        std::mem::take(&mut queue.bytes)
+        std::mem::take(&mut bytes)
     }
 }
 

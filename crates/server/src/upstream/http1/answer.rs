@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version,
-    header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING},
+    header::{CONTENT_LENGTH, TRANSFER_ENCODING},
 };
 use http_body_util::Empty;
 
@@ -74,15 +74,16 @@ pub(super) fn parse(head: &Bytes, bodiless: bool) -> Result<Answer, Broken> {
     headers.reserve(parsed.headers.len());
     let (mut length, mut coding, mut options) = (None, None, Options::default());
     for field in parsed.headers {
+        if field.name.eq_ignore_ascii_case("connection") && options.read(field.value) {
+            // It says nothing beyond this connection.
+            continue;
+        }
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| malformed("no name of a field"))?;
         if name == CONTENT_LENGTH {
             length = Some(Lengths::and(length, field.value));
         } else if name == TRANSFER_ENCODING {
             // We take off no other, and not twice.
             coding = Some(coding.is_none() && field.value.trim_ascii().eq_ignore_ascii_case(b"chunked"));
-        } else if name == CONNECTION && options.read(field.value) {
-            // It says nothing beyond this connection.
-            continue;
         }
         let value = HeaderValue::from_maybe_shared(head.slice_ref(field.value))
             .map_err(|_| malformed("the value of a field has control characters"))?;

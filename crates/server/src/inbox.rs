@@ -76,7 +76,12 @@ impl Inbox {
     ) -> Poll<io::Result<usize>> {
         HEADS.with_borrow_mut(|buffer| {
             let mut buffer = ReadBuf::new(buffer);
-            ready!(Pin::new(transport).poll_read(cx, &mut buffer))?;
+            if Pin::new(transport).poll_read(cx, &mut buffer)?.is_pending() {
+                if self.bytes.is_empty() {
+                    self.bytes = BytesMut::new();
+                }
+                return Poll::Pending;
+            }
             self.bytes.extend_from_slice(buffer.filled());
             Poll::Ready(Ok(buffer.filled().len()))
         })

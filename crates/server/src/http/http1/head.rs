@@ -13,6 +13,9 @@ use memchr::memchr;
 /// Empty lines that are forgiven before a request line (RFC 9112, section 2.2, asks for at least one).
 const MAX_LEADING_EMPTY_LINES: u32 = 4;
 
+/// A connection that waits keeps room for so many fields.
+const KEPT_FIELDS: usize = 16;
+
 /// Longer targets cannot be held by `http::Uri`.
 const MAX_TARGET_BYTES: usize = u16::MAX as usize - 1;
 
@@ -278,6 +281,7 @@ impl HeadScan {
     pub(crate) fn restart(&mut self) {
         let mut fields = std::mem::take(&mut self.fields);
         fields.clear();
+        fields.shrink_to(KEPT_FIELDS);
         *self = Self { fields, ..Self::default() };
     }
 }

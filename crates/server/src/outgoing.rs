@@ -153,6 +153,7 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> Sending<B> {
     fn end(&mut self, state: State) {
         self.state = state;
         self.body = None;
+        self.at = 0;
         self.data = Bytes::new();
         self.behind = b"";
         let mut room = std::mem::take(&mut self.made);

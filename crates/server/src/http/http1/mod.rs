@@ -75,6 +75,8 @@ pub(super) struct Patience {
 /// [`Session::into_parts`].
 #[derive(Debug)]
 pub(super) struct Session<S, B> {
+    /// Before the transport, so that a response that breaks off is over before its connection is.
+    sending: Sending<B>,
     transport: S,
     read: Inbox,
     limits: HeadLimits,
@@ -87,7 +89,6 @@ pub(super) struct Session<S, B> {
     asked: Asked,
     /// What is to be written before the response.
     ahead: BytesMut,
-    sending: Sending<B>,
     clock: Clock,
     /// The client has ended its side.
     ended: bool,
@@ -143,6 +144,7 @@ where
     /// On a connection that was just accepted.
     pub(super) fn new(transport: S, limits: HeadLimits, patience: Patience, drain: Arc<Drain>) -> Self {
         Self {
+            sending: Sending::default(),
             transport,
             read: Inbox::default(),
             limits,
@@ -152,7 +154,6 @@ where
             awaits_continue: false,
             asked: Asked { version: Version::HTTP_11, is_head: false, keeps: true, takes_trailers: false },
             ahead: BytesMut::new(),
-            sending: Sending::default(),
             clock: Clock::new(patience, drain),
             ended: false,
             farewell: Farewell::default(),
@@ -362,6 +363,7 @@ where
     fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<Sent> {
         loop {
             if self.sending.send(&mut self.transport, cx).is_err() || self.sending.has_failed() {
+                self.sending = Sending::default();
                 self.asked.keeps = false;
                 break;
             }

@@ -379,3 +379,34 @@ async fn interim_responses_come_between_whole_responses_and_before_their_own() {
     let got: Vec<_> = got.into_iter().filter(|part| part != "100 ").collect();
     assert_eq!(got, expected.concat());
 }
+
+/// A body of which somebody can see whether it is still there.
+struct Seen {
+    frames: Frames,
+    _there: Arc<()>,
+}
+
+impl Body for Seen {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        Pin::new(&mut self.frames).poll_frame(cx)
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_breaks_off_is_over_before_its_connection() {
+    let (mut client, server) = duplex(1 << 16);
+    let mut session = Session::new(server, LIMITS, PATIENCE, Arc::default());
+    client.write_all(GET.as_bytes()).await.unwrap();
+    let there = Arc::new(());
+    let broken = || Frames::data(&["ok"]).and(Err(io::ErrorKind::TimedOut.into()));
+    let answer = |_, _| std::future::ready(Response::new(Seen { frames: broken(), _there: there.clone() }));
+    session.serve(&Interims::default(), answer, |refused| panic!("{refused:?}")).await;
+    assert_eq!(Arc::strong_count(&there), 1, "its record is written, though the connection lingers");
+    drop(session);
+    let mut got = String::new();
+    client.read_to_string(&mut got).await.unwrap();
+    assert!(got.ends_with("\r\n\r\n2\r\nok\r\n"), "what came of it, and no end: {got}");
+}

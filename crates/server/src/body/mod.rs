@@ -3,12 +3,14 @@
 mod relay;
 mod request;
 mod store;
+mod upload;
 
 use std::io;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 
+pub(crate) use self::upload::{Feed, Piece, Upload, upload};
 pub use self::{
     relay::{Afterwards, Relay, RelayEnd, Relayed, relay},
     request::{Arriving, ClientBody, CollectError, RequestBody, Streamed, Whole},

@@ -19,8 +19,10 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::store::{FILE_CHUNK_BYTES, Reader, Room, Store, write_at};
-use crate::http::Upload;
+use super::{
+    store::{FILE_CHUNK_BYTES, Reader, Room, Store, write_at},
+    upload::Upload,
+};
 
 /// The least rate of a request's body: as in Apache's `RequestReadTimeout`, one second more for so many bytes.
 const BODY_BYTES_PER_SECOND: u64 = 500;

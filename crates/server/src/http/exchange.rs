@@ -2,7 +2,6 @@
 //! recorded. Straight-line code; a future only where something is waited for.
 
 use std::{
-    convert::Infallible,
     future::Future,
     io,
     pin::Pin,
@@ -12,7 +11,6 @@ use std::{
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts};
 use http_body::Body;
-use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::{
@@ -45,21 +43,7 @@ impl Exchange {
     pub(crate) fn new(connection: Connection) -> Self {
         Self { connection: Arc::new(connection) }
     }
-}
 
-/// Requests of HTTP/2.
-impl hyper::service::Service<Request<Incoming>> for Exchange {
-    type Response = Response<GatedBody<AnswerBody>>;
-    type Error = Infallible;
-    type Future = Infallibly<Respond>;
-
-    fn call(&self, request: Request<Incoming>) -> Infallibly<Respond> {
-        let (parts, body) = request.into_parts();
-        Infallibly(self.begin(Box::new(parts), Arriving::from(body)))
-    }
-}
-
-impl Exchange {
     /// Begins to answer a request.
     pub(super) fn begin(&self, parts: Box<Parts>, body: Arriving) -> Respond {
         let live = self.connection.shared.live.load();
@@ -93,17 +77,6 @@ impl Exchange {
         *request.uri_mut() = Uri::from_static("*");
         let live = self.connection.shared.live.load();
         UnderWay::new(self.connection.clone(), &live, &request.into_parts().0, Some(line)).refusal(status)
-    }
-}
-
-/// What cannot fail, for whom it might.
-pub(crate) struct Infallibly<F>(F);
-
-impl<F: Future + Unpin> Future for Infallibly<F> {
-    type Output = Result<F::Output, Infallible>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(cx).map(Ok)
     }
 }
 

@@ -7,7 +7,6 @@ mod farewell;
 pub mod fuzz;
 mod gateway;
 mod http1;
-mod interim;
 mod pools;
 mod presence;
 mod rewound;
@@ -15,6 +14,7 @@ mod target;
 mod tunnel;
 
 use std::{
+    convert::Infallible,
     future::{Future, poll_fn},
     net::SocketAddr,
     path::Path,
@@ -28,7 +28,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use hyper::server::conn::http2;
+use http::Request;
+use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::{
@@ -48,9 +49,8 @@ use crate::{
     upstream::{ClientAddress, Upgraded},
 };
 use exchange::Exchange;
-use http1::{Patience, Session, head::HeadLimits};
-pub(crate) use http1::{Protocol, Upload};
-use interim::Interims;
+pub(crate) use http1::Protocol;
+use http1::{Interims, Patience, Session, head::HeadLimits};
 pub(crate) use pools::WorkerPools;
 use presence::SpareTimer;
 use rewound::Rewound;
@@ -317,7 +317,13 @@ where
 {
     let marks = connection.marks.clone();
     let idle_timeout = live.http.patience.idle;
-    let http = live.http.http2.serve_connection(TokioIo::new(stream), Exchange::new(connection));
+    let exchange = Exchange::new(connection);
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let (parts, body) = request.into_parts();
+        let respond = exchange.begin(Box::new(parts), Arriving::from(body));
+        async move { Ok::<_, Infallible>(respond.await) }
+    });
+    let http = live.http.http2.serve_connection(TokioIo::new(stream), answer);
     drop(live);
     Box::pin(async move {
         let mut http = pin!(http);

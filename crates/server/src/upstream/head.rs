@@ -22,7 +22,7 @@ use super::{
 use crate::{
     body::RequestBody,
     config::HeaderRules,
-    outgoing::{Coding, write_field, write_length},
+    message::{outgoing::Coding, welcomes_trailers, write_field, write_length},
 };
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -392,11 +392,7 @@ fn take_connection(headers: &mut HeaderMap) -> Options {
 /// Takes out what is between the client and us. The protocols of an upgrade, and whether trailers are taken.
 fn strip_request(headers: &mut HeaderMap) -> (Option<HeaderValue>, bool) {
     let options = take_connection(headers);
-    let trailers = headers.get_all(TE).iter().any(|value| {
-        value.as_bytes().split(|&byte| byte == b',').any(|coding| {
-            coding.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii().eq_ignore_ascii_case(b"trailers")
-        })
-    });
+    let trailers = headers.get_all(TE).iter().any(|value| welcomes_trailers(value.as_bytes()));
     let upgrade = if options.upgrade { protocols(headers) } else { None };
     for name in options.named {
         headers.remove(name);

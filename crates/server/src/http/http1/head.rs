@@ -10,6 +10,8 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version, request::Parts};
 use memchr::memchr;
 
+use crate::message::{Options, content_length, welcomes_trailers};
+
 /// Empty lines that are forgiven before a request line (RFC 9112, section 2.2, asks for at least one).
 const MAX_LEADING_EMPTY_LINES: u32 = 4;
 
@@ -92,8 +94,7 @@ pub(crate) struct HeadScan {
     hosts: u32,
     length: Option<u64>,
     chunked: bool,
-    close: bool,
-    keep_alive: bool,
+    options: Options,
     expects_continue: bool,
     takes_trailers: bool,
 }
@@ -105,6 +106,12 @@ struct RequestLine {
     /// Length of the method; the target is behind the space after it.
     method: usize,
     target: usize,
+}
+
+impl RequestLine {
+    fn version(self) -> Version {
+        if self.minor_version == 0 { Version::HTTP_10 } else { Version::HTTP_11 }
+    }
 }
 
 /// Where a field stands.
@@ -201,12 +208,7 @@ impl HeadScan {
         let at = self.line_start;
         self.fields.push(Field { name: at..at + colon, value: at + start..at + end });
         match name.len() {
-            2 if name.eq_ignore_ascii_case(b"te") => {
-                let name = |coding: &[u8]| {
-                    coding.split(|&byte| byte == b';').next().map(<[u8]>::trim_ascii) == Some(b"trailers")
-                };
-                self.takes_trailers |= value.to_ascii_lowercase().split(|&byte| byte == b',').any(name);
-            }
+            2 if name.eq_ignore_ascii_case(b"te") => self.takes_trailers |= welcomes_trailers(value),
             4 if name.eq_ignore_ascii_case(b"host") => {
                 self.hosts += 1;
                 if self.hosts > 1 || !value.iter().all(|&byte| is_host_byte(byte)) {
@@ -217,10 +219,7 @@ impl HeadScan {
                 self.expects_continue = request.minor_version > 0 && value.eq_ignore_ascii_case(b"100-continue");
             }
             10 if name.eq_ignore_ascii_case(b"connection") => {
-                for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
-                    self.close |= option.eq_ignore_ascii_case(b"close");
-                    self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-                }
+                self.options.read(value);
             }
             14 if name.eq_ignore_ascii_case(b"content-length") => {
                 if self.length.is_some() {
@@ -251,7 +250,7 @@ impl HeadScan {
             (false, Some(length)) if length > limits.body_bytes => return Err(StatusCode::PAYLOAD_TOO_LARGE),
             (false, Some(length)) => BodyKind::Length(length),
         };
-        let keeps = !self.close && (request.minor_version > 0 || self.keep_alive);
+        let keeps = self.options.keep(request.version());
         Ok(Head { len, body, keeps, expects_continue: self.expects_continue, takes_trailers: self.takes_trailers })
     }
 
@@ -267,7 +266,7 @@ impl HeadScan {
         let target = self.start + line.method + 1;
         request.method = Method::from_bytes(&head[self.start..target - 1]).map_err(|_| wrong)?;
         request.uri = Uri::from_maybe_shared(head.slice(target..target + line.target)).map_err(|_| wrong)?;
-        request.version = if line.minor_version == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
+        request.version = line.version();
         let headers = &mut request.headers;
         headers.try_reserve(self.fields.len()).map_err(|_| StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)?;
         for field in &self.fields {
@@ -323,14 +322,6 @@ fn is_absolute(target: &[u8]) -> bool {
     [b"http://".as_slice(), b"https://"]
         .iter()
         .any(|scheme| target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)))
-}
-
-/// Digits only: no sign, no list, no white space within.
-fn content_length(value: &[u8]) -> Option<u64> {
-    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    std::str::from_utf8(value).ok()?.parse().ok()
 }
 
 /// `chunked` alone is understood. Chunked anywhere but at the end is malformed (RFC 9112, section 6.3); any other coding is

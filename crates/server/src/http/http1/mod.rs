@@ -8,10 +8,10 @@
 //! what follows a head that asks for an upgrade waits for the answer, as bytes of whatever protocol that will be.
 
 pub(super) mod head;
+mod interim;
 mod response;
 #[cfg(test)]
 mod tests;
-mod upload;
 
 use std::{
     future::{Future, poll_fn},
@@ -30,17 +30,19 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-pub(crate) use self::upload::Upload;
+pub(super) use self::interim::Interims;
 use self::{
-    head::{BodyKind, Head, HeadLimits, HeadScan, Step},
+    head::{BodyKind, Head, HeadLimits, HeadScan, Refusal, Step},
     response::{Asked, Framing},
-    upload::{Feed, Piece, upload},
 };
-use super::{Drain, farewell::Farewell, interim::Interims};
+use super::{Drain, farewell::Farewell};
 use crate::{
-    chunked::{Chunks, Malformed, Next},
-    inbox::Inbox,
-    outgoing::Sending,
+    body::{Feed, Piece, Upload, upload},
+    message::{
+        chunked::{Chunks, Malformed, Next},
+        inbox::Inbox,
+        outgoing::Sending,
+    },
 };
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -216,7 +218,7 @@ where
             if !self.read.is_empty() {
                 match self.scan.advance(&self.read, &self.limits) {
                     Step::Complete(head) => return Poll::Ready(self.begin(head)),
-                    Step::Refused(refusal) => return Poll::Ready(self.refuse(refusal)),
+                    Step::Refused(refusal) => return Poll::Ready(self.refuse(refusal, first_line(&self.read))),
                     Step::Partial => {}
                 }
             }
@@ -230,7 +232,8 @@ where
                     let begun = self.scan.begun(&self.read);
                     ready!(self.clock.poll_over(cx, begun));
                     let refusal = begun.then(|| self.scan.refuse(&self.read, StatusCode::REQUEST_TIMEOUT));
-                    return Poll::Ready(refusal.map_or(Arrival::Nothing, |refusal| self.refuse(refusal)));
+                    let line = first_line(&self.read);
+                    return Poll::Ready(refusal.map_or(Arrival::Nothing, |refusal| self.refuse(refusal, line)));
                 }
             }
         }
@@ -238,13 +241,12 @@ where
 
     fn begin(&mut self, head: Head) -> Arrival {
         let bytes = self.read.take_head(head.len);
-        let request = self.scan.request(&bytes);
+        let request = match self.scan.request(&bytes) {
+            Ok(request) => request,
+            Err(status) => return self.refuse(self.scan.refuse(&bytes, status), first_line(&bytes)),
+        };
         self.scan.restart();
         self.clock.begun();
-        let request = match request {
-            Ok(request) => request,
-            Err(status) => return self.refuse(head::Refusal { status, head: false }),
-        };
         let (version, is_head) = (request.version, request.method == Method::HEAD);
         self.asked = Asked { version, is_head, keeps: head.keeps, takes_trailers: head.takes_trailers };
         let (incoming, length) = match head.body {
@@ -264,11 +266,8 @@ where
         Arrival::Request(request, Some(upload))
     }
 
-    fn refuse(&mut self, refusal: head::Refusal) -> Arrival {
-        let head::Refusal { status, head: is_head } = refusal;
-        let line = self.read.trim_ascii_start();
-        let end = line.iter().position(|&byte| byte == b'\n').unwrap_or(line.len()).min(MAX_REFUSED_LINE_BYTES);
-        let line = line[..end].trim_ascii_end().into();
+    fn refuse(&mut self, refusal: Refusal, line: Box<[u8]>) -> Arrival {
+        let Refusal { status, head: is_head } = refusal;
         self.incoming = Incoming::Nothing;
         self.asked = Asked { version: Version::HTTP_11, is_head, keeps: false, takes_trailers: false };
         Arrival::Refused(Refused { status, is_head, line })
@@ -364,7 +363,8 @@ where
         loop {
             if self.sending.send(&mut self.transport, cx).is_err() || self.sending.has_failed() {
                 self.sending = Sending::default();
-                self.asked.keeps = false;
+                // The client may still be sending what will have no answer.
+                self.incoming = Incoming::Nothing;
                 break;
             }
             if self.sending.is_done() {
@@ -393,6 +393,13 @@ where
     pub(super) fn into_parts(self) -> (S, Bytes) {
         (self.transport, self.read.into_bytes())
     }
+}
+
+/// What a request begins with, for the log.
+fn first_line(bytes: &[u8]) -> Box<[u8]> {
+    let line = bytes.trim_ascii_start();
+    let end = line.iter().position(|&byte| byte == b'\n').unwrap_or(line.len()).min(MAX_REFUSED_LINE_BYTES);
+    line[..end].trim_ascii_end().into()
 }
 
 impl Incoming {

@@ -12,7 +12,7 @@ use http::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::outgoing::{Coding, write_field, write_length};
+use crate::message::{Options, content_length, outgoing::Coding, write_field, write_length, write_status_line};
 
 /// What of a request its response depends on.
 #[derive(Clone, Copy, Debug)]
@@ -55,11 +55,7 @@ impl Framing {
 
     /// Writes the head of the response.
     pub(super) fn write(&self, asked: &Asked, response: &Parts, out: &mut Vec<u8>) {
-        out.extend_from_slice(if asked.version == Version::HTTP_10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
-        out.extend_from_slice(response.status.as_str().as_bytes());
-        out.push(b' ');
-        out.extend_from_slice(response.status.canonical_reason().unwrap_or_default().as_bytes());
-        out.extend_from_slice(b"\r\n");
+        write_status_line(asked.version, response.status, out);
         let (mut has_connection, mut has_date) = (false, false);
         for (name, value) in &response.headers {
             // What frames the message is ours to say.
@@ -91,7 +87,7 @@ impl Framing {
 
 /// The length that the fields of a response say its body has.
 fn announced(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok())
+    headers.get(CONTENT_LENGTH).and_then(|length| content_length(length.as_bytes()))
 }
 
 fn says_close(headers: &HeaderMap) -> bool {
@@ -99,8 +95,11 @@ fn says_close(headers: &HeaderMap) -> bool {
     if !headers.keys().any(|name| *name == CONNECTION) {
         return false;
     }
-    let close = |option: &[u8]| option.trim_ascii().eq_ignore_ascii_case(b"close");
-    headers.get_all(CONNECTION).iter().any(|value| value.as_bytes().split(|&byte| byte == b',').any(close))
+    let mut options = Options::default();
+    for value in headers.get_all(CONNECTION) {
+        options.read(value.as_bytes());
+    }
+    options.close
 }
 
 /// The time of day (RFC 9110, section 6.6.1), which is written out once in a second.

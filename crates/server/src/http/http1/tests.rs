@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use super::*;
 use crate::{
     body::{Arriving, OriginBody, full},
-    outgoing::tests::Frames,
+    message::frames::Frames,
     upstream::Interim,
 };
 
@@ -213,7 +213,12 @@ async fn a_stop_leaves_time_for_what_has_just_been_sent() {
         let serving = tokio::spawn({
             let drain = drain.clone();
             async move {
-                tokio::select! { () = serve(session) => {}, () = async { drain.begun().await; std::future::pending().await } => {} }
+                // As it is in the server: the task is woken, and the session looks.
+                let woken = async {
+                    drain.begun().await;
+                    std::future::pending::<()>().await;
+                };
+                tokio::select! { () = serve(session) => {}, () = woken => {} }
             }
         });
         client.write_all(sent.as_bytes()).await.unwrap();

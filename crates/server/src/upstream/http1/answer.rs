@@ -11,7 +11,7 @@ use http_body_util::Empty;
 
 use super::Broken;
 use crate::{
-    chunked::Chunks,
+    message::{Options, chunked::Chunks, content_length},
     upstream::{Interim, head},
 };
 
@@ -102,32 +102,9 @@ pub(super) fn parse(head: &Bytes, bodiless: bool) -> Result<Answer, Broken> {
         (None, Some(Lengths::Wrong)) => return Err(malformed("the lengths of its body are none, or differ")),
         (None, None) => Body::ToEnd,
     };
-    let kept = !options.close && (version == Version::HTTP_11 || options.keep_alive);
     // A length beside chunks is a lie, or somebody's trick (RFC 9112, section 6.1).
-    let keeps = kept && !(coding.is_some() && length.is_some()) && !matches!(body, Body::ToEnd);
+    let keeps = options.keep(version) && !(coding.is_some() && length.is_some()) && !matches!(body, Body::ToEnd);
     Ok(Answer { response, body, keeps })
-}
-
-/// What `Connection` says of the connection itself.
-#[derive(Default)]
-struct Options {
-    close: bool,
-    keep_alive: bool,
-}
-
-impl Options {
-    /// Takes in what a field says. Whether all of that is known here: other options name fields.
-    fn read(&mut self, value: &[u8]) -> bool {
-        let mut all = true;
-        for option in value.split(|&byte| byte == b',') {
-            match option.trim_ascii() {
-                option if option.eq_ignore_ascii_case(b"keep-alive") => self.keep_alive = true,
-                option if option.eq_ignore_ascii_case(b"close") => self.close = true,
-                _ => all = false,
-            }
-        }
-        all
-    }
 }
 
 /// What all of `Content-Length` says.
@@ -141,11 +118,7 @@ enum Lengths {
 impl Lengths {
     /// What was said before, and one more field.
     fn and(before: Option<Self>, value: &[u8]) -> Self {
-        let said = |part: &[u8]| {
-            let digits = Some(part.trim_ascii()).filter(|part| !part.is_empty() && part.iter().all(u8::is_ascii_digit));
-            std::str::from_utf8(digits?).ok()?.parse().ok()
-        };
-        let and = |before: Option<Self>, part| match (before, said(part)) {
+        let and = |before: Option<Self>, part: &[u8]| match (before, content_length(part.trim_ascii())) {
             (None, Some(length)) => Some(Self::One(length)),
             (Some(Self::One(length)), Some(again)) if length == again => before,
             _ => Some(Self::Wrong),

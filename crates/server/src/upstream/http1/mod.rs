@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::answer::{Body, MOST_INTERIMS};
 use super::Interim;
-use crate::{
+use crate::message::{
     chunked::Next,
     inbox::Inbox,
     outgoing::{Coding, Sending},

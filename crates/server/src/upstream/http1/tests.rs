@@ -6,7 +6,7 @@ use super::{
     fuzz::{Nothing, Read, answers, read},
     *,
 };
-use crate::{inbox::MOST_READ_BYTES, outgoing::tests::Frames};
+use crate::message::{frames::Frames, inbox::MOST_READ_BYTES};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nlink: </b.js>\r\nKeep-Alive: 5\r\n\

@@ -1,4 +1,4 @@
-//! An HTTP/1.1 message on its way out: to an upstream, or to a client.
+//! A message on its way out: to an upstream, or to a client.
 
 use std::{
     cell::RefCell,
@@ -8,9 +8,10 @@ use std::{
 };
 
 use bytes::{Buf as _, Bytes};
-use http::{HeaderName, HeaderValue};
 use http_body::Body;
 use tokio::io::AsyncWrite;
+
+use super::write_field;
 
 /// Room for a head, and for what of the body fits behind it. A connection that waits has none.
 const ROOM_BYTES: usize = 4 * 1024;
@@ -258,57 +259,5 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> Sending<B> {
         self.data.advance(data);
         len -= data;
         self.behind = &self.behind[len..];
-    }
-}
-
-/// Says how long the body is.
-pub(crate) fn write_length(bytes: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"content-length: ");
-    out.extend_from_slice(itoa::Buffer::new().format(bytes).as_bytes());
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Writes a field as HTTP/1.1 has it.
-pub(crate) fn write_field(name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
-    out.extend_from_slice(name.as_str().as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value.as_bytes());
-    out.extend_from_slice(b"\r\n");
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use std::collections::VecDeque;
-
-    use http_body::Frame;
-
-    use super::*;
-
-    /// A body of these frames.
-    #[derive(Default)]
-    pub(crate) struct Frames(VecDeque<io::Result<Frame<Bytes>>>);
-
-    impl Frames {
-        pub(crate) fn data(texts: &[&'static str]) -> Self {
-            Self(texts.iter().map(|text| Ok(Frame::data(Bytes::from_static(text.as_bytes())))).collect())
-        }
-
-        pub(crate) fn and(mut self, last: io::Result<Frame<Bytes>>) -> Self {
-            self.0.push_back(last);
-            self
-        }
-    }
-
-    impl Body for Frames {
-        type Data = Bytes;
-        type Error = io::Error;
-
-        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-            Poll::Ready(self.0.pop_front())
-        }
-
-        fn is_end_stream(&self) -> bool {
-            self.0.is_empty()
-        }
     }
 }

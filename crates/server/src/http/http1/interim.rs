@@ -2,13 +2,17 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use http::Version;
 use parking_lot::Mutex;
 
-use crate::{outgoing::write_field, upstream::Interim};
+use crate::{
+    message::{write_field, write_status_line},
+    upstream::Interim,
+};
 
 /// What of them a connection's client has yet to get. There cannot be much: see [`crate::upstream`].
 #[derive(Debug, Default)]
-pub(super) struct Interims {
+pub(in crate::http) struct Interims {
     /// There are some. To be seen without the lock, because mostly there are none.
     wait: AtomicBool,
     /// Requests that have their answer. Changes behind the lock.
@@ -18,12 +22,12 @@ pub(super) struct Interims {
 
 impl Interims {
     /// A name for the request that is answered next.
-    pub(super) fn next(&self) -> u64 {
+    pub(in crate::http) fn next(&self) -> u64 {
         self.answered.load(Relaxed)
     }
 
     /// One of a request's; from its answer on, it is too late.
-    pub(super) fn push(&self, request: u64, interim: &Interim) {
+    pub(in crate::http) fn push(&self, request: u64, interim: &Interim) {
         let mut bytes = self.bytes.lock();
         if self.answered.load(Relaxed) == request {
             write(&mut bytes, interim);
@@ -32,7 +36,7 @@ impl Interims {
     }
 
     /// What is to be written now.
-    pub(super) fn take(&self) -> Vec<u8> {
+    pub(in crate::http) fn take(&self) -> Vec<u8> {
         if !self.wait.load(Relaxed) {
             return Vec::new();
         }
@@ -41,7 +45,7 @@ impl Interims {
     }
 
     /// The request has its answer. What is to be written before that.
-    pub(super) fn answered(&self) -> Vec<u8> {
+    pub(in crate::http) fn answered(&self) -> Vec<u8> {
         let mut bytes = self.bytes.lock();
         self.answered.fetch_add(1, Relaxed);
         self.wait.store(false, Relaxed);
@@ -50,11 +54,7 @@ impl Interims {
 }
 
 fn write(to: &mut Vec<u8>, interim: &Interim) {
-    to.extend_from_slice(b"HTTP/1.1 ");
-    to.extend_from_slice(interim.status().as_str().as_bytes());
-    to.push(b' ');
-    to.extend_from_slice(interim.status().canonical_reason().unwrap_or_default().as_bytes());
-    to.extend_from_slice(b"\r\n");
+    write_status_line(Version::HTTP_11, interim.status(), to);
     for (name, value) in interim.headers() {
         write_field(name, value, to);
     }

@@ -17,7 +17,7 @@ pub(crate) struct Upload(Arc<Mutex<Slot>>);
 
 /// The connection's end of it.
 #[derive(Debug)]
-pub(super) struct Feed(Arc<Mutex<Slot>>);
+pub(crate) struct Feed(Arc<Mutex<Slot>>);
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -33,26 +33,26 @@ struct Slot {
 
 /// What comes next of a body.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(crate) struct Piece {
     /// Nothing: only its end is here.
-    pub(super) frame: Option<Frame<Bytes>>,
-    pub(super) is_last: bool,
+    pub(crate) frame: Option<Frame<Bytes>>,
+    pub(crate) is_last: bool,
 }
 
 /// A body of so many bytes; `None`: nobody knows how many.
-pub(super) fn upload(bytes: Option<u64>) -> (Feed, Upload) {
+pub(crate) fn upload(bytes: Option<u64>) -> (Feed, Upload) {
     let slot = Arc::new(Mutex::new(Slot { left: bytes, ..Slot::default() }));
     (Feed(slot.clone()), Upload(slot))
 }
 
 impl Feed {
     /// Whether more was asked for.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.0.lock().wanted
     }
 
     /// The next, where it was asked for; or what went wrong. Whoever asked in this very task is to look by itself.
-    pub(super) fn push(&self, cx: &Context<'_>, piece: Result<Piece, io::ErrorKind>) {
+    pub(crate) fn push(&self, cx: &Context<'_>, piece: Result<Piece, io::ErrorKind>) {
         let mut slot = self.0.lock();
         (slot.next, slot.end) = match piece {
             Ok(Piece { frame, is_last }) => (frame, is_last.then_some(Ok(()))),

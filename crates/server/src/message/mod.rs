@@ -1,0 +1,76 @@
+//! Messages of HTTP/1.1, as far as both sides have the same to do: towards clients ([`crate::http`]) and towards upstreams
+//! ([`crate::upstream`]).
+
+pub(crate) mod chunked;
+#[cfg(test)]
+pub(crate) mod frames;
+pub(crate) mod inbox;
+pub(crate) mod outgoing;
+
+use http::{HeaderName, HeaderValue, StatusCode, Version};
+
+/// What `Connection` says of the connection itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) close: bool,
+    keep_alive: bool,
+}
+
+impl Options {
+    /// Takes in what a field says. Whether all of that is known here: other options name fields.
+    pub(crate) fn read(&mut self, value: &[u8]) -> bool {
+        let mut all = true;
+        for option in value.split(|&byte| byte == b',') {
+            match option.trim_ascii() {
+                option if option.eq_ignore_ascii_case(b"keep-alive") => self.keep_alive = true,
+                option if option.eq_ignore_ascii_case(b"close") => self.close = true,
+                _ => all = false,
+            }
+        }
+        all
+    }
+
+    /// Whether the connection stays after a message of this version (RFC 9112, section 9.3).
+    pub(crate) fn keep(self, version: Version) -> bool {
+        !self.close && (version == Version::HTTP_11 || self.keep_alive)
+    }
+}
+
+/// What a `Content-Length` says: digits only, no sign, no list, no white space within.
+pub(crate) fn content_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// Whether a `TE` says that trailers are welcome (RFC 9110, section 10.1.4).
+pub(crate) fn welcomes_trailers(value: &[u8]) -> bool {
+    value.split(|&byte| byte == b',').any(|coding| {
+        coding.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii().eq_ignore_ascii_case(b"trailers")
+    })
+}
+
+/// Writes the first line of a response.
+pub(crate) fn write_status_line(version: Version, status: StatusCode, out: &mut Vec<u8>) {
+    out.extend_from_slice(if version == Version::HTTP_10 { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
+    out.extend_from_slice(status.as_str().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes how long the body is.
+pub(crate) fn write_length(bytes: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"content-length: ");
+    out.extend_from_slice(itoa::Buffer::new().format(bytes).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes a field.
+pub(crate) fn write_field(name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
+    out.extend_from_slice(name.as_str().as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}

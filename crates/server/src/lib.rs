@@ -30,6 +30,7 @@ pub mod programs;
 mod refusals;
 mod serve;
 mod sites;
+mod timer;
 mod tls;
 pub mod uplink;
 pub mod upstream;

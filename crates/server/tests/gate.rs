@@ -144,7 +144,7 @@ async fn server_shared(order: Order, write_timeout: Duration, classes: &Classes)
                 let tell = tell.clone();
                 let done = move |outcome| drop(tell.send((path, outcome)));
                 let class = ClassAt { class: ClassId(u16::from(!path_is_high)), generation: generation.load(SeqCst) };
-                let response = flow.response_of(class, request.version(), Response::new(body), urgency, done);
+                let response = flow.clone().response_of(class, request.version(), Response::new(body), urgency, done);
                 async move { Ok::<_, Infallible>(response) }
             });
             tokio::spawn(async move {

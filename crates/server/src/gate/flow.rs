@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
     time::Duration,
@@ -69,6 +69,8 @@ struct Inner {
     /// The client is on this machine.
     is_local: bool,
     write_timeout_ms: AtomicU64,
+    /// Some response was ranked. To be seen without the lock, because where nothing is limited none ever is.
+    has_ranked: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -149,7 +151,16 @@ const CREDIT_LIMIT_BYTES: u64 = 64 * 1024;
 impl Flow {
     pub(super) fn new(shared: Arc<Shared>, stream: Arc<TcpStream>, is_local: bool) -> Self {
         let state = Mutex::new(State::default());
-        Self { inner: Arc::new(Inner { shared, stream, is_local, write_timeout_ms: AtomicU64::new(0), state }) }
+        Self {
+            inner: Arc::new(Inner {
+                shared,
+                stream,
+                is_local,
+                write_timeout_ms: AtomicU64::new(0),
+                has_ranked: AtomicBool::new(false),
+                state,
+            }),
+        }
     }
 
     /// How this connection's responses are treated.
@@ -211,12 +222,12 @@ impl Flow {
     where
         B: Body,
     {
-        self.response_of(ClassAt { class: ClassId(0), generation: 0 }, version, response, urgency, done)
+        self.clone().response_of(ClassAt { class: ClassId(0), generation: 0 }, version, response, urgency, done)
     }
 
     /// As [`Flow::response`], for a response of a class.
     pub fn response_of<B>(
-        &self,
+        self,
         class: ClassAt,
         version: Version,
         response: Response<B>,
@@ -230,7 +241,7 @@ impl Flow {
         let exact = response.body().size_hint().exact();
         let (ticket, job) = self.begin(class, multiplexed, exact, urgency, Box::new(done));
         let asks = job.filter(|_| multiplexed);
-        response.map(|body| GatedBody::new(body, self.clone(), ticket, asks, exact))
+        response.map(|body| GatedBody::new(body, self, ticket, asks, exact))
     }
 
     /// Ranks what is written from here on like the body of an HTTP/1 response whose length is not known, until that is dropped:
@@ -254,6 +265,9 @@ impl Flow {
         let size = exact.map_or(Size::Unknown, |bytes| Size::Known(bytes.saturating_add(HEAD_BYTES)));
         let rankable = (urgency == Urgency::Ranked).then_some(size);
         let job = ranked.then(|| shared.started(class, size, self.path()));
+        if ranked {
+            self.inner.has_ranked.store(true, Ordering::Relaxed);
+        }
         let mut state = self.inner.state.lock();
         state.multiplexed = multiplexed;
         let ticket = state.next_ticket;
@@ -289,6 +303,9 @@ impl Flow {
 
     /// For whom the gate is about to write. `with_best`: in HTTP/2, look for the best response too.
     pub(super) fn sending(&self, with_best: bool) -> Writer {
+        if self.mode() == Mode::Pass && !self.inner.has_ranked.load(Ordering::Relaxed) {
+            return Writer { asks: None, best: None };
+        }
         let mut state = self.inner.state.lock();
         if state.multiplexed {
             let jobs = state.responses.iter().filter_map(|it| it.job);
@@ -305,6 +322,7 @@ impl Flow {
                 Size::Unknown => Size::Unknown,
             };
             first.job = Some(self.inner.shared.started(first.class, left, None));
+            self.inner.has_ranked.store(true, Ordering::Relaxed);
         }
         Writer { asks: first.job, best: first.job }
     }

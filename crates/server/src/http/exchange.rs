@@ -349,7 +349,7 @@ fn host(parts: &Parts) -> Result<&str, StatusCode> {
     }
     match authority.or(text).unwrap_or_default() {
         // A user name in a host only serves to deceive (RFC 9110, section 4.2.4).
-        host if host.contains('@') => Err(StatusCode::BAD_REQUEST),
+        host if memchr::memchr(b'@', host.as_bytes()).is_some() => Err(StatusCode::BAD_REQUEST),
         host => Ok(host),
     }
 }

@@ -174,8 +174,8 @@ impl Way<'_> {
         story: &mut Story,
     ) -> Result<Taken, Failure> {
         let Self { connection, live, verdict, site, mut now } = *self;
-        let raw_path = parts.uri.path().to_owned();
-        let target = Target::parse(&raw_path).map_err(|_| StatusCode::BAD_REQUEST)?;
+        let raw_path = parts.uri.path();
+        let target = Target::parse(raw_path).map_err(|_| StatusCode::BAD_REQUEST)?;
         let Some(found) = live.sites.route(site, target.decoded()) else {
             return Box::pin(self.file(parts, body.take())).await.map(Taken::Response);
         };

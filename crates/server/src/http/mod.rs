@@ -143,7 +143,7 @@ pub(crate) struct Marks {
     /// HTTP/2: when the last response ended, in milliseconds after the connection's start.
     last_end_ms: AtomicU64,
     /// The other side of the connection after an upgrade, and whose it is.
-    tunnel: Mutex<Option<(Upgraded, ClassAt)>>,
+    tunnel: Mutex<Option<(Box<Upgraded>, ClassAt)>>,
     /// HTTP/1: what goes to the client before a response.
     interims: Interims,
     started: Instant,
@@ -166,11 +166,11 @@ impl Marks {
     }
 
     /// From the end of the response under way on, the connection leads there.
-    fn tunnel(&self, upgraded: Upgraded, class: ClassAt) {
+    fn tunnel(&self, upgraded: Box<Upgraded>, class: ClassAt) {
         *self.tunnel.lock() = Some((upgraded, class));
     }
 
-    fn take_tunnel(&self) -> Option<(Upgraded, ClassAt)> {
+    fn take_tunnel(&self) -> Option<(Box<Upgraded>, ClassAt)> {
         self.tunnel.lock().take()
     }
 
@@ -300,7 +300,7 @@ where
             let (stream, early) = session.into_parts();
             let client = tunnel::Client::new(stream, early, flow, class);
             // What comes after HTTP/1 is in a box, so that an idle connection is not as large as it.
-            Box::pin(tunnel::run(client, upgraded, &shared.stopping, patience.idle)).await;
+            Box::pin(tunnel::run(client, *upgraded, &shared.stopping, patience.idle)).await;
         }
         None => poll_fn(|cx| session.poll_close(cx)).await,
     }

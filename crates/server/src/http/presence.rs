@@ -11,10 +11,10 @@ use std::{
 
 use http::Version;
 use parking_lot::Mutex;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 
 use super::Connection;
-use crate::gate::ClientSide;
+use crate::{gate::ClientSide, timer::Timer};
 
 /// How often it is looked whether a client is still there.
 pub(super) const LOOK_AFTER: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const CLOSES_BEHIND_REQUEST: Duration = Duration::from_millis(100);
 
 /// A connection's timer, for the requests on it one after another: most are over before it rings, and it need not be set anew.
 #[derive(Debug, Default)]
-pub(super) struct SpareTimer(Mutex<Option<Pin<Box<Sleep>>>>);
+pub(super) struct SpareTimer(Mutex<Option<Timer>>);
 
 /// Ends when the client is gone. In HTTP/2 never: there the stream is reset, and with that whatever works for it is dropped.
 pub(super) struct Gone(Option<(Arc<Connection>, Watch)>);
@@ -31,7 +31,7 @@ pub(super) struct Gone(Option<(Arc<Connection>, Watch)>);
 /// A client that closes its side may be gone, or wait for the answer; the kernel does not know. Who does it right behind the request
 /// waits; who does it later has given up. Of one that was still sending nobody can say, and only a reset tells.
 struct Watch {
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: Option<Timer>,
     /// When it is looked next.
     due: Instant,
     /// Whether a client that has closed its side waits; `None`: nobody has looked yet.
@@ -47,18 +47,18 @@ pub(super) fn gone(connection: &Arc<Connection>, version: Version, still_sends: 
 }
 
 impl Watch {
-    fn new(timer: Option<Pin<Box<Sleep>>>, still_sends: bool, now: Instant) -> Self {
+    fn new(timer: Option<Timer>, still_sends: bool, now: Instant) -> Self {
         Self { timer, due: now + CLOSES_BEHIND_REQUEST, waits: still_sends.then_some(true) }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, side: impl Fn() -> ClientSide) -> Poll<()> {
         let due = self.due;
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
-        if timer.deadline() > due {
-            timer.as_mut().reset(due);
+        let timer = self.timer.get_or_insert_with(|| Timer::at(due));
+        if timer.due() > due {
+            timer.set(due);
         }
         loop {
-            ready!(timer.as_mut().poll(cx));
+            ready!(timer.poll(cx));
             // It may have been set for an earlier request.
             let now = Instant::now();
             if self.due <= now {
@@ -69,7 +69,7 @@ impl Watch {
                 }
                 self.due = now + LOOK_AFTER;
             }
-            timer.as_mut().reset(self.due);
+            timer.set(self.due);
         }
     }
 }
@@ -99,7 +99,7 @@ mod tests {
     async fn ends(still_sends: bool, does: &[(u64, ClientSide)]) -> Option<u64> {
         let own = ends_with(None, still_sends, does).await;
         for spare_ms in [0, 1, 99, 100, 101, 5000, 3_600_000] {
-            let spare = Box::pin(tokio::time::sleep(Duration::from_millis(spare_ms)));
+            let spare = Timer::at(Instant::now() + Duration::from_millis(spare_ms));
             assert_eq!(
                 ends_with(Some(spare), still_sends, does).await,
                 own,
@@ -109,7 +109,7 @@ mod tests {
         own
     }
 
-    async fn ends_with(timer: Option<Pin<Box<Sleep>>>, still_sends: bool, does: &[(u64, ClientSide)]) -> Option<u64> {
+    async fn ends_with(timer: Option<Timer>, still_sends: bool, does: &[(u64, ClientSide)]) -> Option<u64> {
         let start = Instant::now();
         let ms = || start.elapsed().as_millis() as u64;
         let side = || does.iter().rev().find(|(at, _)| *at <= ms()).map_or(ClientSide::Open, |(_, side)| *side);

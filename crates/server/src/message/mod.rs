@@ -19,6 +19,11 @@ pub(crate) struct Options {
 impl Options {
     /// Takes in what a field says. Whether all of that is known here: other options name fields.
     pub(crate) fn read(&mut self, value: &[u8]) -> bool {
+        // As it mostly is.
+        if value == b"keep-alive" {
+            self.keep_alive = true;
+            return true;
+        }
         let mut all = true;
         for option in value.split(|&byte| byte == b',') {
             match option.trim_ascii() {
@@ -42,6 +47,20 @@ pub(crate) fn content_length(value: &[u8]) -> Option<u64> {
         return None;
     }
     std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// Control characters other than the tab (RFC 9110, section 5.5).
+pub(crate) fn has_control_byte(value: &[u8]) -> bool {
+    // To the end in any case, so that many bytes are looked at at once.
+    value.iter().fold(false, |found, &byte| found | (byte < 0x20 && byte != b'\t') | (byte == 0x7f))
+}
+
+/// A field's value without the white space around it (RFC 9110, section 5.5).
+pub(crate) fn trim_blanks(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
 }
 
 /// Whether a `TE` says that trailers are welcome (RFC 9110, section 10.1.4).

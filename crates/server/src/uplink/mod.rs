@@ -143,6 +143,8 @@ pub(crate) struct Shared {
     unsent_limit_bytes: AtomicU64,
     /// Whether the rate is being found, so that round trips have to be measured.
     estimates: AtomicBool,
+    /// Whether a rate is known; to be seen without the lock.
+    has_rate: AtomicBool,
     core: Mutex<Core>,
     alarm: Alarm,
 }
@@ -212,6 +214,7 @@ impl Uplink {
             mode: AtomicU8::new(mode(config) as u8),
             unsent_limit_bytes: AtomicU64::new(0),
             estimates: AtomicBool::new(estimates(config)),
+            has_rate: AtomicBool::new(false),
             core: Mutex::new(Core {
                 machine,
                 charged_before_bytes: vec![0; class_names.len()],
@@ -519,6 +522,9 @@ impl Shared {
 
     /// Time the bytes would take with the uplink for themselves; `None` where its rate is not known.
     pub fn time_alone(&self, payload_bytes: u64) -> Option<Duration> {
+        if !self.has_rate.load(Ordering::Relaxed) {
+            return None;
+        }
         let core = self.core.lock();
         let rate = core.machine.settings().rate?;
         Some(Duration::from_nanos(rate.ns_for(core.machine.wire_bytes(payload_bytes))))
@@ -575,6 +581,7 @@ impl Shared {
             Mode::Bands => UNSENT_LIMIT_BYTES,
         };
         self.unsent_limit_bytes.store(limit, Ordering::Relaxed);
+        self.has_rate.store(core.machine.settings().rate.is_some(), Ordering::Relaxed);
     }
 }
 

@@ -15,10 +15,10 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::{UpstreamError, error::Wait, head, send::Exchange};
-use crate::body::RequestBody;
+use crate::{body::RequestBody, timer::Timer};
 
 /// Bytes that are given on at once, so that what the upstream has taken can be told.
 const PIECE: usize = 64 * 1024;
@@ -147,7 +147,7 @@ impl Sending {
 /// Watches over the time that an exchange takes.
 #[derive(Debug)]
 pub(super) struct Watch {
-    timer: Pin<Box<Sleep>>,
+    timer: Timer,
     idle: Duration,
     end: Option<Instant>,
     /// When the upstream last was heard of.
@@ -161,22 +161,16 @@ pub(super) struct Watch {
 
 impl Watch {
     /// A timer that was used before is cheaper than a new one.
-    pub(super) fn new(
-        timer: Option<Pin<Box<Sleep>>>,
-        now: Instant,
-        idle: Duration,
-        end: Option<Instant>,
-        shared: bool,
-    ) -> Self {
+    pub(super) fn new(timer: Option<Timer>, now: Instant, idle: Duration, end: Option<Instant>, shared: bool) -> Self {
         let first = earlier(now + idle, end);
         let timer = match timer {
             // One that rings too early is set anew then, and seldom rings at all.
-            Some(timer) if timer.deadline() <= first => timer,
+            Some(timer) if timer.due() <= first => timer,
             Some(mut timer) => {
-                timer.as_mut().reset(first);
+                timer.set(first);
                 timer
             }
-            None => Box::pin(tokio::time::sleep_until(first)),
+            None => Timer::at(first),
         };
         Self { timer, idle, end, heard: now, hears: false, shared, feed: None }
     }
@@ -191,7 +185,7 @@ impl Watch {
         self.feed.as_ref().is_some_and(|feed| feed.waits_for_client())
     }
 
-    pub(super) fn into_timer(self) -> Pin<Box<Sleep>> {
+    pub(super) fn into_timer(self) -> Timer {
         self.timer
     }
 
@@ -202,7 +196,7 @@ impl Watch {
             self.heard = Instant::now();
         }
         loop {
-            std::task::ready!(self.timer.as_mut().poll(cx));
+            std::task::ready!(self.timer.poll(cx));
             let now = Instant::now();
             if self.end.is_some_and(|end| end <= now) {
                 return Poll::Ready(Wait::End);
@@ -221,7 +215,7 @@ impl Watch {
             if next <= now {
                 return Poll::Ready(wait);
             }
-            self.timer.as_mut().reset(earlier(next, self.end));
+            self.timer.set(earlier(next, self.end));
         }
     }
 }
@@ -251,11 +245,11 @@ pub struct UpstreamBody {
     /// Of HTTP/2; what comes by HTTP/1.1 is the exchange's.
     incoming: Option<Incoming>,
     /// `None`: over.
-    exchange: Option<Exchange>,
+    exchange: Option<Box<Exchange>>,
 }
 
 impl UpstreamBody {
-    pub(super) fn new(incoming: Option<Incoming>, exchange: Exchange) -> Self {
+    pub(super) fn new(incoming: Option<Incoming>, exchange: Box<Exchange>) -> Self {
         let mut body = Self { incoming, exchange: Some(exchange) };
         if body.is_end_stream() {
             body.finish();
@@ -276,11 +270,11 @@ impl UpstreamBody {
 
     fn break_off(
         &mut self,
-        error: impl FnOnce(Exchange) -> UpstreamError,
+        error: impl FnOnce(&Exchange) -> UpstreamError,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         self.incoming = None;
         // Without an exchange it was over already, and nothing can break off.
-        Poll::Ready(self.exchange.take().map(|exchange| Err(error(exchange).into())))
+        Poll::Ready(self.exchange.take().map(|exchange| Err(error(&exchange).into())))
     }
 }
 

@@ -14,7 +14,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::{TcpStream, UnixStream},
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
@@ -220,6 +220,19 @@ macro_rules! on_stream {
             Stream::TlsUnix($stream) => $do,
         }
     };
+}
+
+impl Transport {
+    /// Whether nothing has come, not even an end. It may be unknown, and to look costs nothing: nobody is woken afterwards.
+    pub(super) fn is_silent(&self) -> bool {
+        let looked = match &self.stream {
+            Stream::Tcp(stream) => stream.try_io(Interest::READABLE, || Ok(())),
+            Stream::Unix(stream) => stream.try_io(Interest::READABLE, || Ok(())),
+            // Something of it may have been read already.
+            Stream::TlsTcp(_) | Stream::TlsUnix(_) => return false,
+        };
+        looked.is_err()
+    }
 }
 
 impl AsyncRead for Transport {

@@ -1,6 +1,6 @@
 //! What upstreams are told of a client: `X-Forwarded-*` and `Forwarded` (RFC 7239).
 
-use std::{borrow::Cow, net::IpAddr};
+use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
 use bytes::{BufMut as _, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED};
@@ -20,12 +20,13 @@ pub struct ClientAddress {
     text: Cow<'static, str>,
     value: HeaderValue,
     /// What was told last. Most connections ask for one host.
-    told: Mutex<Option<Told>>,
+    told: Mutex<Option<Arc<Told>>>,
 }
 
-/// What is told beside the address.
-#[derive(Clone, Debug)]
-struct Told {
+/// What is told of a client that asks for one host.
+#[derive(Debug)]
+pub(super) struct Told {
+    address: HeaderValue,
     scheme: HeaderValue,
     /// Empty: it is not known.
     host: HeaderValue,
@@ -48,7 +49,7 @@ impl ClientAddress {
     }
 
     /// `None` where it is no field value.
-    fn told(&self, scheme: &str, host: &str) -> Option<Told> {
+    fn told(&self, scheme: &str, host: &str) -> Option<Arc<Told>> {
         let mut last = self.told.lock();
         if let Some(told) = &*last
             && told.host == host
@@ -56,11 +57,12 @@ impl ClientAddress {
         {
             return Some(told.clone());
         }
-        let told = Told {
+        let told = Arc::new(Told {
+            address: self.value.clone(),
             scheme: HeaderValue::from_str(scheme).ok()?,
             host: HeaderValue::from_str(host).ok()?,
             forwarded: HeaderValue::from_maybe_shared(self.forwarded(scheme, host).freeze()).ok()?,
-        };
+        });
         *last = Some(told.clone());
         Some(told)
     }
@@ -83,19 +85,24 @@ impl ClientAddress {
 
 /// The fields that tell of a client.
 #[derive(Debug)]
-pub(super) struct Fields {
-    address: HeaderValue,
-    told: Option<Told>,
+pub(super) enum Fields {
+    All(Arc<Told>),
+    /// What it asks for cannot be told.
+    Address(HeaderValue),
 }
 
 impl Fields {
     pub(super) fn of(ask: &Ask<'_>) -> Self {
-        Self { address: ask.client.value.clone(), told: ask.client.told(ask.scheme, ask.host) }
+        let told = ask.client.told(ask.scheme, ask.host);
+        told.map_or_else(|| Self::Address(ask.client.value.clone()), Self::All)
     }
 
     pub(super) fn each(&self, mut tell: impl FnMut(&HeaderName, &HeaderValue)) {
-        tell(&X_FORWARDED_FOR, &self.address);
-        let Some(Told { scheme, host, forwarded }) = &self.told else { return };
+        let Told { address, scheme, host, forwarded } = match self {
+            Self::All(told) => &**told,
+            Self::Address(address) => return tell(&X_FORWARDED_FOR, address),
+        };
+        tell(&X_FORWARDED_FOR, address);
         tell(&FORWARDED, forwarded);
         tell(&X_FORWARDED_PROTO, scheme);
         if !host.is_empty() {

@@ -26,7 +26,6 @@ mod tests;
 mod upgraded;
 
 use std::{
-    collections::HashMap,
     fmt,
     sync::{
         Arc,
@@ -75,7 +74,8 @@ pub struct Pools(Arc<Inner>);
 struct Inner {
     upstreams: Arc<Upstreams>,
     /// By server.
-    shelves: Mutex<HashMap<u64, Arc<Shelf>>>,
+    /// For each server that was asked one; they are few.
+    shelves: Mutex<Vec<Arc<Shelf>>>,
     /// Who goes first of servers that are equally busy.
     turn: AtomicUsize,
     tidied: AtomicBool,
@@ -92,7 +92,7 @@ pub struct Answer {
     /// The server that answered, for the log.
     pub server: Arc<str>,
     /// After a 101: the connection, on which the new protocol is spoken from now on.
-    pub upgraded: Option<Upgraded>,
+    pub upgraded: Option<Box<Upgraded>>,
 }
 
 /// What is asked of an upstream, beside the request itself.
@@ -261,14 +261,14 @@ impl fmt::Debug for Upstreams {
 impl Pools {
     /// No connections yet.
     pub fn new(upstreams: Arc<Upstreams>) -> Self {
-        Self::with_shelves(upstreams, HashMap::new())
+        Self::with_shelves(upstreams, Vec::new())
     }
 
     /// For the same thread, after a reload: connections to servers that have not changed stay.
     pub fn succeed(&self, upstreams: Arc<Upstreams>) -> Self {
         let mut shelves = self.0.shelves.lock().clone();
         let stays: Vec<u64> = upstreams.groups.iter().flat_map(|group| group.all()).map(|server| server.id).collect();
-        shelves.retain(|server, _| stays.contains(server));
+        shelves.retain(|shelf| stays.contains(&shelf.server.id));
         Self::with_shelves(upstreams, shelves)
     }
 
@@ -285,7 +285,7 @@ impl Pools {
         Arc::ptr_eq(&self.0.upstreams, upstreams)
     }
 
-    fn with_shelves(upstreams: Arc<Upstreams>, shelves: HashMap<u64, Arc<Shelf>>) -> Self {
+    fn with_shelves(upstreams: Arc<Upstreams>, shelves: Vec<Arc<Shelf>>) -> Self {
         let (shelves, turn, tidied) = (Mutex::new(shelves), AtomicUsize::new(0), AtomicBool::new(false));
         Self(Arc::new(Inner { upstreams, shelves, turn, tidied }))
     }
@@ -295,8 +295,12 @@ impl Pools {
             self.tidy_for_ever();
         }
         let mut shelves = self.0.shelves.lock();
-        let new = || Shelf::new(server.clone(), group.config.keep_connections, group.config.keep_for);
-        shelves.entry(server.id).or_insert_with(new).clone()
+        if let Some(shelf) = shelves.iter().find(|shelf| shelf.server.id == server.id) {
+            return shelf.clone();
+        }
+        let new = Shelf::new(server.clone(), group.config.keep_connections, group.config.keep_for);
+        shelves.push(new.clone());
+        new
     }
 
     /// Closes connections that were idle for too long, as long as the pools are there.
@@ -307,7 +311,7 @@ impl Pools {
                 tokio::time::sleep(TIDY_EVERY).await;
                 let Some(pools) = pools.upgrade() else { return };
                 let now = Instant::now();
-                pools.shelves.lock().retain(|_, shelf| shelf.tidy(now));
+                pools.shelves.lock().retain(|shelf| shelf.tidy(now));
             }
         });
     }

@@ -3,7 +3,6 @@
 use std::{
     collections::VecDeque,
     fmt,
-    pin::Pin,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -14,7 +13,7 @@ use std::{
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::{
     body::Outgoing,
@@ -24,6 +23,7 @@ use super::{
     http1::Wire,
     server::{Connected, Protocol, Server},
 };
+use crate::timer::Timer;
 
 /// What one HTTP/2 stream may have on the way to us, and unread here.
 const STREAM_WINDOW: u32 = 256 * 1024;
@@ -47,7 +47,7 @@ pub(super) struct Shelf {
 pub(super) struct Http1 {
     pub(super) wire: Wire<Transport, Outgoing>,
     /// A timer for whoever uses it.
-    pub(super) timer: Option<Pin<Box<Sleep>>>,
+    pub(super) timer: Option<Timer>,
     /// Whether it carried a request before.
     pub(super) used: bool,
     home: Weak<Shelf>,
@@ -151,6 +151,7 @@ impl Shelf {
 
     fn ready(&self, need: Need) -> Option<Connection> {
         if !need.http1
+            && self.server.protocol() != Protocol::Http1
             && let Some(stream) = self.stream()
         {
             return Some(Connection::Http2(stream));
@@ -182,7 +183,7 @@ impl Shelf {
     fn take_idle(&self) -> Option<Box<Http1>> {
         loop {
             let mut connection = self.idle.lock().pop_back()?;
-            if !connection.wire.is_over() {
+            if !connection.is_over() {
                 return Some(connection);
             }
         }
@@ -266,7 +267,7 @@ impl Shelf {
         let over = |since: Instant| since + keep_for <= now;
         // Those that were closed by the server are found by having a look at them, and that is no work for behind a lock.
         let mut idle = std::mem::take(&mut *self.idle.lock());
-        idle.retain_mut(|connection| !over(connection.since) && !connection.wire.is_over());
+        idle.retain_mut(|connection| !over(connection.since) && !connection.is_over());
         let mut newer = self.idle.lock();
         idle.append(&mut newer);
         *newer = idle;
@@ -280,6 +281,12 @@ impl Shelf {
 }
 
 impl Http1 {
+    /// Whether the server has ended it meanwhile, or sent what nobody asked for.
+    fn is_over(&mut self) -> bool {
+        // Mostly the one look is enough.
+        !self.wire.transport().is_silent() && self.wire.is_over()
+    }
+
     /// Puts it where the next request finds it, if it can carry another one.
     pub(super) fn put_back(mut self: Box<Self>) {
         if !self.wire.is_free() {

@@ -22,7 +22,7 @@ use super::{
     head::{self, Head, Unfit},
     http1::Broken,
     pool::{Connection, Need, NoConnection, Stream},
-    server::{InFlight, Server, choose},
+    server::{InFlight, choose},
     upgraded::Upgraded,
 };
 use crate::body::RequestBody;
@@ -34,11 +34,10 @@ const UNSENT: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Exchange {
     group: Arc<Group>,
-    server: Arc<Server>,
+    server: InFlight,
     pub(super) watch: Watch,
     connection: Connection,
     started: Instant,
-    in_flight: InFlight,
 }
 
 /// How an attempt ended without a response.
@@ -97,15 +96,16 @@ impl Exchange {
 
     /// The response is whole.
     pub(super) fn finish(self) {
-        self.server.succeeded();
-        if let Connection::Http1(mut http1) = self.connection {
-            http1.timer = Some(self.watch.into_timer());
+        let Self { server, watch, connection, .. } = self;
+        server.succeeded();
+        if let Connection::Http1(mut http1) = connection {
+            http1.timer = Some(watch.into_timer());
             http1.put_back();
         }
     }
 
     /// The response broke off.
-    pub(super) fn broke(self, broke: Broke) -> UpstreamError {
+    pub(super) fn broke(&self, broke: Broke) -> UpstreamError {
         if let Some(error) = self.client_broke() {
             return error;
         }
@@ -133,7 +133,7 @@ impl Exchange {
         UpstreamError::TimedOut { server: self.server.name.clone(), wait, after: self.started.elapsed() }
     }
 
-    fn failed(self, failure: Failure) -> UpstreamError {
+    fn failed(&self, failure: Failure) -> UpstreamError {
         self.server.failed(&self.group.name, &self.group.config.passive);
         self.error(failure)
     }
@@ -283,7 +283,7 @@ impl From<Request<RequestBody>> for Outbound {
 /// A request that is ready to be sent, and sent again.
 #[derive(Debug)]
 pub struct Errand {
-    group: Arc<Group>,
+    upstream: usize,
     class: usize,
     head: Head,
     started: Instant,
@@ -300,15 +300,13 @@ impl Pools {
     /// # Errors
     /// There is no such upstream, or the request cannot be passed on.
     pub fn prepare(&self, request: Outbound, ask: Ask<'_>, now: Instant) -> Result<Box<Errand>, UpstreamError> {
-        let Some(group) = self.0.upstreams.groups.get(ask.upstream) else {
-            return Err(UpstreamError::NoServer { upstream: "".into(), why: Unavailable::Unknown });
-        };
+        let group = self.group(ask.upstream)?;
         let end = group.config.total_timeout.map(|total| now + total);
         let (head, headers, body) = head::request(request, &ask).map_err(|unfit| match unfit {
             Unfit::Loops(times) => UpstreamError::Loop { upstream: group.name.clone(), times },
             Unfit::Unspeakable(error) => UpstreamError::Request(error),
         })?;
-        Ok(Box::new(Errand { group: group.clone(), class: ask.class, head, started: now, end, headers, body }))
+        Ok(Box::new(Errand { upstream: ask.upstream, class: ask.class, head, started: now, end, headers, body }))
     }
 
     /// Prepares a request, and passes it on.
@@ -329,8 +327,8 @@ impl Pools {
         mut errand: Box<Errand>,
         interim: &mut (dyn FnMut(Interim) + Send),
     ) -> Result<Answer, UpstreamError> {
-        let Errand { group, class, head, started, end, headers, body } = &mut *errand;
-        let (group, started, end) = (&*group, *started, *end);
+        let Errand { upstream, class, head, started, end, headers, body } = &mut *errand;
+        let (group, started, end) = (self.group(*upstream)?, *started, *end);
         let idempotent = head.method.is_idempotent();
 
         let mut left = group.config.retries;
@@ -339,7 +337,7 @@ impl Pools {
         let mut skip = Vec::new();
         let mut last = None;
         loop {
-            let (server, in_flight) = match self.choose(group, *class, &skip, end).await {
+            let server = match self.choose(group, *class, &skip, end).await {
                 Ok(chosen) => chosen,
                 Err(why) => {
                     return Err(last.unwrap_or_else(|| {
@@ -384,14 +382,15 @@ impl Pools {
                 _ => None,
             };
             let outgoing = Outgoing::new(std::mem::take(body), watch.feed.clone());
-            let mut exchange =
-                Exchange { group: group.clone(), server: server.clone(), watch, connection, started, in_flight };
+            // In a box, because it goes with the response from one to the other.
+            let mut exchange = Box::new(Exchange { group: group.clone(), server, watch, connection, started });
             let attempted = match http2 {
                 false => exchange.attempt_http1(head, headers, outgoing, interim).await,
                 true => {
                     // The fields are hyper's as soon as it has them.
                     let fields = if spare.is_some() { headers.clone() } else { std::mem::take(headers) };
-                    let request = head.request(fields, outgoing, server.spec.tls, &server.spec.authority);
+                    let spec = &exchange.server.spec;
+                    let request = head.request(fields, outgoing, spec.tls, &spec.authority);
                     exchange.attempt_http2(request.map_err(UpstreamError::Request)?).await
                 }
             };
@@ -408,7 +407,7 @@ impl Pools {
                     continue;
                 }
                 Err(Lost::Unsent(..)) => {
-                    server.failed(&group.name, &group.config.passive);
+                    exchange.server.failed(&group.name, &group.config.passive);
                     let failure = Failure::Connect(io::Error::other("closed each time before a request was sent"));
                     return Err(exchange.error(failure));
                 }
@@ -416,7 +415,7 @@ impl Pools {
                 Err(Lost::Unknown(error, used)) => {
                     let again = spare.is_some() && idempotent;
                     if !(used && again) {
-                        server.failed(&group.name, &group.config.passive);
+                        exchange.server.failed(&group.name, &group.config.passive);
                     }
                     if !again {
                         return Err(error);
@@ -424,7 +423,7 @@ impl Pools {
                     if used {
                         fresh = true;
                     } else {
-                        skip.push(server.id);
+                        skip.push(exchange.server.id);
                     }
                     error
                 }
@@ -437,19 +436,24 @@ impl Pools {
         }
     }
 
+    fn group(&self, upstream: usize) -> Result<&Arc<Group>, UpstreamError> {
+        let unknown = || UpstreamError::NoServer { upstream: "".into(), why: Unavailable::Unknown };
+        self.0.upstreams.groups.get(upstream).ok_or_else(unknown)
+    }
+
     async fn choose(
         &self,
         group: &Group,
         class: usize,
         skip: &[u64],
         end: Option<Instant>,
-    ) -> Result<(Arc<Server>, InFlight), Unavailable> {
+    ) -> Result<InFlight, Unavailable> {
         let turn = self.0.turn.fetch_add(1, Relaxed);
         let pick = || {
             group.with_servers(class, |servers| {
                 let server = choose(servers, skip, turn, group.config.passive.pause);
                 match server {
-                    Some(server) => Ok((server.clone(), InFlight::new(server))),
+                    Some(server) => Ok(InFlight::new(server.clone())),
                     None if servers.is_empty() => Err(Unavailable::Unknown),
                     None if skip.is_empty() => Err(Unavailable::Down),
                     None => Err(Unavailable::Full),
@@ -470,7 +474,7 @@ impl Pools {
 
 impl Exchange {
     fn answer(
-        mut self,
+        mut self: Box<Self>,
         response: Response<()>,
         incoming: Option<Incoming>,
         head: &Head,
@@ -493,7 +497,7 @@ impl Exchange {
         let upgraded = match self.connection {
             Connection::Http1(http1) => {
                 let (transport, early) = http1.wire.into_parts();
-                Some(Upgraded::new(transport, early, self.in_flight))
+                Some(Box::new(Upgraded::new(transport, early, self.server)))
             }
             Connection::Http2(_) => None,
         };

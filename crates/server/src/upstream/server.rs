@@ -2,6 +2,7 @@
 
 use std::{
     net::SocketAddr,
+    ops::Deref,
     path::PathBuf,
     sync::{
         Arc, Weak,
@@ -280,21 +281,29 @@ impl State {
     }
 }
 
-/// A request under way at a server.
+/// A server that has a request under way.
 #[derive(Debug)]
-pub(super) struct InFlight(Arc<State>);
+pub(super) struct InFlight(Arc<Server>);
 
 impl InFlight {
-    pub(super) fn new(server: &Server) -> Self {
+    pub(super) fn new(server: Arc<Server>) -> Self {
         server.state.in_flight.fetch_add(1, Relaxed);
         server.state.requests.fetch_add(1, Relaxed);
-        Self(server.state.clone())
+        Self(server)
+    }
+}
+
+impl Deref for InFlight {
+    type Target = Arc<Server>;
+
+    fn deref(&self) -> &Arc<Server> {
+        &self.0
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Relaxed);
+        self.0.state.in_flight.fetch_sub(1, Relaxed);
     }
 }
 
@@ -384,11 +393,11 @@ mod tests {
         let servers = servers(3);
         let turns: Vec<_> = (0..6).map(|turn| chosen(&servers, &[], turn).unwrap()).collect();
         assert_eq!(turns, [0, 1, 2, 0, 1, 2]);
-        let first = InFlight::new(&servers[0]);
-        let second = InFlight::new(&servers[1]);
+        let first = InFlight::new(servers[0].clone());
+        let second = InFlight::new(servers[1].clone());
         assert!((0..6).all(|turn| chosen(&servers, &[], turn) == Some(2)));
         drop(first);
-        let _third = InFlight::new(&servers[2]);
+        let _third = InFlight::new(servers[2].clone());
         assert!((0..6).all(|turn| chosen(&servers, &[], turn) == Some(0)));
         drop(second);
         assert!((0..6).all(|turn| chosen(&servers, &[0], turn) == Some(1)));

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version, request::Parts};
 use memchr::memchr;
 
-use crate::message::{Options, content_length, welcomes_trailers};
+use crate::message::{Options, content_length, has_control_byte, welcomes_trailers};
 
 /// Empty lines that are forgiven before a request line (RFC 9112, section 2.2, asks for at least one).
 const MAX_LEADING_EMPTY_LINES: u32 = 4;
@@ -334,12 +334,6 @@ fn transfer_coding(value: &[u8]) -> Result<(), StatusCode> {
     let well_formed = codings.next().is_some_and(|last| !last.is_empty())
         && codings.all(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"chunked"));
     Err(if well_formed { StatusCode::NOT_IMPLEMENTED } else { StatusCode::BAD_REQUEST })
-}
-
-/// Control characters other than the tab (RFC 9110, section 5.5).
-fn has_control_byte(value: &[u8]) -> bool {
-    // To the end in any case, so that many bytes are looked at at once.
-    value.iter().fold(false, |found, &byte| found | (byte < 0x20 && byte != b'\t') | (byte == 0x7f))
 }
 
 fn is_token_byte(byte: u8) -> bool {

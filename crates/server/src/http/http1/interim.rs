@@ -47,7 +47,7 @@ impl Interims {
     /// The request has its answer. What is to be written before that.
     pub(in crate::http) fn answered(&self) -> Vec<u8> {
         let mut bytes = self.bytes.lock();
-        self.answered.fetch_add(1, Relaxed);
+        self.answered.store(self.answered.load(Relaxed) + 1, Relaxed);
         self.wait.store(false, Relaxed);
         std::mem::take(&mut bytes)
     }

@@ -27,7 +27,7 @@ use http::{Method, Response, StatusCode, Version, request::Parts};
 use http_body::{Body, Frame};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    time::{Instant, Sleep, sleep_until},
+    time::Instant,
 };
 
 pub(super) use self::interim::Interims;
@@ -43,6 +43,7 @@ use crate::{
         inbox::Inbox,
         outgoing::Sending,
     },
+    timer::Timer,
 };
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -460,7 +461,7 @@ struct Clock {
     is_fresh: bool,
     closing_since: Option<Instant>,
     /// Set anew only when it fires, or for something that is due before: a busy connection does not touch it.
-    timer: Pin<Box<Sleep>>,
+    timer: Timer,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -472,7 +473,7 @@ enum WaitsFor {
 impl Clock {
     fn new(patience: Patience, drain: Arc<Drain>) -> Self {
         let now = Instant::now();
-        let timer = Box::pin(sleep_until(now + patience.head));
+        let timer = Timer::at(now + patience.head);
         Self { patience, drain, wait: Some((WaitsFor::Head, now)), is_fresh: true, closing_since: None, timer }
     }
 
@@ -500,14 +501,14 @@ impl Clock {
             }
             _ => due,
         };
-        if self.timer.deadline() > due {
-            self.timer.as_mut().reset(due);
+        if self.timer.due() > due {
+            self.timer.set(due);
         }
-        while self.timer.as_mut().poll(cx).is_ready() {
-            if self.timer.deadline() >= due {
+        while self.timer.poll(cx).is_ready() {
+            if self.timer.due() >= due {
                 return Poll::Ready(());
             }
-            self.timer.as_mut().reset(due);
+            self.timer.set(due);
         }
         Poll::Pending
     }

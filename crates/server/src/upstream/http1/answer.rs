@@ -1,17 +1,16 @@
 //! Heads of responses, as a server sends them.
 
-use std::mem::MaybeUninit;
-
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version,
     header::{CONTENT_LENGTH, TRANSFER_ENCODING},
 };
 use http_body_util::Empty;
+use memchr::memchr;
 
 use super::Broken;
 use crate::{
-    message::{Options, chunked::Chunks, content_length},
+    message::{Options, chunked::Chunks, content_length, has_control_byte, trim_blanks},
     upstream::{Interim, head},
 };
 
@@ -55,41 +54,39 @@ pub(super) fn is_interim(bytes: &[u8]) -> bool {
     matches!(bytes, [b'H', b'T', b'T', b'P', b'/', b'1', b'.', _, b' ', b'1', ..])
 }
 
-/// Reads a whole head. `bodiless`: the request was HEAD.
-pub(super) fn parse(head: &Bytes, bodiless: bool) -> Result<Answer, Broken> {
-    let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
-    let mut parsed = httparse::Response::new(&mut []);
-    match httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, head, &mut fields) {
-        Ok(httparse::Status::Complete(end)) if end == head.len() => {}
-        Ok(_) => return Err(malformed("the head of its response ends in the midst of it")),
-        Err(httparse::Error::TooManyHeaders) => return Err(Broken::HeadTooLarge),
-        Err(error) => return Err(Broken::Malformed(Box::new(error))),
-    }
+/// Reads a whole head, of about so many fields. `bodiless`: the request was HEAD.
+pub(super) fn parse(head: &Bytes, fields_about: usize, bodiless: bool) -> Result<Answer, Broken> {
+    let mut lines = Lines(head);
+    let (version, status) = status_line(lines.next().unwrap_or_default())?;
     let mut response = Response::new(());
-    *response.status_mut() =
-        parsed.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or_else(|| malformed("no such status"))?;
-    *response.version_mut() = if parsed.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
-    let version = response.version();
+    *response.status_mut() = status;
+    *response.version_mut() = version;
     let headers = response.headers_mut();
-    headers.reserve(parsed.headers.len());
-    let (mut length, mut coding, mut options) = (None, None, Options::default());
-    for field in parsed.headers {
-        if field.name.eq_ignore_ascii_case("connection") && options.read(field.value) {
+    headers.reserve(fields_about.min(MOST_FIELDS));
+    let (mut length, mut coding, mut options, mut fields) = (None, None, Options::default(), 0);
+    for line in lines.take_while(|line| !line.is_empty()) {
+        fields += 1;
+        if fields > MOST_FIELDS {
+            return Err(Broken::HeadTooLarge);
+        }
+        let colon = memchr(b':', line).ok_or_else(|| malformed("a line of its head is no field"))?;
+        let (name, value) = (&line[..colon], trim_blanks(&line[colon + 1..]));
+        if name.eq_ignore_ascii_case(b"connection") && options.read(value) {
             // It says nothing beyond this connection.
             continue;
         }
-        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| malformed("no name of a field"))?;
+        // White space is in no name, so that neither a folded line nor a space before the colon is taken.
+        let name = HeaderName::from_bytes(name).map_err(|_| malformed("no name of a field"))?;
         if name == CONTENT_LENGTH {
-            length = Some(Lengths::and(length, field.value));
+            length = Some(Lengths::and(length, value));
         } else if name == TRANSFER_ENCODING {
             // We take off no other, and not twice.
-            coding = Some(coding.is_none() && field.value.trim_ascii().eq_ignore_ascii_case(b"chunked"));
+            coding = Some(coding.is_none() && value.eq_ignore_ascii_case(b"chunked"));
         }
-        let value = HeaderValue::from_maybe_shared(head.slice_ref(field.value))
+        let value = HeaderValue::from_maybe_shared(head.slice_ref(value))
             .map_err(|_| malformed("the value of a field has control characters"))?;
         headers.append(name, value);
     }
-    let status = response.status();
     let none =
         bodiless || status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
     // RFC 9112, section 6.3.
@@ -105,6 +102,32 @@ pub(super) fn parse(head: &Bytes, bodiless: bool) -> Result<Answer, Broken> {
     // A length beside chunks is a lie, or somebody's trick (RFC 9112, section 6.1).
     let keeps = options.keep(version) && !(coding.is_some() && length.is_some()) && !matches!(body, Body::ToEnd);
     Ok(Answer { response, body, keeps })
+}
+
+/// `HTTP/1.x SP status [SP reason]` (RFC 9112, section 4). The space before a reason that is empty may be missing.
+fn status_line(line: &[u8]) -> Result<(Version, StatusCode), Broken> {
+    let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ (b'0' | b'1'), b' ', a, b, c, reason @ ..] = line else {
+        return Err(malformed("it does not begin with a status line of HTTP/1"));
+    };
+    let status = StatusCode::from_bytes(&[*a, *b, *c]).map_err(|_| malformed("no such status"))?;
+    if !matches!(reason, [] | [b' ', ..]) || has_control_byte(reason) {
+        return Err(malformed("its status line is malformed"));
+    }
+    Ok((if *minor == b'0' { Version::HTTP_10 } else { Version::HTTP_11 }, status))
+}
+
+/// The lines of a head without their ends, which may be a line feed only.
+struct Lines<'a>(&'a [u8]);
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let end = memchr(b'\n', self.0)?;
+        let line = &self.0[..end];
+        self.0 = &self.0[end + 1..];
+        Some(line.strip_suffix(b"\r").unwrap_or(line))
+    }
 }
 
 /// What all of `Content-Length` says.

@@ -1,8 +1,8 @@
 //! HTTP/1.1 as a client speaks it (RFC 9112), over one connection.
 //!
 //! It is not hyper's, whose client has two ends and channels between them: a short proxied request costs a fifth less in user mode
-//! without it (docs/results.md). And interim responses are heard of here without anything being allocated for them. Heads are
-//! parsed by httparse, as hyper does. Whoever has the connection moves its bytes: nothing is spawned, nobody is woken in between.
+//! without it (docs/results.md). And interim responses are heard of here without anything being allocated for them. Whoever has the
+//! connection moves its bytes: nothing is spawned, nobody is woken in between.
 
 mod answer;
 #[cfg(any(test, fuzzing))]
@@ -42,6 +42,8 @@ pub(super) struct Wire<T, B> {
     read: Inbox,
     /// In `read` there is no end of a head before here.
     searched: usize,
+    /// Lines in that, about.
+    lines: usize,
     /// The request is HEAD.
     bodiless: bool,
     /// What came before the response: how many, and bytes.
@@ -80,6 +82,7 @@ where
             sending: Sending::default(),
             read: Inbox::default(),
             searched: 0,
+            lines: 0,
             bodiless: false,
             interims: (0, 0),
             body: Body::Ended,
@@ -161,6 +164,11 @@ where
         self.poll_read(&mut Context::from_waker(std::task::Waker::noop())).is_ready()
     }
 
+    /// What it goes over.
+    pub(super) fn transport(&self) -> &T {
+        &self.transport
+    }
+
     /// Whether bytes have moved since this was last asked.
     pub(super) fn take_moved(&mut self) -> bool {
         std::mem::take(&mut self.moved)
@@ -208,9 +216,10 @@ where
                 return Err(Broken::HeadTooLarge);
             }
             let Some(end) = end else { return Ok(None) };
+            let fields_about = std::mem::take(&mut self.lines);
             let head = self.read.take_head(end);
             self.searched = 0;
-            let answer = answer::parse(&head, self.bodiless)?;
+            let answer = answer::parse(&head, fields_about, self.bodiless)?;
             match answer.response.status() {
                 StatusCode::SWITCHING_PROTOCOLS => self.keeps = false,
                 status if status.is_informational() => {
@@ -243,6 +252,7 @@ where
         let from = self.searched.saturating_sub(2);
         for at in memchr::memchr_iter(b'\n', &self.read[from..]) {
             let end = from + at + 1;
+            self.lines += 1;
             match &self.read[end..] {
                 [b'\n', ..] => return Some(end + 1),
                 [b'\r', b'\n', ..] => return Some(end + 2),

@@ -6,7 +6,10 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::{
+    task::coop::has_budget_remaining,
+    time::{Instant, Sleep, sleep_until},
+};
 
 /// As [`Sleep`], but to ask it again from the same task, as long as it does not ring and nobody sets it anew, costs no more than a
 /// look at it; a `Sleep` takes its lock each time to keep whom to wake.
@@ -41,19 +44,19 @@ impl Timer {
         if is_known && !self.sleep.is_elapsed() {
             return Poll::Pending;
         }
+        // Of a task whose budget is spent it keeps nothing: that is to come again.
+        let is_kept = has_budget_remaining();
         let polled = self.sleep.as_mut().poll(cx);
-        self.wakes = match (polled, self.wakes.take()) {
-            (Poll::Ready(()), _) => None,
-            (Poll::Pending, Some(waker)) if is_known => Some(waker),
-            (Poll::Pending, _) => Some(cx.waker().clone()),
-        };
+        self.wakes = (polled.is_pending() && is_kept).then(|| cx.waker().clone());
         polled
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{future::poll_fn, time::Duration};
+    use std::{future::poll_fn, pin::pin, time::Duration};
+
+    use tokio::task::coop::consume_budget;
 
     use super::*;
 
@@ -99,6 +102,24 @@ mod tests {
         let mut timer = Timer::at(due);
         let _ = poll_fn(|cx| Poll::Ready(timer.poll(cx))).await;
         tokio::spawn(async move { poll_fn(|cx| timer.poll(cx)).await }).await.unwrap();
+        assert_eq!(Instant::now(), due);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn asked_when_the_budget_of_its_task_is_spent_it_rings_all_the_same() {
+        let due = after_ms(100);
+        let mut timer = Timer::at(due);
+        let mut spent = false;
+        tokio::spawn(poll_fn(move |cx| {
+            if !std::mem::replace(&mut spent, true) {
+                while has_budget_remaining() {
+                    let _ = pin!(consume_budget()).poll(cx);
+                }
+            }
+            timer.poll(cx)
+        }))
+        .await
+        .unwrap();
         assert_eq!(Instant::now(), due);
     }
 

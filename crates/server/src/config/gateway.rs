@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use http::{HeaderName, HeaderValue, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use scheduler::admission::ResourceId;
 
 use super::CertificateFiles;
@@ -102,6 +102,19 @@ impl HeaderRules {
     /// Whether nothing is changed.
     pub fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
+    }
+
+    /// Changes a header.
+    pub(crate) fn apply(&self, headers: &mut HeaderMap) {
+        for name in &self.remove {
+            headers.remove(name);
+        }
+        for (name, value) in &self.set {
+            headers.insert(name, value.clone());
+        }
+        for (name, value) in &self.add {
+            headers.append(name, value.clone());
+        }
     }
 }
 

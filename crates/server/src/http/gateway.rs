@@ -32,7 +32,7 @@ use crate::{
     cgi::{self, CgiAnswer},
     class_metrics::ClassCounters,
     classify::{Classified, Facts, Verdict},
-    config::{HeaderRules, Origin},
+    config::Origin,
     files::{FileBody, error_page},
     serve::Live,
     sites::RouteAt,
@@ -262,7 +262,7 @@ impl Way<'_> {
                 *request.version_mut() = parts.version;
                 *request.headers_mut() = headers.clone();
                 // The rules are for this program; where it redirects to, others apply.
-                apply(request.headers_mut(), &route.config.request_headers);
+                route.config.request_headers.apply(request.headers_mut());
                 parts.headers = headers;
                 // In a box, because this is seldom, and larger than the rest.
                 match Box::pin(self.program(route, found, target.decoded(), request, slot)).await? {
@@ -272,7 +272,7 @@ impl Way<'_> {
             }
         };
         sign(response.headers_mut());
-        apply(response.headers_mut(), &route.config.response_headers);
+        route.config.response_headers.apply(response.headers_mut());
         Ok(Taken::Response(response))
     }
 
@@ -663,18 +663,6 @@ fn as_if_asked(parts: &Parts, target: PathAndQuery) -> Parts {
     uri.path_and_query = Some(target);
     *request.uri_mut() = Uri::from_parts(uri).unwrap_or_else(|_| parts.uri.clone());
     request.into_parts().0
-}
-
-fn apply(headers: &mut HeaderMap, rules: &HeaderRules) {
-    for name in &rules.remove {
-        headers.remove(name);
-    }
-    for (name, value) in &rules.set {
-        headers.insert(name, value.clone());
-    }
-    for (name, value) in &rules.add {
-        headers.append(name, value.clone());
-    }
 }
 
 /// Lets no shared cache keep a response, which would hand one client's cookie to all.

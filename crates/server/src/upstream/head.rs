@@ -21,7 +21,6 @@ use super::{
 };
 use crate::{
     body::RequestBody,
-    config::HeaderRules,
     message::{outgoing::Coding, welcomes_trailers, write_field, write_length},
 };
 
@@ -140,7 +139,7 @@ pub(super) fn request(request: Outbound, ask: &Ask<'_>) -> Result<(Head, HeaderM
     if let Some(rules) = ask.rules {
         // The client's is not a rule's.
         headers.remove(HOST);
-        apply(rules, &mut headers);
+        rules.apply(&mut headers);
         // What frames the message, and what is between us and the upstream only, is no rule's to say.
         strip_request(&mut headers);
         if let Some(value) = headers.remove(HOST) {
@@ -468,19 +467,6 @@ fn join_cookies(headers: &mut HeaderMap) {
         whole.put_slice(crumb.as_bytes());
     }
     set(headers, COOKIE, &mut whole);
-}
-
-/// Changes to a header, in this order: removed, set, added.
-pub(super) fn apply(rules: &HeaderRules, headers: &mut HeaderMap) {
-    for name in &rules.remove {
-        headers.remove(name);
-    }
-    for (name, value) in &rules.set {
-        headers.insert(name.clone(), value.clone());
-    }
-    for (name, value) in &rules.add {
-        headers.append(name.clone(), value.clone());
-    }
 }
 
 #[cfg(test)]

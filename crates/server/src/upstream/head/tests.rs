@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     body::Store,
-    config::{ForwardedField, Limits},
+    config::{ForwardedField, HeaderRules, Limits},
 };
 
 type Fields<'a> = &'a [(&'a str, &'a str)];

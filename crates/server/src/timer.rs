@@ -127,7 +127,7 @@ mod tests {
     async fn rung_while_nobody_asked_and_set_anew_it_wakes_all_the_same() {
         let mut timer = Timer::at(after_ms(10));
         let _ = poll_fn(|cx| Poll::Ready(timer.poll(cx))).await;
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::advance(Duration::from_millis(20)).await;
         let due = after_ms(100);
         timer.set(due);
         poll_fn(|cx| timer.poll(cx)).await;

@@ -7,6 +7,8 @@ pub(crate) mod frames;
 pub(crate) mod inbox;
 pub(crate) mod outgoing;
 
+use std::ops::Range;
+
 use http::{HeaderName, HeaderValue, StatusCode, Version};
 
 /// What `Connection` says of the connection itself.
@@ -55,12 +57,11 @@ pub(crate) fn has_control_byte(value: &[u8]) -> bool {
     value.iter().fold(false, |found, &byte| found | (byte < 0x20 && byte != b'\t') | (byte == 0x7f))
 }
 
-/// A field's value without the white space around it (RFC 9110, section 5.5).
-pub(crate) fn trim_blanks(mut value: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
-        value = rest;
-    }
-    value
+/// Where in a field line its value is: behind the colon, without the white space around it (RFC 9112, section 5).
+pub(crate) fn value_in(line: &[u8], colon: usize) -> Range<usize> {
+    let blanks = |byte: &&u8| matches!(byte, b' ' | b'\t');
+    let start = colon + 1 + line[colon + 1..].iter().take_while(blanks).count();
+    start..line.len() - line[start..].iter().rev().take_while(blanks).count()
 }
 
 /// Whether a `TE` says that trailers are welcome (RFC 9110, section 10.1.4).

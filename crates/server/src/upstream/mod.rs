@@ -73,7 +73,6 @@ pub struct Pools(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     upstreams: Arc<Upstreams>,
-    /// By server.
     /// For each server that was asked one; they are few.
     shelves: Mutex<Vec<Arc<Shelf>>>,
     /// Who goes first of servers that are equally busy.

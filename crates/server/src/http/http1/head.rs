@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version, request::Parts};
 use memchr::memchr;
 
-use crate::message::{Options, content_length, has_control_byte, welcomes_trailers};
+use crate::message::{Options, content_length, has_control_byte, value_in, welcomes_trailers};
 
 /// Empty lines that are forgiven before a request line (RFC 9112, section 2.2, asks for at least one).
 const MAX_LEADING_EMPTY_LINES: u32 = 4;
@@ -198,9 +198,7 @@ impl HeadScan {
     /// One field line, without its line end (RFC 9112, section 5). Folded lines start with a space and so fail as names.
     fn field(&mut self, line: &[u8], request: RequestLine) -> Result<(), StatusCode> {
         let colon = memchr(b':', line).ok_or(StatusCode::BAD_REQUEST)?;
-        let blanks = |byte: &&u8| matches!(byte, b' ' | b'\t');
-        let start = colon + 1 + line[colon + 1..].iter().take_while(blanks).count();
-        let end = line.len() - line[start..].iter().rev().take_while(blanks).count();
+        let Range { start, end } = value_in(line, colon);
         let (name, value) = (&line[..colon], &line[start..end]);
         if name.is_empty() || !name.iter().all(|&byte| is_token_byte(byte)) || has_control_byte(value) {
             return Err(StatusCode::BAD_REQUEST);

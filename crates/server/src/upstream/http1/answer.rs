@@ -10,7 +10,7 @@ use memchr::memchr;
 
 use super::Broken;
 use crate::{
-    message::{Options, chunked::Chunks, content_length, has_control_byte, trim_blanks},
+    message::{Options, chunked::Chunks, content_length, has_control_byte, value_in},
     upstream::{Interim, head},
 };
 
@@ -70,7 +70,7 @@ pub(super) fn parse(head: &Bytes, fields_about: usize, bodiless: bool) -> Result
             return Err(Broken::HeadTooLarge);
         }
         let colon = memchr(b':', line).ok_or_else(|| malformed("a line of its head is no field"))?;
-        let (name, value) = (&line[..colon], trim_blanks(&line[colon + 1..]));
+        let (name, value) = (&line[..colon], &line[value_in(line, colon)]);
         if name.eq_ignore_ascii_case(b"connection") && options.read(value) {
             // It says nothing beyond this connection.
             continue;

@@ -13,6 +13,7 @@ use tokio::{
 };
 
 use crate::{
+    gate::Turns,
     http::{self, Connection, Drain, Ends, Protocol, TlsFacts, WorkerPools},
     listener::{Accepted, Connections},
     metrics::WorkerMetrics,
@@ -37,15 +38,24 @@ pub(crate) fn start(
     number: usize,
     commands: UnboundedReceiver<Command>,
 ) -> io::Result<JoinHandle<()>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let turns = Arc::new(Turns::new(shared.metrics.workers[number].clone()));
+    let resting = turns.clone();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().on_thread_park(move || resting.rest()).build()?;
     std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
-        runtime.block_on(work(shared, number, commands));
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                () = work(shared, number, turns.clone(), commands) => {}
+                never = turns.call() => match never {},
+            }
+        });
         // Reads of files on slow disks may still be under way for connections that were given up.
         runtime.shutdown_background();
     })
 }
 
-async fn work(shared: Arc<Shared>, number: usize, mut commands: UnboundedReceiver<Command>) {
+async fn work(shared: Arc<Shared>, number: usize, turns: Arc<Turns>, mut commands: UnboundedReceiver<Command>) {
     let metrics = shared.metrics.workers[number].clone();
     let pools = Arc::new(WorkerPools::new(&shared));
     if number == 0 {
@@ -62,12 +72,14 @@ async fn work(shared: Arc<Shared>, number: usize, mut commands: UnboundedReceive
         match command {
             Command::Listen(connections) => {
                 let (shared, metrics, pools, alive) = (shared.clone(), metrics.clone(), pools.clone(), alive.clone());
+                let turns = turns.clone();
                 let drain = connections.drain.clone();
                 tokio::spawn(async move {
                     let places = shared.places.clone();
                     let serve = |accepted| {
                         let (shared, metrics, pools) = (shared.clone(), metrics.clone(), pools.clone());
-                        tokio::spawn(serve(shared, metrics, pools, drain.clone(), accepted, alive.clone()));
+                        let (turns, drain) = (turns.clone(), drain.clone());
+                        tokio::spawn(serve(shared, metrics, pools, turns, drain, accepted, alive.clone()));
                     };
                     connections.accept(&places, &metrics, serve).await;
                 });
@@ -115,6 +127,7 @@ async fn serve(
     shared: Arc<Shared>,
     metrics: Arc<WorkerMetrics>,
     pools: Arc<WorkerPools>,
+    turns: Arc<Turns>,
     drain: Arc<Drain>,
     accepted: Accepted,
     _alive: mpsc::Sender<()>,
@@ -123,7 +136,7 @@ async fn serve(
     let _closed = Closed(metrics.clone());
     let Ok(local) = stream.local_addr() else { return };
     let ends = Ends { peer, local };
-    let gate = shared.uplink.gate(stream);
+    let gate = shared.uplink.gate(stream).in_turn(turns);
     let flow = gate.flow();
     let live = shared.live.load_full();
     flow.set_write_timeout(live.limits.write_timeout);

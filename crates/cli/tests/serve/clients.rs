@@ -3,7 +3,10 @@
 use std::{
     fs,
     io::{Read, Write},
+    net::TcpStream,
 };
+
+use rustix::process::Signal;
 
 use super::support::{BIG, Serpent, big, certificate, curl, site, tool};
 
@@ -235,6 +238,45 @@ fn metrics_are_on_their_own_address() {
     assert_eq!(status, "200");
     assert!(body.contains("# TYPE "), "{body}");
     assert_eq!(get(&[&serpent.url("/metrics")]).unwrap().0, "404", "not on the public address");
+}
+
+/// What is under way goes first: of a burst only some are begun before the worker looks for what else is ready.
+#[test]
+fn of_clients_that_ask_all_at_once_most_wait_for_their_turn_and_all_are_answered() {
+    const CLIENTS: usize = 40;
+    let site = site();
+    let admin = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let serpent = Serpent::serve(&site.path().join("www"), &["--admin", &admin, "--workers", "1"]);
+    let answered = |client: &mut TcpStream| {
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"hello, world\n") {
+            let mut part = [0; 1024];
+            let len = client.read(&mut part).unwrap();
+            assert_ne!(len, 0, "{}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&part[..len]);
+        }
+    };
+    let ask = |client: &mut TcpStream| client.write_all(b"GET /hello.txt HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| serpent.connect()).collect();
+    for client in &mut clients {
+        ask(client);
+        answered(client);
+    }
+    let delayed = || {
+        let mut admin = TcpStream::connect(&admin).unwrap();
+        admin.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+        let mut metrics = String::new();
+        admin.read_to_string(&mut metrics).unwrap();
+        let line = metrics.lines().find_map(|line| line.strip_prefix("serpent_reads_delayed_total "));
+        line.expect("a metric").parse::<usize>().unwrap()
+    };
+    let before = delayed();
+    serpent.signal(Signal::STOP);
+    clients.iter_mut().for_each(ask);
+    serpent.signal(Signal::CONT);
+    clients.iter_mut().for_each(answered);
+    let delayed = delayed() - before;
+    assert!((CLIENTS / 2..CLIENTS).contains(&delayed), "{delayed} of {CLIENTS}");
 }
 
 #[test]

@@ -74,6 +74,11 @@ impl Sample {
             ("accept_errors", "Failed attempts to accept a connection", sum(|worker| &worker.accept_errors)),
             ("accept_pauses", "Times accepting paused at limits.connections", sum(|worker| &worker.accept_pauses)),
             ("tls_handshakes_failed", "TLS handshakes failed or too slow", sum(|worker| &worker.handshakes_failed)),
+            (
+                "reads_delayed",
+                "Times a client was read from behind what was under way",
+                sum(|worker| &worker.reads_delayed),
+            ),
             ("log_lines_dropped", "Access log lines dropped", metrics.log_lines_dropped.load(Relaxed)),
             ("config_reloads", "Configurations taken over while running", metrics.reloads_ok.load(Relaxed)),
             ("config_reloads_failed", "Configurations refused while running", metrics.reloads_failed.load(Relaxed)),

@@ -7,6 +7,7 @@
 
 mod body;
 mod flow;
+mod turn;
 
 use std::{
     io,
@@ -24,6 +25,8 @@ use tokio::{
 };
 
 pub(crate) use self::flow::{Burst, ClientSide};
+use self::turn::Ticket;
+pub(crate) use self::turn::Turns;
 pub use self::{
     body::GatedBody,
     flow::{Flow, Outcome, Urgency},
@@ -47,6 +50,9 @@ pub struct Gate {
     acked_bytes: Option<u64>,
     /// Runs while the socket takes nothing.
     stalled: Option<Stall>,
+    /// Whose turn it is to be read from; `None`: everybody's.
+    turns: Option<Arc<Turns>>,
+    ticket: Option<Ticket>,
 }
 
 /// The path is measured again after so many bytes ("Implementation of a New Scheduling Policy in Web Servers", 3.3.5),
@@ -75,9 +81,17 @@ impl Gate {
             path: peer.map_or(0, path_name),
             acked_bytes: None,
             stalled: None,
+            turns: None,
+            ticket: None,
         };
         gate.tell_round_trip();
         gate
+    }
+
+    /// As it is, but read from only when it has its turn among the clients of the same worker.
+    pub(crate) fn in_turn(mut self, turns: Arc<Turns>) -> Self {
+        self.turns = Some(turns);
+        self
     }
 
     /// The handle by which the HTTP side speaks of this connection.
@@ -242,19 +256,23 @@ fn measure(stream: &TcpStream) -> Option<Path> {
 
 impl AsyncRead for Gate {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
         loop {
-            ready!(self.stream.poll_read_ready(cx))?;
+            ready!(this.stream.poll_read_ready(cx))?;
+            if let Some(turns) = &this.turns {
+                ready!(turns.poll_turn(&mut this.ticket, cx));
+            }
             let room = buf.remaining();
-            match self.stream.try_read_buf(buf) {
+            match this.stream.try_read_buf(buf) {
                 Ok(read) => {
                     if 0 < read && read < room {
                         // The socket is empty now. Saying so to the runtime spares the read that would find that out.
                         let empty = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
-                        let _ = self.stream.try_io(Interest::READABLE, empty);
+                        let _ = this.stream.try_io(Interest::READABLE, empty);
                     }
                     // Data is acknowledged by a segment of its own, as a rule.
-                    self.flow.bare_segments(1);
-                    self.tell_round_trip();
+                    this.flow.bare_segments(1);
+                    this.tell_round_trip();
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

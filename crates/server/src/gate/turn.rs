@@ -1,0 +1,277 @@
+//! Who is read from next: what is under way goes before what is new.
+//!
+//! After a burst, or a pause of the machine, many sockets of a worker are ready at once: clients with new requests, and upstreams
+//! with responses. In the order in which they became ready, all these requests would be begun before the first of them is answered.
+//! So only some clients are read from each time the runtime has looked for what is ready; whatever else is ready by then (responses
+//! of upstreams, files, room in the socket of a client) goes in between. It is the shortest remaining work first, for the worker's
+//! processor: a request that was begun is nearer to its end than one that was not. And who came first is answered first, mostly.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    future::poll_fn,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    task::{Context, Poll, Waker},
+};
+
+use parking_lot::Mutex;
+
+use crate::metrics::WorkerMetrics;
+
+/// Clients that are read from at a time.
+const AT_A_TIME: u32 = 2;
+/// Where many wait, this part of them, so that nobody waits for long behind others of whom there is always one ready.
+const PART: usize = 8;
+
+/// The turns of one worker's clients.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    metrics: Arc<WorkerMetrics>,
+    /// Reads since the last rest or call.
+    taken: AtomicU32,
+    /// Whose ticket is lower may read.
+    called: AtomicU64,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// Those with the tickets from `called` on.
+    waiting: VecDeque<Waker>,
+    caller: Option<Waker>,
+}
+
+/// A place among those that wait for their turn.
+#[derive(Debug)]
+pub(super) struct Ticket(u64);
+
+impl Turns {
+    pub(crate) fn new(metrics: Arc<WorkerMetrics>) -> Self {
+        let (taken, called) = (AtomicU32::new(0), AtomicU64::new(0));
+        Self { metrics, taken, called, queue: Mutex::default() }
+    }
+
+    /// Ready: it is one's turn, once. `ticket` is kept in between; to lose it costs somebody else's turn, and nothing more.
+    pub(super) fn poll_turn(&self, ticket: &mut Option<Ticket>, cx: &Context<'_>) -> Poll<()> {
+        let Some(Ticket(number)) = *ticket else {
+            // A worker has one thread: between the two nobody else comes.
+            let taken = self.taken.load(Relaxed);
+            if taken < AT_A_TIME {
+                self.taken.store(taken + 1, Relaxed);
+                return Poll::Ready(());
+            }
+            self.metrics.reads_delayed.fetch_add(1, Relaxed);
+            let mut queue = self.queue.lock();
+            *ticket = Some(Ticket(self.called.load(Relaxed) + queue.waiting.len() as u64));
+            queue.waiting.push_back(cx.waker().clone());
+            if queue.waiting.len() == 1
+                && let Some(caller) = &queue.caller
+            {
+                caller.wake_by_ref();
+            }
+            return Poll::Pending;
+        };
+        let mut queue = self.queue.lock();
+        match number.checked_sub(self.called.load(Relaxed)) {
+            None => {
+                *ticket = None;
+                Poll::Ready(())
+            }
+            Some(place) => {
+                if let Some(waker) = queue.waiting.get_mut(place as usize) {
+                    waker.clone_from(cx.waker());
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Calls those who wait, some of them each time it is polled. The future of `Runtime::block_on` is the place for it: that is
+    /// polled when the runtime has looked for what is ready, and behind what it has found.
+    pub(crate) async fn call(&self) -> Infallible {
+        poll_fn(|cx| {
+            let called = {
+                let mut queue = self.queue.lock();
+                queue.caller.get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
+                let many = queue.waiting.len() / PART;
+                let many = queue.waiting.len().min(many.max(AT_A_TIME as usize));
+                if many == 0 {
+                    return Poll::Pending;
+                }
+                self.called.fetch_add(many as u64, Relaxed);
+                self.taken.store(many as u32, Relaxed);
+                let called: Vec<_> = queue.waiting.drain(..many).collect();
+                if !queue.waiting.is_empty() {
+                    cx.waker().wake_by_ref();
+                }
+                called
+            };
+            called.into_iter().for_each(Waker::wake);
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The worker has nothing to do.
+    pub(crate) fn rest(&self) {
+        self.taken.store(0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::AtomicUsize,
+        task::{Context, Wake},
+    };
+
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::UnixStream,
+    };
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn turns() -> Arc<Turns> {
+        Arc::new(Turns::new(Arc::default()))
+    }
+
+    /// Calls as a worker's runtime does, once.
+    fn call(turns: &Turns, caller: &Arc<Woken>) {
+        let waker = caller.clone().into();
+        assert!(std::pin::pin!(turns.call()).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+
+    #[derive(Default)]
+    struct Client {
+        ticket: Option<Ticket>,
+        woken: Arc<Woken>,
+    }
+
+    impl Client {
+        fn has_turn(&mut self, turns: &Turns) -> bool {
+            let waker = self.woken.clone().into();
+            turns.poll_turn(&mut self.ticket, &Context::from_waker(&waker)).is_ready()
+        }
+
+        fn woken(&self) -> usize {
+            self.woken.0.load(Relaxed)
+        }
+    }
+
+    fn clients(many: usize) -> Vec<Client> {
+        std::iter::repeat_with(Client::default).take(many).collect()
+    }
+
+    fn with_turn(turns: &Turns, clients: &mut [Client]) -> Vec<usize> {
+        clients.iter_mut().enumerate().filter_map(|(at, client)| client.has_turn(turns).then_some(at)).collect()
+    }
+
+    #[test]
+    fn two_are_read_from_at_once_and_the_others_when_they_are_called_in_the_order_in_which_they_came() {
+        let (turns, caller, mut clients) = (turns(), Arc::<Woken>::default(), clients(7));
+        call(&turns, &caller);
+        assert_eq!(with_turn(&turns, &mut clients), [0, 1]);
+        clients.drain(..2);
+        for called in [2, 2, 1] {
+            assert_eq!(with_turn(&turns, &mut clients), [0; 0], "not before they are called");
+            assert_eq!(caller.0.swap(0, Relaxed), 1, "there is somebody to be called");
+            call(&turns, &caller);
+            let woken: Vec<_> = clients.iter().map(Client::woken).collect();
+            assert_eq!(woken.iter().sum::<usize>(), called);
+            assert!(woken.is_sorted_by(|one, next| one >= next), "{woken:?}");
+            assert_eq!(with_turn(&turns, &mut clients[..called]), (0..called).collect::<Vec<_>>());
+            clients.drain(..called);
+        }
+        assert_eq!(caller.0.load(Relaxed), 0);
+        assert_eq!(turns.metrics.reads_delayed.load(Relaxed), 5);
+    }
+
+    #[test]
+    fn when_the_worker_had_nothing_to_do_all_begins_anew() {
+        let (turns, mut clients) = (turns(), clients(4));
+        assert_eq!(with_turn(&turns, &mut clients[..2]), [0, 1]);
+        turns.rest();
+        assert_eq!(with_turn(&turns, &mut clients[2..]), [0, 1]);
+    }
+
+    #[test]
+    fn who_comes_after_few_were_called_takes_what_they_have_left() {
+        let (turns, caller, mut clients) = (turns(), Arc::default(), clients(5));
+        assert_eq!(with_turn(&turns, &mut clients[..3]), [0, 1]);
+        call(&turns, &caller);
+        assert!(clients[2].has_turn(&turns));
+        assert_eq!(with_turn(&turns, &mut clients[3..]), [0]);
+    }
+
+    #[test]
+    fn of_many_who_wait_a_part_is_called() {
+        let (turns, caller, mut clients) = (turns(), Arc::default(), clients(82));
+        assert_eq!(with_turn(&turns, &mut clients), [0, 1]);
+        call(&turns, &caller);
+        assert_eq!(clients.iter().map(Client::woken).sum::<usize>(), 80 / PART);
+    }
+
+    #[test]
+    fn whoever_asked_last_is_woken_and_who_has_gone_holds_nobody_up() {
+        let (turns, caller, mut clients) = (turns(), Arc::default(), clients(5));
+        assert_eq!(with_turn(&turns, &mut clients), [0, 1]);
+        let before = std::mem::take(&mut clients[3].woken);
+        assert!(!clients[3].has_turn(&turns));
+        clients.remove(2);
+        call(&turns, &caller);
+        assert_eq!((before.0.load(Relaxed), clients[2].woken()), (0, 1));
+        call(&turns, &caller);
+        assert!(clients[3].has_turn(&turns));
+    }
+
+    #[test]
+    fn what_is_under_way_ends_before_much_that_is_new_begins() {
+        const CLIENTS: usize = 64;
+        let turns = turns();
+        let (resting, under_way, most) = (turns.clone(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_io().on_thread_park(move || resting.rest()).build().unwrap();
+        let work = async {
+            let tasks: Vec<_> = (0..CLIENTS)
+                .map(|_| {
+                    let (turns, under_way, most) = (turns.clone(), under_way.clone(), most.clone());
+                    tokio::spawn(async move {
+                        let (mut ours, mut upstream) = UnixStream::pair().unwrap();
+                        let mut ticket = None;
+                        poll_fn(|cx| turns.poll_turn(&mut ticket, cx)).await;
+                        most.fetch_max(under_way.fetch_add(1, Relaxed) + 1, Relaxed);
+                        // The answer is there at once, as soon as the runtime looks for it.
+                        upstream.write_all(b"x").await.unwrap();
+                        ours.read_exact(&mut [0]).await.unwrap();
+                        under_way.fetch_sub(1, Relaxed);
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+        };
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                () = work => {}
+                never = turns.call() => match never {},
+            }
+        });
+        let most = most.load(Relaxed);
+        assert!((1..=CLIENTS / 4).contains(&most), "{most} of {CLIENTS} at once");
+    }
+}

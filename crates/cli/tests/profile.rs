@@ -1,0 +1,72 @@
+//! The wrapper between cargo and rustc: which crates are compiled by the profile, and with which compiler.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::LazyLock,
+};
+
+use tempfile::TempDir;
+
+const OPTIMISED: [&str; 4] = ["--crate-name", "serpent", "-C", "opt-level=3"];
+
+/// Says its version, or the arguments that it gets. Written before any test starts a process, which could hold it open.
+static COMPILER: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    let rustc = folder.path().join("rustc");
+    fs::write(&rustc, "#!/bin/sh\ntest \"$1\" = -V && echo \"$VERSION\" && exit\necho \"$@\"\n").unwrap();
+    fs::set_permissions(&rustc, fs::Permissions::from_mode(0o755)).unwrap();
+    (folder, rustc)
+});
+
+/// The arguments that a compiler of that version gets.
+fn passed_on(version: &str, arguments: &[&str], into: Option<&str>) -> String {
+    let (_, rustc) = &*COMPILER;
+    let mut wrapper = Command::new(profile("rustc"));
+    wrapper.arg(rustc).args(arguments).env("VERSION", version);
+    wrapper.env_remove("PROFILE_INTO").envs(into.map(|into| ("PROFILE_INTO", into)));
+    let output = wrapper.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
+
+fn profile(name: &str) -> String {
+    format!("{}/../../profile/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn compiler() -> String {
+    fs::read_to_string(profile("compiler")).unwrap().trim_end().to_owned()
+}
+
+#[test]
+fn an_optimised_crate_is_compiled_by_the_profile() {
+    let passed = passed_on(&compiler(), &OPTIMISED, None);
+    let (_, used) = passed.split_once("profile-use=").unwrap();
+    assert!(Path::new(used.split(' ').next().unwrap()).is_file(), "{passed}");
+    assert!(passed.starts_with(&OPTIMISED.join(" ")), "{passed}");
+}
+
+#[test]
+fn another_compiler_could_not_read_it_and_is_left_alone() {
+    assert_eq!(passed_on("rustc 1.0.0 (a59de37e9 2015-05-13)", &OPTIMISED, None), OPTIMISED.join(" "));
+}
+
+#[test]
+fn what_is_not_optimised_or_is_instrumented_already_is_left_alone() {
+    for arguments in [
+        &["--crate-name", "serpent", "-C", "opt-level=1"][..],
+        &["-vV"],
+        &["-C", "opt-level=3", "-Cpasses=sancov-module"],
+        &["-C", "opt-level=3", "-Cprofile-use=mine"],
+    ] {
+        assert_eq!(passed_on(&compiler(), arguments, Some("counts")), arguments.join(" "));
+    }
+}
+
+#[test]
+fn what_is_to_count_leaves_its_counts_where_it_is_told() {
+    let passed = passed_on(&compiler(), &OPTIMISED, Some("counts"));
+    assert_eq!(passed, format!("{} -C profile-generate=counts", OPTIMISED.join(" ")));
+}

@@ -85,6 +85,7 @@ async fn work(shared: Arc<Shared>, number: usize, turns: Arc<Turns>, mut command
                 });
             }
             Command::Finish { timeout: limit, done } => {
+                turns.call_all();
                 (alive, _) = mpsc::channel(1);
                 match limit {
                     Some(limit) => {

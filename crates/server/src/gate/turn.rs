@@ -26,6 +26,9 @@ const AT_A_TIME: u32 = 2;
 /// Where many wait, this part of them, so that nobody waits for long behind others of whom there is always one ready.
 const PART: usize = 8;
 
+/// `called`, when all are and will be.
+const ALL: u64 = u64::MAX;
+
 /// The turns of one worker's clients.
 #[derive(Debug)]
 pub(crate) struct Turns {
@@ -63,9 +66,13 @@ impl Turns {
                 self.taken.store(taken + 1, Relaxed);
                 return Poll::Ready(());
             }
-            self.metrics.reads_delayed.fetch_add(1, Relaxed);
             let mut queue = self.queue.lock();
-            *ticket = Some(Ticket(self.called.load(Relaxed) + queue.waiting.len() as u64));
+            let called = self.called.load(Relaxed);
+            if called == ALL {
+                return Poll::Ready(());
+            }
+            self.metrics.reads_delayed.fetch_add(1, Relaxed);
+            *ticket = Some(Ticket(called + queue.waiting.len() as u64));
             queue.waiting.push_back(cx.waker().clone());
             if queue.waiting.len() == 1
                 && let Some(caller) = &queue.caller
@@ -113,6 +120,16 @@ impl Turns {
             Poll::Pending
         })
         .await
+    }
+
+    /// Calls all, now and from now on: at a stop, when who has not been read from for a while counts as idle.
+    pub(crate) fn call_all(&self) {
+        let called = {
+            let mut queue = self.queue.lock();
+            self.called.store(ALL, Relaxed);
+            std::mem::take(&mut queue.waiting)
+        };
+        called.into_iter().for_each(Waker::wake);
     }
 
     /// The worker has nothing to do.
@@ -222,6 +239,16 @@ mod tests {
         assert_eq!(with_turn(&turns, &mut clients), [0, 1]);
         call(&turns, &caller);
         assert_eq!(clients.iter().map(Client::woken).sum::<usize>(), 80 / PART);
+    }
+
+    #[test]
+    fn at_a_stop_nobody_waits() {
+        let (turns, caller, mut clients) = (turns(), Arc::default(), clients(20));
+        assert_eq!(with_turn(&turns, &mut clients[..10]), [0, 1]);
+        turns.call_all();
+        assert!(clients[2..10].iter().all(|client| client.woken() == 1));
+        call(&turns, &caller);
+        assert_eq!(with_turn(&turns, &mut clients[2..]), (0..18).collect::<Vec<_>>());
     }
 
     #[test]

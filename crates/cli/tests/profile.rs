@@ -21,15 +21,22 @@ static COMPILER: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
     (folder, rustc)
 });
 
-/// The arguments that a compiler of that version gets.
-fn passed_on(version: &str, arguments: &[&str], into: Option<&str>) -> String {
+/// The arguments that a compiler of that version gets, and what is said beside.
+fn told(version: &str, arguments: &[&str], into: Option<&str>) -> (String, String) {
     let (_, rustc) = &*COMPILER;
     let mut wrapper = Command::new(profile("rustc"));
     wrapper.arg(rustc).args(arguments).env("VERSION", version);
     wrapper.env_remove("PROFILE_INTO").envs(into.map(|into| ("PROFILE_INTO", into)));
     let output = wrapper.output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    let text = |bytes| String::from_utf8(bytes).unwrap().trim_end().to_owned();
+    (text(output.stdout), text(output.stderr))
+}
+
+fn passed_on(version: &str, arguments: &[&str], into: Option<&str>) -> String {
+    let (passed, said) = told(version, arguments, into);
+    assert_eq!(said, "");
+    passed
 }
 
 fn profile(name: &str) -> String {
@@ -49,8 +56,14 @@ fn an_optimised_crate_is_compiled_by_the_profile() {
 }
 
 #[test]
-fn another_compiler_could_not_read_it_and_is_left_alone() {
-    assert_eq!(passed_on("rustc 1.0.0 (a59de37e9 2015-05-13)", &OPTIMISED, None), OPTIMISED.join(" "));
+fn another_compiler_could_not_read_it_and_is_left_alone_which_is_said() {
+    const OTHER: &str = "rustc 1.0.0 (a59de37e9 2015-05-13)";
+    assert_eq!(passed_on(OTHER, &OPTIMISED, None), OPTIMISED.join(" "));
+    // The program itself comes once, and last.
+    let program = ["--crate-name", "serpent", "src/main.rs", "--crate-type", "bin", "-C", "opt-level=3"];
+    let (passed, said) = told(OTHER, &program, None);
+    assert_eq!(passed, program.join(" "));
+    assert!(said.contains("built without") && said.contains(&compiler()), "{said}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::{
     future::poll_fn,
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU32, Ordering::Relaxed},
     },
     task::{Context, Poll, Waker},
 };
@@ -26,24 +26,23 @@ const AT_A_TIME: u32 = 2;
 /// Where many wait, this part of them, so that nobody waits for long behind others of whom there is always one ready.
 const PART: usize = 8;
 
-/// `called`, when all are and will be.
-const ALL: u64 = u64::MAX;
-
 /// The turns of one worker's clients.
 #[derive(Debug)]
 pub(crate) struct Turns {
     metrics: Arc<WorkerMetrics>,
     /// Reads since the last rest or call.
     taken: AtomicU32,
-    /// Whose ticket is lower may read.
-    called: AtomicU64,
     queue: Mutex<Queue>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
+    /// Whose ticket is lower may read.
+    called: u64,
     /// Those with the tickets from `called` on.
     waiting: VecDeque<Waker>,
+    /// Nobody has to wait any more.
+    all: bool,
     caller: Option<Waker>,
 }
 
@@ -53,8 +52,7 @@ pub(super) struct Ticket(u64);
 
 impl Turns {
     pub(crate) fn new(metrics: Arc<WorkerMetrics>) -> Self {
-        let (taken, called) = (AtomicU32::new(0), AtomicU64::new(0));
-        Self { metrics, taken, called, queue: Mutex::default() }
+        Self { metrics, taken: AtomicU32::new(0), queue: Mutex::default() }
     }
 
     /// Ready: it is one's turn, once. `ticket` is kept in between; to lose it costs somebody else's turn, and nothing more.
@@ -67,12 +65,11 @@ impl Turns {
                 return Poll::Ready(());
             }
             let mut queue = self.queue.lock();
-            let called = self.called.load(Relaxed);
-            if called == ALL {
+            if queue.all {
                 return Poll::Ready(());
             }
             self.metrics.reads_delayed.fetch_add(1, Relaxed);
-            *ticket = Some(Ticket(called + queue.waiting.len() as u64));
+            *ticket = Some(Ticket(queue.called + queue.waiting.len() as u64));
             queue.waiting.push_back(cx.waker().clone());
             if queue.waiting.len() == 1
                 && let Some(caller) = &queue.caller
@@ -82,7 +79,7 @@ impl Turns {
             return Poll::Pending;
         };
         let mut queue = self.queue.lock();
-        match number.checked_sub(self.called.load(Relaxed)) {
+        match number.checked_sub(queue.called) {
             None => {
                 *ticket = None;
                 Poll::Ready(())
@@ -102,13 +99,13 @@ impl Turns {
         poll_fn(|cx| {
             let called = {
                 let mut queue = self.queue.lock();
-                queue.caller.get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
+                queue.caller = Some(cx.waker().clone());
                 let many = queue.waiting.len() / PART;
                 let many = queue.waiting.len().min(many.max(AT_A_TIME as usize));
                 if many == 0 {
                     return Poll::Pending;
                 }
-                self.called.fetch_add(many as u64, Relaxed);
+                queue.called += many as u64;
                 self.taken.store(many as u32, Relaxed);
                 let called: Vec<_> = queue.waiting.drain(..many).collect();
                 if !queue.waiting.is_empty() {
@@ -126,7 +123,8 @@ impl Turns {
     pub(crate) fn call_all(&self) {
         let called = {
             let mut queue = self.queue.lock();
-            self.called.store(ALL, Relaxed);
+            queue.all = true;
+            queue.called += queue.waiting.len() as u64;
             std::mem::take(&mut queue.waiting)
         };
         called.into_iter().for_each(Waker::wake);

@@ -16,7 +16,6 @@ mod check;
 pub mod class_metrics;
 pub mod classify;
 pub mod config;
-pub mod files;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod gate;

@@ -4,11 +4,8 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, header};
 use scheduler::class::ClassId;
 
-use crate::{
-    classify::ClassifierError,
-    config::Classes,
-    files::{FileBody, error_page},
-};
+use crate::{classify::ClassifierError, config::Classes};
+use files::{FileBody, error_page};
 
 /// For each class, made once.
 #[derive(Debug)]

@@ -29,7 +29,6 @@ use crate::{
         AccessLog, CacheConfig, Classes, Config, Limits, Listen, LogTarget, UplinkConfig, UpstreamConfig,
         UpstreamServer,
     },
-    files::Cache,
     http::{Drain, HttpSettings},
     listener::{self, Connections},
     metrics::Metrics,
@@ -43,6 +42,7 @@ use crate::{
     worker::{self, Command},
     workers::Workers,
 };
+use files::Cache;
 
 /// A server whose addresses are bound and whose sites are open. From here on clients can connect; they are answered once
 /// [`Server::run`] is called.

@@ -11,8 +11,8 @@ use std::{
 use crate::{
     cgi::Cgi,
     config::{CertificateFiles, Origin, Route, Site},
-    files::{Cache, Files},
 };
+use files::{Cache, Files};
 
 /// Sites by host name. Names of no site mean the first one.
 pub(crate) struct Sites {

@@ -13,10 +13,8 @@ use std::{
 use rustix::io::Errno;
 
 use super::CgiError;
-use crate::{
-    config::SymlinkPolicy,
-    files::{Node, RequestPath, Root},
-};
+use crate::config::SymlinkPolicy;
+use files::{Node, RequestPath, Root};
 
 /// Where programs are.
 #[derive(Debug)]

@@ -13,10 +13,8 @@ use super::{
     keys::Keys,
     passwords::{Credentials, Passwords},
 };
-use crate::{
-    config::{Condition, KeysConfig, ValueMatch},
-    files::pattern_path,
-};
+use crate::config::{Condition, KeysConfig, ValueMatch};
+use files::pattern_path;
 
 /// A request, with what was found out about it.
 pub(super) struct Asked<'a> {

@@ -275,12 +275,12 @@ impl Classifier {
 /// The path of a request as routes and rules see it: decoded, and with empty and dot segments resolved. `None` for what is no
 /// path, or no UTF-8; no pattern matches that. `%2F` and `%25` stay as they are: a slash within a name is none between names.
 pub fn decoded_path(raw: &str) -> Option<Cow<'_, str>> {
-    crate::files::pattern_path(raw)
+    files::pattern_path(raw)
 }
 
 /// What [`decoded_path`] has made, or a part of it, as it is written in a request target.
 pub fn encoded_path(decoded: &str) -> Cow<'_, str> {
-    crate::files::encode_pattern_path(decoded)
+    files::encode_pattern_path(decoded)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ClassifierError> {

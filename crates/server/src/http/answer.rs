@@ -15,9 +15,9 @@ use super::presence::Gone;
 use crate::{
     admission::Slot,
     body::{OriginBody, Relayed},
-    files::FileBody,
     upstream::UpstreamBody,
 };
+use files::FileBody;
 
 /// The body of an answer.
 #[derive(Debug)]

@@ -24,11 +24,11 @@ use crate::{
     body::{Arriving, ClientBody},
     class_metrics::ClassOutcome,
     classify::{Classified, Verdict},
-    files::{FileBody, Served, error_page},
     gate::{GatedBody, Outcome, Urgency},
     serve::Live,
     sites,
 };
+use files::{FileBody, Served, error_page};
 
 const SERVER: HeaderValue = HeaderValue::from_static("serpent");
 const CLOSE: HeaderValue = HeaderValue::from_static("close");

@@ -33,12 +33,12 @@ use crate::{
     class_metrics::ClassCounters,
     classify::{Classified, Facts, Verdict},
     config::Origin,
-    files::{FileBody, error_page},
     serve::Live,
     sites::RouteAt,
     uplink::ClassAt,
     upstream::{Answer, Ask, Errand, Interim, Outbound, Pools, UpstreamBody, UpstreamError},
 };
+use files::{FileBody, error_page};
 
 /// A response of announced length up to this is read whole before its client sees any of it: it is there at once, as a rule.
 const SMALL_BYTES: u64 = 64 * 1024;

@@ -1,4 +1,20 @@
-//! Static files as people expect them from nginx or Caddy.
+//! Static files as people expect them from nginx or Caddy: [`Files`] answers an [`http::Request`]'s head.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
+//! use files::{Cache, CacheConfig, Files, FilesConfig};
+//! use http::{HeaderMap, Method, StatusCode, Uri};
+//!
+//! let folder = tempfile::tempdir()?;
+//! std::fs::write(folder.path().join("hello.txt"), "Hello")?;
+//! let files = Files::open(folder.path(), &FilesConfig::default(), Cache::new(CacheConfig::default()))?;
+//! let answer = files.serve(&Method::GET, &Uri::from_static("/hello.txt"), &HeaderMap::new()).response().await;
+//! assert_eq!(answer.status(), StatusCode::OK);
+//! assert_eq!(answer.headers()["content-length"], "5");
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! A request for a small hot file is answered from memory, at once and without a system call. Everything else is looked
 //! up by a thread that may block (`load`), and large files are read as they are sent (`body`); a runtime thread never
@@ -16,15 +32,17 @@
 //! - Conditions come before ranges (`conditional`, `range`). HEAD knows no ranges, as RFC 9110 section 14.2 has it.
 //! - What is modified while it is read is read again; see `body` for what happens while it is sent.
 //!
-//! The way of a request: `path` → `cache` → (`flights` → `load` → `resolve`, `negotiate`, `listing`) → `respond` →
+//! The way of a request: `path` → `cache` → (`single_flight` → `load` → `resolve`, `negotiate`, `listing`) → `respond` →
 //! `conditional`, `range` → `body`.
+
+#![forbid(unsafe_code)]
 
 mod body;
 mod buffers;
 mod cache;
 mod conditional;
+mod config;
 mod content_type;
-mod flights;
 mod listing;
 mod load;
 mod negotiate;
@@ -34,6 +52,7 @@ mod range;
 mod representation;
 mod resolve;
 mod respond;
+mod single_flight;
 #[cfg(test)]
 mod tests;
 
@@ -41,24 +60,20 @@ use std::{fmt, io, path::Path, pin::Pin, sync::Arc};
 
 use http::{HeaderMap, Method, Response, StatusCode, Uri, header};
 
-pub(crate) use self::path::{encode_pattern_path, pattern_path};
 pub use self::{
     body::{CHUNK_BYTES, FileBody},
     cache::{Cache, CacheStats},
+    config::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy},
     pages::error_page,
+    path::{PathError, RequestPath, encode_pattern_path, pattern_path},
+    resolve::{Node, Root},
 };
 use self::{
     cache::{Key, Variant},
-    flights::Flights,
     load::{Outcome, SiteFiles},
     negotiate::{Coding, Preferences},
-    path::PathError,
+    single_flight::SingleFlight,
 };
-pub(crate) use self::{
-    path::RequestPath,
-    resolve::{Node, Root},
-};
-use crate::config::FilesConfig;
 
 /// The files of one site. Clones share everything.
 #[derive(Clone)]
@@ -66,8 +81,8 @@ pub struct Files(Arc<Shared>);
 
 struct Shared {
     site: Arc<SiteFiles>,
-    /// Look-ups under way. Who comes while one is under way may see what it saw.
-    flights: Flights<(Key, Preferences), Outcome>,
+    /// Look-ups in progress. A request that arrives during one shares its result.
+    lookups: SingleFlight<(Key, Preferences), Outcome>,
 }
 
 /// An answer, now or later.
@@ -83,7 +98,7 @@ impl Files {
     /// that cannot be sent.
     pub fn open(root: &Path, config: &FilesConfig, cache: Cache) -> io::Result<Self> {
         let site = Arc::new(SiteFiles::open(root, config, cache)?);
-        Ok(Self(Arc::new(Shared { site, flights: Flights::default() })))
+        Ok(Self(Arc::new(Shared { site, lookups: SingleFlight::default() })))
     }
 
     /// Answers a request; its body, if any, is none of our business. Never blocks.
@@ -161,7 +176,7 @@ impl Files {
                 let key = key.clone();
                 move || site.load(&path, preferences, key)
             };
-            match files.flights.join((key, preferences), work).await {
+            match files.lookups.join((key, preferences), work).await {
                 Some(Outcome::Found(representation)) => respond::respond(&representation, &headers, ranges),
                 Some(Outcome::Directory) => pages::moved_to(&format!("{canonical}/"), query.as_deref()),
                 Some(Outcome::Listing { page, cache_control }) => {

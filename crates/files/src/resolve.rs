@@ -31,7 +31,7 @@ use crate::config::SymlinkPolicy;
 
 /// A directory that is served, and how links in it are treated.
 #[derive(Debug)]
-pub(crate) struct Root {
+pub struct Root {
     path: PathBuf,
     policy: SymlinkPolicy,
     /// The directory to which `path` led when it was last looked at.
@@ -52,7 +52,7 @@ struct RootDirectory {
 
 /// What stands at a path.
 #[derive(Debug)]
-pub(crate) enum Node {
+pub enum Node {
     /// A regular file, open for reading.
     File(File, Metadata),
     /// A directory, open for reading.

@@ -13,7 +13,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 /// A decoded and normalised request path. Its segments are never empty, `.` or `..`, and hold neither a slash nor a NUL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct RequestPath {
+pub struct RequestPath {
     /// Segments joined by `/`, without a leading or trailing one. Empty for the root.
     relative: Vec<u8>,
     /// Whether a directory was asked for: the path ended in a slash (or in a dot segment), or is the root.
@@ -22,7 +22,7 @@ pub(crate) struct RequestPath {
 
 /// Why a request path names nothing. The client is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PathError {
+pub enum PathError {
     /// Not a path, broken escapes, a NUL, or more `..` than there are parents: 400.
     Invalid,
     /// A name that no file can have: 404.
@@ -134,7 +134,7 @@ impl RequestPath {
 /// An origin other than a directory may know names with a slash in them, so `%2F` stays as it is, and `%25` too, so that the two
 /// can be told apart. Dot segments behind an escaped slash are nobody's names: who decodes them would find another path than
 /// we did, so they are no path.
-pub(crate) fn pattern_path(raw: &str) -> Option<Cow<'_, str>> {
+pub fn pattern_path(raw: &str) -> Option<Cow<'_, str>> {
     if is_plain(raw) {
         return Some(Cow::Borrowed(raw));
     }
@@ -177,7 +177,7 @@ fn is_plain(raw: &str) -> bool {
 }
 
 /// What [`pattern_path`] has made, or a part of it, as it is written in a request target.
-pub(crate) fn encode_pattern_path(path: &str) -> Cow<'_, str> {
+pub fn encode_pattern_path(path: &str) -> Cow<'_, str> {
     const DECODED: &AsciiSet = &PATH.remove(b'%');
     percent_encoding::utf8_percent_encode(path, DECODED).into()
 }

@@ -279,7 +279,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use crate::files::{body::Source, representation::Description};
+    use crate::{body::Source, representation::Description};
 
     fn config(capacity_bytes: u64, revalidate_after: Duration) -> CacheConfig {
         CacheConfig { capacity_bytes, max_file_bytes: 4096, revalidate_after }

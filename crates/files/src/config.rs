@@ -1,0 +1,77 @@
+//! The settings of a site's files, and of the cache that sites share. Nothing in here can be invalid.
+
+use std::time::Duration;
+
+/// How the files of a site are served.
+#[derive(Clone, Debug)]
+pub struct FilesConfig {
+    /// File names tried, in this order, when a directory is asked for.
+    pub index: Vec<String>,
+    /// Whether a directory without an index file is listed; otherwise it answers 403.
+    pub listing: bool,
+    /// Whether names that start with a dot are served (`/.well-known` always is); otherwise they answer 404.
+    pub dot_files: bool,
+    /// What to do with symbolic links.
+    pub symlinks: SymlinkPolicy,
+    /// Whether `file.br`, `file.zst` and `file.gz` are sent in place of `file` to clients that accept them.
+    pub precompressed: bool,
+    /// `Cache-Control` by pattern on the request path; the first that matches is sent.
+    pub cache_control: Vec<CacheControlRule>,
+    /// MIME types by extension, before the built-in table: (extension in lower case without dot, type).
+    pub mime_types: Vec<(String, String)>,
+}
+
+impl Default for FilesConfig {
+    fn default() -> Self {
+        Self {
+            index: vec!["index.html".to_owned()],
+            listing: false,
+            dot_files: false,
+            symlinks: SymlinkPolicy::WithinRoot,
+            precompressed: true,
+            cache_control: Vec::new(),
+            mime_types: Vec::new(),
+        }
+    }
+}
+
+/// What to do with symbolic links below the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SymlinkPolicy {
+    /// A path with a symbolic link in it answers 404.
+    Never,
+    /// Links are followed as long as they end within the root.
+    WithinRoot,
+    /// Links are followed wherever they lead: the operator's word is trusted.
+    Follow,
+}
+
+/// A `Cache-Control` value for the paths that match a glob.
+#[derive(Clone, Debug)]
+pub struct CacheControlRule {
+    /// Compiled glob, matched against the decoded request path without its leading slash.
+    pub pattern: globset::GlobMatcher,
+    /// The header's value.
+    pub value: http::HeaderValue,
+}
+
+/// Small hot files kept in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheConfig {
+    /// Bytes kept at most; 0 turns the cache off.
+    pub capacity_bytes: u64,
+    /// Larger files are always read from the file system.
+    pub max_file_bytes: u64,
+    /// How long an entry is trusted before the file's metadata is looked at again.
+    pub revalidate_after: Duration,
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self {
+            capacity_bytes: 128 * 1024 * 1024,
+            max_file_bytes: 2 * 1024 * 1024,
+            revalidate_after: Duration::from_secs(1),
+        }
+    }
+}

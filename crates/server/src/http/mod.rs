@@ -27,6 +27,7 @@ use std::{
     time::Duration,
 };
 
+use ::http1::HeadLimits;
 use bytes::Bytes;
 use http::Request;
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
@@ -50,7 +51,7 @@ use crate::{
 };
 use exchange::Exchange;
 pub(crate) use http1::Protocol;
-use http1::{Interims, Patience, Session, head::HeadLimits};
+use http1::{Interims, Patience, Session};
 pub(crate) use pools::WorkerPools;
 use presence::SpareTimer;
 use rewound::Rewound;

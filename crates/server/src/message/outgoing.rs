@@ -9,9 +9,8 @@ use std::{
 
 use bytes::{Buf as _, Bytes};
 use http_body::Body;
+use http1::{Coding, write_field};
 use tokio::io::AsyncWrite;
-
-use super::write_field;
 
 /// Room for a head, and for what of the body fits behind it. A connection that waits has none.
 const ROOM_BYTES: usize = 4 * 1024;
@@ -20,19 +19,6 @@ const MOST_ROOMS: usize = 64;
 
 thread_local! {
     static ROOMS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// How a body is framed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Coding {
-    /// There is none.
-    None,
-    /// So many bytes.
-    Length(u64),
-    /// Chunks, and trailers only where they are said to be welcome.
-    Chunked { trailers: bool },
-    /// All until the connection is closed.
-    ToEnd,
 }
 
 /// What of a message is to be written, in this order: what is made here from `at` on, data of the body, what stands behind that.

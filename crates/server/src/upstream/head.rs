@@ -14,15 +14,13 @@ use http::{
     uri::{Authority, PathAndQuery, Scheme},
 };
 use http_body::Body as _;
+use http1::{Coding, welcomes_trailers, write_field, write_length};
 
 use super::{
     Ask, Outbound,
     forwarded::{self, forget_client, tells_of_client},
 };
-use crate::{
-    body::RequestBody,
-    message::{outgoing::Coding, welcomes_trailers, write_field, write_length},
-};
+use crate::body::RequestBody;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");

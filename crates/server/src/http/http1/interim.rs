@@ -3,12 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use http::Version;
+use http1::{write_field, write_status_line};
 use parking_lot::Mutex;
 
-use crate::{
-    message::{write_field, write_status_line},
-    upstream::Interim,
-};
+use crate::upstream::Interim;
 
 /// What of them a connection's client has yet to get. There cannot be much: see [`crate::upstream`].
 #[derive(Debug, Default)]

@@ -1,15 +1,14 @@
 //! HTTP/1.1 as a server speaks it (RFC 9112), over one connection.
 //!
 //! It is not hyper's, for two reasons. What comes from a client is held against the standard more strictly than hyper does
-//! ([`head`]), and one reading of it cannot differ from another; and a short proxied request costs less (docs/results.md).
+//! ([`http1::HeadScan`]), and one reading of it cannot differ from another; and a short proxied request costs less (docs/results.md).
 //! HTTP/2 is hyper's.
 //!
 //! One request after the other: nothing is read of the next, but for what came with the one before, until the response is out. So
 //! what follows a head that asks for an upgrade waits for the answer, as bytes of whatever protocol that will be.
 
-pub(super) mod head;
+mod date;
 mod interim;
-mod response;
 #[cfg(test)]
 mod tests;
 
@@ -25,24 +24,17 @@ use std::{
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::{Method, Response, StatusCode, Version, request::Parts};
 use http_body::{Body, Frame};
+use http1::{BodyKind, Chunks, Framing, Head, HeadLimits, HeadScan, Malformed, Next, Refusal, RequestTraits, Step};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::Instant,
 };
 
 pub(super) use self::interim::Interims;
-use self::{
-    head::{BodyKind, Head, HeadLimits, HeadScan, Refusal, Step},
-    response::{Asked, Framing},
-};
 use super::{Drain, farewell::Farewell};
 use crate::{
     body::{Feed, Piece, Upload, upload},
-    message::{
-        chunked::{Chunks, Malformed, Next},
-        inbox::Inbox,
-        outgoing::Sending,
-    },
+    message::{inbox::Inbox, outgoing::Sending},
     timer::Timer,
 };
 
@@ -89,7 +81,7 @@ pub(super) struct Session<S, B> {
     feed: Option<Feed>,
     /// The client waits with the body until it is asked for it.
     awaits_continue: bool,
-    asked: Asked,
+    asked: RequestTraits,
     /// What is to be written before the response.
     ahead: BytesMut,
     clock: Clock,
@@ -155,7 +147,7 @@ where
             incoming: Incoming::Head,
             feed: None,
             awaits_continue: false,
-            asked: Asked { version: Version::HTTP_11, is_head: false, keeps: true, takes_trailers: false },
+            asked: RequestTraits { version: Version::HTTP_11, is_head: false, keeps: true, takes_trailers: false },
             ahead: BytesMut::new(),
             clock: Clock::new(patience, drain),
             ended: false,
@@ -249,7 +241,7 @@ where
         self.scan.restart();
         self.clock.begun();
         let (version, is_head) = (request.version, request.method == Method::HEAD);
-        self.asked = Asked { version, is_head, keeps: head.keeps, takes_trailers: head.takes_trailers };
+        self.asked = RequestTraits { version, is_head, keeps: head.keeps, takes_trailers: head.takes_trailers };
         let (incoming, length) = match head.body {
             BodyKind::None => return Arrival::Request(request, None),
             BodyKind::Length(length) => (Incoming::Length(length), Some(length)),
@@ -270,7 +262,7 @@ where
     fn refuse(&mut self, refusal: Refusal, line: Box<[u8]>) -> Arrival {
         let Refusal { status, head: is_head } = refusal;
         self.incoming = Incoming::Nothing;
-        self.asked = Asked { version: Version::HTTP_11, is_head, keeps: false, takes_trailers: false };
+        self.asked = RequestTraits { version: Version::HTTP_11, is_head, keeps: false, takes_trailers: false };
         Arrival::Refused(Refused { status, is_head, line })
     }
 
@@ -354,7 +346,7 @@ where
         let (asked, ahead) = (self.asked, std::mem::take(&mut self.ahead));
         let write = |out: &mut Vec<u8>| {
             out.extend_from_slice(&ahead);
-            framing.write(&asked, &head, out);
+            framing.write(&asked, &head, date::write, out);
         };
         self.sending.begin(write, body, framing.coding);
     }

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{Interim, Wire};
 use crate::http::fuzz::Pieces;
-use crate::message::outgoing::Coding;
+use ::http1::Coding;
 
 /// Smaller than hyper's limits, so that it has no say.
 const HEAD_BYTES: usize = 1024;

@@ -4,7 +4,6 @@
 //! without it (docs/results.md). And interim responses are heard of here without anything being allocated for them. Whoever has the
 //! connection moves its bytes: nothing is spawned, nobody is woken in between.
 
-mod answer;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 #[cfg(test)]
@@ -15,18 +14,15 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use ::http1::{Chunks, Coding, MOST_INTERIMS, Next, ResponseBody, ResponseError, ResponseHead, is_interim, may_begin};
 use bytes::Bytes;
-use http::{Method, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode, Version};
 use http_body::{Frame, SizeHint};
+use http_body_util::Empty;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use self::answer::{Body, MOST_INTERIMS};
-use super::Interim;
-use crate::message::{
-    chunked::Next,
-    inbox::Inbox,
-    outgoing::{Coding, Sending},
-};
+use super::{Interim, head};
+use crate::message::{inbox::Inbox, outgoing::Sending};
 
 /// An HTTP/1.1 connection to a server. It carries one exchange after the other.
 ///
@@ -52,6 +48,32 @@ pub(super) struct Wire<T, B> {
     /// Nothing that was said forbids another exchange.
     keeps: bool,
     moved: bool,
+}
+
+/// How far the body of a response is.
+#[derive(Debug)]
+enum Body {
+    /// The head comes first.
+    Awaited,
+    /// So many bytes are to come.
+    Length(u64),
+    Chunked(Chunks),
+    /// Only these are to come.
+    Trailers(HeaderMap),
+    /// All bytes until the server closes the connection.
+    ToEnd,
+    Ended,
+}
+
+impl From<ResponseBody> for Body {
+    fn from(body: ResponseBody) -> Self {
+        match body {
+            ResponseBody::None => Self::Ended,
+            ResponseBody::Length(bytes) => Self::Length(bytes),
+            ResponseBody::Chunked => Self::Chunked(Chunks::of_server()),
+            ResponseBody::ToEnd => Self::ToEnd,
+        }
+    }
 }
 
 /// What ended an exchange.
@@ -204,11 +226,11 @@ where
             if self.interims.1 > self.head_bytes {
                 return Err(Broken::TooManyInterims);
             }
-            if !answer::may_begin(&self.read) {
+            if !may_begin(&self.read) {
                 return Err(Broken::Malformed("it begins with something else than HTTP/1".into()));
             }
             let end = self.end_of_head();
-            let is_interim = answer::is_interim(&self.read);
+            let is_interim = is_interim(&self.read);
             let bytes = end.unwrap_or(self.read.len());
             if is_interim && (self.interims.0 == MOST_INTERIMS || self.interims.1 + bytes > self.head_bytes) {
                 return Err(Broken::TooManyInterims);
@@ -219,20 +241,20 @@ where
             let fields_about = std::mem::take(&mut self.lines);
             let head = self.read.take_head(end);
             self.searched = 0;
-            let answer = answer::parse(&head, fields_about, self.bodiless)?;
+            let answer = ResponseHead::parse(&head, fields_about, self.bodiless)?;
             match answer.response.status() {
                 StatusCode::SWITCHING_PROTOCOLS => self.keeps = false,
                 status if status.is_informational() => {
                     self.interims = (self.interims.0 + 1, self.interims.1 + end);
                     // That is about a body which is on its way already, and which the client was asked for here.
                     if status != StatusCode::CONTINUE {
-                        interim(answer.into_interim());
+                        interim(into_interim(answer.response));
                     }
                     continue;
                 }
                 _ => self.keeps &= answer.keeps,
             }
-            self.body = answer.body;
+            self.body = answer.body.into();
             return Ok(Some(answer.response));
         }
     }
@@ -314,6 +336,23 @@ where
         self.body = if trailers.is_empty() { Body::Ended } else { Body::Trailers(trailers) };
         Ok(())
     }
+}
+
+impl From<ResponseError> for Broken {
+    fn from(error: ResponseError) -> Self {
+        match error {
+            ResponseError::Malformed(what) => Self::Malformed(what.into()),
+            ResponseError::TooManyFields => Self::HeadTooLarge,
+        }
+    }
+}
+
+/// An interim response in the form in which any client may see it.
+fn into_interim(response: Response<()>) -> Interim {
+    let mut interim = response.map(|()| Empty::new());
+    *interim.version_mut() = Version::HTTP_11;
+    head::response(interim.status(), interim.headers_mut(), Some(0), &Method::GET);
+    interim
 }
 
 fn closed(within: &'static str) -> Broken {

@@ -11,7 +11,7 @@ const MAX_TRAILERS: usize = 100;
 
 /// Where a chunked body is.
 #[derive(Debug)]
-pub(crate) struct Chunks {
+pub struct Chunks {
     state: State,
     /// Size of the chunk as far as it is read, then its bytes left.
     size: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Chunks {
 
 /// What follows the framing that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub enum Next {
     /// Nothing so far.
     More,
     /// So many bytes of data, at least; to be told of by [`Chunks::take`] before the next call.
@@ -35,7 +35,7 @@ pub(crate) enum Next {
 
 /// It is not the chunked coding. So it stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub struct Malformed;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -57,17 +57,17 @@ enum State {
 
 impl Chunks {
     /// A client's body.
-    pub(crate) fn of_client() -> Self {
+    pub fn of_client() -> Self {
         Self { state: State::Size, size: 0, digits: 0, extras: 0, of_server: false, trailers: Vec::new() }
     }
 
     /// A server's body. It may be a little odd.
-    pub(crate) fn of_server() -> Self {
+    pub fn of_server() -> Self {
         Self { of_server: true, ..Self::of_client() }
     }
 
     /// Reads framing from the front: its length, and what is behind it.
-    pub(crate) fn next(&mut self, bytes: &[u8]) -> Result<(usize, Next), Malformed> {
+    pub fn next(&mut self, bytes: &[u8]) -> Result<(usize, Next), Malformed> {
         let mut at = 0;
         loop {
             if self.state == State::Ended {
@@ -86,7 +86,7 @@ impl Chunks {
     }
 
     /// So many bytes of data were taken.
-    pub(crate) fn take(&mut self, bytes: usize) {
+    pub fn take(&mut self, bytes: usize) {
         self.size -= bytes as u64;
         if self.size == 0 {
             self.state = State::DataCr;
@@ -97,7 +97,7 @@ impl Chunks {
     ///
     /// # Errors
     /// They are no fields, or too many.
-    pub(crate) fn trailers(&self) -> Result<HeaderMap, Malformed> {
+    pub fn trailers(&self) -> Result<HeaderMap, Malformed> {
         let mut trailers = HeaderMap::new();
         if self.trailers.is_empty() {
             return Ok(trailers);

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version, request::Parts};
 use memchr::memchr;
 
-use crate::message::{Options, content_length, has_control_byte, value_in, welcomes_trailers};
+use crate::fields::{ConnectionOptions, content_length, has_control_byte, value_in, welcomes_trailers};
 
 /// Empty lines that are forgiven before a request line (RFC 9112, section 2.2, asks for at least one).
 const MAX_LEADING_EMPTY_LINES: u32 = 4;
@@ -23,18 +23,18 @@ const MAX_TARGET_BYTES: usize = u16::MAX as usize - 1;
 
 /// What a head may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HeadLimits {
+pub struct HeadLimits {
     /// Bytes of the whole head.
-    pub(crate) head_bytes: usize,
+    pub head_bytes: usize,
     /// Header fields.
-    pub(crate) fields: usize,
+    pub fields: usize,
     /// Bytes of a body whose length is announced.
-    pub(crate) body_bytes: u64,
+    pub body_bytes: u64,
 }
 
 /// Where scanning stands after the bytes given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     /// More bytes are needed.
     Partial,
     /// The head is complete and in order.
@@ -45,22 +45,22 @@ pub(crate) enum Step {
 
 /// A complete head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub struct Head {
     /// Bytes from the start of the buffer to the end of the head.
-    pub(crate) len: usize,
+    pub len: usize,
     /// What follows it.
-    pub(crate) body: BodyKind,
+    pub body: BodyKind,
     /// Whether a further request may come on the connection.
-    pub(crate) keeps: bool,
+    pub keeps: bool,
     /// Whether the client waits with the body until it is asked for it.
-    pub(crate) expects_continue: bool,
+    pub expects_continue: bool,
     /// Whether the client makes something of trailers.
-    pub(crate) takes_trailers: bool,
+    pub takes_trailers: bool,
 }
 
 /// What follows a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BodyKind {
+pub enum BodyKind {
     /// The next request.
     None,
     /// So many bytes, at least one.
@@ -71,17 +71,17 @@ pub(crate) enum BodyKind {
 
 /// Why a head is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub struct Refusal {
     /// The answer.
-    pub(crate) status: StatusCode,
+    pub status: StatusCode,
     /// Whether the request was a HEAD, whose answer has no body.
-    pub(crate) head: bool,
+    pub head: bool,
 }
 
 /// A resumable scan of one head. Feed it the bytes from the start of the head, each time with more of them; when it is complete,
 /// [`HeadScan::request`] has what stands in it.
 #[derive(Debug, Default)]
-pub(crate) struct HeadScan {
+pub struct HeadScan {
     /// Start of the line under scan.
     line_start: usize,
     /// Bytes after `line_start` known to hold no line feed.
@@ -94,7 +94,7 @@ pub(crate) struct HeadScan {
     hosts: u32,
     length: Option<u64>,
     chunked: bool,
-    options: Options,
+    options: ConnectionOptions,
     expects_continue: bool,
     takes_trailers: bool,
 }
@@ -123,12 +123,12 @@ struct Field {
 
 impl HeadScan {
     /// Whether a byte of a request was seen: time for the head is running.
-    pub(crate) fn begun(&self, bytes: &[u8]) -> bool {
+    pub fn begun(&self, bytes: &[u8]) -> bool {
         bytes.len() > self.start
     }
 
     /// Looks at `bytes`, which start where the head does and extend those of the last call.
-    pub(crate) fn advance(&mut self, bytes: &[u8], limits: &HeadLimits) -> Step {
+    pub fn advance(&mut self, bytes: &[u8], limits: &HeadLimits) -> Step {
         match self.lines(bytes, limits) {
             Ok(None) => Step::Partial,
             Ok(Some(head)) => Step::Complete(head),
@@ -137,7 +137,7 @@ impl HeadScan {
     }
 
     /// A refusal for a reason that lies outside of the bytes: a time-out.
-    pub(crate) fn refuse(&self, bytes: &[u8], status: StatusCode) -> Refusal {
+    pub fn refuse(&self, bytes: &[u8], status: StatusCode) -> Refusal {
         Refusal { status, head: self.is_head(bytes) }
     }
 
@@ -256,7 +256,7 @@ impl HeadScan {
     ///
     /// # Errors
     /// What it is to be answered with, where [`http`] cannot hold it. That is not to be expected: all was checked.
-    pub(crate) fn request(&self, head: &Bytes) -> Result<Box<Parts>, StatusCode> {
+    pub fn request(&self, head: &Bytes) -> Result<Box<Parts>, StatusCode> {
         let line = self.seen.ok_or(StatusCode::BAD_REQUEST)?;
         let wrong = StatusCode::BAD_REQUEST;
         // In a box from the beginning, because it is given on from one to the other.
@@ -275,7 +275,7 @@ impl HeadScan {
     }
 
     /// Begins with the next head.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         let mut fields = std::mem::take(&mut self.fields);
         fields.clear();
         fields.shrink_to(KEPT_FIELDS);

@@ -1,42 +1,56 @@
-//! Heads of responses, as a client gets them.
-
-use std::{
-    cell::RefCell,
-    time::{Duration, SystemTime},
-};
+//! Writes heads: the framing of a response, and its fields.
 
 use http::{
     HeaderMap, StatusCode, Version,
     header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING},
     response::Parts,
 };
-use rustix::time::{ClockId, clock_gettime};
 
-use crate::message::{Options, content_length, outgoing::Coding, write_field, write_length, write_status_line};
+use crate::fields::{ConnectionOptions, content_length, write_field, write_length, write_status_line};
 
-/// What of a request its response depends on.
+/// How a body is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// There is no body.
+    None,
+    /// So many bytes.
+    Length(u64),
+    /// Chunks.
+    Chunked {
+        /// Whether the receiver accepts trailers.
+        trailers: bool,
+    },
+    /// All bytes until the connection is closed.
+    ToEnd,
+}
+
+/// The parts of a request on which the framing of its response depends.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
-    pub(super) version: Version,
-    pub(super) is_head: bool,
-    /// A further request may come.
-    pub(super) keeps: bool,
-    pub(super) takes_trailers: bool,
+pub struct RequestTraits {
+    /// The version of the request.
+    pub version: Version,
+    /// Whether the method is HEAD.
+    pub is_head: bool,
+    /// Whether a further request may come on the connection.
+    pub keeps: bool,
+    /// Whether the client accepts trailers.
+    pub takes_trailers: bool,
 }
 
 /// How a response is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Framing {
-    pub(super) coding: Coding,
-    /// What is said of the length: of a body that is sent, or of one that would be.
+pub struct Framing {
+    /// How the body is sent.
+    pub coding: Coding,
+    /// The announced length: of the body that is sent, or of the one that HEAD asks about.
     length: Option<u64>,
     /// Whether another response may come after it.
-    pub(super) keeps: bool,
+    pub keeps: bool,
 }
 
 impl Framing {
-    /// Of a response to what was asked; `exact` is the length of its body, where that is known (RFC 9112, section 6.3).
-    pub(super) fn of(asked: &Asked, response: &Parts, exact: Option<u64>) -> Self {
+    /// Chooses the framing of a response (RFC 9112, section 6.3). `exact` is the length of its body in bytes, if known.
+    pub fn of(asked: &RequestTraits, response: &Parts, exact: Option<u64>) -> Self {
         let status = response.status;
         let keeps = asked.keeps && status != StatusCode::SWITCHING_PROTOCOLS && !says_close(&response.headers);
         if status.is_informational() || status == StatusCode::NO_CONTENT {
@@ -53,12 +67,18 @@ impl Framing {
         }
     }
 
-    /// Writes the head of the response.
-    pub(super) fn write(&self, asked: &Asked, response: &Parts, out: &mut Vec<u8>) {
+    /// Writes the head of the response. `write_date` writes the field `Date`; it is called if the response has none.
+    pub fn write(
+        &self,
+        asked: &RequestTraits,
+        response: &Parts,
+        write_date: impl FnOnce(&mut Vec<u8>),
+        out: &mut Vec<u8>,
+    ) {
         write_status_line(asked.version, response.status, out);
         let (mut has_connection, mut has_date) = (false, false);
         for (name, value) in &response.headers {
-            // What frames the message is ours to say.
+            // The framing is written below, from the body itself.
             if *name == CONTENT_LENGTH || *name == TRANSFER_ENCODING {
                 continue;
             }
@@ -85,38 +105,19 @@ impl Framing {
     }
 }
 
-/// The length that the fields of a response say its body has.
+/// The length that the response announces for its body.
 fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH).and_then(|length| content_length(length.as_bytes()))
 }
 
 fn says_close(headers: &HeaderMap) -> bool {
-    // Mostly it is not there, which this sees sooner.
+    // Most responses have no such field; this finds that out sooner than a look-up by hash.
     if !headers.keys().any(|name| *name == CONNECTION) {
         return false;
     }
-    let mut options = Options::default();
+    let mut options = ConnectionOptions::default();
     for value in headers.get_all(CONNECTION) {
         options.read(value.as_bytes());
     }
     options.close
-}
-
-/// The time of day (RFC 9110, section 6.6.1), which is written out once in a second.
-fn write_date(out: &mut Vec<u8>) {
-    thread_local! {
-        static WRITTEN: RefCell<(i64, String)> = const { RefCell::new((i64::MIN, String::new())) };
-    }
-    // A clock that costs next to nothing, and is right to some milliseconds.
-    let second = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
-    WRITTEN.with_borrow_mut(|(of, date)| {
-        if *of != second {
-            *of = second;
-            let since_epoch = Duration::from_secs(u64::try_from(second).unwrap_or_default());
-            *date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + since_epoch);
-        }
-        out.extend_from_slice(b"date: ");
-        out.extend_from_slice(date.as_bytes());
-        out.extend_from_slice(b"\r\n");
-    });
 }

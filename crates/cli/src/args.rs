@@ -393,23 +393,23 @@ Examples:
   serpent lab run srpt-over-load --set link.rate=100mbit --seeds 1,2,3,4,5
   serpent lab run ./mine.toml --subjects nginx,serpent:srpt --out results
   serpent lab run --resume results")]
-    Run(Box<lab::run::RunArgs>),
+    Run(Box<instrument::run::RunArgs>),
     /// Show what a run came to: tables here, and pages, plots and numbers in files
-    Report(Box<lab::report::ReportArgs>),
+    Report(Box<instrument::report::ReportArgs>),
     /// Hold several runs of an experiment against each other
-    Compare(Box<lab::report::CompareArgs>),
+    Compare(Box<instrument::report::CompareArgs>),
     /// Print the file of an experiment, to be copied and changed
     Show {
         /// Its name
-        #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(lab::experiment::SHIPPED.iter().map(|(name, _)| *name)), hide_possible_values = true)]
+        #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(instrument::experiment::SHIPPED.iter().map(|(name, _)| *name)), hide_possible_values = true)]
         name: String,
     },
     /// Response times behind a busy uplink: Serpent in any order against nginx or any command
-    Uplink(Box<lab::uplink::UplinkArgs>),
+    Uplink(Box<instrument::uplink::UplinkArgs>),
     /// Gateways in front of a real site of several resources: who waits how long, and how much the site does
-    Site(Box<lab::site::SiteArgs>),
+    Site(Box<instrument::site::SiteArgs>),
     /// The instrument itself: is it exact enough on this machine?
-    Check(Box<lab::check::CheckArgs>),
+    Check(Box<instrument::check::CheckArgs>),
 }
 
 /// What to compute.

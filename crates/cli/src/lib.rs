@@ -25,8 +25,8 @@ use std::{
     process::ExitCode,
 };
 
-use ::lab::LabError;
 use clap::Parser as _;
+use instrument::LabError;
 use tracing_subscriber::EnvFilter;
 
 use args::{Cli, Command, LabCommand};
@@ -126,14 +126,14 @@ pub fn run() -> ExitCode {
 
 fn lab(command: LabCommand) -> Result<ExitCode, LabError> {
     match command {
-        LabCommand::List => Ok(print(::lab::experiment::list()?.as_bytes())),
-        LabCommand::Run(args) => ::lab::run::run(&args),
-        LabCommand::Report(args) => ::lab::report::run(*args),
-        LabCommand::Compare(args) => ::lab::report::compare(*args),
-        LabCommand::Show { name } => Ok(print(::lab::experiment::show(&name)?.as_bytes())),
-        LabCommand::Uplink(args) => ::lab::uplink::run(*args),
-        LabCommand::Site(args) => ::lab::site::run(*args),
-        LabCommand::Check(args) => ::lab::check::run(*args),
+        LabCommand::List => Ok(print(instrument::experiment::list()?.as_bytes())),
+        LabCommand::Run(args) => instrument::run::run(&args),
+        LabCommand::Report(args) => instrument::report::run(*args),
+        LabCommand::Compare(args) => instrument::report::compare(*args),
+        LabCommand::Show { name } => Ok(print(instrument::experiment::show(&name)?.as_bytes())),
+        LabCommand::Uplink(args) => instrument::uplink::run(*args),
+        LabCommand::Site(args) => instrument::site::run(*args),
+        LabCommand::Check(args) => instrument::check::run(*args),
     }
 }
 

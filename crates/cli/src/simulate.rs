@@ -9,7 +9,7 @@ mod serving;
 
 use std::{num::NonZeroUsize, process::ExitCode, thread};
 
-use lab::{
+use instrument::{
     LabError,
     experiment::Experiment,
     plan::{Inputs, Plan},

@@ -8,7 +8,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use lab::{
+use instrument::{
     record::{CellRecord, RunRecord},
     store::Run,
 };
@@ -317,7 +317,7 @@ fn shipped_experiments_are_listed_and_can_be_copied() {
     let shown = serpent(folder.path(), &["lab", "show", "smoke"]).output().unwrap();
     assert!(shown.status.success());
     let copy = String::from_utf8(shown.stdout).unwrap();
-    assert_eq!(lab::experiment::Experiment::parse("copy", &copy).unwrap().name, "smoke");
+    assert_eq!(instrument::experiment::Experiment::parse("copy", &copy).unwrap().name, "smoke");
     let shown = serpent(folder.path(), &["lab", "show", "smok"]).output().unwrap();
     assert_eq!(shown.status.code(), Some(2));
     assert!(stderr(&shown).contains("smoke"), "{}", stderr(&shown));

@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use lab::{
+use instrument::{
     experiment::{Experiment, SHIPPED},
     plan::{Inputs, Plan},
     store::Run,
@@ -140,7 +140,7 @@ fn the_same_command_gives_the_same_to_the_last_byte() {
                 ],
             );
             let run = Run::open(&folder.path().join(out)).unwrap();
-            let facts = |cell: &lab::record::CellRecord| serde_json::to_value(&cell.facts).unwrap();
+            let facts = |cell: &instrument::record::CellRecord| serde_json::to_value(&cell.facts).unwrap();
             (1..=8).map(|number| (outcomes(&run, number), facts(&run.cell(number).unwrap()))).collect::<Vec<_>>()
         };
         let (first, second) = (read(&format!("{model}-1"), "1"), read(&format!("{model}-2"), "4"));

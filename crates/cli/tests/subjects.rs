@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use lab::{
+use instrument::{
     bed::{Bed, BedConfig, SERVER},
     docroot::{DocRoot, name},
     sample::{EVERY, Sampler, SystemCalls},

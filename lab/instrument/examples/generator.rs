@@ -2,7 +2,7 @@
 //! on the loopback network. Its answers are worth something only on an idle machine, built with `--release`, as root.
 //!
 //! ```text
-//! cargo run --release -p serpent-lab --example generator -- [REQUESTS_PER_SECOND [SECONDS [BYTES]]]
+//! cargo run --release -p serpent-instrument --example generator -- [REQUESTS_PER_SECOND [SECONDS [BYTES]]]
 //! ```
 
 use std::{
@@ -16,7 +16,7 @@ use std::{
 };
 
 use rcgen::{CertificateParams, KeyPair};
-use serpent_lab::{
+use serpent_instrument::{
     client::{ClientGroup, Load, TlsServer},
     docroot::{Content, DocRoot},
 };

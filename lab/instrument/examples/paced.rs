@@ -3,7 +3,7 @@
 //! processor; the lab's own generator looks at every byte of every answer, and takes all that it can get.
 //!
 //! ```text
-//! cargo run --release -p serpent-lab --example paced -- ADDRESS REQUESTS_PER_SECOND SECONDS SEED
+//! cargo run --release -p serpent-instrument --example paced -- ADDRESS REQUESTS_PER_SECOND SECONDS SEED
 //! ```
 //!
 //! A request that is due takes the connection that has been idle for the longest; if none of the 64 is, it waits for the first

@@ -1,9 +1,9 @@
-//! `serpent lab uplink` on its own: `cargo run --release -p serpent-lab --example uplink -- --subjects nginx`.
+//! `serpent lab uplink` on its own: `cargo run --release -p serpent-instrument --example uplink -- --subjects nginx`.
 
 use std::process::ExitCode;
 
 use clap::Parser;
-use serpent_lab::uplink::UplinkArgs;
+use serpent_instrument::uplink::UplinkArgs;
 
 #[derive(Parser)]
 #[command(name = "uplink")]
@@ -13,7 +13,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    serpent_lab::uplink::run(Cli::parse().args).unwrap_or_else(|error| {
+    serpent_instrument::uplink::run(Cli::parse().args).unwrap_or_else(|error| {
         eprintln!("uplink: {error}");
         ExitCode::FAILURE
     })

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serpent_lab::{
+use serpent_instrument::{
     LabError,
     bed::{Bed, BedConfig, Bottleneck},
 };

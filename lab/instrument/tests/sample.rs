@@ -14,7 +14,7 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
     time::{ClockId, clock_gettime},
 };
-use serpent_lab::{
+use serpent_instrument::{
     bed::{Bed, BedConfig, Counters, SERVER},
     record::Sampled,
     sample::Sampler,

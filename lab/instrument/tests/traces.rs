@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use serpent_lab::{
+use serpent_instrument::{
     replay::{Conditions, Log, LogFile, Replay},
     setting::GroupSetting,
 };

@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use serpent_lab::{
+use serpent_instrument::{
     LabError,
     bed::{Bed, BedConfig, Bottleneck, Emulation, SERVER},
     setting::{PathSetting, ServerSetting},

@@ -1,6 +1,6 @@
 //! The plots of advice, in the lab's form.
 
-use lab::report::{Axis, Kind, Plot, PlotPoint, Series, Shape, Unit};
+use chart::{Axis, Kind, Plot, PlotPoint, Series, Shape, Unit};
 use simulator::advise::{Advice, report::Prediction, words};
 
 use super::{dates, tables};

@@ -1,7 +1,7 @@
 //! Advice as a page: one file, no script, nothing from elsewhere, in the look of the lab's report.
 
 use askama::Template;
-use lab::report::{Plot, Table, inline_svg};
+use chart::{Plot, Table, inline_svg};
 use simulator::advise::{Advice, report::Verdict, words};
 
 use super::{Failure, figures, tables, terminal};

@@ -1,6 +1,6 @@
 //! The tables of advice, as texts: terminal and page show the same ones.
 
-use lab::report::Table;
+use chart::Table;
 use simulator::advise::{
     Advice, Policy,
     report::{PolicyPrediction, Prediction, SizeClass},

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use lab::report::{Table, aligned};
+use chart::{Table, aligned};
 use simulator::advise::{Advice, report::Level, words};
 
 use super::{dates, tables};

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use lab::report::{Axis, Kind, Plot, PlotPoint, Series, Shape, Table, aligned, svg_file};
+use chart::{Axis, Kind, Plot, PlotPoint, Series, Shape, Table, aligned, svg_file};
 use scheduler::control::Found;
 
 use super::{

@@ -3,7 +3,7 @@
 use std::{fmt, num::NonZeroUsize, path::PathBuf, str::FromStr};
 
 use clap::Args;
-use lab::experiment::Changes;
+use instrument::experiment::Changes;
 use scheduler::Order;
 use workload::rate::Rate;
 

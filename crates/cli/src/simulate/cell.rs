@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lab::{
+use instrument::{
     LabError,
     plan::{Group, Plan, SingleRequests, Work},
     record::{Alone, Facts, Seen},

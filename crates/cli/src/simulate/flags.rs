@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::Args;
-use lab::{
+use instrument::{
     LabError,
     experiment::{Experiment, Figure, FigureKind, Measure, Quick},
     setting::{
@@ -247,7 +247,7 @@ fn refused(text: String) -> LabError {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use lab::{
+    use instrument::{
         experiment::Changes,
         plan::{Inputs, Plan},
         record::Point,

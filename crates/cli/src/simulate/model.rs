@@ -1,6 +1,6 @@
 //! The model that stands for a subject under a point's conditions.
 
-use lab::{
+use instrument::{
     LabError,
     bed::Bottleneck,
     plan::{Group, Plan},

@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use lab::{LabError, progress::Progress};
+use instrument::{LabError, progress::Progress};
 
 /// Something to do, and how much of the whole it is about.
 pub struct Task<T> {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use lab::{LabError, subject::Subject};
+use instrument::{LabError, subject::Subject};
 use scheduler::{
     Order, Pacing, Rate,
     bands::{BandLearner, BandPlan, RESPONSE_BANDS},

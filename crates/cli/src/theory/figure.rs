@@ -2,7 +2,8 @@
 
 use std::{fs, path::Path};
 
-use lab::report::{Axis, Kind, Plot, PlotPoint, Series, Shape, Unit, png, svg_file};
+use chart::{Axis, Kind, Plot, PlotPoint, Series, Shape, Unit, svg_file};
+use instrument::report::png;
 
 use super::{AtSize, Cell, Demand, Failure, PlotOf, Question};
 use crate::args::TheoryArgs;

@@ -2,14 +2,13 @@
 
 use std::fmt;
 
+use chart::{Table, aligned};
 use serde::Serialize;
 use workload::stats::interval::{self, Estimate};
 
 use super::{
     measures::{with_interval, written},
     model::{Report, at},
-    tables::Table,
-    terminal::aligned,
 };
 use crate::{experiment::Measure, record::Simulated};
 

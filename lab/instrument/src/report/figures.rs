@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chart::{Axis, Kind, Plot, PlotPoint, Series, Shape, Unit};
 use workload::{
     rate::Rate,
     stats::{
@@ -14,7 +15,6 @@ use super::{
     cell::{BUCKETS, CellReport, Series as Cells},
     measures,
     model::{IDEALS, PointReport, Report, of_point},
-    plot::{Axis, Kind, Plot, PlotPoint, Series, Shape, Unit},
     published,
 };
 use crate::{

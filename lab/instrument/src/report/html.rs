@@ -1,14 +1,10 @@
 //! The report as a page: one file, no script, nothing from elsewhere. It is well-formed XML, so that it can be checked.
 
 use askama::Template;
+use chart::{Plot, Table, inline_svg};
 use time::{UtcDateTime, macros::format_description};
 
-use super::{
-    compare::Comparison,
-    model::Report,
-    plot::{Plot, inline_svg},
-    tables::{self, Table},
-};
+use super::{compare::Comparison, model::Report, tables};
 use crate::LabError;
 
 /// A run's page.

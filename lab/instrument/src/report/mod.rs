@@ -3,7 +3,7 @@
 //! - `input` reads a run's directory, as far as it got;
 //! - `cell` and `model` sum it up, by measurement and by point; `measures` and `published` know what values mean;
 //! - `paths` holds the ways that were measured against the ones that were set;
-//! - `figures` and `plot` make the plots that the experiment asks for;
+//! - `figures` makes the plots that the experiment asks for, and `png` the files of dots;
 //! - `terminal` and `html` show it all to people, `--json` gives it to programs;
 //! - [`compare`] holds several runs against each other.
 
@@ -16,7 +16,7 @@ mod input;
 mod measures;
 mod model;
 mod paths;
-mod plot;
+mod png;
 mod published;
 mod tables;
 mod terminal;
@@ -40,10 +40,8 @@ pub use self::{
     input::Unusable,
     model::{FORMAT, IdealRow, MissingCell, PointReport, Report, Row},
     paths::PathReport,
-    plot::{Axis, Kind, Plot, PlotPoint, Series, Shape, Unit, inline_svg, png, svg_file},
+    png::png,
     published::{ALL_POINTS, PublishedRow},
-    tables::Table,
-    terminal::aligned,
 };
 use crate::LabError;
 
@@ -106,10 +104,10 @@ pub fn run(args: ReportArgs) -> Result<ExitCode, LabError> {
     for (number, plot) in report.figures.iter().enumerate() {
         let stem = plot.file_stem(number + 1);
         if let Some(dir) = &args.svg {
-            write(&dir.join(format!("{stem}.svg")), plot::svg_file(plot))?;
+            write(&dir.join(format!("{stem}.svg")), chart::svg_file(plot))?;
         }
         if let Some(dir) = &args.png {
-            let png = plot::png(plot)
+            let png = png::png(plot)
                 .map_err(|reason| LabError::Io(format!("cannot draw {stem}.png"), std::io::Error::other(reason)))?;
             write(&dir.join(format!("{stem}.png")), png)?;
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use chart::Plot;
 use serde::Serialize;
 use workload::{
     outcome::{End, Outcome},
@@ -18,7 +19,6 @@ use super::{
     input::{RunDir, Unusable},
     measures::{self, ALL},
     paths::{self, PathReport},
-    plot::Plot,
     published::{self, PublishedRow},
 };
 use crate::{

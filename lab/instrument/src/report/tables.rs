@@ -1,5 +1,6 @@
 //! The tables of a report, as texts: terminal and page show the same ones.
 
+use chart::{Plot, Series, Table};
 use workload::stats::interval::Estimate;
 
 use super::{
@@ -7,30 +8,9 @@ use super::{
     measures::{self, number, percent, with_interval, written},
     model::{PointReport, Report, Row},
     paths::PathReport,
-    plot::Plot,
     published,
 };
 use crate::experiment::Measure;
-
-/// A table, its first column naming the rows.
-#[derive(Clone, Debug, Default)]
-pub struct Table {
-    /// What it shows.
-    pub caption: String,
-    /// What stands above the columns.
-    pub head: Vec<String>,
-    /// The rows.
-    pub rows: Vec<Vec<String>>,
-    /// Columns, other than the first, that have words and not numbers.
-    pub words: &'static [usize],
-}
-
-impl Table {
-    /// Whether a column has words: these stand to the left.
-    pub fn is_words(&self, column: &usize) -> bool {
-        *column == 0 || self.words.contains(column)
-    }
-}
 
 /// Columns: what stands above, and the value.
 type Column = (&'static str, fn(&Row) -> String);
@@ -304,7 +284,7 @@ pub(super) fn of_plot(plot: &Plot) -> Option<Table> {
     }
     let x = if plot.x.label.is_empty() { "point" } else { &plot.x.label };
     let row = |&place: &f64| {
-        let value = |series: &super::Series| {
+        let value = |series: &Series| {
             let point = series.points.iter().find(|point| point.x == place)?;
             Some(match point.interval {
                 Some((low, high)) => format!("{} [{}, {}]", number(point.y), number(low), number(high)),

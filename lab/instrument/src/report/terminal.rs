@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use chart::aligned;
+
 use super::{
     model::{PointReport, Report},
-    tables::{self, Table},
+    tables,
 };
 
 /// A report, to be printed.
@@ -89,24 +91,6 @@ fn remarks(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     }
     if !report.experiment.notes.is_empty() {
         writeln!(f, "\n{}", report.experiment.notes)?;
-    }
-    Ok(())
-}
-
-/// Words to the left, numbers to the right.
-pub fn aligned(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
-    let lines = || std::iter::once(&table.head).chain(&table.rows);
-    let width =
-        |column: usize| lines().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..table.head.len()).map(width).collect();
-    for line in lines() {
-        let mut text = String::new();
-        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
-            let between = if column == 0 { "" } else { "  " };
-            text += between;
-            text += &if table.is_words(&column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
-        }
-        writeln!(f, "{}", text.trim_end())?;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! The plots: the paper's figures 7 to 13, and the throughput around a stop of the database.
 
+use chart::{Axis, Kind, Plot, PlotPoint, Series, Shape};
+
 use super::{
     outcome::Outcome,
     plan::Plan,
@@ -7,7 +9,6 @@ use super::{
     stats::{self, Span},
     windows::Seen,
 };
-use crate::report::{Axis, Kind, Plot, PlotPoint, Series, Shape};
 
 /// What of a subject is shown over time.
 #[derive(Debug)]

@@ -1,19 +1,17 @@
 //! The report as a page, made like all pages of the lab: one file, no script, nothing from elsewhere.
 
 use askama::Template;
+use chart::{Plot, Table, inline_svg};
 
 use super::{report::Report, tables};
-use crate::{
-    LabError,
-    report::{Table, date, inline_svg},
-};
+use crate::{LabError, report::date};
 
 pub(super) const TITLE: &str = "Gateways in front of a site of several resources";
 pub(super) const SOURCE: &str = "\"Multiple-resource Request Scheduling Algorithms for Proportional System-time Differentiation at \
                                  Website Gateway\", chapter 4";
 
 pub(super) fn page(report: &Report) -> Result<String, LabError> {
-    let figure = |(number, plot): (usize, &crate::report::Plot)| {
+    let figure = |(number, plot): (usize, &Plot)| {
         let number = number + 1;
         let of = if plot.subtitle.is_empty() { String::new() } else { format!(" ({})", plot.subtitle) };
         (inline_svg(plot, number), format!("Plot {number}. {}{of}: {}.", plot.title, plot.y.label))

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, fs, path::Path};
 
+use chart::{Plot, aligned};
 use serde::Serialize;
 
 use super::{
@@ -16,11 +17,7 @@ use super::{
     users::Alone,
     windows,
 };
-use crate::{
-    LabError,
-    report::{Plot, aligned},
-    run::machine,
-};
+use crate::{LabError, run::machine};
 
 /// The page in the folder of a run.
 pub(super) const PAGE: &str = "report.html";

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use chart::Table;
+
 use super::{
     report::{BACK, Kind, Report, Row, Sums},
     stats::Settled,
 };
-use crate::report::Table;
 
 /// What was asked, in lines.
 pub(super) fn asked(report: &Report) -> Vec<String> {

@@ -1,19 +1,9 @@
-//! A drawn plot as part of a page, as a file of its own, and as a PNG.
-
-use std::sync::Arc;
-
-use resvg::{tiny_skia, usvg};
+//! A drawn plot as part of a page, and as a file of its own.
 
 use super::{
     Plot,
     draw::{FINE, GRID_HEX, INK_HEX, Picture},
 };
-
-/// The only font there is when a PNG is made; see `fonts/LICENSE`.
-const FONT: &[u8] = include_bytes!("../fonts/DejaVuSans-subset.ttf");
-const FONT_NAME: &str = "DejaVu Sans";
-/// Pixels of a PNG for one of the shown picture: sharp enough to print.
-const PNG_SCALE: f32 = 2.0;
 
 /// For a page: in the page's own colours, light or dark, and with what it shows in words. `number` makes its ids unique.
 pub fn inline_svg(plot: &Plot, number: usize) -> String {
@@ -41,19 +31,6 @@ pub fn svg_file(plot: &Plot) -> String {
         escape(&plot.alt_text()),
         picture.body(),
     )
-}
-
-/// A picture of dots, or what went wrong.
-pub fn png(plot: &Plot) -> Result<Vec<u8>, String> {
-    let mut fonts = usvg::fontdb::Database::new();
-    fonts.load_font_data(FONT.to_vec());
-    fonts.set_sans_serif_family(FONT_NAME);
-    let options = usvg::Options { fontdb: Arc::new(fonts), ..usvg::Options::default() };
-    let tree = usvg::Tree::from_str(&svg_file(plot), &options).map_err(|error| error.to_string())?;
-    let [width, height] = [tree.size().width(), tree.size().height()].map(|side| (side * PNG_SCALE).ceil() as u32);
-    let mut pixels = tiny_skia::Pixmap::new(width, height).ok_or("it has no size")?;
-    resvg::render(&tree, tiny_skia::Transform::from_scale(PNG_SCALE, PNG_SCALE), &mut pixels.as_mut());
-    pixels.encode_png().map_err(|error| error.to_string())
 }
 
 impl Picture {

@@ -15,13 +15,11 @@ use clap_complete::Shell;
 use kernel::bands::Qdisc;
 use scheduler::{Order, Rate};
 use server::config::{CertificateFiles, Enforce, LogFormat, SymlinkPolicy, UplinkRate, UpstreamServer};
-use workload::pattern::Pattern;
 
 use crate::{
     advise::AdviseArgs,
+    lab::LabArgs,
     probe::ProbeArgs,
-    simulate::SimulateArgs,
-    theory::{Law, PlotOf},
     values::{self, ListenAt, Named},
 };
 
@@ -106,22 +104,15 @@ pub enum Command {
     /// `serpent serve --enforce kernel` needs them. Changing them needs the capability CAP_NET_ADMIN.
     #[command(subcommand)]
     Uplink(UplinkCommand),
-    /// Measure servers against each other in network namespaces of this machine
-    ///
-    /// Needs root, `ip` and `tc`. Touches nothing outside the namespaces it makes.
-    #[command(subcommand)]
-    Lab(LabCommand),
-    /// What queueing theory says: response time and slowdown by policy, load and size
-    ///
-    /// Closed forms of one link with random arrivals and independent sizes (M/GI/1), from which nothing is measured and nothing
-    /// simulated, unless --check puts simulations beside them. docs/theory.md has the formulas and where they come from.
-    Theory(Box<TheoryArgs>),
-    /// Simulate an experiment of the lab, or what flags describe
-    ///
-    /// Every server gets the same requests as in a measurement, once for each point and seed, without a network and in a small
-    /// part of the time; needs no privileges. What comes of it is kept as the lab keeps it, and shown with the same tables and
-    /// plots.
-    Simulate(Box<SimulateArgs>),
+    /// Measure servers against each other: runs the program `serpent-lab`, where it is installed
+    #[command(disable_help_flag = true)]
+    Lab(LabArgs),
+    /// Simulate an experiment of the lab: runs `serpent-lab simulate`, where it is installed
+    #[command(disable_help_flag = true)]
+    Simulate(LabArgs),
+    /// What queueing theory says: runs `serpent-lab theory`, where it is installed
+    #[command(disable_help_flag = true)]
+    Theory(LabArgs),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -259,6 +250,14 @@ pub struct CheckArgs {
     /// The file
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+
+    /// The directory that `serve` will be given beside the file
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+
+    /// As JSON: where the server listens, and how the uplink is scheduled
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Which request to explain.
@@ -376,110 +375,6 @@ Give a rate a little below that of the bottleneck: where the queue stands is whe
         #[arg(value_name = "DEV")]
         device: String,
     },
-}
-
-/// What to measure.
-#[derive(Debug, Subcommand)]
-pub enum LabCommand {
-    /// List the experiments that come with this program, and how long they take
-    List,
-    /// Run an experiment: one that comes with this program, or a file of your own
-    ///
-    /// Every server gets the same requests, once for each point and seed, in network namespaces made for the purpose. What was
-    /// measured is kept measurement by measurement, so a run may be stopped (Ctrl-C) and resumed without losing any.
-    #[command(after_long_help = "\
-Examples:
-  serpent lab run srpt-over-load --quick
-  serpent lab run srpt-over-load --set link.rate=100mbit --seeds 1,2,3,4,5
-  serpent lab run ./mine.toml --subjects nginx,serpent:srpt --out results
-  serpent lab run --resume results")]
-    Run(Box<instrument::run::RunArgs>),
-    /// Show what a run came to: tables here, and pages, plots and numbers in files
-    Report(Box<instrument::report::ReportArgs>),
-    /// Hold several runs of an experiment against each other
-    Compare(Box<instrument::report::CompareArgs>),
-    /// Print the file of an experiment, to be copied and changed
-    Show {
-        /// Its name
-        #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(instrument::experiment::SHIPPED.iter().map(|(name, _)| *name)), hide_possible_values = true)]
-        name: String,
-    },
-    /// Response times behind a busy uplink: Serpent in any order against nginx or any command
-    Uplink(Box<instrument::uplink::UplinkArgs>),
-    /// Gateways in front of a real site of several resources: who waits how long, and how much the site does
-    Site(Box<instrument::site::SiteArgs>),
-    /// The instrument itself: is it exact enough on this machine?
-    Check(Box<instrument::check::CheckArgs>),
-}
-
-/// What to compute.
-#[derive(Args, Debug)]
-#[command(after_long_help = "\
-Examples:
-  serpent theory --sizes world-cup --load 0.5,0.8,0.9
-  serpent theory --sizes bounded-pareto:1.1,332,1e10 --load 0.5 --policies ps,srpt \\
-                 --plot slowdown --svg unfairness.svg
-  serpent theory --sizes bounded-pareto:1.1,500,2e6 --overload w1 --svg overload.svg
-  serpent theory --check        5 policies, 4 laws of sizes, 4 loads: simulated against closed form
-
-Laws of sizes, in bytes: bounded-pareto:ALPHA,MIN,MAX   lognormal:MEDIAN,SIGMA   exponential:MEAN
-fixed:SIZE   world-cup   nasa")]
-pub struct TheoryArgs {
-    /// How large responses are, may be repeated [default: world-cup; for --check alone four laws]
-    #[arg(long, value_name = "LAW", value_parser = crate::theory::law)]
-    pub sizes: Vec<Law>,
-
-    /// Loads above 0 and below 1, separated by commas [default: 0.5,0.8; for --check alone 0.3,0.5,0.7,0.9]
-    #[arg(long, value_name = "LOADS", value_delimiter = ',')]
-    pub load: Vec<f64>,
-
-    /// A load that changes, below 1 on average: w1 to w10, or seconds and loads as in 25s@0.2,25s@1.2
-    ///
-    /// An approximation, of `ps` and `srpt` only.
-    #[arg(long, value_name = "PATTERN", conflicts_with = "load")]
-    pub overload: Option<Pattern>,
-
-    /// Policies, separated by commas [default: ps,srpt,fb,fcfs,bands; with --overload ps,srpt]
-    ///
-    /// ps, srpt, fb (or las), psjf, sjf, fcfs; bands (by what is left), preemptive-priority and priority (by size).
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub policies: Vec<String>,
-
-    /// Where the bands end, in bytes, separated by commas [default: 1000,2000,5000,50000]
-    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
-    pub cutoffs: Vec<u64>,
-
-    /// Rate of the uplink, which turns bytes into times
-    #[arg(long, value_name = "RATE", default_value = "10mbit")]
-    pub uplink: workload::rate::Rate,
-
-    /// Simulate the same, and say how far it is off
-    #[arg(long, help_heading = "Simulation")]
-    pub check: bool,
-
-    /// Simulations of each, whose means have a confidence interval; their seeds are 1, 2, 3 and so on
-    #[arg(long, value_name = "N", default_value = "10", requires = "check", help_heading = "Simulation", value_parser = clap::value_parser!(u64).range(2..=1000))]
-    pub seeds: u64,
-
-    /// Requests in each simulation
-    #[arg(long, value_name = "N", default_value = "100000", requires = "check", help_heading = "Simulation", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
-    pub requests: u64,
-
-    /// As JSON
-    #[arg(long, help_heading = "Output")]
-    pub json: bool,
-
-    /// What a plot shows over the size
-    #[arg(long, value_name = "response|slowdown", value_enum, default_value = "response", help_heading = "Output")]
-    pub plot: PlotOf,
-
-    /// Plot of one law and one load, as SVG
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub svg: Option<PathBuf>,
-
-    /// The same as PNG
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub png: Option<PathBuf>,
 }
 
 /// A parser for a closed set of values that lists them, with their meaning, in the help and in completions.

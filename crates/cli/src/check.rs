@@ -3,17 +3,18 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use scheduler::control::Method;
+use serde_json::json;
 use server::config::{ClassConfig, Classes, Config, Enforce, Origin, Route, UplinkRate, UpstreamConfig};
 
 use crate::{
     args::{CheckArgs, ServeArgs},
     config::{self, Problems},
-    values,
+    values::{self, Named as _},
 };
 
 /// What there is to say of a file without mistakes.
 pub struct Checked {
-    /// What would be served.
+    /// What would be served, as text or as JSON.
     pub summary: String,
     /// What hardly is what was meant.
     pub warnings: Option<Problems>,
@@ -21,9 +22,36 @@ pub struct Checked {
 
 /// Reads the file as `serve` would.
 pub fn check(args: &CheckArgs) -> Result<Checked, Problems> {
-    let flags = ServeArgs { config: Some(args.file.clone()), ..ServeArgs::default() };
+    let flags = ServeArgs { config: Some(args.file.clone()), dir: args.dir.clone(), ..ServeArgs::default() };
     let (config, warnings) = config::load_and_warn(&flags)?;
-    Ok(Checked { summary: format!("{}: ok\n{}", args.file.display(), summary(&config)), warnings })
+    let summary = match args.json {
+        true => as_json(&config),
+        false => format!("{}: ok\n{}", args.file.display(), summary(&config)),
+    };
+    Ok(Checked { summary, warnings })
+}
+
+/// Addresses, and all that decides the order of the uplink: what simulates a server reads this. Under fixed names, which stay.
+fn as_json(config: &Config) -> String {
+    let uplink = &config.uplink;
+    let listen = config.listen.iter().map(|listen| json!({ "address": listen.address, "tls": listen.tls }));
+    let json = json!({
+        "listen": listen.collect::<Vec<_>>(),
+        "uplink": {
+            "rate_bits_per_second": match uplink.rate {
+                UplinkRate::Given(rate) => Some(rate.bits_per_second()),
+                UplinkRate::Auto | UplinkRate::Off => None,
+            },
+            "paced": uplink.rate != UplinkRate::Off && uplink.enforce == Enforce::Server,
+            "order": uplink.order.name(),
+            "enforce": Enforce::NAMED.iter().find(|(enforce, ..)| *enforce == uplink.enforce).map(|(_, name, _)| name),
+            "cutoffs": uplink.cutoffs.given(),
+            "guard_stretch": uplink.guard_stretch,
+            "utilisation": uplink.utilisation,
+            "segment_overhead_bytes": uplink.segment_overhead_bytes,
+        },
+    });
+    format!("{json:#}\n")
 }
 
 pub fn summary(config: &Config) -> String {

@@ -12,11 +12,10 @@ mod explain;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod key;
+mod lab;
 mod paperwork;
 mod probe;
 mod serve;
-mod simulate;
-mod theory;
 mod uplink;
 mod values;
 
@@ -26,10 +25,9 @@ use std::{
 };
 
 use clap::Parser as _;
-use instrument::LabError;
 use tracing_subscriber::EnvFilter;
 
-use args::{Cli, Command, LabCommand};
+use args::{Cli, Command};
 
 /// Failure at run time.
 const FAILURE: u8 = 1;
@@ -95,21 +93,9 @@ pub fn run() -> ExitCode {
             Ok(said) => print(said.as_bytes()),
             Err(error) => complain(FAILURE, &format!("error: {error}")),
         },
-        Command::Lab(command) => match lab(command) {
-            Ok(code) => code,
-            Err(error @ LabError::Request(_)) => complain(USAGE, &format!("error: {error}")),
-            Err(error) => complain(FAILURE, &format!("error: {error}")),
-        },
-        Command::Theory(args) => match theory::theory(&args) {
-            Ok(said) => print(said.as_bytes()),
-            Err(failure @ theory::Failure::Asked(_)) => complain(USAGE, &format!("error: {failure}")),
-            Err(failure) => complain(FAILURE, &format!("error: {failure}")),
-        },
-        Command::Simulate(args) => match simulate::simulate(&args) {
-            Ok(code) => code,
-            Err(error @ LabError::Request(_)) => complain(USAGE, &format!("error: {error}")),
-            Err(error) => complain(FAILURE, &format!("error: {error}")),
-        },
+        Command::Lab(args) => complain(FAILURE, &format!("error: {}", lab::run(None, &args))),
+        Command::Simulate(args) => complain(FAILURE, &format!("error: {}", lab::run(Some("simulate"), &args))),
+        Command::Theory(args) => complain(FAILURE, &format!("error: {}", lab::run(Some("theory"), &args))),
         Command::Completions { shell } => print(&paperwork::completions(shell)),
         Command::Man { out: None } => match paperwork::man_page() {
             Ok(page) => print(&page),
@@ -121,19 +107,6 @@ pub fn run() -> ExitCode {
                 complain(FAILURE, &format!("error: cannot write manual pages into `{}`: {error}", folder.display()))
             }
         },
-    }
-}
-
-fn lab(command: LabCommand) -> Result<ExitCode, LabError> {
-    match command {
-        LabCommand::List => Ok(print(instrument::experiment::list()?.as_bytes())),
-        LabCommand::Run(args) => instrument::run::run(&args),
-        LabCommand::Report(args) => instrument::report::run(*args),
-        LabCommand::Compare(args) => instrument::report::compare(*args),
-        LabCommand::Show { name } => Ok(print(instrument::experiment::show(&name)?.as_bytes())),
-        LabCommand::Uplink(args) => instrument::uplink::run(*args),
-        LabCommand::Site(args) => instrument::site::run(*args),
-        LabCommand::Check(args) => instrument::check::run(*args),
     }
 }
 

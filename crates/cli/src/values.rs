@@ -11,7 +11,7 @@ use std::{
 
 use bytesize::ByteSize;
 use kernel::bands::Qdisc;
-use scheduler::{Order, Rate};
+use scheduler::{Order, Rate, uplink::read_stretch};
 use server::config::{Enforce, LogFormat, SymlinkPolicy, UplinkRate};
 
 pub use self::gateway::*;
@@ -113,11 +113,13 @@ pub fn duration_or_off(text: &str) -> Result<Option<Duration>, String> {
 
 /// Reads the largest stretch over fair sharing, or `off`.
 pub fn stretch_or_off(text: &str) -> Result<Option<f64>, String> {
-    or_off(text, |text| match text.parse::<f64>() {
-        Ok(stretch) if stretch.is_finite() && stretch >= 1.0 => Ok(stretch),
-        _ => Err(format!(
-            "`{text}` is not a stretch: give a number from 1 on (2 = at most twice the time under fair sharing), or `off`"
-        )),
+    or_off(text, |text| {
+        read_stretch(text).ok_or_else(|| {
+            format!(
+                "`{text}` is not a stretch: give a number from 1 on (2 = at most twice the time under fair sharing), or \
+                 `off`"
+            )
+        })
     })
 }
 

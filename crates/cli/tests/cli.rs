@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::Write as _,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Output, Stdio},
 };
@@ -162,6 +163,70 @@ fn check_says_ok_and_what_would_be_served() {
         stderr(&output)
     );
     assert!(output.status.success() && output.stderr.is_empty());
+}
+
+#[test]
+fn check_tells_programs_how_the_uplink_is_scheduled() {
+    let folder = folder();
+    fs::write(folder.path().join("serpent.toml"), "[uplink]\norder = \"fsp\"\ncutoffs = [\"1KiB\"]\nguard = 3\n")
+        .unwrap();
+    let check = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_serpent"));
+        command.args(["check", "--json", "serpent.toml"]).args(args).current_dir(folder.path()).output().unwrap()
+    };
+    assert_eq!(check(&[]).status.code(), Some(2), "no site, and no directory");
+    let output = check(&["www"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["listen"][0]["address"], "127.0.0.1:8080");
+    assert_eq!(
+        said["uplink"],
+        serde_json::json!({
+            "rate_bits_per_second": null,
+            "paced": true,
+            "order": "fsp",
+            "enforce": "server",
+            "cutoffs": [1024],
+            "guard_stretch": 3.0,
+            "utilisation": 0.97,
+            "segment_overhead_bytes": 66,
+        })
+    );
+}
+
+/// A script stands for `serpent-lab`: it is found beside the program first, then in the folders of PATH.
+#[test]
+fn the_lab_is_run_where_it_is_installed() {
+    let [own, other] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let serpent = own.path().join("serpent");
+    fs::copy(env!("CARGO_BIN_EXE_serpent"), &serpent).unwrap();
+    let run = |args: &[&str], path: &Path| Command::new(&serpent).args(args).env("PATH", path).output().unwrap();
+    let install = |folder: &Path, name: &str| {
+        let program = folder.join("serpent-lab");
+        fs::write(&program, format!("#!/bin/sh\necho {name} \"$@\"\nexit 7\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+
+    let missing = run(&["lab", "run", "smoke"], other.path());
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(stderr(&missing).contains("cargo install --path lab/cli"), "{}", stderr(&missing));
+    install(other.path(), "in-path");
+    let found = run(&["simulate", "--load", "0.5"], other.path());
+    assert_eq!((found.status.code(), stdout(&found).trim()), (Some(7), "in-path simulate --load 0.5"));
+    install(own.path(), "beside");
+    for (args, told) in [
+        (&["lab", "run", "smoke", "--quick"][..], "run smoke --quick"),
+        (&["lab", "--help"], "--help"),
+        (&["lab"], ""),
+        (&["theory", "--help"], "theory --help"),
+    ] {
+        let found = run(args, other.path());
+        assert_eq!(
+            (found.status.code(), stdout(&found).trim()),
+            (Some(7), format!("beside {told}").trim()),
+            "{args:?}"
+        );
+    }
 }
 
 #[test]

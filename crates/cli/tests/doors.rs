@@ -19,13 +19,17 @@ const DOORS: &[(&str, &[&str])] = &[
             "serpent-simulator",
             "serpent-workload",
             "serpent-chart",
-            "serpent-instrument",
         ],
     ),
     ("serpent-server", &["serpent-scheduler", "serpent-kernel", "serpent-files", "serpent-http1"]),
     ("serpent-files", &[]),
     ("serpent-http1", &[]),
     ("serpent-simulator", &["serpent-scheduler", "serpent-workload"]),
+    // What measures imports nothing of what is measured: the lab runs `serpent` as a program.
+    (
+        "serpent-lab",
+        &["serpent-instrument", "serpent-simulator", "serpent-workload", "serpent-chart", "serpent-scheduler"],
+    ),
     ("serpent-instrument", &["serpent-workload", "serpent-chart", "serpent-kernel"]),
     ("serpent-chart", &[]),
     ("serpent-scheduler", &[]),

@@ -67,6 +67,14 @@ use crate::{
     units::Rate,
 };
 
+/// The share of a given rate that is used by default: no queue then stands at the bottleneck.
+pub const UTILISATION: f64 = 0.97;
+
+/// Reads a stretch for [`Settings::guard_stretch`]: a number from 1 on. `None` for any other text.
+pub fn read_stretch(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|stretch: &f64| stretch.is_finite() && *stretch >= 1.0)
+}
+
 /// How the uplink is to be scheduled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {

@@ -117,6 +117,18 @@ pub struct PlotPoint {
 }
 
 impl Plot {
+    /// Adds a series, unless it has no values.
+    pub fn push(&mut self, series: Series) {
+        if !series.points.is_empty() {
+            self.series.push(series);
+        }
+    }
+
+    /// Whether any subject's own values are on it.
+    pub fn has_values(&self) -> bool {
+        self.series.iter().any(|series| series.kind.is_measured())
+    }
+
     /// A name for its file: letters, digits and dashes of the title and subtitle, after its number.
     pub fn file_stem(&self, number: usize) -> String {
         let text = format!("{} {}", self.title, self.subtitle).to_lowercase();

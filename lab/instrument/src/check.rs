@@ -1,10 +1,10 @@
-//! `serpent lab check`: the instrument measures itself on this machine, before anybody believes what it says of others.
+//! `serpent-lab check`: the instrument measures itself on this machine, before anybody believes what it says of others.
 
 mod flows;
 mod generator;
 mod path;
 
-use std::{fmt, process::ExitCode};
+use std::{fmt, path::PathBuf, process::ExitCode};
 
 use clap::{Args, builder::RangedU64ValueParser};
 use workload::{rate::Rate, stats::percentile};
@@ -50,6 +50,10 @@ pub struct CheckArgs {
     /// The server that answers them: any that an experiment can name.
     #[arg(long, default_value = "nginx", value_name = "SUBJECT")]
     pub subject: crate::subject::Subject,
+
+    /// The program to measure where that is Serpent. Default: `serpent` beside this program, then in the folders of `PATH`.
+    #[arg(long, value_name = "PROGRAM")]
+    pub serpent: Option<PathBuf>,
 
     /// Seconds for which flows and requests are sent.
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=300))]

@@ -11,11 +11,11 @@
 //! - [`client`]: the open-loop load generator;
 //! - [`record`] and [`report`]: what a run leaves behind, and what is made of it;
 //! - [`sample`]: the server's side while it is measured;
-//! - [`check`]: `serpent lab check`, which measures the instrument itself;
-//! - [`uplink`]: the experiment `serpent lab uplink`, from flags to the table;
-//! - [`site`]: the experiment `serpent lab site`, gateways in front of a real site, from flags to the table.
+//! - [`check`]: `serpent-lab check`, which measures the instrument itself;
+//! - [`uplink`]: the experiment `serpent-lab uplink`, from flags to the table;
+//! - [`site`]: the experiment `serpent-lab site`, gateways in front of a real site, from flags to the table.
 //!
-//! A simulation of an experiment (`serpent simulate`) takes [`plan`] and [`store`] from here, and its report is [`report`]; what
+//! A simulation of an experiment (`serpent-lab simulate`) takes [`plan`] and [`store`] from here, and its report is [`report`]; what
 //! simulates is elsewhere.
 //!
 //! This crate imports neither the scheduler nor the server: what predicts, and what is predicted, stay apart.

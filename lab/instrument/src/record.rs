@@ -60,7 +60,7 @@ pub struct Simulated {
 impl RunRecord {
     /// What to type to go on with it, if it is in `dir`.
     pub fn resume_command(&self, dir: &Path) -> String {
-        let command = if self.simulated.is_some() { "serpent simulate" } else { "serpent lab run" };
+        let command = if self.simulated.is_some() { "serpent-lab simulate" } else { "serpent-lab run" };
         format!("{command} --resume {}", dir.display())
     }
 

@@ -1,4 +1,4 @@
-//! `serpent lab run`: an experiment, measured cell by cell into a folder; and what else fills such a folder needs of it.
+//! `serpent-lab run`: an experiment, measured cell by cell into a folder; and what else fills such a folder needs of it.
 
 mod alone;
 mod cell;
@@ -44,8 +44,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["experiment", "quick", "seeds", "subjects", "set", "out"])]
     pub resume: Option<PathBuf>,
 
-    /// The binary of Serpent to measure [default: the one that runs this]
-    #[arg(long, value_name = "PATH")]
+    /// The program to measure [default: `serpent` beside this program, then in the folders of PATH]
+    #[arg(long, value_name = "PROGRAM")]
     pub serpent: Option<PathBuf>,
 
     /// Port that the servers listen on

@@ -38,7 +38,7 @@ const CELLS: &str = "cells";
 const COMPRESSION: i32 = 3;
 
 impl Run {
-    /// Opens a folder that `serpent lab run` or `serpent simulate` wrote, finished or not.
+    /// Opens a folder that `serpent-lab run` or `serpent-lab simulate` wrote, finished or not.
     pub fn open(dir: &Path) -> Result<Self, LabError> {
         let path = dir.join(RUN_FILE);
         if !path.exists() {

@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release -p serpent-simulator --example against_lab -- [--users] [--line] [--router] RUN_FOLDER...
 //!
-//! A run folder is what `serpent lab run --out` writes. Every cell is replayed with its own requests at the moments at which
+//! A run folder is what `serpent-lab run --out` writes. Every cell is replayed with its own requests at the moments at which
 //! they were sent, so nothing but the server, TCP and the bottleneck is predicted. (Of users who wait for answers these moments
 //! are themselves a result; whoever is predicted slower is then asked sooner than would be.) Cells that the lab called invalid
 //! are left out of the means, and so are disturbed ones: where clients are nearby, requests were waiting, and the link still carried
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     let [users, without_bucket, without_own_device] = FLAGS.map(|flag| flags.iter().any(|given| given == flag));
     let ways = Ways { users, without_bucket, without_own_device };
     if folders.is_empty() {
-        eprintln!("against_lab: name the folders of runs of the lab, such as those of `serpent lab run --out`");
+        eprintln!("against_lab: name the folders of runs of the lab, such as those of `serpent-lab run --out`");
         return ExitCode::FAILURE;
     }
     for folder in &folders {

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use scheduler::Order;
+use scheduler::{Order, uplink::UTILISATION};
 use server::config::{
     AccessLog, CacheConfig, CacheControlRule, CertificateFiles, Config, Cutoffs, Enforce, FilesConfig, Limits, Listen,
     LogFormat, LogTarget, Site, SymlinkPolicy, UplinkConfig, UplinkRate,
@@ -482,7 +482,7 @@ impl Resolver<'_> {
             enforce: self.setting(flags.enforce, &section.enforce, Enforce::named, Enforce::Server),
             cutoffs,
             guard_stretch: self.setting(flags.guard, &section.guard, values::stretch_or_off, None),
-            utilisation: self.setting(None, &section.utilisation, values::share, 0.97),
+            utilisation: self.setting(None, &section.utilisation, values::share, UTILISATION),
             segment_overhead_bytes: {
                 let read = |text: &str| match values::size(text) {
                     Ok(bytes @ 0..=1024) => Ok(bytes as u32),

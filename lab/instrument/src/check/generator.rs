@@ -35,7 +35,8 @@ const GIGABIT: Rate = Rate::from_bits_per_second(1_000_000_000).expect("it is in
 
 /// Requests at moments of a Poisson process, each on a connection of its own.
 pub(super) fn lateness(args: &CheckArgs) -> Result<Row, LabError> {
-    let serpent = serpent_binary(None)?;
+    let serpent = serpent_binary(args.serpent.as_deref())?;
+    args.subject.is_installed(&serpent)?;
     let root = DocRoot::write(&[SIZE_BYTES])?;
     let bed = Bed::build(BedConfig { rate: GIGABIT, gso_segments: 4, ..BedConfig::default() })?;
     let (setting, certificate) = (Setting::default(), Certificate::make()?);

@@ -1,4 +1,4 @@
-//! What `serpent lab list` and `serpent lab show` print.
+//! What `serpent-lab list` and `serpent-lab show` print.
 
 use std::fmt::Write as _;
 
@@ -31,7 +31,7 @@ pub fn list() -> Result<String, LabError> {
 /// The file of a shipped experiment, to be copied and changed.
 pub fn show(name: &str) -> Result<&'static str, LabError> {
     SHIPPED.iter().find(|(shipped, _)| *shipped == name).map(|(_, text)| *text).ok_or_else(|| {
-        LabError::Request(format!("there is no shipped experiment `{name}`: `serpent lab list` shows them"))
+        LabError::Request(format!("there is no shipped experiment `{name}`: `serpent-lab list` shows them"))
     })
 }
 

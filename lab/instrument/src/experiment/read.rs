@@ -20,7 +20,7 @@ impl Experiment {
             Ok(about) => about,
             Err(_) if !name.contains(['/', '.']) => {
                 return Err(LabError::Request(format!(
-                    "there is no experiment `{name}`, and no such file: `serpent lab list` shows the experiments"
+                    "there is no experiment `{name}`, and no such file: `serpent-lab list` shows the experiments"
                 )));
             }
             Err(error) => return Err(LabError::Io(format!("cannot read {name}"), error)),

@@ -302,18 +302,6 @@ impl Maker<'_> {
     }
 }
 
-impl Plot {
-    fn push(&mut self, series: Series) {
-        if !series.points.is_empty() {
-            self.series.push(series);
-        }
-    }
-
-    fn has_values(&self) -> bool {
-        self.series.iter().any(|series| series.kind.is_measured())
-    }
-}
-
 fn of_subject<'a>(cells: &[&'a CellReport], subject: usize) -> Vec<&'a CellReport> {
     cells.iter().copied().filter(|cell| cell.subject == subject).collect()
 }

@@ -1,4 +1,4 @@
-//! `serpent lab report` and `serpent lab compare`: what a run came to, from what it left behind.
+//! `serpent-lab report` and `serpent-lab compare`: what a run came to, from what it left behind.
 //!
 //! - `input` reads a run's directory, as far as it got;
 //! - `cell` and `model` sum it up, by measurement and by point; `measures` and `published` know what values mean;
@@ -52,7 +52,7 @@ use crate::LabError;
 /// reported as far as it got.
 #[derive(Args, Clone, Debug)]
 pub struct ReportArgs {
-    /// Directory that `serpent lab run` has written.
+    /// Directory that `serpent-lab run` has written.
     pub dir: PathBuf,
 
     /// Write one page with everything, which needs no other file.
@@ -77,7 +77,7 @@ pub struct ReportArgs {
 /// A difference that is smaller than the confidence intervals says nothing; one that is larger is marked.
 #[derive(Args, Clone, Debug)]
 pub struct CompareArgs {
-    /// Directories that `serpent lab run` has written; the others are compared with the first.
+    /// Directories that `serpent-lab run` has written; the others are compared with the first.
     #[arg(required = true, num_args = 2..)]
     pub dirs: Vec<PathBuf>,
 

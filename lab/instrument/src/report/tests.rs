@@ -139,7 +139,7 @@ fn record() -> RunRecord {
     let experiment: Experiment = toml::from_str(EXPERIMENT).unwrap();
     RunRecord {
         quick: true,
-        command: "serpent lab run perfect --quick".to_owned(),
+        command: "serpent-lab run perfect --quick".to_owned(),
         versions: vec!["Linux 6.1".to_owned(), "4 x Processor & Co".to_owned()],
         began_unix_s: 1_000_000_000,
         points: vec![point(0.5), point(0.8)],
@@ -313,7 +313,7 @@ fn the_page_is_well_formed_and_has_everything() {
     assert!(!page.contains("@import") && !page.contains("url("));
     let text: String = document.descendants().filter_map(|node| node.text()).collect();
     for wanted in [
-        "serpent lab run perfect --quick",
+        "serpent-lab run perfect --quick",
         "4 x Processor & Co",
         "1, 2, 3",
         "exact SRPT, bare link",

@@ -67,7 +67,7 @@ fn serpent(
     let patience_s = patience_s(plan);
     let room = plan.users() + 100;
     let mut text = format!(
-        "# Written by `serpent lab site`.
+        "# Written by `serpent-lab site`.
 listen = [\"{listen}\"]
 {}default-class = \"{}\"
 
@@ -175,7 +175,7 @@ fn haproxy(plan: &Plan, listen: SocketAddr, windows: &[(String, u32)], strict: b
     let patience_s = patience_s(plan);
     let room = plan.users() + 100;
     let mut text = format!(
-        "# Written by `serpent lab site`.
+        "# Written by `serpent-lab site`.
 global
     maxconn {room}
 

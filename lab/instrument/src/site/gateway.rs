@@ -11,7 +11,7 @@ use std::{
 use super::{config, plan::Plan, subject::Subject};
 use crate::{
     LabError,
-    subject::{Running, find, show, version_of},
+    subject::{BUILD_SERPENT, Running, find, show, version_of},
     temporary,
 };
 
@@ -44,6 +44,9 @@ impl Programs {
         match subject {
             Subject::HaProxy { .. } if find(&haproxy()).is_none() => {
                 Err(LabError::Machine("`haproxy` is not there; it is in Debian's package haproxy".to_owned()))
+            }
+            Subject::Uncontrolled | Subject::Single { .. } | Subject::Multi { .. } if find(&self.serpent).is_none() => {
+                Err(LabError::Machine(format!("`{}` is not there{BUILD_SERPENT}", self.serpent.display())))
             }
             _ => Ok(()),
         }

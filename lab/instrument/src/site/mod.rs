@@ -1,4 +1,4 @@
-//! `serpent lab site`: gateways in front of a real site of several resources, and users who wait for their answers.
+//! `serpent-lab site`: gateways in front of a real site of several resources, and users who wait for their answers.
 //!
 //! The experiments of "Multiple-resource Request Scheduling Algorithms for Proportional System-time Differentiation at Website
 //! Gateway", chapter 4.
@@ -69,9 +69,9 @@ METHOD: fixed (the default), probe, knee, gradient; probe needs bounds, which `s
 
 Examples:
   examples/two-tier/site start
-  serpent lab site --quick --out quick
-  serpent lab site --subject uncontrolled --subject multi:cpu=1,disk=2,db=8,share=ratio --seconds 600
-  serpent lab site --quick --subject multi:cpu=1,disk=2,db=8 --stop-database 120..140 \\
+  serpent-lab site --quick --out quick
+  serpent-lab site --subject uncontrolled --subject multi:cpu=1,disk=2,db=8,share=ratio --seconds 600
+  serpent-lab site --quick --subject multi:cpu=1,disk=2,db=8 --stop-database 120..140 \\
                    --stop-command 'examples/two-tier/site stop-database' \\
                    --start-command 'examples/two-tier/site start-database'")]
 pub struct SiteArgs {
@@ -169,8 +169,8 @@ pub struct SiteArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// The binary of Serpent to measure. Default: the one that runs this.
-    #[arg(long, value_name = "PATH")]
+    /// The program to measure. Default: `serpent` beside this program, then in the folders of `PATH`.
+    #[arg(long, value_name = "PROGRAM")]
     pub serpent: Option<PathBuf>,
 
     /// Port of the gateway on 127.0.0.1. Default: any free one.

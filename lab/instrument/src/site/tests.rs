@@ -177,7 +177,7 @@ fn a_site_that_is_not_as_it_must_be_is_told_before_the_run() {
 }
 
 fn report(plan: &Plan, subjects: &[Vec<Outcome>], cut: Option<cut::Done>) -> Report {
-    let begun = Begun { unix_s: 0, command: "serpent lab site".to_owned(), versions: Vec::new(), quick: true };
+    let begun = Begun { unix_s: 0, command: "serpent-lab site".to_owned(), versions: Vec::new(), quick: true };
     let mut report = Report::new(plan, begun, BTreeMap::new());
     for (subject, outcomes) in plan.subjects.iter().zip(subjects) {
         let measured = Measured { outcomes: outcomes.clone(), alone: BTreeMap::new(), cut, windows: Vec::new() };

@@ -12,7 +12,7 @@ fn record() -> RunRecord {
     let experiment = Experiment::parse("x.toml", text).unwrap();
     RunRecord {
         quick: false,
-        command: "serpent lab run x.toml".to_owned(),
+        command: "serpent-lab run x.toml".to_owned(),
         versions: vec!["Linux".to_owned()],
         began_unix_s: 1,
         points: experiment.points().unwrap(),
@@ -148,9 +148,12 @@ fn what_was_simulated_is_not_measured_to_its_end_nor_the_other_way_round() {
     measured.check_resumable(dir, false).unwrap();
     simulated.check_resumable(dir, true).unwrap();
     let refusal = simulated.check_resumable(dir, false).unwrap_err().to_string();
-    assert!(refusal.contains("is simulated") && refusal.contains("`serpent simulate --resume results`"), "{refusal}");
+    assert!(
+        refusal.contains("is simulated") && refusal.contains("`serpent-lab simulate --resume results`"),
+        "{refusal}"
+    );
     let refusal = measured.check_resumable(dir, true).unwrap_err().to_string();
-    assert!(refusal.contains("is measured") && refusal.contains("`serpent lab run --resume results`"), "{refusal}");
+    assert!(refusal.contains("is measured") && refusal.contains("`serpent-lab run --resume results`"), "{refusal}");
 }
 
 #[test]

@@ -118,7 +118,7 @@ impl Subject {
         let (program, hint) = match self {
             Self::Nginx { .. } => (Path::new(NGINX), "; it is in Debian's package nginx-light"),
             Self::Apache { .. } => (Path::new(APACHE), "; it is in Debian's package apache2-bin"),
-            Self::Serpent { .. } => (serpent, ""),
+            Self::Serpent { .. } => (serpent, BUILD_SERPENT),
             Self::Command(_) => return Ok(()),
         };
         find(program).map(drop).ok_or_else(|| LabError::Machine(format!("`{}` is not there{hint}", program.display())))
@@ -127,13 +127,19 @@ impl Subject {
 
 /// The file of a program that is started by its path, or found by its name.
 pub(crate) fn find(program: &Path) -> Option<PathBuf> {
+    if program.is_file() { Some(program.to_owned()) } else { in_path(program) }
+}
+
+fn in_path(program: &Path) -> Option<PathBuf> {
     let searched = env::var_os("PATH").unwrap_or_default();
-    let in_path = || env::split_paths(&searched).map(|dir| dir.join(program)).find(|file| file.is_file());
-    if program.is_file() { Some(program.to_owned()) } else { in_path() }
+    env::split_paths(&searched).map(|dir| dir.join(program)).find(|file| file.is_file())
 }
 
 /// With fewer places bands cut off responses that wait, so Serpent has no way to ask for fewer.
 const BAND_PACKETS: u32 = LEAF_LIMIT_PACKETS_MIN;
+pub(crate) const BUILD_SERPENT: &str = " beside serpent-lab, nor in the folders of PATH: build it with `cargo build --release`, for \
+                                       figures with `profile/build`, or give it with `--serpent PROGRAM`";
+const SERPENT: &str = "serpent";
 const NGINX: &str = "nginx";
 const APACHE: &str = "apache2";
 
@@ -258,12 +264,18 @@ pub struct Place<'a> {
     pub certificate: &'a Certificate,
 }
 
-/// The binary to measure: as given, or the one that runs this.
+/// The program to measure: as given, or the one beside the running program, or the first in the folders of `PATH`. A program that is
+/// nowhere is returned as its name alone, which [`Subject::is_installed`] refuses where the program is needed.
 pub fn serpent_binary(given: Option<&Path>) -> Result<PathBuf, LabError> {
     match given {
         Some(path) => fs::canonicalize(path).map_err(LabError::io(format!("cannot find {}", path.display()))),
-        None => std::env::current_exe().map_err(LabError::io("cannot find the running program")),
+        None => Ok(beside(env::current_exe().ok().as_deref())),
     }
+}
+
+fn beside(own: Option<&Path>) -> PathBuf {
+    let beside = own.map(|own| own.with_file_name(SERPENT)).filter(|file| file.is_file());
+    beside.or_else(|| in_path(Path::new(SERPENT))).unwrap_or_else(|| PathBuf::from(SERPENT))
 }
 
 #[cfg(test)]
@@ -381,5 +393,19 @@ mod tests {
         let missing = serpent.is_installed(Path::new("/no/such/serpent")).unwrap_err();
         assert!(matches!(&missing, LabError::Machine(reason) if reason.contains("/no/such/serpent")), "{missing}");
         assert!(serpent.is_installed(&env::current_exe().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn the_program_to_measure_is_looked_for_beside_the_running_one_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("serpent-lab");
+        assert_ne!(beside(Some(&own)), folder.path().join("serpent"), "it is not there");
+        fs::write(folder.path().join("serpent"), "").unwrap();
+        assert_eq!(beside(Some(&own)), folder.path().join("serpent"));
+        let missing =
+            "serpent:srpt".parse::<Subject>().unwrap().is_installed(Path::new("serpent-of-nobody")).unwrap_err();
+        for part in ["`serpent-of-nobody` is not there", "cargo build --release", "profile/build", "--serpent"] {
+            assert!(missing.to_string().contains(part), "{missing}");
+        }
     }
 }

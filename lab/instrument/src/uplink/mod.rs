@@ -1,4 +1,4 @@
-//! `serpent lab uplink`: who waits how long behind a busy uplink, for several servers and the same requests.
+//! `serpent-lab uplink`: who waits how long behind a busy uplink, for several servers and the same requests.
 
 mod experiment;
 mod report;
@@ -63,8 +63,8 @@ pub struct UplinkArgs {
     #[arg(long, default_value = "nginx,serpent:srpt,serpent:fair", value_name = "SUBJECT,...")]
     pub subjects: String,
 
-    /// The binary of Serpent to measure. Default: the one that runs this.
-    #[arg(long, value_name = "PATH")]
+    /// The program to measure. Default: `serpent` beside this program, then in the folders of `PATH`.
+    #[arg(long, value_name = "PROGRAM")]
     pub serpent: Option<PathBuf>,
 
     /// Packets that the bottleneck's queue holds: 1000 drops nothing in most runs, 100 is what many devices have.

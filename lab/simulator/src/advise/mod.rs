@@ -77,7 +77,7 @@ impl Question {
     pub fn new(uplink: Rate) -> Self {
         Self {
             uplink,
-            utilisation: 0.97,
+            utilisation: scheduler::uplink::UTILISATION,
             wire: WireModel::KEPT_ALIVE,
             seed: 1,
             part: Part::Auto,

@@ -19,7 +19,7 @@
 //!   what is smaller than its rest. Steady state: Schrage and Miller's formula.
 //!
 //! What is lost is the chance in the load itself: a phase of 25 s in which a few of the largest requests come is another than one
-//! in which none do. How far off it is stands in the table that `serpent theory --overload w1 --check` prints.
+//! in which none do. How far off it is stands in the table that `serpent-lab theory --overload w1 --check` prints.
 
 mod sharing;
 mod shortest;

@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use clap::Args;
+use bytesize::ByteSize;
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use instrument::{
     LabError,
     experiment::{Experiment, Figure, FigureKind, Measure, Quick},
@@ -16,7 +20,6 @@ use toml::Value;
 use workload::{behaviour::Behaviour, pattern::Pattern, rate::Rate, surge::Surge};
 
 use super::args::{rate, subject};
-use crate::{args::named, values};
 
 /// Conditions, in place of an experiment. Of what is given several times every combination is simulated.
 #[derive(Args, Clone, Debug, Default)]
@@ -24,7 +27,7 @@ use crate::{args::named, values};
 #[command(next_help_heading = "Instead of an experiment (with one, use --set)")]
 pub struct Flags {
     /// Orders to compare; the first is the one the others are compared with [default: fair,srpt]
-    #[arg(long, value_name = "ORDER,...", value_parser = named::<Order>(), value_delimiter = ',', conflicts_with = "subjects", hide_possible_values = true)]
+    #[arg(long, value_name = "ORDER,...", value_parser = order(), value_delimiter = ',', conflicts_with = "subjects", hide_possible_values = true)]
     pub orders: Vec<Order>,
 
     /// Rates of the uplink [default: 10mbit]
@@ -226,13 +229,18 @@ fn figures(varied: bool, moves: bool) -> Vec<Figure> {
     figures
 }
 
+/// Reads an order; completions have them all.
+fn order() -> impl TypedValueParser<Value = Order> {
+    PossibleValuesParser::new(Order::ALL.map(Order::name)).try_map(|name| name.parse())
+}
+
 /// Reads the sizes that need no more than a word.
 fn sizes(text: &str) -> Result<SizesSetting, String> {
     match text {
         "world-cup" => Ok(SizesSetting::WorldCup),
         "nasa" => Ok(SizesSetting::Nasa),
         "surge" => Ok(SizesSetting::Surge),
-        _ => values::size(text).map(SizesSetting::Fixed).map_err(|_| {
+        _ => text.parse::<ByteSize>().map(|size| SizesSetting::Fixed(size.as_u64())).map_err(|_| {
             format!(
                 "`{text}` is none of world-cup, nasa and surge, nor one size as in 10KiB; others by --set demand.sizes"
             )

@@ -13,7 +13,6 @@ use scheduler::{
     bands::{BandLearner, BandPlan},
     uplink::Settings,
 };
-use server::config::{UplinkConfig, UplinkRate};
 use simulator::{
     Banded, Ended, Model, Ordered, Paced, Sharing, Ticket,
     banded::on_wire,
@@ -23,7 +22,7 @@ use workload::{behaviour::Protocol, rate::Rate, sequence::Request};
 
 use super::{
     args::ModelChoice,
-    serving::{self, Serving},
+    serving::{self, Serving, UplinkConfig},
 };
 
 /// Any model, on an idle link.
@@ -299,7 +298,7 @@ pub fn subject_lacks(choice: ModelChoice, subject: &Subject, serving: &Serving, 
         Serving::Paced(config) => (config, choice == ModelChoice::Bands),
         Serving::Bands(config) => (config, true),
     };
-    let is_told = matches!(config.rate, UplinkRate::Given(_));
+    let is_told = config.rate.is_some();
     let finds_rate = matches!(subject, Subject::Serpent { uplink: Some(uplink), .. } if uplink == "auto");
     let is_paced = !in_bands && matches!(choice, ModelChoice::Packets | ModelChoice::Paced(_));
     let of = [

@@ -1,4 +1,4 @@
-//! `serpent simulate`: the lab's experiments without a bed, many at once, into a folder of the lab's form.
+//! `serpent-lab simulate`: the lab's experiments without a bed, many at once, into a folder of the lab's form.
 
 mod args;
 mod cell;
@@ -7,7 +7,7 @@ mod model;
 mod pool;
 mod serving;
 
-use std::{num::NonZeroUsize, process::ExitCode, thread};
+use std::{num::NonZeroUsize, path::Path, process::ExitCode, thread};
 
 use instrument::{
     LabError,
@@ -17,6 +17,7 @@ use instrument::{
     record::{CellRecord, RunRecord, Simulated},
     run,
     store::{Cell, Writer},
+    subject::serpent_binary,
 };
 use scheduler::bands::BandLearner;
 
@@ -26,6 +27,7 @@ use self::{args::ModelChoice, cell::Simulation, pool::Task, serving::Serving};
 /// Simulates an experiment, or the rest of one, and prints its table. [`ExitCode::FAILURE`] if something of it is not valid: then
 /// the table says what.
 pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, LabError> {
+    let serpent = serpent_binary(args.serpent.as_deref())?;
     let (writer, changed, ready) = match &args.resume {
         Some(dir) => {
             let writer = Writer::resume(dir)?;
@@ -34,7 +36,7 @@ pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, LabError> {
             let model = record.simulated.as_ref().map(|simulated| simulated.model.as_str()).unwrap_or_default();
             let choice = model.parse().map_err(|wrong| LabError::Request(format!("{}: {wrong}", dir.display())))?;
             let changed = run::changed_versions(record, &versions());
-            let ready = Ready::new(&record.experiment, choice)?;
+            let ready = Ready::new(&record.experiment, choice, &serpent)?;
             (writer, changed, ready)
         }
         None => {
@@ -43,7 +45,7 @@ pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, LabError> {
                 None => args.flags.experiment()?,
             };
             let experiment = experiment.changed(&args.changes)?;
-            let ready = Ready::new(&experiment, args.model.unwrap_or(ModelChoice::Packets))?;
+            let ready = Ready::new(&experiment, args.model.unwrap_or(ModelChoice::Packets), &serpent)?;
             let simulated =
                 Simulated { model: ready.choice.to_string(), name: ready.choice.title(), notes: ready.notes.clone() };
             let record = run::simulated_record(experiment, args.changes.quick, versions(), simulated)?;
@@ -78,12 +80,13 @@ struct Ready {
 }
 
 impl Ready {
-    fn new(experiment: &Experiment, choice: ModelChoice) -> Result<Self, LabError> {
+    fn new(experiment: &Experiment, choice: ModelChoice, serpent: &Path) -> Result<Self, LabError> {
         let points = experiment.points()?;
         let link_changes = points.iter().any(|point| !point.setting.link.rate_changes.is_empty());
         let (mut subjects, mut notes) = (Vec::new(), Vec::new());
+
         for subject in run::parse_subjects(&experiment.subjects)? {
-            let (serving, lacks) = Serving::of(&subject)?;
+            let (serving, lacks) = Serving::of(&subject, serpent)?;
             notes.extend(lacks);
             notes.extend(model::subject_lacks(choice, &subject, &serving, link_changes));
             subjects.push(serving);
@@ -154,7 +157,8 @@ mod tests {
 
     fn ready(toml: &str, model: &str) -> Result<Ready, String> {
         let experiment = Experiment::parse("x.toml", toml).unwrap();
-        Ready::new(&experiment, model.parse().unwrap()).map_err(|error| error.to_string())
+        Ready::new(&experiment, model.parse().unwrap(), Path::new("/no/such/serpent"))
+            .map_err(|error| error.to_string())
     }
 
     const PLAIN: &str =

@@ -1,6 +1,8 @@
 //! Every subject of the lab, started in the namespaces of a real bed, answers in every protocol that it may be asked in: needs
 //! root, and the servers themselves.
 
+mod programs;
+
 use std::{
     path::Path,
     process::{Command, Stdio},
@@ -16,7 +18,6 @@ use instrument::{
 };
 
 const PORT: u16 = 8080;
-const SERPENT: &str = env!("CARGO_BIN_EXE_serpent");
 
 /// Over TLS or not, and what curl is told so that it speaks the version.
 const PROTOCOLS: [(&str, &str, &str, &str); 4] = [
@@ -36,17 +37,17 @@ fn each_subject_answers_in_clear_and_over_tls_in_both_versions() {
     let certificate = Certificate::make().unwrap();
     for subject in ["nginx", "apache,workers=64,processes=2", "serpent:srpt", "serpent:srpt,enforce=kernel"] {
         let subject: Subject = subject.parse().unwrap();
-        if let Err(missing) = subject.is_installed(Path::new(SERPENT)) {
+        if let Err(missing) = subject.is_installed(programs::serpent()) {
             skip(&missing.to_string());
             continue;
         }
-        let version = subject.version(Path::new(SERPENT)).unwrap();
+        let version = subject.version(programs::serpent()).unwrap();
         assert!(version.contains(|c: char| c.is_ascii_digit()), "{version}");
         let bed = Bed::build(BedConfig { rate: "100mbit".parse().unwrap(), ..BedConfig::default() }).unwrap();
         for (number, (scheme, conditions, flag, spoken)) in PROTOCOLS.into_iter().enumerate() {
             let setting: Setting = toml::from_str(&format!("{conditions}\nserver.accept-queue = 100")).unwrap();
             subject.can(&setting).unwrap();
-            let (root, serpent) = (root.path(), Path::new(SERPENT));
+            let (root, serpent) = (root.path(), programs::serpent());
             let place = Place { bed: &bed, setting: &setting, root, port: PORT, serpent, certificate: &certificate };
             if number == 0 {
                 subject.prepare(&place).unwrap();

@@ -1,14 +1,16 @@
 use clap::Parser as _;
 
 use super::*;
-use crate::args::{Cli, Command};
 
 fn run(args: &[&str]) -> Result<String, String> {
-    let args = ["serpent", "theory"].into_iter().chain(args.iter().copied());
-    match Cli::try_parse_from(args).map_err(|error| error.to_string())?.command {
-        Command::Theory(args) => theory(&args).map_err(|failure| failure.to_string()),
-        command => Err(format!("{command:?}")),
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: TheoryArgs,
     }
+    let args = ["theory"].into_iter().chain(args.iter().copied());
+    let cli = Cli::try_parse_from(args).map_err(|error| error.to_string())?;
+    theory(&cli.args).map_err(|failure| failure.to_string())
 }
 
 fn json(args: &[&str]) -> Vec<serde_json::Value> {

@@ -1,4 +1,4 @@
-//! The command line of `serpent simulate`.
+//! The command line of `serpent-lab simulate`.
 
 use std::{fmt, num::NonZeroUsize, path::PathBuf, str::FromStr};
 
@@ -13,14 +13,14 @@ use super::flags::Flags;
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 Examples:
-  serpent simulate srpt-over-load --quick
-  serpent simulate srpt-over-load --out predicted && serpent lab compare measured predicted
-  serpent simulate --load 0.5,0.8,0.9 --orders fair,srpt,fsp --seconds 600 --seeds 1-5
-  serpent simulate --pattern w1 --rate 100mbit --model bare
-  serpent simulate --trace access.log --load 0.8,0.95 --orders fair,srpt
-  serpent simulate --resume predicted
+  serpent-lab simulate srpt-over-load --quick
+  serpent-lab simulate srpt-over-load --out predicted && serpent-lab compare measured predicted
+  serpent-lab simulate --load 0.5,0.8,0.9 --orders fair,srpt,fsp --seconds 600 --seeds 1-5
+  serpent-lab simulate --pattern w1 --rate 100mbit --model bare
+  serpent-lab simulate --trace access.log --load 0.8,0.95 --orders fair,srpt
+  serpent-lab simulate --resume predicted
 
-`serpent lab report` and `serpent lab compare` take the folder as they take that of a measurement.")]
+`serpent-lab report` and `serpent-lab compare` take the folder as they take that of a measurement.")]
 pub struct SimulateArgs {
     /// Name of a shipped experiment, or an experiment file; without one, flags say what to simulate
     #[arg(value_name = "NAME|FILE")]
@@ -45,6 +45,11 @@ pub struct SimulateArgs {
     /// Go on with a simulation that was stopped
     #[arg(long, value_name = "DIR", conflicts_with_all = ["experiment", "quick", "seeds", "subjects", "set", "out", "model", "Flags"])]
     pub resume: Option<PathBuf>,
+
+    /// The program that reads the configuration file of a subject with `config=FILE` [default: `serpent` beside this program,
+    /// then in the folders of PATH]
+    #[arg(long, value_name = "PROGRAM")]
+    pub serpent: Option<PathBuf>,
 
     /// Simulations at a time [default: as many as there are processors]
     #[arg(long, value_name = "N")]

@@ -1,4 +1,6 @@
-//! `serpent lab run` as people use it: a folder with all that was measured, stopped and resumed, and asked for the impossible.
+//! `serpent-lab run` as people use it: a folder with all that was measured, stopped and resumed, and asked for the impossible.
+
+mod programs;
 
 use std::{
     fs,
@@ -14,6 +16,8 @@ use instrument::{
 };
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
+
+use programs::{LAB, serpent};
 
 /// Two servers for two seconds. What is measured may be late here: the machine that tests is busy.
 const TINY: &str = "
@@ -37,8 +41,8 @@ fn asked(run: &Run, number: usize) -> Vec<(u64, u32, u64)> {
     asked
 }
 
-fn serpent(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_serpent"));
+fn lab(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(LAB);
     command.args(args).current_dir(folder).env_remove("SERPENT_LOG");
     command
 }
@@ -56,7 +60,10 @@ fn can_measure(test: &str) -> bool {
     let missing = match ["ip", "tc", "nginx"].iter().find(|program| !found(program)) {
         _ if !geteuid().is_root() => "root".to_owned(),
         Some(program) => format!("the program {program}"),
-        None => return true,
+        None => {
+            serpent();
+            return true;
+        }
     };
     assert!(std::env::var_os("CI").is_none(), "in CI {test} must run: it needs {missing}");
     eprintln!("SKIPPED: {test}: it needs {missing}");
@@ -79,7 +86,7 @@ fn a_run_is_stopped_resumed_and_repeated() {
     fs::write(folder.path().join("tiny.toml"), TINY).unwrap();
 
     // Stopped in the middle of the second measurement.
-    let mut child = serpent(folder.path(), &["lab", "run", "./tiny.toml", "--out", "first", "--port", "8091"])
+    let mut child = lab(folder.path(), &["run", "./tiny.toml", "--out", "first", "--port", "8091"])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -89,7 +96,7 @@ fn a_run_is_stopped_resumed_and_repeated() {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let said: Vec<String> = lines.collect();
     assert_eq!(child.wait().unwrap().code(), Some(1), "{said:?}");
-    assert!(said.iter().any(|line| line.contains("serpent lab run --resume first")), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("serpent-lab run --resume first")), "{said:?}");
     assert!(said.iter().any(|line| line.contains("cleaned up")), "{said:?}");
     let namespace = format!("/run/netns/serpent-lab-{}-server", child.id());
     assert!(!Path::new(&namespace).exists());
@@ -99,7 +106,7 @@ fn a_run_is_stopped_resumed_and_repeated() {
     assert!(!dir.join("cells/0002.json").exists());
 
     // Resumed: the first measurement stays as it is.
-    let output = serpent(folder.path(), &["lab", "run", "--resume", "first", "--port", "8091"]).output().unwrap();
+    let output = lab(folder.path(), &["run", "--resume", "first", "--port", "8091"]).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(fs::read(dir.join("cells/0001.json")).unwrap(), first_kept);
     let run = Run::open(&dir).unwrap();
@@ -114,18 +121,18 @@ fn a_run_is_stopped_resumed_and_repeated() {
         assert!((cell.facts.calibration.rate_ratio - 1.0).abs() < 0.05);
     }
     assert!(run.record().versions.iter().any(|version| version.starts_with("Linux ")));
-    assert!(run.record().command.contains("lab run ./tiny.toml --out first"), "{}", run.record().command);
+    assert!(run.record().command.contains("serpent-lab run ./tiny.toml --out first"), "{}", run.record().command);
 
     // Once more from the file: the same requests, of both servers.
-    let args = ["lab", "run", "./tiny.toml", "--subjects", "serpent:srpt", "--out", "second", "--port", "8091"];
-    let output = serpent(folder.path(), &args).output().unwrap();
+    let args = ["run", "./tiny.toml", "--subjects", "serpent:srpt", "--out", "second", "--port", "8091"];
+    let output = lab(folder.path(), &args).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let again = asked(&Run::open(&folder.path().join("second")).unwrap(), 1);
     assert_eq!(again, asked(&run, 1));
     assert_eq!(again, asked(&run, 2));
 
     // A folder holds one run.
-    let output = serpent(folder.path(), &args).output().unwrap();
+    let output = lab(folder.path(), &args).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("--resume second"), "{}", stderr(&output));
 }
@@ -143,8 +150,7 @@ fn a_server_that_fails_spoils_nobody_elses_measurement() {
         TINY.replace("'nginx', 'serpent:srpt'", "'cmd:false {listen}', 'serpent:srpt'"),
     )
     .unwrap();
-    let output =
-        serpent(folder.path(), &["lab", "run", "./tiny.toml", "--out", "out", "--port", "8092"]).output().unwrap();
+    let output = lab(folder.path(), &["run", "./tiny.toml", "--out", "out", "--port", "8092"]).output().unwrap();
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     let run = Run::open(&folder.path().join("out")).unwrap();
@@ -155,7 +161,7 @@ fn a_server_that_fails_spoils_nobody_elses_measurement() {
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.contains("nothing was measured"), "{table}");
 
-    let output = serpent(folder.path(), &["lab", "run", "--resume", "out", "--port", "8092"]).output().unwrap();
+    let output = lab(folder.path(), &["run", "--resume", "out", "--port", "8092"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(!stderr(&output).contains("1 of 2"), "{}", stderr(&output));
 }
@@ -187,7 +193,7 @@ fn an_experiment_of_each_paper_runs_in_its_short_form() {
         if name == "srpt-nasa-trace" && !with_log {
             continue;
         }
-        let output = serpent(folder.path(), &["lab", "run", name, "--quick", "--out", name])
+        let output = lab(folder.path(), &["run", name, "--quick", "--out", name])
             .env("SERPENT_TRACES", &traces)
             .output()
             .unwrap();
@@ -215,7 +221,7 @@ fn an_experiment_of_each_paper_runs_in_its_short_form() {
         for subject in &run.record().subjects {
             assert!(table.contains(subject.as_str()) && page.contains(subject.as_str()), "{name}: {subject}");
         }
-        let output = serpent(folder.path(), &["lab", "report", name, "--json", "report.json"]).output().unwrap();
+        let output = lab(folder.path(), &["report", name, "--json", "report.json"]).output().unwrap();
         let report =
             fs::read(folder.path().join("report.json")).unwrap_or_else(|_| panic!("{name}: {}", stderr(&output)));
         let report: Value = serde_json::from_slice(&report).unwrap();
@@ -228,8 +234,8 @@ fn an_experiment_of_each_paper_runs_in_its_short_form() {
 
     // The page can be made again, and its plots as files.
     let name = "overload-workloads-nasa";
-    let args = ["lab", "report", name, "--png", "plots", "--json", "again.json"];
-    let output = serpent(folder.path(), &args).output().unwrap();
+    let args = ["report", name, "--png", "plots", "--json", "again.json"];
+    let output = lab(folder.path(), &args).output().unwrap();
     let again: Value = serde_json::from_slice(&fs::read(folder.path().join("again.json")).unwrap()).unwrap();
     let plots = again["figures"].as_array().unwrap().len();
     let files = fs::read_dir(folder.path().join("plots")).map_or(0, Iterator::count);
@@ -286,22 +292,22 @@ fn a_broken_experiment_is_told_with_file_key_and_what_is_allowed() {
     ] {
         fs::write(folder.path().join(name), text).unwrap();
         let quick: &[&str] = if text.contains("[quick]") { &["--quick"] } else { &[] };
-        let output = serpent(folder.path(), &[&["lab", "run", &format!("./{name}")], quick].concat()).output().unwrap();
+        let output = lab(folder.path(), &[&["run", &format!("./{name}")], quick].concat()).output().unwrap();
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{name}: {said}");
         assert!(parts.iter().all(|part| said.contains(part)), "{name}: {said}");
         assert!(!folder.path().join("serpent-lab").exists(), "{name} leaves a folder");
     }
     for (args, part) in [
-        (&["lab", "run", "nothing"][..], "serpent lab list"),
-        (&["lab", "run"], "NAME|FILE"),
-        (&["lab", "run", "smoke", "--set", "time"], "KEY=VALUE"),
-        (&["lab", "run", "smoke", "--set", "time.colour=red"], "`seconds`"),
-        (&["lab", "run", "smoke", "--subjects", "iis"], "not a subject"),
-        (&["lab", "run", "--resume", "."], "run.json"),
-        (&["lab", "run", "--resume", ".", "--quick"], "--quick"),
+        (&["run", "nothing"][..], "serpent-lab list"),
+        (&["run"], "NAME|FILE"),
+        (&["run", "smoke", "--set", "time"], "KEY=VALUE"),
+        (&["run", "smoke", "--set", "time.colour=red"], "`seconds`"),
+        (&["run", "smoke", "--subjects", "iis"], "not a subject"),
+        (&["run", "--resume", "."], "run.json"),
+        (&["run", "--resume", ".", "--quick"], "--quick"),
     ] {
-        let output = serpent(folder.path(), args).output().unwrap();
+        let output = lab(folder.path(), args).output().unwrap();
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
         assert!(said.contains(part), "{args:?}: {said}");
@@ -311,14 +317,14 @@ fn a_broken_experiment_is_told_with_file_key_and_what_is_allowed() {
 #[test]
 fn shipped_experiments_are_listed_and_can_be_copied() {
     let folder = tempfile::tempdir().unwrap();
-    let list = serpent(folder.path(), &["lab", "list"]).output().unwrap();
+    let list = lab(folder.path(), &["list"]).output().unwrap();
     let list = String::from_utf8(list.stdout).unwrap();
     assert!(list.lines().any(|line| line.starts_with("smoke ")), "{list}");
-    let shown = serpent(folder.path(), &["lab", "show", "smoke"]).output().unwrap();
+    let shown = lab(folder.path(), &["show", "smoke"]).output().unwrap();
     assert!(shown.status.success());
     let copy = String::from_utf8(shown.stdout).unwrap();
     assert_eq!(instrument::experiment::Experiment::parse("copy", &copy).unwrap().name, "smoke");
-    let shown = serpent(folder.path(), &["lab", "show", "smok"]).output().unwrap();
+    let shown = lab(folder.path(), &["show", "smok"]).output().unwrap();
     assert_eq!(shown.status.code(), Some(2));
     assert!(stderr(&shown).contains("smoke"), "{}", stderr(&shown));
 }

@@ -1,5 +1,7 @@
-//! `serpent simulate` as people use it: a folder like that of a measurement, the same from the same seeds, stopped and resumed, and
+//! `serpent-lab simulate` as people use it: a folder like that of a measurement, the same from the same seeds, stopped and resumed, and
 //! asked for the impossible.
+
+mod programs;
 
 use std::{
     fs,
@@ -16,6 +18,8 @@ use instrument::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use workload::outcome::{End, Outcome};
+
+use programs::{LAB, serpent};
 
 const TINY: &str = "
 name = 'tiny'
@@ -38,14 +42,14 @@ value = 3.0
 place = 'nowhere'
 ";
 
-fn serpent(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_serpent"));
+fn lab(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(LAB);
     command.args(args).current_dir(folder).env_remove("SERPENT_LOG");
     command
 }
 
 fn run(folder: &Path, args: &[&str]) -> String {
-    let output = serpent(folder, args).output().unwrap();
+    let output = lab(folder, args).output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", stderr(&output));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -66,7 +70,7 @@ fn outcomes(run: &Run, number: usize) -> Vec<Outcome> {
 }
 
 fn report(folder: &Path, dir: &str) -> Value {
-    run(folder, &["lab", "report", dir, "--json", "report.json", "--html", "report.html", "--svg", "plots"]);
+    run(folder, &["report", dir, "--json", "report.json", "--html", "report.html", "--svg", "plots"]);
     serde_json::from_str(&fs::read_to_string(folder.join("report.json")).unwrap()).unwrap()
 }
 
@@ -113,7 +117,7 @@ fn a_simulation_is_reported_as_a_measurement_is_and_says_what_it_is() {
 
     // Two models beside each other.
     run(folder.path(), &["simulate", "./tiny.toml", "--model", "paced", "--seeds", "5-6", "--out", "paced"]);
-    let compared = run(folder.path(), &["lab", "compare", "bare", "paced"]);
+    let compared = run(folder.path(), &["compare", "bare", "paced"]);
     for part in ["1: bare", "SIMULATED: bare link", "SIMULATED: pacer", "load 0.8, serpent:srpt", "run 2, simulated"] {
         assert!(compared.contains(part), "{part}: {compared}");
     }
@@ -153,7 +157,7 @@ fn flags_alone_describe_an_experiment() {
     let folder = tempfile::tempdir().unwrap();
     let flags = "simulate --sizes world-cup --load 0.5,0.9 --orders fair,srpt,fsp --rate 10mbit --seconds 30 --seeds 1-2 --model bare";
     let args: Vec<&str> = flags.split(' ').chain(["--out", "out"]).collect();
-    let output = serpent(folder.path(), &args).output().unwrap();
+    let output = lab(folder.path(), &args).output().unwrap();
     let said = stderr(&output);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("12 simulations, seeds 1, 2, bare link") && said.contains("12 of 12 done"), "{said}");
@@ -217,6 +221,35 @@ fn users_sessions_patience_and_changing_rates_are_simulated() {
     assert!(count(&changing, End::Unfinished) > 100);
 }
 
+/// The configuration file of a subject is read by the program that would serve it.
+#[test]
+fn a_subject_with_a_file_is_simulated_as_serpent_reads_the_file() {
+    let folder = tiny();
+    fs::write(folder.path().join("half.toml"), "[uplink]\nutilisation = 0.5\n").unwrap();
+    let simulate = |file: &str, out: &str| {
+        let subjects = format!("serpent:srpt,serpent:srpt,config={file}");
+        let args = ["simulate", "--load", "0.3", "--seconds", "60", "--model", "paced", "--seeds", "5", "--out", out];
+        let mut command = lab(folder.path(), &args);
+        command.args(["--subjects", &subjects, "--serpent"]).arg(serpent()).output().unwrap()
+    };
+    let output = simulate("half.toml", "out");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let run = Run::open(&folder.path().join("out")).unwrap();
+    let waited =
+        |number| outcomes(&run, number).iter().map(|outcome| outcome.end_ns - outcome.at_ns).sum::<u64>() as f64;
+    assert!(waited(2) > 1.5 * waited(1), "at half the rate: {} {}", waited(2), waited(1));
+
+    fs::write(folder.path().join("half.toml"), "[uplink]\nutilisation = 50\n").unwrap();
+    let output = simulate("half.toml", "wrong");
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("half.toml:2:15") && stderr(&output).contains("is not a share"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!folder.path().join("wrong").exists());
+}
+
 #[test]
 fn a_simulation_is_stopped_and_resumed() {
     let folder = tiny();
@@ -234,7 +267,7 @@ fn a_simulation_is_stopped_and_resumed() {
         "--out",
         "out",
     ];
-    let mut child = serpent(folder.path(), &args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut child = lab(folder.path(), &args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let (mut lines, mut said) = (BufReader::new(child.stderr.take().unwrap()), String::new());
     // A simulation is told of when it has been kept.
     while !said.contains(" of 200 done") {
@@ -243,7 +276,7 @@ fn a_simulation_is_stopped_and_resumed() {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     lines.read_to_string(&mut said).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
-    assert!(said.contains("what was simulated is kept; `serpent simulate --resume out` goes on"), "{said}");
+    assert!(said.contains("what was simulated is kept; `serpent-lab simulate --resume out` goes on"), "{said}");
     let cells = folder.path().join("out/cells");
     let kept = || -> Vec<PathBuf> {
         let entries = fs::read_dir(&cells).unwrap().map(|entry| entry.unwrap().path());
@@ -275,7 +308,7 @@ fn what_cannot_be_simulated_is_refused_and_leaves_nothing() {
     let broken = TINY.replace("'nginx'", "'cmd:caddy {listen}'");
     fs::write(folder.path().join("command.toml"), broken).unwrap();
     for (args, part) in [
-        (&["simulate", "nothing"][..], "serpent lab list"),
+        (&["simulate", "nothing"][..], "serpent-lab list"),
         (&["simulate", "./command.toml"], "`cmd:caddy {listen}` cannot be simulated"),
         (&["simulate", "./tiny.toml", "--subjects", "nginx,serpent:best"], "`srpt`"),
         (&["simulate", "./tiny.toml", "--subjects", "serpent:fsp", "--model", "bands"], "`fsp`"),
@@ -285,12 +318,12 @@ fn what_cannot_be_simulated_is_refused_and_leaves_nothing() {
         (&["simulate", "--load", "0"], "`demand.load` is 0"),
         (&["simulate", "--trace", "none.log"], "there is no log `none.log`"),
         (&["simulate", "--seeds", "9-1"], "a range goes up"),
-        (&["simulate", "./tiny.toml", "--out", "simulated"], "`serpent simulate --resume simulated`"),
+        (&["simulate", "./tiny.toml", "--out", "simulated"], "`serpent-lab simulate --resume simulated`"),
         (&["simulate", "--resume", "."], "run.json"),
-        (&["simulate", "--resume", "measured"], "`serpent lab run --resume measured`"),
-        (&["lab", "run", "--resume", "simulated"], "`serpent simulate --resume simulated`"),
+        (&["simulate", "--resume", "measured"], "`serpent-lab run --resume measured`"),
+        (&["run", "--resume", "simulated"], "`serpent-lab simulate --resume simulated`"),
     ] {
-        let output = serpent(folder.path(), args).output().unwrap();
+        let output = lab(folder.path(), args).output().unwrap();
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
         assert!(said.contains(part), "{args:?}: {said}");
@@ -313,7 +346,7 @@ fn every_shipped_experiment_is_simulated_in_its_short_form() {
             eprintln!("SKIPPED: {name}: the log of NASA is not in {}", traces().display());
             continue;
         }
-        let output = serpent(folder.path(), &["simulate", name, "--quick", "--out", name])
+        let output = lab(folder.path(), &["simulate", name, "--quick", "--out", name])
             .env("SERPENT_TRACES", traces())
             .output()
             .unwrap();

@@ -1,4 +1,6 @@
-//! `serpent lab site` as people use it: the gateways that it writes, starts and stops, in front of a small site.
+//! `serpent-lab site` as people use it: the gateways that it writes, starts and stops, in front of a small site.
+
+mod programs;
 
 use std::{
     collections::BTreeSet,
@@ -12,15 +14,23 @@ use std::{
 
 use serde_json::Value;
 
-fn serpent(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_serpent")).args(args).env_remove("SERPENT_LOG").output().unwrap()
+use programs::{LAB, serpent};
+
+fn lab(args: &[&str]) -> Output {
+    serpent();
+    Command::new(LAB).args(args).env_remove("SERPENT_LOG").output().unwrap()
+}
+
+/// What `serpent` says of a configuration.
+fn check(file: &str) -> Output {
+    Command::new(serpent()).args(["check", file]).env_remove("SERPENT_LOG").output().unwrap()
 }
 
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Every gateway that can be asked for has a configuration that this very program has nothing to say about.
+/// Every gateway that can be asked for has a configuration that `serpent check` has nothing to say about.
 #[test]
 fn written_configurations_are_sound() {
     let dir = tempfile::tempdir().unwrap();
@@ -37,15 +47,15 @@ fn written_configurations_are_sound() {
         subjects.push(format!("multi:cpu=2/1-64@205ms,disk=4@0.5s,db=8@1s,share={share},windows={method}"));
     }
     let out = dir.path().join("all");
-    let mut args = vec!["lab", "site", "--dry-run", "--classes", "a,b-2,c_3", "--ratios", "2,3,6"];
+    let mut args = vec!["site", "--dry-run", "--classes", "a,b-2,c_3", "--ratios", "2,3,6"];
     args.extend(["--out", out.to_str().unwrap()]);
     args.extend(subjects.iter().flat_map(|subject| ["--subject", subject]));
-    let written = serpent(&args);
+    let written = lab(&args);
     assert!(written.status.success(), "{}", stderr(&written));
     let files: Vec<String> = String::from_utf8(written.stdout).unwrap().lines().map(str::to_owned).collect();
     assert_eq!(files.len(), subjects.len());
     for (file, subject) in files.iter().zip(&subjects) {
-        let checked = serpent(&["check", file]);
+        let checked = check(file);
         let said = stderr(&checked);
         // Who lets everybody in is told that classes only count.
         let unexpected = said.lines().filter(|line| line.starts_with("warning") && !line.contains("only count"));
@@ -53,10 +63,10 @@ fn written_configurations_are_sound() {
     }
     // What is measured by default, too.
     let out = dir.path().join("default");
-    let written = serpent(&["lab", "site", "--dry-run", "--out", out.to_str().unwrap()]);
+    let written = lab(&["site", "--dry-run", "--out", out.to_str().unwrap()]);
     let files = String::from_utf8(written.stdout).unwrap();
     for file in files.lines().filter(|file| file.ends_with(".toml")) {
-        let checked = serpent(&["check", file]);
+        let checked = check(file);
         assert!(checked.status.success(), "{file}: {}", stderr(&checked));
     }
     assert!(files.lines().any(|file| file.ends_with(".cfg")));
@@ -95,12 +105,12 @@ fn users_ask_through_each_gateway_in_turn() {
     let (out, state) = (dir.path().join("out"), dir.path().join("state"));
     let url = format!("http://{}", site());
     let [stop, start] = ["stopped", "started"].map(|what| format!("echo {what} >> {}", state.display()));
-    let args = ["lab", "site", "--site", &url, "--out", out.to_str().unwrap(), "--seed", "7"];
+    let args = ["site", "--site", &url, "--out", out.to_str().unwrap(), "--seed", "7"];
     let page = ["--page", "a=/a", "--page", "b=/b?cost=1", "--database", "b"];
     let short = ["--users", "2", "--think", "0.05", "--seconds", "3", "--warm-up", "0"];
     let cut = ["--stop-database", "1..2", "--stop-command", &stop, "--start-command", &start];
     let subjects = ["--subject", "uncontrolled", "--subject", "multi:a=1,b=3,share=ratio,windows=knee"];
-    let measured = serpent(&[&args[..], &page, &short, &cut, &subjects].concat());
+    let measured = lab(&[&args[..], &page, &short, &cut, &subjects].concat());
     assert!(measured.status.success(), "{}", stderr(&measured));
     assert_eq!(fs::read_to_string(&state).unwrap(), "stopped\nstarted\n".repeat(2));
 
@@ -126,7 +136,7 @@ fn users_ask_through_each_gateway_in_turn() {
     assert!(fs::read_to_string(out.join("report.html")).unwrap().contains("(figure 13)"));
 
     // A folder holds one run.
-    let again = serpent(&[&args[..], &page, &short, &subjects].concat());
+    let again = lab(&[&args[..], &page, &short, &subjects].concat());
     assert!(again.status.code() == Some(2) && stderr(&again).contains("--out"), "{}", stderr(&again));
 }
 
@@ -135,9 +145,8 @@ fn a_site_that_is_not_there_is_told_with_what_to_do() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
-    let args =
-        ["lab", "site", "--subject", "direct", "--out", out.to_str().unwrap(), "--site", &format!("http://{nobody}")];
-    let refused = serpent(&args);
+    let args = ["site", "--subject", "direct", "--out", out.to_str().unwrap(), "--site", &format!("http://{nobody}")];
+    let refused = lab(&args);
     let said = stderr(&refused);
     assert!(refused.status.code() == Some(2) && said.contains("site start") && said.contains("--site"), "{said}");
     assert!(!out.exists());

@@ -1,17 +1,19 @@
-//! `serpent theory`: closed forms as tables and plots, and simulations beside them.
+//! `serpent-lab theory`: closed forms as tables and plots, and simulations beside them.
 
+mod args;
 mod figure;
 mod shown;
 mod simulate;
 
-use std::{fmt, io, path::PathBuf, str::FromStr};
+use std::{fmt, io, path::PathBuf};
 
 use scheduler::bands::BandPlan;
 use serde::Serialize;
 use simulator::theory::{Alternating, Policy, Queue, Sizes, TheoryError};
-use workload::{pattern::Pattern, rate::Link, sizes::HeavyTail};
+use workload::{pattern::Pattern, rate::Link};
 
-use crate::args::TheoryArgs;
+pub use self::args::TheoryArgs;
+use self::args::{Law, PlotOf, law};
 
 /// Shares of the requests at whose sizes a table looks. The largest size of a law without one is that of all but one in 10 000.
 const SHARES: [f64; 6] = [0.1, 0.5, 0.9, 0.99, 0.999, 1.0];
@@ -22,22 +24,6 @@ const POLICIES_OF_OVERLOAD: [&str; 2] = ["ps", "srpt"];
 const LOADS: [f64; 2] = [0.5, 0.8];
 const CHECKED_LOADS: [f64; 4] = [0.3, 0.5, 0.7, 0.9];
 const CHECKED_LAWS: [&str; 4] = ["bounded-pareto:1.1,500,2e6", "lognormal:3000,1.3", "exponential:10000", "world-cup"];
-
-/// A law of sizes, and how it was written.
-#[derive(Clone, Debug)]
-pub struct Law {
-    name: String,
-    sizes: Sizes,
-}
-
-/// What a plot shows over the size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum PlotOf {
-    /// Mean response time
-    Response,
-    /// Mean response time over the time that the request takes alone
-    Slowdown,
-}
 
 /// Nothing was computed, or it could not be written.
 #[derive(Debug)]
@@ -257,53 +243,6 @@ struct Means {
 fn size_at(sizes: &Sizes, share: f64) -> f64 {
     let size = sizes.quantile(share);
     if size.is_finite() { size } else { sizes.quantile(NEARLY_ALL) }
-}
-
-/// Reads a law of sizes: `bounded-pareto:1.1,332,1e10`, `lognormal:3000,1.3`, `exponential:1e4`, `fixed:1500`, `world-cup`, `nasa`.
-pub fn law(text: &str) -> Result<Law, String> {
-    let (kind, numbers) = text.split_once(':').unwrap_or((text, ""));
-    let numbers: Vec<&str> = numbers.split(',').map(str::trim).filter(|number| !number.is_empty()).collect();
-    let number = |place: usize| {
-        let text: &str = numbers[place];
-        f64::from_str(text).map_err(|_| format!("`{text}` is not a number"))
-    };
-    let expects = |count: usize, form: &str| {
-        if numbers.len() == count { Ok(()) } else { Err(format!("`{text}`: write `{form}`, in bytes")) }
-    };
-    let sizes = match kind {
-        "bounded-pareto" => {
-            expects(3, "bounded-pareto:ALPHA,MIN,MAX")?;
-            Sizes::bounded_pareto(number(0)?, number(1)?, number(2)?)
-        }
-        "lognormal" => {
-            expects(2, "lognormal:MEDIAN,SIGMA")?;
-            Sizes::lognormal(number(0)?, number(1)?)
-        }
-        "exponential" => {
-            expects(1, "exponential:MEAN")?;
-            Sizes::exponential(number(0)?)
-        }
-        "fixed" => {
-            expects(1, "fixed:SIZE")?;
-            Sizes::fixed(number(0)?)
-        }
-        "world-cup" => {
-            expects(0, "world-cup")?;
-            Ok(Sizes::heavy_tail(&HeavyTail::WORLD_CUP))
-        }
-        "nasa" => {
-            expects(0, "nasa")?;
-            Ok(Sizes::heavy_tail(&HeavyTail::NASA))
-        }
-        _ => {
-            return Err(format!(
-                "`{text}` is not a law of sizes: use bounded-pareto:ALPHA,MIN,MAX, lognormal:MEDIAN,SIGMA, \
-                 exponential:MEAN, fixed:SIZE, world-cup or nasa"
-            ));
-        }
-    };
-    let sizes = sizes.map_err(|error| error.to_string())?;
-    Ok(Law { name: text.to_owned(), sizes })
 }
 
 #[cfg(test)]

@@ -5,8 +5,7 @@ use std::{fs, path::Path};
 use chart::{Axis, Kind, Plot, PlotPoint, Series, Shape, Unit, svg_file};
 use instrument::report::png;
 
-use super::{AtSize, Cell, Demand, Failure, PlotOf, Question};
-use crate::args::TheoryArgs;
+use super::{AtSize, Cell, Demand, Failure, PlotOf, Question, TheoryArgs};
 
 /// Sizes in a line: more than a line may have with a marker on each.
 const POINTS: usize = 161;

@@ -1,16 +1,18 @@
-//! Bands: a few priorities in place of an exact order, for a kernel that can do no better.
+//! Priority bands: a few priorities that approximate an exact order, for a kernel that supports no more.
 //!
-//! Band 0 is kept for handshakes and control traffic; no response is ever put there. Responses are in bands 1 and up by
-//! what they have left, in the order's own measure: band `i` holds those between cutoff `i - 2` and cutoff `i - 1`.
+//! Band 0 is reserved for handshakes and control traffic and never holds a response. Responses use bands 1
+//! and up. The band follows from the remaining work, in the measure of the order in force. Band `i` holds
+//! responses between cutoff `i - 2` and cutoff `i - 1`.
 
 use alloc::{vec, vec::Vec};
 
 use crate::order::Order;
 
-/// Bands for responses where the kernel has eight: band 0 is not for them.
+/// Number of bands for responses where the kernel has eight bands in all.
 pub const RESPONSE_BANDS: u8 = 7;
 
-/// Cutoffs before anything was learned, in bytes: the eight-band plan that was measured best for sizes like the World Cup's.
+/// Cutoffs in bytes before any sizes were learned. This eight-band plan measured best for World Cup 1998
+/// sizes.
 pub const FIRST_CUTOFFS_BYTES: [u64; 6] = [2_000, 5_000, 20_000, 64_000, 200_000, 500_000];
 
 /// Cutoffs of "Implementation of SRPT Scheduling in Web Servers", in bytes remaining.
@@ -19,13 +21,13 @@ pub const SRPT_CUTOFFS_BYTES: [u64; 4] = [1_000, 2_000, 5_000, 50_000];
 /// Cutoffs of "Implementation of a New Scheduling Policy in Web Servers", as remaining response time in milliseconds.
 pub const SRRT_CUTOFFS_MS: [u64; 6] = [100, 500, 1_000, 20_000, 80_000, 1_000_000];
 
-/// Where one band ends and the next begins.
+/// The cutoffs between bands: where one band ends and the next begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BandPlan {
     cutoffs: Vec<u64>,
 }
 
-/// Cutoffs do not increase strictly, or there is none.
+/// The cutoffs are empty or not strictly increasing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutoffsError;
 
@@ -38,7 +40,7 @@ impl core::fmt::Display for CutoffsError {
 impl core::error::Error for CutoffsError {}
 
 impl BandPlan {
-    /// A plan with `cutoffs.len() + 1` bands for responses.
+    /// Makes a plan with `cutoffs.len() + 1` bands for responses.
     pub fn new(cutoffs: Vec<u64>) -> Result<Self, CutoffsError> {
         if cutoffs.is_empty() || cutoffs.windows(2).any(|pair| pair[0] >= pair[1]) {
             return Err(CutoffsError);
@@ -46,15 +48,17 @@ impl BandPlan {
         Ok(Self { cutoffs })
     }
 
-    /// The bands of an order before anything was learned, in its own measure: by the cutoffs that the operator gives, where they
-    /// mean anything to the order, or else by those that come with it. Cutoffs are given in bytes, and in milliseconds to the
-    /// orders that estimate times. [`Order::Fsp`] has no measure; whatever is said of it here is of no use.
+    /// Makes the plan that an order uses before any sizes were learned.
+    ///
+    /// The operator's cutoffs are used where the order can use them, else the order's defaults. Cutoffs are
+    /// in bytes, or in milliseconds for orders that estimate times. [`Order::Fsp`] has no measure, so its
+    /// plan is meaningless.
     pub fn first(order: Order, given: Option<&[u64]>) -> Self {
         const NS_PER_MS: u64 = 1_000_000;
         let cutoffs = match (order, given) {
-            // Small or large: its measure is 0 or 1, whatever divides small from large.
+            // The measure is 0 (small) or 1 (large), whatever size divides the two.
             (Order::QuickFix, _) => vec![1],
-            // Whoever looks at paths estimates times.
+            // Orders that need the path estimate times.
             (order, given) if order.needs_path() => {
                 given.unwrap_or(&SRRT_CUTOFFS_MS).iter().map(|ms| ms.saturating_mul(NS_PER_MS)).collect()
             }
@@ -63,23 +67,25 @@ impl BandPlan {
         Self::new(cutoffs).unwrap_or_else(|_| Self { cutoffs: FIRST_CUTOFFS_BYTES.to_vec() })
     }
 
-    /// The band of a response that has `measure` left: 1 for the first, never 0.
+    /// Returns the band of a response with `measure` of work left: 1 or more, never 0.
     pub fn band(&self, measure: u64) -> u8 {
         1 + self.cutoffs.partition_point(|&cutoff| cutoff <= measure).min(254) as u8
     }
 
-    /// The cutoffs.
+    /// The cutoffs, in increasing order.
     pub fn cutoffs(&self) -> &[u64] {
         &self.cutoffs
     }
 }
 
-/// Learns the cutoffs from what the site sends.
+/// Learns the cutoffs from the sizes that the site sends.
 ///
-/// The rule of thumb of "Implementation of SRPT Scheduling in Web Servers", section 5: the lowest cutoff at about the
-/// 50th percentile of the sizes asked for, the highest such that the largest 0.5-1 % lie above it, logarithmic between.
-/// Sizes are counted in a histogram with eight cells an octave; every [`FORGET_EVERY`] sizes all counts are halved, so
-/// that the plan follows the site.
+/// The rule of thumb is that of "Implementation of SRPT Scheduling in Web Servers", section 5. The lowest
+/// cutoff is at about the 50th percentile of the requested sizes. The highest leaves the largest 0.5-1 %
+/// above it. The cutoffs between are spaced logarithmically.
+///
+/// Sizes are counted in a histogram with eight cells per octave. Every [`FORGET_EVERY`] sizes all counts are
+/// halved, so that the plan follows changes of the site.
 #[derive(Clone, Debug)]
 pub struct BandLearner {
     cells: [u32; CELLS],
@@ -87,10 +93,10 @@ pub struct BandLearner {
     since_forgetting: u32,
 }
 
-/// Sizes seen before the first plan is made of them.
+/// Sizes seen before the first plan is made.
 pub const LEARN_FROM: u32 = 200;
 
-/// Sizes after which older ones lose half of their weight.
+/// Number of sizes after which all counts lose half of their weight.
 pub const FORGET_EVERY: u32 = 20_000;
 
 const CELLS_AN_OCTAVE: usize = 8;
@@ -105,7 +111,7 @@ impl Default for BandLearner {
 }
 
 impl BandLearner {
-    /// One more response, in the order's own measure at its start. True when it is time to make a new plan.
+    /// Counts one response by its measure at its start. Returns true when it is time to make a new plan.
     pub fn handle_seen(&mut self, measure: u64) -> bool {
         self.cells[cell(measure)] += 1;
         self.seen += 1;
@@ -121,8 +127,8 @@ impl BandLearner {
         self.seen == LEARN_FROM || (self.seen > LEARN_FROM && self.since_forgetting.is_multiple_of(1000))
     }
 
-    /// A plan with `bands` bands for responses, or `None` while too little was seen to tell. Of two bands the first holds the
-    /// smaller half, as the paper's quick fix has it.
+    /// Returns a plan with `bands` bands for responses, or `None` while too few sizes were seen. With two
+    /// bands, the first holds the smaller half, as in the paper's quick fix.
     pub fn plan(&self, bands: u8) -> Option<BandPlan> {
         if self.seen < LEARN_FROM || bands < 2 {
             return None;
@@ -155,7 +161,7 @@ impl BandLearner {
     }
 }
 
-/// Eight cells an octave, by the leading bits.
+/// The histogram cell of a value: eight cells per octave, by the leading bits.
 fn cell(value: u64) -> usize {
     let value = value.max(1);
     let octave = value.ilog2() as usize;
@@ -163,7 +169,7 @@ fn cell(value: u64) -> usize {
     octave * CELLS_AN_OCTAVE + within as usize
 }
 
-/// The smallest value that lies above a cell.
+/// The smallest value above a cell.
 fn upper_bound(cell: usize) -> u64 {
     let (octave, within) = (cell / CELLS_AN_OCTAVE, (cell % CELLS_AN_OCTAVE) as u128);
     u64::try_from(((8 + within + 1) << octave).div_ceil(8)).unwrap_or(u64::MAX)

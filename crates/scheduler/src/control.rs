@@ -1,17 +1,17 @@
-//! How many requests of a resource type the site is to work on at once.
+//! Concurrency windows: how many requests of each resource type the site works on at once.
 //!
-//! A window that is too small leaves the site idle while requests wait; one that is too large makes it slower for all. Two
-//! machines are here, both without clock and without requests:
+//! A window that is too small leaves the site idle while requests wait. A window that is too large slows all
+//! requests. This module has two state machines; neither has a clock or sends requests:
 //!
-//! - [`Probing`] looks for the first window, before the site is in use, by asking it at higher and higher rates
-//!   ("Multiple-resource Request Scheduling Algorithms for Proportional System-time Differentiation at Website Gateway",
-//!   section 3.3.1).
-//! - A [`Controller`] keeps the windows right from then on. There are four, see [`Method`].
+//! - [`Probing`] finds the first window before the site is in use. It sends requests at higher and higher
+//!   rates ("Multiple-resource Request Scheduling Algorithms for Proportional System-time Differentiation at
+//!   Website Gateway", section 3.3.1).
+//! - A [`Controller`] adjusts the windows from then on. There are four kinds, see [`Method`].
 //!
-//! Calls to a controller: [`Controller::handle_finished`] for every request that the site has answered,
-//! [`Controller::handle_load`] when the number of those running or waiting has changed, [`Controller::poll_window`] after
-//! both, and again at [`Controller::poll_timeout`], until it says `None`. What it says goes to
-//! [`crate::admission::Admission::handle_window`].
+//! Order of calls to a controller. Call [`Controller::handle_finished`] for every request that the site has
+//! answered. Call [`Controller::handle_load`] when the number of running or waiting requests has changed.
+//! After either, and again at [`Controller::poll_timeout`], call [`Controller::poll_window`] until it returns
+//! `None`. Pass its answers to [`crate::admission::Admission::handle_window`].
 //!
 //! ```
 //! use serpent_scheduler::{
@@ -35,8 +35,8 @@
 //! # Ok::<(), serpent_scheduler::control::SettingsError>(())
 //! ```
 //!
-//! Invariants, held by tests over every controller: a window is never below 1, never outside of the operator's limits, and
-//! is changed only as `poll_window` says.
+//! Invariants, tested for every controller: a window is never below 1, never outside of the operator's
+//! limits, and changes only through `poll_window`.
 
 mod fixed;
 mod gradient;
@@ -54,18 +54,20 @@ use crate::{admission::ResourceId, time::Instant};
 /// The rule by which windows are adjusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// They are not.
+    /// Windows stay as they are.
     Fixed,
-    /// By the service time of probing requests, as in the paper's section 3.5.2.
+    /// By the service times of probing requests, as in section 3.5.2 of the paper.
     Probe,
-    /// By trying windows beside the one in force, and keeping what serves more requests. No probing requests.
+    /// By trying neighbouring windows and keeping the one that serves more requests. Sends no probing
+    /// requests.
     Knee,
-    /// By the least service time over that of late, for comparison: as Envoy's adaptive concurrency is documented.
+    /// By the ratio of the least to the recent service time, as Envoy's adaptive concurrency is documented.
+    /// For comparison.
     Gradient,
 }
 
 impl Method {
-    /// All of them, as they are listed to people.
+    /// All methods, in the order shown to users.
     pub const ALL: [Self; 4] = [Self::Fixed, Self::Probe, Self::Knee, Self::Gradient];
 
     /// The name in configuration, flags and logs.
@@ -85,23 +87,24 @@ impl fmt::Display for Method {
     }
 }
 
-/// A resource type's window, as the operator sets it.
+/// The window of a resource type, as the operator configures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The first one.
+    /// The window at the start.
     pub first: u32,
-    /// Never below this, at least 1.
+    /// Lower limit of the window, at least 1.
     pub least: u32,
-    /// Never above this.
+    /// Upper limit of the window.
     pub most: u32,
-    /// The bound on the service time of a probing request, in nanoseconds. [`Method::Probe`] needs it, and nobody else.
+    /// Bound on the service time of a probing request, in nanoseconds. Only [`Method::Probe`] needs it.
     pub bound_ns: Option<u64>,
 }
 
 impl Window {
-    /// One that may become anything from 1 to 1000.
+    /// A window with this start value that may become anything from 1 to 1000.
     pub const fn new(first: u32) -> Self {
-        // Beyond a thousand a window is none: no site that needs one works on so many requests at once.
+        // A window above a thousand limits nothing: no site that needs a window works on so many requests at
+        // once.
         let most = if first > 1000 { first } else { 1000 };
         Self { first, least: 1, most, bound_ns: None }
     }
@@ -111,18 +114,19 @@ impl Window {
     }
 }
 
-/// What a controller is to do.
+/// Settings of a controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// By which rule.
+    /// The rule by which windows are adjusted.
     pub method: Method,
-    /// By resource type; `None` for one without a window of its own, which is left alone.
+    /// The window of each resource type. `None` means that the type has no window of its own and is left
+    /// alone.
     pub windows: Vec<Option<Window>>,
-    /// A probing request is sent to each type so often, in nanoseconds ([`Method::Probe`]). The paper's P, for which it
-    /// gives no value.
+    /// Interval between probing requests to one type, in nanoseconds ([`Method::Probe`]). This is the paper's
+    /// P, for which the paper gives no value.
     pub probe_every_ns: u64,
-    /// The first probing request is sent after so long, in nanoseconds. An idle site is fast, and its answers say nothing
-    /// of a full one; the paper waits for a minute (section 4.3).
+    /// Time before the first probing request, in nanoseconds. An idle site is fast, and its answers say
+    /// nothing of a busy one; the paper waits for a minute (section 4.3).
     pub probe_after_ns: u64,
     /// A window shrinks when the paper's adjCounter exceeds this.
     pub shrink_above: i32,
@@ -131,7 +135,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// With the paper's thresholds, and a probing request every second.
+    /// Settings with the paper's thresholds and one probing request every second.
     pub const fn new(method: Method, windows: Vec<Option<Window>>) -> Self {
         Self {
             method,
@@ -143,10 +147,10 @@ impl Settings {
         }
     }
 
-    /// Finds what contradicts itself.
+    /// Checks that the settings are consistent.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place.
+    /// The first inconsistency, and the resource type that has it.
     pub fn check(&self) -> Result<(), SettingsError> {
         for (window, id) in self.windows.iter().zip((0..).map(ResourceId)) {
             let Some(Window { first, least, most, bound_ns }) = *window else { continue };
@@ -167,10 +171,10 @@ impl Settings {
         Ok(())
     }
 
-    /// Who adjusts windows so.
+    /// Makes a controller with these settings.
     ///
     /// # Errors
-    /// What [`Settings::check`] finds.
+    /// The same errors as [`Settings::check`].
     pub fn build(&self) -> Result<Box<dyn Controller + Send>, SettingsError> {
         self.check()?;
         Ok(match self.method {
@@ -182,16 +186,16 @@ impl Settings {
     }
 }
 
-/// Why windows cannot be adjusted so.
+/// Why settings for windows are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingsError {
-    /// The least window is 0.
+    /// The lower limit of the window is 0.
     Least(ResourceId),
-    /// The first window is not between the least and the most.
+    /// The first window is outside of its limits.
     First(ResourceId),
-    /// [`Method::Probe`], and no bound on the service time.
+    /// [`Method::Probe`] has no bound on the service time.
     Bound(ResourceId),
-    /// Probing requests without any time between, or thresholds on the wrong side of 0.
+    /// The interval between probing requests is 0, or a threshold is on the wrong side of 0.
     Probes,
 }
 
@@ -219,100 +223,104 @@ impl fmt::Display for SettingsError {
 
 impl core::error::Error for SettingsError {}
 
-/// Adjusts the windows of a site's resource types. See the head of this module for the order of calls.
+/// Adjusts the windows of a site's resource types. The head of this module gives the order of calls.
 pub trait Controller: fmt::Debug {
-    /// The site is done with an ordinary request.
+    /// The site has finished an ordinary request.
     fn handle_finished(&mut self, _now: Instant, _finished: &Finished) {}
 
-    /// So many requests of a type run now. Told after every change, when admission has nothing more to decide.
+    /// The load of a type has changed. Called after every change, when admission has no decision left to
+    /// make.
     fn handle_load(&mut self, _now: Instant, _resource: ResourceId, _load: Load) {}
 
-    /// Which type a probing request is to be sent to now. It counts as sent; it takes no slot. Ask until it says `None`.
+    /// Returns the type that gets a probing request now. The request counts as sent and takes no slot. Ask
+    /// until `None`.
     fn poll_probe(&mut self, _now: Instant) -> Option<ResourceId> {
         None
     }
 
-    /// What became of a probing request.
+    /// Reports the outcome of a probing request.
     fn handle_probed(&mut self, _now: Instant, _resource: ResourceId, _probed: Probed) {}
 
-    /// The next change of a window. It counts as made. Ask until it says `None`.
+    /// Returns the next change of a window, which takes effect at once. Ask until `None`.
     fn poll_window(&mut self, now: Instant) -> Option<Change>;
 
-    /// When to ask again if nothing happens until then.
+    /// When to ask again if no event comes before.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    /// The window in force; `None` for a type without one.
+    /// The window in force; `None` for a type without a window.
     fn window(&self, resource: ResourceId) -> Option<u32>;
 }
 
-/// An ordinary request that the site has done with.
+/// An ordinary request that the site has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// Its resource type.
+    /// The resource type of the request.
     pub resource: ResourceId,
-    /// A key of its route, or of whatever else tells requests of like work: service times are compared within it.
+    /// A key of the route, or of another group of requests with similar work. Service times are compared
+    /// within a key.
     pub route: u64,
-    /// From its start to the end of the site's work on it, in nanoseconds.
+    /// Time from the start of the request to the end of the site's work on it, in nanoseconds.
     pub service_ns: u64,
-    /// Whether the site did its work. An error of the site, a time-out, or a connection that broke is none; an answer
-    /// that the client was wrong is.
+    /// Whether the site did its work. False for an error of the site, a time-out or a broken connection. True
+    /// for an answer that blames the client (such as 404).
     pub done: bool,
 }
 
-/// How busy a resource type is.
+/// The load of a resource type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Requests of it at the site.
+    /// Requests of the type that the site works on.
     pub running: u32,
-    /// Whether any wait.
+    /// Whether requests of the type wait.
     pub waiting: bool,
 }
 
-/// What became of a probing request.
+/// The outcome of a probing request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probed {
     /// The site answered it.
     Answered {
-        /// After so many nanoseconds.
+        /// Service time in nanoseconds.
         service_ns: u64,
     },
-    /// It did not, or with an error. It counts as late.
+    /// The site did not answer, or answered with an error. Counts as late.
     Failed,
-    /// Nothing is known of the site: there is no such page, or it could not be asked. It does not count.
+    /// The probe says nothing about the site: the page does not exist, or no request could be sent. Does not
+    /// count.
     Lost,
 }
 
-/// From now on a type has this window.
+/// A new window for a resource type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Which type.
+    /// The resource type.
     pub resource: ResourceId,
-    /// Within the operator's limits.
+    /// The new window, within the operator's limits.
     pub window: u32,
-    /// Why.
+    /// Why the window changes.
     pub reason: Reason,
 }
 
 /// Why a window is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// Probing requests were late, and often enough.
+    /// Probing requests were late often enough.
     Late,
-    /// Probing requests were in time, and often enough.
+    /// Probing requests were in time often enough.
     InTime,
-    /// The first window is approached from a small one.
+    /// A step from a small window towards the configured first window.
     Approach,
-    /// To see whether another window does better, or to compare again.
+    /// Another window is tried, or compared once more.
     Trial,
-    /// It did better, or as well with fewer at once.
+    /// The new window served more, or as much with fewer requests at once.
     Better,
-    /// The other window did no better.
+    /// The other window served no more.
     NoBetter,
-    /// What was being tried says nothing: the site fails, or there was too little to do.
+    /// The trial has no result: the site fails, or there were too few requests.
     Interrupted,
-    /// The ratio of least to late service times.
+    /// The ratio of the least to the recent service times.
     Ratio,
     /// To measure the least service time.
     Least,

@@ -1,24 +1,28 @@
-//! Finds the rate of the bottleneck, and follows it.
+//! Estimates the rate of the bottleneck link, and follows its changes.
 //!
-//! The intuition. When an answer arrives that took a round trip of `r`, then everything that was sent more than `r` ago
-//! has passed the bottleneck. So every round-trip sample at time `t` is a point on the curve of delivered bytes:
-//! `delivered(t) = sent(t - r)`, whoever's connection it was, and without knowing the path's own delay. While the
-//! bottleneck has a queue, the slope of that curve is the bottleneck's rate. While it has none, the slope is what we send,
-//! and the rate can only be found by sending a little more than we believe it takes, for a moment, until a queue shows.
+//! The intuition: when an acknowledgement arrives after a round trip of `r`, all bytes sent more than `r` ago
+//! have passed the bottleneck. So every round-trip sample at time `t` is a point on the curve of delivered
+//! bytes, `delivered(t) = sent(t - r)`. This holds on any connection and needs no knowledge of the path's own
+//! delay. While the bottleneck has a queue, the slope of that curve is the bottleneck's rate. Without a queue
+//! the slope is only the sending rate. Then the rate can only be found by sending slightly more than the
+//! estimate for a moment, until a queue shows.
 //!
-//! A queue shows as a round trip longer than the shortest one seen on the same path. The estimator keeps the shortest
-//! for every path (a prefix of client addresses), so that near and far clients can be mixed.
+//! A queue shows as a round trip longer than the shortest one seen on the same path. The estimator keeps the
+//! shortest round trip of every path (a prefix of client addresses), so that near and far clients can be
+//! mixed.
 //!
-//! Four phases, after BBR (Cardwell et al., "BBR: congestion-based congestion control", 2016), but for the whole uplink and
-//! not for one connection:
+//! The four phases follow BBR (Cardwell et al., "BBR: congestion-based congestion control", 2016), but for
+//! the whole uplink and not for one connection:
 //!
-//! - **Search**: from nothing, the rate doubles every round trip in which it was used up and no queue showed.
-//! - **Cruise**: a little below the estimate, so that no queue stands at the bottleneck and the order is ours.
-//! - **Probe**: every few seconds with work waiting, a tenth more. No queue: that is the new estimate, and on. A queue: its
-//!   slope is the new estimate.
+//! - **Search**: from nothing, the rate doubles after every round trip in which it was used up and no queue
+//!   showed.
+//! - **Cruise**: slightly below the estimate, so that no queue stands at the bottleneck and the scheduler
+//!   decides the order.
+//! - **Probe**: every few seconds while work waits, a tenth more. Without a queue, the higher rate becomes
+//!   the estimate and the probe goes on. With a queue, the slope becomes the estimate.
 //! - **Drain**: below the estimate until the queue is gone.
 //!
-//! Only busy periods teach anything; in idle ones the estimate stays.
+//! Only busy periods teach anything; in idle periods the estimate stays.
 
 use alloc::{
     collections::{BTreeMap, VecDeque},
@@ -30,20 +34,20 @@ use crate::{link::chunk_bytes, time::Instant, units::Rate};
 /// The estimator. See the head of this module.
 #[derive(Clone, Debug)]
 pub struct Estimator {
-    /// The share of the estimate that is used while cruising.
+    /// The fraction of the estimate that is used while cruising.
     utilisation: f64,
-    /// The bottleneck's rate as far as known, in bits per second.
+    /// The estimated rate of the bottleneck, in bits per second.
     estimate: f64,
-    /// The estimate before the probe under way, or before the queue that is being drained.
+    /// The estimate before the current probe, or before the queue that is being drained.
     settled: f64,
-    /// Since when the queue that is being drained has shown.
+    /// When the queue that is being drained first showed.
     congested_since: Instant,
     phase: Phase,
     round: Round,
     probe_after_ns: u64,
     last_probe: Instant,
     next_turn: Instant,
-    /// Wire bytes sent since the beginning, at some moments of the last seconds.
+    /// Total wire bytes sent, at some moments of the last seconds.
     sent: VecDeque<(Instant, u64)>,
     /// Round-trip samples of the last seconds.
     samples: VecDeque<Sample>,
@@ -51,16 +55,16 @@ pub struct Estimator {
     /// When the last two exact round trips were measured.
     exact_last: Instant,
     exact_before: Instant,
-    /// Since when a queue has shown without interruption.
+    /// Since when a queue has shown without a break.
     queue_since: Option<Instant>,
 }
 
-/// What kind of measurement a round trip is.
+/// How a round trip was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exactness {
-    /// One packet's, such as the handshake's.
+    /// On a single packet, such as the handshake's.
     Exact,
-    /// TCP's running mean over the last acknowledgements.
+    /// TCP's running mean over recent acknowledgements.
     Smoothed,
 }
 
@@ -72,7 +76,7 @@ enum Phase {
     Drain { gain: f64, until: Instant, queue_ns: u64 },
 }
 
-/// What happened since the rate was last changed.
+/// Start of the period since the last change of the rate.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     began: Instant,
@@ -83,12 +87,12 @@ struct Round {
 struct Sample {
     at: Instant,
     rtt_ns: u64,
-    /// How much longer than the shortest of its path; `None` for the first of a path, which has nothing to compare with.
+    /// Excess over the shortest round trip of the path. `None` for the first sample of a path.
     queue_ns: Option<u64>,
     delivered_bytes: f64,
 }
 
-/// The shortest round trip of a path, in this window and the one before.
+/// The shortest round trip of a path, in this window of time and the one before.
 #[derive(Clone, Copy, Debug)]
 struct PathBase {
     window_began: Instant,
@@ -97,48 +101,49 @@ struct PathBase {
     first_seen: Instant,
 }
 
-/// Where the search begins: slow enough for a home uplink to survive the first round, and nine rounds from 4 Gbit/s.
+/// Start rate of the search. A home uplink survives the first round at it, and 4 Gbit/s is nine rounds away.
 const SEARCH_FROM_BITS: f64 = 8e6;
-/// From here on there is no bottleneck worth pacing for.
+/// From this rate on, pacing is not worth its cost.
 const NO_BOTTLENECK_BITS: f64 = 40e9;
 const SEARCH_GAIN: f64 = 2.0;
-/// With a queue in sight, the search waits so long for enough samples to tell the rate.
+/// How long the search waits, once a queue shows, for enough samples to measure the rate.
 const SEARCH_PATIENCE_NS: u64 = 1_000 * MS;
 const PROBE_GAIN: f64 = 1.1;
 const PROBE_GAIN_MAX: f64 = 1.8;
-/// While little is known, the next probe comes soon; the longer the estimate holds, the later, up to the second.
+/// Time to the next probe: short while little is known, longer the longer the estimate holds, up to the
+/// second value.
 const PROBE_EVERY_NS: u64 = 300 * MS;
 const PROBE_EVERY_MAX_NS: u64 = 4_000 * MS;
-/// A turn decides at most so often.
+/// Least time between two decisions.
 const TURN_NS: u64 = 5 * MS;
-/// A round lasts so long beyond a round trip: enough for samples to come back.
+/// A round lasts a round trip and this: enough for samples to come back.
 const ROUND_NS: u64 = 30 * MS;
-/// A probe lasts until it would have made a queue of this length: several times what is noise. A short probe with a high
-/// gain would make the same queue, but from few samples nobody can tell its slope.
+/// A probe lasts until it would have made a queue this long: several times the noise. A short probe with a
+/// high gain would make the same queue, but its few samples do not show the slope.
 const PROBE_QUEUE_NS: u64 = 15 * MS;
 const PROBE_LEAST_NS: u64 = 60 * MS;
-/// Samples of a queue over so long a time tell a rate.
+/// Samples of a queue over this time are enough to measure a rate.
 const SLOPE_LEAST_NS: u64 = 40 * MS;
-/// Within this of what was known, a measurement corrects it; beyond, it replaces it.
+/// A measurement within this range of the old estimate corrects it; one outside replaces it.
 const SAME: core::ops::Range<f64> = 0.85..1.15;
-/// The weight of a measurement that corrects.
+/// Weight of a measurement that corrects the estimate.
 const CORRECTION: f64 = 0.4;
-/// A shorter queue is noise.
+/// A shorter queue counts as noise.
 const QUEUE_MIN_NS: u64 = 2 * MS;
-/// A queue has to show for so long before it is believed outside of probes.
+/// Outside of probes, a queue must show for this long to be believed.
 const QUEUE_BELIEVED_NS: u64 = 60 * MS;
-/// While exact round trips come in like this, smoothed ones are left out.
+/// Smoothed round trips are ignored while two exact ones came within this time.
 const EXACT_ENOUGH_NS: u64 = 50 * MS;
 const KEEP_NS: u64 = 2_000 * MS;
 const KEEP_MOST: usize = 4096;
 const PATH_WINDOW_NS: u64 = 15_000 * MS;
 const PATHS_MOST: usize = 4096;
-/// A sample compares with others of its path only when the path was known for so long.
+/// A sample is compared with others of its path only when the path has been known for this long.
 const PATH_KNOWN_NS: u64 = 20 * MS;
 const MS: u64 = 1_000_000;
 
 impl Estimator {
-    /// Knows nothing yet. `utilisation` is the share of the estimate to use.
+    /// Makes an estimator without any knowledge. `utilisation` is the fraction of the estimate to use.
     pub fn new(utilisation: f64) -> Self {
         Self {
             utilisation,
@@ -159,12 +164,12 @@ impl Estimator {
         }
     }
 
-    /// Uses another share of the estimate from now on.
+    /// Changes the fraction of the estimate to use.
     pub fn set_utilisation(&mut self, utilisation: f64) {
         self.utilisation = utilisation;
     }
 
-    /// The rate to send at now; `None` where there is no bottleneck worth pacing for.
+    /// The rate to send at now; `None` where pacing is not worth its cost.
     pub fn rate(&self) -> Option<Rate> {
         let bits = match self.phase {
             Phase::Search => self.estimate,
@@ -174,7 +179,7 @@ impl Estimator {
         (bits < NO_BOTTLENECK_BITS).then(|| Rate::clamped(bits))
     }
 
-    /// What the estimator is doing, in a word, for logs.
+    /// The current phase as one word, for logs.
     pub fn phase_name(&self) -> &'static str {
         match self.phase {
             Phase::Search => "search",
@@ -184,20 +189,21 @@ impl Estimator {
         }
     }
 
-    /// How long the queue at the bottleneck has been lately, as far as round trips tell.
+    /// The recent length of the queue at the bottleneck, as far as round trips show it.
     pub fn queue(&self, now: Instant) -> Option<core::time::Duration> {
         self.queue_ns(now).map(core::time::Duration::from_nanos)
     }
 
-    /// A round trip was measured, just now, on a path named by any number that is the same for the same client or prefix of
-    /// clients. `sent_bytes` counts the wire bytes sent since the beginning.
+    /// Takes a round trip measured just now. `path` is any number that is the same for the same client or
+    /// prefix of clients. `sent_bytes` is the total of wire bytes sent.
     pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, exactness: Exactness, sent_bytes: u64) {
         self.handle_sent(now, sent_bytes);
         match exactness {
             Exactness::Exact => {
                 self.exact_before = core::mem::replace(&mut self.exact_last, now);
             }
-            // A mean over the last acknowledgements lags behind the queue: good enough where there is nothing better.
+            // A mean over recent acknowledgements lags behind the queue, so it is used only without exact
+            // samples.
             Exactness::Smoothed if now.ns_since(self.exact_before) < EXACT_ENOUGH_NS => return,
             Exactness::Smoothed => {}
         }
@@ -209,8 +215,8 @@ impl Estimator {
         }
     }
 
-    /// Decides whether the rate changes. Call now and then while there is traffic; true when [`Estimator::rate`] is
-    /// another than before.
+    /// Decides whether the rate changes; returns true if [`Estimator::rate`] has changed. Call from time to
+    /// time while there is traffic.
     pub fn handle_turn(&mut self, now: Instant, sent_bytes: u64, backlogged: bool) -> bool {
         if now < self.next_turn {
             return false;
@@ -245,7 +251,7 @@ impl Estimator {
                     self.last_probe = now;
                     self.drain(now, sent_bytes, queue_ns.unwrap_or(0));
                 } else if elapsed_ns >= SEARCH_PATIENCE_NS {
-                    // Too little traffic to tell anything.
+                    // Too little traffic to measure anything.
                     self.queue_since = None;
                     self.begin_round(now, sent_bytes);
                 }
@@ -253,7 +259,8 @@ impl Estimator {
             Phase::Probe { .. } if shows => {
                 let long = queue_ns.is_some_and(|queue_ns| queue_ns > 3 * PROBE_QUEUE_NS);
                 if over || long {
-                    // How much it is will be known when the queue is gone. Only what is far off is replaced at once.
+                    // The exact rate is known when the queue is gone. Only an estimate that is far off is
+                    // replaced at once.
                     let rough = self.congested_slope(now);
                     self.estimate =
                         rough.filter(|rough| !SAME.contains(&(rough / self.settled))).unwrap_or(self.settled);
@@ -271,7 +278,8 @@ impl Estimator {
             Phase::Probe { gain } if over => {
                 self.last_probe = now;
                 if used_up && queue_ns.is_some() {
-                    // It carried all that, and no queue: so much it has at least. On, and faster.
+                    // The link carried the probe without a queue, so it has at least that rate. The next
+                    // probe is faster.
                     self.estimate = (self.estimate * gain).min(NO_BOTTLENECK_BITS);
                     self.probe_after_ns = PROBE_EVERY_NS;
                     self.phase = Phase::Probe { gain: (1.0 + (gain - 1.0) * 2.0).min(PROBE_GAIN_MAX) };
@@ -284,8 +292,8 @@ impl Estimator {
                 let believed = self.queue_since.is_some_and(|since| now.ns_since(since) >= QUEUE_BELIEVED_NS);
                 if believed {
                     self.settled = self.estimate;
-                    // Only what is far off is replaced at once. A queue that stands while we send less than the link takes
-                    // is somebody else's.
+                    // Only an estimate that is far off is replaced at once. A queue that stands while the
+                    // uplink sends less than the link carries comes from other traffic.
                     if let Some(slope) = self.congested_slope(now)
                         && slope < self.estimate * SAME.start
                         && used_up
@@ -307,7 +315,7 @@ impl Estimator {
                     && elapsed_ns >= self.rtt_ns();
                 if gone || now >= until {
                     if !gone && queue_ns.is_some_and(|queue_ns| queue_ns > from_ns / 2) {
-                        // It did not get shorter although we sent less: the path itself has become longer.
+                        // The queue did not shrink at a lower rate: the path itself has become longer.
                         self.forget_paths(now);
                     }
                     // From the first sign of the queue to its end the link was busy all the time.
@@ -341,7 +349,7 @@ impl Estimator {
         self.round = Round { began: now, sent_bytes };
     }
 
-    /// Whether the rate allowed was the rate sent, so that the round says something about the link.
+    /// Whether the allowed rate was really sent, so that the round says something about the link.
     fn used_up(&self, now: Instant, sent_bytes: u64) -> bool {
         let elapsed_ns = now.ns_since(self.round.began);
         let sent_bits = sent_bytes.saturating_sub(self.round.sent_bytes) as f64 * 8.0;
@@ -349,7 +357,7 @@ impl Estimator {
         sent_bits >= allowed_bits * 0.85
     }
 
-    /// Round trips are this much longer than the path alone: the median of what came in lately.
+    /// The excess of recent round trips over the path alone, as a median.
     fn queue_ns(&self, now: Instant) -> Option<u64> {
         let lately_ns = 20 * MS;
         let mut queues: Vec<u64> = (self.samples.iter().rev())
@@ -360,32 +368,32 @@ impl Estimator {
         (!queues.is_empty()).then(|| *queues.select_nth_unstable(middle).1)
     }
 
-    /// What a queue must exceed to be one: two chunks may be on their way at any time.
+    /// Shortest excess that counts as a queue: two chunks may be on their way at any time.
     fn queue_limit_ns(&self) -> u64 {
         let rate = Rate::clamped(self.estimate);
         QUEUE_MIN_NS.max(2 * rate.ns_for(u64::from(chunk_bytes(rate))))
     }
 
-    /// A typical round trip without queue.
+    /// A typical round trip without a queue.
     fn rtt_ns(&self) -> u64 {
         self.samples.iter().rev().take(8).map(|it| it.rtt_ns - it.queue_ns.unwrap_or(0)).max().unwrap_or(0)
     }
 
-    /// The bottleneck's rate by the queue that shows right now, if it has been there for long enough.
+    /// The bottleneck's rate by the queue that shows now, if the queue is old enough.
     fn congested_slope(&self, now: Instant) -> Option<f64> {
         let since = self.queue_since.filter(|since| now.ns_since(*since) >= SLOPE_LEAST_NS)?;
         self.slope(since, self.queue_limit_ns() / 4)
     }
 
-    /// The slope of the curve of delivered bytes since then, in bits per second, by least squares over the samples that
-    /// found at least so much of a queue.
+    /// The slope of the curve of delivered bytes since then, in bits per second. Least squares over the
+    /// samples with at least this queue.
     fn slope(&self, since: Instant, queue_least_ns: u64) -> Option<f64> {
         let points: Vec<(f64, f64)> = (self.samples.iter())
             .filter(|it| it.at >= since && it.queue_ns.is_none_or(|queue_ns| queue_ns >= queue_least_ns))
             .map(|it| (it.at.ns_since(since) as f64 / 1e9, it.delivered_bytes * 8.0))
             .collect();
         let (first, last) = (points.first()?, points.last()?);
-        // A hole among the samples may have been a hole in the traffic, and then the queue was another one.
+        // A gap in the samples may have been a gap in the traffic, and then it was another queue.
         let hole = points.windows(2).map(|pair| pair[1].0 - pair[0].0).fold(0.0, f64::max);
         if points.len() < 5 || last.0 - first.0 < 0.02 || hole > f64::max(0.05, (last.0 - first.0) / 3.0) {
             return None;
@@ -403,7 +411,7 @@ impl Estimator {
     }
 
     fn handle_sent(&mut self, now: Instant, bytes: u64) {
-        // One point a millisecond is fine enough; in between the curve is straight.
+        // One point per millisecond is fine enough; the curve is straight between points.
         match self.sent.back_mut() {
             Some((at, _)) if now.ns_since(*at) < MS => {}
             _ => self.sent.push_back((now, bytes)),
@@ -415,7 +423,7 @@ impl Estimator {
         }
     }
 
-    /// Bytes sent until then; `None` if that is too long ago to be known.
+    /// Total bytes sent until then; `None` if that is too long ago.
     fn sent_at(&self, at_ns: u64) -> Option<f64> {
         let after = self.sent.partition_point(|(at, _)| at.as_ns() <= at_ns);
         let (before_at, before) = *self.sent.get(after.checked_sub(1)?)?;
@@ -465,7 +473,8 @@ impl Estimator {
 mod tests {
     use super::*;
 
-    /// A link with a queue, a client 200 us away that opens connections at random, and more work than it can carry.
+    /// A link with a queue, more work than it can carry, and a client 200 us away that opens connections at
+    /// random.
     struct World {
         now: Instant,
         estimator: Estimator,
@@ -474,7 +483,7 @@ mod tests {
         queue_bits: f64,
         sent_bits: f64,
         base_ns: u64,
-        /// Round trips that will have been measured then.
+        /// Round trips under way, with the time at which they will be measured.
         under_way: VecDeque<(Instant, u64)>,
         seed: u64,
         worst_queue_ns: u64,
@@ -517,7 +526,8 @@ mod tests {
                 self.queue_bits = self.queue_bits.max(0.0);
                 let queue_ns = (self.queue_bits / self.link_bits * 1e9) as u64;
                 self.worst_queue_ns = self.worst_queue_ns.max(queue_ns);
-                // About one connection every 4 ms, with up to 1.5 ms of noise (a packet of somebody else's in front).
+                // About one connection every 4 ms, with up to 1.5 ms of noise (a packet of other traffic in
+                // front).
                 if self.random(20) == 0 {
                     let rtt_ns = self.base_ns + queue_ns + self.random(1_500_000);
                     self.under_way.push_back((self.now.add_ns(rtt_ns), rtt_ns));
@@ -535,7 +545,7 @@ mod tests {
             self.estimator.estimate / self.link_bits - 1.0
         }
 
-        /// Mean queue over some time.
+        /// Mean queue over `ms` milliseconds.
         fn mean_queue_ms(&mut self, ms: u64) -> f64 {
             let mut sum = 0.0;
             for _ in 0..ms {

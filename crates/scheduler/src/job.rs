@@ -1,13 +1,13 @@
-//! A job: one response on its way out, as far as the scheduler needs to know it.
+//! A job: the scheduler's view of one response.
 
 use crate::{class::ClassId, link::SEGMENT_BYTES, time::Instant, uplink::classes::Source};
 
-/// Names a job until it is finished; then the name is used again.
+/// Identifies a job until it is finished. Later jobs may get the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub(crate) u32);
 
 impl JobId {
-    /// A small number, unique among the jobs under way: fit to index a table of the driver.
+    /// A small number, unique among the current jobs: suitable as an index of the driver's table.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -16,13 +16,13 @@ impl JobId {
 /// Whether a job's size is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// So many bytes in all.
+    /// The total in bytes.
     Known(u64),
     /// Not known (yet): chunked, or proxied without a length.
     Unknown,
 }
 
-/// What TCP knows of the path to the client.
+/// TCP's measurements of the path to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     /// Smoothed round-trip time.
@@ -36,11 +36,11 @@ pub struct Path {
 }
 
 impl Path {
-    /// What is assumed before anything was measured: 50 ms away, the initial window of RFC 6928.
+    /// Assumed before the first measurement: 50 ms away, the initial window of RFC 6928.
     pub const UNKNOWN: Self =
         Self { rtt_ns: 50_000_000, window_segments: 10, mss_bytes: SEGMENT_BYTES, delivery_bytes_per_second: 0 };
 
-    /// Payload of a full segment. A size of zero is one that nobody measured.
+    /// Payload of a full segment. A size of zero was not measured.
     pub(crate) fn segment_bytes(&self) -> u64 {
         u64::from(if self.mss_bytes == 0 { SEGMENT_BYTES } else { self.mss_bytes })
     }
@@ -50,17 +50,17 @@ impl Path {
     }
 }
 
-/// What the scheduler keeps of a job.
+/// The scheduler's state of a job.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub class: ClassId,
     pub size: Size,
     /// Payload bytes granted so far, less those handed back.
     pub attained_bytes: u64,
-    /// Of the last grant, what was not handed back, and what it is charged for that.
+    /// The part of the last grant that was not handed back, and its charge in wire bytes.
     pub granted_bytes: u64,
     pub granted_wire_bytes: u64,
-    /// What of its class's share that grant was charged to; `None` where the link was not shared.
+    /// The part of its class's share that the last grant was charged to; `None` where the link is not shared.
     pub charged_to: Option<Source>,
     pub arrived: Instant,
     /// Order of arrival.
@@ -70,22 +70,22 @@ pub(crate) struct Job {
     pub share_tag_bytes: u64,
     /// Finish tag in the virtual processor-sharing system, see [`crate::sharing`].
     pub sharing_tag: u64,
-    /// When the job last asked for leave.
+    /// When the job last asked to write.
     pub waited_until: Instant,
     pub guard: Guard,
-    /// It cannot be done by its class's deadline any more ([`crate::share::Policy::Edf`]).
+    /// The job can no longer meet the deadline of its class ([`crate::share::Policy::Edf`]).
     pub late: bool,
     pub waiting: Option<Waiting>,
 }
 
-/// How far the guard against starvation is with a job.
+/// State of the guard against starvation for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
-    /// Fair sharing has not finished it yet, or there is no guard.
+    /// The job is not finished under simulated fair sharing, or there is no guard.
     Resting,
-    /// Fair sharing has finished it; from this moment on it goes ahead.
+    /// Fair sharing would have finished the job; from this time on it goes ahead.
     AheadFrom(Instant),
-    /// It goes ahead of all that are not guarded.
+    /// The job goes ahead of all unguarded ones.
     Ahead,
 }
 
@@ -96,8 +96,8 @@ pub(crate) struct Waiting {
     pub wanted_bytes: u64,
 }
 
-/// A place among the waiting of a class: first who was guarded, then who is not late, then by the order's number, then by
-/// arrival.
+/// A place among the waiting jobs of a class. Guarded jobs come first, then jobs that are not late, then by
+/// the order's number, then by arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     pub unguarded: bool,
@@ -107,8 +107,8 @@ pub(crate) struct Rank {
 }
 
 impl Job {
-    /// Bytes that stand between this job and its end as far as one can tell: those left, or, with the size unknown, as
-    /// many as it has had. A response that outgrew its announcement (record framing) is as good as done.
+    /// Estimated bytes until the end of the job: the bytes left, or, with an unknown size, as many as were
+    /// sent so far. A response that outgrew its announced size (record framing) counts as done.
     pub fn ahead_bytes(&self) -> u64 {
         match self.size {
             Size::Known(size) => size.saturating_sub(self.attained_bytes),
@@ -116,8 +116,8 @@ impl Job {
         }
     }
 
-    /// RRT = RTT * (1 + remaining / (cwnd * MSS)), "Implementation of a New Scheduling Policy in Web Servers", section
-    /// 3.3.5, in nanoseconds and without the thesis's integer division.
+    /// Remaining response time in nanoseconds: RRT = RTT * (1 + remaining / (cwnd * MSS)), "Implementation of
+    /// a New Scheduling Policy in Web Servers", section 3.3.5, without the thesis's integer division.
     pub fn remaining_response_ns(&self, bytes_per_round: f64) -> u64 {
         (self.path.rtt_ns as f64 * (1.0 + self.ahead_bytes() as f64 / bytes_per_round)) as u64
     }

@@ -1,8 +1,9 @@
-//! Who goes next.
+//! Decides which request runs next, which response sends next, and how many requests run at once.
 //!
-//! The contract of this crate: decisions, and nothing else. No clock (`now` is an argument), no I/O, no randomness, no
-//! async, no `std`. Whoever owns the bytes tells what happened by `handle_*`, asks what to do by `poll_*`, and asks again
-//! at `poll_timeout`. The same code decides in the server and in the simulator.
+//! The contract of this crate: decisions, and nothing else. No clock (`now` is an argument), no I/O, no
+//! randomness, no async, no `std`. A driver owns the bytes. It reports events with `handle_*`, asks for
+//! decisions with `poll_*`, and asks again at `poll_timeout`. The same code decides in the server and in the
+//! simulator.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,15 +1,16 @@
-//! The uplink as the pacer sees it: a queue at the bottleneck that drains at a known rate.
+//! The pacer's model of the uplink: a queue at the bottleneck that drains at a known rate.
 //!
-//! What was sent at the bottleneck's own rate leaves no queue there, and what has no queue there can still be put in
-//! order here. So the model keeps one number, the moment when the bottleneck will have sent all that it was given, and
-//! more may be sent when that moment is near: near enough that the link never runs dry while the driver wakes up, far
-//! enough that a small response which comes a moment later finds the link all but free.
+//! Bytes sent at the bottleneck's own rate leave no queue there, and only bytes that are not queued there can
+//! still be reordered here. So the model keeps one number: the time when the bottleneck will have sent all
+//! bytes given to it. More may be sent when that time is near. Near enough means that the link does not run
+//! dry while the driver wakes up. Far enough means that a small response that comes a moment later finds the
+//! link almost free.
 //!
-//! This is a token bucket of depth `ahead`, written without tokens.
+//! This is a token bucket of depth `ahead`, expressed without tokens.
 
 use crate::{time::Instant, units::Rate};
 
-/// The bottleneck's queue, on paper.
+/// The model of the bottleneck's queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     rate: Option<Rate>,
@@ -20,10 +21,10 @@ pub(crate) struct Link {
     chunk_bytes: u64,
 }
 
-/// How finely leave is given.
+/// How far ahead and in which portions grants are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pacing {
-    /// How far ahead of the bottleneck leave may run: the time that a driver may take to wake up.
+    /// How far grants may run ahead of the bottleneck: the time that a driver may take to wake up.
     pub ahead_ns: u64,
     /// Payload of one grant.
     pub chunk: Chunk,
@@ -32,22 +33,23 @@ pub struct Pacing {
 /// Payload of one grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunk {
-    /// What the link carries in 350 us, in whole segments, two at least and 1 MiB at most.
+    /// The bytes that the link carries in 350 us, in whole segments, at least two and at most 1 MiB.
     ByRate,
-    /// So many bytes at most, whatever the rate.
+    /// At most this many bytes, whatever the rate.
     Bytes(u64),
 }
 
 impl Pacing {
-    /// As the server has it.
+    /// The pacing of the server.
     pub const SERVER: Self = Self { ahead_ns: 500_000, chunk: Chunk::ByRate };
-    /// As on paper: leave is given when the link is free, for all that is asked for. Whoever drives it takes back what was
-    /// not sent when somebody comes who goes first ([`crate::Uplink::handle_unused`]), so that service is preemptive to the byte.
+    /// The pacing of the theory: grants are given when the link is free, for all bytes asked for. The driver
+    /// takes back unsent bytes when a job with precedence comes ([`crate::Uplink::handle_unused`]), so
+    /// service is preemptive to the byte.
     pub const EXACT: Self = Self { ahead_ns: 0, chunk: Chunk::Bytes(u64::MAX) };
 }
 
 impl Link {
-    /// A link that is idle. `rate` is what may be used of the bottleneck; `None` means without limit.
+    /// Makes an idle link. `rate` is the usable rate of the bottleneck; `None` means no limit.
     pub fn new(rate: Option<Rate>, pacing: Pacing) -> Self {
         let mut link =
             Self { rate: None, pacing, free_at: Instant::ORIGIN, ahead_ns: 0, charged_bytes: 0, chunk_bytes: 0 };
@@ -55,13 +57,12 @@ impl Link {
         link
     }
 
-    /// The link turns out to be faster or slower: what is queued on paper takes that much less or more time, and none
-    /// without a limit.
+    /// Changes the rate. The bytes queued in the model then take less or more time, and none without a limit.
     pub fn set_rate(&mut self, now: Instant, rate: Option<Rate>) {
         self.set(now, rate, self.pacing);
     }
 
-    /// The same, and grants are of another size from here on.
+    /// Changes the rate and the size of later grants.
     pub fn set(&mut self, now: Instant, rate: Option<Rate>, pacing: Pacing) {
         match (self.rate, rate) {
             (Some(old), Some(new)) => {
@@ -89,12 +90,12 @@ impl Link {
         Instant::from_ns(self.free_at.as_ns().saturating_sub(self.ahead_ns))
     }
 
-    /// Payload that is granted at a time.
+    /// Payload of one grant.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes
     }
 
-    /// So many bytes, as they are on the wire, were given to the link.
+    /// Records bytes given to the link, counted as on the wire.
     pub fn charge(&mut self, now: Instant, wire_bytes: u64) {
         self.charged_bytes += wire_bytes;
         if let Some(rate) = self.rate {
@@ -102,15 +103,15 @@ impl Link {
         }
     }
 
-    /// So many bytes were given to it for which nobody asked leave. They hold back those who ask by [`UNASKED_NS`] at most: a
-    /// flood of them must not stop everybody else long after it has passed.
+    /// Records bytes that went out without a grant. They delay grants by [`UNASKED_NS`] at most: a flood of
+    /// them must not stop all jobs long after it has passed.
     pub fn charge_unasked(&mut self, now: Instant, wire_bytes: u64) {
         let free_at = self.free_at;
         self.charge(now, wire_bytes);
         self.free_at = self.free_at.min(now.add_ns(UNASKED_NS)).max(free_at);
     }
 
-    /// So many of the bytes charged before were not given to it after all.
+    /// Takes back bytes that were charged but not given to the link.
     pub fn refund(&mut self, wire_bytes: u64) {
         self.charged_bytes = self.charged_bytes.saturating_sub(wire_bytes);
         if let Some(rate) = self.rate {
@@ -118,38 +119,38 @@ impl Link {
         }
     }
 
-    /// The link was seen: then it will have sent all that it was given.
+    /// Sets the time when the link will have sent all bytes, for a driver that observes it.
     pub fn set_free_at(&mut self, at: Instant) {
         if self.rate.is_some() {
             self.free_at = at;
         }
     }
 
-    /// When it will have sent all that it was given.
+    /// When the link will have sent all bytes given to it.
     pub fn free_at(&self) -> Instant {
         self.free_at
     }
 
-    /// All that was ever charged.
+    /// Total of bytes charged.
     pub fn charged_bytes(&self) -> u64 {
         self.charged_bytes
     }
 }
 
-/// The longest time by which bytes that need no leave hold back those that do.
+/// The longest delay that bytes without a grant cause to grants.
 const UNASKED_NS: u64 = 1_000_000_000;
 
 /// Payload of a full segment on Ethernet with TCP timestamps.
 pub(crate) const SEGMENT_BYTES: u32 = 1448;
 
-/// A grant never exceeds this, so that one connection cannot keep a worker to itself.
+/// Upper limit of a grant, so that one connection cannot keep a worker to itself.
 const CHUNK_MAX_BYTES: u32 = 1 << 20;
 
-/// A grant is worth this much time on the link: the time by which a small response can be late because a large one is
-/// being sent. Shorter costs more system calls, longer costs response time; see docs/DEFAULTS.md.
+/// Time that a grant takes on the link: the time by which a large response can delay a small one. Shorter
+/// grants cost more system calls, longer ones response time; see docs/DEFAULTS.md.
 const CHUNK_NS: u64 = 350_000;
 
-/// Payload granted at a time: two segments at least (one delayed acknowledgement), whole segments always.
+/// Payload of one grant: at least two segments (one delayed acknowledgement), and always whole segments.
 pub(crate) fn chunk_bytes(rate: Rate) -> u32 {
     let segments = rate.bytes_in(CHUNK_NS) / u64::from(SEGMENT_BYTES);
     let most = u64::from(CHUNK_MAX_BYTES / SEGMENT_BYTES);
@@ -218,7 +219,7 @@ mod tests {
         }
         assert_eq!(link.free_at().as_ns(), 1_000 * MS, "and not a thousand seconds");
         assert_eq!(link.charged_bytes(), 1_250_000_000, "all of it is counted");
-        // What was queued with leave is not forgotten with it.
+        // Bytes queued by grants are kept.
         link.charge(Instant::ORIGIN, 2_500_000);
         link.charge_unasked(Instant::from_ns(MS), 1_250);
         assert_eq!(link.free_at().as_ns(), 3_000 * MS);

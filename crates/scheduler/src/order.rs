@@ -1,8 +1,8 @@
-//! Which job of a class goes first.
+//! The order of service: which job of a class goes first.
 //!
-//! An order is a function from what is known of a job to a number; the job with the smallest number goes first. A number
-//! changes only when something happens to its job (it was served, its path was measured), never by time passing, so that
-//! waiting jobs can be kept sorted.
+//! An order computes a number from the state of a job; the job with the smallest number goes first. The
+//! number changes only through events of the job (bytes sent, path measured) and never with time alone, so
+//! waiting jobs stay sorted.
 
 use core::{fmt, str::FromStr};
 
@@ -16,13 +16,13 @@ use crate::{
 /// The order in which jobs are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Processor sharing: everybody in turn.
+    /// Processor sharing: all jobs in turn.
     Fair,
     /// First come, first served.
     Fifo,
     /// Shortest remaining processing time: fewest bytes left.
     Srpt,
-    /// Shortest remaining response time: round-trip time and congestion window counted in.
+    /// Shortest remaining response time: includes round-trip time and congestion window.
     Srrt,
     /// Shortest total estimated response time.
     Stert,
@@ -34,12 +34,12 @@ pub enum Order {
     Las,
     /// Fair sojourn protocol: the job that fair sharing would finish first.
     Fsp,
-    /// Two bands by size, everybody in turn within each.
+    /// Two bands by size; the jobs within each take turns.
     QuickFix,
 }
 
 impl Order {
-    /// All of them, as they are listed to people.
+    /// All orders, as shown to users.
     pub const ALL: [Self; 10] = [
         Self::Fair,
         Self::Fifo,
@@ -53,20 +53,22 @@ impl Order {
         Self::QuickFix,
     ];
 
-    /// Whether the order looks at round-trip times and congestion windows, so that these have to be measured.
+    /// Whether the order needs round-trip times and congestion windows, so that they must be measured.
     pub const fn needs_path(self) -> bool {
         matches!(self, Self::Srrt | Self::Stert | Self::Swift | Self::Fcf)
     }
 
-    /// Whether places depend on the uplink's rate, so that a new rate ranks the waiting anew.
+    /// Whether places depend on the uplink's rate, so that a new rate reorders the waiting jobs.
     pub(crate) const fn needs_rate(self) -> bool {
         matches!(self, Self::Swift)
     }
 
-    /// The job's place: smaller goes first. `rate` is the uplink's, `small_bytes` the cutoff of [`Order::QuickFix`].
+    /// The job's place: the smallest goes first. `rate` is the uplink's, `small_bytes` the cutoff of
+    /// [`Order::QuickFix`].
     ///
-    /// Where an order needs the size and it is not known, attained service takes the place of the remaining work: a
-    /// response of unknown length is treated as one that has as much left as it has had (for heavy tails a fair guess).
+    /// Where an order needs an unknown size, attained service replaces the remaining work. A response of
+    /// unknown length is treated as if it had as much left as it has had. For heavy tails this is a fair
+    /// guess.
     pub(crate) fn place(self, job: &Job, rate: Option<Rate>, small_bytes: u64) -> u64 {
         match self {
             Self::Fair => job.share_tag_bytes,
@@ -77,12 +79,12 @@ impl Order {
                 let elapsed_ns = job.waited_until.ns_since(job.arrived);
                 let past = if elapsed_ns == 0 { 0.0 } else { job.attained_bytes as f64 / elapsed_ns as f64 };
                 let current = job.path.bytes_per_round() / job.path.rtt_ns.max(1) as f64;
-                // With nothing sent yet the past says nothing.
+                // Before the first byte is sent, the past rate says nothing.
                 let bytes_per_ns =
                     if past > 0.0 { STERT_ALPHA * past + (1.0 - STERT_ALPHA) * current } else { current };
                 let remaining_ns = job.path.rtt_ns as f64 + job.ahead_bytes() as f64 / bytes_per_ns;
-                // TERT = RRT + (now - arrived). `now` is the same for all, so it is left out, and a constant keeps the
-                // number positive.
+                // TERT = RRT + (now - arrived). `now` is the same for all jobs, so it is left out; a constant
+                // keeps the number positive.
                 (remaining_ns as u64).saturating_add(NEVER_NS.saturating_sub(job.arrived.as_ns()))
             }
             Self::Swift => {
@@ -100,7 +102,8 @@ impl Order {
             Self::Las => job.attained_bytes,
             Self::Fsp => match job.size {
                 Size::Known(_) => job.sharing_tag,
-                // Fair sharing cannot tell when it would finish this one: it joins behind what is due by now.
+                // Fair sharing cannot tell when this job would end, so it goes behind the jobs that are due
+                // by now.
                 Size::Unknown => job.sharing_tag.saturating_add(job.attained_bytes << SHARING_FRACTION_BITS),
             },
             Self::QuickFix => {
@@ -108,15 +111,17 @@ impl Order {
                     Size::Known(size) => size >= small_bytes,
                     Size::Unknown => true,
                 };
-                // Turns are counted for both bands together. That is exact as long as small means less than a chunk.
+                // Both bands share one counter of turns. That is exact as long as small means less than a
+                // chunk.
                 (u64::from(large) << 63) | (job.share_tag_bytes & (u64::MAX >> 1))
             }
         }
     }
 
-    /// What bands divide by, where the order can be put into bands at all: bytes for `srpt` and `las`, nanoseconds for
-    /// the orders that estimate times, 0 or 1 for `quick-fix`. `fair` and `fifo` have one band; `fsp` cannot be banded,
-    /// since its tags grow without end.
+    /// The measure by which bands divide jobs; `None` for an order that cannot be banded.
+    ///
+    /// It is in bytes for `srpt` and `las`, in nanoseconds for the orders that estimate times, 0 or 1 for
+    /// `quick-fix`. `fair` and `fifo` have one band. `fsp` cannot be banded, since its tags grow without end.
     pub(crate) fn measure(self, job: &Job, now: Instant, rate: Option<Rate>, small_bytes: u64) -> Option<u64> {
         let place = self.place(job, rate, small_bytes);
         match self {
@@ -155,7 +160,7 @@ const NEVER_NS: u64 = 1 << 62;
 /// The initial congestion window of today's TCP, in segments (RFC 6928).
 const INITIAL_WINDOW_SEGMENTS: u64 = 10;
 
-/// Round trips that slow start needs for `bytes`, the request's own among them: windows of 10, 20, 40 ... segments, so that
+/// Round trips of slow start for `bytes`, with the request's own: windows of 10, 20, 40 ... segments, so that
 /// `n` rounds carry `10 * (2^n - 1)`.
 fn slow_start_rounds(bytes: u64, mss_bytes: u32) -> u64 {
     let segments = bytes.div_ceil(u64::from(mss_bytes.max(1)));
@@ -169,7 +174,7 @@ impl fmt::Display for Order {
     }
 }
 
-/// A text is not the name of an order.
+/// The text is not the name of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownOrder;
 

@@ -1,24 +1,24 @@
-//! Which class goes first.
+//! The share: which class goes first.
 //!
-//! Two questions are kept apart: the *share* picks the class, the *order* picks the job within it. A share sees of each
-//! class that contends no more than a [`Contender`], so any share goes with any order. The policies are those of
+//! Two questions are separate: the *share* picks the class, the *order* picks the job within it. A share sees
+//! only a [`Contender`] of each class, so any share works with any order. The policies are those of
 //! "Differentiated quality of Web service", section 3.6.
 //!
-//! What they promise, among classes that have somebody waiting (a class is said to contend if it has, and is not at a limit
-//! of its own):
+//! A class contends if it has a waiting job and is not at a limit of its own. The policies promise, among the
+//! classes that contend:
 //!
-//! | policy | promise | keeps a slot free although somebody waits |
+//! | policy | promise | keeps a slot free although jobs wait |
 //! |---|---|---|
 //! | strict | a class goes only if no class before it contends | never |
-//! | weighted | while the same classes contend, each has its part of any run of choices, give or take two choices, and give or take one of a run from the beginning; who was silent has saved nothing up | never |
+//! | weighted | while the same classes contend, each has its part of any run of choices, give or take two choices (one for a run from the beginning); a silent class saves nothing up | never |
 //! | shared | a class below its share of the slots goes before all that are not; what it does not use is lent, up to the reserves of others | only for a reserve |
-//! | fixed | a class has never more than its share of the slots | whenever its class has nobody waiting |
-//! | edf | the class whose next request has the earliest deadline goes; who cannot make it any more goes behind all who can | never |
+//! | fixed | a class never has more than its share of the slots | whenever its class has no waiting job |
+//! | edf | the class whose next job has the earliest deadline goes; jobs that cannot meet theirs go behind those that can | never |
 //! | wtp, pwad, mdp, ratio | mean system times are near the given ratios, where any order could keep them: docs/delay-shares.md says how near | never |
 //!
-//! A share of slots is a whole number: the exact share rounded up or down so that all add up to the window, and at least 1,
-//! since a class with none would starve. A window smaller than the number of classes therefore has more shares than slots;
-//! then the classes take turns by weight.
+//! A share of slots is a whole number: the exact share rounded up or down so that all add up to the window.
+//! It is at least 1, since a class without a slot would starve. A window smaller than the number of classes
+//! therefore has more shares than slots; then the classes take turns by weight.
 //!
 //! ```
 //! use serpent_scheduler::{
@@ -62,34 +62,37 @@ use crate::{
     time::Instant,
 };
 
-/// The rule by which a class is picked. The head of this module says what each promises.
+/// The rule by which a class is picked. The head of this module gives the promise of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// The first class that has somebody waiting.
+    /// The first class that has a waiting job.
     Strict,
     /// In proportion to the weights, evenly spread.
     Weighted,
-    /// A share of the slots each; what is not used is lent, but for a reserve.
+    /// A share of the slots for each class; unused slots are lent, except reserves.
     Shared,
-    /// A share of the slots each, never lent.
+    /// A share of the slots for each class, never lent.
     Fixed,
     /// The earliest deadline first.
     Edf,
-    /// Waiting time priority: whose next request has been here longest, for its ratio of delays.
+    /// Waiting time priority: the class whose next job has the longest system time, relative to its ratio of
+    /// delays.
     Wtp,
-    /// Proportional window average delay: whose requests took longest lately, for its ratio.
+    /// Proportional window average delay: the class whose recent jobs took longest, relative to its ratio.
     Pwad,
-    /// Mean delay proportional: the same, with what those who wait will take at least.
+    /// Mean delay proportional: as *pwad*, plus the least time that the waiting jobs will take.
     Mdp,
-    /// The ratios of delays kept now and in the mean: *wtp* that looks ahead, corrected by accounts that fade.
+    /// Keeps the ratios of delays now and in the mean: *wtp* that looks ahead, corrected by accounts that
+    /// fade.
     Ratio,
 }
 
-/// The time over which *pwad* and *mdp* look at what has left, as in the paper. What *ratio* remembers goes with it.
+/// The time over which *pwad* and *mdp* count finished jobs, as in the paper. The memory of *ratio* scales
+/// with it.
 pub const DELAY_WINDOW_NS: u64 = 120_000_000_000;
 
 impl Policy {
-    /// All of them, as they are listed to people.
+    /// All policies, as shown to users.
     pub const ALL: [Self; 9] = [
         Self::Strict,
         Self::Weighted,
@@ -102,16 +105,17 @@ impl Policy {
         Self::Ratio,
     ];
 
-    /// Those that a link can be shared by. How long a response takes is mostly a matter of its length, so that to keep mean
-    /// times in a ratio would be to reward whoever sends large ones.
+    /// The policies that can share a link. Policies by delay are excluded: the time of a response mostly
+    /// depends on its length, so keeping mean times in a ratio would reward classes with large responses.
     pub const OF_LINKS: [Self; 5] = [Self::Strict, Self::Weighted, Self::Shared, Self::Fixed, Self::Edf];
 
-    /// Who decides by this policy among these classes.
+    /// Makes a share with this policy for these classes.
     pub fn build(self, classes: &[Class]) -> Box<dyn Share + Send> {
         self.build_over(classes, DELAY_WINDOW_NS)
     }
 
-    /// The same; what has left counts for so long ([`Policy::Pwad`], [`Policy::Mdp`], [`Policy::Ratio`]).
+    /// The same, with another time over which finished jobs count ([`Policy::Pwad`], [`Policy::Mdp`],
+    /// [`Policy::Ratio`]).
     pub fn build_over(self, classes: &[Class], delay_window_ns: u64) -> Box<dyn Share + Send> {
         match self {
             Self::Strict => Box::new(Strict),
@@ -126,12 +130,13 @@ impl Policy {
         }
     }
 
-    /// Whether the policy shares slots out, so that there must be a number of them.
+    /// Whether the policy divides slots, so that their number must be limited.
     pub const fn needs_window(self) -> bool {
         matches!(self, Self::Shared | Self::Fixed)
     }
 
-    /// Whether the policy keeps system times in ratios ([`Class::delay_ratio`]), and looks at [`Contender::delay`].
+    /// Whether the policy keeps system times in ratios ([`Class::delay_ratio`]) and uses
+    /// [`Contender::delay`].
     pub const fn is_by_delay(self) -> bool {
         matches!(self, Self::Wtp | Self::Pwad | Self::Mdp | Self::Ratio)
     }
@@ -158,20 +163,21 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Picks classes, for one set of slots: requests of one resource type, or a link.
+/// Picks classes for one set of slots: the requests of one resource type, or a link.
 pub trait Share: fmt::Debug {
-    /// Which of `contenders` goes next; its choice counts as made. `contenders` come by class, each class once.
-    /// `None`: none of them may, though there is a free slot.
+    /// Returns which of `contenders` goes next; the choice counts as made. `contenders` are sorted by class,
+    /// one per class. `None` means that none of them may go, though there is a free slot.
     fn choose(&mut self, now: Instant, slots: &Slots<'_>, contenders: &[Contender]) -> Option<Choice>;
 
-    /// Of the cost of a class's latest choice, so much was not needed. Nothing to those who do not count costs.
+    /// Takes back a part of the cost of the class's latest choice. Does nothing in shares that do not count
+    /// costs.
     fn refund(&mut self, _class: ClassId, _cost: u64) {}
 
-    /// A job of a class is done, so long after it arrived. Those given up are not told. Nothing to those who do not count
-    /// delays.
+    /// Records that a job of a class is done, and the time since its arrival. Jobs given up are not reported.
+    /// Does nothing in shares that do not count delays.
     fn handle_done(&mut self, _now: Instant, _class: ClassId, _system_ns: u64) {}
 
-    /// The same, with all that it remembers.
+    /// A copy with all its memory.
     fn duplicate(&self) -> Box<dyn Share + Send>;
 }
 
@@ -184,9 +190,9 @@ impl Clone for Box<dyn Share + Send> {
 /// The slots that are shared.
 #[derive(Clone, Copy, Debug)]
 pub struct Slots<'a> {
-    /// How many there are; `None` for no limit.
+    /// Number of slots; `None` for no limit.
     pub window: Option<u32>,
-    /// How many each class holds, by [`ClassId::index`].
+    /// Slots held by each class, by [`ClassId::index`].
     pub running: &'a [u32],
 }
 
@@ -196,31 +202,31 @@ impl Slots<'_> {
     }
 }
 
-/// A class that has somebody waiting, and may go as far as its own limits are concerned.
+/// A class that has a waiting job and may go by its own limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contender {
-    /// Which.
+    /// The class.
     pub class: ClassId,
-    /// What its next job costs: 1 for a request, bytes for a link.
+    /// Cost of its next job: 1 for a request, bytes for a link.
     pub cost: u64,
-    /// When its next job is to be done; `None` for whenever.
+    /// Deadline of its next job; `None` if it has none.
     pub deadline: Option<Instant>,
-    /// Its next job cannot be done by then any more.
+    /// Whether its next job can no longer meet the deadline.
     pub late: bool,
-    /// How long its jobs have been here; of use to [`Policy::is_by_delay`] only.
+    /// How long its jobs have waited; used only if [`Policy::is_by_delay`].
     pub delay: Delay,
 }
 
-/// How long the jobs of a class that wait have been here.
+/// How long the waiting jobs of a class have waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delay {
-    /// How long its next job has waited.
+    /// Waiting time of its next job.
     pub waited_ns: u64,
-    /// How many wait.
+    /// Number of waiting jobs.
     pub waiting: u32,
-    /// How long all of these have waited, together.
+    /// Total waiting time of all waiting jobs.
     pub all_waited_ns: u128,
-    /// How long jobs such as the next one took lately once they were started, on average; 0 if none has.
+    /// Mean recent service time of jobs such as the next one; 0 if none has finished.
     pub service_ns: u64,
 }
 
@@ -237,33 +243,33 @@ impl Contender {
     }
 }
 
-/// Who goes, and why.
+/// The class that goes, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Who.
+    /// The class.
     pub class: ClassId,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// Why it is a class's turn.
+/// Why a class was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// No other class contended.
     Alone,
-    /// It stands before the others.
+    /// The class ranks before the others.
     Priority,
     /// By its weight.
     Weight,
-    /// It has less than its share of the slots.
+    /// The class has less than its share of the slots.
     WithinShare,
-    /// It has its share, and what others do not use is lent.
+    /// The class has its share; it gets a slot that others do not use.
     Lent,
     /// Its next job has the earliest deadline.
     Deadline,
-    /// Its delays are the longest, for its ratio.
+    /// Its delays are the longest, relative to its ratio.
     Delay,
-    /// Its next job is late, and no other class has one that can still make it.
+    /// Its next job is late, and no class has a job that is in time.
     Late,
 }
 

@@ -1,36 +1,38 @@
-//! Processor sharing, followed on paper: when would each job be done if the uplink were shared equally?
+//! Simulated processor sharing: when would each job be done if the uplink were shared equally?
 //!
-//! The fair sojourn protocol serves jobs in the order of these completions (Friedman and Henderson 2003, named in "Web
-//! Servers Under Overload: How Scheduling Can Help"), and the guard against starvation measures stretch against them.
+//! The fair sojourn protocol serves jobs in the order of these completions (Friedman and Henderson 2003,
+//! named in "Web Servers Under Overload: How Scheduling Can Help"). The guard against starvation measures
+//! stretch against them.
 //!
-//! Virtual time grows by one byte when every job present has been served one byte. A job of `s` bytes that arrives at
-//! virtual time `v` is done at `v + s`, whatever comes later: its tag never changes, and one sorted set is enough.
+//! Virtual time grows by one byte when every job present has been served one byte. A job of `s` bytes that
+//! arrives at virtual time `v` is done at `v + s`, whatever comes later. So its tag never changes, and one
+//! sorted set is enough.
 
 use alloc::collections::BTreeSet;
 
 use crate::{job::JobId, time::Instant, units::Rate};
 
-/// Virtual bytes are kept in units of 2^-10 bytes, so that sharing among a thousand jobs still moves the clock.
+/// Virtual time has units of 2^-10 bytes, so that sharing among a thousand jobs still advances it.
 pub(crate) const FRACTION_BITS: u32 = 10;
 
-/// A processor-sharing server on paper.
+/// A simulated processor-sharing server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sharing {
     /// Virtual time in 2^-10 bytes.
     virtual_time: u64,
-    /// What rounding left of the last advance, in nanosecond-bits below one unit of virtual time.
+    /// Rounding remainder of the last advance, in nanosecond-bits below one unit of virtual time.
     remainder: u128,
-    /// Up to here the server on paper knows what it does: `seen`, or later while it is busy with what is nobody's job.
+    /// The simulation is complete up to here: `seen`, or later while the server is busy with bytes of no job.
     updated: Instant,
-    /// The latest that the clock has shown.
+    /// The latest time passed in.
     seen: Instant,
-    /// Finish tag, order of arrival, job. A name is used again when its job is done in reality, so that it is the order
-    /// of arrival that tells two jobs apart.
+    /// Finish tag, order of arrival, job. A job's id is used again once the job is really done, so the order
+    /// of arrival tells two jobs apart.
     present: BTreeSet<(u64, u64, JobId)>,
 }
 
 impl Sharing {
-    /// A job arrives; the caller has advanced to now. Returns its tag.
+    /// Adds a job and returns its tag; the caller has advanced to now.
     pub fn arrive(&mut self, job: JobId, sequence: u64, size_bytes: u64) -> u64 {
         let size = size_bytes.clamp(1, u64::MAX >> (FRACTION_BITS + 1)) << FRACTION_BITS;
         let tag = self.virtual_time.saturating_add(size);
@@ -43,14 +45,14 @@ impl Sharing {
         self.virtual_time
     }
 
-    /// A job is gone for good: aborted, or done in reality before it is done on paper. In the second case it must stay
-    /// on paper, or the others' completions would be too early: so this is for aborts only.
+    /// Removes an aborted job. A job that is really done before its simulated end must stay, or the
+    /// completions of the other jobs would be too early.
     pub fn abort(&mut self, job: JobId, sequence: u64, tag: u64) {
         self.present.remove(&(tag, sequence, job));
     }
 
-    /// Lets time pass until `now`, calling `done(job, sequence, when)` for every completion on paper, in order. When the
-    /// clock was set back, nothing happens until it is where it was: no time is served twice.
+    /// Advances the simulation to `now`. Calls `done(job, sequence, when)` for every completion, in order. If
+    /// the clock was set back, nothing happens until it is where it was: no time is served twice.
     pub fn advance(&mut self, now: Instant, rate: Rate, mut done: impl FnMut(JobId, u64, Instant)) {
         self.seen = self.seen.max(now);
         let now = now.max(self.updated);
@@ -79,35 +81,35 @@ impl Sharing {
         self.updated = now;
     }
 
-    /// The server on paper is busy for so long with what is nobody's job. The caller has advanced to now.
+    /// Makes the simulated server busy for `ns` with bytes of no job. The caller has advanced to now.
     pub fn occupy(&mut self, ns: u64) {
         self.updated = self.updated.add_ns(ns);
     }
 
-    /// The server on paper turns out to be faster or slower: what it is busy with beside its jobs takes that much less or
-    /// more time. The caller has advanced to now at the old rate.
+    /// Changes the rate: bytes of no job then take less or more time. The caller has advanced to now at the
+    /// old rate.
     pub fn handle_rate(&mut self, old: Rate, new: Rate) {
         let busy_ns = self.updated.ns_since(self.seen);
         self.updated = self.seen.add_ns(new.ns_for(old.bytes_in(busy_ns)));
     }
 
-    /// It is busy with what is nobody's job until `at` at the latest.
+    /// Ends the time for bytes of no job at `at` at the latest.
     pub fn occupied_until_at_most(&mut self, at: Instant) {
         self.updated = self.updated.min(at.max(self.seen));
     }
 
-    /// Jobs on paper.
+    /// Number of jobs in the simulation.
     pub fn len(&self) -> usize {
         self.present.len()
     }
 
-    /// Whether nobody is left on paper.
+    /// Whether the simulation has no jobs.
     pub fn is_idle(&self) -> bool {
         self.present.is_empty()
     }
 
-    /// Starts again from zero: when nobody is left, on paper and in reality, so that virtual time never overflows; and
-    /// when the order changes. What the server on paper is busy with beside its jobs stays.
+    /// Restarts at zero: when no job is left, simulated or real, so that virtual time never overflows; and
+    /// when the order changes. The time for bytes of no job stays.
     pub fn clear(&mut self, now: Instant) {
         *self = Self { updated: self.updated.max(now), seen: self.seen.max(now), ..Self::default() };
     }
@@ -148,7 +150,8 @@ mod tests {
 
     #[test]
     fn a_late_small_job_overtakes() {
-        // 2500 bytes alone for 1 ms, then shared: the small one is done at 1 + 2 * 0.4, the large at 2.4.
+        // 2500 bytes alone for 1 ms, then shared: the small job is done at 1 + 2 * 0.4 ms, the large one at
+        // 2.4 ms.
         assert_eq!(completions(&[(0, 2500), (MS, 500)], "10mbit"), vec![(1, 1_800_000), (0, 2_400_000)]);
     }
 
@@ -174,7 +177,7 @@ mod tests {
             let rate: Rate = "10mbit".parse().unwrap();
             for (job, ended_ns) in completions(&arrivals, "10mbit") {
                 let served = sizes.iter().map(|size| size.min(&sizes[job as usize])).sum();
-                // Every end is rounded up to a nanosecond, and the next one starts from what that gave away.
+                // Every end is rounded up to a nanosecond, and the next job starts from there.
                 prop_assert!(ended_ns.abs_diff(rate.ns_for(served)) <= 1, "{ended_ns} against {}", rate.ns_for(served));
             }
         }
@@ -186,7 +189,7 @@ mod tests {
         ) {
             let mut at_ns = 0;
             let arrivals: Vec<_> = arrivals.iter().map(|&(gap_ns, size)| { at_ns += gap_ns; (at_ns, size) }).collect();
-            // A look is the arrival of nobody.
+            // A look is an event without an arrival.
             let mut events: Vec<_> = arrivals.iter().map(|&(at_ns, size)| (at_ns, Some(size))).collect();
             events.extend(looks_ns.iter().map(|&at_ns| (at_ns, None)));
             events.sort_by_key(|&(at_ns, _)| at_ns);

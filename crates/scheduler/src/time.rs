@@ -1,4 +1,5 @@
-//! A point in time, in nanoseconds since an origin that the caller chose. There is no `now()` here, by design.
+//! A point in time, in nanoseconds since an origin that the caller chooses. There is no `now()` here, by
+//! design.
 
 use core::{
     ops::{Add, AddAssign, Sub},

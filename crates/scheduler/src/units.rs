@@ -1,4 +1,4 @@
-//! Rates, as people write them and as the pacer uses them.
+//! Data rates: parsing, printing, and conversion between bytes and time.
 
 use core::{fmt, str::FromStr};
 
@@ -19,7 +19,7 @@ impl Rate {
 
     /// The rate nearest to `bits` within [`Rate::MIN`] and [`Rate::MAX`].
     pub fn clamped(bits: f64) -> Self {
-        // A NaN becomes 0 by the cast, and so the minimum.
+        // The cast turns a NaN into 0, which becomes the minimum.
         Self((bits as u64).clamp(Self::MIN.0, Self::MAX.0))
     }
 
@@ -54,11 +54,11 @@ impl Rate {
 /// Why a text is not a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateError {
-    /// No number in front.
+    /// The text does not begin with a number.
     Number,
-    /// The unit is not known.
+    /// The unit is unknown.
     Unit,
-    /// Below 8 kbit/s or above 1 Tbit/s.
+    /// The rate is below 8 kbit/s or above 1 Tbit/s.
     Range,
 }
 
@@ -79,8 +79,9 @@ impl core::error::Error for RateError {}
 impl FromStr for Rate {
     type Err = RateError;
 
-    /// Reads `10mbit`, `12.5 Mbit/s`, `1gbit`, `100Mbps`, `1.25MB/s`, `800 kbit`, `5000000bit`. Prefixes are decimal
-    /// whatever their case, as `tc` has it for bits; a capital `B` at the end means bytes. A unit must be given.
+    /// Parses `10mbit`, `12.5 Mbit/s`, `1gbit`, `100Mbps`, `1.25MB/s`, `800 kbit`, `5000000bit`. Prefixes are
+    /// decimal in either case, as `tc` has it for bits; a capital `B` at the end means bytes. The unit is
+    /// required.
     fn from_str(text: &str) -> Result<Self, RateError> {
         let text = text.trim();
         let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
@@ -109,7 +110,7 @@ impl FromStr for Rate {
 }
 
 impl fmt::Display for Rate {
-    /// Writes what [`Rate::from_str`] reads, in the largest unit that leaves a number above one.
+    /// Writes a text that [`Rate::from_str`] accepts, in the largest unit that leaves a number above one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (divisor, unit) = match self.0 {
             1_000_000_000.. => (1_000_000_000, "gbit"),

@@ -1,20 +1,22 @@
-//! The uplink: whose bytes leave next.
+//! The uplink scheduler: which response sends next, and how much.
 //!
-//! A state machine without clock and without bytes. The driver tells it which jobs there are and which of them have bytes
-//! ready for a socket that would take them; it answers who may write how much, and when to ask again.
+//! A state machine without clock and without bytes. The driver reports the jobs, and which of them have bytes
+//! ready for a socket that accepts them. The scheduler answers which job may write how much, and when to ask
+//! again.
 //!
-//! The life of a job, and the calls that go with it:
+//! The life of a job, and its calls:
 //!
 //! 1. [`Uplink::handle_started`] when a response begins.
-//! 2. [`Uplink::handle_wants`] when it has bytes ready and its socket would take them. Either leave is given at once, or
-//!    the job waits, and [`Uplink::poll_grant`] names it later. A job waits at most once at a time.
-//! 3. [`Uplink::handle_unused`] when less was written than granted, before the next grant. The rest counts as sent, with
-//!    nothing more to say.
+//! 2. [`Uplink::handle_wants`] when it has bytes ready and its socket accepts them. Either a grant is given
+//!    at once, or the job waits and [`Uplink::poll_grant`] names it later. A job waits at most once at a
+//!    time.
+//! 3. [`Uplink::handle_unused`] when less was written than granted, before the next grant. All other granted
+//!    bytes count as sent without a further call.
 //! 4. [`Uplink::handle_withdrawn`] when a waiting job no longer has anything to write.
 //! 5. [`Uplink::handle_finished`] when the last byte was handed over, or the response was given up.
 //!
-//! After any `handle_*` that may make room or change the order, ask [`Uplink::poll_grant`] until it says `None`, and again at
-//! [`Uplink::poll_timeout`].
+//! After any `handle_*` that may make room or change the order, call [`Uplink::poll_grant`] until it returns
+//! `None`, and again at [`Uplink::poll_timeout`].
 //!
 //! ```
 //! use serpent_scheduler::{Instant, Path, Size, Uplink, uplink::Settings};
@@ -24,29 +26,32 @@
 //! let film = uplink.handle_started(now, Size::Known(1_000_000), Path::UNKNOWN);
 //! let page = uplink.handle_started(now, Size::Known(2_000), Path::UNKNOWN);
 //!
-//! let grant = uplink.handle_wants(now, film, 1_000_000).expect("nobody else waits");
+//! let grant = uplink.handle_wants(now, film, 1_000_000).expect("no other job waits");
 //! assert_eq!(grant.bytes, uplink.chunk_bytes());
 //! // The link is busy with that. Meanwhile both wait; the film asked first.
 //! assert_eq!(uplink.handle_wants(now, film, 1_000_000 - grant.bytes), None);
 //! assert_eq!(uplink.handle_wants(now, page, 2_000), None);
 //!
-//! let now = uplink.poll_timeout().expect("somebody waits");
+//! let now = uplink.poll_timeout().expect("a job waits");
 //! let grant = uplink.poll_grant(now).expect("and now there is room");
 //! assert_eq!((grant.job, grant.bytes), (page, 2_000));
 //! uplink.handle_finished(now, page, true);
 //! ```
 //!
-//! The link may be shared between classes ([`Uplink::handle_share`]). Then two questions are asked for every grant: the
-//! share picks the class, among those with somebody waiting, and the order picks the job within it. Without a share all are
-//! one class. What shares promise of a link stands at [`ClassShare`]. The guard and the lateness of a job count within its
-//! class, so that no share's promise depends on them; the link on paper that `fsp` and the guard follow knows no classes.
+//! The link may be shared between classes ([`Uplink::handle_share`]). Then every grant takes two decisions:
+//! the share picks a class with waiting jobs, and the order picks the job within it. Without a share all jobs
+//! are one class. [`ClassShare`] gives the promises of shares. The guard and the lateness of a job count
+//! within its class, so no promise of a share depends on them. The simulated link of `fsp` and the guard
+//! knows no classes.
 //!
-//! Invariants, held by tests over every order and share:
-//! - A grant goes to the waiting job with the smallest rank in its class; the queues are kept sorted, so choosing costs
-//!   O(log n), and O(classes) where there are some.
-//! - Work is conserved: with a job waiting and room on the link, `poll_grant` does not say `None`, unless the share keeps a
-//!   part of the link for somebody else (fixed parts, reserves). Whenever `poll_timeout` says, there is a grant.
-//! - What is charged to the link is what was written of each grant, as it is on the wire, plus what needed no leave.
+//! Invariants, tested for every order and share:
+//! - A grant goes to the waiting job with the smallest rank in its class. The queues are kept sorted, so a
+//!   choice costs O(log n), plus O(classes) if the link is shared.
+//! - Work is conserved: with a waiting job and room on the link, `poll_grant` returns a grant. The exception
+//!   is a share that reserves a part of the link for another class (fixed parts, reserves). At `poll_timeout`
+//!   there is a grant.
+//! - The link is charged for the written bytes of each grant, counted as on the wire, plus bytes without a
+//!   grant.
 
 pub(crate) mod classes;
 
@@ -75,20 +80,20 @@ pub fn read_stretch(text: &str) -> Option<f64> {
     text.parse().ok().filter(|stretch: &f64| stretch.is_finite() && *stretch >= 1.0)
 }
 
-/// How the uplink is to be scheduled.
+/// Settings of the uplink scheduler.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Who goes first.
+    /// The order of service within a class.
     pub order: Order,
-    /// What may be used of the bottleneck, in wire bytes; `None` for no limit.
+    /// The usable rate of the bottleneck, in wire bytes; `None` for no limit.
     pub rate: Option<Rate>,
-    /// Bytes a segment costs on the wire beside its payload.
+    /// Bytes of a segment on the wire beside its payload.
     pub segment_overhead_bytes: u32,
     /// The cutoff of [`Order::QuickFix`].
     pub small_bytes: u64,
-    /// A job that took longer than this multiple of its time under fair sharing goes ahead of all others.
+    /// A job that takes longer than this multiple of its time under fair sharing goes ahead of all others.
     pub guard_stretch: Option<f64>,
-    /// How finely leave is given.
+    /// How far ahead and in which portions grants are given.
     pub pacing: Pacing,
 }
 
@@ -97,7 +102,7 @@ impl Default for Settings {
         Self {
             order: Order::Srpt,
             rate: None,
-            // Ethernet 14, IPv4 20, TCP with timestamps 32.
+            // Ethernet 14 bytes, IPv4 20, TCP with timestamps 32.
             segment_overhead_bytes: 66,
             small_bytes: 1024,
             guard_stretch: None,
@@ -106,77 +111,77 @@ impl Default for Settings {
     }
 }
 
-/// Leave to write.
+/// Permission to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Who may write.
+    /// The job that may write.
     pub job: JobId,
-    /// How many payload bytes at most.
+    /// Most payload bytes it may write.
     pub bytes: u64,
-    /// Why it is this job's turn.
+    /// Why this job was chosen.
     pub reason: Reason,
-    /// Why it is its class's turn; `None` where the link is not shared between classes.
+    /// Why its class was chosen; `None` where the link is not shared between classes.
     pub share: Option<share::Reason>,
 }
 
-/// Why a grant went to its job, among those of its class.
+/// Why a grant went to this job among those of its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Nobody else waited.
+    /// No other job waited.
     Alone,
-    /// First by the order among those waiting.
+    /// First in order among the waiting jobs.
     First,
     /// Put ahead by the guard against starvation.
     Guarded,
 }
 
-/// Plain numbers out.
+/// Counters and gauges of the uplink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Jobs under way.
+    /// Current jobs.
     pub jobs: usize,
-    /// Jobs waiting for leave.
+    /// Jobs that wait for a grant.
     pub waiting: usize,
-    /// Jobs that fair sharing on paper has not finished, where it is followed: for `fsp`, and for the guard.
+    /// Jobs that simulated fair sharing has not finished; used by `fsp` and the guard only.
     pub on_paper: usize,
-    /// Wire bytes given to the link, ever.
+    /// Total wire bytes given to the link.
     pub charged_bytes: u64,
-    /// Grants given, ever.
+    /// Total number of grants.
     pub grants: u64,
-    /// Jobs put ahead by the guard, ever.
+    /// Total number of jobs put ahead by the guard.
     pub guarded: u64,
 }
 
-/// The uplink. See the head of this module for the order of calls.
+/// The uplink scheduler. The head of this module gives the order of calls.
 #[derive(Clone, Debug)]
 pub struct Uplink {
     settings: Settings,
     link: Link,
     jobs: Slab<Job>,
-    /// By class; one line where the link is not shared.
+    /// One queue per class; a single one where the link is not shared.
     lines: Vec<Line>,
     waiting: usize,
     classes: Option<Classes>,
     sharing: Sharing,
-    /// Jobs that fair sharing has finished, by the moment from which the guard puts them ahead.
+    /// Jobs that simulated fair sharing has finished, by the time from which the guard puts them ahead.
     deadlines: BTreeSet<(Instant, u64, JobId)>,
     sequence: u64,
     grants: u64,
     guarded: u64,
 }
 
-/// Those who are ordered among themselves.
+/// The waiting jobs of one class.
 #[derive(Clone, Debug, Default)]
 struct Line {
-    /// The waiting, sorted. Holds exactly the jobs whose `waiting` is set.
+    /// The waiting jobs, sorted. Holds exactly the jobs whose `waiting` is set.
     queue: BTreeSet<(Rank, JobId)>,
-    /// Start-time fair queueing: the tag of the job served last. A job's tag is the bytes it was served beyond those
-    /// that everybody present was served; newcomers start level with it.
+    /// Start-time fair queueing: the tag of the job served last. A job's tag counts the bytes it was served
+    /// beyond the common level of all present jobs; new jobs start at that level.
     share_tag_bytes: u64,
     charged_bytes: u64,
 }
 
-/// Where a job stands among others: see [`Uplink::place`].
+/// A job's place among others: see [`Uplink::place`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     of_class: u64,
@@ -184,7 +189,7 @@ pub struct Place {
 }
 
 impl Uplink {
-    /// An idle uplink.
+    /// Makes an idle uplink.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -206,7 +211,7 @@ impl Uplink {
         &self.settings
     }
 
-    /// Takes over changed settings; whoever waits is ranked anew.
+    /// Applies changed settings; waiting jobs are ranked again.
     pub fn handle_settings(&mut self, now: Instant, settings: Settings) {
         self.advance(now);
         let followed = (self.follows_sharing(), self.settings.guard_stretch);
@@ -221,7 +226,7 @@ impl Uplink {
         self.rank_all_anew();
     }
 
-    /// The bottleneck turned out faster or slower.
+    /// Changes the rate of the bottleneck.
     pub fn handle_rate(&mut self, now: Instant, rate: Option<Rate>) {
         self.advance(now);
         let late_anew = self.classes_follow_rate(now, rate);
@@ -234,12 +239,12 @@ impl Uplink {
         }
     }
 
-    /// From now on the link is shared so between classes; `None`: all are one. Who waits goes on waiting, in the class that
-    /// `moves` names: by old number the new one. A class that is not named keeps its number, or becomes the last if there are
-    /// fewer now.
+    /// Changes how the link is shared between classes; `None` makes all jobs one class.
     ///
-    /// # Errors
-    /// What [`ClassShare::check`] finds; then nothing has changed.
+    /// Waiting jobs keep waiting, in their new class: `moves` gives the new class for each old number. A
+    /// class that is not in `moves` keeps its number, or becomes the last class if there are fewer now.
+    ///
+    /// # Errors The same errors as [`ClassShare::check`]; then nothing has changed.
     pub fn handle_share(
         &mut self,
         now: Instant,
@@ -265,17 +270,18 @@ impl Uplink {
         Ok(())
     }
 
-    /// How the link is shared between classes.
+    /// How the link is shared between classes; `None` if it is not.
     pub fn share(&self) -> Option<&ClassShare> {
         self.classes.as_ref().map(Classes::given)
     }
 
-    /// A response begins: `size` payload bytes, head and framing included as far as known. It is of the first class.
+    /// Starts a response of the first class. `size` is in payload bytes, with head and framing as far as
+    /// known.
     pub fn handle_started(&mut self, now: Instant, size: Size, path: Path) -> JobId {
         self.handle_started_of(now, ClassId(0), size, path)
     }
 
-    /// A response of a class begins. A class that there is not counts as the last.
+    /// Starts a response of a class. A class number that does not exist counts as the last class.
     pub fn handle_started_of(&mut self, now: Instant, class: ClassId, size: Size, path: Path) -> JobId {
         self.advance(now);
         let sequence = self.sequence;
@@ -306,11 +312,11 @@ impl Uplink {
         job
     }
 
-    /// The size of a response became known under way: so many bytes are left from here.
+    /// Sets the size of a response whose size was unknown: this many bytes are left.
     pub fn handle_remaining_known(&mut self, job: JobId, remaining_bytes: u64) {
         let it = &mut self.jobs[job.index()];
         if it.size == Size::Unknown && follows_sharing(&self.settings) {
-            // Fair sharing on paper sees it from here on, as if it came now with what is left.
+            // Simulated fair sharing treats it as a new job of the remaining size.
             let left = wire_bytes(&self.settings, &it.path, remaining_bytes);
             it.sharing_tag = self.sharing.arrive(job, it.sequence, left);
         }
@@ -318,7 +324,7 @@ impl Uplink {
         self.rank_anew(job);
     }
 
-    /// The path of a job was measured.
+    /// Takes a new measurement of the job's path.
     pub fn handle_path(&mut self, job: JobId, path: Path) {
         self.jobs[job.index()].path = path;
         if self.settings.order.needs_path() {
@@ -326,8 +332,8 @@ impl Uplink {
         }
     }
 
-    /// A job has `bytes` ready, and its socket would take some. Leave is given at once where nobody else waits and the
-    /// link has room; otherwise the job waits. Asking again while waiting only updates the number of bytes.
+    /// The job has `bytes` ready, and its socket accepts some. Returns a grant if no other job waits and the
+    /// link has room; otherwise the job waits. A second call while waiting only updates the number of bytes.
     pub fn handle_wants(&mut self, now: Instant, job: JobId, bytes: u64) -> Option<Grant> {
         self.advance(now);
         let line = self.line_of(job);
@@ -336,7 +342,7 @@ impl Uplink {
             waiting.wanted_bytes = bytes;
             return None;
         }
-        // Whoever did not ask in the meantime saves up no turns.
+        // A job that was idle saves up no turns.
         it.share_tag_bytes = it.share_tag_bytes.max(self.lines[line].share_tag_bytes);
         it.waited_until = now;
         let alone = self.waiting == 0 && self.link.has_room(now);
@@ -350,14 +356,14 @@ impl Uplink {
         self.poll_grant(now).map(|grant| Grant { reason: Reason::Alone, ..grant })
     }
 
-    /// Of the last grant, so many bytes were not written. They are free for others at once.
+    /// Hands back bytes of the last grant that were not written. Other jobs can use them at once.
     pub fn handle_unused(&mut self, job: JobId, bytes: u64) {
         let it = &mut self.jobs[job.index()];
         let bytes = bytes.min(it.granted_bytes);
         it.granted_bytes -= bytes;
         it.attained_bytes -= bytes;
         it.share_tag_bytes = it.share_tag_bytes.saturating_sub(bytes);
-        // What was written keeps its segments: the part handed back has none of its own to give for the last of them.
+        // The written bytes keep the overhead of all their segments, also of a partial last one.
         let kept = wire_bytes(&self.settings, &it.path, it.granted_bytes).min(it.granted_wire_bytes);
         let refund = it.granted_wire_bytes - kept;
         self.link.refund(refund);
@@ -370,7 +376,7 @@ impl Uplink {
         self.rank_anew(job);
     }
 
-    /// A waiting job has nothing to write after all.
+    /// A waiting job has nothing to write any more.
     pub fn handle_withdrawn(&mut self, job: JobId) {
         if let Some(waiting) = self.jobs[job.index()].waiting.take() {
             let line = self.line_of(job);
@@ -379,7 +385,8 @@ impl Uplink {
         }
     }
 
-    /// The last byte was handed over (`complete`), or the response was given up. The name may be used again.
+    /// Ends a job: the last byte was handed over (`complete`), or the response was given up. Its id may be
+    /// used again.
     pub fn handle_finished(&mut self, now: Instant, job: JobId, complete: bool) {
         self.advance(now);
         self.handle_withdrawn(job);
@@ -398,25 +405,27 @@ impl Uplink {
         }
     }
 
-    /// Wire bytes that need no leave went out: handshakes, acknowledgements, heads, control frames, error pages.
+    /// Charges wire bytes that go out without a grant: handshakes, acknowledgements, heads, control frames,
+    /// error pages.
     pub fn handle_unranked(&mut self, now: Instant, wire_bytes: u64) {
         self.link.charge_unasked(now, wire_bytes);
         if self.follows_sharing() {
-            // The link on paper has them to carry too. Without them fair sharing on paper would run ahead of what any link can
-            // do, everybody would be late, and the latest would be the large ones.
+            // The simulated link must carry them too. Otherwise simulated fair sharing would run ahead of any
+            // real link, all jobs would look late, and the large ones most.
             self.advance(now);
             self.sharing.occupy(self.settings.rate.unwrap_or(Rate::MAX).ns_for(wire_bytes));
             self.sharing.occupied_until_at_most(self.link.free_at());
         }
     }
 
-    /// The link will have sent all that it was given by `at`, or has: for a driver that owns the link and sees it, where
-    /// what is counted here strays by the rounding of each grant. Of no use where the link's rate is a guess.
+    /// Sets the time when the link will have sent all bytes given to it. For a driver that owns and observes
+    /// the link, where the model drifts by the rounding of each grant. Not useful where the link's rate is an
+    /// estimate.
     pub fn handle_free_at(&mut self, at: Instant) {
         self.link.set_free_at(at);
     }
 
-    /// Who may write now. Ask until it says `None`.
+    /// Returns the next grant. Ask until `None`.
     pub fn poll_grant(&mut self, now: Instant) -> Option<Grant> {
         if self.waiting == 0 || !self.link.has_room(now) {
             return None;
@@ -438,7 +447,7 @@ impl Uplink {
         Some(self.grant(now, job, waiting.wanted_bytes, reason, share))
     }
 
-    /// When to ask [`Uplink::poll_grant`] again; `None` while nobody waits.
+    /// When to call [`Uplink::poll_grant`] again; `None` while no job waits.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.waiting == 0 {
             return None;
@@ -450,9 +459,9 @@ impl Uplink {
         Some(room_at.max(may_go_at?))
     }
 
-    /// The job's place by share and order: smaller goes first. For a driver that has to choose among jobs which share
-    /// something narrower than the uplink, such as one connection. Classes count as far as there is an order among them:
-    /// by priority, or by deadline.
+    /// The job's place by share and order: the smallest goes first. For a driver that chooses among jobs that
+    /// share something narrower than the uplink, such as one connection. Classes count only where they are
+    /// ordered: by priority or by deadline.
     pub fn place(&self, job: JobId) -> Place {
         let (line, arrived) = (self.line_of(job), self.jobs[job.index()].arrived);
         let of_class = self.classes.as_ref().map_or(0, |classes| match classes.policy() {
@@ -463,14 +472,14 @@ impl Uplink {
         Place { of_class, rank: self.rank(job) }
     }
 
-    /// What bands divide by: see [`crate::bands`]. Bytes, nanoseconds, or 0 and 1, by the order in force; `None` for an
-    /// order without bands.
+    /// The measure of the job for [`crate::bands`]: bytes, nanoseconds, or 0 and 1, by the order in force.
+    /// `None` for an order without bands.
     pub fn measure(&self, now: Instant, job: JobId) -> Option<u64> {
         let Settings { order, rate, small_bytes, .. } = self.settings;
         order.measure(&self.jobs[job.index()], now, rate, small_bytes)
     }
 
-    /// Payload bytes left of a job; `None` where its size is not known.
+    /// Payload bytes left of a job; `None` where its size is unknown.
     pub fn remaining_bytes(&self, job: JobId) -> Option<u64> {
         let it = &self.jobs[job.index()];
         match it.size {
@@ -484,17 +493,17 @@ impl Uplink {
         self.jobs[job.index()].attained_bytes
     }
 
-    /// Payload that is granted at a time.
+    /// Payload of one grant.
     pub fn chunk_bytes(&self) -> u64 {
         self.link.chunk_bytes()
     }
 
-    /// Bytes on the wire for a payload in segments of common size.
+    /// Bytes on the wire of a payload in segments of the usual size.
     pub fn wire_bytes(&self, payload_bytes: u64) -> u64 {
         wire_bytes(&self.settings, &Path::UNKNOWN, payload_bytes)
     }
 
-    /// Plain numbers.
+    /// Current counters and gauges.
     pub fn stats(&self) -> Stats {
         Stats {
             jobs: self.jobs.len(),
@@ -506,7 +515,7 @@ impl Uplink {
         }
     }
 
-    /// Plain numbers of a class; zeros if there is no such class, or the link is not shared.
+    /// Counters of a class; zeros if the class does not exist or the link is not shared.
     pub fn class_stats(&self, class: ClassId) -> ClassStats {
         let line = self.lines.get(class.index()).filter(|_| self.classes.is_some());
         let stats = |line: &Line| ClassStats { waiting: line.queue.len(), charged_bytes: line.charged_bytes };
@@ -537,7 +546,7 @@ impl Uplink {
         Grant { job, bytes, reason, share }
     }
 
-    /// Which class goes next; its choice counts as made.
+    /// Chooses the next class; the choice counts as made.
     fn choose(&mut self, now: Instant) -> Option<share::Choice> {
         self.find_late(now);
         let whole = self.whole();
@@ -555,8 +564,11 @@ impl Uplink {
         classes.choose(now, whole, contenders)
     }
 
-    /// Puts behind the others of its class whoever stands first in it and cannot make its deadline any more, not with all of
-    /// the link for itself. Not for as little as a newcomer may find the link taken: a grant, and what is decided ahead.
+    /// Marks jobs at the head of their class as late if they cannot meet their deadline even with the whole
+    /// link.
+    ///
+    /// The test allows for the time by which the link may already be taken: a grant and the time decided
+    /// ahead.
     fn find_late(&mut self, now: Instant) {
         let Some(classes) = self.classes.as_ref().filter(|classes| classes.policy() == Policy::Edf) else { return };
         let ns_for = |bytes: u64| self.settings.rate.map_or(0, |rate| rate.ns_for(bytes));
@@ -580,7 +592,7 @@ impl Uplink {
         }
     }
 
-    /// A job that asked has to wait.
+    /// Puts a job that asked into the queue of its class.
     fn wait(&mut self, now: Instant, job: JobId, wanted_bytes: u64) {
         let (rank, class, alone) = (self.rank(job), self.line_of(job), self.waiting == 0);
         let line = &mut self.lines[class];
@@ -611,7 +623,7 @@ impl Uplink {
         Rank { unguarded, late: it.late, place, sequence: it.sequence }
     }
 
-    /// What decides a job's rank has changed; if it waits, it takes its new place.
+    /// Gives a waiting job its new place after a change of its rank.
     fn rank_anew(&mut self, job: JobId) {
         let Some(Waiting { rank: old, wanted_bytes }) = self.jobs[job.index()].waiting else { return };
         let rank = self.rank(job);
@@ -630,7 +642,8 @@ impl Uplink {
         }
     }
 
-    /// The rate is about to change. Says whether ranks are out of date: who is late at one rate may not be at another.
+    /// Prepares the classes for a new rate. Returns true if ranks are out of date: lateness depends on the
+    /// rate.
     fn classes_follow_rate(&mut self, now: Instant, rate: Option<Rate>) -> bool {
         let Some(classes) = &mut self.classes else { return false };
         classes.handle_rate(now, self.settings.rate, rate);
@@ -645,7 +658,7 @@ impl Uplink {
         follows_sharing(&self.settings)
     }
 
-    /// Follows processor sharing on paper up to now, and puts ahead whoever the guard says.
+    /// Advances simulated processor sharing to now, and puts ahead the jobs that the guard names.
     fn advance(&mut self, now: Instant) {
         if !self.follows_sharing() {
             return;
@@ -657,7 +670,7 @@ impl Uplink {
             let Some(it) = jobs.get_mut(job.index()).filter(|it| it.sequence == sequence) else { return };
             let fair_ns = done_at.ns_since(it.arrived);
             let deadline = it.arrived.add_ns((fair_ns as f64 * stretch) as u64);
-            // Ahead early enough to be done by the deadline with the link for itself.
+            // Early enough to be done by the deadline with the whole link.
             let left = wire_bytes(settings, &it.path, it.ahead_bytes());
             let ahead_at = Instant::from_ns(deadline.as_ns().saturating_sub(rate.ns_for(left)));
             it.guard = Guard::AheadFrom(ahead_at);
@@ -671,13 +684,14 @@ impl Uplink {
         }
     }
 
-    /// The link on paper changes its rate with the link, and is not busy with what needs no leave for longer than that is.
+    /// Passes a new rate to the simulated link. Its time for bytes without a grant ends no later than the
+    /// real link's.
     fn sharing_follows_rate(&mut self, old: Option<Rate>) {
         self.sharing.handle_rate(old.unwrap_or(Rate::MAX), self.settings.rate.unwrap_or(Rate::MAX));
         self.sharing.occupied_until_at_most(self.link.free_at());
     }
 
-    /// Begins to follow processor sharing anew, or ceases to, with the jobs that are here and what is left of them.
+    /// Restarts or stops simulated processor sharing, with the present jobs and their remaining sizes.
     fn restart_sharing(&mut self, now: Instant) {
         self.sharing.clear(now);
         self.deadlines.clear();
@@ -697,7 +711,7 @@ fn follows_sharing(settings: &Settings) -> bool {
     settings.order == Order::Fsp || settings.guard_stretch.is_some()
 }
 
-/// Short segments cost more: 12 % at 536 bytes, where 1448 cost 5 %.
+/// Bytes of a payload on the wire. Short segments cost more: 12 % at 536 bytes, 5 % at 1448.
 fn wire_bytes(settings: &Settings, path: &Path, payload_bytes: u64) -> u64 {
     let segments = payload_bytes.div_ceil(path.segment_bytes());
     payload_bytes.saturating_add(segments.saturating_mul(u64::from(settings.segment_overhead_bytes)))

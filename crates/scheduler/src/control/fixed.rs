@@ -1,4 +1,4 @@
-//! Windows that stay as they are.
+//! A controller that never changes a window.
 
 use alloc::vec::Vec;
 

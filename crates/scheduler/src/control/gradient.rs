@@ -1,14 +1,17 @@
-//! By the ratio of the least service time to that of late, as Envoy's adaptive concurrency filter is documented ("Gradient
-//! controller"). For comparison: the formula, the defaults, and our own code around them.
+//! A controller by the ratio of the least to the recent service time, as Envoy's adaptive concurrency filter
+//! is documented ("Gradient controller"). It is here for comparison: the formula and the defaults are
+//! Envoy's.
 //!
 //! ```text
 //! gradient = (minRTT + B) / sampleRTT              B: 25 % of minRTT; the gradient is held between 0.5 and 2
 //! limit    = gradient * limit + sqrt(gradient * limit)
 //! ```
 //!
-//! sampleRTT is the median of the service times of 100 ms. minRTT is the median of 50 requests, measured every minute, and
-//! after five intervals at the least limit, while no more than 3 may run. Envoy refuses whoever is above the limit; here
-//! they wait. Envoy also spreads the moments of measuring at random; here there is no randomness.
+//! sampleRTT is the median of the service times of 100 ms. minRTT is the median of 50 requests. It is
+//! measured every minute, and after five intervals at the least limit, with at most 3 requests running.
+//!
+//! Two differences: Envoy refuses requests above the limit, while here they wait. Envoy also draws the times
+//! of its measurements at random; here there is no randomness.
 
 use alloc::vec::Vec;
 
@@ -21,7 +24,7 @@ const MEASURED: usize = 50;
 const LEAST_LIMIT: u32 = 3;
 const BUFFER: f64 = 0.25;
 const AT_LEAST_MOST: u32 = 5;
-/// Of an interval so many are kept; the median of the first thousands is that of all.
+/// Samples kept per interval. The median of the first thousands stands for the median of all.
 const KEPT: usize = 4096;
 
 #[derive(Debug)]
@@ -35,7 +38,7 @@ struct Type {
     limit: f64,
     told: u32,
     least_ns: f64,
-    /// Service times of the interval, or of the measurement of the least.
+    /// Service times of the interval under way, or of the measurement of minRTT.
     samples_ns: Vec<u64>,
     state: State,
     at_least: u32,
@@ -44,7 +47,7 @@ struct Type {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// The least service time is measured; who started before does not count.
+    /// minRTT is being measured; requests that started before `since` do not count.
     Measuring {
         since: Option<Instant>,
     },

@@ -1,94 +1,103 @@
-//! By trying the window beside the one in force, and keeping what serves more requests.
+//! A controller that tries a neighbouring window and keeps the one with the higher throughput.
 //!
-//! The intuition: what a window is good for is throughput, so that is what is compared, and nothing else. A service time
-//! alone cannot tell a site that works on more at once from one that is overloaded; and what it should be without load is
-//! not known where there is always load.
+//! The intuition: a window is good if the throughput is high, so only throughput is compared. A service time
+//! alone does not tell a site that works on more requests from one that is overloaded. The service time
+//! without load is unknown where there is always load.
 //!
-//! **The first window** is approached from a small one, which is doubled for as long as somebody waits for it and that serves more.
-//! A window that is far too wide can make a site a hundred times slower, and then it takes a hundred times as long to learn that
-//! it is; so nobody goes there in one step.
+//! **The first window** is approached from a small one. The window is doubled while requests wait for it and
+//! doubling serves more. A window that is far too wide can make a site a hundred times slower, and then it
+//! also takes a hundred times as long to notice. So the controller does not go there in one step.
 //!
-//! **Turns.** The types try one at a time. A turn is one round of a trial, which then waits for the next; the turn goes to
-//! the type that has tried for the least time. So a type whose requests are slow, or whose windows cannot be told apart,
-//! does not make the others wait until it is done.
+//! **Turns.** The resource types try windows one at a time. A turn is one round of a trial, and then the
+//! trial waits for its next turn. The turn goes to the type that has spent the least time on trials. So a
+//! type with slow requests, or with windows that are hard to tell apart, does not block the others until it
+//! is done.
 //!
-//! **A trial.** A type tries another window, a factor above or below the one in force. The two take turns, in
-//! the order A B B A, each for a certain number of requests; what changes steadily meanwhile falls on both alike. After a
-//! change of the window as many requests as were running do not count. Those that end at the same moment are counted
-//! together, since a site may work in step. The trial goes on until it is certain enough which
-//! of the two is better, or until certainty would take too long. If the two halves A B and B A contradict each other, the
-//! site has changed meanwhile, and they do not count.
+//! **A trial.** A type tries another window, a factor above or below the one in force. The two alternate in
+//! the order A B B A, each for a number of requests, so that a steady drift affects both alike. After a
+//! change of the window, as many requests as were running do not count. Requests that end at the same moment
+//! are counted together, since a site may work in lockstep. The trial goes on until it is certain enough
+//! which window is better, or until certainty would take too long. If the halves A B and B A contradict each
+//! other, the site has changed and they do not count.
 //!
-//! **What is compared** is the sum, over all types that were short of slots, of the logarithm of their throughput: a type
-//! gains nothing by taking from another in equal proportion, however their requests compare. Another type's change counts
-//! only if it is larger than its standard error, or else the noise of all would drown the one. A wider window must pay: its
-//! throughput has to be higher by [`PAYS`] of what its slots are more. So of windows that serve alike the narrow one is
-//! taken.
+//! **The measure** is the sum of the logarithms of the throughputs, over all types that were short of slots.
+//! So a type gains nothing by taking throughput from another in equal proportion. The change of another type
+//! counts only if it is larger than its standard error; otherwise the noise of all types would hide the gain
+//! of one. A wider window must pay: its throughput must grow by [`PAYS`] of the growth of the window. So of
+//! windows that serve equally well, the narrow one is taken.
 //!
-//! **Mix.** A request counts as much as its route's mean service time so far, which does not change during a trial. A route
-//! whose requests need ten times the work is worth ten of another's, and a change of the mix changes nothing.
+//! **Mix.** A request is weighted by the mean service time of its route, which stays constant during a trial.
+//! A route whose requests need ten times the work counts ten times as much, so a change of the mix changes
+//! nothing.
 //!
-//! **A window that nobody waits for** can still be too wide: users who wait for their answers may all be in the site and slow
-//! one another down. So now and then a narrower one is tried than there are requests running, and taken if it serves more.
-//! That it serves as much is not enough then, since those who wait for it wait for nothing. Whether anybody waited is
-//! judged by the trial itself. A window that rested because nobody waited is looked at again as soon as somebody does.
+//! **A window without waiting requests** can still be too wide: all users may be in the site and slow one
+//! another down. So now and then a window narrower than the number of running requests is tried, and taken if
+//! it serves more. Serving as much is not enough then, since the requests that wait for it would wait in
+//! vain. The trial itself records whether requests waited. A window that rested because no requests waited is
+//! tried again as soon as requests wait.
 //!
-//! **Rest.** When neither a wider nor a narrower window does better, the factor comes nearer to 1. When it is as near as it
-//! gets, the window rests, for longer and longer, until the throughput changes at an unchanged window.
+//! **Rest.** When neither a wider nor a narrower window is better, the factor moves closer to 1. At the
+//! smallest factor the window rests, for longer and longer, until the throughput changes at an unchanged
+//! window.
 //!
-//! **Failure.** Errors are no throughput. When the site stops answering, or answers with errors, the trial ends without a
-//! result, the window in force before it comes back, and nothing is learned until the site works again. So a window does
-//! not collapse because the site was gone. A window that was being tried when the site failed counts as no better, since it
-//! may be why: another is tried next.
+//! **Failure.** Errors are no throughput. When the site stops answering, or answers with errors, the trial
+//! ends without a result and the window in force before it comes back. The controller learns nothing until
+//! the site works again, so a window does not collapse because the site was down. A window that was on trial
+//! when the site failed counts as no better, since it may be the cause: another is tried next.
 
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 use super::{Change, Controller, Finished, Load, Reason, SECOND_NS, Settings, Window};
 use crate::{admission::ResourceId, time::Instant};
 
-/// A wider window pays if the logarithm of the throughput grows by this part of that of the window.
+/// A wider window pays if the log of the throughput grows by at least this part of the growth of the log of
+/// the window.
 const PAYS: f64 = 0.04;
 /// The first factor between the windows compared.
 const WIDEST: f64 = 2.0;
-/// Where nobody waited for long, from such a window on a narrower one is tried first, a fourth of it: here that is 1.
+/// A window of at least this size that had no waiting requests for long first tries a narrower one, a fourth
+/// of it.
 const LARGE: u32 = 4;
-/// A first window beyond this is approached from here.
+/// A configured first window above this is approached from here.
 const SMALL: u32 = 4;
-/// The smallest factor. Nearer windows differ by too little to be told apart in reasonable time.
+/// The smallest factor. Closer windows differ too little to be told apart in reasonable time.
 const NARROWEST: f64 = 1.15;
-/// The factor to begin anew with when the site has changed.
+/// The factor to start again with when the site has changed.
 const ANEW: f64 = 1.5;
-/// Standard errors by which the difference must exceed what is to be decided.
+/// Number of standard errors by which a difference must exceed its threshold.
 const CERTAIN: f64 = 2.0;
-/// A trial ends when the standard error is as small as this, or as what the wider window has to pay: what cannot be told
-/// by then matters little, or is found with windows nearer to one another.
+/// A trial ends when the standard error is as small as this, or as the gain that the wider window must show.
+/// A smaller difference matters little, or is found later with closer windows.
 const FINE: f64 = 0.03;
-/// Requests of a quarter of a trial, at least. Also at least as many as the window.
+/// Least number of requests in a quarter of a trial. A quarter also has at least as many requests as the
+/// window.
 const QUARTER: u32 = 30;
-/// Requests for which a window rests at first, and at most.
+/// Number of requests for which a window rests: the first time, and at most.
 const REST: u32 = 1_000;
 const REST_MOST: u32 = 16_000;
-/// Requests over which the throughput is watched while a window rests.
+/// Number of requests over which the throughput is watched while a window rests.
 const WATCHED: u32 = 400;
-/// A change of the throughput by more than this, as a logarithm, ends the rest.
+/// A change of the log of the throughput by more than this ends the rest.
 const CHANGED: f64 = 0.3;
-/// A window for which nobody waits must serve more than this, as a logarithm, to be taken for a wider one.
+/// Without waiting requests, a narrower window must improve the log of the throughput by more than this to be
+/// kept.
 const GAINS: f64 = 0.05;
-/// With fewer running than this, on average, nothing narrower is tried while nobody waits.
+/// With fewer running requests than this on average, no narrower window is tried while no requests wait.
 const CROWD: f64 = 3.0;
-/// Requests over which is averaged how many run, and whether any wait.
+/// Number of requests in the running averages of the load and of the shortage of slots.
 const LATELY: f64 = 50.0;
-/// Part of the time for which a type must have been short of slots for its throughput to say something of its window.
+/// Least part of the time in which a type must be short of slots for its throughput to say something of its
+/// window.
 const SHORT: f64 = 0.5;
-/// The same of another type, for its throughput to be looked at.
+/// The same for another type, for its throughput to count in a trial.
 const CONCERNED: f64 = 0.3;
-/// Routes told apart in a type. All others count as one.
+/// Most routes told apart in a type. All others count as one.
 const ROUTES_MOST: usize = 256;
-/// The mean service time of a route follows the last requests: about so many.
+/// The mean service time of a route follows about this many recent requests.
 const REMEMBERED: f64 = 200.0;
-/// A gap in the answers so many times as long as usual is none that chance makes.
+/// A gap in the answers this many times as long as usual is no chance: the site has stopped answering.
 const GAP: f64 = 30.0;
-/// And no shorter than this.
+/// The least gap that counts as silence, in nanoseconds.
 const GAP_LEAST_NS: u64 = SECOND_NS / 2;
 /// Part of errors that ends a trial.
 const ERRORS: f64 = 0.1;
@@ -97,18 +106,19 @@ const ERRORS: f64 = 0.1;
 pub(super) struct Knee {
     types: Vec<Option<Type>>,
     now: Instant,
-    /// The one that runs. Those of other types are put aside.
+    /// The trial that runs. Trials of other types are kept in `Type::aside`.
     trial: Option<Trial>,
-    /// Time for which the type whose turn it is had tried before, as a fair queue counts it.
+    /// Trial time of the type that had the last turn, before that turn; a type that joins starts level with
+    /// it.
     tried_ns: f64,
     /// A window has changed since the last round.
     unsettled: bool,
-    /// The site does not answer, or with errors.
+    /// The site does not answer, or answers with errors.
     gone: bool,
-    /// The last time that a request of any type was done, and the mean time between two while the site was busy.
+    /// When a request of any type was last done, and the mean time between two while the site was busy.
     last_done: Instant,
     gap_ns: f64,
-    /// What was started before is not learned from.
+    /// Requests that started before this time teach nothing.
     trusted_from: Instant,
     errors: f64,
 }
@@ -116,37 +126,37 @@ pub(super) struct Knee {
 #[derive(Debug)]
 struct Type {
     limits: Window,
-    /// In force, but for trials.
+    /// The window in force, apart from trials.
     window: u32,
-    /// The first window, while it is approached.
+    /// The configured first window, while it is approached.
     goal: Option<u32>,
     trying: Option<u32>,
     told: u32,
     reason: Reason,
     factor: f64,
     upward: bool,
-    /// Directions that did not do better since the window last changed.
+    /// Directions that were no better since the window last changed.
     failed: u32,
-    /// Moves in a row with the same factor.
+    /// Consecutive changes of the window with the same factor.
     moved: u32,
-    /// Requests for which it rests still, and for how many it did.
+    /// Requests for which the window still rests, and the length of the rest.
     rest: u32,
     rested: u32,
-    /// Between two rounds, while others have their turn.
+    /// The trial between two rounds, while other types have their turn.
     aside: Option<Trial>,
-    /// The time of all its rounds.
+    /// Total time of its trials, in nanoseconds.
     tried_ns: f64,
     load: Load,
-    /// Lately: how many ran, and how often others waited.
+    /// Running averages: requests that ran, and how often the type was short of slots.
     running: f64,
     short: f64,
     routes: BTreeMap<u64, Route>,
     others: Route,
     mean_ns: f64,
     watch: Tally,
-    /// The logarithm of the throughput when the rest began.
+    /// Log of the throughput when the rest began.
     level: Option<f64>,
-    /// It rests because there was too little to do.
+    /// The window rests because there were too few requests.
     idle: bool,
 }
 
@@ -154,11 +164,11 @@ struct Type {
 struct Route {
     seen: f64,
     mean_ns: f64,
-    /// As it was when the last trial of the type began.
+    /// The weight of a request of this route, fixed when the last trial of the type began.
     worth_ns: f64,
 }
 
-/// What was served while a window was in force.
+/// Work done while one window was in force.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     ns: f64,
@@ -171,27 +181,27 @@ struct Tally {
 #[derive(Debug)]
 struct Trial {
     of: usize,
-    /// The narrower and the wider window, and which of them was in force before.
+    /// The narrower and the wider window, and the index of the one in force before.
     windows: [u32; 2],
     before: usize,
-    /// Nobody waited for the wider window, which was in force before: so the last round found.
+    /// The wider window was in force before, and in the last round no requests waited for it.
     free: bool,
-    /// A step towards the first window. It has two quarters only.
+    /// The trial is a step towards the configured first window. It has two quarters only.
     approaches: bool,
     /// Number of the quarter, 0 to 3.
     quarter: usize,
-    /// Requests of the type that do not count still, because they began under the other window.
+    /// Requests of the type that do not count yet, because they began under the other window.
     settling: u32,
-    /// What ends now counts.
+    /// Requests that end now count.
     counts: bool,
     left: u32,
-    /// By quarter and type.
+    /// Work done, by quarter and type.
     quarters: [Vec<Tally>; 4],
-    /// By window and type, of all rounds before.
+    /// Work done in all earlier rounds, by window and type.
     sums: [Vec<Tally>; 2],
-    /// Rounds that contradicted themselves.
+    /// Rounds whose two halves contradicted each other.
     contradictions: u32,
-    /// It ends without a result then.
+    /// When the trial ends without a result.
     until: Instant,
 }
 
@@ -211,10 +221,10 @@ impl Knee {
         }
     }
 
-    /// Time goes by, with the loads last told.
+    /// Advances the time, with the loads reported last.
     fn advance(&mut self, now: Instant) {
         if now > self.now {
-            // Requests that end at the same moment count alike: a site may work in step.
+            // Requests that end at the same moment count alike: a site may work in lockstep.
             self.move_on();
             if let Some(trial) = &mut self.trial {
                 trial.counts = trial.settling == 0;
@@ -256,7 +266,7 @@ impl Knee {
         (busy && self.gap_ns > 0.0).then(|| self.last_done.add_ns(gap_ns as u64))
     }
 
-    /// The site fails.
+    /// Marks the site as failed.
     fn lose(&mut self) {
         self.gone = true;
         self.interrupt();
@@ -270,7 +280,7 @@ impl Knee {
             && let Some(Some(it)) = self.types.get_mut(trial.of)
         {
             if it.trying.is_some() {
-                // It may be why.
+                // The window on trial may be the cause of the failure.
                 it.give_up();
             }
             it.set(None, Reason::Interrupted);
@@ -279,7 +289,7 @@ impl Knee {
         }
     }
 
-    /// The trial may have come to the end of a quarter.
+    /// Ends the quarter of the trial if it has enough requests.
     fn move_on(&mut self) {
         let Some(trial) = &mut self.trial else { return };
         if trial.settling > 0 || trial.left > 0 {
@@ -290,7 +300,7 @@ impl Knee {
         trial.quarter += 1;
         let verdict = match trial.quarter {
             2 if trial.approaches => trial.step(),
-            // The second quarter's window goes on.
+            // The window of the second quarter stays for the third.
             2 => return,
             4 => trial.round(),
             _ => Verdict::Open,
@@ -310,7 +320,8 @@ impl Knee {
             }
             Verdict::Better(arm) => {
                 let (kept, window, free) = (arm == trial.before, trial.windows[arm], trial.free);
-                // The last quarter was under the window before, or under the other one in a step towards the first.
+                // The last quarter ran under the old window, or under the other one in a step towards the
+                // first window.
                 self.unsettled |= kept == trial.approaches;
                 it.decide(kept, window, free);
                 self.trial = None;
@@ -318,7 +329,7 @@ impl Knee {
         }
     }
 
-    /// Somebody may try something.
+    /// Begins or continues a trial, if a type is ready for one.
     fn begin(&mut self) {
         if self.trial.is_some() || self.gone || self.now < self.trusted_from {
             return;
@@ -370,7 +381,7 @@ impl Controller for Knee {
             if self.errors > ERRORS {
                 return;
             }
-            // What waited in the site meanwhile is no measure of it.
+            // Requests that queued in the site meanwhile do not measure it.
             self.gone = false;
             self.trusted_from = now;
         } else if self.last_done > Instant::ORIGIN {
@@ -402,7 +413,7 @@ impl Controller for Knee {
         self.advance(now);
         if let Some(Some(it)) = self.types.get_mut(resource.index()) {
             if it.load.running == 0 && load.running > 0 && self.types.iter().flatten().all(|it| it.load.running == 0) {
-                // Nobody was there to be answered.
+                // The site was idle, so its silence means nothing.
                 self.last_done = self.last_done.max(now);
             }
             if let Some(Some(it)) = self.types.get_mut(resource.index()) {
@@ -449,7 +460,7 @@ impl Type {
             upward: true,
             failed: 0,
             moved: 0,
-            // What is learned from the first requests of all is what they are worth.
+            // The first requests of all only teach the weights of the routes.
             rest: 2 * QUARTER,
             rested: 0,
             aside: None,
@@ -466,7 +477,7 @@ impl Type {
         }
     }
 
-    /// All slots are taken, and somebody waits.
+    /// Whether all slots are taken and requests wait.
     fn is_short(&self) -> bool {
         self.load.waiting && self.load.running >= self.told
     }
@@ -477,7 +488,7 @@ impl Type {
         }
     }
 
-    /// What a request is worth, in nanoseconds.
+    /// Updates the averages of the request's route, and returns the weight of the request in nanoseconds.
     fn learn(&mut self, finished: &Finished) -> f64 {
         let known = self.routes.contains_key(&finished.route);
         let route = if known || self.routes.len() < ROUTES_MOST {
@@ -488,7 +499,7 @@ impl Type {
         let service_ns = finished.service_ns as f64;
         route.seen = (route.seen + 1.0).min(REMEMBERED);
         route.mean_ns += (service_ns - route.mean_ns) / route.seen;
-        // What a route is worth is settled when a trial of its type begins, or else when it is first seen.
+        // The weight of a route is set when a trial of its type begins, or when the route is first seen.
         if route.worth_ns <= 0.0 {
             route.worth_ns = if self.mean_ns > 0.0 { self.mean_ns } else { service_ns };
         }
@@ -500,7 +511,7 @@ impl Type {
         worth_ns
     }
 
-    /// The window to try next; `None` if there is none, and then the type rests.
+    /// The window to try next. `None` means that there is none; then the type rests.
     fn candidate(&mut self) -> Option<u32> {
         if let Some(goal) = self.goal {
             return Some(goal.min(2 * self.window));
@@ -522,7 +533,7 @@ impl Type {
         }
     }
 
-    /// The direction did no better. Whether there is anything left to try before a rest.
+    /// Records that the direction was no better. Returns whether another is left to try before a rest.
     fn give_up(&mut self) -> bool {
         if self.goal.take().is_some() {
             // One step says little.
@@ -544,7 +555,7 @@ impl Type {
         false
     }
 
-    /// For longer and longer.
+    /// Rests for longer each time.
     fn sleep(&mut self, idle: bool) {
         self.idle = idle;
         self.rested = (2 * self.rested).clamp(REST, REST_MOST);
@@ -552,14 +563,14 @@ impl Type {
         (self.watch, self.level) = (Tally::default(), None);
     }
 
-    /// A window narrower than there are requests running, if those are many.
+    /// A window narrower than the number of running requests, if that number is large.
     fn narrower(&mut self) -> Option<u32> {
         let other = self.limits.clamp((self.running / ANEW + 0.5) as u32);
         let worthwhile = self.running >= CROWD && other < self.window;
         if !worthwhile {
             self.sleep(true);
             if self.goal.is_some() {
-                // As soon as somebody waits it goes on.
+                // The approach goes on as soon as requests wait.
                 self.rest = QUARTER;
             }
         }
@@ -587,12 +598,12 @@ impl Type {
             if self.moved > 1 {
                 self.factor = (self.factor * self.factor).min(WIDEST).max(self.factor);
             }
-            // Back is where it came from, and was no better.
+            // The opposite direction leads back to the previous window, which was no better.
             self.failed = 1;
         }
     }
 
-    /// Whether the site has changed while the window rests.
+    /// Checks whether the site has changed while the window rests.
     fn look(&mut self) {
         if self.watch.requests < WATCHED {
             return;
@@ -602,7 +613,7 @@ impl Type {
             return;
         }
         if self.idle {
-            // Now there is enough to do, or the site has become too slow for what it did before.
+            // Now there is enough work, or the site has become too slow for the work it did before.
             (self.rest, self.rested, self.failed, self.idle) = (0, 0, 0, false);
             (self.factor, self.upward) = first_step(self.window);
             return;
@@ -621,11 +632,11 @@ impl Type {
 
 enum Verdict {
     Open,
-    /// By number of the window.
+    /// The window with this index is better.
     Better(usize),
-    /// There was too little to do for anything to be seen.
+    /// There were too few requests for a result.
     Idle,
-    /// It contradicts itself, again and again.
+    /// The rounds contradict themselves again and again.
     Nothing,
 }
 
@@ -650,7 +661,7 @@ impl Trial {
         }
     }
 
-    /// Which window is in force in the quarter: A B B A, where A is the one that was in force before.
+    /// Index of the window in force in the quarter: A B B A, where A is the window in force before.
     fn arm(&self) -> usize {
         match self.quarter {
             0 | 3 => self.before,
@@ -658,13 +669,13 @@ impl Trial {
         }
     }
 
-    /// Two quarters of a step towards the first window are over.
+    /// Judges a step towards the first window after two quarters.
     fn step(&self) -> Verdict {
         let better = compare(self.of, &self.quarters[0], &self.quarters[1]).is_some_and(|(gain, error)| gain > error);
         Verdict::Better(usize::from(better))
     }
 
-    /// Four quarters are over.
+    /// Judges the trial after four quarters.
     fn round(&mut self) -> Verdict {
         let (narrow, wide) = if self.before == 0 { ([0, 3], [1, 2]) } else { ([1, 2], [0, 3]) };
         let half = |half: usize| compare(self.of, &self.quarters[narrow[half]], &self.quarters[wide[half]]);
@@ -692,7 +703,7 @@ impl Trial {
             let own = &self.sums[arm][self.of];
             own.short_ns >= SHORT * own.ns
         });
-        // As it was in the trial, since that may have changed after it began.
+        // As found in the trial, since it may have changed after the trial began.
         self.free = self.before == 1 && !wide_short;
         if self.before == 0 && !narrow_short {
             return Verdict::Idle;
@@ -711,7 +722,7 @@ impl Trial {
         }
     }
 
-    /// How long a quarter may take before it is given up.
+    /// How long a quarter may take before the trial is given up.
     fn patience_ns(&self, it: &Type, gap_ns: f64) -> u64 {
         let requests = f64::from(self.settling + self.left);
         let typical_ns = (it.mean_ns / f64::from(it.window)).max(gap_ns) * requests + it.mean_ns;
@@ -719,8 +730,10 @@ impl Trial {
     }
 }
 
-/// How much higher the throughput of the second is, as a logarithm, over all types concerned; and the standard error. A
-/// type that serves fewer requests than the one that tries counts that much less: its own noise would drown the rest.
+/// Returns the gain in throughput of the second window, as a logarithm over all types concerned, and its
+/// standard error.
+///
+/// A type that serves fewer requests than the one on trial has less weight; its noise would hide the rest.
 fn compare(of: usize, narrow: &[Tally], wide: &[Tally]) -> Option<(f64, f64)> {
     let gain_of = |number: usize| {
         let (a, b) = (&narrow[number], &wide[number]);
@@ -758,16 +771,17 @@ impl Tally {
         self.worth_squared += other.worth_squared;
     }
 
-    /// Of the logarithm of the worth, if the requests came one by one at random. Those of equal work come more evenly.
+    /// Variance of the log of the work, if requests ended at random. Requests of equal work end more evenly
+    /// than that.
     fn variance(&self) -> f64 {
         self.worth_squared / (self.worth * self.worth)
     }
 }
 
-/// From a window of which nothing is known: by which factor, and whether upward.
+/// The first factor and direction for a window of which nothing is known; true means upward.
 fn first_step(window: u32) -> (f64, bool) {
-    // Far beyond the knee it does not matter much how far, so that only windows far apart can be told apart soon. And a
-    // window that is too wide does more harm than one that is too narrow.
+    // Far above the knee, throughput hardly depends on the window, so only distant windows can be told apart
+    // soon. Also, a window that is too wide does more harm than one that is too narrow.
     if window < LARGE { (WIDEST, true) } else { (WIDEST * WIDEST, false) }
 }
 
@@ -775,7 +789,7 @@ fn quarter_of(window: u32) -> u32 {
     QUARTER.max(window)
 }
 
-/// Requests until the site has got used to another window: as many as have to leave, and half of those who stay.
+/// Requests until the site has settled at another window: as many as must leave, and half of those that stay.
 fn settling_of(windows: [u32; 2]) -> u32 {
     windows[1] - windows[0] / 2
 }

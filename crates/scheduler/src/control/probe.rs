@@ -1,12 +1,12 @@
-//! By the service time of probing requests ("Multiple-resource Request Scheduling Algorithms for Proportional System-time
-//! Differentiation at Website Gateway", section 3.5.2, figure 5).
+//! A controller by the service times of probing requests ("Multiple-resource Request Scheduling Algorithms
+//! for Proportional System-time Differentiation at Website Gateway", section 3.5.2, figure 5).
 //!
-//! One is sent to each type every P seconds. Is it late, a counter goes up by one, else down by one; far enough up the
-//! window shrinks by one, far enough down it grows by one, and the counter begins anew. The thresholds differ, since a
-//! window that is too large does more harm.
+//! One probing request goes to each type every P seconds. A late answer adds one to a counter, a timely
+//! answer subtracts one. At the upper threshold the window shrinks by one, at the lower it grows by one, and
+//! the counter restarts at 0. The thresholds differ, since a window that is too large does more harm.
 //!
-//! One thing is not as in figure 5. There a counter that can do nothing, because its window is 1 already, goes on counting,
-//! and after an hour of overload takes an hour to come back. Here it stops where it would have had its effect.
+//! One difference to figure 5. There the counter goes on counting when it can do nothing, because the window
+//! is 1 already; after an hour of overload it takes an hour to come back. Here it stops at the threshold.
 
 use alloc::vec::Vec;
 
@@ -29,9 +29,9 @@ struct Type {
     window: u32,
     told: u32,
     counter: i32,
-    /// When the next probing request goes; `None` before the first call.
+    /// When the next probing request goes out; `None` before the first call.
     next: Option<Instant>,
-    /// One is under way.
+    /// A probing request is under way.
     asked: bool,
 }
 
@@ -58,12 +58,12 @@ impl Controller for Probe {
         let (every_ns, after_ns) = (self.every_ns, self.after_ns);
         for (it, id) in self.types.iter_mut().zip((0..).map(ResourceId)) {
             let Some(it) = it else { continue };
-            // The caller's clock need not begin at 0; the wait ends at the first multiple of P then.
+            // The caller's clock need not begin at 0; in that case the wait ends at the first call.
             let next =
                 *it.next.get_or_insert_with(|| if now.as_ns() >= after_ns { now } else { Instant::from_ns(after_ns) });
             if now >= next {
                 it.next = Some(now.add_ns(every_ns));
-                // A site that has not answered the last one gets no second.
+                // A site that has not answered the last probing request gets no second one.
                 if !core::mem::replace(&mut it.asked, true) {
                     return Some(id);
                 }

@@ -1,29 +1,30 @@
-//! What the site can do, found by asking it at higher and higher rates, before it is in use.
+//! Finds the capacity of a site before it is in use, by sending requests at higher and higher rates.
 //!
-//! "Multiple-resource Request Scheduling Algorithms for Proportional System-time Differentiation at Website Gateway",
-//! section 3.3.1: as long as the site answers at the rate at which it is asked, it is not at its full speed. The rate goes
-//! up until the site falls behind twice in a row, and then down until it keeps up. There the mean number running is the
-//! first window, and the mean service time is the bound that [`super::Method::Probe`] compares with.
+//! The method is that of "Multiple-resource Request Scheduling Algorithms for Proportional System-time
+//! Differentiation at Website Gateway", section 3.3.1. While the site answers at the rate at which requests
+//! come, it is below full speed. The rate goes up until the site falls behind twice in a row, and then down
+//! until it keeps up. At that rate the mean number of running requests is the first window. The mean service
+//! time is the bound that [`super::Method::Probe`] uses.
 //!
-//! The paper compares whole numbers. Of answers counted over some time a few are always missing, so here the site keeps up
-//! as long as no more than [`ProbingSettings::tolerance`] of them are. A site that queues what it cannot do would pass by that
-//! tolerance with ever more requests in it, and nothing but its queue would be measured; whoever counts can tell
-//! ([`Measured::grew`]).
+//! The paper compares whole numbers. In a count over some time a few answers are always missing. So here the
+//! site keeps up if no more than the part [`ProbingSettings::tolerance`] of the answers is missing. A site
+//! that queues its excess could stay within the tolerance with an ever longer queue, and only the queue would
+//! be measured. The caller that counts can detect this ([`Measured::grew`]).
 
 use core::fmt;
 
-/// How the rate is changed.
+/// How the search changes the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Search {
-    /// By one, as in the paper's figure 3.
+    /// By one request a second, as in the paper's figure 3.
     Steps,
-    /// Doubled until the site falls behind twice, then halfway between what it does and what it does not; at the end by
-    /// one and with the same confirmation as in the paper.
+    /// Doubles until the site falls behind twice, then halves the interval. The end goes in steps of one,
+    /// with the same confirmation as in the paper.
     Doubling,
 }
 
 impl Search {
-    /// Both.
+    /// Both searches.
     pub const ALL: [Self; 2] = [Self::Steps, Self::Doubling];
 
     /// The name in configuration, flags and logs.
@@ -41,23 +42,23 @@ impl fmt::Display for Search {
     }
 }
 
-/// How a site is to be probed.
+/// Settings of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProbingSettings {
-    /// How the rate is changed.
+    /// How the search changes the rate.
     pub search: Search,
-    /// Never more requests a second than this.
+    /// Upper limit of the rate, in requests a second.
     pub most_per_second: u32,
     /// The site keeps up if no more than this part of its answers is missing.
     pub tolerance: f64,
     /// The search stops if more than this part of the requests ends in errors.
     pub most_errors: f64,
-    /// The search stops after so many measurements: a site that is not the same twice might be searched for ever.
+    /// Most measurements of a search. A site that never measures the same twice might be searched for ever.
     pub most_steps: u32,
 }
 
 impl ProbingSettings {
-    /// With a tolerance of 5 % of the answers, and 1 % of errors.
+    /// Settings with a tolerance of 5 % missing answers and 1 % errors.
     pub const fn new(search: Search, most_per_second: u32) -> Self {
         // Each rate once, and some of them again.
         let most_steps = most_per_second.saturating_mul(2).saturating_add(100);
@@ -65,53 +66,55 @@ impl ProbingSettings {
     }
 }
 
-/// What was measured at a rate. All of it is counted over one interval, which begins when the site has got used to the rate:
-/// not before the first answers.
+/// The result of a measurement at one rate. All counts cover one interval, which begins when the site has
+/// settled at the rate, and not before the first answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// Requests sent.
     pub sent: u64,
-    /// Requests answered without an error, whenever they were sent.
+    /// Requests answered without an error in the interval, whenever they were sent.
     pub answered: u64,
     /// Requests that ended in an error of the site, a time-out, or a broken connection.
     pub errors: u64,
-    /// Mean service time of those answered, in nanoseconds.
+    /// Mean service time of the answered requests, in nanoseconds.
     pub service_ns: u64,
-    /// Mean number at the site.
+    /// Mean number of requests at the site.
     pub running: f64,
-    /// More and more requests were at the site: it falls behind, however few answers are missing so far.
+    /// The number of requests at the site kept growing: it falls behind, however few answers are missing so
+    /// far.
     pub grew: bool,
 }
 
-/// What to do.
+/// The next step of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// Wait until the site is done with all probing requests, send so many a second, evenly, and say what came of it.
+    /// Wait until the site has finished all probing requests, then send at this rate, evenly, and report the
+    /// result.
     Measure {
-        /// The rate.
+        /// Requests a second.
         per_second: u32,
     },
     /// The search is over.
     Done(Found),
     /// The search is over without a result.
     Stopped {
-        /// Why.
+        /// The reason.
         stop: Stop,
-        /// The highest rate at which the site has kept up so far, if there was one. Nothing confirms it.
+        /// The highest rate at which the site has kept up so far, if any. It is not confirmed.
         best: Option<Found>,
     },
 }
 
-/// What the site can do.
+/// The capacity of a site.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
-    /// The highest rate at which it keeps up.
+    /// The highest rate at which the site keeps up, in requests a second.
     pub per_second: u32,
-    /// The mean number running at that rate, rounded, at least 1.
+    /// The mean number of running requests at that rate, rounded, at least 1.
     pub window: u32,
-    /// The mean service time at that rate.
+    /// The mean service time at that rate, in nanoseconds.
     pub bound_ns: u64,
-    /// No higher rate was allowed: the site may do more.
+    /// The rate is the highest one allowed: the site may be able to do more.
     pub at_ceiling: bool,
 }
 
@@ -120,12 +123,12 @@ pub struct Found {
 pub enum Stop {
     /// Too many errors at this rate.
     Errors {
-        /// The rate.
+        /// Requests a second.
         per_second: u32,
     },
-    /// The site does not even keep up with one request a second.
+    /// The site does not keep up even with one request a second.
     TooSlow,
-    /// Too many measurements, and no rate that is confirmed.
+    /// Too many measurements without a confirmed rate.
     Undecided,
 }
 
@@ -139,10 +142,10 @@ impl fmt::Display for Stop {
     }
 }
 
-/// Why a site cannot be probed so.
+/// Why settings of a search are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbingError {
-    /// No rate is allowed.
+    /// The upper limit of the rate is 0.
     Ceiling,
     /// The tolerance or the part of errors is not a number from 0 to below 1.
     Part,
@@ -159,7 +162,7 @@ impl fmt::Display for ProbingError {
 
 impl core::error::Error for ProbingError {}
 
-/// The search. [`Probing::poll_step`] says what to do, [`Probing::handle_measured`] takes what came of it.
+/// The search. [`Probing::poll_step`] returns the next step, [`Probing::handle_measured`] takes its result.
 ///
 /// ```
 /// use serpent_scheduler::control::{Measured, Probing, ProbingSettings, Search, Step};
@@ -180,7 +183,7 @@ impl core::error::Error for ProbingError {}
 ///         Step::Stopped { stop, .. } => panic!("{stop}"),
 ///     }
 /// };
-/// // Of the answers to 42 less than 5 % are missing.
+/// // At 42 requests a second, less than 5 % of the answers are missing.
 /// assert_eq!(found.per_second, 42);
 /// assert_eq!(asked, [1, 2, 4, 8, 16, 32, 64, 64, 48, 48, 40, 44, 44, 42, 43, 43, 42]);
 /// # Ok::<(), serpent_scheduler::control::ProbingError>(())
@@ -195,7 +198,7 @@ pub struct Probing {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// Upward to the first rate that is too high.
+    /// Upward, to the first rate that is too high.
     Doubling {
         low: u32,
         at: u32,
@@ -220,10 +223,10 @@ enum State {
 }
 
 impl Probing {
-    /// Nothing was asked yet.
+    /// Makes a search that has measured nothing yet.
     ///
     /// # Errors
-    /// Settings that allow no rate, or parts that are no parts.
+    /// The highest rate is 0, or a part is not a number from 0 to below 1.
     pub fn new(settings: ProbingSettings) -> Result<Self, ProbingError> {
         if settings.most_per_second == 0 {
             return Err(ProbingError::Ceiling);
@@ -238,7 +241,7 @@ impl Probing {
         Ok(Self { settings, state, steps: 0, best: None })
     }
 
-    /// What to do now.
+    /// The next step.
     pub fn poll_step(&self) -> Step {
         match self.state {
             State::Over(step) => step,
@@ -246,17 +249,18 @@ impl Probing {
         }
     }
 
-    /// The highest rate at which the site has kept up so far, if there was one. Nothing confirms it.
+    /// The highest rate at which the site has kept up so far, if any. It is not confirmed.
     pub fn best(&self) -> Option<Found> {
         self.best
     }
 
-    /// Measurements so far.
+    /// Number of measurements so far.
     pub fn steps(&self) -> u32 {
         self.steps
     }
 
-    /// What came of the rate that [`Probing::poll_step`] named. Nothing happens if it named none.
+    /// Takes the result of the measurement that [`Probing::poll_step`] asked for. Ignored if no measurement
+    /// was asked for.
     pub fn handle_measured(&mut self, measured: &Measured) {
         if matches!(self.state, State::Over(_)) {
             return;
@@ -272,7 +276,7 @@ impl Probing {
         let ceiling = self.settings.most_per_second;
         let found = Found {
             per_second,
-            // Up and down to the nearest; what is not a number becomes 0 and then 1.
+            // Rounded to the nearest integer. A NaN becomes 0 and then 1.
             window: ((measured.running + 0.5) as u32).max(1),
             bound_ns: measured.service_ns,
             at_ceiling: per_second == ceiling,
@@ -287,7 +291,7 @@ impl Probing {
             }
             State::Confirm { at } => State::Up { at: at - 1, again: false },
             State::Up { at, again: false } if keeps_up => State::Up { at: at + 1, again: false },
-            // As in the paper, it is asked for a third time.
+            // As in the paper, the rate is measured a third time.
             State::Up { at, again: true } if keeps_up => State::Up { at, again: false },
             State::Up { at, again: false } => State::Up { at, again: true },
             State::Up { at, again: true } => State::Confirm { at: at - 1 },
@@ -325,7 +329,7 @@ fn halfway(low: u32, high: u32) -> u32 {
     low + (high - low) / 2
 }
 
-/// The site keeps up with `low`, and not with `high`, twice.
+/// The next state of a site that keeps up with `low` and failed twice at `high`.
 fn between(low: u32, high: u32) -> State {
     if high - low <= 1 { State::Confirm { at: high - 1 } } else { State::Between { low, high, again: false } }
 }
@@ -336,7 +340,7 @@ mod tests {
 
     use super::*;
 
-    /// A site that does so many a second, for requests of 50 ms; measured over 10 s.
+    /// A site that answers `capacity` requests a second, each in 50 ms; measured over 10 s.
     fn measure(capacity: f64, per_second: u32) -> Measured {
         let sent = u64::from(per_second) * 10;
         let answered = (sent as f64).min(capacity * 10.0) as u64;
@@ -365,7 +369,7 @@ mod tests {
                     if let Step::Stopped { best, .. } = over {
                         assert_eq!(probing.best(), best);
                     }
-                    // Whatever comes afterwards changes nothing.
+                    // Later measurements change nothing.
                     probing.handle_measured(&site(1));
                     assert_eq!(probing.poll_step(), over);
                     return (asked, over);
@@ -388,7 +392,8 @@ mod tests {
 
     #[test]
     fn a_slip_is_asked_about_again_and_a_failed_confirmation_leads_one_lower() {
-        // Falls behind at 2 once, which is nothing; then at 4, 4, and while it is confirmed at 3 once more.
+        // The site falls behind once at 2, which has no effect. Then it falls behind twice at 4, and once
+        // more while 3 is confirmed.
         let mut slips = [false, true, false, false, false, true, true, true].into_iter();
         let (asked, step) = search(exact(Search::Steps), |rate| {
             let slips = slips.next().unwrap_or(rate > 3);

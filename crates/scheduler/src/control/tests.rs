@@ -20,7 +20,7 @@ fn answered(ms: u64) -> Probed {
     Probed::Answered { service_ns: ms * MS }
 }
 
-/// The windows of a type after each of so many probing requests, as "5 5 4".
+/// The windows of a type after each of the probing requests, as "5 5 4".
 fn after(
     control: &mut (dyn Controller + Send),
     resource: ResourceId,
@@ -39,10 +39,10 @@ fn after(
 fn the_papers_window_shrinks_with_the_fifth_late_answer_and_grows_with_the_tenth_in_time() {
     let mut control = paper().build().unwrap();
     let database = ResourceId(2);
-    // Exactly the bound is late.
+    // A service time equal to the bound is late.
     assert_eq!(after(&mut *control, database, [answered(380); 10]), "5 5 5 5 4 4 4 4 4 3");
     assert_eq!(after(&mut *control, database, [answered(379); 11]), "3 3 3 3 3 3 3 3 3 4 4");
-    // One late answer takes back what one in time has given. No answer is a late one.
+    // One late answer takes back the effect of a timely one. A missing answer is late.
     let turns = [Probed::Failed, answered(1)].into_iter().cycle().take(100);
     assert!(after(&mut *control, database, turns).ends_with("4 4"));
     assert_eq!((control.window(ResourceId(0)), control.window(ResourceId(1))), (Some(2), Some(7)));
@@ -55,7 +55,7 @@ fn at_the_operators_limits_the_papers_counter_does_not_run_away() {
     let mut control = settings.build().unwrap();
     let seen = after(&mut *control, ResourceId(0), [Probed::Failed; 1000]);
     assert!(seen.ends_with(" 1 1") && !seen.contains('0'));
-    // 14 in time bring it back, however long it was overloaded.
+    // 14 timely answers bring it back, however long the overload was.
     assert!(after(&mut *control, ResourceId(0), [answered(1); 14]).ends_with("1 2"));
     assert!(after(&mut *control, ResourceId(0), [answered(1); 1000]).ends_with("3 3"));
     assert!(after(&mut *control, ResourceId(0), [answered(450); 14]).ends_with("3 2"));
@@ -122,7 +122,8 @@ fn happens() -> impl Strategy<Value = (u64, Happens)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
-    /// Whatever it is told: windows within the limits, changed only as it says, and no time-out that never passes.
+    /// After any events: windows are within the limits, change only through `poll_window`, and every time-out
+    /// passes.
     #[test]
     fn every_controller_keeps_to_the_limits(
         method in prop::sample::select(&Method::ALL[..]),
@@ -169,7 +170,7 @@ proptest! {
     }
 }
 
-/// A site that is never short of requests, seen from its windows: it does so many a second with so many at once.
+/// A site that always has waiting requests; its throughput depends on the window.
 struct Site {
     control: Box<dyn Controller + Send>,
     now_ns: f64,
@@ -197,8 +198,8 @@ impl Site {
         }
     }
 
-    /// So many requests are finished. `next` says, of a number and a window, how long it was since the one before, in
-    /// seconds, which route it has, and whether it was done.
+    /// Finishes `requests` requests. `next` maps a number and a window to the seconds since the previous one,
+    /// the route, and whether the request was done.
     fn run(&mut self, requests: u64, next: impl Fn(u64, u32) -> (f64, u64, bool)) {
         self.tell();
         for number in 0..requests {
@@ -212,7 +213,7 @@ impl Site {
     }
 }
 
-/// A database with locks, which does most, 29 requests a second, with 7 at once.
+/// A database with locks. Its best throughput, 29 requests a second, is with 7 requests at once.
 fn locks(window: u32) -> f64 {
     let n = f64::from(window);
     10.0 * n / (1.0 + 0.1 * (n - 1.0) + 0.02 * n * (n - 1.0))
@@ -235,7 +236,7 @@ fn ours_finds_the_knee_from_below_and_from_far_above_and_then_rests() {
 #[test]
 fn an_error_that_comes_quickly_is_no_throughput() {
     let mut site = Site::new(4);
-    // Beyond 8 at once the others are refused, a hundred times as fast.
+    // Beyond 8 at once the site refuses requests, a hundred times as fast.
     site.run(40_000, |number, window| {
         let refused = window > 8 && number % 20 != 0;
         if refused { (0.001, 0, false) } else { (0.1 / f64::from(window.min(8)), 0, true) }
@@ -245,7 +246,8 @@ fn an_error_that_comes_quickly_is_no_throughput() {
 
 #[test]
 fn a_route_that_needs_ten_times_the_work_is_no_congestion() {
-    // As bad as can be: dear ones come mostly while the window is wide, so that a narrow one seems to serve more.
+    // The worst case: expensive requests come mostly while the window is wide, so a narrow one seems to serve
+    // more.
     let mut site = Site::new(7);
     site.run(60_000, |number, window| {
         let dear = number * 7 % 10 < if window >= 5 { 8 } else { 2 };
@@ -265,7 +267,7 @@ fn a_silent_site_ends_the_trial_at_the_time_out_and_teaches_nothing() {
     site.now_ns = silent.as_ns() as f64;
     site.tell();
     assert_eq!((site.window, site.changes.last().unwrap().2), (4, Reason::Interrupted));
-    // What waited for 20 s counts for nothing, and nothing is tried before it is gone.
+    // A request that waited for 20 s counts for nothing, and no trial begins before such requests are gone.
     let changes = site.changes.len();
     site.now_ns += 20e9;
     for _ in 0..200 {
@@ -279,7 +281,8 @@ fn a_silent_site_ends_the_trial_at_the_time_out_and_teaches_nothing() {
     assert!(locks(site.window) > 0.94 * locks(7), "{}", site.window);
 }
 
-/// A site that works in step: all that it has begun ends at the same moment, `step` says after how long, and as many begin.
+/// A site that works in lockstep: all its requests end at the same moment, after the time that `step`
+/// returns.
 fn in_step(first: u32, steps: u64, step: impl Fn(u32) -> f64) -> Site {
     let mut site = Site::new(first);
     site.tell();
@@ -303,7 +306,7 @@ fn in_step(first: u32, steps: u64, step: impl Fn(u32) -> f64) -> Site {
     site
 }
 
-/// Eight servers, that lose time to one another beyond `knee`.
+/// Eight servers that slow one another down beyond `knee`.
 fn servers(window: u32, knee: u32, thrash: f64) -> f64 {
     f64::from(window.min(8)) / (1.0 + thrash * f64::from(window.saturating_sub(knee)))
 }
@@ -332,7 +335,7 @@ fn a_first_window_is_approached_from_a_small_one_and_only_as_far_as_it_serves_mo
         site.changes.iter().map(|it| it.1).collect::<Vec<_>>()
     };
     assert_eq!(windows(40, &|window| f64::from(window))[..5], [4, 8, 16, 32, 40]);
-    // One that is small already is not, and nobody goes to where twice as many do less.
+    // A small first window is not approached in steps. No step goes where twice as many requests serve less.
     assert_eq!(windows(3, &locks)[0], 6);
     for first in [9, 60, 1000] {
         let windows = windows(first, &locks);
@@ -347,8 +350,8 @@ fn the_approach_keeps_to_the_operators_least() {
     assert_eq!(sites.changes.iter().map(|it| it.1).collect::<Vec<_>>()[..4], [6, 12, 24, 30]);
 }
 
-/// Several types, each with a site of its own. `gap` says, of a type, its window and how many it has finished, how long the
-/// next takes, in seconds.
+/// Several types, each with its own site. `gap` maps a type, its window and its count of finished requests to
+/// the seconds until its next one.
 struct Sites {
     control: Box<dyn Controller + Send>,
     now_ns: f64,
@@ -366,7 +369,8 @@ impl Sites {
         Self { control, now_ns: 0.0, due_ns, windows, finished, changes: Vec::new() }
     }
 
-    /// Until the type has finished so many. `running` says how many of a type run, with this window.
+    /// Runs until the type has finished `requests` more. `running` maps a window to the number of running
+    /// requests.
     fn run(
         &mut self,
         of: usize,
@@ -405,7 +409,7 @@ fn a_slow_type_whose_windows_cannot_be_told_apart_does_not_hold_up_a_fast_one() 
         0 => 0.025 / f64::from(window.min(8)),
         _ => 0.1 / libm::pow(f64::from(window), 0.04),
     };
-    // The slow one finishes one for eight to thirty of the fast one.
+    // The slow type finishes one request for eight to thirty of the fast one.
     sites.run(0, 8000, gap, |window| window, true);
     assert!(sites.windows[0] >= 8, "{:?}", sites.changes);
     assert!(sites.changes.iter().any(|it| it.0 == 1), "it has its turn");
@@ -416,7 +420,7 @@ fn the_noise_of_another_type_does_not_drown_a_gain() {
     let tried = |types: usize| {
         let still = Window { most: 4, least: 4, ..Window::new(4) };
         let mut sites = Sites::new(&[&[Window::new(1)][..], &vec![still; types - 1]].concat());
-        // Of the first a window twice as wide serves 25 % more; the others are as uneven as chance makes them.
+        // For the first type a window twice as wide serves 25 % more; the others vary at random.
         let gap = |of: usize, window: u32, number: u64| match of {
             0 => 0.01 / libm::pow(f64::from(window), 0.32),
             _ => {
@@ -437,12 +441,12 @@ fn the_noise_of_another_type_does_not_drown_a_gain() {
 
 #[test]
 fn windows_far_apart_that_cannot_be_told_apart_are_left_for_nearer_ones_soon() {
-    // One that nobody waited for for long, and now somebody does: then it may be far too wide.
+    // A window without waiting requests for long, and now requests wait: it may be far too wide.
     let mut sites = Sites::new(&[Window { most: 8, ..Window::new(8) }]);
     sites.run(0, 400, |_, window, _| 1.0 / f64::from(window), |window| window, true);
     sites.run(0, 4000, |_, _, _| 0.03, |_| 2, false);
     sites.changes.clear();
-    // Every wider window is worth just what it has to pay.
+    // Every wider window gains just the amount that it must pay.
     sites.run(0, 3000, |_, window, _| 0.02 / libm::pow(f64::from(window), 0.04), |window| window, true);
     let tried: Vec<u32> = sites.changes.iter().map(|it| it.1).collect();
     assert!(tried.starts_with(&[2, 8]) && tried.iter().any(|it| ![2, 8].contains(it)), "{tried:?}");
@@ -455,7 +459,7 @@ fn whether_anybody_waits_is_judged_by_the_trial_and_not_by_its_beginning() {
     sites.run(0, 62, gap, |window| window, false);
     assert_eq!(sites.changes.len(), 0);
     sites.run(0, 6500, gap, |window| window, true);
-    // A narrower one that serves 4.6 % more is worth it if somebody waits, and is not if nobody does.
+    // A narrower window that serves 4.6 % more is better while requests wait, and is not while none wait.
     assert!(sites.changes.iter().any(|it| it.2 == Reason::Better), "{:?}", sites.changes);
 }
 

@@ -1,4 +1,4 @@
-//! Shares of slots: lent when unused, or never.
+//! Shares of slots, with or without lending.
 
 use alloc::{boxed::Box, vec, vec::Vec};
 
@@ -13,18 +13,18 @@ pub(super) struct Capacity {
     lends: bool,
     weights: Vec<u32>,
     reserved: Vec<u32>,
-    /// Decides between classes that are equally entitled.
+    /// Chooses among classes with equal entitlement.
     turns: Weighted,
-    /// What follows from the window seen last.
+    /// Values derived from the latest window.
     fitted: Fitted,
 }
 
 #[derive(Clone, Debug)]
 struct Fitted {
     window: Option<u32>,
-    /// Slots that are a class's own.
+    /// Slots of each class.
     shares: Vec<u32>,
-    /// Slots of a class that are not lent.
+    /// Slots of each class that are not lent.
     reserves: Vec<u32>,
 }
 
@@ -39,7 +39,7 @@ impl Capacity {
 
     fn new(classes: &[Class], lends: bool) -> Self {
         let weights: Vec<u32> = classes.iter().map(|class| class.weight.max(1)).collect();
-        // Where nothing is lent, all is reserved already.
+        // Without lending, all slots are reserved already.
         let reserved: Vec<u32> = classes.iter().map(|class| if lends { class.reserved_slots } else { 0 }).collect();
         let fitted = fit(&weights, &reserved, None);
         Self { lends, weights, reserved, turns: Weighted::new(classes), fitted }
@@ -54,7 +54,7 @@ impl Capacity {
         self.fitted.reserves.get(class).copied().unwrap_or(0)
     }
 
-    /// Whether a slot is left for this class when those kept for others are not touched.
+    /// Whether the class finds a free slot beside those reserved for others.
     fn leaves_reserves(&self, slots: &Slots<'_>, class: ClassId) -> bool {
         let held = slots.running;
         if slots.held_by(class) < self.reserve(class.index()) {
@@ -85,7 +85,7 @@ impl Share for Capacity {
         if !self.lends {
             return None;
         }
-        // What is lent goes to whoever has least of it for its weight, held now: a / b < c / d as a * d < c * b.
+        // Slots are lent to the class that holds least for its weight: a / b < c / d as a * d < c * b.
         let borrower = contenders.iter().filter(may_go).reduce(|best, it| {
             let filled = |of: &Contender, by: &Contender| {
                 let weight = self.weights.get(by.class.index()).copied().unwrap_or(1);
@@ -107,23 +107,26 @@ fn fit(weights: &[u32], reserved: &[u32], window: Option<u32>) -> Fitted {
     };
     let shares = apportion(slots, weights);
     let wanted: u64 = reserved.iter().map(|&n| u64::from(n)).sum();
-    // A class without a reserve needs a slot that is nobody's.
+    // A class without a reserve needs a slot that is not reserved.
     let open = u64::from(reserved.contains(&0));
     let reserves = if wanted + open <= u64::from(slots) {
         reserved.to_vec()
     } else {
-        // The window has shrunk below what was promised: all reserves shrink with it, and never to the last slot.
+        // The window has shrunk below the promised reserves: all reserves shrink with it, and never to the
+        // last slot.
         let factor = u64::from(slots.saturating_sub(1));
         reserved.iter().map(|&n| (u64::from(n) * factor / wanted.max(1)) as u32).collect()
     };
     Fitted { window, shares, reserves }
 }
 
-/// Shares out slots by weight: the exact share rounded down, the slots left over to the largest remainders (Hamilton's
-/// method), but at least 1 each. With fewer slots than classes it is 1 each, and more than there are.
+/// Divides slots by weight: the exact share rounded down, the remaining slots to the largest remainders
+/// (Hamilton's method), at least 1 each. With fewer slots than classes each has 1, which is more than there
+/// are.
 fn apportion(slots: u32, weights: &[u32]) -> Vec<u32> {
     let mut shares = vec![1; weights.len()];
-    // Classes with an exact share below 1 have their 1. That leaves less for the others, so look again.
+    // A class whose exact share is below 1 gets 1. That leaves less for the others, so the division is
+    // repeated.
     let mut large: Vec<usize> = (0..weights.len()).collect();
     let (left, weight) = loop {
         let left = u64::from(slots).saturating_sub((weights.len() - large.len()) as u64);

@@ -1,10 +1,10 @@
-//! Delays in given ratios: the three shares of "Multiple-resource Request Scheduling Algorithms for Proportional System-time
-//! Differentiation at Website Gateway", section 3.4.1.
+//! Delays in given ratios: the three shares of "Multiple-resource Request Scheduling Algorithms for
+//! Proportional System-time Differentiation at Website Gateway", section 3.4.1.
 //!
-//! The system time of a request is what it waits and what the site takes for it. Each share makes a number of a class's
-//! system times, divides it by the class's [`crate::class::Class::delay_ratio`], and the class with the largest goes. They
-//! differ in what they look at: the next request (WTP), those that have left (PWAD), or those that have left and those that
-//! wait (MDP).
+//! The system time of a request is its waiting time plus its service time. Each share computes a number from
+//! a class's system times and divides it by [`crate::class::Class::delay_ratio`]; the class with the largest
+//! quotient goes. WTP uses the next request, PWAD the finished requests, MDP the finished and the waiting
+//! ones.
 
 use alloc::{boxed::Box, vec::Vec};
 
@@ -28,7 +28,7 @@ impl Ratios {
     }
 }
 
-/// The class of which `normalized` is the largest; of equals the first.
+/// Chooses the class with the largest `normalized`; of equals the first.
 pub(super) fn slowest(contenders: &[Contender], mut normalized: impl FnMut(&Contender) -> f64) -> Option<Choice> {
     let (first, others) = contenders.split_first()?;
     if others.is_empty() {
@@ -42,7 +42,7 @@ pub(super) fn slowest(contenders: &[Contender], mut normalized: impl FnMut(&Cont
     Some(Choice { class, reason: Reason::Delay })
 }
 
-/// What the system time of a class's next request would be if it started now.
+/// The system time of a class's next request if it started now.
 pub(super) fn head_ns(it: &Contender) -> f64 {
     it.delay.waited_ns as f64 + it.delay.service_ns as f64
 }
@@ -67,7 +67,7 @@ impl Share for Wtp {
     }
 }
 
-/// What left lately, by class.
+/// Requests that finished recently, by class.
 #[derive(Clone, Debug)]
 struct Departed {
     window_ns: u64,
@@ -87,10 +87,10 @@ impl Departed {
     }
 }
 
-/// Proportional window average delay: the mean of those that have left lately.
+/// Proportional window average delay: the mean of the requests that finished recently.
 ///
-/// The paper assumes that somebody has. Of a class of which nobody has, the next request stands for them, as in WTP:
-/// with 0 it would never have a turn again.
+/// The paper assumes that a request has finished. In a class without one, the next request stands for the
+/// mean, as in WTP: with 0 the class would never have a turn again.
 #[derive(Clone, Debug)]
 pub(super) struct Pwad {
     ratios: Ratios,
@@ -121,8 +121,8 @@ impl Share for Pwad {
     }
 }
 
-/// Mean delay proportional: the mean of those that have left lately and of those that wait, were these served one after the
-/// other from now on and nobody else.
+/// Mean delay proportional: the mean of the recently finished and of the waiting requests. The waiting ones
+/// count as if they were served one after the other from now on, and no others.
 #[derive(Clone, Debug)]
 pub(super) struct Mdp {
     ratios: Ratios,
@@ -169,7 +169,8 @@ mod tests {
         ratios.iter().map(|&delay_ratio| Class { delay_ratio, ..Class::default() }).collect()
     }
 
-    /// A class of which `waiting` wait, the next for so long, all for so long together; service takes 10 ms.
+    /// A class with `waiting` requests; the waiting times are those of the next and of all. Service takes 10
+    /// ms.
     fn waits(class: u16, waited_ms: u64, waiting: u32, all_waited_ms: u64) -> Contender {
         let (waited_ns, all_waited_ns) = (waited_ms * MS, u128::from(all_waited_ms * MS));
         let delay = Delay { waited_ns, waiting, all_waited_ns, service_ns: 10 * MS };
@@ -201,7 +202,8 @@ mod tests {
     #[test]
     fn pwad_divides_the_mean_of_those_that_left_by_the_ratio() {
         let mut share = Policy::Pwad.build_over(&classes(&[1, 2]), 1280 * MS);
-        // However long who is next has waited; but of whom nobody has left, that is all there is: 30, 50 / 2.
+        // The wait of the next request does not count, unless no request of the class has finished: 30, 50 /
+        // 2.
         let (a, b) = (waits(0, 20, 1, 20), waits(1, 40, 1, 40));
         assert_eq!(chosen(share.as_mut(), 0, &[a, b]), 0);
         share.handle_done(Instant::from_ns(0), ClassId(0), 20 * MS);
@@ -225,13 +227,14 @@ mod tests {
         // One waits, 5 ms so far: (5 + 10) / 1 = 15. Three wait, 70 ms in all: (70 + 6 * 10) / 3 / 4 = 10.83.
         let (a, b) = (waits(0, 5, 1, 5), waits(1, 40, 3, 70));
         assert_eq!(chosen(share.as_mut(), 0, &[a, b]), 0);
-        // One has left after 7 ms: (7 + 15) / 2 = 11.
+        // One has finished after 7 ms: (7 + 15) / 2 = 11.
         share.handle_done(now(0), ClassId(0), 7 * MS);
         assert_eq!(chosen(share.as_mut(), 0, &[a, b]), 0);
         // Another after 9 ms: (16 + 15) / 3 = 10.33.
         share.handle_done(now(100), ClassId(0), 9 * MS);
         assert_eq!(chosen(share.as_mut(), 100, &[a, b]), 1);
-        // And one of the other class after 30: (30 + 130) / 4 / 4 = 10; then the first class has lost its 7: (9 + 15) / 2 = 12.
+        // One of the other class after 30: (30 + 130) / 4 / 4 = 10. Then the first class's 7 expires: (9 +
+        // 15) / 2 = 12.
         share.handle_done(now(100), ClassId(1), 30 * MS);
         assert_eq!(chosen(share.as_mut(), 100, &[a, b]), 0);
         // Four wait, 90 in all: (30 + 90 + 100) / 5 / 4 = 11.
@@ -247,7 +250,7 @@ mod tests {
             share.handle_done(Instant::from_ns(0), ClassId(0), 1000 * MS);
             let alone = share.choose(Instant::from_ns(0), &NO_SLOTS, &[waits(1, 0, 1, 0)]).unwrap();
             assert_eq!(alone, Choice { class: ClassId(1), reason: Reason::Alone }, "{policy}");
-            // Classes that nobody had announced.
+            // Classes that were not announced.
             share.handle_done(Instant::from_ns(0), ClassId(7), 1);
             assert!(share.choose(Instant::from_ns(0), &NO_SLOTS, &[waits(5, 0, 1, 0), waits(7, 0, 1, 0)]).is_some());
             assert_eq!(share.choose(Instant::from_ns(0), &NO_SLOTS, &[]), None);
@@ -275,7 +278,7 @@ mod tests {
                         twice.handle_done(now, ClassId(class), ms * MS);
                         continue;
                     }
-                    // Who waits follows from the numbers, and is never nobody.
+                    // The waiting classes follow from the numbers; there is always at least one.
                     let all = (0..ratios.len() as u16).filter(|it| *it == class || (ms >> it) & 1 == 1);
                     let contenders: Vec<_> = all
                         .map(|it| waits(it, ms * (u64::from(it) + 1) % 7919, 1 + u32::from(it), ms * 7 % 100_003))

@@ -1,4 +1,5 @@
-//! Earliest deadline first. What is late already goes last: else under overload each late job makes the next one late.
+//! Earliest deadline first. Late jobs go last; otherwise, under overload, each late job would make the next
+//! one late.
 
 use alloc::boxed::Box;
 

@@ -1,19 +1,20 @@
 //! Delays in given ratios, both now and in the mean.
 //!
-//! WTP compares the next requests and is calm: whatever happens, the next choice is right. But it errs always to the same
-//! side, and nothing ever tells it. MDP keeps accounts and is exact in the mean. But its accounts compare what was measured
-//! at different times, so that after every change it redeems a debt that nobody has. This share takes the choice of the
-//! former and corrects it by accounts of a kind that cannot hold such a debt:
+//! WTP compares the next requests and is stable: the next choice is right whatever happens. But its error
+//! always has the same sign, and is never corrected. MDP keeps accounts and is exact in the mean. But its
+//! accounts compare measurements of different times, so after every change it pays back a debt that does not
+//! exist. This share chooses as WTP does, and corrects it by accounts that cannot hold such a debt:
 //!
-//! 1. *Look ahead.* Between two choices s / window passes, on average. Whoever is not chosen now is late by that, which is
-//!    much for a class with a small ratio and little for one with a large one. So it is added to all waits before they are
-//!    divided by the ratios. That alone takes most of the error away.
-//! 2. *Accounts that fade.* Of each class the mean of system time / ratio over those that left, weighted by their age, and
-//!    faded for all classes alike. What is above the mean of all classes is added to the head's value, times [`GAIN`], as far
-//!    as there are departures enough to tell ([`DOUBT`]), and never more than half of the mean.
-//! 3. *Accounts that begin anew.* When a class comes back after a silence, the load is another one, and so are all delays.
-//!    All accounts are dropped at once, and whoever came before that moment does not count any more. Until there are
-//!    departures again it is WTP that looks ahead.
+//! 1. *Look ahead.* The mean time between two choices is s / window. A class that is not chosen now is late
+//!    by that. It is much for a class with a small ratio and little for one with a large one. So it is added
+//!    to all waits before they are divided by the ratios. That alone removes most of the error.
+//! 2. *Accounts that fade.* Each class has the mean of system time / ratio over its finished requests. It is
+//!    weighted by age, and fades for all classes alike. The excess over the mean of all classes, times
+//!    [`GAIN`], is added to the value of the next request. It is scaled down while there are few finished
+//!    requests ([`DOUBT`]), and is at most half of the mean.
+//! 3. *Accounts that restart.* When a class comes back after a silence, the load and all delays are
+//!    different. All accounts are dropped at once, and requests that came before do not count any more. Until
+//!    requests finish again, the share is WTP that looks ahead.
 
 use alloc::{boxed::Box, vec::Vec};
 
@@ -26,14 +27,14 @@ use crate::{
     time::Instant,
 };
 
-/// A class that is so much above the mean of all is helped by so many times that. What is left of a steady error is one part
-/// of 1 + this.
+/// The excess of a class over the mean of all is multiplied by this. A steady error shrinks to 1 / (1 +
+/// gain).
 const GAIN: f64 = 4.0;
-/// With so many departures half of the gain is used: the mean of few says little, and to follow it would be noise.
+/// With this many finished requests half of the gain is used: a mean of few is mostly noise.
 const DOUBT: f64 = 60.0;
-/// The accounts fade to 1 / e in this part of the delay window: of 120 s, 30 s.
+/// The accounts fade to 1 / e in this part of the delay window: 30 s of 120 s.
 const MEMORY_PART: u64 = 4;
-/// A class of which nothing was seen for this part of the delay window was silent: of 120 s, 15 s.
+/// A class without any request for this part of the delay window was silent: 15 s of 120 s.
 const SILENCE_PART: u64 = 8;
 /// Steps in which accounts fade by 1/256 each.
 const STEPS: u64 = 256;
@@ -42,27 +43,27 @@ const STEPS: u64 = 256;
 pub(super) struct Ratio {
     ratios: Ratios,
     rows: Vec<Row>,
-    /// How long a class must be silent for the accounts to begin anew.
+    /// Silence after which the accounts restart.
     silence_ns: u64,
-    /// When they did.
+    /// When the accounts last restarted.
     begun: Instant,
     step_ns: u64,
-    /// Number of the step up to which they have faded.
+    /// Number of the step up to which the accounts have faded.
     step: u64,
 }
 
 /// A class's account.
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
-    /// System times of those that left, over the ratio: sum, and number, both faded.
+    /// System times of finished requests, over the ratio: sum and number, both faded.
     normalized_ns: f64,
     count: f64,
-    /// When it last had somebody waiting when there was a choice, or leaving.
+    /// When the class last contended, or a request of it finished.
     seen: Option<Instant>,
 }
 
 impl Row {
-    /// How far its mean is to be trusted, from 0 to 1, and its mean.
+    /// The weight of its mean, from 0 to 1, and its mean.
     fn mean(&self) -> Option<(f64, f64)> {
         (self.count > 0.0).then(|| (self.count / (self.count + DOUBT), self.normalized_ns / self.count))
     }
@@ -80,7 +81,7 @@ impl Ratio {
         }
     }
 
-    /// There is something of a class.
+    /// Records that a class is active.
     fn sees(&mut self, now: Instant, class: ClassId) {
         if self.rows.len() <= class.index() {
             self.rows.resize(class.index() + 1, Row::default());
@@ -94,7 +95,7 @@ impl Ratio {
         self.rows[class.index()].seen = Some(now);
     }
 
-    /// Once in a step, however many leave in it.
+    /// Fades all accounts, once per step.
     fn fade(&mut self, now: Instant) {
         let step = now.as_ns() / self.step_ns;
         let steps = step.saturating_sub(self.step);
@@ -107,7 +108,7 @@ impl Ratio {
         }
     }
 
-    /// The mean over all classes, each as far as its own is to be trusted.
+    /// The mean over all classes, weighted by how far each is trusted.
     fn usual_ns(&self) -> Option<f64> {
         let means = self.rows.iter().filter_map(Row::mean);
         let (trust, sum) = means.fold((0.0, 0.0), |(all, sum), (trust, mean)| (all + trust, sum + trust * mean));
@@ -143,7 +144,7 @@ impl Share for Ratio {
     }
 }
 
-/// By squaring: no more than 64 rounds.
+/// The power, by squaring: at most 64 rounds.
 fn power(mut base: f64, mut exponent: u64) -> f64 {
     let mut product = 1.0;
     while exponent > 0 {
@@ -199,14 +200,15 @@ mod tests {
         assert_eq!(chosen(share.as_mut(), 0, None, [10, 31]), 1, "20 and 20.5");
         let mut leave =
             |class, system_ms| (0..60).for_each(|_| share.handle_done(at(1000), ClassId(class), system_ms * MS));
-        // Means 22 / 1 and 40 / 2, both half trusted: of the mean 21 of both they are 1 off.
+        // Means 22 / 1 and 40 / 2, both with weight one half: each is 1 off the common mean of 21.
         leave(0, 22);
         leave(1, 40);
         // So 4 * 1 / 2 * 1 = 2 to either side: 20 + 2, and the second needs more than 24.
         for (second_ms, expected) in [(31, 0), (37, 0), (39, 1)] {
             assert_eq!(chosen(share.as_mut(), 1000, None, [10, second_ms]), expected, "{second_ms}");
         }
-        // At rest it stays; a hundred steps later 60 have faded to 40.6, trusted by 0.403: 1.61 to either side.
+        // At rest it stays. A hundred steps later, 60 have faded to 40.6, with weight 0.403: 1.61 to either
+        // side.
         assert_eq!(chosen(share.as_mut(), 1000, None, [10, 37]), 0, "23.5 - 2, 22");
         share.handle_done(at(11_000), ClassId(0), 22 * MS);
         assert_eq!(chosen(share.as_mut(), 11_000, None, [10, 37]), 1, "23.5 - 1.61, 20 + 1.63");
@@ -236,14 +238,14 @@ mod tests {
         };
         leave(1000, 0, 300);
         leave(1000, 1, 100);
-        // Only the second is seen, for longer than a silence.
+        // Only the second class is active, for longer than a silence.
         for at_ms in [12_000, 13_000, 14_000] {
             leave(at_ms, 1, 100);
         }
         let mut back = share.duplicate();
         assert_eq!(chosen(back.as_mut(), 13_800, None, [0, 50]), 0, "silent for 12.8 s: not for longer");
         assert_eq!(chosen(share.as_mut(), 13_801, None, [0, 50]), 1);
-        // What came before is not of this load.
+        // Requests that came before belong to another load.
         (0..1000).for_each(|_| share.handle_done(at(14_000), ClassId(0), 200 * MS));
         (0..1000).for_each(|_| share.handle_done(at(14_000), ClassId(1), 1000 * MS));
         assert_eq!(chosen(share.as_mut(), 14_000, None, [0, 0]), 0);

@@ -1,25 +1,25 @@
-//! How long the requests took that left within the last so many seconds: number and sum, in O(1).
+//! Number and total time of the requests that finished within a sliding window of time, in O(1).
 //!
-//! Nothing is kept of a request but what it adds to its *bucket*, a 128th of the time. So an account has at most 128 buckets
-//! (6 KiB) however many requests leave, and a departure is forgotten when its bucket is: between 127/128 of the time and
-//! all of it. Of 120 s that is not quite a second.
+//! A request is only added to the sums of its *bucket*, a 128th of the window. So an account has at most 128
+//! buckets (6 KiB), however many requests finish. A request is forgotten with its bucket, after 127/128 to
+//! all of the window: of 120 s the difference is not quite a second.
 
 use alloc::collections::VecDeque;
 
 use crate::time::Instant;
 
-/// Buckets within the time.
+/// Buckets in a window.
 const BUCKETS: u64 = 128;
 
 #[derive(Clone, Debug)]
 pub(super) struct Recent {
     bucket_ns: u64,
-    /// By number; only those in which somebody left.
+    /// By number of the bucket; only buckets with finished requests.
     buckets: VecDeque<(u64, Sum)>,
     sum: Sum,
 }
 
-/// So many requests took so long together.
+/// Number and total time of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub count: u64,
@@ -31,7 +31,7 @@ impl Recent {
         Self { bucket_ns: (window_ns / BUCKETS).max(1), buckets: VecDeque::new(), sum: Sum::default() }
     }
 
-    /// A request left that took so long.
+    /// Adds a finished request that took `ns`.
     pub fn add(&mut self, now: Instant, ns: u64) {
         let one = Sum { count: 1, ns: u128::from(ns) };
         // A clock that was set back adds to the newest bucket, so that numbers never fall.
@@ -45,7 +45,7 @@ impl Recent {
         self.sum.add(one);
     }
 
-    /// All that left within the time.
+    /// Number and total time of all requests that finished within the window.
     pub fn sum(&mut self, now: Instant) -> Sum {
         self.forget(self.number(now));
         self.sum
@@ -55,7 +55,7 @@ impl Recent {
         now.as_ns() / self.bucket_ns
     }
 
-    /// Each bucket is made once and dropped once: O(1) for each event, and never more than there are.
+    /// Drops old buckets. Each bucket is made once and dropped once, so the cost per event is O(1).
     fn forget(&mut self, number: u64) {
         while let Some(&(_, old)) = self.buckets.front().filter(|(old, _)| *old + BUCKETS <= number) {
             self.buckets.pop_front();
@@ -71,7 +71,7 @@ impl Sum {
         self.ns += other.ns;
     }
 
-    /// `None` of nothing.
+    /// The mean; `None` without requests.
     pub fn mean_ns(self) -> Option<f64> {
         (self.count > 0).then(|| self.ns as f64 / self.count as f64)
     }

@@ -14,7 +14,7 @@ fn contend(classes: impl IntoIterator<Item = usize>) -> Vec<Contender> {
 
 const NO_SLOTS: Slots<'static> = Slots { window: None, running: &[] };
 
-/// `n` choices while all classes have somebody waiting.
+/// `n` choices while all classes have waiting jobs.
 fn choices(share: &mut dyn Share, classes: usize, n: usize) -> Vec<usize> {
     let all = contend(0..classes);
     (0..n).map(|_| share.choose(Instant::ORIGIN, &NO_SLOTS, &all).unwrap().class.index()).collect()
@@ -97,7 +97,7 @@ fn who_was_silent_has_saved_nothing_up() {
     assert_eq!(chosen.iter().filter(|&&it| it == 2).count(), 20);
 }
 
-/// Slots that are held, let go and given anew.
+/// A site whose slots are taken and freed.
 struct Site {
     share: Box<dyn Share + Send>,
     window: u32,
@@ -109,7 +109,8 @@ impl Site {
         Self { share: policy.build(classes), window, running: vec![0; classes.len()] }
     }
 
-    /// Gives free slots to whom the share names, of those waiting, until there are none or it names nobody.
+    /// Gives free slots to the class that the share names among `waiting`, until no slot is free or it names
+    /// none.
     fn fill(&mut self, waiting: &[usize]) -> Vec<Choice> {
         let mut given = Vec::new();
         while self.running.iter().sum::<u32>() < self.window {
@@ -128,9 +129,9 @@ impl Site {
 fn what_a_class_does_not_use_is_lent_and_comes_back_slot_by_slot() {
     let mut site = Site::new(Policy::Shared, &classes(&[4, 2, 1]), 7);
     site.fill(&[1, 2]);
-    // Two parts to one, as far as whole slots go.
+    // Two parts to one, as far as whole slots allow.
     assert_eq!(site.running, [0, 5, 2]);
-    // Class A is back: each slot that becomes free is its own, until it has its four.
+    // Class A is back: it gets each slot that becomes free, until it has its four.
     for (freed, after) in
         [(1, [1, 4, 2]), (2, [2, 4, 1]), (1, [3, 3, 1]), (1, [4, 2, 1]), (1, [4, 2, 1]), (0, [4, 2, 1])]
     {
@@ -173,7 +174,7 @@ fn with_fewer_slots_than_classes_they_take_turns_by_weight() {
     }
 }
 
-/// A step: which classes have somebody waiting (bits), and which of the slots in use becomes free.
+/// A step: the classes with waiting jobs (as bits), and which of the slots in use becomes free.
 fn steps(classes: usize) -> impl Strategy<Value = Vec<(usize, usize)>> {
     prop::collection::vec((0..1usize << classes, any::<prop::sample::Index>()), 1..300)
         .prop_map(|steps| steps.into_iter().map(|(waiting, freed)| (waiting, freed.index(1 << 20))).collect())
@@ -183,7 +184,7 @@ fn members(bits: usize, classes: usize) -> Vec<usize> {
     (0..classes).filter(|class| bits >> class & 1 == 1).collect()
 }
 
-/// Frees the slot that `number` says, if one is in use.
+/// Frees the slot with this number, if any is in use.
 fn free_one(site: &mut Site, number: usize) {
     let in_use: Vec<usize> =
         (0..site.running.len()).flat_map(|class| core::iter::repeat_n(class, site.running[class] as usize)).collect();
@@ -235,7 +236,7 @@ proptest! {
     ) {
         let mut share = Policy::Weighted.build(&classes(&weights));
         let total: u32 = weights.iter().sum();
-        // What each has next stays the same until it goes.
+        // The cost of each class's next job stays the same until the job goes.
         let mut costs = costs.into_iter();
         let mut contenders = contend(0..weights.len());
         for it in &mut contenders {
@@ -316,7 +317,7 @@ proptest! {
             let kept: u32 = (0..4).map(|class| reserved[class].saturating_sub(shared.running[class])).sum();
             let running: u32 = shared.running.iter().sum();
             prop_assert!(running + kept <= window, "a reserve was lent: {:?} of {window}", shared.running);
-            // All but reserves is in use while anybody waits, and a class that waits has used up its own.
+            // All slots but reserves are in use while a class waits, and a waiting class has used up its own.
             prop_assert!(waiting.is_empty() || running + kept == window);
             prop_assert!(waiting.iter().all(|&class| shared.running[class] >= reserved[class]));
         }

@@ -1,9 +1,9 @@
 //! Weighted sharing, spread as evenly as whole choices allow.
 //!
-//! Think of all contenders served at once, each at a rate in proportion to its weight. A class may go when that fluid
-//! service would have begun its next job, and of those that may, the one whose job it would finish first goes. Then no class
-//! is ever ahead of the fluid or behind it by a whole job. This is WF2Q+ (Bennett and Zhang, "Hierarchical Packet Fair
-//! Queueing Algorithms", 1997).
+//! Think of all contenders served at once, each at a rate in proportion to its weight: a fluid service. A
+//! class may go when the fluid service would have begun its next job. Of those that may, the one whose job
+//! the fluid would finish first goes. Then no class is ever ahead of or behind the fluid by a whole job. This
+//! is WF2Q+ (Bennett and Zhang, "Hierarchical Packet Fair Queueing Algorithms", 1997).
 
 use alloc::{boxed::Box, vec::Vec};
 
@@ -13,14 +13,14 @@ use crate::{
     time::Instant,
 };
 
-/// Virtual time of one unit of cost at weight 1: the least common multiple of 1 to 32, so that nothing is rounded for
-/// weights up to there.
+/// Virtual time of one unit of cost at weight 1. It is the least common multiple of 1 to 32, so that nothing
+/// is rounded for weights up to 32.
 const UNIT: u128 = 144_403_552_893_600;
 
 #[derive(Clone, Debug)]
 pub(super) struct Weighted {
     rows: Vec<Row>,
-    /// How far the fluid service has come.
+    /// Progress of the fluid service.
     virtual_time: u128,
     choices: u64,
 }
@@ -32,7 +32,7 @@ struct Row {
     start: u128,
     /// Number of the last choice at which the class contended; 0 for none.
     contended_at: u64,
-    /// Weights of all that contended when it was chosen last.
+    /// Total weight of all contenders when the class was last chosen.
     total_weight: u64,
 }
 
@@ -60,7 +60,8 @@ impl Share for Weighted {
         self.choices += 1;
         for contender in contenders {
             let row = &mut self.rows[contender.class.index()];
-            // Who did not contend at the last choice has nothing saved up. What it had too much it still has.
+            // A class that did not contend at the last choice has saved nothing up. Any excess it had
+            // remains.
             if row.contended_at + 1 != self.choices {
                 row.start = row.start.max(self.virtual_time);
             }
@@ -86,7 +87,8 @@ impl Share for Weighted {
     fn refund(&mut self, class: ClassId, cost: u64) {
         let Some(row) = self.rows.get_mut(class.index()) else { return };
         row.start = row.start.saturating_sub(u128::from(cost) * UNIT / u128::from(row.weight));
-        // The fluid did not serve it either. Else it would run ahead of all that wait, and whoever comes would start there.
+        // The fluid did not serve it either. Otherwise it would run ahead of all waiting classes, where new
+        // ones start.
         let ahead = u128::from(cost) * UNIT / u128::from(row.total_weight);
         self.virtual_time = self.virtual_time.saturating_sub(ahead);
     }

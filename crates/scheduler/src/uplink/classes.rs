@@ -1,28 +1,29 @@
-//! The link between classes: what a share of slots becomes on a link.
+//! Shares of a link between classes: a share of slots, translated to a link.
 //!
-//! A site has slots, and a request holds one for as long as it runs. A link has a rate, and a grant holds it for as long as
-//! its bytes take on the wire. So a choice costs bytes, as they are on the wire, and what a share promises of slots it
-//! promises here of bytes:
+//! A site has slots, and a request holds one while it runs. A link has a rate, and a grant holds it while its
+//! bytes are sent. So a choice costs bytes, counted as on the wire, and a share promises bytes of a link as
+//! it promises slots of a site:
 //!
 //! - *strict* and *edf* pick a class for each grant, as they pick one for each slot.
-//! - *weighted* counts bytes in place of choices: while the same classes wait, nobody is more than a grant ahead of its part
-//!   of the bytes, or behind it.
-//! - *shared* capacity: as many slots held as were shared out are, on a link, as many bytes a second; and to lend what is not
-//!   used, and take it back with the next grant, is what *weighted* does already. What it adds are reserves: a part of the rate
-//!   that nobody else may use, ready when its class comes.
-//! - *fixed* capacity is a part of the rate for each class, and nothing beside.
+//! - *weighted* counts bytes instead of choices: while the same classes wait, no class is more than a grant
+//!   ahead of or behind its part of the bytes.
+//! - *shared* capacity means bytes per second instead of slots. *weighted* already lends unused capacity and
+//!   takes it back with the next grant. *shared* adds reserves: a part of the rate that no other class may
+//!   use, ready when its class needs it.
+//! - *fixed* capacity gives each class a part of the rate and no more.
 //!
-//! So there is one mechanism for the last two. A [`Part`] is a link on paper with a part of the link's rate. Each class may have one
-//! for itself, and there may be one for all: *fixed* has only the former, for all of the rate; *shared* has the reserves as the
-//! former and the rest as the latter. A class may go when its own has room or the common one has; it is charged to its own
-//! if that has room. Where there are no reserves there are no parts, and the link is never idle while somebody waits.
+//! One mechanism serves the last two. A [`Part`] is a simulated link with a part of the link's rate. Each
+//! class may have one of its own, and there may be a common one. *fixed* has only own parts, for all of the
+//! rate. *shared* has the reserves as own parts and the rest as the common part. A class may go when its own
+//! part or the common part has room; its own part is charged first. Without reserves there are no parts, and
+//! the link is never idle while a job waits.
 //!
-//! Among the classes that may go, the turns are those of *weighted*, in all three.
+//! Among the classes that may go, all three take turns as *weighted* does.
 //!
-//! Bounds, held by tests. Of any time T, a class under *fixed* is granted the bytes of its part of T and two grants at
-//! most, and from the moment at which it began to wait its part and one grant; both and what its part carries in the time
-//! that is decided ahead ([`crate::Pacing::ahead_ns`]). The second grant is what it may catch up of turns that came late.
-//! Bytes that need no leave are nobody's: they go first, and all parts are parts of what the rate leaves.
+//! Bounds, tested. In any time T, a class under *fixed* is granted at most its part of T and two grants.
+//! Counted from the moment when it began to wait, it is its part and one grant. To both, add the bytes that
+//! its part carries in [`crate::Pacing::ahead_ns`]. The second grant makes up for turns that came late. Bytes
+//! without a grant belong to no class: they go first, and the parts divide the rest of the rate.
 
 use alloc::{boxed::Box, vec, vec::Vec};
 use core::fmt;
@@ -37,34 +38,34 @@ use crate::{
 /// How the link is shared between classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassShare {
-    /// Which class goes first.
+    /// The rule by which a class is picked.
     pub policy: Policy,
-    /// The classes, the most important first. Of each count its weight; under [`Policy::Shared`] its reserve; under
-    /// [`Policy::Edf`] its deadline, which is for the last byte of a response, counted from its start.
+    /// The classes, the most important first. The share uses the weight of each; [`Policy::Shared`] also the
+    /// reserve, and [`Policy::Edf`] the deadline, which runs from the start of a response to its last byte.
     pub classes: Vec<Class>,
-    /// How many slots the whole is of which a class has [`Class::reserved_slots`]: as large a part of the rate is reserved
-    /// for it. `None`: as many as the weights add up to.
+    /// Number of slots that stand for the whole rate; [`Class::reserved_slots`] of them are reserved for a
+    /// class. `None` means the sum of the weights.
     pub slots: Option<u32>,
 }
 
-/// Why the link cannot be shared so.
+/// Why a share of the link is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareError {
-    /// There is no class, or more than 65,535.
+    /// There is no class, or there are more than 65,535.
     Classes,
     /// The class has a weight of 0.
     Weight(ClassId),
-    /// All of the rate or more is reserved, and somebody has no reserve.
+    /// All of the rate or more is reserved, and a class has no reserve.
     Reserves,
-    /// The policy is none for links.
+    /// The policy cannot share a link.
     Policy(Policy),
 }
 
 impl ClassShare {
-    /// Finds what contradicts itself.
+    /// Checks that the share is consistent.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place.
+    /// The first inconsistency, and the class that has it.
     pub fn check(&self) -> Result<(), ShareError> {
         if !(1..=usize::from(u16::MAX)).contains(&self.classes.len()) {
             return Err(ShareError::Classes);
@@ -118,39 +119,39 @@ impl fmt::Display for ShareError {
 
 impl core::error::Error for ShareError {}
 
-/// What one class has had of the link.
+/// Counters of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassStats {
-    /// Its jobs waiting for leave.
+    /// Its jobs that wait for a grant.
     pub waiting: usize,
-    /// Wire bytes that it was granted and did not hand back, since the link is shared as it is now.
+    /// Wire bytes granted and not handed back, since the current share is in force.
     pub charged_bytes: u64,
 }
 
-/// Which part a grant was charged to.
+/// The part of the link that a grant was charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// None: only its turn counts.
+    /// No part; only the turn counts.
     Turn,
-    /// That of its class.
+    /// The class's own part.
     Own,
-    /// The common one.
+    /// The common part.
     Common,
 }
 
-/// What the share keeps of the classes.
+/// State of a share between classes.
 #[derive(Clone, Debug)]
 pub(super) struct Classes {
     given: ClassShare,
     turns: Box<dyn Share + Send>,
-    /// By class; empty where nobody has a part for itself.
+    /// The own part of each class; empty where no class has one.
     own: Vec<Part>,
     common: Part,
-    /// Kept for its memory.
+    /// Kept to reuse its memory.
     contenders: Vec<Contender>,
 }
 
-/// What the link is, as far as parts of it need to know it.
+/// The properties of the whole link that parts depend on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Whole {
     pub rate: Option<Rate>,
@@ -187,18 +188,18 @@ impl Classes {
         self.given.policy
     }
 
-    /// Whether the link is never idle while somebody waits.
+    /// Whether the link is never idle while a job waits.
     #[cfg(test)]
     pub fn lends(&self) -> bool {
         self.own.is_empty()
     }
 
-    /// When a job of a class is to be done that came at `arrived`.
+    /// Deadline of a job of the class that came at `arrived`.
     pub fn deadline(&self, class: usize, arrived: Instant) -> Option<Instant> {
         self.given.classes.get(class)?.deadline_ns.map(|ns| arrived.add_ns(ns))
     }
 
-    /// A class begins to wait; `alone`: nobody else does. Who was silent has saved nothing up.
+    /// A class begins to wait; `alone` means that no other class waits. A silent class saves nothing up.
     pub fn handle_waits(&mut self, now: Instant, class: usize, alone: bool) {
         if let Some(own) = self.own.get_mut(class) {
             own.free_at = own.free_at.max(now);
@@ -215,14 +216,15 @@ impl Classes {
         contenders
     }
 
-    /// Who goes next of all that wait, who come by class, each class once; the choice counts as made.
+    /// Chooses the next class among all that wait, sorted by class, one entry per class; the choice counts as
+    /// made.
     pub fn choose(&mut self, now: Instant, whole: Whole, mut contenders: Vec<Contender>) -> Option<Choice> {
         let waiting = contenders.len();
         contenders.retain(|it| self.has_room(now, it.class.index(), whole));
         let choice = self.turns.choose(now, &Slots { window: None, running: &[] }, &contenders);
         self.contenders = contenders;
         let reason = |choice: Choice| match choice.reason {
-            // Others wait, and may not go.
+            // Other classes wait, and may not go.
             Reason::Alone if waiting > 1 => Reason::WithinShare,
             Reason::Weight if self.given.policy == Policy::Fixed => Reason::WithinShare,
             reason => reason,
@@ -230,7 +232,7 @@ impl Classes {
         choice.map(|choice| Choice { reason: reason(choice), ..choice })
     }
 
-    /// A class that was chosen is granted so many bytes.
+    /// Charges a grant to a chosen class, and returns the part that it was charged to.
     pub fn charge(&mut self, now: Instant, class: usize, wire_bytes: u64, whole: Whole) -> Source {
         let (Some(rate), Some(own)) = (whole.rate, self.own.get_mut(class)) else { return Source::Turn };
         let ns = rate.ns_for(wire_bytes);
@@ -243,7 +245,7 @@ impl Classes {
         }
     }
 
-    /// Of what a class was granted, so many bytes came back.
+    /// Takes back bytes of a grant.
     pub fn refund(&mut self, class: usize, wire_bytes: u64, source: Source, rate: Option<Rate>) {
         self.turns.refund(ClassId(class as u16), wire_bytes);
         let ns = rate.map_or(0, |rate| rate.ns_for(wire_bytes));
@@ -254,13 +256,13 @@ impl Classes {
         }
     }
 
-    /// When a class may go, as far as parts are concerned.
+    /// When a class may go, by its parts.
     pub fn room_at(&self, class: usize, whole: Whole) -> Instant {
         let (Some(_), Some(own)) = (whole.rate, self.own.get(class)) else { return Instant::ORIGIN };
         own.room_at(whole.ahead_ns).min(self.common.room_at(whole.ahead_ns))
     }
 
-    /// The link turns out to be faster or slower: what is queued on paper takes that much less or more time.
+    /// Changes the rate: bytes queued in the model then take less or more time.
     pub fn handle_rate(&mut self, now: Instant, old: Option<Rate>, new: Option<Rate>) {
         for part in self.own.iter_mut().chain([&mut self.common]) {
             part.free_at = match (old, new) {
@@ -275,7 +277,7 @@ impl Classes {
     }
 }
 
-/// A part of the link, on paper: a link of `slots` of `of` parts of the rate.
+/// A part of the link, simulated as a link with `slots` of `of` parts of the rate.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     slots: u64,
@@ -295,8 +297,8 @@ impl Part {
         }
     }
 
-    /// What takes `ns` on the whole link. It may have begun before now by as long as it takes: a turn that came late is
-    /// made up for, and no more than one.
+    /// Charges work that takes `ns` on the whole link. It may begin in the past by its own length at most, so
+    /// one late turn is made up for, and no more.
     fn charge(&mut self, now: Instant, ns: u64) {
         let ns = self.own_ns(ns);
         let earliest = Instant::from_ns(now.as_ns().saturating_sub(ns));

@@ -28,7 +28,8 @@ fn a_new_rate_ranks_the_waiting_anew_where_the_order_looks_at_it() {
     let far = |rtt_ms: u64| Path { rtt_ns: rtt_ms * 1_000_000, ..Path::UNKNOWN };
     let mut uplink = uplink(Order::Swift);
     uplink.handle_unranked(ms(0), 1_000_000);
-    // Within one round of slow start each. At 10 Mbit/s 10 KB more are 8 ms, less than the 10 ms of way; at 1 Mbit/s 80.
+    // Within one round of slow start each. 10 KB more take 8 ms at 10 Mbit/s, less than the 10 ms of path,
+    // but 80 ms at 1 Mbit/s.
     let large_and_near = waiting(&mut uplink, ms(0), Size::Known(11_000), far(10));
     let small_and_far = waiting(&mut uplink, ms(0), Size::Known(1_000), far(20));
     assert!(uplink.place(large_and_near) < uplink.place(small_and_far));
@@ -40,7 +41,7 @@ fn a_new_rate_ranks_the_waiting_anew_where_the_order_looks_at_it() {
 
 #[test]
 fn what_needs_no_leave_takes_its_time_of_the_link_on_paper_too() {
-    // 10 ms of the link, both in reality and on paper: the first response is as far from its end as before.
+    // 10 ms of the link, both real and simulated: the first response is as far from its end as before.
     let order = |unranked_bytes: u64| {
         let mut uplink = uplink(Order::Fsp);
         let early = uplink.handle_started(ms(0), Size::Known(20_000), Path::UNKNOWN);
@@ -52,8 +53,8 @@ fn what_needs_no_leave_takes_its_time_of_the_link_on_paper_too() {
     assert!(!order(0), "15 KB, while 7.5 KB are left of the other on paper");
 }
 
-/// Under fsp, whether 15 KB that come at `late_ms` go before 20 KB that came at first, after `happens` to the link meanwhile.
-/// At 10 Mbit/s they do if less than 4 ms of the link on paper were left for the first.
+/// Under fsp, whether 15 KB that come at `late_ms` go before 20 KB that came first; `happens` acts on the
+/// link between. At 10 Mbit/s they do if the simulated link needs less than 4 ms more for the first.
 fn late_goes_first(late_ms: u64, happens: impl Fn(&mut Uplink)) -> bool {
     let mut uplink = uplink(Order::Fsp);
     let early = uplink.handle_started(ms(0), Size::Known(20_000), Path::UNKNOWN);
@@ -72,13 +73,13 @@ fn what_the_link_on_paper_is_busy_with_follows_the_rate_as_the_link_does() {
             uplink.handle_rate(ms(0), at("10mbit"));
         }
     };
-    // 100 ms at 1 Mbit/s are 10 ms at 10 Mbit/s, and 1 ms at 100 Mbit/s are 10.
+    // 100 ms at 1 Mbit/s are 10 ms at 10 Mbit/s, and 1 ms at 100 Mbit/s is 10 ms at 10 Mbit/s.
     for rate in ["1mbit", "100mbit"] {
         let happens = unranked_at(at(rate), 12_500);
         assert!(late_goes_first(10, happens), "{rate}");
         assert!(!late_goes_first(20, happens), "{rate}");
     }
-    // A link without limit is busy with nothing, and a limit lifted is forgotten.
+    // A link without limit is never busy, and a lifted limit is forgotten.
     assert!(!late_goes_first(10, unranked_at(None, 1_000_000_000)));
     assert!(!late_goes_first(10, |uplink| {
         uplink.handle_unranked(ms(0), 1_000_000);
@@ -119,7 +120,7 @@ fn a_response_in_short_segments_is_charged_for_each_of_their_headers() {
     let job = uplink.handle_started(ms(0), Size::Known(2_000), Path { mss_bytes: 536, ..Path::UNKNOWN });
     assert_eq!(uplink.handle_wants(ms(0), job, 2_000).map(|grant| grant.bytes), Some(2_000));
     assert_eq!(uplink.stats().charged_bytes, 2_000 + 4 * 66);
-    // What was not written gives back its headers too.
+    // Unwritten bytes also give back their headers.
     uplink.handle_unused(job, 1_000);
     assert_eq!(uplink.stats().charged_bytes, 1_000 + 2 * 66);
 }
@@ -161,7 +162,7 @@ fn a_length_that_becomes_known_late_is_not_overdue_at_once() {
     let mut uplink = uplink(Order::Srpt);
     uplink.handle_settings(ms(0), Settings { guard_stretch: Some(2.0), ..*uplink.settings() });
     let streamed = uplink.handle_started(ms(0), Size::Unknown, Path::UNKNOWN);
-    // Alone for 100 s: nothing else tells the uplink how late it is.
+    // The job is alone for 100 s: no other event tells the uplink how late it is.
     let grant = uplink.handle_wants(ms(100_000), streamed, 100).unwrap();
     assert_eq!(grant.bytes, 100);
     uplink.handle_remaining_known(streamed, 1_000_000);
@@ -172,7 +173,7 @@ fn a_length_that_becomes_known_late_is_not_overdue_at_once() {
 
 #[test]
 fn a_guard_taken_away_lets_go_of_whom_it_put_ahead() {
-    // fsp follows fair sharing with a guard and without one.
+    // fsp follows fair sharing with and without a guard.
     let mut uplink = uplink(Order::Fsp);
     let guarded = Settings { guard_stretch: Some(1.0), ..*uplink.settings() };
     uplink.handle_settings(ms(0), guarded);
@@ -193,7 +194,8 @@ fn the_guard_counts_what_is_left_in_wire_bytes() {
     let settings = Settings { guard_stretch: Some(3.0), segment_overhead_bytes: 1448, ..*uplink.settings() };
     uplink.handle_settings(ms(0), settings);
     uplink.handle_free_at(ms(800));
-    // 289.6 KB on the wire: 231.68 ms alone. Due by the end of the third such span, and ahead from the end of the second.
+    // 289.6 KB on the wire take 231.68 ms alone. With a stretch of 3 the job is due after three such spans,
+    // and is put ahead after two.
     let job = waiting(&mut uplink, ms(0), Size::Known(144_800), Path::UNKNOWN);
     for (at_ms, guarded) in [(231, 0), (463, 0), (464, 1)] {
         let other = uplink.handle_started(ms(at_ms), Size::Unknown, Path::UNKNOWN);
@@ -210,7 +212,7 @@ fn what_was_written_of_a_grant_keeps_its_segments() {
         let job = uplink.handle_started(ms(0), Size::Known(1_000_000), Path::UNKNOWN);
         let grant = uplink.handle_wants(ms(0), job, 1_000_000).unwrap();
         assert_eq!(grant.bytes, 2896);
-        // Handed back in two parts, and more than there is.
+        // Handed back in two calls, and then more than there is.
         let unused = grant.bytes - written;
         uplink.handle_unused(job, unused / 2);
         uplink.handle_unused(job, unused - unused / 2);
@@ -227,7 +229,7 @@ fn under_fair_whoever_did_not_ask_saves_up_no_turns() {
         uplink.handle_started(ms(0), Size::Known(1_000_000), Path::UNKNOWN),
         uplink.handle_started(ms(0), Size::Known(1_000_000), Path::UNKNOWN),
     );
-    // One is served for a second, alone.
+    // One job is served for a second, alone.
     for at_ms in (0..1000).step_by(10) {
         assert!(uplink.handle_wants(ms(at_ms), steady, 100_000).is_some());
     }
@@ -250,7 +252,7 @@ fn share(policy: Policy, weights: &[u32]) -> ClassShare {
     ClassShare { policy, classes, slots: None }
 }
 
-/// An uplink that is busy for 100 ms, and so shared.
+/// A shared uplink that is busy for 100 ms.
 fn shared(order: Order, share: ClassShare) -> Uplink {
     let mut uplink = uplink(order);
     uplink.handle_share(ms(0), Some(share), &[]).unwrap();
@@ -264,7 +266,7 @@ fn waiting_of(uplink: &mut Uplink, now: Instant, class: u16, bytes: u64) -> JobI
     job
 }
 
-/// Who is granted what next, one after the other; whoever is granted asks for no more.
+/// All further grants, in turn; a job that gets a grant asks for no more.
 fn grants(uplink: &mut Uplink) -> Vec<Grant> {
     let next = |uplink: &mut Uplink| uplink.poll_grant(uplink.poll_timeout()?);
     core::iter::from_fn(|| next(uplink)).collect()
@@ -279,7 +281,7 @@ fn the_share_picks_the_class_and_the_order_the_job_within_it() {
     let mut uplink = shared(Order::Srpt, share(Policy::Strict, &[1, 1]));
     let [large, small] = [2_500, 1_000].map(|bytes| waiting_of(&mut uplink, ms(0), 1, bytes));
     let [first, last] = [1_500, 2_900].map(|bytes| waiting_of(&mut uplink, ms(1), 0, bytes));
-    // A class that there is not counts as the last.
+    // A class number that does not exist counts as the last class.
     let other = waiting_of(&mut uplink, ms(1), 7, 10);
     assert!(uplink.place(last) < uplink.place(other));
     let grants = grants(&mut uplink);
@@ -308,7 +310,7 @@ fn a_changed_share_takes_along_whoever_waits_to_the_class_that_is_named() {
     uplink.handle_share(ms(1), Some(share(Policy::Strict, &[1; 3])), &[ClassId(2), ClassId(1)]).unwrap();
     assert!(uplink.place(low) < uplink.place(high));
     assert_eq!(uplink.stats().waiting, 2);
-    // Without a share all are one class: first come, first served.
+    // Without a share all jobs are one class: first come, first served.
     uplink.handle_share(ms(1), None, &[]).unwrap();
     let granted = grants(&mut uplink);
     assert_eq!(jobs(&granted), [low, high]);
@@ -372,7 +374,7 @@ fn the_guard_puts_ahead_within_a_class_and_not_before_another() {
 
 #[test]
 fn under_fair_classes_take_turns_among_themselves() {
-    // The second class is served once for eight times of the first; that is no reason to put its newcomers last.
+    // The second class is served once for eight times of the first; that must not put its new jobs last.
     let mut uplink = shared(Order::Fair, share(Policy::Weighted, &[8, 1]));
     let first = waiting_of(&mut uplink, ms(0), 0, 1 << 20);
     let second = waiting_of(&mut uplink, ms(0), 1, 1 << 20);
@@ -408,7 +410,7 @@ fn who_cannot_make_the_deadline_goes_behind_those_of_its_class_who_can() {
     let now = uplink.poll_timeout().unwrap();
     let ahead = uplink.clone();
     assert_eq!(jobs(&grants(&mut uplink)), [in_time, other, late]);
-    // At ten times the rate it can make it after all.
+    // At ten times the rate the job can meet its deadline after all.
     uplink = ahead;
     uplink.find_late(now);
     uplink.handle_rate(now, Some(rate("100mbit")));
@@ -457,7 +459,8 @@ fn who_would_be_late_by_less_than_a_grant_keeps_its_place() {
         let mut share = share(Policy::Edf, &[1]);
         share.classes[0].deadline_ns = Some(150_000_000);
         let mut uplink = shared(Order::Fifo, share);
-        // Decided at 99.5 ms, and on the link for 51.5 ms and 55.2: a newcomer may find it taken for 2.9.
+        // Decided at 99.5 ms, and on the link for 51.5 ms and 55.2 ms: a new job may find the link taken for
+        // 2.9 ms.
         let first = waiting_of(&mut uplink, ms(0), 0, bytes);
         let second = waiting_of(&mut uplink, ms(1), 0, 2_000);
         let expected = if is_late { [second, first] } else { [first, second] };

@@ -6,7 +6,7 @@ use proptest::{
 };
 use serpent_scheduler::bands::{BandLearner, BandPlan, LEARN_FROM};
 
-/// Sizes over all orders of magnitude, the ends of the range among them.
+/// Measures over all orders of magnitude, with both ends of the range.
 fn measure() -> impl Strategy<Value = u64> {
     prop_oneof![1 => Just(0), 1 => Just(u64::MAX), 20 => (any::<u64>(), 0..64u32).prop_map(|(bits, shift)| bits >> shift)]
 }
@@ -23,7 +23,7 @@ proptest! {
         let bands: Vec<u8> = measures.iter().map(|&measure| plan.band(measure)).collect();
         prop_assert!(bands.is_sorted(), "{bands:?}");
         prop_assert!(bands.iter().all(|&band| band >= 1 && usize::from(band) <= cutoffs.len() + 1));
-        // Cutoff i - 1 is the first measure of band i + 1, as long as there are names for bands.
+        // Cutoff i - 1 is the first measure of band i + 1, up to band 255.
         for (i, &cutoff) in cutoffs.iter().enumerate() {
             prop_assert_eq!(usize::from(plan.band(cutoff)), (i + 2).min(255));
         }
@@ -43,7 +43,7 @@ proptest! {
     ) {
         let mut learner = BandLearner::default();
         for i in 0..seen {
-            // Some kinds often, others seldom.
+            // Some sizes often, others seldom.
             learner.handle_seen(kinds[i * i % kinds.len()]);
         }
         let Some(plan) = learner.plan(bands) else {
@@ -54,7 +54,8 @@ proptest! {
         prop_assert!(plan.cutoffs().len() < usize::from(bands), "{plan:?} has more than {bands} bands");
         prop_assert_eq!(BandPlan::new(plan.cutoffs().to_vec()), Ok(plan.clone()), "a plan that could be given");
 
-        // The first band holds half of what was seen at least; with more than two bands, all but the last hold 99.3 % at least.
+        // The first band holds at least half of the sizes. With more than two bands, all but the last hold at
+        // least 99.3 %.
         let mut measures: Vec<u64> = (0..seen).map(|i| kinds[i * i % kinds.len()]).collect();
         measures.sort_unstable();
         let at = |permille: usize| measures[(seen * permille).div_ceil(1000).saturating_sub(1)];

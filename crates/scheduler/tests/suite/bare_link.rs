@@ -1,5 +1,6 @@
-//! A bare link under the uplink's scheduling: jobs with a moment of arrival and a size, and sockets that take everything
-//! at once. Time is simulated: it advances to the next arrival or to the moment the uplink asked for, whichever is first.
+//! A simulated link under the uplink scheduler: jobs with a time of arrival and a size, and sockets that
+//! accept everything at once. Time advances to the next arrival or to the time the uplink asked for,
+//! whichever is first.
 
 use serpent_scheduler::{
     Instant, JobId, Path, Size, Uplink,
@@ -8,7 +9,7 @@ use serpent_scheduler::{
     uplink::{ClassShare, Grant, Reason, Settings, Stats},
 };
 
-/// A job that will come.
+/// A future job.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     pub at_ns: u64,
@@ -18,11 +19,11 @@ pub struct Arrival {
     pub class: u16,
 }
 
-/// When the uplink is told the size.
+/// When the uplink learns the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     AtOnce,
-    /// When so many bytes were granted.
+    /// After this many bytes were granted.
     After(u64),
     Never,
 }
@@ -33,19 +34,19 @@ impl Arrival {
     }
 }
 
-/// What happened, by the jobs' places in the sequence of arrivals.
+/// The record of a run; jobs are numbered in order of arrival.
 #[derive(Debug, Default)]
 pub struct Run {
-    /// In the order of grants.
+    /// The grants, in order.
     pub served: Vec<Served>,
-    /// By grant: the jobs that waited for it.
+    /// For each grant, the jobs that waited for it.
     pub waited: Vec<Vec<usize>>,
-    /// By job: when the link had sent its last byte.
+    /// For each job, when the link had sent its last byte.
     pub ended_ns: Vec<u64>,
     pub stats: Stats,
 }
 
-/// A grant, carried out.
+/// A grant that was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
     pub job: usize,
@@ -54,19 +55,19 @@ pub struct Served {
     pub decided_ns: u64,
 }
 
-/// The longest a newcomer can find the link taken: what was decided just before it came, at most a chunk that begins as far
-/// ahead as the uplink decides.
+/// The longest time for which a new job can find the link taken: a chunk decided just before, which begins as
+/// far ahead as the uplink decides.
 pub fn taken_ns(settings: &Settings) -> u64 {
     ahead_ns(settings) + chunk_ns(settings)
 }
 
-/// Time that the link takes for a chunk.
+/// Time that a chunk takes on the link.
 pub fn chunk_ns(settings: &Settings) -> u64 {
     let uplink = Uplink::new(*settings);
     settings.rate.expect("a bare link has a rate").ns_for(uplink.wire_bytes(uplink.chunk_bytes()))
 }
 
-/// How far ahead of the link the uplink decides: asked of an uplink with a second of work.
+/// How far ahead of the link the uplink decides, found by asking an uplink with a second of work.
 pub fn ahead_ns(settings: &Settings) -> u64 {
     let (mut uplink, rate) = (Uplink::new(*settings), settings.rate.expect("a bare link has a rate"));
     let bytes = rate.bytes_in(1_000_000_000);
@@ -76,7 +77,7 @@ pub fn ahead_ns(settings: &Settings) -> u64 {
     rate.ns_for(bytes) - uplink.poll_timeout().expect("it waits").as_ns()
 }
 
-/// Serves the arrivals, which are in the order of time, on a link that is `busy_bytes` busy at first.
+/// Serves the arrivals, sorted by time, on a link that is first busy with `busy_bytes`.
 pub fn run(settings: &Settings, busy_bytes: u64, arrivals: &[Arrival]) -> Run {
     run_shared(settings, None, busy_bytes, arrivals)
 }
@@ -123,7 +124,7 @@ pub fn run_shared(settings: &Settings, share: Option<&ClassShare>, busy_bytes: u
     link.run
 }
 
-/// Whether the link is never idle while somebody waits.
+/// Whether the link is never idle while a job waits.
 pub fn lends(share: &ClassShare) -> bool {
     match share.policy {
         Policy::Fixed => false,
@@ -135,14 +136,14 @@ pub fn lends(share: &ClassShare) -> bool {
 struct BareLink {
     uplink: Uplink,
     lends: bool,
-    /// Who waits at the moment.
+    /// The jobs that wait now.
     waiting: Vec<usize>,
     rate: serpent_scheduler::Rate,
     now_ns: u64,
-    /// When the link has sent all that was granted.
+    /// When the link has sent all granted bytes.
     free_ns: u64,
     ahead_ns: u64,
-    /// Who has which name, at the moment.
+    /// The job that has each id now.
     names: Vec<Option<usize>>,
     left: Vec<u64>,
     told: Vec<Told>,
@@ -152,7 +153,7 @@ struct BareLink {
 impl BareLink {
     fn due_ns(&self) -> Option<u64> {
         let due_ns = self.uplink.poll_timeout()?.as_ns();
-        // The uplink's idea of the link is the link, or else the ends counted here mean nothing.
+        // The uplink's model must match the simulated link, or the ends counted here mean nothing.
         let room_ns = self.free_ns.saturating_sub(self.ahead_ns);
         assert!(due_ns == room_ns || due_ns > room_ns && !self.lends, "the uplink is off the link");
         Some(due_ns)

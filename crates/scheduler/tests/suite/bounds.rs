@@ -1,7 +1,7 @@
-//! What the orders promise, on a bare link, for random sequences of jobs.
+//! The promises of the orders, checked on a simulated link with random sequences of jobs.
 //!
-//! The promises are theorems about links that can change their mind at any moment. Ours sends chunks, decided a little
-//! ahead. What that costs is argued in each case, and no more than that is allowed.
+//! The promises are theorems about links that can change the order at any moment. This link sends chunks,
+//! decided a little ahead. Each test argues how much that costs and allows no more.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use serpent_scheduler::{Order, Path, Rate, Uplink, uplink::Settings};
@@ -27,7 +27,7 @@ fn jobs(rate: Rate) -> impl Strategy<Value = Vec<Arrival>> {
         window_segments,
         ..Path::UNKNOWN
     });
-    // A quarter comes at the same moment as the one before.
+    // A quarter of the jobs come at the same moment as the one before.
     let gap_ns = prop_oneof![1 => Just(0), 3 => 0..2 * rate.ns_for(12_000)];
     vec((gap_ns, bytes, path), 1..40).prop_map(|jobs| {
         let mut at_ns = 0;
@@ -43,7 +43,7 @@ fn rate_and_jobs() -> impl Strategy<Value = (Rate, Vec<Arrival>)> {
     rate().prop_flat_map(|rate| (Just(rate), jobs(rate)))
 }
 
-/// A large job, and small ones that take between a half and all of the link as long as it is there.
+/// A large job, and small ones that need between half and all of the link while it is there.
 fn one_large_and_many_small() -> impl Strategy<Value = (Rate, Vec<Arrival>)> {
     rate().prop_flat_map(|rate| {
         let small = (rate.ns_for(3_000)..rate.ns_for(6_000), 1_500..3_000u64);
@@ -58,7 +58,7 @@ fn one_large_and_many_small() -> impl Strategy<Value = (Rate, Vec<Arrival>)> {
     })
 }
 
-/// A nanosecond for every grant on the link, and a microsecond in all on paper.
+/// A nanosecond for every grant on the link, and a microsecond in all in the simulated sharing.
 fn rounding_ns(run: &Run) -> u64 {
     run.served.len() as u64 + 1_000
 }
@@ -78,11 +78,12 @@ proptest! {
 
     /// No order has a shorter mean response time than srpt, up to a chunk and the time that is decided ahead.
     ///
-    /// A job that has begun has less left with every chunk, so that srpt in chunks changes its mind for newcomers only:
-    /// it is exact srpt for jobs that come when the next chunk to be decided begins. That is later than they really come
-    /// by less than the chunk on its way and the time it was decided ahead, together d. Any other schedule, put off by d
-    /// as a whole, would do for these later arrivals as well; exact srpt is the best there is for them. So the sum over n
-    /// jobs is at most n * d above that of any other order. Every order cuts a job into the same chunks, so that rounding
+    /// A job that has begun has less left with every chunk, so srpt in chunks changes its choice for new jobs
+    /// only. It is exact srpt for jobs that come when the next chunk to be decided begins. That is later than
+    /// their real arrival, by less than the chunk on its way and the time decided ahead; call the sum d. Any
+    /// other schedule, delayed by d as a whole, would suit these later arrivals as well, and exact srpt is
+    /// the best for them. So the sum over n jobs is at most n * d above that of any other order. Every order
+    /// cuts a job into the same chunks, so rounding is the same for all.
     /// is the same for all.
     #[test]
     fn srpt_is_never_beaten_in_mean_response_time((rate, jobs) in rate_and_jobs()) {
@@ -95,7 +96,7 @@ proptest! {
         }
     }
 
-    /// Whatever the order, the link is never idle while somebody waits: busy periods end at the same moments.
+    /// The link is never idle while a job waits, so all orders end their busy periods at the same moments.
     #[test]
     fn every_order_is_done_with_all_at_the_same_time((rate, jobs) in rate_and_jobs()) {
         let last_ns = |order| run(&settings(order, rate), 0, &jobs).ended_ns.into_iter().max();
@@ -107,10 +108,11 @@ proptest! {
 
     /// Under fsp no job ends later than under processor sharing, up to a chunk and the time that is decided ahead.
     ///
-    /// Take a job that fair sharing ends at c, and the last decision before its end that served somebody whom fair sharing
-    /// ends after c, or found nobody there. Then nobody whom fair sharing ends by c was waiting, so all their bytes which
-    /// were sent after it belong to jobs that came after it. Fair sharing has sent them all by c; and from that chunk's end
-    /// on, the link sent nothing else. So it is done with them by c and that one chunk.
+    /// Take a job that fair sharing ends at time c. Look at the last decision before its end that served a
+    /// job which fair sharing ends after c, or that found no job. At that decision no job was waiting that
+    /// fair sharing ends by c. So all bytes of such jobs sent after it belong to jobs that came after it.
+    /// Fair sharing has sent all of them by c. From the end of that chunk on, the link sent nothing else, so
+    /// it is done with them by c and that one chunk.
     #[test]
     fn fsp_is_never_later_than_fair_sharing((rate, jobs) in rate_and_jobs()) {
         let settings = settings(Order::Fsp, rate);
@@ -121,11 +123,12 @@ proptest! {
         }
     }
 
-    /// Jobs that come together end, under fair, when they end under processor sharing, up to a chunk for each of them.
-    /// They come while the link is busy, so that all of them are there at the first choice.
+    /// Under fair, jobs that come together end when they end under processor sharing, up to a chunk for each
+    /// of them. They come while the link is busy, so that all of them are there at the first choice.
     ///
-    /// When a job has had its last chunk, of k, everyone else has had k or k - 1, or is done. Its size lies between k - 1
-    /// and k chunks, and in sharing everyone else has had as much as it. So each differs by at most a chunk.
+    /// When a job has had its last chunk, number k, every other job has had k or k - 1 chunks, or is done.
+    /// The job's size is between k - 1 and k chunks, and under sharing every other job has had as much. So
+    /// each differs by at most a chunk.
     #[test]
     fn fair_is_fair_sharing_up_to_a_chunk_for_each_job((rate, mut jobs) in rate_and_jobs()) {
         jobs.iter_mut().for_each(|job| job.at_ns = 0);
@@ -139,8 +142,8 @@ proptest! {
         }
     }
 
-    /// Whenever they come: while two jobs are both there, fair gives neither more than two chunks more than the other
-    /// (the theorem on start-time fair queueing, Goyal, Vin and Cheng 1996).
+    /// While two jobs are both present, fair gives neither more than two chunks more than the other. This
+    /// holds whenever they came (the theorem on start-time fair queueing, Goyal, Vin and Cheng 1996).
     #[test]
     fn fair_serves_any_two_alike_while_both_are_there((rate, jobs) in rate_and_jobs()) {
         let settings = settings(Order::Fair, rate);
@@ -161,12 +164,13 @@ proptest! {
         }
     }
 
-    /// With a guard of stretch s >= 2 that had to put ahead one job at most, every job ends within s times its time under
-    /// fair sharing, up to a chunk and the time that is decided ahead.
+    /// Every job ends within s times its time under fair sharing, if the guard has stretch s >= 2 and put
+    /// ahead at most one job. The bound has a slack of a chunk and the time that is decided ahead.
     ///
-    /// Fair sharing takes at least the time that the job takes alone, so that with s >= 2 there is time left for all of it
-    /// between its end there and the deadline. From the deadline less that time it has the link to itself, once the chunk
-    /// on its way is out. Whoever is not put ahead had the last chunk before that.
+    /// Fair sharing takes at least the time that the job takes alone. So with s >= 2 there is time to send
+    /// all of it between its end under fair sharing and the deadline. From the deadline less that time it has
+    /// the link to itself, after the chunk on its way. A job that is not put ahead had its last chunk before
+    /// that.
     #[test]
     fn the_guard_keeps_its_promise(
         (rate, jobs) in one_large_and_many_small(),
@@ -185,7 +189,8 @@ proptest! {
         }
     }
 
-    /// Where, without a guard, every job ends early enough before its deadline to be sent once more, the guard does nothing.
+    /// If every unguarded job ends early enough before its deadline to be sent once more, the guard does
+    /// nothing.
     #[test]
     fn the_guard_lets_alone_who_does_not_starve(
         (rate, jobs) in one_large_and_many_small(),

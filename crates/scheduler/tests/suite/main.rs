@@ -1,4 +1,4 @@
-//! The scheduling core from outside: every order on a bare link, driven as a driver does.
+//! Tests of the scheduling core through its public API: every order on a simulated link.
 
 mod bands;
 mod bare_link;

@@ -1,10 +1,11 @@
-//! Who is served when, chunk by chunk, under every order.
+//! The sequence of service, chunk by chunk, under every order.
 //!
-//! Jobs are written `A@0:3`: A comes at time 0 and has 3 chunks. Time is counted in chunks, too: the time the link takes to
-//! send one. Until time 1 it is busy with something else, so that whoever comes at 0 is there at the first choice. `:3?`
-//! has a size that is never told, `:3?1` one that is told after the first chunk, and `/200ms` is the round trip.
+//! Jobs are written `A@0:3`: A comes at time 0 and has 3 chunks. Time is counted in chunks, too: the time the
+//! link takes to send one. Until time 1 the link is busy with other bytes, so jobs that come at 0 are all
+//! there at the first choice. The size `:3?` is never told, `:3?1` is told after the first chunk, and
+//! `/200ms` is the round trip.
 //!
-//! What follows in the tests is who got the first chunk after the start, the second, and so on.
+//! The expected text names the job that got the first chunk after the start, the second, and so on.
 
 use serpent_scheduler::{
     Order, Path, Uplink,
@@ -15,7 +16,7 @@ use crate::bare_link::{Arrival, Run, Told, chunk_ns, run};
 
 fn settings(order: Order) -> Settings {
     let settings = Settings { order, rate: Some("10mbit".parse().unwrap()), ..Settings::default() };
-    // The small ones of quick-fix are those below a chunk.
+    // A job is small for quick-fix if it is below a chunk.
     Settings { small_bytes: chunk_bytes(&settings), ..settings }
 }
 
@@ -58,7 +59,7 @@ fn letters(run: &Run) -> String {
     run.served.iter().map(|it| letter(it.job)).collect::<Vec<_>>().join(",")
 }
 
-/// Who was served, in turn.
+/// The jobs served, in turn.
 fn turns(order: Order, text: &str) -> String {
     let settings = settings(order);
     letters(&serve(&settings, &arrivals(&settings, text)))
@@ -66,8 +67,8 @@ fn turns(order: Order, text: &str) -> String {
 
 #[test]
 fn one_sequence_under_every_order() {
-    // C comes while the first chunk after the start is on its way. It has less left than A then, but fair sharing would
-    // finish A before it.
+    // C comes while the first chunk after the start is on its way. It then has less left than A, but fair
+    // sharing would finish A before it.
     let jobs = "A@0:4/200ms B@0:0.5/200ms C@1.2:3.8/10ms";
     for (order, expected) in [
         (Order::Fair, "A,B,C,A,C,A,C,A,C"),
@@ -150,7 +151,8 @@ fn on_equal_paths_the_orders_that_look_at_them_are_srpt() {
 
 #[test]
 fn srrt_counts_rounds_in_windows() {
-    // 60 segments are 6 rounds of 10 segments on the path of B, and 1.5 rounds of 40 on that of A: 80 ms against 75 ms.
+    // 60 segments are 6 rounds of 10 segments on the path of B, and 1.5 rounds of 40 on that of A: 80 ms
+    // against 75 ms.
     let settings = settings(Order::Srrt);
     let mut jobs = arrivals(&settings, "A@0:30/32ms B@0:3/50ms");
     jobs[0].path.window_segments = 40;
@@ -162,14 +164,14 @@ fn srrt_counts_rounds_in_windows() {
 
 #[test]
 fn stert_counts_the_time_already_spent() {
-    // Of two alike, the one that came later has the shorter response time in all.
+    // Of two equal jobs, the one that came later has the shorter total response time.
     assert_eq!(turns(Order::Stert, "A@0:2/50ms B@0.5:2/50ms"), "B,B,A,A");
     assert_eq!(turns(Order::Srrt, "A@0:2/50ms B@0.5:2/50ms"), "A,A,B,B");
 }
 
 #[test]
 fn stert_trusts_what_was_achieved_more_than_window_and_round_trip() {
-    // By window and round trip A has 1400 ms to go, and B 540. But A was sent a chunk in less than 3 ms.
+    // By window and round trip A needs 1400 ms more, and B 540. But A was sent a chunk in less than 3 ms.
     let jobs = "A@0:10/500ms B@1.2:1/450ms";
     assert_eq!(turns(Order::Stert, jobs), "A,A,A,A,A,A,A,A,A,A,B");
     assert_eq!(turns(Order::Srrt, jobs), "A,B,A,A,A,A,A,A,A,A,A");
@@ -200,7 +202,7 @@ fn las_serves_whoever_had_least() {
 
 #[test]
 fn fsp_finishes_in_the_order_of_fair_sharing() {
-    // When B comes, half of a chunk of A is left in fair sharing: A is done there before B, if B is not smaller.
+    // When B comes, half a chunk of A is left under fair sharing: A ends there before B, unless B is smaller.
     assert_eq!(turns(Order::Fsp, "A@0:4 B@3.5:1"), "A,A,A,A,B");
     assert_eq!(turns(Order::Fsp, "A@0:4 B@3.5:0.4"), "A,A,A,B,A");
 }
@@ -214,7 +216,7 @@ fn quick_fix_has_two_bands_and_no_more() {
 
 #[test]
 fn without_a_size_a_job_ranks_by_what_it_had() {
-    // As long as A had less than B has left; then B to its end.
+    // A goes while it had less than B has left; then B goes to its end.
     assert_eq!(turns(Order::Srpt, "A@0:5? B@0:2.5"), "A,A,A,B,B,B,A,A");
     assert_eq!(turns(Order::Srpt, "A@0:3? B@0:3?"), turns(Order::Las, "A@0:3 B@0:3"));
 }
@@ -240,7 +242,8 @@ fn the_guard_puts_ahead_whoever_waited_too_long() {
 
     let unguarded = run(None);
     assert_eq!(letters(&unguarded), "A,B,C,D,E,F,G,H,I,J,K,L,A,A");
-    // Fair sharing has A done at 6.2. Stretched by 1.5 that is 9.3, and two chunks are left: it goes ahead from 7.3 on.
+    // Fair sharing ends A at 6.2. Stretched by 1.5 that is 9.3, and two chunks are left: A goes ahead from
+    // 7.3 on.
     let guarded = run(Some(1.5));
     assert_eq!(letters(&guarded), "A,B,C,D,E,F,G,A,A,H,I,J,K,L");
     assert_eq!(guarded.served[7].reason, Reason::Guarded);

@@ -1,6 +1,6 @@
-//! What shares promise of a link, on a bare one, with every order within the classes.
+//! The promises of shares, checked on a simulated link, with every order within the classes.
 //!
-//! A cost is a grant as it is on the wire; the largest is a chunk.
+//! The cost of a grant is its bytes on the wire; the largest grant is a chunk.
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use serpent_scheduler::{
@@ -30,7 +30,7 @@ fn chunk_wire_bytes(settings: &Settings) -> f64 {
     uplink.wire_bytes(uplink.chunk_bytes()) as f64
 }
 
-/// Of a run: when each grant was decided, its class, and its bytes on the wire.
+/// The grants of a run: time of decision, class, and bytes on the wire.
 fn grants(settings: &Settings, run: &Run, jobs: &[Arrival]) -> Vec<(u64, usize, u64)> {
     let uplink = Uplink::new(*settings);
     let grant =
@@ -38,7 +38,7 @@ fn grants(settings: &Settings, run: &Run, jobs: &[Arrival]) -> Vec<(u64, usize, 
     run.served.iter().map(grant).collect()
 }
 
-/// `n` jobs of each class that are there from the beginning, of many sizes.
+/// `n` jobs of each class, of many sizes, that are there from the beginning.
 fn backlog(classes: usize, n: usize) -> Vec<Arrival> {
     let sizes = [700, 20_000, 3_100, 1, 9_000, 40_000, 1_448];
     (0..n * classes)
@@ -46,7 +46,7 @@ fn backlog(classes: usize, n: usize) -> Vec<Arrival> {
         .collect()
 }
 
-/// Jobs of some classes that come and go, of a load between little and far too much.
+/// Jobs of several classes that come and go, with a load between little and far too much.
 fn jobs(classes: u16) -> impl Strategy<Value = Vec<Arrival>> {
     let bytes = prop_oneof![6 => 1..3_000u64, 3 => 3_000..20_000u64, 1 => 20_000..100_000u64];
     let gap_ns = prop_oneof![1 => Just(0), 3 => 0..10_000_000u64];
@@ -64,7 +64,7 @@ fn weights() -> impl Strategy<Value = Vec<u32>> {
     vec(1..10u32, 3)
 }
 
-/// The letters of the classes that were granted, in turn.
+/// The letters of the classes that got grants, in turn.
 fn turns(share: &ClassShare, jobs: &[Arrival], n: usize) -> String {
     let settings = settings(Order::Fifo, "10mbit");
     let run = run_shared(&settings, Some(share), 10_000, jobs);
@@ -118,7 +118,8 @@ fn a_fixed_part_is_not_lent_and_is_there_to_the_last_byte() {
         let part = f64::from(share.classes[usize::from(class)].weight) / 7.0;
         let alone_ns = rate(&settings).ns_for(sent) as f64 / part;
         let ended_ns = *run.ended_ns.iter().max().unwrap() as f64;
-        // The first grant may go at once, and what is decided ahead; the last is on its way at the link's rate.
+        // The first grant may go at once, and so may grants decided ahead; the last is sent at the link's
+        // rate.
         let slack_ns = 2.0 * chunk_ns(&settings) as f64 / part + ahead_ns(&settings) as f64;
         assert!((ended_ns - alone_ns).abs() <= slack_ns, "class {class}: {ended_ns} ns, {alone_ns} ns by its part");
     }
@@ -145,8 +146,8 @@ fn a_reserve_is_not_lent_and_is_ready_when_its_class_comes() {
     assert!(came.decided_ns <= late_ns + taken_ns(&settings), "{}", came.decided_ns - late_ns);
 }
 
-/// When each job ends if at every moment the one with the earliest deadline is served, to the byte. By a classical result
-/// (Dertouzos 1974) this meets every deadline that any order, preemptive or not, could meet.
+/// When each job ends if the job with the earliest deadline is served at every moment, to the byte. By a
+/// classical result (Dertouzos 1974) this meets every deadline that any order, preemptive or not, could meet.
 fn earliest_deadline_ends_ns(rate: Rate, jobs: &[(u64, u64, u64)]) -> Vec<f64> {
     let mut left: Vec<f64> = jobs.iter().map(|&(_, bytes, _)| rate.ns_for(bytes) as f64).collect();
     let (mut ends, mut now) = (vec![0.0; jobs.len()], 0.0);
@@ -162,7 +163,7 @@ fn earliest_deadline_ends_ns(rate: Rate, jobs: &[(u64, u64, u64)]) -> Vec<f64> {
         };
         let until = (now + left[first]).min(comes);
         left[first] -= until - now;
-        // What rounding leaves is no byte.
+        // A rounding remainder is no byte.
         if left[first] < 1e-3 {
             (left[first], ends[first]) = (0.0, until);
         }
@@ -173,8 +174,8 @@ fn earliest_deadline_ends_ns(rate: Rate, jobs: &[(u64, u64, u64)]) -> Vec<f64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Every job comes to its end under every share with every order; the link is never idle while somebody waits, but for
-    /// parts that are not lent.
+    /// Every job ends under every share with every order. The link is never idle while a job waits, except
+    /// for parts that are not lent.
     #[test]
     fn every_order_with_every_share_serves_everybody(
         weights in weights(),
@@ -191,7 +192,7 @@ proptest! {
                 for (i, class) in share.classes.iter_mut().enumerate() {
                     (class.reserved_slots, class.deadline_ns) = (reserved[i], Some(deadlines_ms[i] * 1_000_000));
                 }
-                // That all are served to the last byte is asserted in there.
+                // `run_shared` asserts that all jobs are served to the last byte.
                 let run = run_shared(&settings, Some(&share), 0, &jobs);
                 prop_assert!(!lends(&share) || last_ns(&run) == unshared, "{} {}", order, policy);
             }
@@ -208,7 +209,7 @@ proptest! {
         }
     }
 
-    /// While all classes wait, nobody is ever more than a chunk ahead of its part of the bytes, or behind it.
+    /// While all classes wait, no class is ever more than a chunk ahead of or behind its part of the bytes.
     #[test]
     fn a_class_has_its_part_of_the_bytes_to_a_chunk(
         order in select(&Order::ALL[..]),
@@ -235,7 +236,7 @@ proptest! {
         prop_assert!(all > 50_000.0, "{all} bytes are too few to tell");
     }
 
-    /// Two classes that wait all the time keep their ratio, to a chunk each, whoever else comes and goes.
+    /// Two classes that wait all the time keep their ratio, to a chunk each, while other classes come and go.
     #[test]
     fn two_classes_that_wait_keep_their_ratio(
         order in select(&Order::ALL[..]),
@@ -260,8 +261,8 @@ proptest! {
         }
     }
 
-    /// Under fixed no class has more, in any time, than its part of it, of what is decided ahead, and two chunks; one from
-    /// the beginning. And while all wait, no part is wasted.
+    /// Under fixed no class gets, in any time, more than its part of that time, of the time decided ahead,
+    /// and two chunks; from the beginning, one chunk. And while all wait, no part is wasted.
     #[test]
     fn fixed_never_exceeds_a_part(
         order in select(&Order::ALL[..]),
@@ -292,7 +293,7 @@ proptest! {
                 }
             }
         }
-        // All wait until the first class has had all it wants.
+        // All wait until the first class has had all its bytes.
         let all_wait = |waited: &&Vec<usize>| (0..3).all(|class| waited.iter().any(|&job| jobs[job].class == class));
         let until = run.waited.iter().take_while(all_wait).count();
         if backlogged {
@@ -303,7 +304,7 @@ proptest! {
         }
     }
 
-    /// Under edf with fifo every deadline that any order could meet is met, up to a chunk and the time that is decided ahead.
+    /// Under edf with fifo every feasible deadline is met, up to a chunk and the time that is decided ahead.
     #[test]
     fn edf_meets_every_deadline_that_any_order_could_meet(
         jobs in jobs(4),

@@ -1,9 +1,9 @@
-//! Exact processor sharing in floating point, by another way than the scheduler's: step by step from one arrival or end
-//! to the next, each job present losing an equal part.
+//! Exact processor sharing in floating point, by another method than the scheduler's. It goes step by step
+//! from one arrival or end to the next, and takes an equal part from each present job.
 
 use serpent_scheduler::Rate;
 
-/// When each of the jobs, given as arrival in nanoseconds and bytes on the wire, ends.
+/// When each job ends; jobs are given as arrival in nanoseconds and bytes on the wire.
 pub fn ends_ns(rate: Rate, arrivals: &[(u64, u64)]) -> Vec<f64> {
     let bytes_per_ns = rate.bytes_per_second() / 1e9;
     let mut ends = vec![f64::NAN; arrivals.len()];
@@ -35,7 +35,8 @@ pub fn ends_ns(rate: Rate, arrivals: &[(u64, u64)]) -> Vec<f64> {
 #[test]
 fn sharing_by_hand() {
     let rate = "8mbit".parse().unwrap();
-    // A byte a microsecond. The first alone for 1000 us, then by half until the second's 500 bytes are out, then alone.
+    // A byte a microsecond. The first job alone for 1000 us, then half each until the second's 500 bytes are
+    // out.
     let ends = ends_ns(rate, &[(0, 2500), (1_000_000, 500), (9_000_000, 100)]);
     assert_eq!(ends, [3_000_000.0, 2_000_000.0, 9_100_000.0]);
 }

@@ -1,4 +1,4 @@
-//! Whatever a driver does, in whatever order: the invariants of the uplink hold, for every order of service.
+//! Random sequences of events: the invariants of the uplink hold in every order of service.
 
 extern crate std;
 
@@ -9,7 +9,7 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 use super::super::*;
 use crate::{Chunk, class::Class};
 
-/// What may happen. A job is picked by a number, modulo the jobs there are.
+/// A random event. A job is picked by a number, modulo the number of jobs.
 #[derive(Clone, Debug)]
 enum Event {
     Started { class: u16, size: Option<u64>, path: Path },
@@ -85,7 +85,7 @@ fn settings() -> impl Strategy<Value = Settings> {
     )
 }
 
-/// With reserves and deadlines for some, and not more than there is.
+/// Random shares; some classes have reserves and deadlines, within the capacity.
 fn share() -> impl Strategy<Value = ClassShare> {
     let class = (1..20u32, option::of(0..50_000_000u64), select(&[0, 0, 1][..]));
     (select(&Policy::OF_LINKS[..]), vec(class, 1..4), select(&[None, Some(8)][..])).prop_map(
@@ -108,13 +108,13 @@ fn share() -> impl Strategy<Value = ClassShare> {
     )
 }
 
-/// The uplink, and what it must agree with.
+/// The uplink, and a model that it must agree with.
 struct Model {
     uplink: Uplink,
     now: Instant,
     jobs: Vec<ModelJob>,
     most_jobs: usize,
-    /// Charged for all but the latest grant of each job that is here.
+    /// Charge of all grants except the latest grant of each present job.
     settled_wire_bytes: u64,
     grants: u64,
 }
@@ -125,14 +125,14 @@ struct ModelJob {
     path: Path,
     size: Option<u64>,
     attained: u64,
-    /// Of the last grant, what was not handed back, and its charge.
+    /// The part of the last grant that was not handed back, and its charge.
     granted: u64,
     granted_wire_bytes: u64,
     wanted: Option<u64>,
 }
 
 impl ModelJob {
-    /// What it may still ask for; a response of unknown length always has more.
+    /// Bytes that the job may still ask for; a response of unknown length always has more.
     fn left(&self) -> u64 {
         self.size.map_or(u64::MAX, |size| size - self.attained)
     }
@@ -254,14 +254,14 @@ impl Model {
         self.agrees()
     }
 
-    /// Asks once; whether there was a grant.
+    /// Asks once for a grant, and returns whether there was one.
     fn polled(&mut self) -> Result<bool, TestCaseError> {
         let now = self.now;
         let mut ahead = self.uplink.clone();
         ahead.advance(now);
         ahead.find_late(now);
         let lines = ahead.lines.len() as u16;
-        // Of each class the first. Who goes of them, the share says.
+        // The first job of each class. The share picks one of them.
         let mut firsts: BTreeMap<u16, (Rank, JobId)> = BTreeMap::new();
         for job in self.jobs.iter().filter(|job| job.wanted.is_some()) {
             let asks = (ahead.rank(job.id), job.id);
@@ -329,9 +329,9 @@ impl Model {
         Ok(())
     }
 
-    /// Everybody is served to the end, in as many grants as that takes, each at the time it was promised for.
+    /// Every job is served to its end, in as many grants as needed, each at the promised time.
     fn ends(mut self) -> Result<(), TestCaseError> {
-        // A job of unknown length has a byte more.
+        // A job of unknown length has one more byte.
         while let Some(at) = self.jobs.iter().position(|job| job.size.is_none()) {
             self.happens(&Event::RemainingKnown { pick: at, bytes: 1 })?;
         }
@@ -347,7 +347,7 @@ impl Model {
             self.happens(&Event::PolledAtTimeout)?;
             prop_assert_eq!(self.grants - before, u64::from(waiting > 0), "a grant at every time-out");
         }
-        // What is still on paper is done some day, and then nothing at all is kept.
+        // Simulated jobs end too some day, and then no state is left.
         self.now = Instant::from_ns(u64::MAX >> 1);
         self.happens(&Event::Started { class: 0, size: Some(1), path: Path::UNKNOWN })?;
         self.happens(&Event::Finished { pick: 0, complete: false })?;

@@ -1,9 +1,10 @@
-//! The kernel's priority bands on a network device, so that the kernel sends in the order that we choose.
+//! The kernel's priority bands on a network device, so that the kernel sends packets in the scheduler's
+//! order.
 //!
-//! A device gets eight bands, drained in strict order: a packet of band 3 leaves only when bands 0 to 2 are empty. Band 0
-//! is for everything that nobody classified (SYN-ACKs, ARP, ssh, other programs); responses use bands 1 to 7. A socket
-//! chooses its band with `SO_PRIORITY` = [`Installed::priority`], which leads the kernel straight to the class, without a
-//! filter.
+//! A device gets eight bands, drained in strict order: a packet of band 3 leaves only when bands 0 to 2 are
+//! empty. Band 0 carries all unclassified traffic (SYN-ACKs, ARP, ssh, other programs); responses use bands 1
+//! to 7. A socket chooses its band with `SO_PRIORITY` = [`Installed::priority`], which leads the kernel
+//! straight to the class, without a filter.
 //!
 //! # What is installed
 //!
@@ -15,27 +16,31 @@
 //! | `5e70:`          | `prio` only: the TBF at the root, which has the rate                                         |
 //! | `5e71:`..`5e78:` | a FIFO in each band                                                                          |
 //!
-//! By these handles our bands are recognised; nothing else is ever changed or removed unless asked for. The kernel keeps
-//! the bands when this process ends or crashes; all that waits for a wrong rate is speed, so the network stays alive.
+//! These handles identify our bands; no other discipline is changed or removed unless asked for. The kernel
+//! keeps the bands when this process ends or crashes. Then traffic may be slower than the link allows, but
+//! the network stays up.
 //!
 //! # Why HTB before `prio`
 //!
-//! Either needs a shaper, and HTB shapes and orders in one: it chooses the packet at the moment when it may leave. Measured
-//! on Linux 6.18 with three senders that each fill the link: the highest band had all of 10 and of 100 Mbit/s and the
-//! others nothing, provided that a band's own guaranteed rate is next to nothing (128 bit/s here; at the customary 8 kbit/s
-//! each starved band leaks 9 kbit/s). Only band 0 owns the whole rate: a ping beside a full band 7 at 10 Mbit/s then takes
-//! 0.05 ms in place of 0.9 ms. TBF over HTB is as strict, but commits to a packet one packet time before it leaves (1.1 ms).
-//! `prio` under TBF is as good; it is taken where the kernel has no HTB, and on request.
+//! Both need a shaper, and HTB shapes and orders in one: it chooses the packet at the moment when it may
+//! leave. Measured on Linux 6.18 with three senders that each fill the link: the highest band got all of 10
+//! and of 100 Mbit/s, and the others nothing. The condition is that a band's own guaranteed rate is next to
+//! nothing. It is 128 bit/s here; at the customary 8 kbit/s each starved band leaks 9 kbit/s. Only band 0
+//! owns the whole rate: a ping beside a full band 7 at 10 Mbit/s then takes 0.05 ms instead of 0.9 ms. TBF
+//! over HTB is as strict, but commits to a packet one packet time before it leaves (1.1 ms). `prio` under TBF
+//! is as good; it is used where the kernel has no HTB, and on request.
 //!
-//! # What to know
+//! # Limits
 //!
-//! - The bands must be the bottleneck, else nothing is scheduled: give a rate a little below the link's true rate.
-//! - A super-packet of segmentation offload counts as one packet. Its size is bounded by the device's `gso_max_segs`, which
-//!   [`install`] sets and [`remove`] restores. Connections open before keep their old bound.
-//! - Packets that already wait keep their band, and a connection's packets wait for each other. Change bands seldom.
-//! - A starved band must hold what waits in it: when packets of a starved band are dropped for minutes, TCP gives up on the
-//!   connection (`TCPAbortOnTimeout`). The FIFO of a band holds at least [`LEAF_LIMIT_PACKETS_MIN`] packets, and
-//!   [`BandShown::dropped_packets`] is to be watched.
+//! - The bands must be the bottleneck, or they order nothing: set a rate slightly below the link's true rate.
+//! - A super-packet of segmentation offload counts as one packet. Its size is bounded by the device's
+//!   `gso_max_segs`, which [`install`] sets and [`remove`] restores. Connections that were open before keep
+//!   their old bound.
+//! - Packets that already wait keep their band, and a connection's packets wait for each other. Change bands
+//!   seldom.
+//! - A starved band must hold its waiting packets. When packets of a starved band are dropped for minutes,
+//!   TCP gives up the connection (`TCPAbortOnTimeout`). The FIFO of a band holds at least
+//!   [`LEAF_LIMIT_PACKETS_MIN`] packets. Monitor [`BandShown::dropped_packets`].
 //!
 //! Everything here runs `tc` and `ip` of iproute2, in the network namespace of the calling thread.
 
@@ -58,37 +63,39 @@ const BANDS_MAJOR: u32 = 0x05e7;
 /// Handle of the shaper over `prio`.
 const SHAPER_MAJOR: u32 = 0x5e70;
 
-/// The number of bands by default, and the largest that HTB has priorities for.
+/// The default number of bands, and the largest for which HTB has priorities.
 pub const BANDS_MAX: u8 = 8;
-/// The smallest number of bands that orders anything.
+/// The smallest useful number of bands.
 pub const BANDS_MIN: u8 = 2;
-/// The smallest limit of a band's FIFO: with 100 packets starved responses were cut off, with 300 half of 500 connections
-/// stood still for 10 s, with 1000 none.
+/// The smallest limit of a band's FIFO, in packets. With 100 packets starved responses were cut off, with 300
+/// half of 500 connections stood still for 10 s, with 1000 none.
 pub const LEAF_LIMIT_PACKETS_MIN: u32 = 1000;
 
-/// What to install, and where.
+/// Options of [`install`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstallOptions {
     /// The network device, such as `eth0`.
     pub device: String,
-    /// The rate at which the bands are drained, in bits per second of wire bytes: at or a little below the true rate of
-    /// the narrowest link that all responses pass.
+    /// The rate at which the bands are drained, in bits per second of wire bytes. Set it at or slightly below
+    /// the true rate of the narrowest link that all responses pass.
     pub rate_bits_per_second: u64,
-    /// How many bands: [`BANDS_MIN`] to [`BANDS_MAX`].
+    /// Number of bands: [`BANDS_MIN`] to [`BANDS_MAX`].
     pub bands: u8,
-    /// How many packets may wait in one band: at least [`LEAF_LIMIT_PACKETS_MIN`].
+    /// Most packets that may wait in one band: at least [`LEAF_LIMIT_PACKETS_MIN`].
     pub leaf_limit_packets: u32,
-    /// Bytes that every packet costs on the wire beside what the kernel counts (payload, IP and Ethernet headers): 24 for
-    /// the preamble, checksum and gap of Ethernet. Zero, as at first: the rate is what `tc` means by it.
+    /// Bytes of a packet on the wire that the kernel does not count (it counts payload, IP and Ethernet
+    /// headers). 24 covers the preamble, checksum and gap of Ethernet. With the default of zero the rate
+    /// means the same as in `tc`.
     pub overhead_bytes: u16,
-    /// What the bands are made of.
+    /// The disciplines to build the bands from.
     pub qdisc: Qdisc,
-    /// Whether a queueing discipline that somebody else configured on the device may be removed.
+    /// Whether a queueing discipline that another program or person configured on the device may be removed.
     pub replace: bool,
 }
 
 impl InstallOptions {
-    /// Eight bands of 1000 packets on an Ethernet device, made of what the kernel has, replacing nobody's configuration.
+    /// Eight bands of 1000 packets on an Ethernet device; disciplines by the kernel's abilities, and none
+    /// replaced.
     pub fn new(device: impl Into<String>, rate_bits_per_second: u64) -> Self {
         Self {
             device: device.into(),
@@ -102,10 +109,10 @@ impl InstallOptions {
     }
 }
 
-/// What the bands shall be made of.
+/// The disciplines to build the bands from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Qdisc {
-    /// HTB, or `prio` where the kernel has no HTB; found by trying. What is installed already is kept.
+    /// HTB, or `prio` where the kernel has no HTB; found by trying. Installed bands keep their disciplines.
     #[default]
     Auto,
     /// HTB.
@@ -114,7 +121,7 @@ pub enum Qdisc {
     Prio,
 }
 
-/// What bands are made of.
+/// The disciplines that bands are built from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shape {
@@ -129,16 +136,16 @@ pub enum Shape {
 pub struct Installed {
     /// The network device.
     pub device: String,
-    /// What the bands are made of.
+    /// The disciplines that the bands are built from.
     pub shape: Shape,
-    /// How many bands there are.
+    /// Number of bands.
     pub bands: u8,
-    /// The rate at which they are drained, in bits per second. As far as it was read back from the kernel's tools it is
-    /// rounded down to their three or four digits.
+    /// The rate at which the bands are drained, in bits per second. A rate read back from `tc` or `ip` is
+    /// rounded down to the three or four digits they print.
     pub rate_bits_per_second: u64,
-    /// Segments that a packet may be made of, at most.
+    /// Most segments in one packet.
     pub gso_max_segs: u32,
-    /// How it came about.
+    /// Whether this call installed the bands.
     pub how: How,
 }
 
@@ -148,19 +155,20 @@ pub struct Installed {
 pub enum How {
     /// Installed by this call.
     New,
-    /// They were there; this call changed rate and limits in place, without dropping a packet.
+    /// They existed; this call changed rate and limits in place, without dropping a packet.
     Updated,
-    /// They were there.
+    /// They existed.
     Found,
 }
 
 impl Installed {
-    /// The `SO_PRIORITY` of a band: 0 is for control traffic, 1 and up for responses. A band beyond the last is the last.
+    /// The `SO_PRIORITY` of a band: 0 is for control traffic, 1 and up for responses. A number beyond the
+    /// last band means the last band.
     pub fn priority(&self, band: u8) -> u32 {
         priority(band.min(self.bands.saturating_sub(1)))
     }
 
-    /// The last band, which everything else goes before.
+    /// The last band: all others go before it.
     pub fn last_band(&self) -> u8 {
         self.bands.saturating_sub(1)
     }

@@ -1,5 +1,5 @@
-//! What this process may do, found by trying it rather than by reading capability sets: user namespaces, security
-//! modules and older kernels all change what a capability is worth.
+//! Permissions of this process, found by trying and not by reading capability sets. User namespaces, security
+//! modules and older kernels all change the meaning of a capability.
 
 use std::io;
 
@@ -9,8 +9,8 @@ pub const UNPRIVILEGED_PRIORITY_MAX: u32 = 6;
 /// Whether this process may set `SO_PRIORITY` above [`UNPRIVILEGED_PRIORITY_MAX`], as the kernel's bands need it:
 /// with `CAP_NET_ADMIN`, or since Linux 5.17 with `CAP_NET_RAW`, in the user namespace that owns the network namespace.
 ///
-/// Tried on a socket that is closed again; `Ok(false)` also where the system has no such option. An error means that the
-/// trial itself failed (no file descriptor left).
+/// The test uses a socket that is closed again. `Ok(false)` also where the system has no such option. An
+/// error means that the test itself failed (no file descriptor left).
 pub fn may_set_high_priority() -> io::Result<bool> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None)?;
     match crate::socket::set_priority(&socket, UNPRIVILEGED_PRIORITY_MAX + 1) {
@@ -24,7 +24,7 @@ pub fn may_set_high_priority() -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    /// Capabilities belong to threads: a thread that lays them down is refused, whatever the process may do.
+    /// Capabilities belong to threads: a thread without them is refused, whatever the process may do.
     #[test]
     fn a_thread_without_capabilities_may_not() {
         let may = std::thread::spawn(|| {

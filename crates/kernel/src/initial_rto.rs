@@ -1,9 +1,10 @@
-//! The time after which TCP repeats a SYN or SYN-ACK for the first time, for one network namespace.
+//! Sets the initial retransmission time-out of TCP (for SYN and SYN-ACK) in one network namespace.
 //!
-//! The kernel has it as a constant (`TCP_TIMEOUT_INIT`, the second of RFC 6298) that no sysctl, route or socket option changes,
-//! but it asks BPF programs of type `sock_ops` first. Ours has a dozen instructions: asked for that time (`BPF_SOCK_OPS_TIMEOUT_INIT`)
-//! on behalf of the one namespace it was made for, it answers; to everything else it says nothing, so that other namespaces keep
-//! what they have. It hangs on the root of the control groups, and goes when its descriptor is closed.
+//! In the kernel it is a constant (`TCP_TIMEOUT_INIT`, the second of RFC 6298) that no sysctl, route or
+//! socket option changes. But the kernel first asks BPF programs of type `sock_ops`. The program here has a
+//! dozen instructions. It answers the question `BPF_SOCK_OPS_TIMEOUT_INIT` for the one namespace that it was
+//! made for. It ignores all other questions, so other namespaces keep their values. It is attached to the
+//! root of the control groups, and is removed when its descriptor is closed.
 
 use std::{
     ffi::CStr,
@@ -16,19 +17,20 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use crate::netns::NetNs;
 
-/// A first time-out set for a namespace; dropping it brings back the kernel's own.
+/// An initial time-out set for a namespace; dropping it restores the kernel's own.
 #[derive(Debug)]
 pub struct InitialRto {
     _link: OwnedFd,
 }
 
 impl InitialRto {
-    /// Sets the first time-out of every TCP connection of `ns` from now on, in ticks of the kernel's clock (`CONFIG_HZ` of them
-    /// are a second; `TCP_INFO` tells what it comes to).
+    /// Sets the initial time-out of all later TCP connections of `ns`. The unit is ticks of the kernel's
+    /// clock (`CONFIG_HZ` ticks a second; `TCP_INFO` shows the resulting time).
     ///
     /// # Errors
     ///
-    /// What the operating system says: without `CAP_SYS_ADMIN`, or on a kernel before 5.15 or without `CONFIG_CGROUP_BPF`.
+    /// The error of the operating system: without `CAP_SYS_ADMIN`, or on a kernel before 5.15 or without
+    /// `CONFIG_CGROUP_BPF`.
     pub fn set(ns: &NetNs, ticks: u32) -> io::Result<Self> {
         let program = load(&instructions(cookie(ns)?, ticks))?;
         let root = root_of_control_groups()?;
@@ -58,13 +60,14 @@ const BPF_FUNC_GET_NETNS_COOKIE: i32 = 122;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Instruction {
     code: u8,
-    /// Destination in the lower half, source in the upper.
+    /// Destination register in the lower half, source register in the upper.
     registers: u8,
     offset: i16,
     immediate: i32,
 }
 
-/// The program. Its context is a `struct bpf_sock_ops`: first the question, then the room for the answer, 32 bits each.
+/// The program. Its context is a `struct bpf_sock_ops`: the question and the space for the answer, 32 bits
+/// each.
 fn instructions(cookie: u64, ticks: u32) -> [Instruction; 12] {
     const LOAD_32: u8 = 0x61;
     const STORE_32: u8 = 0x63;
@@ -93,7 +96,7 @@ fn instructions(cookie: u64, ticks: u32) -> [Instruction; 12] {
     ]
 }
 
-/// What `BPF_PROG_LOAD` reads; the kernel takes whatever follows for zero.
+/// The attributes of `BPF_PROG_LOAD`; the kernel takes missing fields as zero.
 #[repr(C)]
 struct ProgramLoad {
     prog_type: u32,
@@ -102,7 +105,7 @@ struct ProgramLoad {
     license: u64,
 }
 
-/// What `BPF_LINK_CREATE` reads.
+/// The attributes of `BPF_LINK_CREATE`.
 #[repr(C)]
 struct LinkCreate {
     prog_fd: u32,
@@ -124,26 +127,27 @@ fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
     )
 }
 
-/// A bpf(2) command that answers with a new descriptor.
+/// Runs a bpf(2) command that returns a new descriptor.
 fn bpf<T>(command: u32, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes of `attributes`, which is one of the two structs above, made of integers
-    // without padding; the addresses in it are of data that the caller holds until this returns.
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of `attributes`, which is one of the two structs above,
+    // made of integers without padding. The addresses in it point to data that the caller holds until this
+    // returns.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *attributes, size_of::<T>()) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the two commands answer with a descriptor that is new and nobody else's.
+    // SAFETY: both commands return a new descriptor with no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// A mount of our own, seen by nobody else, of the one hierarchy of control groups that BPF programs hang on.
+/// A private mount of the control group hierarchy that BPF programs are attached to.
 fn root_of_control_groups() -> io::Result<OwnedFd> {
     let filesystem = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(filesystem.as_fd())?;
     Ok(fsmount(filesystem.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
 }
 
-/// The number by which the kernel knows a namespace (`SO_NETNS_COOKIE`).
+/// The kernel's number of a namespace (`SO_NETNS_COOKIE`).
 fn cookie(ns: &NetNs) -> io::Result<u64> {
     let socket = {
         let _inside = ns.enter()?;

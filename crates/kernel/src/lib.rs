@@ -1,9 +1,11 @@
-//! What only the kernel can do: socket options, `TCP_INFO`, timers, traffic control, processes and their priority.
+//! Access to the kernel: socket options, `TCP_INFO`, timers, traffic control, processes and their priority.
 //!
-//! The one crate with `unsafe` in it, each block with its reason. It decides nothing: it asks the kernel and answers in
-//! plain structs with units in their names. Every function acts in the network namespace of the calling thread.
+//! This is the only crate with `unsafe`, and each block states its reason. It decides nothing: it queries the
+//! kernel and returns plain structs with units in their names. Every function acts in the network namespace
+//! of the calling thread.
 //!
-//! On systems other than Linux everything compiles; what the system lacks answers [`std::io::ErrorKind::Unsupported`].
+//! Everything compiles on systems other than Linux; missing features return
+//! [`std::io::ErrorKind::Unsupported`].
 
 pub mod bands;
 pub mod capabilities;

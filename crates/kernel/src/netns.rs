@@ -1,4 +1,4 @@
-//! Named network namespaces, as `ip netns` makes them: entering one for a while, and knowing who lives there.
+//! Named network namespaces, as `ip netns` makes them: enter one for a while, and list its processes.
 
 use std::{
     fs::File,
@@ -57,7 +57,7 @@ impl NetNs {
         let mut pids = Vec::new();
         for entry in std::fs::read_dir("/proc")? {
             let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // A process may end while we look: then it is not there.
+            // A process may end during the listing; then it is left out.
             if std::fs::metadata(namespace_of(pid)).is_ok_and(|ns| ns.ino() == self.inode) {
                 pids.push(pid);
             }
@@ -66,7 +66,7 @@ impl NetNs {
     }
 }
 
-/// The calling thread is in a namespace; dropping this brings it home.
+/// The calling thread is in a namespace; dropping this returns it to its own.
 #[derive(Debug)]
 pub struct Entered {
     home: NetNs,
@@ -77,14 +77,14 @@ pub struct Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         if let Err(error) = move_into_link_name_space(self.home.file.as_fd(), Some(LinkNameSpaceType::Network)) {
-            // Going on would put the host's network where the namespace's was meant. Entering took the same privilege, so
-            // this means that the program gave it up in between.
+            // Continuing would use the host's network instead of the namespace's. Entering took the same
+            // privilege, so a failure means that the program gave up the privilege in between.
             panic!("cannot leave a network namespace: {error}");
         }
     }
 }
 
-/// Lets the kernel kill the process with `SIGKILL` when the *thread* that spawns it ends, however that happens.
+/// Makes the kernel kill the process with `SIGKILL` when the *thread* that spawns it ends for any reason.
 pub fn kill_with_spawning_thread(command: &mut Command) -> &mut Command {
     // SAFETY: between fork and exec only async-signal-safe calls are allowed: this is one prctl(2), without allocation.
     unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) }

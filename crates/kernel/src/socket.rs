@@ -1,4 +1,4 @@
-//! What a TCP socket knows and can be told, beyond the standard library.
+//! TCP socket options and measurements beyond the standard library.
 
 use std::io;
 #[cfg(unix)]
@@ -21,8 +21,8 @@ pub fn tcp_info(socket: impl AsHandle) -> io::Result<TcpInfo> {
     sys::tcp_info(socket)
 }
 
-/// Bytes written to the socket that TCP has not sent yet (`SIOCOUTQNSD`, see tcp(7)): what a write in priority order
-/// would have to wait behind.
+/// Bytes written to the socket that TCP has not sent yet (`SIOCOUTQNSD`, see tcp(7)). A new write must wait
+/// for them.
 pub fn unsent_bytes(socket: impl AsHandle) -> io::Result<u64> {
     sys::unsent_bytes(socket)
 }
@@ -35,23 +35,25 @@ pub fn unacked_bytes(socket: impl AsHandle) -> io::Result<u64> {
 /// Sets the priority of the packets that the socket sends from now on (`SO_PRIORITY`, see socket(7)). Packets that
 /// already wait in a queue keep theirs.
 ///
-/// 0 to 6 are for everybody; more needs what [`crate::capabilities::may_set_high_priority`] asks for, else
-/// [`io::ErrorKind::PermissionDenied`]. On a listening socket it is the priority of the SYN-ACKs; accepted sockets start
-/// again at 0. Setting `IP_TOS` afterwards overwrites it.
+/// Values 0 to 6 need no privilege. Higher ones need the privilege of
+/// [`crate::capabilities::may_set_high_priority`], else the error is [`io::ErrorKind::PermissionDenied`]. On
+/// a listening socket this sets the priority of the SYN-ACKs; accepted sockets start again at 0. Setting
+/// `IP_TOS` later overwrites it.
 pub fn set_priority(socket: impl AsHandle, priority: u32) -> io::Result<()> {
     sys::set_priority(socket, priority)
 }
 
-/// The socket is reported writable only while fewer than this many bytes are unsent (`TCP_NOTSENT_LOWAT`, see tcp(7)).
-/// What is written stays under the writer's control until it is nearly its turn.
+/// Reports the socket as writable only while fewer than this many bytes are unsent (`TCP_NOTSENT_LOWAT`, see
+/// tcp(7)). So data stays under the writer's control until shortly before it is sent.
 pub fn set_notsent_lowat(socket: impl AsHandle, bytes: u32) -> io::Result<()> {
     sys::set_notsent_lowat(socket, bytes)
 }
 
 /// Chooses the congestion control of one connection by its name, such as `cubic` or `bbr` (`TCP_CONGESTION`).
 ///
-/// [`io::ErrorKind::NotFound`]: the kernel has no such module; [`io::ErrorKind::PermissionDenied`]: it is not in
-/// `net.ipv4.tcp_allowed_congestion_control` and this process is not privileged.
+/// Returns [`io::ErrorKind::NotFound`] if the kernel has no such module. Returns
+/// [`io::ErrorKind::PermissionDenied`] if it is not in `net.ipv4.tcp_allowed_congestion_control` and this
+/// process is not privileged.
 pub fn set_congestion_control(socket: impl AsHandle, name: &str) -> io::Result<()> {
     sys::set_congestion_control(socket, name)
 }
@@ -70,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// Two ends of a connection over the loopback device.
+    /// Both ends of a connection over the loopback device.
     fn connection() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("loopback");
@@ -102,7 +104,7 @@ mod tests {
         let (mut server, client) = connection();
         assert_eq!((unsent_bytes(&server).expect("TCP"), unacked_bytes(&server).expect("TCP")), (0, 0));
 
-        // Written until nothing fits: the client's window is full, so both counts stand still above zero.
+        // Writes until nothing more fits: the client's window is full, so both counts stay above zero.
         server.set_nonblocking(true).expect("a socket");
         let mut written = 0;
         loop {

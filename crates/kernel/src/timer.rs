@@ -1,4 +1,5 @@
-//! Timers finer than a runtime's, which tick in milliseconds: a two-segment chunk at 100 Mbit/s takes 0.24 ms.
+//! Timers finer than a runtime's, whose resolution is a millisecond: a two-segment chunk at 100 Mbit/s takes
+//! 0.24 ms.
 
 use std::{io, time::Duration};
 
@@ -20,19 +21,19 @@ impl TimerFd {
         sys::TimerFd::new().map(Self)
     }
 
-    /// Arms the timer to expire once, this long from now, in place of whatever it was armed to. Zero expires at once. An
-    /// expiry that was not read yet is forgotten.
+    /// Arms the timer to expire once, after this time, and cancels any earlier setting. Zero expires at once.
+    /// An unread expiry is forgotten.
     pub fn set_after(&self, after: Duration) -> io::Result<()> {
         // To the kernel a time of zero means "disarm".
         self.0.set(Some(after.max(Duration::from_nanos(1))))
     }
 
-    /// Disarms the timer and forgets an expiry that was not read yet.
+    /// Disarms the timer and forgets an unread expiry.
     pub fn disarm(&self) -> io::Result<()> {
         self.0.set(None)
     }
 
-    /// How many times the timer has expired since it was set or read; [`io::ErrorKind::WouldBlock`] when it has not.
+    /// Number of expiries since the timer was set or read; [`io::ErrorKind::WouldBlock`] without any.
     pub fn read(&self) -> io::Result<u64> {
         self.0.read()
     }
@@ -52,9 +53,9 @@ impl std::os::fd::AsRawFd for TimerFd {
     }
 }
 
-/// Sets how late the kernel may wake the calling thread in order to save power (`PR_SET_TIMERSLACK`, see prctl(2)); the
-/// default is 50 us, 1 ns is as exact as can be, 0 goes back
-/// to what the thread started with. Threads started afterwards by this one inherit it.
+/// Sets how late the kernel may wake the calling thread in order to save power (`PR_SET_TIMERSLACK`, see
+/// prctl(2)). The default is 50 us, 1 ns is the most exact, 0 restores the thread's first value. Threads
+/// started later inherit it.
 pub fn set_timer_slack_ns(slack_ns: u64) -> io::Result<()> {
     sys::set_timer_slack_ns(slack_ns)
 }

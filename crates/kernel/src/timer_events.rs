@@ -1,4 +1,4 @@
-//! Waiting for a [`TimerFd`] in a tokio runtime, whose own timers have a resolution of a millisecond.
+//! Waits for a [`TimerFd`] in a tokio runtime, whose own timers have a resolution of a millisecond.
 
 use std::{io, sync::Arc};
 
@@ -6,7 +6,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::timer::TimerFd;
 
-/// The expiries of a timer that others may go on setting.
+/// The expiries of a timer. Other owners of the timer may continue to set it.
 #[derive(Debug)]
 pub struct TimerEvents {
     timer: AsyncFd<Arc<TimerFd>>,
@@ -17,7 +17,7 @@ impl TimerEvents {
     ///
     /// # Errors
     ///
-    /// What the operating system says, as when there are no file descriptors left.
+    /// The error of the operating system, for example when there are no file descriptors left.
     pub fn new(timer: Arc<TimerFd>) -> io::Result<Self> {
         // SAFETY: the descriptor is owned by the timer, which never gives it away or replaces it, and the `Arc` that
         // keeps the timer is dropped together with the registration.

@@ -8,20 +8,23 @@ use std::{
 
 use rustix::fs::{Mode, OFlags};
 
-/// A TUN device of the network namespace in which it was opened. Non-blocking, closed on exec; the device goes when this is
-/// dropped. Each read takes one IP packet that the kernel sends through the device, each write gives it one that it receives.
+/// A TUN device of the network namespace in which it was opened. Non-blocking, closed on exec; dropping it
+/// removes the device. Each read returns one IP packet that the kernel sends through the device. Each write
+/// gives the kernel one received packet.
 ///
-/// No segmentation offload is announced: the kernel cuts what is larger than the device's MTU before it is read here.
+/// No segmentation offload is announced, so the kernel splits packets larger than the device's MTU before
+/// they are read.
 #[derive(Debug)]
 pub struct Tun(OwnedFd);
 
 impl Tun {
-    /// Makes the device `name` in the network namespace of the calling thread. It is down until somebody sets it up.
+    /// Makes the device `name` in the network namespace of the calling thread. The device is down until it is
+    /// set up.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidInput`] if the name is empty or longer than 15 bytes, else what the operating system says:
-    /// without `CAP_NET_ADMIN`, without `/dev/net/tun`, or when the name is taken.
+    /// [`io::ErrorKind::InvalidInput`] if the name is empty or longer than 15 bytes. Otherwise the error of
+    /// the operating system: without `CAP_NET_ADMIN`, without `/dev/net/tun`, or when the name is taken.
     pub fn open(name: &str) -> io::Result<Self> {
         let mut request =
             libc::ifreq { ifr_name: device_name(name)?, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: FLAGS } };
@@ -32,7 +35,8 @@ impl Tun {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(Self(fd)) }
     }
 
-    /// Takes the next packet that the kernel sends, and gives its length. What does not fit into `packet` is cut off.
+    /// Reads the next packet that the kernel sends, and returns its length. Bytes that do not fit into
+    /// `packet` are cut off.
     ///
     /// # Errors
     ///
@@ -41,11 +45,11 @@ impl Tun {
         Ok(rustix::io::read(&self.0, packet)?)
     }
 
-    /// Gives the kernel a packet to receive.
+    /// Gives the kernel a received packet.
     ///
     /// # Errors
     ///
-    /// What the operating system says, as when the device is down.
+    /// The error of the operating system, for example when the device is down.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
         rustix::io::write(&self.0, packet)?;
         Ok(())
@@ -58,10 +62,10 @@ impl AsFd for Tun {
     }
 }
 
-/// IP packets without a header of the device's own.
+/// Plain IP packets without an extra header.
 const FLAGS: libc::c_short = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
 
-/// The name as the kernel wants it, with a zero at its end.
+/// The name as the kernel expects it, with a zero at its end.
 fn device_name(name: &str) -> io::Result<[libc::c_char; libc::IFNAMSIZ]> {
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
         let reason = format!("`{name}` cannot be the name of a network device: it has 1 to 15 bytes");

@@ -1,4 +1,4 @@
-//! Bands on a real device of a real kernel, in namespaces. As root: `cargo test -p serpent-kernel --test bands`.
+//! Bands on a real device in network namespaces. Run as root: `cargo test -p serpent-kernel --test bands`.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -15,14 +15,14 @@ use serpent_kernel::{
 };
 use support::{DEVICE, Flood, Testbed, description, ip, receive, shown, tc};
 
-/// What this kernel can make bands of.
+/// The disciplines to test.
 const QDISCS: [Qdisc; 2] = [Qdisc::Htb, Qdisc::Prio];
 
 fn options(rate_bits_per_second: u64) -> InstallOptions {
     InstallOptions::new(DEVICE, rate_bits_per_second)
 }
 
-/// Installs bands of a kind, or says that this kernel does not have it. HTB is always needed.
+/// Installs bands of a kind, or reports that this kernel lacks it. HTB is always required.
 fn try_install(qdisc: Qdisc, rate_bits_per_second: u64) -> Option<Installed> {
     match bands::install(&InstallOptions { qdisc, ..options(rate_bits_per_second) }) {
         Ok(installed) => Some(installed),
@@ -34,7 +34,7 @@ fn try_install(qdisc: Qdisc, rate_bits_per_second: u64) -> Option<Installed> {
     }
 }
 
-/// The note of what was there before, if there is one.
+/// The file with the saved earlier state, if there is one.
 fn note() -> Option<PathBuf> {
     let namespace = std::fs::read_link("/proc/thread-self/ns/net").expect("Linux").to_string_lossy().into_owned();
     let inode = namespace.trim_start_matches("net:[").trim_end_matches(']');
@@ -42,7 +42,7 @@ fn note() -> Option<PathBuf> {
     note.exists().then_some(note)
 }
 
-/// Looks at the bands until they are as wanted, and returns what was seen then.
+/// Reads the bands until they are as wanted, and returns the final reading.
 fn until(wanted: impl Fn(&[BandShown]) -> bool) -> Vec<BandShown> {
     loop {
         let seen = shown().bands;
@@ -60,7 +60,7 @@ fn dropped(bands: &[BandShown]) -> u64 {
 fn installing_and_removing_leaves_everything_as_it_was() {
     let Some(testbed) = Testbed::new("install and remove") else { return };
     testbed.in_server(|| {
-        // An unusual packet size, to see it restored rather than reset.
+        // An unusual packet size shows that the size is restored and not reset.
         ip(&["link", "set", "dev", DEVICE, "gso_max_segs", "40"]);
         let before = description();
         assert_eq!(bands::find(None).expect("tc"), None);
@@ -117,7 +117,8 @@ fn a_socket_chooses_its_band_and_what_chooses_none_goes_first() {
             for band in 1..8 {
                 let _sent = Flood::queue(5000, installed.priority(band), 10 + usize::from(band));
             }
-            // Ordinary priorities, a band that is not there, and another discipline's handle: all unclassified.
+            // Ordinary priorities, a missing band, and another discipline's handle: all count as
+            // unclassified.
             for priority in [0, 6, 15, 0x05e7_0009, 0x0001_0003] {
                 let _sent = Flood::queue(5000, priority, 1);
             }
@@ -133,7 +134,7 @@ fn a_socket_chooses_its_band_and_what_chooses_none_goes_first() {
 fn a_band_sends_nothing_while_an_earlier_one_has_packets() {
     let Some(testbed) = Testbed::new("strict order") else { return };
     for qdisc in QDISCS {
-        // Slow, so that what is seen is not over before it is looked at: 4 ms a frame.
+        // 4 ms a frame: slow enough to observe the queue before it is empty.
         let Some(installed) = testbed.in_server(|| try_install(qdisc, 3_000_000)) else { continue };
         testbed.in_server(|| {
             let _last = Flood::queue(5007, installed.priority(7), 100);
@@ -163,7 +164,7 @@ fn a_band_sends_nothing_while_an_earlier_one_has_packets() {
 #[test]
 fn a_starved_connection_loses_nothing_and_ends_whole() {
     let Some(testbed) = Testbed::new("starved connection") else { return };
-    // 800 frames ahead take 9.8 s at this rate, which nobody waits for.
+    // 800 frames ahead take 9.8 s at this rate; the test does not wait for them.
     let installed = testbed.in_server(|| bands::install(&options(1_000_000)).expect("installs"));
     let listener = testbed.in_server(|| TcpListener::bind("10.9.0.1:8080").expect("free"));
     let clients: Vec<TcpStream> =
@@ -178,7 +179,7 @@ fn a_starved_connection_loses_nothing_and_ends_whole() {
             stream.write_all(&body).expect("fits the send buffer");
         }
         let starved = until(|bands| bands[7].backlog_packets >= 200 || bands[1].backlog_packets == 0);
-        // Two packets are what a class may send out of turn when it was idle for long.
+        // A class that was idle for long may send two packets out of order.
         assert!(starved[1].backlog_packets > 0 && starved[7].packets <= 2, "{starved:#?}");
         bands::install(&options(100_000_000)).expect("ours");
     });
@@ -205,7 +206,7 @@ fn installing_again_changes_the_rate_under_waiting_packets() {
             let after = shown();
             assert_eq!((before.rate_bits_per_second, after.rate_bits_per_second), (Some(1_000_000), Some(100_000_000)));
             assert!(description().contains("limit 2000p"));
-            // The counters go on, so the bands are the same ones.
+            // The counters continue, so the bands are the same ones.
             assert!(after.bands[7].packets >= before.bands[7].packets);
             assert!(after.bands[7].backlog_packets > 0 || after.bands[7].packets == 100, "{after}");
             waiting
@@ -223,7 +224,8 @@ fn the_rate_is_kept() {
     let Some(testbed) = Testbed::new("rate") else { return };
     for qdisc in QDISCS {
         let Some(installed) = testbed.in_server(|| try_install(qdisc, 20_000_000)) else { continue };
-        // 400 frames of 1538 bytes on the wire at 20 Mbit/s take 246 ms, less what may leave at once.
+        // 400 frames of 1538 bytes on the wire at 20 Mbit/s take 246 ms, less the burst that may leave at
+        // once.
         let start = std::time::Instant::now();
         let _sent = testbed.in_server(|| Flood::queue(5003, installed.priority(3), 400));
         testbed.in_server(|| until(|bands| bands[3].packets == 400));
@@ -240,7 +242,7 @@ fn packets_arrive_at_the_client() {
     let sockets = [5001, 5006];
     let receiver = std::thread::scope(|scope| {
         let receiver = scope.spawn(|| receive(&testbed, &[(5001, 20), (5006, 20)]));
-        // Sent over and over, because the receiver may not be bound yet.
+        // Sends repeatedly, because the receiver may not be bound yet.
         while !receiver.is_finished() {
             for port in sockets {
                 testbed.in_server(|| drop(Flood::queue(port, installed.priority((port - 5000) as u8), 10)));
@@ -257,7 +259,7 @@ fn bands_that_a_crash_left_incomplete_are_known_and_completed() {
     let Some(testbed) = Testbed::new("incomplete bands") else { return };
     testbed.in_server(|| {
         bands::install(&options(10_000_000)).expect("installs");
-        // As after a crash before the last step, which makes band 0.
+        // The state after a crash before the last step, which makes band 0.
         tc(&["qdisc", "del", "dev", DEVICE, "parent", "5e7:1", "handle", "5e71:"]);
         assert_eq!(bands::find(None).expect("tc"), None, "a server must not use them");
         let shown = bands::show(None).expect("tc").remove(0);
@@ -319,7 +321,7 @@ fn without_privileges_one_may_look_but_not_touch() {
     let installed = testbed.in_server(|| bands::install(&options(10_000_000)).expect("root may"));
     testbed.in_server(|| {
         let nobody = rustix::process::Uid::from_raw(65_534);
-        // On Linux this is the thread's own user, and the programs that it starts have it too.
+        // On Linux this changes the user of this thread, and of programs that it starts.
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("root may become anybody");
         for error in
             [bands::install(&options(20_000_000)).expect_err("may not"), bands::remove(DEVICE).expect_err("may not")]

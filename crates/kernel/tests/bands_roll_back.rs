@@ -1,5 +1,5 @@
-//! A step of an installation fails although its rehearsal went well. Alone in its process, because it puts another `tc` in
-//! the way.
+//! A step of an installation fails although its trial succeeded. The test has its own process, because it
+//! replaces `tc`.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -14,7 +14,7 @@ fn a_failure_midway_is_undone() {
     let Some(testbed) = Testbed::new("roll back") else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let path = std::env::var("PATH").expect("set");
-    // Spoils the last line of a batch, but not on the loopback device of the rehearsal.
+    // Breaks the last line of a batch, but not on the loopback device of the trial.
     let script = format!(
         "#!/bin/sh\nexport PATH='{path}:/usr/sbin:/sbin'\n\
          case \"$*\" in '-batch -') sed 's/dev va parent 5e7:1 handle.*/dev va parent 5e7:1 nonsense/' | tc -batch -;;\n\
@@ -25,7 +25,7 @@ fn a_failure_midway_is_undone() {
     fs::set_permissions(&tc, fs::Permissions::from_mode(0o755)).expect("ours");
     let before = testbed.in_server(description);
 
-    // SAFETY: the only test of this process, and none of its threads is running now.
+    // SAFETY: this is the only test of the process, and none of its threads is running now.
     unsafe { std::env::set_var("PATH", format!("{}:{path}", directory.path().display())) };
     testbed.in_server(|| {
         let error = bands::install(&InstallOptions::new(DEVICE, 10_000_000)).expect_err("spoilt");

@@ -1,4 +1,5 @@
-//! Our own threads above real-time classes. All of the process is changed, so that this test has one of its own.
+//! Raising this process's own threads to a real-time class. It changes the whole process, so the test has its
+//! own.
 #![cfg(target_os = "linux")]
 
 use std::{ffi::CString, fmt, fs, fs::File, io::Read as _, os::fd::OwnedFd, sync::Arc};
@@ -12,13 +13,13 @@ fn skip(why: &dyn fmt::Display) {
     eprintln!("SKIPPED: {TEST}: {why}");
 }
 
-/// rt_priority and policy, fields 40 and 41 of proc(5).
+/// Fields 40 and 41 of proc(5): rt_priority and policy.
 fn scheduling(stat: &str) -> (&str, &str) {
     let mut fields = stat[stat.rfind(')').expect("a name in brackets") + 2..].trim().split(' ').skip(40 - 3);
     (fields.next().expect("a priority"), fields.next().expect("a policy"))
 }
 
-/// What a program sees of itself.
+/// The scheduling that a started program reads of itself.
 fn program(priority: Priority, group: Option<Arc<Group>>) -> String {
     let (mut reader, writer): (File, OwnedFd) = {
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("pipe");
@@ -53,7 +54,7 @@ fn threads_go_up_and_come_down_and_programs_stay_where_they_are() {
             assert_eq!(scheduling(&stat), expected, "{stat}");
         }
     };
-    // One more thread, that lives for as long as the test does.
+    // One more thread, which lives as long as the test.
     let (alive, waits) = std::sync::mpsc::channel::<()>();
     let other = std::thread::spawn(move || waits.recv());
 
@@ -63,7 +64,7 @@ fn threads_go_up_and_come_down_and_programs_stay_where_they_are() {
     assert_eq!(scheduling(&program(Priority::Nice(3), None)), ("0", "0"));
     assert_eq!(scheduling(&program(Priority::Fifo(2), None)), ("2", "1"));
     match Group::make("raised", 200) {
-        // With CONFIG_RT_GROUP_SCHED nobody enters it who is in a real-time class.
+        // With CONFIG_RT_GROUP_SCHED no real-time thread can enter the group.
         Ok(group) => {
             let group = Arc::new(group);
             group.try_out().expect("programs can be put in it");

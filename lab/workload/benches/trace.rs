@@ -1,4 +1,5 @@
-//! How fast logs are read, summarised and gathered, in records per second: `cargo bench -p serpent-workload`.
+//! Benchmarks of reading, summarising and collecting logs, in records per second: `cargo bench -p
+//! serpent-workload`.
 
 use std::{hint::black_box, io::Write, ops::ControlFlow};
 

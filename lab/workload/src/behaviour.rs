@@ -1,8 +1,8 @@
-//! How a client goes about its requests: connections, protocol, patience.
+//! The behaviour of a client: connections, protocol, patience.
 
 use serde::{Deserialize, Serialize};
 
-/// What a client does with its connections, and when it loses patience.
+/// How a client uses connections, and when it gives up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Behaviour {
@@ -10,13 +10,15 @@ pub struct Behaviour {
     pub protocol: Protocol,
     /// Whether the connection is encrypted.
     pub tls: bool,
-    /// Requests on a connection before it is closed; 1 is a new connection for each, 0 is as many as the server allows.
+    /// Requests per connection. 1 makes a new connection for each request; 0 makes as many requests as the
+    /// server allows.
     pub requests_per_connection: u32,
-    /// Seconds after which a request is aborted, counted from each attempt's start. Without it clients wait for ever.
+    /// Seconds after which a request is aborted, from the start of each attempt. `None` means that clients
+    /// wait for ever.
     pub abort_after_s: Option<f64>,
-    /// Times that an aborted request is asked again. The response time runs on from the first attempt.
+    /// Number of retries of an aborted request. The response time counts from the first attempt.
     pub retries: u16,
-    /// Header fields sent with each request, by which a server may tell classes apart.
+    /// Header fields of each request; a server may use them to tell classes apart.
     pub headers: Vec<(String, String)>,
 }
 

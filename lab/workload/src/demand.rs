@@ -1,10 +1,12 @@
-//! Who asks for what, and when: the part of a load generator that decides, without clock or sockets.
+//! The deciding part of a load generator: which client requests which file, and when. It has no clock and no
+//! sockets.
 //!
-//! Call [`Demand::poll_request`] until it gives `None`, send what it gave; wait until [`Demand::poll_timeout`] or until a
-//! request ends, tell [`Demand::handle_end`]; begin again. The times passed in never go back; then those given never do either.
+//! Call [`Demand::poll_request`] until it returns `None`, and send each request. Wait until
+//! [`Demand::poll_timeout`] or until a request ends, and report ends to [`Demand::handle_end`]. Then begin
+//! again. The times passed in must never go back; then the returned times do not either.
 //!
-//! Somebody who waits for answers has one request under way at a time, whatever the connections: a user of SURGE asks for the
-//! next file of a page when the one before it has come.
+//! A user that waits for answers has one request under way at a time, on any number of connections. A user of
+//! SURGE requests the next file of a page when the one before it has arrived.
 
 mod sessions;
 mod users;
@@ -20,57 +22,59 @@ use crate::{
     surge::Site,
 };
 
-/// A source of requests. Every call is O(log n) in those who wait.
+/// A source of requests. Every call is O(log n) in the number of waiting users.
 #[derive(Debug)]
 pub enum Demand {
-    /// Moments decided before the run, whatever becomes of the requests (open loop).
+    /// Times fixed before the run, independent of the responses (open loop).
     Sequence(Sequence),
-    /// SURGE's user equivalents, who wait for an answer before they ask again (closed loop).
+    /// SURGE's user equivalents, which wait for a response before the next request (closed loop).
     Users(Box<Users>),
-    /// Sessions that come whatever becomes of the others, each waiting for its answers (partly open).
+    /// Sessions that begin independently of each other, each waiting for its responses (partly open loop).
     Sessions(Sessions),
 }
 
-/// Requests by time.
+/// Requests sorted by time.
 #[derive(Debug)]
 pub struct Sequence {
     requests: Vec<Request>,
     next: usize,
 }
 
-/// A request whose moment has come.
+/// A request that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// The request; its `at_ns` is the planned moment, from which its response time counts.
+    /// The request. Its `at_ns` is the planned time, from which the response time counts.
     pub request: Request,
-    /// Who asks, to be told of the end. `None` in open loop, where nobody waits.
+    /// The user to pass to [`Demand::handle_end`]. `None` in open loop, where no user waits.
     pub user: Option<u32>,
 }
 
 impl Demand {
-    /// These requests, which are sorted by time.
+    /// Open loop: sends these requests, which are sorted by time.
     pub fn sequence(requests: Vec<Request>) -> Self {
         debug_assert!(requests.is_sorted_by_key(|request| request.at_ns));
         Self::Sequence(Sequence { requests, next: 0 })
     }
 
-    /// This many users of a site, who begin nothing from `until_ns` on. The groups have them by their shares.
+    /// Closed loop: this many users of a site, divided among the groups by their shares. No request begins
+    /// from `until_ns` on.
     ///
-    /// Users do not begin together: each begins its first page at a random moment of the first 1.6 s, which is the median of
-    /// the inactive OFF times (of those in `site`'s parameters). What a user asks for, and how long it is silent, comes from streams of the seed of its own: it depends on the
-    /// number of users, and on nothing that happens in the run.
+    /// Users do not begin together: each begins its first page at a random time in the first 1.6 s. That is
+    /// the median of the inactive OFF times in `site`'s parameters. A user's files and silences come from its
+    /// own stream of the seed. They depend on the number of users, and on no event of the run.
     pub fn users(site: &Site, users: u32, shares: &Shares, until_ns: u64, seed: u64) -> Self {
         Self::Users(Box::new(Users::new(site, users, shares, until_ns, seed)))
     }
 
-    /// Sessions whose requests together are what the recipe asks for, if answers took no time; none is begun from the recipe's
-    /// `duration_ns` on. Each session belongs to a group, with the shares as probabilities.
+    /// Partly open loop: sessions whose requests would match the recipe if responses took no time. No session
+    /// begins from the recipe's `duration_ns` on. Each session belongs to a group, with the shares as
+    /// probabilities.
     pub fn sessions(recipe: &Recipe<'_>, law: &SessionLaw, shares: &Shares, seed: u64) -> Self {
         Self::Sessions(Sessions::new(recipe, law, shares, seed))
     }
 
-    /// The moment of the next request, in nanoseconds since the start. `None` if none comes by itself: what is left waits for
-    /// the end of others, or all is done.
+    /// Time of the next request, in nanoseconds since the start. `None` if the rest waits for ends of
+    /// requests, or all is done.
     pub fn poll_timeout(&self) -> Option<u64> {
         match self {
             Self::Sequence(sequence) => sequence.requests.get(sequence.next).map(|request| request.at_ns),
@@ -79,7 +83,7 @@ impl Demand {
         }
     }
 
-    /// A request that is due by now, each once.
+    /// Returns the next request that is due by now.
     pub fn poll_request(&mut self, now_ns: u64) -> Option<Due> {
         match self {
             Self::Sequence(sequence) => {
@@ -94,7 +98,8 @@ impl Demand {
         }
     }
 
-    /// The request of this user has ended, well or not. A user whose request failed goes on as if it had been answered.
+    /// Reports the end of this user's request. After a failed request the user goes on as after an answered
+    /// one.
     pub fn handle_end(&mut self, user: u32, now_ns: u64) {
         match self {
             Self::Sequence(_) => debug_assert!(false, "nobody waits in open loop: user {user} at {now_ns} ns"),
@@ -104,10 +109,10 @@ impl Demand {
     }
 }
 
-/// Those who will ask at a known moment before the time is up.
+/// Users that have a planned time for their next request, before the end of the run.
 #[derive(Debug)]
 struct Agenda {
-    /// `(at_ns, who)`; of equal moments the lower number first.
+    /// `(at_ns, user)`; at equal times the lower number goes first.
     moments: BinaryHeap<Reverse<(u64, u32)>>,
     until_ns: u64,
 }
@@ -117,7 +122,7 @@ impl Agenda {
         Self { moments: BinaryHeap::new(), until_ns }
     }
 
-    /// `who` will ask then; dropped if that is too late.
+    /// Plans a request of `who`; ignored after the end of the run.
     fn add(&mut self, at_ns: u64, who: u32) {
         if at_ns < self.until_ns {
             self.moments.push(Reverse((at_ns, who)));
@@ -128,7 +133,7 @@ impl Agenda {
         self.moments.peek().map(|&Reverse((at_ns, _))| at_ns)
     }
 
-    /// Who asks by now, and when it was to.
+    /// The next user that is due by now, and its planned time.
     fn take(&mut self, now_ns: u64) -> Option<(u64, u32)> {
         if self.next_ns()? > now_ns {
             return None;
@@ -137,7 +142,7 @@ impl Agenda {
     }
 }
 
-/// A time in seconds as nanoseconds; what is out of range is the longest.
+/// Seconds as nanoseconds, clamped to the range of `u64`.
 fn ns(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }

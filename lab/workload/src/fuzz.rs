@@ -1,5 +1,5 @@
-//! What the fuzz target of the readers of logs runs ([`fuzz/`](../../../../fuzz)), given any bytes at all. That it still holds for
-//! the seeds is an ordinary test.
+//! The body of the fuzz target for the log readers ([`fuzz/`](../../../../fuzz)), which accepts any bytes. An
+//! ordinary test runs it on the seeds.
 
 use std::{io::BufReader, ops::ControlFlow};
 
@@ -14,8 +14,9 @@ use crate::{
     wire::WireModel,
 };
 
-/// A log of any format. However it is cut, it has the same records; every record is counted, and comes in the order of the log; and
-/// what was read of it can be summed up and replayed.
+/// Reads the bytes as a log of each format. The records must be the same for any split into pieces. Every
+/// record must be counted and come in the order of the log. The records must be usable for summaries and
+/// replays.
 pub fn logs(bytes: &[u8]) {
     let formats = [
         None,
@@ -24,12 +25,12 @@ pub fn logs(bytes: &[u8]) {
         Some(Format::Csv(Columns::Guessed)),
         Some(Format::Json(Columns::Guessed)),
     ];
-    // Each of the formats would decompress it once more.
+    // Each format would decompress it once more.
     let compressed = Compression::detect(bytes) != Compression::None;
     for format in formats.into_iter().take(if compressed { 1 } else { usize::MAX }) {
         let options = Options { format, strict: false };
         let whole = read(bytes, bytes.len().max(1), &options);
-        // An error of decompression may come with more or fewer lines read before.
+        // A decompression error may come with more or fewer lines read before it.
         if !compressed {
             let piece = 1 + bytes.iter().fold(0, |sum, byte| (sum * 31 + usize::from(*byte)) % 61);
             assert_eq!(read(bytes, piece, &options), whole, "pieces of {piece}");
@@ -54,7 +55,7 @@ pub fn logs(bytes: &[u8]) {
     }
 }
 
-/// The numbers of the records, and what came of it all.
+/// The numbers of the records, and the result.
 fn read(bytes: &[u8], piece: usize, options: &Options) -> (Vec<u64>, Result<Tally, String>) {
     let mut numbers: Vec<u64> = Vec::new();
     let mut reader = match Reader::open(BufReader::with_capacity(piece, bytes), options) {
@@ -73,7 +74,7 @@ fn read(bytes: &[u8], piece: usize, options: &Options) -> (Vec<u64>, Result<Tall
     (numbers, result.map(|()| tally).map_err(|error| error.to_string()))
 }
 
-/// What is made of the records.
+/// Uses the records for a summary and a replay.
 fn used(bytes: &[u8], options: &Options) {
     let Ok(mut reader) = Reader::open(bytes, options) else { return };
     let (mut summary, mut collector) = (Summary::default(), Collector::default());

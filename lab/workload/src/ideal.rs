@@ -1,25 +1,26 @@
-//! The same requests on a bare link: no packets, no handshakes, no distance, nothing but the order.
+//! The same requests on an ideal link: no packets, no handshakes, no distance, only the order of service.
 //!
-//! Written for the instrument and on its own: it shares no code with the scheduler that is measured against it.
-//! Work is done in capacity (bytes that the link could have carried, see [`Link`]), so a link may change its rate.
+//! This module belongs to the instrument and shares no code with the scheduler that is measured against it.
+//! Work is counted in capacity (bytes that the link could have carried, see [`Link`]), so a link may change
+//! its rate.
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 
 use crate::{rate::Link, sequence::Request, wire::WireModel};
 
-/// Response times, in nanoseconds and in the order of the requests, under preemptive shortest remaining processing time.
-/// Of equal remaining work the earlier request goes first. O(n log n).
+/// Response times under preemptive shortest remaining processing time, in nanoseconds and in the order of the
+/// requests. Of equal remaining work the earlier request goes first. O(n log n).
 pub fn srpt(requests: &[Request], link: &Link, wire: &WireModel) -> Vec<f64> {
     on_link(requests, link, wire, srpt_departures)
 }
 
-/// Response times, in nanoseconds and in the order of the requests, when all share the link evenly at every moment
-/// (processor sharing). O(n log n).
+/// Response times when all requests share the link equally (processor sharing), in nanoseconds and in the
+/// order of the requests. O(n log n).
 pub fn ps(requests: &[Request], link: &Link, wire: &WireModel) -> Vec<f64> {
     on_link(requests, link, wire, ps_departures)
 }
 
-/// A request in capacity: both in bytes.
+/// A request; arrival and work are capacities in bytes.
 #[derive(Clone, Copy)]
 struct Job {
     arrival: f64,
@@ -47,7 +48,8 @@ fn srpt_departures(jobs: &[Job]) -> Vec<f64> {
     departures
 }
 
-/// Serves the least remaining until `until`, then stands at `until` (or at the last departure, if that is for ever).
+/// Serves the job with least remaining work until `until`. Time ends at `until`, or at the last departure if
+/// that is for ever.
 fn serve_until(until: f64, now: &mut f64, waiting: &mut BinaryHeap<Least>, departures: &mut [f64]) {
     while let Some(mut first) = waiting.pop() {
         if *now + first.key > until {
@@ -63,8 +65,8 @@ fn serve_until(until: f64, now: &mut f64, waiting: &mut BinaryHeap<Least>, depar
     }
 }
 
-/// Processor sharing in virtual time: virtual time runs at 1/n while n jobs are present, and a job leaves when it has run
-/// on by the job's work since its arrival. So the order of leaving is known at arrival.
+/// Processor sharing in virtual time, which runs at 1/n while n jobs are present. A job leaves when virtual
+/// time has grown by its work since its arrival, so the order of departures is known at arrival.
 fn ps_departures(jobs: &[Job]) -> Vec<f64> {
     let mut departures = vec![0.0; jobs.len()];
     let mut present: BinaryHeap<Least> = BinaryHeap::new();
@@ -82,7 +84,7 @@ fn ps_departures(jobs: &[Job]) -> Vec<f64> {
             departures[first.index] = now;
         } else if let Some((index, job)) = arrivals.next() {
             if present.is_empty() {
-                // Begin anew: virtual time that never went back would lose its precision in a long run.
+                // Reset: virtual time that only grows would lose precision in a long run.
                 virtual_now = 0.0;
             } else {
                 virtual_now += (job.arrival - now) / present.len() as f64;
@@ -93,7 +95,7 @@ fn ps_departures(jobs: &[Job]) -> Vec<f64> {
     }
 }
 
-/// An entry of a heap whose top has the least key, and of equal keys the least index.
+/// An entry of a heap whose top has the least key; of equal keys, the least index.
 struct Least {
     key: f64,
     index: usize,
@@ -131,7 +133,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const BODY: WireModel = WireModel::BODY_ONLY;
 
-    /// 1000 bytes a second, so that a byte is a millisecond.
+    /// 1000 bytes a second, so that a byte takes a millisecond.
     fn slow_link() -> Link {
         Link::constant(Rate::from_bits_per_second(8_000).unwrap())
     }
@@ -149,7 +151,7 @@ mod tests {
 
     #[test]
     fn shortest_remaining_preempts_by_hand() {
-        // 1000 runs alone for 200 and has 800 left; 100 preempts it; 700 < 800 - 0 goes next; 800 is last.
+        // 1000 runs alone for 200 and has 800 left. 100 preempts it, 700 < 800 goes next, and 800 is last.
         let requests = requests(&[(0, 1000), (200, 100), (250, 700)]);
         assert_eq!(ms(srpt(&requests, &slow_link(), &BODY)), [1800, 100, 750]);
     }
@@ -202,7 +204,8 @@ mod tests {
 
     #[test]
     fn equal_sizes_give_the_mean_of_m_d_1() {
-        // Then the shortest remaining is the first come: Pollaczek-Khinchine, S + load S / (2 (1 - load)).
+        // Shortest remaining is then first come, first served: Pollaczek-Khinchine, S + load S / (2 (1 -
+        // load)).
         let requests = poisson(0.7, 400_000, |_| 1_000, 1_000.0);
         let mean = mean_ms(&srpt(&requests, &slow_link(), &BODY));
         assert!((mean / (1_000.0 + 700.0 / 0.6) - 1.0).abs() < 0.03, "{mean}");
@@ -222,7 +225,7 @@ mod tests {
                 prop_assert!(srpt[i] >= bytes as f64 * 1e6 - 1.0);
                 prop_assert!(ps[i] >= bytes as f64 * 1e6 - 1.0);
             }
-            // Both keep the link busy whenever there is work, so the last one leaves at the same time.
+            // Both keep the link busy while there is work, so the last job leaves at the same time.
             let last = |times: &[f64]| requests.iter().zip(times).map(|(r, t)| r.at_ns as f64 + t).fold(0.0, f64::max);
             prop_assert!((last(&srpt) - last(&ps)).abs() < 1e3);
         }

@@ -1,27 +1,28 @@
-//! What became of a request, as its client saw it.
+//! The outcome of a request, as its client measured it.
 
 use serde::{Deserialize, Serialize};
 
 /// One request and its end. Times are in nanoseconds since the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// When it was to be sent.
+    /// When the request was planned.
     pub at_ns: u64,
     /// Number of the file.
     pub file: u32,
     /// Size of the file in bytes.
     pub size_bytes: u64,
-    /// Number of the client group that asked.
+    /// Number of the client group.
     #[serde(default)]
     pub group: u16,
-    /// Times that the client asked: 1, and one more for each retry after an abort.
+    /// Number of attempts: 1, and one more for each retry after an abort.
     #[serde(default)]
     pub attempts: u16,
-    /// When the client began to send it (to connect, for a new connection), later than planned only by the client's own lateness.
+    /// When the client began to send (to connect, for a new connection). Only the client's own lateness
+    /// delays it.
     pub sent_ns: u64,
     /// When the first byte of the response was read.
     pub first_byte_ns: Option<u64>,
-    /// When the last byte was read, the request failed, or the run was given up.
+    /// When the last byte was read, the request failed, or the run ended.
     pub end_ns: u64,
     /// Bytes of the body that were read.
     pub body_bytes: u64,
@@ -35,11 +36,11 @@ pub struct Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// Status 200, and a body of the right length and bytes.
+    /// Status 200, and a body with the right length and bytes.
     Done,
-    /// Still under way, or not yet answered, when the run was given up.
+    /// Still unfinished or unanswered when the run ended.
     Unfinished,
-    /// The client gave up: it had waited as long as it was ready to, as often as it was ready to.
+    /// The client gave up: its patience and its retries were used up.
     Aborted,
     /// The connection was refused.
     Refused,
@@ -49,31 +50,31 @@ pub enum End {
     TimedOut,
     /// The body ended before its announced length.
     Truncated,
-    /// The response had another status than 200.
+    /// The response had a status other than 200.
     WrongStatus,
-    /// No HTTP/1.1 head, no Content-Length, or one that is not the file's size.
+    /// No HTTP/1.1 head, no Content-Length, or one that differs from the file's size.
     WrongHead,
-    /// The body's bytes are not the file's.
+    /// The body's bytes differ from the file's.
     WrongBody,
-    /// The client itself could not send it (no port, no descriptor): the run is worthless.
+    /// The client itself could not send the request (no port, no descriptor): the run is worthless.
     ClientFault,
 }
 
 impl End {
-    /// Whether the request failed, before its client or the run gave it up.
+    /// Whether the request failed. Requests that the client or the run gave up do not count as failed.
     pub fn is_error(self) -> bool {
         !matches!(self, Self::Done | Self::Unfinished | Self::Aborted)
     }
 }
 
 impl Outcome {
-    /// Time from the planned moment to the end, in nanoseconds. Unless the end is [`End::Done`] the true response time is
-    /// longer, or there is none: a lower bound.
+    /// Time from the planned time to the end, in nanoseconds. Unless the end is [`End::Done`], it is a lower
+    /// bound of the true response time.
     pub fn response_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.at_ns)
     }
 
-    /// How late the client was, in nanoseconds.
+    /// Lateness of the client, in nanoseconds.
     pub fn lateness_ns(&self) -> u64 {
         self.sent_ns.saturating_sub(self.at_ns)
     }

@@ -1,4 +1,4 @@
-//! How the load moves over time: constant, the papers' alternating and intermittent overloads, or any steps and ramps.
+//! The load over time: constant, the papers' alternating and intermittent overloads, or any steps and ramps.
 
 use std::{fmt, str::FromStr};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 const NS_PER_S: f64 = 1e9;
 
-/// Levels in turn, repeated for as long as a run lasts.
+/// A sequence of levels, repeated for the length of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pattern {
     name: String,
@@ -14,20 +14,20 @@ pub struct Pattern {
     phases: Vec<Phase>,
 }
 
-/// What the levels of a pattern count.
+/// The unit of the levels of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
-    /// Bytes asked for over bytes that the link can carry; may be above 1.
+    /// Requested bytes over bytes that the link can carry; may be above 1.
     Load,
-    /// Requests per second, whatever their sizes and the link.
+    /// Requests per second, independent of sizes and link.
     RequestsPerSecond,
 }
 
-/// A level held, or moved in a straight line, for a time.
+/// A level that is constant or moves linearly for a time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Phase {
-    /// How long, in nanoseconds; at least a millisecond.
+    /// The duration, in nanoseconds; at least a millisecond.
     pub duration_ns: u64,
     /// The level at its start.
     pub from: f64,
@@ -35,7 +35,7 @@ pub struct Phase {
     pub to: f64,
 }
 
-/// A phase at its place in a run.
+/// A phase with its position in a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
     /// Its start, in nanoseconds since the start of the run.
@@ -44,7 +44,7 @@ pub struct Span {
     pub until_ns: u64,
     /// The level at its start.
     pub from: f64,
-    /// The level at its end, to which it moves in a straight line.
+    /// The level at its end; the level moves linearly.
     pub to: f64,
 }
 
@@ -64,12 +64,12 @@ const NAMED: [(&str, f64, f64, f64, f64); 10] = [
 ];
 
 impl Pattern {
-    /// One load throughout. `None` unless it is positive and below a million.
+    /// A constant load. `None` unless it is positive and below a million.
     pub fn constant(load: f64) -> Option<Self> {
         Self::held(load.to_string(), Unit::Load, load)
     }
 
-    /// One number of requests per second throughout. `None` unless it is positive and below a million.
+    /// A constant number of requests per second. `None` unless it is positive and below a million.
     pub fn requests_per_second(rate: f64) -> Option<Self> {
         Self::held(format!("{rate}/s"), Unit::RequestsPerSecond, rate)
     }
@@ -85,13 +85,13 @@ impl Pattern {
         Self::new(name.to_owned(), Unit::Load, vec![Phase::new(low_s, low, low)?, Phase::new(high_s, high, high)?])
     }
 
-    /// `None` if nothing is ever asked for.
+    /// `None` if all levels are 0.
     fn new(name: String, unit: Unit, phases: Vec<Phase>) -> Option<Self> {
         phases.iter().any(|phase| phase.from > 0.0 || phase.to > 0.0).then_some(Self { name, unit, phases })
     }
 
-    /// Reads the contents of a pattern file: a line for each phase, with its seconds, its load, and for a ramp the load at its
-    /// end. Requests per second are written with `/s`, in all lines or none. What follows `#` is a comment.
+    /// Parses a pattern file: a line for each phase, with its seconds, its load, and for a ramp the load at
+    /// its end. Requests per second are written with `/s`, in all lines or none. A `#` starts a comment.
     ///
     /// ```text
     /// # seconds load [load at the end]
@@ -101,7 +101,7 @@ impl Pattern {
     ///
     /// # Errors
     ///
-    /// The number of the first line that is none of this, and what is wrong with it; or that no line asks for anything.
+    /// The number of the first invalid line and its problem; or that no level is above 0.
     pub fn parse_file(text: &str) -> Result<Self, PatternError> {
         let mut unit = None;
         let mut phases = Vec::new();
@@ -138,17 +138,17 @@ impl Pattern {
         Self::new("file".to_owned(), unit.unwrap_or(Unit::Load), phases).ok_or(PatternError::Silent)
     }
 
-    /// This pattern under another name, such as that of the file it was read from.
+    /// This pattern with another name, such as that of its file.
     pub fn with_name(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// What it is called, for reports.
+    /// The name for reports.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What its levels count.
+    /// The unit of its levels.
     pub fn unit(&self) -> Unit {
         self.unit
     }
@@ -159,12 +159,12 @@ impl Pattern {
         self.phases.iter().all(|phase| phase.from == first && phase.to == first)
     }
 
-    /// Time after which it begins again, in nanoseconds.
+    /// Time after which the pattern repeats, in nanoseconds.
     pub fn period_ns(&self) -> u64 {
         self.phases.iter().fold(0, |sum: u64, phase| sum.saturating_add(phase.duration_ns))
     }
 
-    /// The level's mean over a period.
+    /// The mean level over a period.
     pub fn mean(&self) -> f64 {
         let sum: f64 = self.phases.iter().map(|phase| (phase.from + phase.to) / 2.0 * phase.duration_ns as f64).sum();
         sum / self.period_ns() as f64
@@ -183,7 +183,8 @@ impl Pattern {
 
 impl Phase {
     fn new(seconds: f64, from: f64, to: f64) -> Option<Self> {
-        // Ranges refuse NaN too. A shorter phase than a millisecond would make more spans than a long run has requests.
+        // Ranges refuse NaN too. Phases below a millisecond would make more spans than a long run has
+        // requests.
         let is_level = |level: f64| (0.0..1e6).contains(&level);
         ((1e-3..=1e7).contains(&seconds) && is_level(from) && is_level(to)).then(|| Self {
             duration_ns: (seconds * NS_PER_S).round() as u64,
@@ -196,8 +197,8 @@ impl Phase {
 impl FromStr for Pattern {
     type Err = PatternError;
 
-    /// Reads `w1` to `w10`; steps and ramps such as `25s@0.2,10s@0.2-1.2,25s@1.2`; and requests per second such as
-    /// `60s@100-500/s`.
+    /// Parses `w1` to `w10`; steps and ramps such as `25s@0.2,10s@0.2-1.2,25s@1.2`; and requests per second
+    /// such as `60s@100-500/s`.
     fn from_str(text: &str) -> Result<Self, PatternError> {
         if let Some(named) = Self::named(text.trim()) {
             return Ok(named);
@@ -227,7 +228,7 @@ fn step(text: &str) -> Option<(Phase, Unit)> {
     Some((phase, unit))
 }
 
-/// A text that is no pattern.
+/// The text is not a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatternError {
     /// Neither a name nor steps.
@@ -236,10 +237,10 @@ pub enum PatternError {
     Line {
         /// Its number, from 1.
         number: usize,
-        /// What is wrong.
+        /// The problem with it.
         problem: String,
     },
-    /// The file has no line with a level above 0.
+    /// The file has no level above 0.
     Silent,
 }
 

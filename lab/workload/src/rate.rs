@@ -1,4 +1,4 @@
-//! Data rates, and a link whose rate may change while a run goes on.
+//! Data rates, and a link whose rate may change during a run.
 
 use std::{fmt, str::FromStr};
 
@@ -39,7 +39,7 @@ impl From<Rate> for u64 {
     }
 }
 
-/// A rate as files have it: bits per second, or a text such as `10mbit`.
+/// A rate in a file: bits per second, or a text such as `10mbit`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum NumberOrText {
@@ -67,7 +67,7 @@ impl TryFrom<u64> for Rate {
 }
 
 impl fmt::Display for Rate {
-    /// As `tc` reads it: `10mbit`, `12500kbit`, `1gbit`.
+    /// As `tc` writes it: `10mbit`, `12500kbit`, `1gbit`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             bits if bits % 1_000_000_000 == 0 => write!(f, "{}gbit", bits / 1_000_000_000),
@@ -81,7 +81,7 @@ impl fmt::Display for Rate {
 impl FromStr for Rate {
     type Err = ParseError;
 
-    /// Reads `10mbit`, `12.5 Mbit/s`, `1gbps`, `800kbit`. The unit is required and means bits.
+    /// Parses `10mbit`, `12.5 Mbit/s`, `1gbps`, `800kbit`. The unit is required and means bits.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let error = || ParseError(text.to_owned());
         let lower = text.trim().to_ascii_lowercase();
@@ -101,7 +101,7 @@ impl FromStr for Rate {
     }
 }
 
-/// A text or number that is no rate this crate works with.
+/// A text or number that is not a valid rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError(String);
 
@@ -113,23 +113,24 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// A link: its rate from the start of the run, and from each later moment at which it changes.
+/// A link: its rate from the start of the run, and its later changes.
 ///
-/// Its *capacity* at time t is the number of bytes that it could have carried since the start. Capacity rises without
-/// a pause, so times and capacities map onto each other; work on a changing link is plain work in capacity.
+/// Its *capacity* at time t is the number of bytes that it could have carried since the start. Capacity
+/// always grows, so times and capacities map onto each other; work on a changing link is constant work in
+/// capacity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Link {
-    /// `(from, rate)`, the first from 0, rising.
+    /// `(from, rate)` in rising order, the first from 0.
     steps: Vec<(u64, Rate)>,
 }
 
 impl Link {
-    /// A link of one rate.
+    /// A link with a constant rate.
     pub fn constant(rate: Rate) -> Self {
         Self { steps: vec![(0, rate)] }
     }
 
-    /// This link, with another rate from `at_ns` on. `None` unless `at_ns` is later than the changes so far.
+    /// This link with another rate from `at_ns` on. `None` unless `at_ns` is later than all earlier changes.
     pub fn then(mut self, at_ns: u64, rate: Rate) -> Option<Self> {
         if self.steps.last().is_some_and(|&(last, _)| at_ns <= last) {
             return None;
@@ -205,7 +206,7 @@ mod tests {
 
     #[test]
     fn capacity_follows_the_changes_and_maps_back() {
-        // 8 kbit/s is 1000 bytes a second; twice that from the second second on.
+        // 8 kbit/s is 1000 bytes a second; from second 1 on it is twice that.
         let link = Link::constant(rate("8kbit")).then(1_000_000_000, rate("16kbit")).unwrap();
         assert_eq!(link.capacity_at(0.5e9), 500.0);
         assert_eq!(link.capacity_at(2e9), 3000.0);

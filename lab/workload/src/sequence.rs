@@ -1,4 +1,4 @@
-//! The requests of a run, drawn from a seed: when, which file, how large.
+//! The requests of a run, drawn from a seed: time, file and size.
 
 mod offered;
 mod shares;
@@ -22,27 +22,27 @@ use crate::{
 /// A request to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// When to send it, in nanoseconds since the start of the run, whatever became of the requests before it.
+    /// When to send it, in nanoseconds since the start of the run, independent of earlier requests.
     pub at_ns: u64,
     /// Number of the file.
     pub file: u32,
     /// Size of the file in bytes.
     pub size_bytes: u64,
-    /// Number of the client group that asks.
+    /// Number of the client group.
     #[serde(default)]
     pub group: u16,
 }
 
-/// How a nominal load, or a nominal number of requests per second, becomes a number of requests.
+/// How a nominal load, or a nominal rate of requests, becomes a number of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoadMatch {
-    /// As many requests as make the bytes of *this* sequence equal the load over the whole run, as the papers do when they
-    /// scale a trace. Under a heavy tail it is what keeps short runs comparable: a minute at 10 Mbit/s strays by 10 %.
-    /// Requests per second: exactly their number.
+    /// The bytes of *this* sequence match the load over the whole run, as in the papers when they scale a
+    /// trace. Under a heavy tail this keeps short runs comparable: otherwise a minute at 10 Mbit/s strays by
+    /// 10 %. Requests per second: exactly their number.
     #[default]
     Sequence,
-    /// As many as a Poisson process gives whose *expected* bytes, or number, are what was asked for.
+    /// A Poisson process whose *expected* bytes, or number, match the load.
     Expectation,
 }
 
@@ -58,7 +58,7 @@ impl FromStr for LoadMatch {
     }
 }
 
-/// A text that names no [`LoadMatch`].
+/// The text is not the name of a [`LoadMatch`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadMatchError(String);
 
@@ -70,35 +70,37 @@ impl fmt::Display for LoadMatchError {
 
 impl std::error::Error for LoadMatchError {}
 
-/// What a sequence is drawn from.
+/// The parameters of a sequence.
 #[derive(Clone, Debug)]
 pub struct Recipe<'a> {
-    /// The files asked for.
+    /// The files to request.
     pub files: &'a FileSet,
-    /// The link. Where its rate changes, the requests follow: a load is a fraction of the rate at the time.
+    /// The link. Where its rate changes, the requests follow: a load is a fraction of the current rate.
     pub link: &'a Link,
-    /// How the load, or the number of requests per second, moves.
+    /// The load, or the requests per second, over time.
     pub pattern: &'a Pattern,
     /// Time over which requests are sent, in nanoseconds.
     pub duration_ns: u64,
-    /// What a request costs the link.
+    /// The cost of a request on the link.
     pub wire: WireModel,
-    /// How the load is met.
+    /// How the number of requests follows from the load.
     pub load_match: LoadMatch,
 }
 
 impl Recipe<'_> {
-    /// Draws the requests: a Poisson process whose intensity follows the load, sizes independent of the times.
+    /// Draws the requests: a Poisson process whose intensity follows the load, with sizes independent of the
+    /// times.
     ///
-    /// Given their number, the arrivals of a Poisson process are independent and spread as its intensity, so the number is
-    /// found first and the times are drawn after. Sizes and times come from separate streams of the seed.
+    /// Given their number, the arrivals of a Poisson process are independent and distributed as its
+    /// intensity. So the number is found first and the times are drawn after. Sizes and times come from
+    /// separate streams of the seed.
     pub fn draw(&self, seed: u64) -> Vec<Request> {
         let visits = self.draw_visits(seed, 1.0, || 1);
         let at_and_file = visits.at_ns.into_iter().zip(visits.files);
         at_and_file.map(|(at_ns, file)| Request { at_ns, file, size_bytes: self.size_of(file), group: 0 }).collect()
     }
 
-    /// Draws visits of several requests each, `mean_length` on average, which begin as a Poisson process.
+    /// Draws visits of several requests each, `mean_length` on average. Their starts are a Poisson process.
     pub(crate) fn draw_visits(&self, seed: u64, mean_length: f64, mut length: impl FnMut() -> usize) -> Visits {
         let offered = Offered::new(self.link, self.pattern, self.duration_ns);
         let cost = |size_bytes| match self.pattern.unit() {
@@ -114,7 +116,7 @@ impl Recipe<'_> {
                 let mut sum = 0.0;
                 while sum < offered.total() {
                     let added = visits.push(length(), &mut source, |file| cost(self.size_of(file)));
-                    // Always taking, or always leaving, the one that crosses would favour or shun the large ones.
+                    // Always taking, or always dropping, the last request would favour or exclude large ones.
                     if sum + added > offered.total() && sum + added - offered.total() >= offered.total() - sum {
                         visits.pop();
                         break;
@@ -142,19 +144,19 @@ impl Recipe<'_> {
     }
 }
 
-/// Visits: when each begins, and the files that it asks for.
+/// Visits: the start and the files of each.
 #[derive(Debug, Default)]
 pub(crate) struct Visits {
-    /// When each begins, in order.
+    /// The start of each visit, in order.
     pub(crate) at_ns: Vec<u64>,
-    /// For each visit, where its files end in `files`, and those of the next begin.
+    /// For each visit, the end of its files in `files`; those of the next visit begin there.
     pub(crate) ends: Vec<usize>,
     /// The files of all visits, one visit after the other.
     pub(crate) files: Vec<u32>,
 }
 
 impl Visits {
-    /// Adds a visit, and gives the sum of its costs.
+    /// Adds a visit and returns the sum of its costs.
     fn push(&mut self, length: usize, source: impl Iterator<Item = u32>, cost: impl Fn(u32) -> u64) -> f64 {
         let begin = self.files.len();
         self.files.extend(source.take(length));
@@ -168,13 +170,13 @@ impl Visits {
     }
 }
 
-/// Streams of a seed, so that what is drawn for one purpose does not depend on how much was drawn for another.
+/// Streams of a seed: draws for one purpose do not depend on the number of draws for another.
 pub(crate) const TIMES: u64 = 0;
 pub(crate) const FILES: u64 = 1;
 pub(crate) const GROUPS: u64 = 2;
 pub(crate) const SESSIONS: u64 = 3;
 pub(crate) const SITE: u64 = 4;
-/// The stream of user 0; the others follow.
+/// The stream of user 0; those of the other users follow.
 pub(crate) const USERS: u64 = 1 << 32;
 
 pub(crate) fn stream(seed: u64, number: u64) -> ChaCha12Rng {
@@ -286,7 +288,8 @@ mod tests {
     fn the_load_follows_a_ramp() {
         let (files, link, pattern) = (files(), link(100), "60s@0-1".parse().unwrap());
         let requests = recipe(&files, &link, &pattern, 60).draw(1);
-        // The integral of a ramp from 0 goes with the square of the time: uniform places after its inverse.
+        // The integral of a ramp from 0 is proportional to the square of the time; its inverse of uniform
+        // values gives the times.
         let n = requests.len() as f64;
         let place = |request: &Request| (request.at_ns as f64 / 60e9).powi(2);
         let worst = (0..requests.len())
@@ -329,7 +332,8 @@ mod tests {
         let load = wire_bytes(&requests) / (60.0 * 1_250_000.0);
         // Half of the largest file, 3 MB, is 2 % of the run.
         assert!((load - 0.8).abs() < 0.02, "{load}");
-        // Temporal locality: under independent requests every other file would lie deeper than a hundred others.
+        // Temporal locality: among independent requests, every other file would be deeper than a hundred
+        // others.
         let near = requests
             .iter()
             .enumerate()

@@ -1,4 +1,4 @@
-//! Response sizes of the web: a lognormal body under a bounded Pareto tail, and files that stand for them.
+//! Response sizes of the web: a lognormal body with a bounded Pareto tail, and files that represent them.
 
 mod files;
 
@@ -8,27 +8,27 @@ use serde::Serialize;
 
 pub use self::files::{FileRequests, FileSet};
 
-/// A lognormal body up to a quantile, joined without a gap to a bounded Pareto tail.
+/// A lognormal body up to a quantile, joined to a bounded Pareto tail without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct HeavyTail {
     /// Median of all sizes, in bytes.
     pub median_bytes: f64,
-    /// Share of the requests in the body, above one half.
+    /// Fraction of the requests in the body, above one half.
     pub body_share: f64,
     /// Where the body ends and the tail begins, in bytes: the quantile of `body_share`.
     pub knee_bytes: f64,
     /// The tail's exponent.
     pub alpha: f64,
-    /// The smallest size, in bytes: what the body would put lower is raised to it.
+    /// The smallest size, in bytes: smaller sizes of the body are raised to it.
     pub min_bytes: f64,
     /// The largest size, in bytes.
     pub max_bytes: f64,
 }
 
 impl HeavyTail {
-    /// The World Cup 1998 trace as "Implementation of SRPT Scheduling in Web Servers" and "Web Servers Under Overload: How
-    /// Scheduling Can Help" give it: half of the requests under 1 KB, nine in ten under 9.3 KB, mean about 5.5 KB, the largest
-    /// 2 MB, tail exponent 1.1.
+    /// The World Cup 1998 trace as described in "Implementation of SRPT Scheduling in Web Servers" and "Web
+    /// Servers Under Overload: How Scheduling Can Help". Half of the requests are under 1 KB, nine in ten
+    /// under 9.3 KB, the mean is about 5.5 KB, the largest 2 MB, and the tail exponent 1.1.
     pub const WORLD_CUP: Self = Self {
         median_bytes: 1000.0,
         body_share: 0.9,
@@ -38,11 +38,12 @@ impl HeavyTail {
         max_bytes: 2_000_000.0,
     };
 
-    /// The NASA 1995 trace as "Implementation of SRPT Scheduling in Web Servers" gives it: mean 19 KB, from 50 B to 1.93 MB,
-    /// half of the bytes in the largest 2.5 % of the requests.
+    /// The NASA 1995 trace as described in "Implementation of SRPT Scheduling in Web Servers": mean 19 KB,
+    /// from 50 B to 1.93 MB, half of the bytes in the largest 2.5 % of the requests.
     ///
-    /// The paper says no more. Median and exponent are chosen: the median is that of the trace's 1 August, whose 97.5th
-    /// percentile, 131 KB, is then met as well (127 KB); knee and exponent follow from the mean and the largest 2.5 %.
+    /// The paper gives no more, so the other parameters are chosen. The median is that of the trace's 1
+    /// August. Its 97.5th percentile, 131 KB, is then met as well (127 KB). Knee and exponent follow from the
+    /// mean and the largest 2.5 %.
     pub const NASA: Self = Self {
         median_bytes: 3700.0,
         body_share: 0.9,
@@ -52,12 +53,12 @@ impl HeavyTail {
         max_bytes: 1_930_000.0,
     };
 
-    /// Sizes with these parameters, as the fields describe them.
+    /// Sizes with these parameters; see the fields.
     ///
     /// # Errors
     ///
-    /// The first condition that does not hold: 1 <= least < median < knee < largest < 10^15 bytes, body share above one half and
-    /// below 1, exponent above 0 and at most 10.
+    /// The first violated condition: 1 <= least < median < knee < largest < 10^15 bytes, body share above one
+    /// half and below 1, exponent above 0 and at most 10.
     pub fn new(
         min_bytes: f64,
         median_bytes: f64,
@@ -82,7 +83,7 @@ impl HeavyTail {
         Ok(sizes)
     }
 
-    /// The size below which a share `q` of the requests lies, in bytes.
+    /// The size in bytes below which a fraction `q` of the requests lies.
     pub fn quantile(&self, q: f64) -> f64 {
         let size = if q <= self.body_share {
             (self.median_bytes.ln() + self.sigma() * normal_quantile(q)).exp()
@@ -94,7 +95,7 @@ impl HeavyTail {
         size.clamp(self.min_bytes, self.max_bytes)
     }
 
-    /// Mean size of the requests between the quantiles `from` and `to`, in bytes, by the closed forms of both parts.
+    /// Mean size of the requests between the quantiles `from` and `to`, in bytes, in closed form.
     pub fn mean_between(&self, from: f64, to: f64) -> f64 {
         let body = self.body_sum(to.min(self.body_share)) - self.body_sum(from.min(self.body_share));
         let tail = self.tail_sum(to.max(self.body_share)) - self.tail_sum(from.max(self.body_share));
@@ -128,7 +129,8 @@ impl HeavyTail {
         let share = 1.0 - self.body_share;
         let scale = share * a * k.powf(a) / (1.0 - (k / self.max_bytes).powf(a));
         let until = self.tail_quantile(q);
-        // At an exponent of 1 the form below is 0 / 0, and near it loses its digits; its limit is the logarithm.
+        // At an exponent of 1 the formula is 0 / 0, and near 1 it loses precision; the limit is the
+        // logarithm.
         let integral =
             if (a - 1.0).abs() < 1e-6 { (until / k).ln() } else { (k.powf(1.0 - a) - until.powf(1.0 - a)) / (a - 1.0) };
         scale * integral
@@ -139,12 +141,12 @@ impl HeavyTail {
     }
 }
 
-/// Parameters that describe no sizes.
+/// Invalid parameters of sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SizesError {
     /// Least size, median, knee and largest size are not in this order, or out of range.
     Order(HeavyTail),
-    /// The share of the body is not between one half and 1.
+    /// The body share is not between one half and 1.
     BodyShare(f64),
     /// The exponent is not between 0 and 10.
     Alpha(f64),
@@ -173,7 +175,8 @@ pub(crate) fn normal_cdf(z: f64) -> f64 {
     0.5 * libm::erfc(-z / std::f64::consts::SQRT_2)
 }
 
-/// The inverse of [`normal_cdf`] by bisection: as exact as `erfc`, and fast enough for a few thousand files.
+/// The inverse of [`normal_cdf`] by bisection: as precise as `erfc`, and fast enough for a few thousand
+/// files.
 fn normal_quantile(q: f64) -> f64 {
     let (mut low, mut high) = (-10.0, 10.0);
     for _ in 0..60 {
@@ -193,7 +196,7 @@ mod tests {
 
     const SIZES: HeavyTail = HeavyTail::WORLD_CUP;
 
-    /// The quantile function summed up step by step: what the closed forms of the mean must agree with.
+    /// The mean by numerical integration of the quantile function, to check the closed forms.
     fn mean_by_summing(sizes: &HeavyTail, from: f64, to: f64) -> f64 {
         let steps = 8_000;
         (0..steps).map(|i| sizes.quantile(from + (to - from) * (i as f64 + 0.5) / steps as f64)).sum::<f64>()
@@ -222,7 +225,7 @@ mod tests {
 
     #[test]
     fn the_tail_falls_with_its_exponent() {
-        // Far below the bound, P(X > x) goes with x^-1.1: doubling x divides it by 2^1.1, after the bound's own share is added.
+        // Far below the bound, P(X > x) is proportional to x^-1.1, once the share above the bound is added.
         let bound = 0.1 * (9200.0_f64 / 2e6).powf(1.1) / (1.0 - (9200.0_f64 / 2e6).powf(1.1));
         let above = |q: f64| 1.0 - q + bound;
         let (q1, q2) = (0.95, 0.99);

@@ -1,18 +1,20 @@
-//! SURGE, the Scalable URL Reference Generator: a site's files, which of them are asked for, and the users who ask.
+//! SURGE, the Scalable URL Reference Generator: a site's files, their popularity, and its users.
 //!
-//! After "Implementation of a New Scheduling Policy in Web Servers", section 4.4.3 and table 1, and Barford and Crovella,
-//! "Generating Representative Web Workloads for Network and Server Performance Evaluation" (SIGMETRICS 1998). Six laws at once:
+//! After "Implementation of a New Scheduling Policy in Web Servers", section 4.4.3 and table 1, and Barford
+//! and Crovella, "Generating Representative Web Workloads for Network and Server Performance Evaluation"
+//! (SIGMETRICS 1998). It combines six laws:
 //!
 //! 1. sizes of the files on the server: lognormal body, Pareto tail;
 //! 2. popularity: Zipf's law;
-//! 3. sizes of what is asked for: Pareto. Laws 1 to 3 are reconciled by *matching* popularity to files ([`Site`]);
+//! 3. sizes of the requests: Pareto. *Matching* popularity to files satisfies laws 1 to 3 together
+//!    ([`Site`]);
 //! 4. temporal locality: lognormal stack distances;
 //! 5. pages: a base file and its embedded references, with active OFF times between;
 //! 6. silence between pages: inactive OFF times.
 //!
-//! [`crate::demand::Demand::users`] has users who ask so (closed). The open variant, as in "Implementation of SRPT
-//! Scheduling in Web Servers", appendix, is a [`crate::sequence::Recipe`] over [`Site::file_set`]: the same stream of files,
-//! at the moments of a Poisson process that is scaled to a load.
+//! [`crate::demand::Demand::users`] makes such users (closed loop). The open variant, as in "Implementation
+//! of SRPT Scheduling in Web Servers", appendix, is a [`crate::sequence::Recipe`] over [`Site::file_set`]. It
+//! requests the same stream of files at the times of a Poisson process that is scaled to a load.
 
 mod law;
 mod site;
@@ -29,24 +31,27 @@ pub use self::{
     site::Site,
 };
 
-/// SURGE's parameters. By default those of "Implementation of a New Scheduling Policy in Web Servers", table 1.
+/// SURGE's parameters. The defaults are those of "Implementation of a New Scheduling Policy in Web Servers",
+/// table 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Surge {
     /// Sizes of the files, in bytes, below the tail.
     pub body_bytes: LogNormal,
-    /// Sizes of the files, in bytes, from its scale on. The share of files in the tail is what the body leaves above that.
-    /// (The table's scale of 1333K is a misprint for 133K: the former is above nearly all sizes that the text gives.)
+    /// Sizes of the files in the tail, in bytes, from its scale on. The tail has the fraction of files that
+    /// the body has above that size. (The table's scale of 1333K is a misprint for 133K: it exceeds nearly
+    /// all sizes in the text.)
     pub tail_bytes: Pareto,
-    /// The least file, in bytes.
+    /// The smallest file, in bytes.
     pub min_bytes: u64,
     /// The largest file, in bytes.
     pub max_bytes: u64,
-    /// Sizes of what is asked for, in bytes, up to the largest file.
+    /// Sizes of the requests, in bytes, up to the largest file.
     pub request_bytes: Pareto,
-    /// Zipf's exponent: the file of rank r is asked for in proportion to r to minus this.
+    /// Zipf's exponent: the popularity of the file of rank r is proportional to r to minus this.
     pub popularity_exponent: f64,
-    /// Stack distances: for a file that was asked for before, how many different files were asked for since, itself included.
+    /// Stack distance: the number of different files requested since the last request for a file, itself
+    /// included.
     pub stack_distance: LogNormal,
     /// Time between the answer to one file of a page and the request for the next, in seconds.
     ///
@@ -54,27 +59,28 @@ pub struct Surge {
     pub active_off_s: Weibull,
     /// Time between the last answer of a page and the request for the next page, in seconds.
     pub inactive_off_s: Pareto,
-    /// Embedded references of a page: what is drawn, without its fraction. So at the default a page has at least one, and at
-    /// least n with probability n to the -2.43.
+    /// Embedded references of a page: the draw without its fraction. With the default a page has at least
+    /// one, and at least n with probability n to the -2.43.
     pub embedded: Pareto,
 }
 
 impl Surge {
     /// The table's active OFF times with scale and shape exchanged: mean 0.35 s.
     ///
-    /// Active OFF times were told from inactive ones by being shorter than a second. As the table and its density stand, 42 % of
-    /// them are longer; exchanged, 1.7 %. It matters: with the files and pages of the table, 120 users answered within 0.2 s ask for
-    /// 2.0 Mbit/s as the table stands and for 5.4 Mbit/s exchanged, where the text has them saturate 10 Mbit/s.
+    /// Active OFF times were told from inactive ones by being shorter than a second. With the table as
+    /// printed, 42 % of them are longer; with the parameters exchanged, 1.7 % are. The difference matters.
+    /// With the table's files and pages, 120 users with answers within 0.2 s request 2.0 Mbit/s as printed
+    /// and 5.4 Mbit/s exchanged. In the text they saturate 10 Mbit/s.
     pub const ACTIVE_OFF_SWAPPED: Weibull = Weibull { scale: 0.382, shape: 1.46 };
 
-    /// Whether a site and its users can be made with these parameters.
+    /// Checks whether a site and its users can be made with these parameters.
     ///
     /// # Errors
     ///
     /// The first parameter that is out of range.
     pub fn check(&self) -> Result<(), SurgeError> {
         let positive = |name, value: f64| {
-            // Written so that NaN fails.
+            // NaN fails this form of the test.
             if value > 0.0 && value < 1e15 { Ok(()) } else { Err(SurgeError::NotPositive { name, value }) }
         };
         let log_normal = |name, law: &LogNormal| {
@@ -128,10 +134,10 @@ impl Default for Surge {
     }
 }
 
-/// Parameters that make no site.
+/// Invalid parameters of a site.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SurgeError {
-    /// A parameter is not above 0, or out of all proportion.
+    /// A parameter is not above 0, or is too large.
     NotPositive {
         /// Its name.
         name: &'static str,
@@ -140,7 +146,7 @@ pub enum SurgeError {
     },
     /// Bounds, body and tail of the file sizes do not fit together.
     Sizes(crate::sizes::SizesError),
-    /// The least size asked for is not below the largest file.
+    /// The smallest requested size is not below the largest file.
     Requests {
         /// Scale of the request sizes.
         scale: f64,

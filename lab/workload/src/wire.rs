@@ -1,4 +1,4 @@
-//! What a response costs on the wire: the unit of load, of link use and of the ideal.
+//! The cost of a response on the wire: the unit of load, of link use and of the ideal.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,13 +17,14 @@ pub struct WireModel {
 }
 
 impl WireModel {
-    /// A new connection for each request: SYN-ACK (74), acknowledgement of the request, FIN, and acknowledgement of the client's
-    /// FIN (66 each). Measured with nginx, within 1 % of the bytes that the shaper counted.
+    /// A new connection for each request: SYN-ACK (74), acknowledgement of the request, FIN, and
+    /// acknowledgement of the client's FIN (66 each). Measured with nginx: within 1 % of the shaper's byte
+    /// count.
     pub const PER_CONNECTION: Self =
         Self { head_bytes: 250, segment_bytes: 1448, overhead_bytes: 66, control_bytes: 74 + 3 * 66 };
-    /// Many requests on a connection: the acknowledgement rides on the response, the handshake is forgotten.
+    /// Many requests per connection: the acknowledgement is part of the response, the handshake is neglected.
     pub const KEPT_ALIVE: Self = Self { control_bytes: 0, ..Self::PER_CONNECTION };
-    /// The body alone: what was asked for, without what carries it.
+    /// The body alone, without headers and framing.
     pub const BODY_ONLY: Self = Self { head_bytes: 0, segment_bytes: 1448, overhead_bytes: 0, control_bytes: 0 };
 
     /// Bytes on the wire for a response with a body of `size_bytes`.

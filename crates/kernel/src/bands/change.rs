@@ -1,4 +1,4 @@
-//! Installing and removing.
+//! Installs and removes bands.
 
 use std::fmt;
 
@@ -11,25 +11,26 @@ use super::{
     plan, tool,
 };
 
-/// What [`remove`] left behind.
+/// The state of a device after [`remove`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Removed {
     /// The network device.
     pub device: String,
-    /// Its root now, in the words of `tc`: the kernel's default.
+    /// The device's root now, as `tc` prints it: the kernel's default.
     pub root: String,
-    /// The segments that a packet may be made of now.
+    /// Most segments in one packet now.
     pub gso_max_segs: u32,
-    /// The root that `replace` removed when the bands were installed. It is not put back, because its settings are not
-    /// known.
+    /// The root that `replace` removed when the bands were installed. It is not restored, because its
+    /// settings are unknown.
     pub replaced: Option<String>,
 }
 
-/// Installs bands on a device, or gives those that are there another rate without dropping a packet.
+/// Installs bands on a device, or changes the rate of existing ones without dropping a packet.
 ///
-/// Where the kernel lets us make a namespace, everything is rehearsed there before the device is touched. When a step fails
-/// all the same, what was done before is undone: the device has its own packet size and the kernel's default discipline,
-/// also in place of one that was to be replaced. What was there before is noted in `/run/serpent` for [`remove`].
+/// Where this process may make a network namespace, the commands are first tried there. If a step still fails
+/// on the device, all earlier steps are undone. The device then has its old packet size and the kernel's
+/// default discipline, also in place of a replaced one. The earlier state is saved in `/run/serpent` for
+/// [`remove`].
 pub fn install(options: &InstallOptions) -> Result<Installed, BandsError> {
     plan::check(options)?;
     let device = observe::device(&options.device)?;
@@ -75,7 +76,8 @@ pub fn remove(device: &str) -> Result<Removed, BandsError> {
     let memory = Memory::load(device, before.ifindex);
     let root = observe::root(&observe::qdiscs(Some(device))?);
     let ours = matches!(root, Root::Ours { .. });
-    // The bands are gone, by hand or by a crash in here, and the packet size is still as we set it.
+    // The bands are gone, removed by hand or by a crash in this function, but the packet size is still the
+    // one set here.
     let gso_is_ours = memory.as_ref().is_some_and(|memory| memory.gso_max_segs_set == before.gso_max_segs);
     if !ours && !gso_is_ours {
         Memory::forget(device);
@@ -119,7 +121,7 @@ fn wanted(shape: Shape) -> Qdisc {
     }
 }
 
-/// What the device was like before us, as far as it can be known.
+/// The earlier state of the device, as far as it is known.
 fn note(options: &InstallOptions, device: &Device, root: &Root) -> Memory {
     let earlier = Memory::load(&options.device, device.ifindex)
         .filter(|memory| matches!(root, Root::Ours { .. }) || memory.gso_max_segs_set == device.gso_max_segs);
@@ -140,8 +142,8 @@ fn note(options: &InstallOptions, device: &Device, root: &Root) -> Memory {
     }
 }
 
-/// The first shape that this kernel takes, found by a rehearsal that disturbs nothing. Where no rehearsal is possible the
-/// first choice is taken at its word, and installing tells.
+/// The first shape that this kernel accepts, found by a trial in a namespace. Where no namespace can be made,
+/// the first choice is returned, and installing it shows whether it works.
 fn choose(options: &InstallOptions, device: &Device) -> Result<Shape, BandsError> {
     let candidates: &[Shape] = match options.qdisc {
         Qdisc::Auto => &[Shape::Htb, Shape::Prio],
@@ -158,7 +160,7 @@ fn choose(options: &InstallOptions, device: &Device) -> Result<Shape, BandsError
     Err(first_refusal.unwrap_or(BandsError::UnsupportedSystem))
 }
 
-/// Installs on a device that has no bands, or bands of another shape, and undoes it all when a step fails.
+/// Installs on a device without bands, or with bands of another shape. Undoes all steps when one fails.
 fn install_new(
     shape: Shape,
     options: &InstallOptions,
@@ -198,7 +200,8 @@ fn set_gso_max_segs(device: &str, now: u32, wanted: u32) -> Result<(), BandsErro
     tool::run("ip", &["link", "set", "dev", device, "gso_max_segs", &wanted.to_string()]).map(drop)
 }
 
-/// Refuses early and plainly; what a namespace or a security module refuses besides, the tools report.
+/// Refuses early with a clear message. Refusals by a namespace or a security module come from the tools
+/// later.
 fn must_be_permitted(device: &str) -> Result<(), BandsError> {
     #[cfg(target_os = "linux")]
     {

@@ -1,20 +1,20 @@
-//! What can go wrong with bands, who is at fault, and what to do.
+//! Errors of bands: the cause, the party at fault, and the remedy.
 
 use std::{fmt, io, path::PathBuf};
 
 /// Why bands could not be installed, shown or removed.
 #[derive(Debug)]
 pub enum BandsError {
-    /// The operator asked for something that cannot be.
+    /// The operator's option is not possible.
     InvalidOption {
         /// The option's name.
         option: &'static str,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
     /// This process may not change traffic control.
     NotPermitted {
-        /// What was refused.
+        /// The refused action.
         what: String,
     },
     /// There is no such network device.
@@ -22,21 +22,21 @@ pub enum BandsError {
         /// The name asked for.
         device: String,
     },
-    /// Somebody else configured a queueing discipline on the device.
+    /// Another program or person configured a queueing discipline on the device.
     ForeignQdisc {
         /// The device.
         device: String,
-        /// The discipline found, in the words of `tc`.
+        /// The discipline found, as `tc` prints it.
         found: String,
     },
-    /// The device has no bands of ours.
+    /// The device has no bands of Serpent.
     NotInstalled {
         /// The device.
         device: String,
-        /// The discipline found, in the words of `tc`.
+        /// The discipline found, as `tc` prints it.
         found: String,
     },
-    /// Several devices have bands of ours, and it was not said which is meant.
+    /// Several devices have bands of Serpent, and none was named.
     SeveralDevices {
         /// Their names.
         devices: Vec<String>,
@@ -50,33 +50,33 @@ pub enum BandsError {
     Kernel {
         /// The command.
         command: String,
-        /// What the tool said.
+        /// The tool's message.
         said: String,
     },
-    /// The kernel's tool said something that we do not understand: another version, or our mistake.
+    /// The output of the kernel's tool could not be parsed: another version, or our bug.
     NotUnderstood {
         /// The command.
         command: String,
-        /// What could not be read.
+        /// The part that could not be parsed.
         problem: String,
     },
-    /// The note of what was there before cannot be read or written.
+    /// The saved earlier state of the device cannot be read or written.
     Memory {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Changing back what was changed failed as well.
+    /// Undoing the changes failed as well.
     RollBack {
-        /// Why anything had to be changed back.
+        /// Why the changes had to be undone.
         first: Box<BandsError>,
-        /// Why that failed.
+        /// Why undoing them failed.
         then: Box<BandsError>,
         /// The device.
         device: String,
     },
-    /// This system has no such bands.
+    /// This operating system has no such bands.
     UnsupportedSystem,
 }
 

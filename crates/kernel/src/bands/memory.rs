@@ -1,9 +1,9 @@
-//! A note of what a device was like before us, kept where it outlives this process but not the machine's run:
-//! `/run/serpent/uplink-DEVICE@NAMESPACE.json`, where NAMESPACE is the inode of the network namespace, because devices in
-//! different namespaces may have the same name.
+//! The saved state of a device before Serpent changed it. It outlives this process but not a reboot, in the
+//! file `/run/serpent/uplink-DEVICE@NAMESPACE.json`. NAMESPACE is the inode of the network namespace, because
+//! devices in different namespaces may have the same name.
 //!
-//! The kernel's own state is the truth; the note is only needed to restore what was there. Without it the device's default
-//! is restored.
+//! The kernel's own state is the truth; the saved state is only needed to restore the old one. Without it the
+//! device's default is restored.
 
 use std::{fs, io, path::PathBuf};
 
@@ -13,27 +13,29 @@ use super::BandsError;
 
 const DIRECTORY: &str = "/run/serpent";
 
-/// What a device was like before us, and what we made of it.
+/// The state of a device before Serpent changed it, and the packet size that Serpent set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Memory {
-    /// The device's number, which a device of the same name made later does not have.
+    /// The device's number. A later device of the same name has another number.
     pub ifindex: u32,
-    /// Before us.
+    /// The packet size before.
     pub gso_max_segs_before: u32,
-    /// As we set it: where our bands are gone and it is different, it is somebody else's.
+    /// The packet size that Serpent set. If the bands are gone and the size differs, it was set by other
+    /// software.
     pub gso_max_segs_set: u32,
-    /// The root that was replaced, in the words of `tc`, if it was not the kernel's default.
+    /// The replaced root as `tc` printed it, if it was not the kernel's default.
     pub replaced: Option<String>,
 }
 
 impl Memory {
-    /// The note on a device; `None` when there is none, it is not readable, or it is about another device.
+    /// Loads the saved state of a device. `None` if there is none, it is not readable, or it is about another
+    /// device.
     pub(super) fn load(device: &str, ifindex: u32) -> Option<Self> {
         let text = fs::read(path(device)).ok()?;
         serde_json::from_slice::<Self>(&text).ok().filter(|memory| memory.ifindex == ifindex)
     }
 
-    /// Writes the note so that a crash leaves the old one or the new one.
+    /// Writes the state so that a crash leaves the old or the new version.
     pub(super) fn save(&self, device: &str) -> Result<(), BandsError> {
         let path = path(device);
         let write = || -> io::Result<()> {
@@ -48,9 +50,9 @@ impl Memory {
         })
     }
 
-    /// Forgets the note on a device.
+    /// Deletes the saved state of a device.
     pub(super) fn forget(device: &str) {
-        // A note that stays behind is about a device number that is gone, or about values that are no longer set.
+        // A file that stays behind does no harm: its device number or its values no longer match.
         let _ = fs::remove_file(path(device));
     }
 }

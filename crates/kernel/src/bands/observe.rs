@@ -1,32 +1,32 @@
-//! What is on a device now, read from the answers of `ip` and `tc`.
+//! Reads the current state of a device from the output of `ip` and `tc`.
 
 use serde::Deserialize;
 
 use super::{BANDS_MAJOR, BANDS_MAX, BandsError, SHAPER_MAJOR, Shape, plan, tool};
 
-/// What of a device matters here.
+/// The relevant properties of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Device {
     pub ifindex: u32,
     pub mtu_bytes: u32,
     pub gso_max_segs: u32,
-    /// What the driver can do, which is what a new device starts with.
+    /// The driver's limit, with which a new device starts.
     pub gso_max_segs_default: u32,
 }
 
 /// The discipline at the root of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Root {
-    /// What the kernel put there.
+    /// The kernel's default.
     Default(String),
-    /// Ours. `bands` is `None` when some of it is missing.
+    /// A root of Serpent's bands. `bands` is `None` when some of it is missing.
     Ours { shape: Shape, bands: Option<u8>, words: String },
-    /// Somebody's.
+    /// A root configured by other software or a person.
     Foreign(String),
 }
 
 impl Root {
-    /// In the words of `tc`.
+    /// The root as `tc` prints it.
     pub(super) fn words(&self) -> &str {
         match self {
             Self::Default(words) | Self::Ours { words, .. } | Self::Foreign(words) => words,
@@ -51,7 +51,7 @@ pub(super) struct QdiscLine {
     pub qlen: u64,
 }
 
-/// Asks for a device.
+/// Queries a device.
 pub(super) fn device(name: &str) -> Result<Device, BandsError> {
     plan::check_device_name(name)?;
     let text = tool::run("ip", &["-j", "-d", "link", "show", "dev", name])?;
@@ -61,7 +61,7 @@ pub(super) fn device(name: &str) -> Result<Device, BandsError> {
     })
 }
 
-/// Asks for the disciplines of a device, or of all.
+/// Queries the disciplines of a device, or of all devices.
 pub(super) fn qdiscs(device: Option<&str>) -> Result<Vec<QdiscLine>, BandsError> {
     let mut arguments = vec!["-s", "-j", "qdisc", "show"];
     if let Some(device) = device {
@@ -73,7 +73,7 @@ pub(super) fn qdiscs(device: Option<&str>) -> Result<Vec<QdiscLine>, BandsError>
         command: format!("tc {}", arguments.join(" ")),
         problem: format!("{problem} in {:?}", first_letters(&text)),
     })?;
-    // Asked for one device, tc does not repeat its name.
+    // When asked for one device, tc leaves out its name.
     for line in &mut lines {
         if line.dev.is_none() {
             line.dev = device.map(str::to_owned);
@@ -99,7 +99,7 @@ pub(super) fn root(lines: &[QdiscLine]) -> Root {
         return Root::Foreign(words);
     };
     let prio_there = lines.iter().any(|line| line.kind == "prio" && line.handle == bands_handle);
-    // Bands are made from the last to the first: all are there when the first one is.
+    // Bands are made from the last to the first, so all exist when the first one does.
     let bands = (0..BANDS_MAX).take_while(|&band| leaf(lines, band).is_some()).count() as u8;
     let complete = bands > 0 && (shape == Shape::Htb || prio_there);
     Root::Ours { shape, bands: complete.then_some(bands), words }
@@ -111,7 +111,7 @@ pub(super) fn leaf(lines: &[QdiscLine], band: u8) -> Option<&QdiscLine> {
     lines.iter().find(|line| line.parent == parent)
 }
 
-/// The rate of bands of ours, in bits per second; `None` where it is not said.
+/// The rate of Serpent's bands, in bits per second; `None` if the output does not contain it.
 pub(super) fn rate_bits_per_second(device: &str, shape: Shape, lines: &[QdiscLine]) -> Result<Option<u64>, BandsError> {
     match shape {
         // tc prints no JSON for classes of HTB up to iproute2 6.1 at least.
@@ -133,13 +133,13 @@ fn parse_device(text: &str) -> Option<Device> {
         ifindex: number("ifindex")?,
         mtu_bytes: number("mtu")?,
         gso_max_segs,
-        // Kernels before 5.18 do not say it; 65535 was the default of all devices then.
+        // Kernels before 5.18 do not report it; 65535 was the default of all devices then.
         gso_max_segs_default: number("tso_max_segs").unwrap_or(65_535),
     })
 }
 
 fn parse_qdiscs(text: &str) -> Result<Vec<QdiscLine>, serde_json::Error> {
-    // tc prints nothing at all, or an empty list, where there is nothing.
+    // tc prints nothing, or an empty list, if there are no disciplines.
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }

@@ -1,7 +1,7 @@
-//! What to tell `tc`: pure functions from what is wanted to the lines of a batch.
+//! Builds the commands for `tc`: pure functions from options to the lines of a batch.
 //!
-//! Every prefix of an installing batch leaves a working network: HTB sends what has no class unshaped, TBF comes with a
-//! FIFO. Band 0 is made last, so that bands of which it is missing are known to be incomplete.
+//! Every prefix of an installing batch leaves a working network: HTB sends packets without a class unshaped,
+//! and TBF comes with a FIFO. Band 0 is made last, so bands without band 0 are known to be incomplete.
 
 use super::{
     BANDS_MAJOR, BANDS_MAX, BANDS_MIN, BandsError, InstallOptions, LEAF_LIMIT_PACKETS_MIN, SHAPER_MAJOR, Shape,
@@ -10,12 +10,12 @@ use super::{
 /// Minor number of HTB's class for the whole link.
 pub(super) const LINK_MINOR: u32 = 0x100;
 
-/// Below this no packet of 1514 bytes passes within a second.
+/// Below this rate no packet of 1514 bytes passes within a second.
 const RATE_MIN_BITS_PER_SECOND: u64 = 16_000;
-/// Above this, burst sizes no longer fit what `tc` can express.
+/// Above this rate, burst sizes exceed the range of `tc`.
 const RATE_MAX_BITS_PER_SECOND: u64 = 400_000_000_000;
 
-/// Checks what does not depend on the device.
+/// Checks the options that do not depend on the device.
 pub(super) fn check(options: &InstallOptions) -> Result<(), BandsError> {
     check_device_name(&options.device)?;
     let invalid = |option, problem| Err(BandsError::InvalidOption { option, problem });
@@ -40,7 +40,7 @@ pub(super) fn check(options: &InstallOptions) -> Result<(), BandsError> {
     Ok(())
 }
 
-/// A name that the kernel would take for a device, and that no tool could take for anything else.
+/// Checks that the name is valid for a device, and that no tool can take it for anything else.
 pub(super) fn check_device_name(device: &str) -> Result<(), BandsError> {
     let fits = (1..16).contains(&device.len())
         && device.bytes().all(|byte| byte.is_ascii_graphic() && !b"/\"'\\".contains(&byte))
@@ -50,7 +50,7 @@ pub(super) fn check_device_name(device: &str) -> Result<(), BandsError> {
     if fits { Ok(()) } else { Err(BandsError::NoDevice { device: device.into() }) }
 }
 
-/// How many segments a packet may be made of: as many as take half a millisecond, and one up to 50 Mbit/s, but never more
+/// Most segments in one packet: as many as take half a millisecond, only one up to 50 Mbit/s, and never more
 /// than the device had before.
 pub(super) fn gso_max_segs(rate_bits_per_second: u64, before: u32) -> u32 {
     const WORTH_MERGING_BITS_PER_SECOND: u64 = 50_000_000;
@@ -73,7 +73,7 @@ pub(super) fn install(shape: Shape, options: &InstallOptions, device: &str, mtu_
         }
         Shape::Prio => {
             lines.push(tbf("add", options, device, mtu_bytes));
-            // The map says where packets go whose priority names no band: all to band 0.
+            // The map sends packets whose priority names no band to band 0.
             lines.push(format!(
                 "qdisc add dev {device} parent {SHAPER_MAJOR:x}:1 handle {BANDS_MAJOR:x}: prio bands {} priomap{}",
                 options.bands,
@@ -90,7 +90,7 @@ pub(super) fn install(shape: Shape, options: &InstallOptions, device: &str, mtu_
     lines
 }
 
-/// The lines that give installed bands another rate and limit without dropping what waits in them.
+/// The lines that change rate and limit of installed bands without dropping waiting packets.
 pub(super) fn update(shape: Shape, options: &InstallOptions, device: &str, mtu_bytes: u32) -> Vec<String> {
     let mut lines = Vec::new();
     match shape {
@@ -114,8 +114,9 @@ fn htb_link(verb: &str, options: &InstallOptions, device: &str, mtu_bytes: u32) 
     )
 }
 
-/// A band's class. Bands borrow the link's rate in the order of `prio`; what they own themselves they send out of turn. So
-/// they own next to nothing, but for band 0, which owns the whole rate and does not even wait for what the others owe.
+/// A band's class. Bands borrow the link's rate in the order of `prio`, but send at their own rate out of
+/// order. So their own rate is next to nothing, except for band 0: it owns the whole rate and does not wait
+/// for debts of the others.
 fn htb_band(verb: &str, band: u8, options: &InstallOptions, device: &str, mtu_bytes: u32) -> String {
     let InstallOptions { rate_bits_per_second: rate, .. } = options;
     let (link_burst, frame, wire) = (burst_bytes(*rate, mtu_bytes), frame_bytes(mtu_bytes), wire(options));
@@ -130,7 +131,7 @@ fn htb_band(verb: &str, band: u8, options: &InstallOptions, device: &str, mtu_by
 
 fn tbf(verb: &str, options: &InstallOptions, device: &str, mtu_bytes: u32) -> String {
     let InstallOptions { rate_bits_per_second: rate, .. } = options;
-    // The limit is that of the FIFO which `prio` replaces at once.
+    // The limit is that of the FIFO, which `prio` replaces at once.
     format!(
         "qdisc {verb} dev {device} root handle {SHAPER_MAJOR:x}: tbf rate {rate}bit burst {} limit 1500000 {}",
         burst_bytes(*rate, mtu_bytes),
@@ -160,13 +161,13 @@ fn frame_bytes(mtu_bytes: u32) -> u32 {
     mtu_bytes.saturating_add(100)
 }
 
-/// What may leave at once: a quarter of a millisecond, which timers keep up with, and never less than a frame.
+/// Bytes that may leave at once: a quarter of a millisecond, which timers can follow, and at least one frame.
 fn burst_bytes(rate_bits_per_second: u64, mtu_bytes: u32) -> u64 {
     (rate_bits_per_second / 8 / 4_000).max(frame_bytes(mtu_bytes).into())
 }
 
-/// As little as can be said: the kernel counts the time for a burst in ticks of 64 ns in 32 bits, which is 274 s at most;
-/// here it is 100 s.
+/// The smallest rate that the kernel can express. It counts the time for a burst in 32 bits as ticks of 64
+/// ns, which is at most 274 s; here it is 100 s.
 fn own_rate_bits_per_second(burst_bytes: u32) -> u64 {
     u64::from(burst_bytes).div_ceil(100).max(16) * 8
 }

@@ -1,4 +1,4 @@
-//! Looking at bands, and showing them to people.
+//! Reads bands and prints them for people.
 
 use std::fmt;
 
@@ -15,22 +15,22 @@ use super::{
 pub struct Shown {
     /// The network device.
     pub device: String,
-    /// Whether the device has bands of ours, all of them.
+    /// Whether the device has a complete set of Serpent's bands.
     pub ours: bool,
-    /// The device's root, in the words of `tc`.
+    /// The device's root, as `tc` prints it.
     pub root: String,
-    /// What the bands are made of; `None` when they are not ours.
+    /// The disciplines of the bands; `None` when they are not Serpent's.
     pub shape: Option<Shape>,
-    /// The rate at which they are drained, in bits per second, rounded down to the digits that `tc` prints.
+    /// The rate at which the bands are drained, in bits per second, rounded down to the digits that `tc`
+    /// prints.
     pub rate_bits_per_second: Option<u64>,
-    /// Segments that a packet may be made of, at most.
+    /// Most segments in one packet.
     pub gso_max_segs: u32,
-    /// From the first to go to the last; empty when they are not ours.
+    /// The bands in order of precedence; empty when they are not Serpent's.
     pub bands: Vec<BandShown>,
 }
 
-/// What passed one band and what waits in it, since it was installed. Bytes as the kernel counts them, Ethernet headers
-/// included.
+/// Counters of one band since it was installed. Bytes are as the kernel counts them, with Ethernet headers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BandShown {
     /// Its number: 0 goes first.
@@ -43,16 +43,17 @@ pub struct BandShown {
     pub packets: u64,
     /// Bytes sent.
     pub bytes: u64,
-    /// Packets dropped because too many waited. Always 0 where all is well: a starved response whose packets are dropped
-    /// for minutes is cut off.
+    /// Packets dropped because too many waited. Normally always 0: a starved response whose packets are
+    /// dropped for minutes is cut off.
     pub dropped_packets: u64,
-    /// Packets that wait.
+    /// Packets waiting.
     pub backlog_packets: u64,
-    /// Bytes that wait.
+    /// Bytes waiting.
     pub backlog_bytes: u64,
 }
 
-/// Which device has our bands: the one named, or the only one that has them. `None` when there is none. Needs no privilege.
+/// Finds Serpent's bands: on the named device, or on the only device that has them. `None` without any. Needs
+/// no privilege.
 pub fn find(device: Option<&str>) -> Result<Option<Installed>, BandsError> {
     let mut found = Vec::new();
     for (name, lines) in by_device(observe::qdiscs(device)?) {
@@ -67,7 +68,8 @@ pub fn find(device: Option<&str>) -> Result<Option<Installed>, BandsError> {
     Ok(found.pop())
 }
 
-/// The device named, whatever is on it; or every device that has bands of ours, whole or in part. Needs no privilege.
+/// Shows the named device in any state, or all devices with Serpent's bands, complete or not. Needs no
+/// privilege.
 pub fn show(device: Option<&str>) -> Result<Vec<Shown>, BandsError> {
     if let Some(device) = device {
         return Ok(vec![shown(device.into(), &observe::qdiscs(Some(device))?)?]);
@@ -116,7 +118,7 @@ fn band_shown(band: u8, leaf: &QdiscLine) -> BandShown {
     }
 }
 
-/// The disciplines of each device, devices in the order in which they were listed.
+/// Groups the disciplines by device, in the order of the listing.
 fn by_device(lines: Vec<QdiscLine>) -> Vec<(String, Vec<QdiscLine>)> {
     let mut devices: Vec<(String, Vec<QdiscLine>)> = Vec::new();
     for line in lines {

@@ -1,4 +1,4 @@
-//! Running `tc` and `ip`.
+//! Runs `tc` and `ip`.
 
 use std::{
     io::{self, Write},
@@ -7,7 +7,7 @@ use std::{
 
 use super::BandsError;
 
-/// Runs a program of iproute2 and returns what it printed.
+/// Runs a program of iproute2 and returns its output.
 pub(super) fn run(tool: &'static str, arguments: &[&str]) -> Result<String, BandsError> {
     let command = || format!("{tool} {}", arguments.join(" "));
     let output = spawn(tool, arguments, None)?;
@@ -17,7 +17,7 @@ pub(super) fn run(tool: &'static str, arguments: &[&str]) -> Result<String, Band
     Err(refusal(command(), &output))
 }
 
-/// Runs lines of `tc` in one process, up to the first that fails.
+/// Runs lines of `tc` in one process, up to the first failure.
 pub(super) fn batch(lines: &[String]) -> Result<(), BandsError> {
     let output = spawn("tc", &["-batch", "-"], Some(lines.join("\n") + "\n"))?;
     if output.status.success() {
@@ -26,8 +26,8 @@ pub(super) fn batch(lines: &[String]) -> Result<(), BandsError> {
     Err(refusal(failed_line(lines, &String::from_utf8_lossy(&output.stderr)), &output))
 }
 
-/// Runs lines of `tc` in a network namespace that is gone afterwards, on its loopback device: an answer to whether this
-/// kernel takes them that disturbs nothing and nobody sees. `None`: no such namespace can be made here.
+/// Runs lines of `tc` on the loopback device of a temporary network namespace. This shows without side
+/// effects whether the kernel accepts them. `None` means that no namespace can be made here.
 #[cfg(target_os = "linux")]
 pub(super) fn rehearse(lines: &[String]) -> Option<Result<(), BandsError>> {
     std::thread::scope(|scope| {
@@ -54,7 +54,7 @@ fn spawn(tool: &'static str, arguments: &[&str], input: Option<String>) -> Resul
         io::ErrorKind::NotFound => BandsError::ToolMissing { tool },
         _ => BandsError::Kernel { command: format!("{tool} {}", arguments.join(" ")), said: error.to_string() },
     };
-    // Debian keeps tc where only root's PATH leads.
+    // On Debian tc is in a directory that only root's PATH contains.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/usr/bin:/bin";
     let mut child = Command::new(tool)
         .args(arguments)
@@ -66,7 +66,7 @@ fn spawn(tool: &'static str, arguments: &[&str], input: Option<String>) -> Resul
         .spawn()
         .map_err(failed)?;
     if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
-        // A tool that stops at a line reads no further; its exit status says so.
+        // A tool that stops at a line reads no further; its exit status tells.
         match stdin.write_all(input.as_bytes()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(failed(error)),
             _ => {}
@@ -75,7 +75,7 @@ fn spawn(tool: &'static str, arguments: &[&str], input: Option<String>) -> Resul
     child.wait_with_output().map_err(failed)
 }
 
-/// Who is at fault when a tool fails.
+/// The error that names the party at fault when a tool fails.
 fn refusal(command: String, output: &Output) -> BandsError {
     let said = String::from_utf8_lossy(&output.stderr);
     if said.contains("Operation not permitted") || said.contains("Permission denied") {

@@ -1,4 +1,4 @@
-//! Other systems: none of this is there, or not in the form that we know.
+//! Other systems: these options do not exist, or only in another form.
 
 use std::io;
 

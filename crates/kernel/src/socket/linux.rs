@@ -1,4 +1,4 @@
-//! The options as Linux has them.
+//! The options on Linux.
 
 use std::{
     io,

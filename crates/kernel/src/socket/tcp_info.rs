@@ -1,20 +1,20 @@
 //! The kernel's record of a TCP connection, `struct tcp_info` of linux/tcp.h.
 //!
-//! The struct only ever grows at its end, and the kernel says how much of it was written. So it is read by offset, and
-//! a field that an older kernel lacks reads as zero.
+//! The struct only ever grows at its end, and the kernel returns how many bytes it wrote. So it is read by
+//! offset, and a field that an older kernel lacks reads as zero.
 
-/// What the kernel knows of a TCP connection. Times are in microseconds.
+/// The kernel's state of a TCP connection. Times are in microseconds.
 ///
-/// A counter that the running kernel is too old to have reads 0; Linux 4.19 has them all.
+/// A counter that the running kernel lacks reads 0; Linux 4.19 has them all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
-    /// Where in its life the connection is.
+    /// The state of the connection.
     pub state: TcpState,
-    /// Time after which what is not acknowledged is sent again.
+    /// Time after which unacknowledged data is sent again.
     pub rto_us: u32,
     /// Smoothed round trip time; 0 before the first sample.
     pub rtt_us: u32,
-    /// Time since an acknowledgement last came in: how fresh `rtt_us` is at best.
+    /// Time since the last acknowledgement: the least age of `rtt_us`, in milliseconds.
     pub last_ack_received_ms: u32,
     /// Mean deviation of the round trip time.
     pub rtt_var_us: u32,
@@ -57,7 +57,7 @@ pub struct TcpInfo {
     pub sndbuf_limited_us: u64,
 }
 
-/// Where in its life a TCP connection is (RFC 9293, section 3.3.2; numbers of linux/tcp_states.h).
+/// The state of a TCP connection (RFC 9293, section 3.3.2; numbers of linux/tcp_states.h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the RFC")]
 pub enum TcpState {
@@ -102,7 +102,7 @@ impl TcpState {
 pub(super) const KERNEL_STRUCT_BYTES: usize = 224;
 
 impl TcpInfo {
-    /// Reads what a kernel wrote: the whole struct, or as much of it as that kernel has.
+    /// Parses the kernel's struct, or as much of it as the kernel wrote.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
     pub(super) fn parse(record: &[u8]) -> Self {
         let u8_at = |offset: usize| record.get(offset).copied().unwrap_or(0);
@@ -112,7 +112,7 @@ impl TcpInfo {
         let u64_at = |offset: usize| {
             record.get(offset..offset + 8).map_or(0, |bytes| u64::from_ne_bytes(bytes.try_into().unwrap_or_default()))
         };
-        // The kernel keeps the minimum of no samples as all ones.
+        // All ones mean that there is no sample yet.
         let min_rtt_us = Some(u32_at(148)).filter(|&us| us != u32::MAX && us != 0);
         // A bit-field is laid out from the low bit on little-endian machines and from the high bit on big-endian ones.
         let app_limited_bit = if cfg!(target_endian = "little") { 0x01 } else { 0x80 };

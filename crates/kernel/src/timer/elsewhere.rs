@@ -1,4 +1,4 @@
-//! Other systems have no timerfd: nothing of this type is ever made there.
+//! Other systems have no timerfd: this type is never constructed there.
 
 use std::{convert::Infallible, io, time::Duration};
 

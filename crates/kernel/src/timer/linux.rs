@@ -1,4 +1,4 @@
-//! timerfd and prctl.
+//! Timers and timer slack on Linux, by timerfd and prctl.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ impl TimerFd {
         Ok(Self(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?))
     }
 
-    /// `None` disarms.
+    /// Arms the timer; `None` disarms it.
     pub(super) fn set(&self, after: Option<Duration>) -> io::Result<()> {
         const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let value = after.map_or(ZERO, |after| Timespec {

@@ -1,4 +1,4 @@
-//! A server and a client in network namespaces of their own, joined by a cable (veth).
+//! A server and a client, each in its own network namespace, joined by a cable (veth).
 #![allow(dead_code, reason = "not every test file uses all of it")]
 
 use std::{
@@ -21,15 +21,15 @@ pub const DEVICE: &str = "va";
 /// A payload that fills a frame of 1514 bytes.
 pub const PAYLOAD: [u8; 1472] = [b'x'; 1472];
 
-/// Two namespaces, removed on drop. Addresses of the neighbours are fixed and IPv6 is off, so that nothing is sent that
-/// the test did not send.
+/// Two namespaces, removed on drop. Neighbour addresses are fixed and IPv6 is off, so only the test sends
+/// packets.
 pub struct Testbed {
     server: String,
     client: String,
 }
 
 impl Testbed {
-    /// `None` where namespaces cannot be made, which is said loudly; in CI that is a failure.
+    /// Makes the namespaces. Returns `None` with a message where that is impossible; in CI it fails.
     pub fn new(test: &str) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         if let Err(missing) = requirements() {
@@ -60,12 +60,12 @@ impl Testbed {
         Some(testbed)
     }
 
-    /// Runs something in the server's namespace, on a thread of its own.
+    /// Runs a closure in the server's namespace, on its own thread.
     pub fn in_server<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
         inside(&self.server, run)
     }
 
-    /// Runs something in the client's namespace, on a thread of its own.
+    /// Runs a closure in the client's namespace, on its own thread.
     pub fn in_client<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
         inside(&self.client, run)
     }
@@ -73,7 +73,7 @@ impl Testbed {
 
 impl Drop for Testbed {
     fn drop(&mut self) {
-        // Not `in_server`: a panic here would hide the one that brought us here.
+        // Not `in_server`: a panic here would hide the panic that caused the drop.
         if std::path::Path::new(&format!("/run/netns/{}", self.server)).exists() {
             self.in_server(|| drop(bands::remove(DEVICE)));
         }
@@ -83,15 +83,15 @@ impl Drop for Testbed {
     }
 }
 
-/// Sends full frames with a priority, without waiting for any of them to leave.
+/// Sends full frames with a priority, without waiting for them to leave.
 pub struct Flood {
     sockets: Vec<UdpSocket>,
 }
 
 impl Flood {
-    /// Puts packets for the client's port into the queue; in the server's namespace.
+    /// Queues packets for the client's port; call in the server's namespace.
     pub fn queue(port: u16, priority: u32, packets: usize) -> Self {
-        // A socket may have about 90 frames waiting with the default limits.
+        // With the default limits about 90 frames of a socket may wait.
         const EACH: usize = 40;
         let sockets = (0..packets.div_ceil(EACH))
             .map(|number| {
@@ -108,8 +108,8 @@ impl Flood {
     }
 }
 
-/// Receives on ports in the client's namespace until as many packets as expected are there, and returns how many came on
-/// each port. Fails when none comes for 20 s.
+/// Receives in the client's namespace until all expected packets are there, and returns the number on each
+/// port. Fails if no packet comes for 20 s.
 pub fn receive(testbed: &Testbed, expected: &[(u16, usize)]) -> BTreeMap<u16, usize> {
     let mut counts = BTreeMap::new();
     for &(port, packets) in expected {
@@ -124,7 +124,7 @@ pub fn receive(testbed: &Testbed, expected: &[(u16, usize)]) -> BTreeMap<u16, us
     counts
 }
 
-/// The server's device as it is now; in the server's namespace.
+/// The current state of the server's device; call in the server's namespace.
 pub fn shown() -> Shown {
     bands::show(Some(DEVICE)).expect("the device is there").remove(0)
 }
@@ -139,7 +139,8 @@ pub fn tc(arguments: &[&str]) {
     tool("tc", arguments);
 }
 
-/// What `ip` and `tc` say of the server's device, in full, without counters; in the server's namespace.
+/// The full output of `ip` and `tc` for the server's device, without counters; call in the server's
+/// namespace.
 pub fn description() -> String {
     tool("ip", &["-d", "link", "show", "dev", DEVICE])
         + &tool("tc", &["-d", "qdisc", "show", "dev", DEVICE])
@@ -180,7 +181,7 @@ fn inside<T: Send>(namespace: &str, run: impl FnOnce() -> T + Send) -> T {
 
 fn disable_ipv6() {
     for scope in ["all", "default"] {
-        // A kernel without IPv6 sends none.
+        // A kernel without IPv6 sends no such packets.
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6"), "1");
     }
 }

@@ -1,4 +1,4 @@
-//! Sessions that come by themselves, and wait within.
+//! Sessions that begin independently, and wait for responses within.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use rand::RngExt;
 use super::{Agenda, Due, ns};
 use crate::sequence::{Recipe, Request, SESSIONS, Shares, assign_groups, stream};
 
-/// What a session is like.
+/// The law of the length of a session and its pauses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SessionLaw {
     requests: f64,
@@ -15,12 +15,12 @@ pub struct SessionLaw {
 }
 
 impl SessionLaw {
-    /// A geometric number of requests, `requests` on average; between an answer and the next request an exponential time,
-    /// `think_s` seconds on average.
+    /// The number of requests is geometric with mean `requests`. The pause between a response and the next
+    /// request is exponential with mean `think_s` seconds.
     ///
     /// # Errors
     ///
-    /// Fewer than one request or more than a million, a negative time or one that is not finite.
+    /// Fewer than one request or more than a million; a time that is negative or not finite.
     pub fn new(requests: f64, think_s: f64) -> Result<Self, SessionLawError> {
         if !(1.0..=1e6).contains(&requests) {
             return Err(SessionLawError::Requests(requests));
@@ -32,7 +32,7 @@ impl SessionLaw {
     }
 }
 
-/// Numbers that describe no session.
+/// Parameters that are out of range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SessionLawError {
     /// The mean number of requests.
@@ -52,20 +52,21 @@ impl fmt::Display for SessionLawError {
 
 impl std::error::Error for SessionLawError {}
 
-/// Sessions: see [`super::Demand::sessions`]. All is drawn before the run; only the answers move it in time.
+/// Sessions: see [`super::Demand::sessions`]. They are drawn before the run; responses only shift their
+/// times.
 #[derive(Debug)]
 pub struct Sessions {
     /// The first request of each session, in order of time.
     first: Vec<Request>,
-    /// Where each session's requests end in `rest`, and those of the next begin.
+    /// For each session, the end of its requests in `rest`; those of the next session begin there.
     ends: Vec<usize>,
-    /// The requests after the first of each session: file, size, and time from the answer before.
+    /// The later requests of each session: file, size, and pause after the previous response.
     rest: Vec<Later>,
     /// For each session, its next request in `rest`.
     next: Vec<usize>,
     /// Sessions that have begun.
     begun: usize,
-    /// Sessions whose next request has its moment.
+    /// Sessions that have a planned time for their next request.
     agenda: Agenda,
 }
 

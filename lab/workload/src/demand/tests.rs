@@ -25,11 +25,12 @@ fn a_sequence_gives_each_request_once_and_in_time() {
     assert_eq!(demand.poll_timeout(), None);
 }
 
-/// A request as it went: who, what, and when it ended.
+/// A finished request: user, request, and time of its end.
 type Gone = (u32, Request, u64);
 
-/// Drives a demand to its end with a server that answers after `service_ns(request)`, and checks on the way what holds for all:
-/// nobody asks twice at a time, planned moments and answers never go back, nothing begins from `until_ns` on.
+/// Drives a demand to its end with a server that answers after `service_ns(request)`. It checks the common
+/// promises: a user has one request at a time, planned times and returned times never go back, and no request
+/// begins from `until_ns` on.
 fn drive(mut demand: Demand, until_ns: u64, mut service_ns: impl FnMut(&Request) -> u64) -> Vec<Gone> {
     let mut under_way: BinaryHeap<Reverse<(u64, u32)>> = BinaryHeap::new();
     let mut gone: Vec<Gone> = Vec::new();
@@ -71,7 +72,7 @@ fn users(site: &Site, users: u32, seconds: u64, seed: u64) -> Demand {
     Demand::users(site, users, &Shares::one(), seconds * SECOND, seed)
 }
 
-/// What each user asked for, in its order.
+/// The files of each user, in order.
 fn by_user(gone: &[Gone], users: u32) -> Vec<Vec<u32>> {
     (0..users)
         .map(|user| gone.iter().filter(|(who, ..)| *who == user).map(|(_, request, _)| request.file).collect())
@@ -105,7 +106,7 @@ fn distance_over_critical(mut values: Vec<f64>, law: impl Fn(f64) -> f64) -> f64
 
 #[test]
 fn users_read_pages_and_are_silent_between() {
-    // Answered at once, and with active OFF times that are never near the inactive ones: then pages can be told apart.
+    // Answers take no time and active OFF times are far below inactive ones, so pages can be told apart.
     let surge = Surge { active_off_s: crate::surge::Weibull { scale: 0.01, shape: 2.0 }, ..Surge::default() };
     let site = Site::new(&surge, 200, 1).unwrap();
     let seconds = 2_000;
@@ -128,7 +129,8 @@ fn users_read_pages_and_are_silent_between() {
         }
     }
     assert!(distance_over_critical(active_s, |x| 1.0 - (-(x / 0.01).powi(2)).exp()) < 1.0);
-    // The end of the run cuts long silences off: compared below 20 s, where a hundredth at most is cut.
+    // The end of the run cuts long silences off. Times below 20 s are compared, of which at most a hundredth
+    // is cut.
     let cut = inactive_s.into_iter().filter(|&off_s| off_s < 20.0).collect();
     let below_20 = 1.0 - 20_f64.powf(-1.5);
     assert!(distance_over_critical(cut, |x| (1.0 - x.powf(-1.5)) / below_20) < 1.0);
@@ -209,7 +211,7 @@ fn sessions_ask_for_the_load_when_answers_take_no_time() {
         let mean = loads.iter().sum::<f64>() / 10.0;
         assert!((mean - 0.8).abs() < 0.03, "{load_match:?}: {mean}");
         if load_match == LoadMatch::Sequence {
-            // Half of a session may be missing or too much: rarely more than a large file.
+            // Half a session may be missing or extra: rarely more than a large file.
             assert!(loads.iter().all(|load| (load - 0.8).abs() < 0.02), "{loads:?}");
         }
     }
@@ -291,7 +293,7 @@ proptest! {
     ) {
         let mut rng = stream(seed, 99);
         let mut service = |_: &Request| rng.random_range(0..longest_ns);
-        // What they promise is checked where they are driven.
+        // `drive` checks the promises.
         let site = small_site();
         drive(users(&site, count, seconds, seed), seconds * SECOND, &mut service);
         let bed = Bed::new("3s@0.2-1.5,1s@0");

@@ -9,18 +9,19 @@ use crate::{
     surge::{Site, Surge, Walk},
 };
 
-/// Requests a user for which the stream is ready beforehand, and the most files that one call makes ready beyond those it needs:
-/// so that no call has to make one ready for every user, which takes milliseconds for a thousand.
+/// Requests per user that are drawn beforehand, and the most extra requests that one call draws. So no call
+/// has to draw for every user at once, which takes milliseconds for a thousand.
 const READY_EACH: usize = 8;
 const READY_AT_ONCE: usize = 4;
 
-/// Users who ask for a page's base file and, one after the other, its embedded references, with active OFF times between; and
-/// who are silent for an inactive OFF time before the next page.
+/// Users that request the base file of a page, then its embedded references one by one, with active OFF times
+/// between. An inactive OFF time follows before the next page.
 ///
-/// All draw on one stream of files, which has the site's popularity and temporal locality: user u of n has its files u, u + n,
-/// u + 2n, and so on. So the server sees that stream as far as users keep pace with each other, and yet what a user asks for
-/// does not depend on the others' speed. (In SURGE they take the next of a common list, whoever comes first.) Which file is a
-/// base and which embedded follows from the order alone: a page's files are drawn anew at each visit.
+/// All users draw on one stream of files, which has the site's popularity and temporal locality. User u of n
+/// takes the files u, u + n, u + 2n, and so on. So the server sees that stream as far as users keep pace with
+/// each other, yet a user's files do not depend on the speed of the others. (In SURGE the first user to come
+/// takes the next file of a common list.) The order alone decides which file is a base and which is embedded:
+/// a page's files are drawn again at each visit.
 #[derive(Debug)]
 pub struct Users {
     surge: Surge,
@@ -28,9 +29,9 @@ pub struct Users {
     users: Vec<User>,
     agenda: Agenda,
     walk: Walk,
-    /// The stream so far.
+    /// The stream drawn so far.
     dealt: Vec<u32>,
-    /// Most requests that a user has made.
+    /// The largest number of requests made by any user.
     furthest: usize,
 }
 
@@ -40,7 +41,7 @@ struct User {
     rng: ChaCha12Rng,
     /// Requests made so far.
     made: usize,
-    /// Embedded references of the page that are still to come.
+    /// Embedded references of the page that remain.
     embedded: u32,
 }
 

@@ -1,25 +1,25 @@
-//! What is asked for since the start, as a function of time.
+//! The offered work since the start, as a function of time.
 
 use crate::{
     pattern::{Pattern, Unit},
     rate::Link,
 };
 
-/// What a pattern asks for since the start of a run: bytes for loads, requests for requests per second.
+/// The offered work of a pattern since the start of a run: bytes for loads, requests for requests per second.
 #[derive(Debug)]
 pub(super) struct Offered {
-    /// In time order, without a gap; at least one.
+    /// In time order, without gaps; at least one.
     pieces: Vec<Piece>,
 }
 
-/// A time in which the intensity moves in a straight line.
+/// A period in which the intensity moves linearly.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     from_ns: f64,
     length_ns: f64,
-    /// Asked for a nanosecond, at its start and at its end.
+    /// Offered work per nanosecond, at its start and at its end.
     intensity: (f64, f64),
-    /// Asked for since the start of the run, until its end.
+    /// Offered work from the start of the run until its end.
     until_end: f64,
 }
 
@@ -50,14 +50,14 @@ impl Offered {
         Self { pieces }
     }
 
-    /// All that is asked for in the run.
+    /// The offered work of the whole run.
     pub(super) fn total(&self) -> f64 {
         self.pieces.last().map_or(0.0, |last| last.until_end)
     }
 
-    /// When `amount` has been asked for, in nanoseconds.
+    /// When `amount` of work has been offered, in nanoseconds.
     pub(super) fn when(&self, amount: f64) -> f64 {
-        // Pieces in which nothing is asked for end where they began, and so are passed over.
+        // Pieces without work end with the sum at which they began, so they are skipped.
         let index = self.pieces.partition_point(|piece| piece.until_end <= amount);
         let Some(piece) = self.pieces.get(index.min(self.pieces.len().saturating_sub(1))) else { return 0.0 };
         let before = if index == 0 { 0.0 } else { self.pieces[index - 1].until_end };
@@ -66,8 +66,8 @@ impl Offered {
 }
 
 impl Piece {
-    /// Time from its start until `amount` has been asked for: the root of `i t + s t^2 / 2 = amount`, in the form that loses no
-    /// digits when the slope `s` is small.
+    /// Time from the start of the piece until `amount` has been offered: the root of `i t + s t^2 / 2 =
+    /// amount`. This form keeps its precision when the slope `s` is small.
     fn time_for(&self, amount: f64) -> f64 {
         if amount <= 0.0 {
             return 0.0;
@@ -105,13 +105,14 @@ mod tests {
         let down = offered("10s@1-0", 10);
         assert!((down.total() - 5_000.0).abs() < 1e-6);
         assert!((down.when(3_750.0) - 5e9).abs() < 1e-3);
-        // The last bytes come slowly: to a millionth of a byte is to some microseconds.
+        // The last bytes come slowly: a millionth of a byte takes some microseconds.
         assert!((down.when(5_000.0 - 1e-9) - 10e9).abs() < 1e5);
     }
 
     #[test]
     fn a_ramp_goes_on_over_a_change_of_the_link() {
-        // 0 to 2 in 20 s: at 10 s the load is 1 and 5 kB are asked for; then 1.5 on average of 2000 bytes a second.
+        // 0 to 2 in 20 s: at 10 s the load is 1 and 5 kB are offered. Then the mean is 1.5 of 2000 bytes a
+        // second.
         let over = offered("20s@0-2", 20);
         assert!((over.total() - (5_000.0 + 30_000.0)).abs() < 1e-6);
         assert!((over.when(5_000.0) - 10e9).abs() < 1e-3);
@@ -128,7 +129,7 @@ mod tests {
     #[test]
     fn when_undoes_the_integral_everywhere() {
         let offered = offered("3s@0-1,2s@0,1s@0.5,4s@1-0.2", 25);
-        // Stepwise sums of the level, a thousand a second, against the closed form.
+        // Compares sums of the level in steps of a millisecond with the closed form.
         let pattern: Pattern = "3s@0-1,2s@0,1s@0.5,4s@1-0.2".parse().unwrap();
         let (mut sum, mut spans) = (0.0, pattern.spans().peekable());
         for step in 0..25_000_u64 {

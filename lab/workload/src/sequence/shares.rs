@@ -1,4 +1,4 @@
-//! How requests or users are dealt out to client groups.
+//! Divides requests or users among client groups.
 
 use std::fmt;
 
@@ -6,19 +6,19 @@ use rand::RngExt;
 
 use super::{Request, stream};
 
-/// The groups' shares, relative to each other. At least one group.
+/// The relative shares of the groups. At least one group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shares {
-    /// Share of this group and those before it; the last is 1.
+    /// Cumulative shares; the last is 1.
     ends: Vec<f64>,
 }
 
 impl Shares {
-    /// Shares of groups 0, 1, and so on; no share at all means one group.
+    /// Shares of groups 0, 1, and so on; an empty list means one group.
     ///
     /// # Errors
     ///
-    /// The first share that is negative or not finite, or that all are zero, or that there are more groups than 65,536.
+    /// A share that is negative or not finite, shares that are all zero, or more than 65,536 groups.
     pub fn new(shares: &[f64]) -> Result<Self, SharesError> {
         if shares.is_empty() {
             return Ok(Self::one());
@@ -49,15 +49,15 @@ impl Shares {
         Self { ends: vec![1.0] }
     }
 
-    /// The group in which `place`, between 0 and 1, falls.
+    /// The group of the value `place` between 0 and 1.
     fn at(&self, place: f64) -> u16 {
-        // What rounding leaves above the last end belongs to the last group that has a share, not to one that has none.
+        // The rounding error above the last end goes to the last group with a share above 0.
         let last = self.ends.partition_point(|&end| end < self.ends[self.ends.len() - 1]);
         self.ends.partition_point(|&end| end <= place).min(last) as u16
     }
 
-    /// A group for each of `count` users, by number: every group has its share to within one user, and they alternate, so that
-    /// the first few users are mixed as all are.
+    /// A group for each of `count` users. Every group has its share to within one user. The groups alternate,
+    /// so the first few users are mixed like the whole.
     pub fn deal(&self, count: usize) -> Vec<u16> {
         let mut dealt = vec![0.0; self.ends.len()];
         (1..=count)
@@ -66,7 +66,7 @@ impl Shares {
                 let mut most = (0, f64::NEG_INFINITY);
                 for (group, &end) in self.ends.iter().enumerate() {
                     let short = (end - from) * users as f64 - dealt[group];
-                    // Of groups that are equally short, to within rounding, the first.
+                    // Of equally short groups (to within rounding), the first.
                     if end > from && short > most.1 + 1e-9 {
                         most = (group, short);
                     }
@@ -79,8 +79,8 @@ impl Shares {
     }
 }
 
-/// Gives each request a group at random, with the shares as probabilities, from a stream of the seed of its own: times and
-/// files stay as they are.
+/// Assigns each request a group at random, with the shares as probabilities. The numbers come from their own
+/// stream of the seed, so times and files stay the same.
 pub fn assign_groups(requests: &mut [Request], shares: &Shares, seed: u64) {
     let mut rng = stream(seed, super::GROUPS);
     for request in requests {
@@ -88,7 +88,7 @@ pub fn assign_groups(requests: &mut [Request], shares: &Shares, seed: u64) {
     }
 }
 
-/// Numbers that are no shares.
+/// Invalid shares.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SharesError {
     /// A share is negative, not finite, or 10^12 and more.
@@ -100,7 +100,7 @@ pub enum SharesError {
     },
     /// No group has a share.
     AllZero,
-    /// More groups than a request's group number can tell apart.
+    /// More groups than group numbers.
     TooMany(usize),
 }
 
@@ -137,7 +137,7 @@ mod tests {
         }
         assert_eq!(count(1), 0.0);
         assert!(requests.iter().enumerate().all(|(i, &r)| Request { group: 0, ..r } == request(i as u64)));
-        // Thinned at random, not in turn: of equal groups, neighbours are of one group half of the time.
+        // Random, not in turn: with two equal groups, neighbours share a group half of the time.
         assign_groups(&mut requests, &Shares::new(&[1.0, 1.0]).unwrap(), 5);
         let alike = requests.windows(2).filter(|pair| pair[0].group == pair[1].group).count() as f64;
         assert!((alike / 89_999.0 - 0.5).abs() < 4.0 * 0.5 / 300.0, "{alike}");
@@ -165,7 +165,8 @@ mod tests {
             let dealt = Shares::new(&shares).unwrap().deal(users);
             for (group, share) in shares.iter().enumerate() {
                 let count = dealt.iter().filter(|&&of| usize::from(of) == group).count() as f64;
-                // The greatest shortfall is served first, so none is short by a whole user times the number of groups.
+                // The greatest shortfall is served first, so no group is short by more than the number of
+                // groups.
                 prop_assert!((count - share / sum * users as f64).abs() <= shares.len() as f64);
                 prop_assert!(*share > 0.0 || count == 0.0);
             }

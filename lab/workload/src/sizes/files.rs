@@ -1,4 +1,4 @@
-//! A finite set of files that stands for a distribution of sizes.
+//! A finite set of files that represents a distribution of sizes.
 
 use rand::RngExt;
 use rand_chacha::ChaCha12Rng;
@@ -7,23 +7,23 @@ use serde::Serialize;
 use super::HeavyTail;
 use crate::surge::{LogNormal, Walk};
 
-/// A finite set of files, and how often each is asked for.
+/// A finite set of files with their popularity.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FileSet {
     sizes_bytes: Vec<u64>,
-    /// Share of the requests that ask for this file or one before it; the last is 1.
+    /// Cumulative popularity; the last is 1.
     ends: Vec<f64>,
-    /// Law of the stack distances, where requests come in an order of their own; without it each is independent.
+    /// Law of the stack distances. `None` makes all requests independent.
     locality: Option<LogNormal>,
 }
 
 impl FileSet {
-    /// At least `count` files (four or more) for `sizes`, each standing for a slice of the distribution and asked for as often
-    /// as that slice.
+    /// Makes at least `count` files (four or more) for `sizes`. Each file represents a slice of the
+    /// distribution and has the slice's popularity.
     ///
-    /// Half of the files divide the body, a quarter the rest up to the largest 1 %, a quarter the largest 1 %: there a slice
-    /// is thin, because that is where the bytes are. A file has the mean size of its slice, so the mean is kept; the last has
-    /// the largest size.
+    /// Half of the files divide the body, a quarter the rest up to the largest 1 %, and a quarter the largest
+    /// 1 %. There slices are thin, because most bytes are there. A file has the mean size of its slice, so
+    /// the mean is kept; the last file has the largest size.
     pub fn new(sizes: &HeavyTail, count: usize) -> Self {
         let quarter = count.div_ceil(4).max(1);
         let knee = sizes.body_share.min(0.99);
@@ -49,13 +49,13 @@ impl FileSet {
         Self { sizes_bytes, ends, locality: None }
     }
 
-    /// One file, always asked for.
+    /// One file that gets all requests.
     pub fn fixed(size_bytes: u64) -> Self {
         Self { sizes_bytes: vec![size_bytes], ends: vec![1.0], locality: None }
     }
 
-    /// Files asked for with these weights, relative to each other: `(size in bytes, weight)`. `None` unless the weights are finite,
-    /// none is negative and one is above 0.
+    /// Files with relative weights: `(size in bytes, weight)`. `None` unless the weights are finite, none is
+    /// negative and one is above 0.
     pub fn weighted(files: &[(u64, f64)]) -> Option<Self> {
         let sum: f64 = files.iter().map(|&(_, weight)| weight).sum();
         if !(sum > 0.0 && sum.is_finite()) || files.iter().any(|&(_, weight)| weight < 0.0) {
@@ -69,13 +69,13 @@ impl FileSet {
                 end
             })
             .collect();
-        // What rounding left below 1 belongs to the last file that is asked for at all.
+        // The rounding error below 1 goes to the last file with a weight above 0.
         let last = files.iter().rposition(|&(_, weight)| weight > 0.0)?;
         ends[last..].fill(1.0);
         Some(Self { sizes_bytes: files.iter().map(|&(size, _)| size).collect(), ends, locality: None })
     }
 
-    /// These files, asked for in an order with this law of stack distances.
+    /// These files, requested with this law of stack distances.
     pub(crate) fn with_locality(self, law: LogNormal) -> Self {
         Self { locality: Some(law), ..self }
     }
@@ -85,7 +85,7 @@ impl FileSet {
         &self.sizes_bytes
     }
 
-    /// Share of the requests that ask for each file, by number.
+    /// Fraction of the requests for each file, by number.
     pub fn popularity(&self) -> impl Iterator<Item = f64> + '_ {
         let mut from = 0.0;
         self.ends.iter().map(move |&end| end - std::mem::replace(&mut from, end))
@@ -97,8 +97,8 @@ impl FileSet {
         self.ends.partition_point(|&end| end <= u).min(self.ends.len() - 1) as u32
     }
 
-    /// File numbers without end. Files of a [`crate::surge::Site`] come with its temporal locality, and among each `expected`
-    /// of them as often as their popularity says; all others are independent.
+    /// An endless stream of file numbers. Files of a [`crate::surge::Site`] have its temporal locality, and
+    /// within `expected` requests exactly their popularity. All others are independent.
     pub fn requests(&self, expected: usize, rng: ChaCha12Rng) -> FileRequests<'_> {
         let source = match self.locality {
             None => Source::Independent(Box::new(rng)),
@@ -113,7 +113,7 @@ impl FileSet {
     }
 }
 
-/// File numbers asked for, one after the other, without end: see [`FileSet::requests`].
+/// An endless stream of requested file numbers: see [`FileSet::requests`].
 #[derive(Debug)]
 pub struct FileRequests<'a> {
     files: &'a FileSet,

@@ -1,8 +1,9 @@
 //! The time that a request takes on the idle system: the denominator of a slowdown.
 //!
-//! Single requests of a few sizes are measured before the load. Between those sizes the time is wire time, which is known,
-//! plus an overhead that is interpolated: the server's work, the round trips of the handshake, slow start. Interpolating the
-//! overhead instead of the time keeps the steps of the wire time, and follows a link that changes its rate.
+//! Single requests of a few sizes are measured before the load. Between those sizes, the time is the known
+//! wire time plus an interpolated overhead: the server's work, the round trips of the handshake, slow start.
+//! Interpolating the overhead and not the time keeps the steps of the wire time, and follows a link that
+//! changes its rate.
 
 use std::collections::BTreeMap;
 
@@ -12,44 +13,44 @@ use crate::{
     wire::WireModel,
 };
 
-/// Single requests of a size on the idle system, several of them one after the other.
+/// Several single requests of one size on the idle system, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlonePoint {
     /// Number of the client group.
     pub group: u16,
     /// Size of the file in bytes.
     pub size_bytes: u64,
-    /// The least time measured, in milliseconds.
+    /// The shortest measured time, in milliseconds.
     pub least_ms: f64,
-    /// The median.
+    /// The median, in milliseconds.
     pub median_ms: f64,
 }
 
-/// The way of a client group, as far as a time alone depends on it.
+/// The network path of a client group, as far as its time alone depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Way {
-    /// Rate of the group's own line; nothing where the link is the only bottleneck.
+    /// Rate of the group's own line; `None` where the link is the only bottleneck.
     pub line: Option<Rate>,
-    /// Whether its delay varies by itself. Then the least of many times alone is luck, and the less of it the more were
-    /// measured: the median counts. Else the least does, for what made another time longer was not the system measured.
+    /// Whether the path's delay varies. Then the minimum is luck and shrinks with more measurements, so the
+    /// median counts. Else the minimum counts, since a longer time had causes outside of the measured system.
     pub jitters: bool,
 }
 
-/// Times alone by group and size.
+/// Times on the idle system by group and size.
 #[derive(Clone, Debug)]
 pub struct AloneTimes {
     wire: WireModel,
     link: Link,
-    /// By number of the group; one that has none is straight on the link.
+    /// By number of the group; a missing group is directly on the link.
     ways: Vec<Way>,
-    /// By group: wire bytes, rising, and overhead in nanoseconds.
+    /// By group: wire bytes in rising order, and overhead in nanoseconds.
     overheads: BTreeMap<u16, Vec<(f64, f64)>>,
 }
 
 impl AloneTimes {
-    /// From single requests measured at the link's first rate. Of several points of one group and size the least counts, or the
-    /// median of the medians, as [`Way::jitters`] says; so give those of all runs that are to be compared. A group without any
-    /// has no overhead.
+    /// Makes the table from single requests measured at the link's first rate. Of several points with the
+    /// same group and size the minimum counts, or the median of the medians, as [`Way::jitters`] says. So
+    /// pass the points of all runs that are to be compared. A group without points has no overhead.
     pub fn new(points: &[AlonePoint], wire: WireModel, link: Link, ways: &[Way]) -> Self {
         let mut times = Self { wire, link, ways: ways.to_vec(), overheads: BTreeMap::new() };
         let mut by_size: BTreeMap<(u16, u64), Vec<f64>> = BTreeMap::new();
@@ -73,8 +74,8 @@ impl AloneTimes {
         times
     }
 
-    /// Time alone of a request sent at `at_ns`, in nanoseconds. Beyond the sizes measured the overhead stays what it was at
-    /// the nearest one.
+    /// Time alone of a request sent at `at_ns`, in nanoseconds. Outside of the measured sizes the overhead is
+    /// that of the nearest measured size.
     pub fn ns(&self, group: u16, size_bytes: u64, at_ns: u64) -> f64 {
         let overheads = self.overheads.get(&group).map_or(&[][..], Vec::as_slice);
         self.wire_ns(group, size_bytes, at_ns) + interpolate(overheads, self.wire.bytes_for(size_bytes) as f64)
@@ -95,7 +96,7 @@ impl AloneTimes {
     }
 }
 
-/// On the straight lines between `points`, which rise in x; outside them the first and the last value. 0 without points.
+/// Linear interpolation between `points`, which rise in x; constant outside. 0 without points.
 fn interpolate(points: &[(f64, f64)], x: f64) -> f64 {
     let after = points.partition_point(|&(at, _)| at <= x);
     match (after.checked_sub(1).map(|before| points[before]), points.get(after)) {
@@ -114,7 +115,7 @@ mod tests {
         AlonePoint { group, size_bytes, least_ms, median_ms: 2.0 * least_ms }
     }
 
-    /// A byte is a millisecond, and half of one from the tenth second on.
+    /// A byte takes a millisecond, and half of one from second 10 on.
     fn link() -> Link {
         let rate = |text: &str| text.parse().unwrap();
         Link::constant(rate("8kbit")).then(10_000_000_000, rate("16kbit")).unwrap()

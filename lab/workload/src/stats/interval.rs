@@ -1,13 +1,13 @@
 //! Means and ratios over seeds, with 95 % confidence intervals from Student's t.
 //!
-//! A seed is one draw of the whole run, so the runs of several seeds are independent and their means about normal, which
-//! the requests within a run are not. Seeds are few, and t is honest about that: with three the interval is 4.3 standard
-//! errors wide to each side.
+//! A seed is one draw of the whole run. So the runs of several seeds are independent and their means about
+//! normal, unlike the requests within a run. Seeds are few, and t accounts for that: with three seeds the
+//! interval is 4.3 standard errors wide to each side.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// The share of intervals that cover the true value.
+/// The fraction of intervals that cover the true value.
 pub const CONFIDENCE: f64 = 0.95;
 
 /// A value from several seeds.
@@ -15,32 +15,32 @@ pub const CONFIDENCE: f64 = 0.95;
 pub struct Estimate {
     /// Mean over the seeds; of ratios the geometric mean.
     pub value: f64,
-    /// The 95 % confidence interval: least, greatest. None from a single seed.
+    /// The 95 % confidence interval: least, greatest. `None` with a single seed.
     pub interval: Option<(f64, f64)>,
     /// Number of seeds.
     pub seeds: usize,
-    /// What requests that never came whole make of the value.
+    /// Whether the value is a bound because of incomplete requests.
     #[serde(default)]
     pub bound: Bound,
 }
 
-/// What a value is worth into which lower bounds have entered.
+/// How lower bounds among the response times affect a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// None have.
+    /// Not at all.
     #[default]
     Exact,
     /// The true value is this or larger.
     AtLeast,
     /// The true value is this or smaller.
     AtMost,
-    /// It may be on either side.
+    /// The true value may be smaller or larger.
     Either,
 }
 
 impl Estimate {
-    /// Whether `value` lies in the interval. Without one nothing does.
+    /// Whether `value` lies in the interval; false without one.
     pub fn covers(&self, value: f64) -> bool {
         self.interval.is_some_and(|(low, high)| (low..=high).contains(&value))
     }
@@ -50,13 +50,13 @@ impl Estimate {
         self.interval.map(|(low, high)| (high - low) / 2.0)
     }
 
-    /// The same, with another [`Bound`].
+    /// The same with another [`Bound`].
     pub fn with_bound(self, bound: Bound) -> Self {
         Self { bound, ..self }
     }
 }
 
-/// The mean of `values`, one for each seed. `None` if there is none, or one is not finite.
+/// The mean of `values`, one per seed. `None` if empty or not all finite.
 pub fn mean(values: &[f64]) -> Option<Estimate> {
     if values.is_empty() || !values.iter().all(|value| value.is_finite()) {
         return None;
@@ -71,19 +71,19 @@ pub fn mean(values: &[f64]) -> Option<Estimate> {
     Some(Estimate { value, interval, seeds: values.len(), bound: Bound::Exact })
 }
 
-/// The ratio of pairs, one for each seed: first over second, averaged as logarithms, because a ratio of 2 and one of 1/2
-/// cancel out. `None` if there is no pair, or one is not positive and finite.
+/// The geometric mean of the ratios first / second, one pair per seed: ratios of 2 and 1/2 cancel out. `None`
+/// if empty, or if a ratio is not positive and finite.
 pub fn ratio(pairs: &[(f64, f64)]) -> Option<Estimate> {
-    // A quotient of zeros or infinities has no finite logarithm, and `mean` refuses it.
+    // A quotient with zero or infinity has no finite logarithm, and `mean` refuses it.
     let logarithms: Vec<f64> = pairs.iter().map(|&(first, second)| (first / second).ln()).collect();
     let log = mean(&logarithms)?;
     let interval = log.interval.map(|(low, high)| (low.exp(), high.exp()));
     Some(Estimate { value: log.value.exp(), interval, ..log })
 }
 
-/// The quantile of Student's t that [`CONFIDENCE`] leaves half of the rest above.
+/// The quantile of Student's t for a two-sided interval of [`CONFIDENCE`].
 fn t_quantile(degrees_of_freedom: usize) -> f64 {
-    // Degrees of freedom are positive here, which is all that the law asks.
+    // Degrees of freedom are positive here, which is the law's only condition.
     StudentsT::new(0.0, 1.0, degrees_of_freedom as f64)
         .map_or(f64::INFINITY, |law| law.inverse_cdf(1.0 - (1.0 - CONFIDENCE) / 2.0))
 }

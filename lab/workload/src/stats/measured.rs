@@ -1,4 +1,4 @@
-//! What a run comes to, from the outcomes of its requests.
+//! The results of a run, computed from the outcomes of its requests.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 use super::{Sample, Summary, alone::AloneTimes, percentile, summarise};
 use crate::outcome::{End, Outcome};
 
-/// A request that counts, with its time alone.
+/// A counted request, with its time alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
-    /// When it was to be sent, in nanoseconds since the start of the run.
+    /// When the request was planned, in nanoseconds since the start of the run.
     pub at_ns: u64,
     /// Size of the file in bytes.
     pub size_bytes: u64,
-    /// Number of the client group that asked.
+    /// Number of the client group.
     pub group: u16,
-    /// Response time in nanoseconds; a lower bound unless it came whole.
+    /// Response time in nanoseconds; a lower bound unless the response is complete.
     pub response_ns: f64,
     /// Response time on an idle system in nanoseconds.
     pub alone_ns: f64,
-    /// Time to the first byte in nanoseconds; without one the time until its end, a lower bound. `None` for a request of an
-    /// ideal, which has no bytes.
+    /// Time to the first byte in nanoseconds; without a first byte, the time until the end, a lower bound.
+    /// `None` for a request of an ideal, which has no bytes.
     pub first_byte_ns: Option<f64>,
-    /// Whether it came whole. If not, its response time is longer than `response_ns`, or there is none.
+    /// Whether the response is complete. If not, `response_ns` is a lower bound.
     pub whole: bool,
 }
 
@@ -34,7 +34,7 @@ impl Observation {
     }
 }
 
-/// The requests planned at or after `from_ns` (what is before is warm-up), each with its time alone.
+/// The requests planned at or after `from_ns` (earlier ones are warm-up), each with its time alone.
 pub fn observe(outcomes: &[Outcome], from_ns: u64, alone: &AloneTimes) -> Vec<Observation> {
     let counted = outcomes.iter().filter(|outcome| outcome.at_ns >= from_ns);
     counted
@@ -55,36 +55,36 @@ fn first_byte_ns(outcome: &Outcome) -> Option<f64> {
     outcome.first_byte_ns.map(|first_byte_ns| first_byte_ns.saturating_sub(outcome.at_ns) as f64)
 }
 
-/// What a run comes to. Times in milliseconds.
+/// The results of a run. Times in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Measured {
-    /// All requests; those that did not come whole enter with the time until their end, a lower bound.
+    /// All requests; incomplete ones count with the time until their end, a lower bound.
     pub all: Summary,
-    /// Those that came whole, alone: a mean that leaves out whom the server failed most.
+    /// Complete responses only: a mean that omits the requests that the server failed most.
     pub whole: Summary,
     /// How the requests ended.
     pub ends: BTreeMap<End, usize>,
-    /// Mean time to the first byte; a request that had none enters with the time until its end, a lower bound.
+    /// Mean time to the first byte; a request without one counts with the time until its end, a lower bound.
     pub first_byte_ms: f64,
-    /// The same over those that had one.
+    /// The same over requests that had a first byte.
     pub answered_first_byte_ms: f64,
-    /// Requests that had no first byte.
+    /// Requests without a first byte.
     pub without_first_byte: usize,
-    /// Whole responses that ended while requests were sent and counted, for each second of that time, whenever they were asked
-    /// for. What comes after it, while the run waits for what is under way, is no throughput: under overload it would be more
-    /// than the link carries.
+    /// Complete responses per second that ended while counted requests were sent, whenever they were
+    /// requested. Responses that end later, while the run waits for the rest, do not count: under overload
+    /// the figure would exceed the link's capacity.
     pub throughput_per_s: f64,
-    /// Mean size of the response heads, of whole responses.
+    /// Mean size of the response heads of complete responses.
     pub head_bytes: f64,
     /// Lateness of the generator that 1 % of the requests exceed.
     pub lateness_p99_ms: f64,
-    /// And the largest.
+    /// The largest lateness of the generator.
     pub lateness_max_ms: f64,
 }
 
 impl Measured {
-    /// Sums up the requests planned between `from_ns` and `until_ns`, the end of the sending.
+    /// Computes the results of the requests planned between `from_ns` and `until_ns`, the end of sending.
     pub fn new(outcomes: &[Outcome], from_ns: u64, until_ns: u64, alone: &AloneTimes) -> Self {
         let observations = observe(outcomes, from_ns, alone);
         let samples: Vec<Sample> = observations.iter().map(Observation::sample).collect();
@@ -118,12 +118,12 @@ impl Measured {
         self.ends.iter().filter(|(end, _)| end.is_error()).map(|(_, count)| count).sum()
     }
 
-    /// Requests that never came whole, without an error: unfinished, or given up by their client.
+    /// Requests that are incomplete without an error: unfinished, or given up by the client.
     pub fn incomplete(&self) -> usize {
         self.all.count - self.whole.count - self.errors()
     }
 
-    /// Requests that enter as lower bounds: all that did not come whole.
+    /// Requests that count as lower bounds: all incomplete ones.
     pub fn bounds(&self) -> usize {
         self.all.count - self.whole.count
     }
@@ -141,7 +141,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// 1000 bytes a second, bodies alone: a byte is a millisecond.
+    /// 1000 bytes a second, bodies only: a byte takes a millisecond.
     fn alone() -> AloneTimes {
         AloneTimes::new(&[], WireModel::BODY_ONLY, Link::constant("8kbit".parse().unwrap()), &[])
     }
@@ -187,8 +187,8 @@ mod tests {
 
     #[test]
     fn throughput_is_what_came_while_requests_were_sent_and_no_more_than_the_link_carries() {
-        // A hundred responses a second, first come first served, of twice as many that are asked for over three seconds; the
-        // rest comes while nothing is sent any more.
+        // The server answers 100 requests a second, first come, first served. The clients send 200 a second
+        // for three seconds. The other responses come when sending is over.
         let outcomes: Vec<Outcome> = (0..600).map(|i| outcome(i * 5, 10, (i + 1) * 10, End::Done)).collect();
         let throughput = |from_s: u64, until_s: u64| {
             Measured::new(&outcomes, from_s * 1_000 * MS, until_s * 1_000 * MS, &alone()).throughput_per_s

@@ -1,14 +1,14 @@
-//! Numbers made of response times.
+//! Statistics of response times.
 //!
-//! - [`summarise`]: what a run comes to in a few numbers, from sizes and times;
-//! - [`observe`] and [`Measured`]: the same from outcomes, with what never finished counted and marked;
-//! - [`alone`]: the time a request takes on the idle system, under every slowdown;
+//! - [`summarise`]: a run in a few numbers, from sizes and times;
+//! - [`observe`] and [`Measured`]: the same from outcomes, with incomplete requests counted and marked;
+//! - [`alone`]: the time of a request on the idle system, the denominator of every slowdown;
 //! - [`series`]: response times by size, by the size's percentile, by time, and their distribution;
 //! - [`stretch`]: request by request against another run;
 //! - [`interval`]: means and ratios over seeds, with their 95 % confidence intervals.
 //!
-//! A request that did not come whole has no response time, but has waited for one: it enters means, percentiles and bins
-//! with that wait, a lower bound, and is counted as such beside them.
+//! An incomplete request has no response time, but has waited for one. It enters means, percentiles and bins
+//! with that wait, a lower bound, and is also counted separately.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ pub struct Sample {
     pub alone_ns: f64,
 }
 
-/// What a run comes to. Times in milliseconds.
+/// The results of a run in a few numbers. Times in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Summary {
@@ -39,11 +39,12 @@ pub struct Summary {
     pub count: usize,
     /// Mean response time.
     pub mean_ms: f64,
-    /// Variance of the response time, in square milliseconds; over all requests, not an estimate from a part of them.
+    /// Variance of the response time, in square milliseconds; of the whole population, not estimated from a
+    /// sample.
     pub variance_ms2: f64,
     /// Variance of the response time over the square of its mean.
     pub squared_variation: f64,
-    /// Mean of response time over time alone.
+    /// Mean of the slowdown: response time over time alone.
     pub mean_slowdown: f64,
     /// Median response time.
     pub p50_ms: f64,
@@ -55,11 +56,11 @@ pub struct Summary {
     pub max_ms: f64,
     /// Mean response time of the largest 1 % of the requests.
     pub largest_percent_ms: f64,
-    /// Mean response time of the requests of the largest size that was asked for.
+    /// Mean response time of the requests for the largest requested size.
     pub very_largest_ms: f64,
 }
 
-/// Sums up `samples`, in any order. All zero if there are none.
+/// Summarises `samples`, in any order. All zero without samples.
 pub fn summarise(samples: &[Sample]) -> Summary {
     if samples.is_empty() {
         return Summary::default();
@@ -96,13 +97,13 @@ pub fn summarise(samples: &[Sample]) -> Summary {
     }
 }
 
-/// The value that a share `p` of `sorted` does not exceed (nearest rank). 0 if there is none.
+/// The value that a fraction `p` of `sorted` does not exceed (nearest rank). 0 if empty.
 pub fn percentile(sorted: &[f64], p: f64) -> f64 {
     let rank = (p * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or(0.0)
 }
 
-/// The middle of `values`, or the mean of the two in the middle. 0 if there is none.
+/// The median of `values`; of an even number, the mean of the middle two. 0 if empty.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_unstable_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Response times by size, by the size's percentile, over time, and how they are distributed.
+//! Response times by size, by the size's percentile, over time, and their distribution.
 //!
 //! The first two are the figures of "Implementation of SRPT Scheduling in Web Servers", section 5: bins that span
 //! [x, 1.2x], and 200 buckets of half a percent of the requests, in the order of their sizes.
@@ -9,27 +9,27 @@ use serde::{Deserialize, Serialize};
 
 use super::Observation;
 
-/// Requests summed up one by one; sums of several runs can be merged.
+/// Running sums over requests; sums of several runs can be merged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Moments {
     /// Number of requests.
     pub count: usize,
-    /// Those of them whose time is a lower bound.
+    /// Requests whose time is a lower bound.
     pub bounds: usize,
     /// Mean response time in milliseconds.
     pub mean_ms: f64,
     /// Mean slowdown.
     pub mean_slowdown: f64,
-    /// Those of the requests that have a time to the first byte.
+    /// Requests that have a time to the first byte.
     first_bytes: usize,
-    /// Its mean over them, in milliseconds.
+    /// Mean time to the first byte over them, in milliseconds.
     mean_first_byte_ms: f64,
     /// Sum of the squared distances from the mean, in square milliseconds.
     squares_ms2: f64,
 }
 
 impl Moments {
-    /// Takes in a request.
+    /// Adds a request.
     pub fn add(&mut self, observation: &Observation) {
         self.merge(&Self {
             count: 1,
@@ -42,8 +42,8 @@ impl Moments {
         });
     }
 
-    /// Takes in all requests of `other`. Sums of squares are kept around the mean (Chan, Golub and LeVeque), because the
-    /// difference of two large sums would lose a small variance.
+    /// Adds all requests of `other`. Sums of squares are kept around the mean (Chan, Golub and LeVeque),
+    /// because the difference of two large sums would lose a small variance.
     pub fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -67,7 +67,8 @@ impl Moments {
         if self.count == 0 { 0.0 } else { self.squares_ms2 / self.count as f64 }
     }
 
-    /// Mean time to the first byte in milliseconds; a request without one has entered with its wait. `None` for ideals.
+    /// Mean time to the first byte in milliseconds; a request without one counts with its wait. `None` for
+    /// ideals.
     pub fn first_byte_ms(&self) -> Option<f64> {
         (self.first_bytes > 0).then_some(self.mean_first_byte_ms)
     }
@@ -81,7 +82,8 @@ impl Moments {
 /// Width of a size bin: its end over its start.
 const BIN_RATIO: f64 = 1.2;
 
-/// By size, in bins [x, 1.2x]. Bin `k` begins at 1.2^k bytes, whatever the sizes are, so that runs can be compared.
+/// Groups by size, in bins [x, 1.2x]. Bin `k` begins at 1.2^k bytes for any sizes, so that runs can be
+/// compared.
 pub fn by_size(observations: &[Observation]) -> BTreeMap<u32, Moments> {
     grouped(observations, |observation| size_bin(observation.size_bytes))
 }
@@ -89,7 +91,7 @@ pub fn by_size(observations: &[Observation]) -> BTreeMap<u32, Moments> {
 /// The bin of a size. Empty files are in the first.
 pub fn size_bin(size_bytes: u64) -> u32 {
     let guess = ((size_bytes.max(1) as f64).ln() / BIN_RATIO.ln()).floor().max(0.0) as u32;
-    // The logarithm may stray to the other side of a border.
+    // Rounding of the logarithm may select a neighbour.
     if size_bytes as f64 >= size_bin_start(guess + 1) { guess + 1 } else { guess }
 }
 
@@ -98,8 +100,8 @@ pub fn size_bin_start(bin: u32) -> f64 {
     BIN_RATIO.powi(bin as i32)
 }
 
-/// By the percentile of the size: `buckets` of as many requests each, the smallest first. Of equal sizes the earlier request
-/// counts as the smaller one. With fewer requests than buckets some are empty.
+/// Groups by the percentile of the size: `buckets` of equal numbers of requests, the smallest first. Of equal
+/// sizes the earlier request counts as smaller. With fewer requests than buckets some are empty.
 pub fn by_size_percentile(observations: &[Observation], buckets: usize) -> Vec<Moments> {
     let mut by_size: Vec<&Observation> = observations.iter().collect();
     by_size.sort_by_key(|observation| observation.size_bytes);
@@ -110,8 +112,7 @@ pub fn by_size_percentile(observations: &[Observation], buckets: usize) -> Vec<M
     moments
 }
 
-/// By the moment at which they were to be sent, in steps of `step_ns`: for each step that has any, its number and its
-/// requests.
+/// Groups by planned time, in steps of `step_ns`: the number and the requests of each step that has any.
 pub fn over_time(observations: &[Observation], step_ns: u64) -> BTreeMap<u64, Moments> {
     grouped(observations, |observation| observation.at_ns / step_ns.max(1))
 }
@@ -127,14 +128,15 @@ fn grouped<K: Ord>(observations: &[Observation], key: impl Fn(&Observation) -> K
 /// Steps of [`distribution`] in a factor of ten.
 const STEPS: i32 = 20;
 
-/// The tail of the response times: response time in milliseconds, and the share of the requests that took at least that
-/// long, from all down to the slowest one. The shares are evenly spread on a logarithmic axis and the same for every run.
+/// The tail of the response times: pairs of a time in milliseconds and the fraction of requests that took at
+/// least as long, down to the slowest. The fractions are evenly spaced on a logarithmic axis and the same for
+/// every run.
 pub fn distribution(observations: &[Observation]) -> Vec<(f64, f64)> {
     let mut times_ms: Vec<f64> = observations.iter().map(|o| o.response_ns / 1e6).collect();
     times_ms.sort_unstable_by(f64::total_cmp);
     let count = times_ms.len();
     let shares = (0..).map(|step| 10_f64.powf(-f64::from(step) / f64::from(STEPS)));
-    // The share of one request is kept although a logarithm may put it a little below 1.
+    // The fraction of a single request is kept although rounding may put it slightly below 1.
     shares
         .map(|share| (share, (share * count as f64 + 1e-9).floor() as usize))
         .take_while(|&(_, slower)| slower >= 1)
@@ -191,7 +193,8 @@ mod tests {
 
     #[test]
     fn bins_begin_at_one_byte_and_span_a_fifth_more() {
-        // 1.2^3 = 1.728 and 1.2^4 = 2.0736: sizes are whole, so 2 bytes are in bin 3 and 3 bytes in bin 6 (2.986..3.58).
+        // 1.2^3 = 1.728 and 1.2^4 = 2.0736. Sizes are integers, so 2 bytes are in bin 3 and 3 bytes in bin 6
+        // (2.986..3.58).
         assert_eq!([0, 1, 2, 3].map(size_bin), [0, 0, 3, 6]);
         let bins = by_size(&[observation(0, 2, 10.0), observation(0, 2, 20.0), observation(0, 3, 5.0)]);
         assert_eq!(

@@ -1,6 +1,6 @@
-//! Starvation stretch: the response time of a request over that of the same request in another run ("Implementation of a New
-//! Scheduling Policy in Web Servers", section on starvation; there the other run is under processor sharing). A request whose
-//! stretch is above 1 has starved.
+//! Starvation stretch: the response time of a request over that of the same request in another run. The
+//! definition is from "Implementation of a New Scheduling Policy in Web Servers", section on starvation;
+//! there the other run is under processor sharing. A request with a stretch above 1 has starved.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use super::median;
 use crate::outcome::{End, Outcome};
 
-/// How requests of two runs were found to be the same.
+/// How the requests of two runs were matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Matching {
-    /// Request by request: both runs sent the same ones at the same planned moments (open loop).
+    /// Request by request: both runs sent the same requests at the same planned times (open loop).
     ByRequest,
-    /// Users asked when they had been answered, so the runs have different requests: those of a file and a group are held
-    /// against the same quantile of those of that file and group in the other run (closed loop).
+    /// By quantile: users waited for responses, so the runs have different requests (closed loop). The
+    /// requests for a file by a group are compared with the same quantile of those in the other run.
     ByQuantile,
 }
 
@@ -25,32 +25,32 @@ pub enum Matching {
 pub struct Stretch {
     /// How requests were matched.
     pub matching: Matching,
-    /// Requests whose stretch is known, at least whether it is above 1.
+    /// Requests for which it is known at least whether the stretch is above 1.
     pub pairs: usize,
-    /// Requests of which it is not: neither run, or only the one that is waited for longer, has an end.
+    /// Requests for which it is unknown: both are incomplete, or only the slower one is.
     pub unknown: usize,
-    /// Requests for which the other run has none to match.
+    /// Requests without a counterpart in the other run.
     pub unmatched: usize,
-    /// Share of the pairs that took longer.
+    /// Fraction of the pairs that took longer.
     pub starved: f64,
-    /// Share of the pairs that took more than a tenth longer, which noise of the measurement seldom makes.
+    /// Fraction of the pairs that took more than a tenth longer, which measurement noise rarely causes.
     pub starved_by_a_tenth: f64,
-    /// The largest stretch; 0 without pairs. A lower bound if the request never ended.
+    /// The largest stretch; 0 without pairs. A lower bound if the request is incomplete.
     pub worst: f64,
     /// The median over all pairs; 0 without pairs.
     pub median: f64,
-    /// The mean over those that starved; 0 if none did.
+    /// The mean over starved requests; 0 if there are none.
     pub mean_of_starved: f64,
 }
 
-/// Why two runs cannot be compared request by request.
+/// Why two runs cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unmatched {
-    /// They are said to have the same requests and do not.
+    /// The runs should have the same requests and do not.
     OtherRequests {
-        /// Requests of the run, and of the one it is compared with.
+        /// Number of requests of the run, and of the other run.
         counts: (usize, usize),
-        /// The first request, in the order of time, that differs; `None` if one run merely has more.
+        /// The first request in time order that differs; `None` if one run only has more.
         first: Option<usize>,
     },
     /// Fewer than half of the requests have a counterpart of the same file and group.
@@ -83,8 +83,8 @@ impl fmt::Display for Unmatched {
 
 impl std::error::Error for Unmatched {}
 
-/// The stretch of `outcomes` over `baseline`, for the requests planned at or after `from_ns`. In open loop both must have the
-/// same requests; otherwise they are matched by file, group and quantile.
+/// The stretch of `outcomes` over `baseline`, for the requests planned at or after `from_ns`. In open loop
+/// both must have the same requests; otherwise they are matched by file, group and quantile.
 pub fn stretch(
     outcomes: &[Outcome],
     baseline: &[Outcome],
@@ -95,7 +95,7 @@ pub fn stretch(
     if open_loop { by_request(ours, theirs) } else { by_quantile(&ours, &theirs) }
 }
 
-/// A response time, and whether the response came whole.
+/// A response time, and whether the response is complete.
 type Time = (f64, bool);
 
 fn time(outcome: &Outcome) -> Time {
@@ -103,7 +103,7 @@ fn time(outcome: &Outcome) -> Time {
 }
 
 fn by_request(mut ours: Vec<&Outcome>, mut theirs: Vec<&Outcome>) -> Result<Stretch, Unmatched> {
-    // Records are in the order in which requests ended or were sent; the plan's order is that of the planned moments.
+    // Records are in the order of sending or ending; planned times restore the plan's order.
     let planned = |outcome: &&Outcome| (outcome.at_ns, outcome.group, outcome.file, outcome.size_bytes);
     ours.sort_by_key(planned);
     theirs.sort_by_key(planned);
@@ -129,7 +129,8 @@ fn by_quantile(ours: &[&Outcome], theirs: &[&Outcome]) -> Result<Stretch, Unmatc
     let mut pairs = Vec::with_capacity(ours.len());
     for (class, times) in &classes {
         let Some(other) = others.get(class) else { continue };
-        // Rank i of n stands for the quantile (i + 1/2) / n, and so does the rank that it falls on in the other run.
+        // Rank i of n stands for the quantile (i + 1/2) / n, and is matched with the rank at that quantile in
+        // the other run.
         let counterpart = |i: usize| other[(2 * i + 1) * other.len() / (2 * times.len())];
         pairs.extend(times.iter().enumerate().map(|(i, &time)| (time, counterpart(i))));
     }
@@ -144,7 +145,8 @@ impl Stretch {
     fn of(matching: Matching, pairs: impl Iterator<Item = (Time, Time)>, unmatched: usize) -> Self {
         let (mut stretches, mut unknown) = (Vec::new(), 0);
         for ((ours_ns, ours_whole), (theirs_ns, theirs_whole)) in pairs {
-            // A time without an end is a lower bound: too long is known if only ours has none, too short if only theirs has.
+            // The time of an incomplete request is a lower bound. Longer is certain if only ours is
+            // incomplete, shorter if only theirs is.
             let known = match (ours_whole, theirs_whole) {
                 (true, true) => true,
                 (false, true) => ours_ns > theirs_ns,
@@ -245,7 +247,8 @@ mod tests {
 
     #[test]
     fn in_closed_loop_quantiles_of_a_file_are_compared() {
-        // File 1: two against four; the quantiles 1/4 and 3/4 of the four are the second and the fourth.
+        // File 1 has two requests against four; the quantiles 1/4 and 3/4 of the four are the second and the
+        // fourth.
         let baseline = [done(1, 1, 10), done(2, 1, 20), done(3, 1, 30), done(4, 1, 40)];
         let ours = [done(7, 1, 10), done(5, 1, 80), done(6, 9, 5)];
         let stretch = stretch(&ours, &baseline, 0, false).unwrap();

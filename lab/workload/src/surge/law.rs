@@ -1,5 +1,5 @@
-//! The laws that SURGE is made of. Drawn by inverting their closed forms, so that parameters out of range give odd numbers and
-//! never a panic.
+//! The probability laws of SURGE. Draws invert their closed forms, so parameters out of range give odd
+//! numbers but never a panic.
 
 use rand::RngExt;
 use rand_chacha::ChaCha12Rng;
@@ -48,7 +48,7 @@ impl Pareto {
         self.scale * above.powf(-1.0 / self.shape)
     }
 
-    /// The value that half of the draws exceed.
+    /// The median of the draws.
     pub fn median(&self) -> f64 {
         self.scale * 0.5_f64.powf(-1.0 / self.shape)
     }
@@ -64,9 +64,10 @@ impl Pareto {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Weibull {
-    /// The value above which lies a share of 1/e (a).
+    /// The value that a fraction 1/e exceeds (a).
     pub scale: f64,
-    /// Below 1, long values are more frequent than under an exponential law of the same mean; above 1, less (b).
+    /// Below 1, long values are more frequent than under an exponential law of the same mean; above 1, less
+    /// frequent (b).
     pub shape: f64,
 }
 

@@ -1,4 +1,4 @@
-//! The files of a site, and how often each is asked for.
+//! The files of a site and their popularity.
 
 use rand::RngExt;
 use rand_chacha::ChaCha12Rng;
@@ -10,10 +10,10 @@ use crate::{
     sizes::{FileSet, HeavyTail},
 };
 
-/// A site: files whose sizes follow one law, and popularity that follows another, matched so that the sizes *asked for*
-/// follow a third.
+/// A site: files whose sizes follow one law and whose popularity follows another, matched so that the sizes
+/// of the *requests* follow a third.
 ///
-/// Files are numbered by size, from the least.
+/// Files are numbered by size, from the smallest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Site {
     surge: Surge,
@@ -23,12 +23,13 @@ pub struct Site {
 impl Site {
     /// A site of this many files. The seed decides the sizes.
     ///
-    /// The sizes are a stratified sample: one from each of as many slices of the law, so that a site of few files has the law
-    /// too, whatever the seed. The least and the largest are the bounds.
+    /// The sizes are a stratified sample: one from each of equally many slices of the law. So even a site of
+    /// few files follows the law for any seed. The smallest and the largest size are the bounds.
     ///
     /// # Errors
     ///
-    /// What [`Surge::check`] says; or no files, or more than 20,000: matching takes time with the square of their number.
+    /// The errors of [`Surge::check`]; no files, or more than 20,000: the time of matching grows with the
+    /// square of their number.
     pub fn new(surge: &Surge, files: usize, seed: u64) -> Result<Self, SurgeError> {
         surge.check()?;
         if !(1..=20_000).contains(&files) {
@@ -47,7 +48,7 @@ impl Site {
         let mut matched = matched(&wanted, &popularity);
         refine(&mut matched, &wanted, &sizes_bytes, &mut rng);
         let weights: Vec<(u64, f64)> = sizes_bytes.into_iter().zip(matched).collect();
-        // Zipf's weights are positive; only an absurd exponent makes their sum anything else.
+        // Zipf's weights are positive; only an absurd exponent makes their sum invalid.
         let exponent = SurgeError::NotPositive { name: "popularity-exponent", value: surge.popularity_exponent };
         let files = FileSet::weighted(&weights).ok_or(exponent)?.with_locality(surge.stack_distance);
         Ok(Self { surge: surge.clone(), files })
@@ -63,13 +64,13 @@ impl Site {
         &self.files
     }
 
-    /// What it was made with.
+    /// The parameters of the site.
     pub fn surge(&self) -> &Surge {
         &self.surge
     }
 }
 
-/// The law of the file sizes. The tail's share is what the lognormal body leaves above the tail's scale.
+/// The law of the file sizes. The tail has the fraction that the lognormal body has above the tail's scale.
 pub(super) fn file_sizes(surge: &Surge) -> Result<HeavyTail, SurgeError> {
     let knee = surge.tail_bytes.scale;
     HeavyTail::new(
@@ -83,8 +84,8 @@ pub(super) fn file_sizes(surge: &Surge) -> Result<HeavyTail, SurgeError> {
     .map_err(SurgeError::Sizes)
 }
 
-/// The share of the requests that each file would get if popularity were free: what the law of the request sizes has between
-/// the middles (on a logarithmic scale) of it and its neighbours.
+/// The popularity that each file would get if popularity were free. It is the probability, under the law of
+/// request sizes, between the midpoints (on a logarithmic scale) to its neighbours.
 fn wanted_popularity(surge: &Surge, sizes_bytes: &[u64]) -> Vec<f64> {
     let max = surge.max_bytes as f64;
     let mut from = 0.0;
@@ -98,16 +99,17 @@ fn wanted_popularity(surge: &Surge, sizes_bytes: &[u64]) -> Vec<f64> {
         .collect()
 }
 
-/// Deals the popularities out so that their sums over the files follow the sums of `wanted` as nearly as their grain allows.
-/// `popularities` fall; both are relative. Gives the popularity of each file.
+/// Assigns the popularities so that their cumulative sums follow those of `wanted` as closely as their grain
+/// allows. `popularities` are in falling order; both are relative. Returns the popularity of each file.
 ///
-/// Barford and Crovella's problem of matching. Solved greedily from the most popular: each popularity takes the shortest run of
-/// neighbours that together still want as much, uses up what they want, and goes to the free file nearest to the run's middle.
-/// So it is the centre of what it stands for, and an error stays within half of it.
+/// This is Barford and Crovella's matching problem, solved greedily from the most popular. Each popularity
+/// takes the shortest run of neighbours that together still want that amount, and uses up their want. It goes
+/// to the free file nearest to the middle of the run. So it is the centre of the sizes it represents, and an
+/// error stays within half of it.
 fn matched(wanted: &[f64], popularities: &[f64]) -> Vec<f64> {
     let least = popularities.last().copied().unwrap_or(0.0);
     let scale: f64 = popularities.iter().sum::<f64>() / wanted.iter().sum::<f64>();
-    // Every file gets the least popularity at any rate. Where that is more than it wants, the next ones want less.
+    // Every file gets at least the least popularity. Where that exceeds its want, the next files want less.
     let mut over = 0.0;
     let mut wanted: Vec<f64> = wanted
         .iter()
@@ -139,11 +141,13 @@ fn matched(wanted: &[f64], popularities: &[f64]) -> Vec<f64> {
     given.into_iter().map(|given| given.unwrap_or(0.0)).collect()
 }
 
-/// Exchanges popularities of files, pair by pair, while that brings the sums over the files nearer to those of `wanted`.
+/// Exchanges the popularities of pairs of files while that brings the cumulative sums closer to those of
+/// `wanted`.
 ///
-/// Going by falling popularity, [`matched`] is blind to how many files are left where: it leaves a percent of the requests with
-/// somewhat larger files than it should, which moves the mean size by as much. The error that is made small here is relative to
-/// the share of larger requests, and summed over the logarithm of the size: so each octave of sizes, and its bytes, count alike.
+/// [`matched`] goes by falling popularity and ignores how many files are left where. So a percent of the
+/// requests goes to somewhat too large files, which shifts the mean size by as much. The error minimised here
+/// is relative to the fraction of larger requests, and summed over the logarithm of the size. So each octave
+/// of sizes, and its bytes, count equally.
 fn refine(given: &mut [f64], wanted: &[f64], sizes_bytes: &[u64], rng: &mut ChaCha12Rng) {
     const TRIES_PER_FILE: usize = 100;
     let files = given.len();
@@ -151,7 +155,7 @@ fn refine(given: &mut [f64], wanted: &[f64], sizes_bytes: &[u64], rng: &mut ChaC
         return;
     }
     let scale = wanted.iter().sum::<f64>() / given.iter().sum::<f64>();
-    // At the boundary after each file: what an error weighs, summed up from the left.
+    // At the boundary after each file: the weight of an error, summed from the left.
     let (mut below, mut weight) = (0.0, vec![0.0; files + 1]);
     for file in 0..files - 1 {
         below += wanted[file];
@@ -160,7 +164,7 @@ fn refine(given: &mut [f64], wanted: &[f64], sizes_bytes: &[u64], rng: &mut ChaC
         weight[file + 1] = weight[file] + width / (above * above);
     }
     weight[files] = weight[files - 1];
-    // And the weighted errors, summed up likewise.
+    // The weighted errors, summed in the same way.
     let mut errors = vec![0.0; files + 1];
     let sum_up = |given: &[f64], errors: &mut [f64]| {
         let mut error = 0.0;
@@ -173,7 +177,8 @@ fn refine(given: &mut [f64], wanted: &[f64], sizes_bytes: &[u64], rng: &mut ChaC
     for _ in 0..TRIES_PER_FILE * files {
         let (a, b) = (rng.random_range(0..files), rng.random_range(0..files));
         let (left, right) = (a.min(b), a.max(b));
-        // An exchange moves every error from the left file to before the right one by the same amount.
+        // An exchange shifts every error from the left file to the one before the right file by the same
+        // amount.
         let moved = (given[right] - given[left]) * scale;
         let change = moved * (2.0 * (errors[right] - errors[left]) + moved * (weight[right] - weight[left]));
         if change < 0.0 {
@@ -183,8 +188,8 @@ fn refine(given: &mut [f64], wanted: &[f64], sizes_bytes: &[u64], rng: &mut ChaC
     }
 }
 
-/// The shortest run of files that want `amount` together and of which one is free; of equally short ones that which wants
-/// most. All files, if they want less.
+/// The shortest run of files that together want `amount` and include a free one; of equally short ones, the
+/// one that wants most. All files, if they want less.
 fn shortest_run(wanted: &[f64], given: &[Option<f64>], amount: f64) -> (usize, usize) {
     let mut best = ((0, wanted.len() - 1), usize::MAX, 0.0);
     let (mut first, mut sum, mut free) = (0, 0.0, 0);
@@ -214,12 +219,12 @@ mod tests {
     use super::*;
     use crate::{sequence::stream, surge::Pareto};
 
-    /// Sites of the thesis's size, for a few seeds.
+    /// Sites of the thesis's size, for three seeds.
     static SITES: LazyLock<Vec<Site>> =
         LazyLock::new(|| (1..4).map(|seed| Site::new(&Surge::default(), 2000, seed).unwrap()).collect());
 
-    /// Probability of a file of at most `x` bytes: the lognormal body's, and above 133 KB the Pareto tail's, which takes up what
-    /// the body leaves. Written down anew from the table, bounded as the files are.
+    /// Probability of a file of at most `x` bytes: the lognormal body, and above 133 KB the Pareto tail with
+    /// the rest. Written independently from the table, with the same bounds.
     fn file_size_cdf(x: f64) -> f64 {
         let body = |x: f64| 0.5 * libm::erfc(-(x.ln() - 9.357) / 1.318 / std::f64::consts::SQRT_2);
         let (knee, max) = (133_000.0, 3e6_f64);
@@ -243,8 +248,8 @@ mod tests {
                 let expected = file_size_cdf(size as f64);
                 (expected - i as f64 / 2000.0).abs().max((expected - (i + 1) as f64 / 2000.0).abs())
             });
-            // Kolmogorov-Smirnov at 1 % allows a sample of this size 0.036; a stratified one is off by a slice at most, and by
-            // its two ends, which are the bounds.
+            // Kolmogorov-Smirnov at 1 % allows a sample of this size 0.036. A stratified sample is off by at
+            // most a slice and by its two ends, which are the bounds.
             let worst = distances.fold(0.0, f64::max);
             assert!(worst < 2.0 / 2000.0, "{worst}");
         }
@@ -263,7 +268,7 @@ mod tests {
         }
     }
 
-    /// Sizes asked for: Pareto from 1000 B, exponent 1, up to 3 MB. Written down anew.
+    /// Sizes of requests: Pareto from 1000 B, exponent 1, up to 3 MB. Written independently.
     fn request_size_cdf(x: f64) -> f64 {
         if x < 1000.0 { 0.0 } else { (1.0 - 1000.0 / x) / (1.0 - 1000.0 / 3e6) }
     }
@@ -280,7 +285,7 @@ mod tests {
                     worst = (distance, size);
                 }
                 if size > 10_000 {
-                    // Above the grain of the popular files, an error relative to what is left above.
+                    // Above the grain of the popular files: an error relative to the fraction above.
                     let (left, expected_left) = (1.0 - before - share, 1.0 - expected);
                     assert!(
                         (left - expected_left).abs() < 0.05 * expected_left + 2e-4,
@@ -290,7 +295,8 @@ mod tests {
                 before += share;
                 most_popular = f64::max(most_popular, share);
             }
-            // A law without jumps cannot be met nearer than by half of the greatest jump, 12 % of the requests for one file.
+            // A law without jumps cannot be met better than to half of the largest jump: 12 % of the requests
+            // go to one file.
             assert!((0.122..0.123).contains(&most_popular), "{most_popular}");
             assert!(worst.0 < most_popular / 2.0 + 0.01, "{worst:?}");
             let mean = 1000.0 * 3000_f64.ln() / (1.0 - 1.0 / 3000.0);
@@ -309,7 +315,8 @@ mod tests {
         sizes.sort_unstable();
         for (x, tolerance) in [(2_000.0, 0.01), (5_000.0, 0.01), (20_000.0, 0.003), (100_000.0, 0.001), (1e6, 0.0003)] {
             let at_most = sizes.partition_point(|&size| size as f64 <= x) as f64 / count as f64;
-            // Between two popular files the law passes through their jumps: there the tolerance is the matching's.
+            // Between two popular files the law passes through their jumps, so the tolerance is that of the
+            // matching.
             let expected = request_size_cdf(x);
             assert!((at_most - expected).abs() < tolerance + 0.01 * (1.0 - expected), "{x}: {at_most} {expected}");
         }
@@ -317,12 +324,13 @@ mod tests {
 
     #[test]
     fn matching_by_hand() {
-        // Two small files want most, the large ones little: the popular go to the small, in the middle of what they stand for.
+        // Two small files want most, the large ones little. The popular go to the small, in the middle of the
+        // sizes they represent.
         let given = matched(&[0.4, 0.4, 0.1, 0.1], &[0.4, 0.4, 0.1, 0.1]);
         assert_eq!(given, [0.4, 0.4, 0.1, 0.1]);
         let given = matched(&[0.1, 0.1, 0.4, 0.4], &[0.4, 0.4, 0.1, 0.1]);
         assert_eq!(given, [0.1, 0.1, 0.4, 0.4]);
-        // One file is asked for as much as three want: it is the one in their middle.
+        // One popularity equals the want of three files: it goes to the middle one.
         let given = matched(&[0.2, 0.2, 0.2, 0.1], &[0.6, 0.05, 0.05, 0.0]);
         assert_eq!(given[1], 0.6, "{given:?}");
     }

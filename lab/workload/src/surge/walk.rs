@@ -1,69 +1,73 @@
-//! Temporal locality: in which order files are asked for.
+//! Temporal locality: the order in which files are requested.
 
 use rand::RngExt;
 use rand_chacha::ChaCha12Rng;
 
 use super::LogNormal;
 
-/// Stack distances are told apart up to here. At SURGE's parameters one in 16,000 is longer.
+/// Stack distances are distinguished up to here. At SURGE's parameters one in 16,000 is longer.
 const REACH: usize = 96;
-/// The stack is cut off here if what lies there has had its requests.
+/// The stack is cut off here if the files below have had their requests.
 const DEPTH: usize = 256;
-/// Requests of all files, on average, between two of a file that is active; fewer only for files so popular that they are
-/// active throughout and must be asked for more often. Found by trying 8 to 32, as were the next three.
+/// Mean number of requests of all files between two for an active file. It is smaller only for very popular
+/// files that are active all the time. Found by trying 8 to 32; the next three constants were found in the
+/// same way.
 const SPACING: f64 = 32.0;
-/// Files that are active at least, while any wait to be.
+/// Least number of active files, while any file waits.
 const LEAST_ACTIVE: usize = 4;
-/// What it weighs that a file is a request behind, against a distance that is short of a request.
+/// Weight of a file being one request behind, against a distance that is one request short.
 const URGENCY: f64 = 0.3;
-/// Share of its requests that a file may be behind by as if it were one request.
+/// Fraction of a file's requests that counts like one request when it is behind.
 const TOLERANCE: f64 = 0.0003;
 
-/// The order in which files are asked for: each as often as its popularity says, and at stack distances of a lognormal law.
+/// The order in which files are requested: each as often as its popularity says, at stack distances of a
+/// lognormal law.
 ///
-/// A file asked for is put on top of a stack; the depth at which it is found the next time is its stack distance (1 for the
-/// same file twice in a row). Under a law as short as SURGE's only some twenty files at the top are ever asked for again, while
-/// Zipf's law wants the requests spread over all. Barford and Crovella reconcile the two over a whole run: a file that has had
-/// its requests gives way to others. They take a file from near the distance that was drawn, by the requests that it has
-/// left; here the choice is wider, and the distances are kept account of:
+/// A requested file goes to the top of a stack. The depth at which it is found the next time is its stack
+/// distance (1 for the same file twice in a row). Under a law as short as SURGE's only about twenty files at
+/// the top are ever requested again, while Zipf's law spreads the requests over all files. Barford and
+/// Crovella reconcile the two over a whole run: a file that has had its requests gives way to others. They
+/// pick a file near the drawn distance, by the requests that it has left. Here the choice is wider, and
+/// accounts are kept of the distances:
 ///
-/// - Requests come in *rounds*; in each, every file has its share of them, to within one. It becomes active at a random time,
-///   early enough to have them all, and is active until it has had them.
-/// - At each step a distance is drawn, and its account is credited. Then some active file is taken, and the account of the
-///   distance at which it lay is debited. Taken is the file whose distance brings the accounts, as a cumulative distribution,
-///   best into balance, with some weight on how far it is behind.
+/// - Requests come in *rounds*; in each, every file has its share of them, to within one. A file becomes
+///   active at a random time, early enough to have all its requests, and is active until it has had them.
+/// - At each step a distance is drawn, and its account is credited. Then an active file is taken, and the
+///   account of its real distance is debited. The file is the one whose distance best balances the accounts,
+///   as a cumulative distribution. A part of the weight is on how far the file is behind.
 ///
-/// So shares are exact, and distances follow their law about as closely as a sample of it would: in rounds of 16,000 and more
-/// mostly to within 1 % (Kolmogorov-Smirnov; 1.5 % at most in 24 seeds). In rounds of 2,000, where every third request is for a file
-/// that is new, it is 2 to 5 %, and shorter ones have too few distances to speak of a law.
+/// So shares are exact, and distances follow their law about as closely as a random sample would. In rounds
+/// of 16,000 and more the error is mostly within 1 % (Kolmogorov-Smirnov; at most 1.5 % in 24 seeds). In
+/// rounds of 2,000, where every third request is for a new file, it is 2 to 5 %. Shorter rounds have too few
+/// distances to follow a law.
 ///
-/// A step costs some hundreds of additions; the beginning of a round O(n log n).
+/// A step costs some hundreds of additions; the start of a round O(n log n).
 #[derive(Debug)]
 pub(crate) struct Walk {
     law: LogNormal,
     rng: ChaCha12Rng,
-    /// Share of the requests that ask for this file or one before it.
+    /// Cumulative popularity of the files.
     ends: Vec<f64>,
     /// Requests in a round.
     round: u64,
     /// Requests of this round so far.
     made: u64,
     files: Vec<File>,
-    /// When files become active in this round; the next is last.
+    /// When files become active in this round; the last entry is the next.
     waiting: Vec<(f64, u32)>,
     active: usize,
-    /// Files in the order in which they were last asked for; the top is last. All that are active are here.
+    /// Files in the order of their last requests, with the top last. It contains all active files.
     stack: Vec<u32>,
-    /// For each distance: times that it was drawn, less those that it was used. Longer ones are counted as the longest.
+    /// For each distance: times drawn less times used. Longer ones count as the longest.
     accounts: [i64; REACH + 1],
 }
 
-/// A file in its round.
+/// The state of a file in its round.
 #[derive(Clone, Copy, Debug, Default)]
 struct File {
-    /// Requests that it has in the round.
+    /// Its requests in the round.
     share: u64,
-    /// Of these, those still to come. It is active if there are some and it is on the stack.
+    /// Its requests that are left. The file is active if there are some and it is on the stack.
     left: u64,
     /// Requests of all files over which its own are spread.
     span: f64,
@@ -73,8 +77,8 @@ struct File {
 }
 
 impl Walk {
-    /// For files of these popularities. `expected` is the number of requests that will be asked for, 0 if it is not known; a
-    /// round is that long, and otherwise so long that the least popular file has about one request.
+    /// For files of these popularities. `expected` is the total number of requests, 0 if unknown. A round has
+    /// that length, or is so long that the least popular file has about one request.
     pub(crate) fn new(
         popularity: impl Iterator<Item = f64>,
         law: LogNormal,
@@ -109,7 +113,7 @@ impl Walk {
         walk
     }
 
-    /// The next file.
+    /// Returns the next file.
     pub(crate) fn next_file(&mut self) -> u32 {
         if self.made == self.round {
             self.begin_round();
@@ -133,9 +137,9 @@ impl Walk {
         number
     }
 
-    /// A file's first request of the round, which has no distance.
+    /// Makes the first request of a file in the round, which has no distance.
     fn bring_in(&mut self, number: u32) -> u32 {
-        // It may lie there from the round before.
+        // It may still be on the stack from the round before.
         self.stack.retain(|&other| other != number);
         let file = &mut self.files[number as usize];
         (file.is_active, file.since) = (true, self.made);
@@ -143,7 +147,8 @@ impl Walk {
         number
     }
 
-    /// Takes an active file from the stack. There is one: a round is over when all have had their requests.
+    /// Takes an active file from the stack. One exists, since a round ends when all files have had their
+    /// requests.
     fn come_back(&mut self) -> u32 {
         let drawn = self.law.draw(&mut self.rng).ceil().clamp(1.0, REACH as f64) as usize;
         self.accounts[drawn] += 1;
@@ -168,8 +173,8 @@ impl Walk {
         self.stack.remove(self.stack.len() - best)
     }
 
-    /// For each distance, how much less out of balance the accounts are once it has been used: the sum, over it and all
-    /// longer ones, of the squares of the accounts up to there. Short distances weigh more, as in a sum over logarithms.
+    /// For each distance, the improvement of the balance if it is used: the sum, over it and all longer ones,
+    /// of the squares of the cumulative accounts. Short distances weigh more, as in a sum over logarithms.
     fn wanted(&self) -> [f64; REACH + 1] {
         let mut wanted = [0.0; REACH + 1];
         let mut up_to = 0;
@@ -184,17 +189,17 @@ impl Walk {
         wanted
     }
 
-    /// Gives every file its requests of the round, and decides when it becomes active.
+    /// Gives every file its requests of the round, and the time when it becomes active.
     fn begin_round(&mut self) {
         self.made = 0;
         let round = self.round as f64;
-        // Points at equal distances from a random first one, over the files laid side by side: each file gets the whole number
-        // below or above its share, on average its share, and neighbours in size make up for each other.
+        // Equidistant points with a random start are laid over the files side by side. Each file gets its
+        // share rounded up or down, on average its exact share, and neighbours in size compensate each other.
         let offset: f64 = self.rng.random();
         let mut from = 0;
         for (index, &end) in self.ends.iter().enumerate() {
             let points = (end * round - offset).ceil().max(0.0) as u64;
-            // The last takes what rounding left.
+            // The last file takes the rounding error.
             let until = if index + 1 == self.ends.len() { self.round } else { points.clamp(from, self.round) };
             let share = until - from;
             let span = (share as f64 * SPACING).min(round);
@@ -209,7 +214,7 @@ impl Walk {
 }
 
 impl File {
-    /// Requests that it should have had by now, less those that it had; relative to its share if that is large.
+    /// Planned requests by now less requests made; relative to its share if that is large.
     fn behind(&self, made: u64) -> f64 {
         let planned = (made - self.since) as f64 * self.share as f64 / self.span;
         (planned - (self.share - self.left) as f64) / (1.0 + self.share as f64 * TOLERANCE)
@@ -221,10 +226,10 @@ mod tests {
     use super::*;
     use crate::{sequence::stream, surge::Surge};
 
-    /// Zipf's law over this many files, in an order that has nothing to do with their numbers.
+    /// Zipf's law over this many files, in an order unrelated to their numbers.
     fn zipf(files: usize) -> Vec<f64> {
         let sum: f64 = (1..=files).map(|rank| 1.0 / rank as f64).sum();
-        // 7919 is prime and divides none of the numbers of files here.
+        // 7919 is prime and divides none of the file counts here.
         (0..files).map(|file| 1.0 / ((file * 7919 % files) + 1) as f64 / sum).collect()
     }
 
@@ -232,7 +237,7 @@ mod tests {
         Walk::new(zipf(files).into_iter(), Surge::default().stack_distance, expected, stream(seed, 0))
     }
 
-    /// Stack distances by looking them up in a list of all that was asked for; those asked for the first time have none.
+    /// Stack distances found by searching a list of all requests; first requests have none.
     fn distances(numbers: &[u32]) -> Vec<usize> {
         let mut stack: Vec<u32> = Vec::new();
         let mut distances = Vec::new();
@@ -246,7 +251,7 @@ mod tests {
         distances
     }
 
-    /// The greatest distance between the distribution of whole numbers and the law of which they are rounded up.
+    /// The greatest distance between the distribution of integers and the law whose values they round up.
     fn kolmogorov_smirnov(values: &[usize], law: LogNormal) -> f64 {
         let mut sorted = values.to_vec();
         sorted.sort_unstable();
@@ -297,7 +302,7 @@ mod tests {
         let numbers = walk.take(200_000);
         for (file, share) in zipf(100).into_iter().enumerate() {
             let count = numbers.iter().filter(|&&number| number as usize == file).count() as f64;
-            // Stratified, so nearer than independent draws; to four of their standard deviations.
+            // Stratified, so closer than independent draws; the limit is four of their standard deviations.
             assert!((count - share * 200_000.0).abs() < 4.0 * (share * 200_000.0).sqrt(), "{file}: {count}");
         }
     }
@@ -308,7 +313,7 @@ mod tests {
         let favourite = zipf(2000).iter().position(|&share| share > 0.12).unwrap();
         for part in numbers.chunks(1_000) {
             let count = part.iter().filter(|&&number| number as usize == favourite).count();
-            // Its share is 122; more at first, while few others are active.
+            // Its share is 122; more at first, while few other files are active.
             assert!((60..250).contains(&count), "{count}");
         }
     }

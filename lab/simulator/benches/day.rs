@@ -1,5 +1,5 @@
-//! A day of the 1998 World Cup as papers describe it, 4.5 million requests at a load of 0.8, on one core:
-//! `cargo bench -p serpent-simulator`. Requests are drawn as they are asked for, and none is kept.
+//! Benchmark: a day of the 1998 World Cup as papers describe it, 4.5 million requests at a load of 0.8, on
+//! one core: `cargo bench -p serpent-simulator`. Requests are drawn on demand and not stored.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rand::{RngExt, SeedableRng};

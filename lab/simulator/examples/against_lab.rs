@@ -1,17 +1,19 @@
-//! Feeds the requests of measured runs into the packet model and prints predicted beside measured.
+//! Replays the requests of measured runs in the packet model and prints predicted beside measured values.
 //!
 //!     cargo run --release -p serpent-simulator --example against_lab -- [--users] [--line] [--router] RUN_FOLDER...
 //!
-//! A run folder is what `serpent-lab run --out` writes. Every cell is replayed with its own requests at the moments at which
-//! they were sent, so nothing but the server, TCP and the bottleneck is predicted. (Of users who wait for answers these moments
-//! are themselves a result; whoever is predicted slower is then asked sooner than would be.) Cells that the lab called invalid
-//! are left out of the means, and so are disturbed ones: where clients are nearby, requests were waiting, and the link still carried
-//! less than its rate by more than a hundredth beyond what the server leaves unused by itself. That is found in what was measured
-//! alone.
+//! A run folder is the output of `serpent-lab run --out`. Every cell is replayed with its own requests at the
+//! times at which they were sent, so only the server, TCP and the bottleneck are predicted. (With users that
+//! wait for responses, these times are themselves results; a slower predicted server is then asked too
+//! early.)
 //!
-//! `--users` has users ask by themselves, each when their answers have come, instead of repeating the moments that were measured.
-//! `--line` and `--router` take a mechanism away, to see what it is worth: the shaper's bucket, and TCP's knowledge of its own
-//! device's queue.
+//! Means omit cells that the lab marked invalid, and disturbed cells. A cell is disturbed if clients are
+//! nearby and requests were waiting, yet the link carried less than its rate. The threshold is a hundredth
+//! beyond the part that the server itself leaves unused. Only measured values decide this.
+//!
+//! `--users` lets users send requests by themselves, each after its responses, instead of repeating the
+//! measured times. `--line` and `--router` remove a mechanism to show its effect: the shaper's bucket, and
+//! TCP's knowledge of its own device's queue.
 
 use std::{collections::BTreeMap, error::Error, fs, io::BufRead, path::Path, process::ExitCode};
 
@@ -55,7 +57,7 @@ type Fallible<T> = Result<T, Box<dyn Error>>;
 
 const FLAGS: [&str; 3] = ["--users", "--line", "--router"];
 
-/// How cells are predicted.
+/// Options of the prediction.
 #[derive(Clone, Copy)]
 struct Ways {
     users: bool,
@@ -69,7 +71,7 @@ struct Compared {
     predicted: Column,
 }
 
-/// What is compared.
+/// Sums of one side of the comparison.
 #[derive(Default)]
 struct Column {
     times_ms: Vec<f64>,
@@ -77,16 +79,16 @@ struct Column {
     by_size: [(f64, usize); SIZES.len() + 1],
     frames: f64,
     bytes: f64,
-    /// What the link could have carried more while requests were waiting, over the time in which they were.
+    /// Fraction of the link that was unused while requests were waiting.
     unused: Option<f64>,
 }
 
-/// What Serpent paces at by itself.
+/// The fraction of the rate at which Serpent paces by itself.
 const UTILISATION: f64 = 0.97;
-/// Unused beyond that, a cell was disturbed.
+/// A cell with more unused than this was disturbed.
 const DISTURBED: f64 = 0.01;
 
-/// Where one class of sizes ends and the next begins, in bytes.
+/// Borders between the classes of sizes, in bytes.
 const SIZES: [u64; 4] = [2_000, 15_000, 100_000, 1_000_000];
 
 impl Column {
@@ -232,7 +234,7 @@ fn compare(cell: &Path, setting: &Value, subject: &str, facts: &Value, ways: Way
     Ok(Compared { measured, predicted })
 }
 
-/// The users of a point whose users wait for answers, as the lab has them.
+/// The users of a point with a closed loop, as in the lab.
 fn users(setting: &Value, seed: u64) -> Fallible<Option<Demand>> {
     let demand = &setting["demand"];
     if demand["kind"] != "users" {
@@ -252,10 +254,10 @@ fn users(setting: &Value, seed: u64) -> Fallible<Option<Demand>> {
     Ok(Some(Demand::users(&site, count, &Shares::new(&shares)?, until_ns, seed)))
 }
 
-/// The lab has the same site in all of its runs.
+/// The lab uses the same site in all of its runs.
 const SITE_SEED: u64 = 1;
 
-/// Time in which requests were waiting, and what of it the bytes that came do not account for.
+/// The fraction of the time with waiting requests that the received bytes do not account for.
 fn unused(outcomes: &[Outcome], settings: &PacketSettings) -> f64 {
     let (mut busy_ns, mut lost_ns) = (0.0, 0.0);
     let mut at = 0;
@@ -286,7 +288,8 @@ fn settings(setting: &Value, subject: &str, cell: &Value) -> Fallible<PacketSett
     let mut settings = PacketSettings::new(link, discipline(subject, bits)?);
     settings.queue_packets = setting["link"]["queue-packets"].as_u64().unwrap_or(1000) as u32;
     settings.place = if setting["link"]["bottleneck"] == "router" { Place::Router } else { Place::Server };
-    // What the lab chooses where nothing is said: more than one spares the processor at high rates, where there is no path.
+    // The lab's default: more than one segment saves processor time at high rates, where there is no emulated
+    // path.
     let fast = bits.bits_per_second() > 20_000_000;
     settings.gso_segments = setting["link"]["gso-segments"].as_u64().unwrap_or(if fast { 4 } else { 1 }) as u32;
     settings.requests_per_connection = match setting["clients"]["requests-per-connection"].as_u64() {
@@ -303,15 +306,16 @@ fn settings(setting: &Value, subject: &str, cell: &Value) -> Fallible<PacketSett
             rtt_ns: ns(&path["rtt-ms"], 1e6) + ClientPath::DIRECT.rtt_ns,
             jitter_ns: ns(&path["jitter-ms"], 1e6),
             loss: path["loss"].as_f64().unwrap_or(0.0),
-            // The largest segment that is announced has the time stamps in it.
+            // The announced segment size includes the time stamps.
             segment_bytes: path["mss-bytes"].as_u64().map_or(1448, |mss| mss.saturating_sub(12) as u32),
         });
     }
     Ok(settings)
 }
 
-/// What the lab measured before the run on the idle link, where no path hides it: the round trip, and by the smallest file what
-/// server and client need at least beside the handshake's round trip and the request's.
+/// Values that the lab measured on the idle link before the run, where no path hides them. They are the round
+/// trip, and, from the smallest file, the time of server and client beyond the round trips of handshake and
+/// request.
 fn nearby(settings: &mut PacketSettings, facts: &Value) {
     let rtt_ns = ns(&facts["calibration"]["paths"][0]["rtt_mean_ms"], 1e6);
     let alone = facts["alone"].as_array().into_iter().flatten().min_by_key(|it| it["size_bytes"].as_u64());

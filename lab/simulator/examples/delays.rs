@@ -1,4 +1,4 @@
-//! Prints how near shares of delay come to the ratios asked for: the tables of docs/delay-shares.md.
+//! Prints how closely shares of delay meet their ratios: the tables of docs/delay-shares.md.
 //!
 //!     cargo run --release -p serpent-simulator --example delays
 
@@ -69,7 +69,7 @@ fn main() {
     println!("|---|---|---|---|---|---|---|---|---|");
     for policy in [Policy::Wtp, Policy::Mdp, Policy::Ratio] {
         for number in 0..3 {
-            // The others have nobody, so that what is measured is one type.
+            // The other types have no users, so only one type is measured.
             let mut setup = Setup { policy, ..Setup::PAPER };
             let this = setup.types[number];
             setup.types = [this; 3];
@@ -132,12 +132,12 @@ fn main() {
     }
 }
 
-/// Users of each class for each type, and how long they think.
+/// Users of each class for each type, and their think time.
 fn users(users: [u32; 3], think_ms: u64) -> Setup {
     Setup { who: Who::Users(users, think_ms * 1_000_000), ..Setup::PAPER }
 }
 
-/// What each class asks for of what a type can do, at random moments.
+/// Random arrivals; each class offers this fraction of a type's capacity.
 fn random(parts: [f64; 3]) -> Setup {
     Setup { who: Who::Random(parts), ..Setup::PAPER }
 }

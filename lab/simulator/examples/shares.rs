@@ -1,4 +1,4 @@
-//! Prints what shares promise beside what they do: the tables of docs/classes.md.
+//! Prints the promises of shares beside measurements: the tables of docs/classes.md.
 //!
 //!     cargo run --release -p serpent-simulator --example shares
 

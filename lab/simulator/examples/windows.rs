@@ -1,8 +1,9 @@
-//! Prints what the rules for windows do: the tables of docs/windows.md.
+//! Prints the results of the rules for windows: the tables of docs/windows.md.
 //!
 //!     cargo run --release -p serpent-simulator --example windows
 //!
-//! Which parts, how many random sites, and from which seed on: `windows probing paper outage random 1000 from 1`.
+//! The arguments select parts, the number of random sites and the first seed: `windows probing paper outage
+//! random 1000 from 1`.
 
 use std::{
     ops::RangeInclusive,
@@ -152,7 +153,7 @@ fn best_fixed() -> [u32; 3] {
     best
 }
 
-/// With the mean service times under these windows as bounds, as nobody could know them beforehand.
+/// The bounds are the mean service times under these windows, which would not be known beforehand.
 fn bounded(windows: [u32; 3]) -> Vec<Window> {
     let fixed = Settings::new(Method::Fixed, windows.map(|window| Some(Window::new(window))).to_vec());
     let report = paper(&Gateway::Multi(fixed), Situation::Steady, 99);

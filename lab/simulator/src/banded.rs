@@ -1,4 +1,4 @@
-//! A few priorities in place of an exact order, on a bare link.
+//! Priority bands in place of an exact order, on an ideal link.
 
 use std::collections::BTreeSet;
 
@@ -7,27 +7,29 @@ use workload::{rate::Link, sequence::Request, wire::WireModel};
 
 use crate::{Ended, Model, Ticket, line::Line, ordered::QUANTUM_BYTES, table};
 
-/// A bare link with strict priority among bands, as a kernel's priorities would be if they did as they are told.
+/// An ideal link with strict priority among bands: a kernel's priorities without their imperfections.
 ///
-/// A request's band follows from what it has left, in its order's own measure ([`Uplink::measure`]) and in wire bytes. A lower
-/// band goes first, at once and to the byte: what has not begun to be sent is taken back when somebody comes. Within a band
-/// all have their turns of [`QUANTUM_BYTES`], first those who came into it first. Who is taken off the link in its turn has the
-/// rest of it later, before those behind it.
+/// A request's band follows from its remaining work, in the measure of its order ([`Uplink::measure`]) and in
+/// wire bytes. A lower band goes first, at once and to the byte: unsent bytes are taken back when a request
+/// of a lower band comes. Within a band requests take turns of [`QUANTUM_BYTES`], in the order in which they
+/// entered it. A request that is preempted in its turn gets the rest of the turn later, before the requests
+/// behind it.
 ///
-/// **How near to the exact order.** With [`Order::Srpt`] and a band for every number of bytes left (one band a byte, and
-/// [`BandPlan`] has at most 255), two requests of one band have exactly as much left, the one that has begun leaves the others
-/// behind with its next byte, and of equals the earlier is first: that is exact SRPT, response for response. Bands as many
-/// as there are sizes among the *requests* are not enough, as what is left of a large response lies between the sizes.
+/// **Distance to the exact order.** Take [`Order::Srpt`] and a band for every number of remaining bytes (one
+/// byte per band; [`BandPlan`] has at most 255). Then two requests of one band have equal work left. The one
+/// that has begun leaves the band with its next byte, and of equals the earlier is first. That is exact SRPT,
+/// response for response. Bands for all sizes of the *requests* are not enough, since the remaining work of a
+/// large response lies between the sizes.
 #[derive(Clone, Debug)]
 pub struct Banded {
     line: Line,
     wire: WireModel,
     plan: BandPlan,
-    /// Keeps the count of what each was served, and measures by the order. Nobody ever waits in it.
+    /// Counts the bytes served to each request, and measures by the order. No job ever waits in it.
     uplink: Uplink,
     /// By ticket.
     jobs: Vec<Job>,
-    /// Band, turn, who.
+    /// Band, turn, ticket.
     waiting: BTreeSet<(u8, u64, Ticket)>,
     turns: u64,
     current: Option<Current>,
@@ -43,17 +45,17 @@ struct Job {
     first_byte_ns: Option<u64>,
 }
 
-/// Who is on the link.
+/// The request on the link.
 #[derive(Clone, Copy, Debug)]
 struct Current {
     ticket: Ticket,
     bytes: u64,
 }
 
-/// The same bands where what is left is counted in bytes on the wire, as in [`Banded`], and not in bytes of the response, as in the
-/// server: a response begins in the band that the server would put it into. Orders that measure no bytes keep theirs.
+/// Converts cutoffs from response bytes, as in the server, to bytes on the wire, as in [`Banded`]. A response
+/// then begins in the band that the server would choose. Orders that do not measure bytes keep their cutoffs.
 pub fn on_wire(plan: &BandPlan, order: Order, wire: &WireModel) -> BandPlan {
-    /// No response is as large.
+    /// Larger than any response.
     const MOST_BYTES: u64 = 1 << 48;
     if !matches!(order, Order::Srpt | Order::Las) {
         return plan.clone();
@@ -64,8 +66,8 @@ pub fn on_wire(plan: &BandPlan, order: Order, wire: &WireModel) -> BandPlan {
 }
 
 impl Banded {
-    /// An idle link with these bands, as what is left is measured here: see [`on_wire`]. Order and `small_bytes` of `settings`
-    /// count. [`Order::Fsp`] has no measure that could be put into bands: there all are in one.
+    /// An idle link with these bands, in the measure used here: see [`on_wire`]. Uses order and `small_bytes`
+    /// of `settings`. [`Order::Fsp`] has no measure for bands, so all its requests share one band.
     pub fn new(link: &Link, wire: &WireModel, settings: Settings, plan: BandPlan) -> Self {
         let line = Line::new(link);
         let settings = Settings {
@@ -88,7 +90,7 @@ impl Banded {
         }
     }
 
-    /// Puts a request among the waiting, in its band of now.
+    /// Adds a request to the waiting ones, in its current band.
     fn wait(&mut self, now_ns: u64, ticket: Ticket) {
         let job = &mut self.jobs[ticket.0 as usize];
         if job.turn_left_bytes == 0 {
@@ -100,14 +102,14 @@ impl Banded {
         self.waiting.insert((job.band, job.turn, ticket));
     }
 
-    /// Who is first has the link, which is free at `at_ns`; its bytes.
+    /// Puts the first waiting request on the link, which is free at `at_ns`; returns its bytes.
     fn next(&mut self, at_ns: u64) -> Option<u64> {
         let (_, _, ticket) = self.waiting.pop_first()?;
         let at = Instant::from_ns(at_ns);
         let job = &self.jobs[ticket.0 as usize];
         let mut bytes = job.left_bytes.min(job.turn_left_bytes);
         if self.uplink.settings().order == Order::Las {
-            // The one measure that gets worse byte by byte: the turn ends where the band does.
+            // This measure grows byte by byte: the turn ends where the band ends.
             let attained = self.uplink.attained_bytes(job.name);
             let cutoffs = self.plan.cutoffs();
             let next = cutoffs.get(cutoffs.partition_point(|&cutoff| cutoff <= attained));
@@ -133,7 +135,8 @@ impl Banded {
         }
     }
 
-    /// Takes from who is on the link what has not begun by `now_ns`. `None`: nobody is on it, or its last byte is.
+    /// Takes back the bytes on the link that have not begun by `now_ns`. `None`: the link is idle, or its
+    /// last byte is in flight.
     fn cut(&mut self, now_ns: u64) -> Option<Ticket> {
         let Current { ticket, bytes } = self.current?;
         let begun = self.line.cut(now_ns);
@@ -254,7 +257,7 @@ mod tests {
         let settings = Settings { order: Order::QuickFix, small_bytes: 5_000, ..Settings::default() };
         let wire = WireModel { head_bytes: 2_000, ..WireModel::BODY_ONLY };
         let plan = BandPlan::first(settings.order, None);
-        // A byte is a microsecond.
+        // A byte takes a microsecond.
         let mut model = Banded::new(&Link::constant("8mbit".parse().unwrap()), &wire, settings, plan);
         let requests = [9_000, 5_000, 4_999].map(|size_bytes| Request { at_ns: 0, file: 0, size_bytes, group: 0 });
         let mut ends = Vec::new();

@@ -1,9 +1,9 @@
-//! The scheduler that serves traffic, driven without a network.
+//! Drives the production scheduler without a network.
 //!
-//! Contract: no clock, no I/O, no threads, no randomness but what a seed gives; the same arguments give the same result on
-//! every machine. Time jumps from one event to the next. Requests come from a [`Source`], a [`Model`] serves them, and each
-//! that ends is given to whoever runs the simulation as a [`Served`], in the order of the ends: nothing is kept that grows
-//! with the run.
+//! Contract: no clock, no I/O, no threads, no randomness except from a seed; the same arguments give the same
+//! result on every machine. Time jumps from one event to the next. Requests come from a [`Source`], and a
+//! [`Model`] serves them. The caller gets each finished request as a [`Served`], in the order of the ends. No
+//! state grows with the length of the run.
 #![forbid(unsafe_code)]
 
 pub mod advise;

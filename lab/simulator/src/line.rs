@@ -1,25 +1,26 @@
-//! A bare link to the byte: one transmission after the other, in whole numbers, and a byte that has begun goes out whole.
+//! An ideal link, exact to the byte: one transmission after the other, in integers; a byte that has begun is
+//! sent whole.
 //!
-//! Between whole nanoseconds nothing is lost: work is counted in bits times nanoseconds per second, of which a byte is
-//! 8 * 10^9 and a link of `r` bit/s does `r` in a nanosecond. What ends between two nanoseconds is seen at the later one, and
-//! what waited for it began in between.
+//! Nothing is lost to rounding between nanoseconds. Work is counted in bits times nanoseconds per second: a
+//! byte is 8 * 10^9, and a link of `r` bit/s does `r` in a nanosecond. An end between two nanoseconds is seen
+//! at the later one, and the next transmission begins in between.
 
 use workload::rate::{Link, Rate};
 
-/// Work of a byte.
+/// The work of a byte.
 const BYTE: i128 = 8_000_000_000;
 
-/// A link, and what is on it.
+/// A link, and the transmission on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     rate: Rate,
-    /// The changes of the rate, and how many of them were.
+    /// The changes of the rate; `changed` counts those that have happened.
     changes: Vec<(u64, Rate)>,
     changed: usize,
-    /// The moment that `done` is of.
+    /// The time to which `done` refers.
     at_ns: u64,
-    /// Work done of the transmission by then: negative while the last byte of the one before goes out, and beyond `work` by
-    /// what fits into the rest of the nanosecond in which it ended.
+    /// Work of the transmission done by then. It is negative while the last byte of the one before is sent.
+    /// It exceeds `work` by the part of a nanosecond that remains after the end.
     done: i128,
     work: i128,
 }
@@ -30,7 +31,7 @@ impl Line {
         Self { rate: link.first_rate(), changes, changed: 0, at_ns: 0, done: 0, work: 0 }
     }
 
-    /// The rate as the scheduler has it: both crates allow the same ones.
+    /// The rate as the scheduler's type: both crates allow the same range.
     pub fn scheduler_rate(&self) -> scheduler::Rate {
         scheduler::Rate::clamped(self.rate.bits_per_second() as f64)
     }
@@ -41,21 +42,21 @@ impl Line {
         self.change_ns().map_or(end_ns, |change_ns| change_ns.min(end_ns))
     }
 
-    /// Puts `bytes` on the link at `now_ns`, after what is in flight.
+    /// Begins a transmission at `now_ns`, after the byte in flight.
     pub fn begin(&mut self, now_ns: u64, bytes: u64) {
         self.advance(now_ns);
         self.done = (self.done - self.work).min(0);
         self.work = i128::from(bytes) * BYTE;
     }
 
-    /// Puts `bytes` on the link in the very moment at which it was done with what was on it, at [`Line::end_ns`].
+    /// Begins a transmission exactly when the one before ends, at [`Line::end_ns`].
     pub fn follow(&mut self, bytes: u64) {
         self.advance(self.end_ns());
         self.done -= self.work;
         self.work = i128::from(bytes) * BYTE;
     }
 
-    /// When all that is on the link will have been sent, or has been.
+    /// When all bytes on the link will have been sent, or were sent.
     pub fn end_ns(&self) -> u64 {
         self.when_done(self.work)
     }
@@ -65,7 +66,7 @@ impl Line {
         self.when_done(self.work.min(BYTE))
     }
 
-    /// Ends the transmission with the byte that is in flight at `now_ns`; how many bytes have begun by then.
+    /// Ends the transmission with the byte in flight at `now_ns`; returns the number of bytes begun by then.
     pub fn cut(&mut self, now_ns: u64) -> u64 {
         self.advance(now_ns);
         let bytes = (self.done.clamp(0, self.work) as u128).div_ceil(BYTE as u128);
@@ -78,7 +79,7 @@ impl Line {
         self.changes.get(self.changed).map(|&(at_ns, _)| at_ns)
     }
 
-    /// Goes on to the next change of the rate.
+    /// Applies the next change of the rate.
     pub fn change(&mut self) {
         if let Some(&(at_ns, rate)) = self.changes.get(self.changed) {
             self.advance(at_ns);

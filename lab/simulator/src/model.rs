@@ -1,35 +1,35 @@
 use workload::sequence::Request;
 
-/// Name of a request within a simulation, chosen by whoever runs it; free again when the request has ended.
+/// Id of a request within a simulation, chosen by the caller; free again when the request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u32);
 
-/// A response that has come whole.
+/// A complete response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Whose.
+    /// The request.
     pub ticket: Ticket,
     /// When its first byte arrived, in nanoseconds since the start.
     pub first_byte_ns: u64,
-    /// And its last.
+    /// When its last byte arrived, in nanoseconds since the start.
     pub end_ns: u64,
 }
 
-/// What serves requests: a link or a site, with whoever decides on it.
+/// Serves requests: a link or a site, together with its scheduler.
 ///
-/// A state machine. Times passed in never go back. Before anything is told that happens at `now_ns`, [`Model::poll_end`] is
-/// asked until it gives `None`, and so it is at every [`Model::poll_timeout`].
+/// A state machine. Times passed in never go back. Before each event at `now_ns`, and at every
+/// [`Model::poll_timeout`], the caller calls [`Model::poll_end`] until it returns `None`.
 pub trait Model {
-    /// A client asks.
+    /// A client sends a request.
     fn handle_request(&mut self, now_ns: u64, ticket: Ticket, request: &Request);
 
-    /// A client gives up a request that has not ended.
+    /// A client gives up an unfinished request.
     fn handle_abort(&mut self, now_ns: u64, ticket: Ticket);
 
-    /// When something happens by itself, in nanoseconds since the start. It need not be an end.
+    /// Time of the next internal event, in nanoseconds since the start. It need not be an end.
     fn poll_timeout(&self) -> Option<u64>;
 
-    /// Goes on to `now_ns` at most, and stops at the first response that has come whole on the way. `None`: nothing more
-    /// ends up to and at `now_ns`, where the model now stands.
+    /// Advances to `now_ns` at most, and stops at the first complete response on the way. `None` means that
+    /// no more responses end up to and at `now_ns`, and the model is at that time.
     fn poll_end(&mut self, now_ns: u64) -> Option<Ended>;
 }

@@ -1,4 +1,4 @@
-//! Any order of the scheduler on a bare link, preemptive to the byte.
+//! Any order of the scheduler on an ideal link, preemptive to the byte.
 
 use scheduler::{
     Chunk, Instant, JobId, Order, Pacing, Path, Size, Uplink,
@@ -8,15 +8,17 @@ use workload::{rate::Link, sequence::Request, wire::WireModel};
 
 use crate::{Ended, Model, Ticket, line::Line, table};
 
-/// A bare link on which [`scheduler::Uplink`] decides who goes next: no packets, no distance, no run-ahead.
+/// An ideal link scheduled by [`scheduler::Uplink`]: no packets, no distance, no run-ahead.
 ///
-/// Sizes are wire bytes, [`WireModel::bytes_for`]. Whoever is first by the order has the link until all its bytes are sent or
-/// somebody else is told; then it gives back what has not begun, and the scheduler chooses anew. A byte in flight goes out
-/// whole, so the link never rests while a request is present, and every byte is sent once.
+/// Sizes are wire bytes, [`WireModel::bytes_for`]. The first request in order has the link until all its
+/// bytes are sent or an event occurs. Then it gives back the bytes that have not begun, and the scheduler
+/// chooses again. A byte in flight is sent whole. So the link is busy while a request is present, and every
+/// byte is sent once.
 ///
-/// Under [`Order::Fair`], [`Order::Las`], [`Order::Stert`] and [`Order::QuickFix`] a job's place gets worse while it is served, and
-/// under the guard others' places get better as time goes by. There a turn ends after [`QUANTUM_BYTES`], or after the bytes
-/// of [`Chunk::Bytes`] in the settings. The other orders need no turns: [`Pacing::EXACT`].
+/// Under [`Order::Fair`], [`Order::Las`], [`Order::Stert`] and [`Order::QuickFix`] a job's place gets worse
+/// while it is served. Under the guard other jobs' places improve with time. In these cases a turn ends after
+/// [`QUANTUM_BYTES`], or after the bytes of [`Chunk::Bytes`] in the settings. The other orders need no turns:
+/// [`Pacing::EXACT`].
 #[derive(Clone, Debug)]
 pub struct Ordered {
     line: Line,
@@ -24,7 +26,7 @@ pub struct Ordered {
     uplink: Uplink,
     /// By ticket.
     jobs: Vec<Job>,
-    /// By the scheduler's name for a job.
+    /// By the scheduler's job id.
     tickets: Vec<Ticket>,
     current: Option<Current>,
 }
@@ -39,18 +41,18 @@ struct Job {
     first_byte_ns: Option<u64>,
 }
 
-/// Who is on the link.
+/// The request on the link.
 #[derive(Clone, Copy, Debug)]
 struct Current {
     ticket: Ticket,
     bytes: u64,
-    /// When its first byte will have been sent, if it is the first of all.
+    /// When its first byte will have been sent, if none was sent before.
     first_byte_ns: Option<u64>,
 }
 
 impl Ordered {
-    /// An idle link. Order, guard and `small_bytes` of `settings` count, and `pacing` as told above; the rate is the link's, and
-    /// overhead is in the wire bytes already.
+    /// An idle link. Uses order, guard and `small_bytes` of `settings`, and `pacing` as described above. The
+    /// rate is the link's, and overhead is already in the wire bytes.
     pub fn new(link: &Link, wire: &WireModel, settings: Settings) -> Self {
         let line = Line::new(link);
         let settings = Settings {
@@ -63,18 +65,18 @@ impl Ordered {
         Self { line, wire: *wire, uplink: Uplink::new(settings), jobs: Vec::new(), tickets: Vec::new(), current: None }
     }
 
-    /// The scheduler, to look at.
+    /// The scheduler, for inspection.
     pub fn uplink(&self) -> &Uplink {
         &self.uplink
     }
 
-    /// The scheduler gives leave at `now_ns`, when the link is free.
+    /// Carries out a grant at `now_ns`, when the link is free.
     fn begin(&mut self, now_ns: u64, grant: Grant) {
         self.line.begin(now_ns, grant.bytes);
         self.has_begun(grant);
     }
 
-    /// The same at the moment at which the link was done with the one before.
+    /// Carries out a grant exactly when the transmission before ends.
     fn follow(&mut self, grant: Grant) {
         self.line.follow(grant.bytes);
         self.has_begun(grant);
@@ -88,7 +90,8 @@ impl Ordered {
         self.uplink.handle_free_at(Instant::from_ns(self.line.end_ns()));
     }
 
-    /// Takes from who is on the link what has not begun by `now_ns`. `None`: nobody is on it, or its last byte is.
+    /// Takes back the bytes on the link that have not begun by `now_ns`. `None`: the link is idle, or its
+    /// last byte is in flight.
     fn cut(&mut self, now_ns: u64) -> Option<Ticket> {
         let Current { ticket, bytes, first_byte_ns } = self.current?;
         let begun = self.line.cut(now_ns);
@@ -106,7 +109,7 @@ impl Ordered {
         Some(ticket)
     }
 
-    /// What is on the link has been sent at `end_ns`: the end of its request, or its turn.
+    /// The transmission ended at `end_ns`: the end of its request, or of its turn.
     fn turn_is_over(&mut self, end_ns: u64) -> Option<Ended> {
         let Current { ticket, bytes, first_byte_ns } = self.current.take()?;
         let now = Instant::from_ns(end_ns);
@@ -207,7 +210,7 @@ mod tests {
     const BODY: WireModel = WireModel::BODY_ONLY;
     const MS: u64 = 1_000_000;
 
-    /// A byte is a microsecond.
+    /// A byte takes a microsecond.
     fn link() -> Link {
         Link::constant("8mbit".parse().unwrap())
     }
@@ -231,7 +234,8 @@ mod tests {
 
     #[test]
     fn who_has_less_left_goes_first_after_the_byte_in_flight() {
-        // At 200.5 us the 201st of 1000 bytes is in flight, 100 go ahead of the 799; 798 then too, and not 800.
+        // At 200.5 us the 201st of 1000 bytes is in flight. 100 go before the 799 left, then 798 do, and 800
+        // do not.
         let requests =
             [request(0, 1000, 0), request(200_500, 100, 0), request(201_000, 798, 0), request(201_000, 800, 0)];
         let (ends, totals) = serve(&requests, &mut ordered(Order::Srpt));
@@ -269,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_guard_brings_a_starved_response_to_its_end() {
-        // The link is full of small ones that always go first.
+        // The link is full of small requests that always go first.
         let mut requests = vec![request(0, 20_000, 0)];
         requests.extend((0..2_000).map(|i| request(i * 100_000, 100, 0)));
         let end_of_the_large = |model: &mut dyn FnMut() -> Vec<(u64, u64)>| {
@@ -281,7 +285,7 @@ mod tests {
         let fair = end_of_the_large(&mut || serve(&requests, &mut Sharing::new(&link(), &BODY)).0);
         let ended = end_of_the_large(&mut || serve(&requests, &mut guarded()).0);
         assert_eq!(starved, 220 * MS, "last of all");
-        // Late by what is in turns and in flight when its time has come.
+        // Late by the turns and bytes in flight at its time.
         assert!(ended <= 2 * fair + 2 * QUANTUM_BYTES * 1_000, "{ended} for {fair}");
     }
 

@@ -1,4 +1,4 @@
-//! The server's pacer in front of a bottleneck that need not be what the pacer believes.
+//! The server's pacer before a bottleneck whose rate may differ from the pacer's setting.
 
 use std::collections::VecDeque;
 
@@ -10,15 +10,17 @@ use workload::{rate::Link, sequence::Request, wire::WireModel};
 
 use crate::{Ended, Model, Ticket, line::Line, table};
 
-/// [`scheduler::Uplink`] as the server drives it, with its rate, its chunks and its run-ahead, in front of a bottleneck that
-/// sends first what came first, at the link's own rate.
+/// [`scheduler::Uplink`] as the server drives it, with its rate, chunks and run-ahead. Behind it is a FIFO
+/// bottleneck with the link's own rate.
 ///
-/// The rate in the settings is what the pacer believes: too low leaves the link idle, too high lets a queue grow at the
-/// bottleneck, in which no order holds. The queue is without end, sockets take all they have leave for, and what was given
-/// to the bottleneck cannot be taken back, not even when its client gives up. Handshakes and acknowledgements
-/// ([`WireModel::control_bytes`]) are on the link when the request comes, and charged to the pacer.
+/// The rate in the settings is the pacer's estimate. If it is too low the link idles; if it is too high a
+/// queue grows at the bottleneck, where no order holds. The queue is unbounded, and sockets accept all
+/// granted bytes. Bytes at the bottleneck cannot be taken back, even when the client gives up. Handshakes and
+/// acknowledgements ([`WireModel::control_bytes`]) are on the link when the request comes, and are charged to
+/// the pacer.
 ///
-/// Not in it: TCP. Its windows would hold back part of what here is in the bottleneck's queue.
+/// TCP is not modelled. Its windows would hold back part of the bytes that are in the bottleneck's queue
+/// here.
 #[derive(Clone, Debug)]
 pub struct Paced {
     line: Line,
@@ -27,50 +29,51 @@ pub struct Paced {
     now_ns: u64,
     /// By ticket.
     jobs: Vec<Job>,
-    /// By the scheduler's name for a job.
+    /// By the scheduler's job id.
     tickets: Vec<Ticket>,
     serial: u64,
-    /// At the bottleneck; the first is being sent.
+    /// Frames at the bottleneck; the first is being sent.
     queue: VecDeque<Sent>,
-    /// Kept where somebody wants to know.
+    /// Recorded decisions; `None` if they are not recorded.
     decisions: Option<Vec<Decision>>,
 }
 
-/// What the pacer decided: who may write, how much, when and why.
+/// A decision of the pacer: job, bytes, time and reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// In nanoseconds since the start.
     pub at_ns: u64,
-    /// Whose response.
+    /// The request.
     pub ticket: Ticket,
     /// Payload bytes.
     pub bytes: u64,
-    /// Why it was its turn.
+    /// Why this job was chosen.
     pub reason: Reason,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Job {
-    /// Tells this request from others that have had the ticket; 0 for none.
+    /// Distinguishes this request from others with the same ticket; 0 for none.
     serial: u64,
-    /// While the scheduler has it.
+    /// The scheduler's id while it has the job.
     name: Option<JobId>,
     left_bytes: u64,
     first_byte_ns: Option<u64>,
 }
 
-/// What was given to the bottleneck at a time.
+/// Bytes given to the bottleneck at one time.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     wire_bytes: u64,
     ticket: Ticket,
-    /// 0 for what belongs to no response.
+    /// 0 for bytes of no response.
     serial: u64,
     last: bool,
 }
 
 impl Paced {
-    /// An idle link. All of `settings` counts, the rate as what the pacer believes. Paths have the segments of `wire`.
+    /// An idle link. Uses all of `settings`, with the rate as the pacer's estimate. Paths have the segments
+    /// of `wire`.
     pub fn new(link: &Link, wire: &WireModel, settings: Settings) -> Self {
         Self {
             line: Line::new(link),
@@ -85,23 +88,23 @@ impl Paced {
         }
     }
 
-    /// Keeps its decisions until they are taken: memory grows with them.
+    /// Records decisions until they are taken: memory grows with them.
     pub fn with_decisions(mut self) -> Self {
         self.decisions = Some(Vec::new());
         self
     }
 
-    /// The decisions since this was last asked; none unless they are kept.
+    /// The decisions since the last call; empty unless they are recorded.
     pub fn take_decisions(&mut self) -> Vec<Decision> {
         self.decisions.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The scheduler, to look at, and to be told by an experiment what a server would learn.
+    /// The scheduler. An experiment may inspect it, or report events that a server would observe.
     pub fn uplink_mut(&mut self) -> &mut Uplink {
         &mut self.uplink
     }
 
-    /// Gives leave until there is no more.
+    /// Carries out grants until there are no more.
     fn pump(&mut self, first: Option<Grant>) {
         let now = Instant::from_ns(self.now_ns);
         let mut grant = first.or_else(|| self.uplink.poll_grant(now));
@@ -143,7 +146,7 @@ impl Paced {
         }
     }
 
-    /// What the bottleneck was sending has gone, at `end_ns`.
+    /// The frame at the bottleneck was sent, at `end_ns`.
     fn sent(&mut self, end_ns: u64) -> Option<Ended> {
         let sent = self.queue.pop_front()?;
         if let Some(next) = self.queue.front() {
@@ -159,7 +162,7 @@ impl Paced {
         Some(Ended { ticket: sent.ticket, first_byte_ns, end_ns })
     }
 
-    /// When leave may be given; not before now.
+    /// When the next grant is possible; not before now.
     fn leave_ns(&self) -> Option<u64> {
         self.uplink.poll_timeout().map(|at| at.as_ns().max(self.now_ns))
     }
@@ -235,12 +238,12 @@ mod tests {
     use super::*;
     use crate::{Clients, Ordered, Stream, run};
 
-    /// A byte is a microsecond.
+    /// A byte takes a microsecond.
     fn link() -> Link {
         Link::constant("8mbit".parse().unwrap())
     }
 
-    /// At a load of 0.8, every tenth a hundred times as large as the others.
+    /// Requests at a load of 0.8; every tenth is a hundred times as large as the others.
     fn requests() -> Vec<Request> {
         let size = |i: u64| if i.is_multiple_of(10) { 60_000 } else { 600 };
         let mut at_ns = 0;

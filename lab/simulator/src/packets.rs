@@ -1,22 +1,24 @@
-//! A site behind a bottleneck, packet by packet.
+//! A packet-level model of a site behind a bottleneck.
 //!
-//! Each request, or every few of them, has a TCP connection: a handshake whose SYN-ACK waits in the bottleneck's queue like
-//! everything else, slow start with HyStart, CUBIC, acknowledgements as Linux delays them, loss found by RACK and mended, time-outs,
-//! and a limit on what a connection may have in the queue of its own device (TCP small queues: it makes Linux's own FIFO
-//! nearly fair). Behind the bottleneck each group of clients has its distance, jitter and loss.
+//! Each request, or every few of them, has a TCP connection. Its SYN-ACK waits in the bottleneck's queue like
+//! all other frames. TCP has slow start with HyStart, CUBIC, Linux's delayed acknowledgements, loss detection
+//! by RACK, and time-outs. A connection may only have a limited amount in the queue of its own device (TCP
+//! small queues), which makes Linux's own FIFO nearly fair. Behind the bottleneck each group of clients has
+//! its distance, jitter and loss.
 //!
-//! On the server either every connection writes what TCP takes, as nginx's do ([`Discipline::Fair`]), or each asks
-//! [`scheduler::Uplink`] for leave as Serpent's gate does ([`Discipline::Gate`]), or frames go into strict priority bands
-//! ([`Discipline::Bands`]).
+//! On the server, the discipline decides. Every connection writes as much as TCP accepts, as with nginx
+//! ([`Discipline::Fair`]). Or each asks [`scheduler::Uplink`] for grants, as Serpent's gate does
+//! ([`Discipline::Gate`]). Or frames go into strict priority bands ([`Discipline::Bands`]).
 //!
-//! Held against runs of the lab at 10 Mbit/s by the example `against_lab`, without any constant fitted to them: the mean response
-//! time of nginx and of Serpent in the orders fair and srpt, at loads of 0.5 to 0.95, comes out 2 to 10 % too short wherever the
-//! machine did not disturb the measurement; that of six distant groups of waiting users within 4 %. The more of a response
-//! time is the machine's and not the link's, the more it is too short: most for the smallest files at low load.
+//! The example `against_lab` compares the model with lab runs at 10 Mbit/s; no constant is fitted to them.
+//! The runs are of nginx and of Serpent in the orders fair and srpt, at loads of 0.5 to 0.95. The predicted
+//! mean response times are 2 to 10 % too short wherever the machine did not disturb the measurement. Those of
+//! six distant groups of waiting users are within 4 %. The error grows with the machine's part of a response
+//! time: it is largest for the smallest files at low load.
 //!
-//! What is not modelled: processors and disks beyond a constant time before each answer, loss and queues on the way to the
-//! server, limits of the receiver's window, HTTP/2, TLS, a client's own line, and the end of a connection attempt: a client whose
-//! SYN is not answered asks for ever.
+//! Not modelled: processors and disks beyond a constant time before each answer; loss and queues on the way
+//! to the server; limits of the receiver's window; HTTP/2; TLS; a client's own line. A client whose SYN is
+//! not answered retries for ever.
 
 mod agenda;
 mod bottleneck;
@@ -43,58 +45,60 @@ use self::{
 pub use self::{bottleneck::Shaping, path::ClientPath};
 use crate::{Ended, Model, Ticket};
 
-/// How the server decides whose bytes leave next.
+/// The rule by which the server sends.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Discipline {
-    /// Every connection writes as much as TCP takes: nginx.
+    /// Every connection writes as much as TCP accepts: nginx.
     Fair,
-    /// Serpent with `enforce = "server"`: leave to write, by the very scheduler. The rate of the settings is what is paced at,
-    /// commonly 0.97 of the link's.
+    /// Serpent with `enforce = "server"`: grants by the production scheduler. The rate of the settings is the
+    /// pacing rate, commonly 0.97 of the link's.
     Gate(Settings),
-    /// Serpent with `enforce = "kernel"`: a band for each response by what is left of it. The rate of the settings is not used.
+    /// Serpent with `enforce = "kernel"`: a band for each response by its remaining work. The rate of the
+    /// settings is ignored.
     Bands(Settings, BandPlan),
 }
 
 /// Where the bottleneck is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On the server's own device: TCP knows what waits there, and is told when it is full.
+    /// On the server's own device: TCP sees its queue, and is told when it is full.
     Server,
     /// On a router further on.
     Router,
 }
 
-/// What is simulated.
+/// Settings of the packet model.
 #[derive(Clone, Debug)]
 pub struct PacketSettings {
     /// The bottleneck's rate, and its changes.
     pub link: Link,
-    /// How the bottleneck keeps to it.
+    /// How the bottleneck limits the rate.
     pub shaping: Shaping,
-    /// Packets that wait before it at most, in each band.
+    /// Most packets that wait in each band.
     pub queue_packets: u32,
-    /// Where it is.
+    /// The location of the bottleneck.
     pub place: Place,
-    /// Segments in one packet of the server's stack.
+    /// Most segments in one packet of the server's stack.
     pub gso_segments: u32,
-    /// Head and overhead of a response. Frames without payload are counted as they come, whatever it says of them, and
-    /// segments are those of the paths.
+    /// Head and overhead of a response. Frames without payload are counted individually, so `control_bytes`
+    /// is ignored. Segments are those of the paths.
     pub wire: WireModel,
-    /// How the server decides.
+    /// The rule by which the server sends.
     pub discipline: Discipline,
-    /// The path to each group of clients; a group that has none has the first. Without any, all are [`ClientPath::DIRECT`].
+    /// The path to each group of clients; other groups use the first. If empty, all use
+    /// [`ClientPath::DIRECT`].
     pub paths: Vec<ClientPath>,
-    /// Requests on a connection before it is closed, 1 at least.
+    /// Requests per connection, at least 1.
     pub requests_per_connection: u32,
     /// From a request's arrival to the first write of its answer, in nanoseconds.
     pub answer_ns: u64,
-    /// Decides what is lost and how long each packet travels.
+    /// Seed of packet losses and travel times.
     pub seed: u64,
 }
 
 impl PacketSettings {
-    /// A site as the lab's test bed is: HTB on the server's own device with a queue of 1000 packets, clients nearby, a connection
-    /// for each request.
+    /// A site like the lab's test bed: HTB on the server's own device with a queue of 1000 packets, clients
+    /// nearby, and a connection for each request.
     pub fn new(link: Link, discipline: Discipline) -> Self {
         let burst_bytes = ((link.first_rate().bytes_per_second() * 256e-6) as u64).clamp(1600, 1 << 20);
         Self {
@@ -113,14 +117,14 @@ impl PacketSettings {
     }
 }
 
-/// Plain numbers out.
+/// Counters of the packet model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketStats {
     /// Bytes that passed the bottleneck.
     pub carried_bytes: u64,
     /// Frames that passed it.
     pub carried_frames: u64,
-    /// Frames that it had no place for.
+    /// Frames dropped at a full queue.
     pub dropped: u64,
     /// Frames lost on the way to the clients.
     pub lost: u64,
@@ -130,7 +134,7 @@ pub struct PacketStats {
     pub retransmitted: u64,
 }
 
-/// The model. See the head of this module.
+/// The packet model. See the head of this module.
 #[derive(Debug)]
 pub struct Packets {
     settings: PacketSettings,
@@ -142,20 +146,20 @@ pub struct Packets {
     connections: Vec<Option<Box<Connection>>>,
     generations: u32,
     vacant: Vec<u32>,
-    /// By group: connections that wait for another request.
+    /// By group: connections that are ready for another request.
     idle: Vec<Vec<ConnectionId>>,
-    /// By ticket: where its response is to come.
+    /// By ticket: the connection of its response.
     asked: Vec<Option<ConnectionId>>,
     gate: Option<Gate>,
     ended: VecDeque<Ended>,
     stats: PacketStats,
 }
 
-/// The scheduler, and whose jobs it has.
+/// The scheduler, and the connections of its jobs.
 #[derive(Debug)]
 struct Gate {
     uplink: Uplink,
-    /// Chooses bands instead of pacing.
+    /// Set if the scheduler chooses bands instead of pacing.
     plan: Option<BandPlan>,
     jobs: Vec<ConnectionId>,
     armed: Option<u64>,
@@ -163,9 +167,9 @@ struct Gate {
 
 const SYN_ACK_BYTES: u32 = 74;
 const SYN_TIMEOUT_NS: u64 = 1_000_000_000;
-/// SYNs that are sent a time-out apart before the time-outs double (`tcp_syn_linear_timeouts`).
+/// SYNs sent at a constant interval before the time-outs double (`tcp_syn_linear_timeouts`).
 const SYNS_BEFORE_DOUBLING: u32 = 4;
-/// More than this was never wanted of an emulated path, and less than all must arrive some time.
+/// Upper limit of the loss. Emulated paths never need more, and some packets must arrive.
 const MOST_LOSS: f64 = 0.95;
 
 impl Packets {
@@ -207,7 +211,7 @@ impl Packets {
         }
     }
 
-    /// Plain numbers, since the start.
+    /// Counters since the start.
     pub fn stats(&self) -> PacketStats {
         let Bottleneck { carried_bytes, carried_frames, .. } = self.bottleneck;
         PacketStats { carried_bytes, carried_frames, ..self.stats }
@@ -344,14 +348,14 @@ impl Packets {
         }
     }
 
-    /// Something goes from a client to the server, where it happens.
+    /// Schedules an event at the server when a client's packet arrives there.
     fn send_up(&mut self, id: ConnectionId, event: Event) {
         let Some(group) = self.connection(id).map(|it| it.group) else { return };
         let travel_ns = self.lanes[self.lane_of(group)].path().upward_ns();
         self.agenda.add(self.now_ns + travel_ns, event);
     }
 
-    /// The client's SYN has found no answer yet.
+    /// The client's SYN was not answered in time; it is sent again.
     fn ask_again(&mut self, id: ConnectionId) {
         let now_ns = self.now_ns;
         let Some(connection) = self.connection(id).filter(|it| !it.handshake.established && !it.client_gone) else {
@@ -363,7 +367,7 @@ impl Packets {
         self.send_up(id, Event::Syn(id));
     }
 
-    /// A frame has come to its client.
+    /// A frame has reached its client.
     fn arrive(&mut self, id: ConnectionId, cargo: Cargo) {
         let now_ns = self.now_ns;
         let Some(connection) = self.connection(id).filter(|it| !it.client_gone) else { return };
@@ -385,7 +389,7 @@ impl Packets {
         }
     }
 
-    /// Responses of which something new has come.
+    /// Reports new data of responses.
     fn deliver(&mut self, id: ConnectionId) {
         let now_ns = self.now_ns;
         let Some(connection) = self.connection(id) else { return };
@@ -434,7 +438,7 @@ impl Packets {
         self.settings.wire.overhead_bytes as u32
     }
 
-    /// The server puts a frame on the way.
+    /// The server sends a frame.
     fn transmit(&mut self, id: ConnectionId, bytes: u32, cargo: Cargo) {
         let Some(band) = self.connection(id).map(|it| it.band) else { return };
         let band = if matches!(cargo, Cargo::Data { .. }) { band } else { 0 };
@@ -485,7 +489,7 @@ impl Packets {
     }
 }
 
-/// What has to go into the agenda for a timer at `wanted`: nothing, if it rings there in time.
+/// The time to add to the agenda for a timer at `wanted`; `None` if an earlier entry exists.
 fn earlier(wanted: Option<u64>, armed: &mut Option<u64>) -> Option<u64> {
     let at_ns = wanted.filter(|&at_ns| armed.is_none_or(|armed_ns| at_ns < armed_ns))?;
     *armed = Some(at_ns);

@@ -1,4 +1,4 @@
-//! A source of requests, a model that serves them, and clients who may lose patience.
+//! Runs a simulation: a source of requests, a model that serves them, and clients with patience.
 
 use std::collections::BTreeSet;
 
@@ -7,43 +7,45 @@ use workload::{demand::Due, outcome::End};
 
 use crate::{Ended, Model, Served, Source, Ticket};
 
-/// How long clients wait, and how often they ask.
+/// Patience and retries of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clients {
-    /// Nanoseconds after which a request is given up, counted from each asking. `None`: clients wait for ever.
+    /// Nanoseconds after which a request is given up, from each attempt. `None`: clients wait for ever.
     pub abort_after_ns: Option<u64>,
-    /// Times that a request which was given up is asked again, at once. The response time runs on from the first asking.
+    /// Number of immediate retries of a request that was given up. The response time counts from the first
+    /// attempt.
     pub retries: u32,
 }
 
 impl Clients {
-    /// They wait for ever.
+    /// Clients that wait for ever.
     pub const PATIENT: Self = Self { abort_after_ns: None, retries: 0 };
 }
 
-/// What a simulation comes to.
+/// Totals of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Requests whose response came whole.
+    /// Requests with a complete response.
     pub served: u64,
     /// Requests that their client gave up for good.
     pub aborted: u64,
-    /// Requests under way when the simulation was over.
+    /// Requests under way at the end of the simulation.
     pub unfinished: u64,
-    /// The last moment at which something happened, in nanoseconds since the start.
+    /// Time of the last event, in nanoseconds since the start.
     pub last_ns: u64,
-    /// The most requests that were under way at a time: what memory is in proportion to.
+    /// The most requests under way at one time; memory is proportional to it.
     pub most_present: usize,
 }
 
-/// Serves what `source` asks for by `model`, and gives each request to `sink` when it has ended.
+/// Serves the requests of `source` by `model`, and passes each finished request to `sink`.
 ///
-/// The end is when there is nothing more to come, or `until_ns`: what happens at that moment still counts, and what is
-/// under way after it is [`End::Unfinished`]. A retry is a new request to the model, and its [`Served`] counts from the
-/// first. At one moment, responses that have come whole are first, then clients who give up, then new requests. Of a
-/// request that did not come whole the model does not tell the first byte, so `first_byte_ns` is `None`.
+/// The simulation ends when no events are left, or at `until_ns`. Events at that time still count, and
+/// requests under way after it are [`End::Unfinished`]. A retry is a new request to the model, and its
+/// [`Served`] counts from the first attempt. At equal times, complete responses come first, then clients that
+/// give up, then new requests. For incomplete requests the model does not report the first byte, so
+/// `first_byte_ns` is `None`.
 ///
-/// Costs O(log n) an event beside what source and model cost, and keeps nothing but the requests under way.
+/// An event costs O(log n) beside the cost of source and model. Only requests under way are stored.
 pub fn run(
     source: &mut impl Source,
     model: &mut impl Model,
@@ -54,8 +56,8 @@ pub fn run(
     run_groups(source, model, std::slice::from_ref(clients), until_ns, sink)
 }
 
-/// As [`run`], with the clients of each group: the place in `groups` is the number of the group, and groups beyond it are
-/// as the last one. Without any, all are patient.
+/// As [`run`], with the clients of each group, indexed by group number. Further groups use the last entry. If
+/// empty, all clients are patient.
 pub fn run_groups(
     source: &mut impl Source,
     model: &mut impl Model,
@@ -74,7 +76,7 @@ struct Run<'a, F> {
     groups: &'a [Clients],
     /// By ticket.
     present: Slab<Asked>,
-    /// When clients lose patience: exactly those present that have some.
+    /// When clients lose patience: exactly the present ones with a limit.
     patience: BTreeSet<(u64, Ticket)>,
     now_ns: u64,
     totals: Totals,
@@ -95,7 +97,7 @@ impl<F: FnMut(Served)> Run<'_, F> {
             let next_ns = [model.poll_timeout(), source.poll_timeout(), impatient_ns].into_iter().flatten().min();
             let Some(next_ns) = next_ns.filter(|&next_ns| next_ns <= until_ns) else { return };
             self.now_ns = self.now_ns.max(next_ns);
-            // One end at a time: who waited for it may ask for more before the next.
+            // One end at a time: the user that waited may send a new request before the next.
             if let Some(ended) = model.poll_end(self.now_ns) {
                 self.ended(ended, source);
                 continue;
@@ -161,7 +163,7 @@ impl<F: FnMut(Served)> Run<'_, F> {
         asked
     }
 
-    /// The simulation is over, at `until_ns` or because nothing more comes by itself.
+    /// Ends the simulation, at `until_ns` or because no events are left.
     fn give_up_the_rest(&mut self, until_ns: Option<u64>) {
         let end_ns = until_ns.unwrap_or(self.now_ns);
         for asked in self.present.drain() {
@@ -196,7 +198,7 @@ mod tests {
     use super::*;
     use crate::Stream;
 
-    /// Answers each request after as many nanoseconds as it has bytes, whoever else is there.
+    /// Answers each request after as many nanoseconds as it has bytes, independent of others.
     #[derive(Default)]
     struct Delay {
         ends: BTreeSet<(u64, Ticket)>,
@@ -275,7 +277,7 @@ mod tests {
         assert_eq!((totals.served, totals.unfinished), (1, 2), "the last was never asked for");
     }
 
-    /// Asks for ten bytes, waits, and asks again in the moment of the answer.
+    /// Requests ten bytes, waits, and requests again at the time of the answer.
     struct InTurn(u64, Option<u64>);
 
     impl Source for InTurn {

@@ -1,4 +1,4 @@
-//! A bare link shared evenly by all who are present: processor sharing.
+//! Processor sharing: an ideal link shared equally by all present requests.
 
 use std::collections::BTreeSet;
 
@@ -10,24 +10,25 @@ use workload::{
 
 use crate::{Ended, Model, Ticket, table};
 
-/// A bare link that all present share evenly at every moment, infinitely finely.
+/// An ideal link that all present requests share equally and infinitely finely.
 ///
-/// Virtual time runs at one over the number of those present, in bytes; a request leaves when it has run on by the
-/// request's wire bytes ([`WireModel::bytes_for`]) since it came. So the order of leaving is known on coming, and every event
-/// costs O(log n). Times are real numbers within; an end is told at the next whole nanosecond.
+/// Virtual time counts bytes and runs at one over the number of present requests. A request leaves when
+/// virtual time has grown by its wire bytes ([`WireModel::bytes_for`]) since its arrival. So the order of
+/// departures is known at arrival, and every event costs O(log n). Internal times are real numbers; an end is
+/// reported at the next whole nanosecond.
 #[derive(Clone, Debug)]
 pub struct Sharing {
     wire: WireModel,
     rate: Rate,
     changes: Vec<(u64, Rate)>,
     changed: usize,
-    /// The moment that virtual time is of: when the busy period began, and nanoseconds since then. So neither loses
-    /// its digits in a long simulation.
+    /// The time of the virtual time: the start of the busy period, and nanoseconds since then. So neither
+    /// loses precision in a long simulation.
     busy_since_ns: u64,
     elapsed_ns: f64,
     virtual_bytes: f64,
     sequence: u64,
-    /// Virtual time of leaving as bits of a positive number, which are in its order; then the order of coming.
+    /// Virtual departure time as bits of a positive number, which keep the order; then the order of arrival.
     present: BTreeSet<(u64, u64, Ticket)>,
     /// By ticket.
     jobs: Vec<Job>,
@@ -40,7 +41,7 @@ struct Job {
     first_byte_ns: u64,
 }
 
-/// What is this close to a whole nanosecond, in nanoseconds, is rounding and not a later moment.
+/// Times this close to a whole nanosecond count as equal to it.
 const ROUNDING_NS: f64 = 1e-3;
 
 impl Sharing {
@@ -60,7 +61,7 @@ impl Sharing {
         }
     }
 
-    /// Requests present.
+    /// Number of present requests.
     pub fn present(&self) -> usize {
         self.present.len()
     }
@@ -83,7 +84,8 @@ impl Sharing {
         }
     }
 
-    /// When the first leaves, if nothing happens before: since the busy period began, and in whole nanoseconds.
+    /// When the first request leaves if no event comes before: since the start of the busy period, and in
+    /// whole nanoseconds.
     fn next_end(&self) -> Option<(f64, u64)> {
         let &(leaves, ..) = self.present.first()?;
         let left_bytes = (f64::from_bits(leaves) - self.virtual_bytes).max(0.0);
@@ -111,7 +113,7 @@ impl Model for Sharing {
         let sequence = self.sequence;
         self.sequence += 1;
         self.present.insert((leaves, sequence, ticket));
-        // If nobody comes or leaves meanwhile.
+        // If no arrival or departure comes before.
         let first_byte_ns = self.at_ns(self.elapsed_ns + self.ns_for(bytes.min(1.0)));
         table::put(&mut self.jobs, ticket.0 as usize, Job { leaves, sequence, first_byte_ns });
     }

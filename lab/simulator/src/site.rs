@@ -1,12 +1,12 @@
 //! A site of several resources behind the gateway's admission.
 //!
-//! The site is a network of stations (processor, disk, database) that each share their capacity evenly among the requests
-//! present, and that thrash when there are too many: see [`Station`]. Before it stands [`scheduler::admission`], the very
-//! one that the server has. Requests come from [`Load`]s: at random moments (open), or from users who wait for the answer
-//! and think before they ask again (closed).
+//! The site is a network of stations (processor, disk, database). Each shares its capacity equally among the
+//! present requests, and thrashes when there are too many: see [`Station`]. Before it stands
+//! [`scheduler::admission`], the server's own code. Requests come from [`Load`]s: at random times (open), or
+//! from users that wait for the answer and think before the next request (closed).
 //!
-//! One seed decides everything, and each load and each user has a random stream of its own: what they ask for does not
-//! depend on how the gateway is set.
+//! One seed decides everything. Each load and each user has its own random stream, so their requests do not
+//! depend on the gateway's settings.
 //!
 //! ```
 //! use scheduler::{
@@ -16,7 +16,7 @@
 //! };
 //! use serpent_simulator::site::{Demand, Law, Load, Need, Scenario, Station};
 //!
-//! // A database that does no more than 4 queries at once well, and 200 users who ask for 50 ms of it again and again.
+//! // A database that does no more than 4 queries at once well, and 200 users that each need 50 ms of it again and again.
 //! let database = Station { servers: 2, knee: 4, thrash: 0.1 };
 //! let load = Load {
 //!     class: ClassId(0),
@@ -66,37 +66,38 @@ use scheduler::{
     control,
 };
 
-/// A site, who asks it for what, and how the gateway before it is set.
+/// A site, its load, and the gateway's settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// The stations of the site.
     pub stations: Vec<Station>,
-    /// Who asks for what.
+    /// The loads.
     pub loads: Vec<Load>,
-    /// The gateway.
+    /// The gateway's settings.
     pub admission: Settings,
-    /// What ends before this does not count, in nanoseconds.
+    /// Requests that end before this time do not count, in nanoseconds.
     pub warm_up_ns: u64,
-    /// What ends within so many nanoseconds after that counts; then the run is over.
+    /// Length of the measurement after the warm-up, in nanoseconds; then the run ends.
     pub measured_ns: u64,
-    /// Decides everything that is random.
+    /// Seed of all randomness.
     pub seed: u64,
 }
 
 /// Requests of one kind from one kind of client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// Whose requests they are.
+    /// The class of the requests.
     pub class: ClassId,
-    /// Which resource type they are classified as.
+    /// The resource type of the requests.
     pub resource: ResourceId,
-    /// What each needs of the site, one after the other. The sum of the means is what admission is told to expect.
+    /// The needs of each request, one after the other. Admission is told the sum of the means as the expected
+    /// work.
     pub needs: Vec<Need>,
-    /// When they come.
+    /// When requests come.
     pub demand: Demand,
-    /// A client whose request has not ended after so many nanoseconds gives it up.
+    /// Nanoseconds after which a client gives up an unfinished request.
     pub patience_ns: Option<u64>,
-    /// From when until when nobody asks, in nanoseconds. Users who would have asked then do so at its end, all at once.
+    /// A period without requests, in nanoseconds. Users that would send in it do so at its end, all at once.
     pub silent_ns: Option<Range<u64>>,
 }
 
@@ -105,37 +106,37 @@ pub struct Load {
 pub struct Need {
     /// Number of the station.
     pub station: usize,
-    /// Nanoseconds of one server, on average.
+    /// Mean nanoseconds of one server.
     pub mean_ns: u64,
-    /// How it varies.
+    /// The law of the work.
     pub law: Law,
 }
 
-/// How a duration varies.
+/// The law of a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Law {
     /// Always the mean.
     Fixed,
     /// Exponentially distributed.
     Exponential,
-    /// Lognormally distributed, with a standard deviation of so many per cent of the mean.
+    /// Lognormally distributed; the standard deviation is this many per cent of the mean.
     Spread(u32),
 }
 
 /// When requests come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Demand {
-    /// At random moments (Poisson), so many a second, whatever becomes of them. All count as of one client.
+    /// At random times (Poisson), independent of responses. All count as one client.
     Open {
         /// Mean number a second.
         per_second: f64,
     },
-    /// From users, each a client of its own, who think for an exponentially distributed time, ask, and wait for the end of
-    /// it: done, refused or given up.
+    /// From users, each its own client. A user thinks for an exponentially distributed time, sends a request,
+    /// and waits for its end: done, refused or given up.
     Closed {
-        /// How many.
+        /// Number of users.
         users: u32,
-        /// Mean time of thinking, in nanoseconds.
+        /// Mean think time, in nanoseconds.
         think_ns: u64,
     },
 }
@@ -143,48 +144,45 @@ pub enum Demand {
 /// Why a scenario cannot be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScenarioError {
-    /// The gateway's settings contradict themselves.
+    /// The gateway's settings are inconsistent.
     Admission(SettingsError),
-    /// The station has no server, or its thrash is negative or no number.
+    /// The station has no server, or its thrash is negative or not a number.
     Station(usize),
     /// The load needs a station that does not exist.
     Need(usize),
-    /// The load is of a class or a resource type that the gateway does not have.
+    /// The gateway does not have the load's class or resource type.
     Queue(usize),
-    /// The load's rate is not a number above 0 and up to one a nanosecond, or its users do not think: refused ones would ask
-    /// again without end.
+    /// The load's rate is not above 0 and at most one a nanosecond. Or its users do not think: refused ones
+    /// would retry without end.
     Demand(usize),
-    /// The windows cannot be adjusted so.
+    /// The settings of the windows are invalid.
     Control(control::SettingsError),
-    /// What happens at this place of the course names a station or a load that there is not.
+    /// The event with this number names a station or a load that does not exist.
     Event(usize),
-    /// Nothing is measured: the time is 0, or beyond the 584 years that can be counted.
+    /// The measured time is 0, or beyond the 584 years that can be counted.
     Time,
 }
 
 impl Scenario {
-    /// Runs it. `sink` is given every request that ends, by time, warm-up and all.
+    /// Runs the scenario. `sink` gets every finished request, by time, with the warm-up.
     ///
-    /// # Errors
-    /// What [`Scenario::check`] finds.
+    /// # Errors The errors of [`Scenario::check`].
     pub fn run(&self, sink: impl FnMut(Passage)) -> Result<Report, ScenarioError> {
         self.run_with(&Course::default(), sink)
     }
 
-    /// The same, with windows that are adjusted, and a site to which something happens.
+    /// Runs the scenario with adjusted windows and events at the site.
     ///
-    /// # Errors
-    /// What [`Scenario::check`] finds, and what the course names and there is not.
+    /// # Errors The errors of [`Scenario::check`], and parts of the course that do not exist.
     pub fn run_with(&self, course: &Course, sink: impl FnMut(Passage)) -> Result<Report, ScenarioError> {
         self.check()?;
         course.check(self)?;
         run::run(self, course, sink)
     }
 
-    /// Finds what cannot be run.
+    /// Checks that the scenario can be run.
     ///
-    /// # Errors
-    /// The first thing that is wrong, with its number.
+    /// # Errors The first problem, with its number.
     pub fn check(&self) -> Result<(), ScenarioError> {
         self.admission.check().map_err(ScenarioError::Admission)?;
         for (number, station) in self.stations.iter().enumerate() {
@@ -199,7 +197,7 @@ impl Scenario {
                 return Err(ScenarioError::Queue(number));
             }
             let moves_on = match load.demand {
-                // Beyond that there would be no time between two.
+                // A higher rate would leave no time between requests.
                 Demand::Open { per_second } => per_second > 0.0 && per_second <= 1e9,
                 Demand::Closed { think_ns, .. } => think_ns > 0,
             };

@@ -3,16 +3,17 @@ use workload::{
     sequence::Request,
 };
 
-/// Where requests come from.
+/// A source of requests.
 ///
-/// Ask [`Source::poll_request`] until it gives `None`; go on to [`Source::poll_timeout`] or to the end of a request,
-/// whichever is first; tell [`Source::handle_end`]; begin again. Times given and taken never go back.
+/// Call [`Source::poll_request`] until it returns `None`. Go on to [`Source::poll_timeout`] or to the end of
+/// a request, whichever is first, and report ends to [`Source::handle_end`]. Then begin again. Times never go
+/// back.
 pub trait Source {
-    /// The moment of the next request in nanoseconds; `None` if none comes by itself.
+    /// Time of the next request in nanoseconds; `None` if none comes by itself.
     fn poll_timeout(&self) -> Option<u64>;
-    /// A request that is due by now, each once.
+    /// The next request that is due by now; each is returned once.
     fn poll_request(&mut self, now_ns: u64) -> Option<Due>;
-    /// The request of somebody who waits for answers has ended.
+    /// The request of a waiting user has ended.
     fn handle_end(&mut self, user: u32, now_ns: u64);
 }
 
@@ -30,7 +31,7 @@ impl Source for Demand {
     }
 }
 
-/// Requests of an iterator that gives them by time, none of them kept: a log of any length as it is read.
+/// Requests of an iterator sorted by time, without storing them: suits a log of any length.
 #[derive(Clone, Debug)]
 pub struct Stream<I: Iterator<Item = Request>> {
     requests: std::iter::Peekable<I>,
@@ -38,7 +39,7 @@ pub struct Stream<I: Iterator<Item = Request>> {
 }
 
 impl<I: Iterator<Item = Request>> Stream<I> {
-    /// What `requests` gives. A request earlier than the one before it counts as of the same moment.
+    /// Wraps `requests`. A request that is earlier than the one before it gets the same time.
     pub fn new(requests: I) -> Self {
         let mut requests = requests.peekable();
         let next_ns = requests.peek().map(|request| request.at_ns);

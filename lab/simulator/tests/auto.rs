@@ -1,6 +1,6 @@
-//! A pacer that finds its rate by itself, in front of a bottleneck whose rate changes. Beside the tests of the estimator, which
-//! have a flow without grain: responses of all sizes in the pacer's order, and no more to learn from than the round trip of each
-//! response's last bytes.
+//! A pacer that estimates its rate, before a bottleneck whose rate changes. It complements the tests of the
+//! estimator, which use a smooth flow. Here responses of all sizes come in the pacer's order, and the only
+//! measurement is the round trip of each response's last bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,7 +14,7 @@ use scheduler::{
 use serpent_simulator::{Model, Paced, Ticket};
 use workload::{rate::Link, sequence::Request, wire::WireModel};
 
-/// The rate that the pacer sends at over the link's, looked at every so often.
+/// The pacing rate relative to the link's, sampled at regular times.
 fn believed(order: Order, link: &Link, load: f64, until_ns: u64, seed: u64) -> Vec<(u64, f64)> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut estimator = Estimator::new(UTILISATION);
@@ -22,7 +22,7 @@ fn believed(order: Order, link: &Link, load: f64, until_ns: u64, seed: u64) -> V
     let mut pacer = Paced::new(link, &WireModel::KEPT_ALIVE, settings).with_decisions();
     let (mut request_ns, mut look_ns, mut requests) = (0, 0, 0);
     let mut last_leave_ns = BTreeMap::new();
-    // When an answer to a response's last bytes arrives, and its round trip.
+    // When the acknowledgement of a response's last bytes arrives, and its round trip.
     let mut answers: VecDeque<(u64, u64)> = VecDeque::new();
     let mut believed = Vec::new();
     loop {
@@ -65,7 +65,7 @@ fn believed(order: Order, link: &Link, load: f64, until_ns: u64, seed: u64) -> V
     }
 }
 
-/// 10 Mbit/s, after 20 s the half of it, after 40 s four times that.
+/// 10 Mbit/s, after 20 s half of it, after 40 s four times that.
 #[test]
 fn the_rate_is_found_and_followed_from_the_ends_of_responses() {
     let rate = |text: &str| text.parse().unwrap();
@@ -74,13 +74,13 @@ fn the_rate_is_found_and_followed_from_the_ends_of_responses() {
     for (order, seed) in [(Order::Srpt, 1), (Order::Srpt, 2), (Order::Fair, 1)] {
         let seen = believed(order, &link, 0.9, 60_000 * MS, seed);
         for began_s in [0, 20, 40] {
-            // Eight seconds to find it.
+            // Eight seconds to find the rate.
             let settled = (began_s + 8) * 1_000 * MS..(began_s + 20) * 1_000 * MS;
             let of: Vec<f64> = seen.iter().filter(|(at_ns, _)| settled.contains(at_ns)).map(|&(_, of)| of).collect();
             let mean = of.iter().sum::<f64>() / of.len() as f64;
             assert!((0.9..1.05).contains(&mean), "{order}, seed {seed}, from {began_s} s: {mean:.3} of the link");
         }
-        // Probes are above for a moment, and so is what was believed before the link became slower.
+        // Probes exceed the link for a moment, and so does the old estimate when the link becomes slower.
         let above = seen.chunk_by(|(_, a), (_, b)| (*a > 1.1) == (*b > 1.1)).filter(|chunk| chunk[0].1 > 1.1);
         let longest_ms = above.map(|chunk| chunk.len() as u64 * LOOK_NS / MS).max().unwrap_or(0);
         assert!(longest_ms <= 1_000, "{order}, seed {seed}: {longest_ms} ms more than a tenth above the link");
@@ -93,10 +93,10 @@ fn size_bytes(uniform: f64) -> u64 {
     (low / (1.0 - uniform * (1.0 - (low / high).powf(alpha))).powf(1.0 / alpha)) as u64
 }
 
-/// Of these sizes the mean, 2344 bytes, with a head of 250 bytes and 6 % of headers.
+/// The mean of these sizes, 2344 bytes, with a head of 250 bytes and 6 % of headers.
 const MEAN_WIRE_BYTES: f64 = 2_750.0;
 const UTILISATION: f64 = 0.97;
-/// The way to the clients and back.
+/// Round-trip time to the clients without queues.
 const BASE_NS: u64 = 20 * MS;
 const LOOK_NS: u64 = 5 * MS;
 const MS: u64 = 1_000_000;

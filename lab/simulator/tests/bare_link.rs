@@ -1,4 +1,5 @@
-//! What holds on a bare link whatever is asked for: work, optimality, and agreement with an independent implementation.
+//! Properties of an ideal link for any requests: conservation of work, optimality, and agreement with an
+//! independent implementation.
 
 use proptest::{collection::vec as some, prelude::*, sample::select};
 use scheduler::{
@@ -29,7 +30,7 @@ fn banded(link: &Link, order: Order, plan: BandPlan) -> Banded {
     Banded::new(link, &BODY, Settings { order, ..Settings::default() }, plan)
 }
 
-/// Gaps between arrivals and sizes, as requests by time; the number of the file is the place in the sequence.
+/// Requests from gaps between arrivals and sizes; the file number is the index.
 fn requests(gaps_and_sizes: &[(u64, u64)]) -> Vec<Request> {
     let mut at_ns = 0;
     let request = |(file, &(gap_ns, size_bytes)): (usize, &(u64, u64))| {
@@ -46,7 +47,7 @@ fn serve(requests: &[Request], model: &mut impl Model, clients: Clients) -> (Vec
     (served, totals)
 }
 
-/// Ends by request, where all is served.
+/// The end of each request, where all are served.
 fn ends(requests: &[Request], model: &mut impl Model) -> Vec<u64> {
     let (served, totals) = serve(requests, model, Clients::PATIENT);
     assert_eq!(totals.served, requests.len() as u64);
@@ -62,7 +63,7 @@ fn sorted(mut ends: Vec<u64>) -> Vec<u64> {
     ends
 }
 
-/// By the name of each discipline of which every byte is sent whole, the ends under it.
+/// The ends under each discipline that sends every byte whole, by its name.
 fn ends_to_the_byte(requests: &[Request], link: &Link) -> Vec<(String, Vec<u64>)> {
     let plan = || BandPlan::new(vec![20, 100, 150, 2_000]).unwrap();
     let by_order = Order::ALL.map(|order| (order.to_string(), ends(requests, &mut ordered(link, order))));
@@ -77,14 +78,14 @@ fn ends_to_the_byte(requests: &[Request], link: &Link) -> Vec<(String, Vec<u64>)
     by_order.into_iter().chain(bands).chain(others).collect()
 }
 
-/// Bursts and pauses: at 10 Mbit/s, where a byte takes 800 ns, loads around 1.
+/// Bursts and pauses with loads around 1 at 10 Mbit/s, where a byte takes 800 ns.
 fn sequences() -> impl Strategy<Value = Vec<(u64, u64)>> {
     let gap_ns = prop_oneof![2 => Just(0u64), 3 => 0..300_000u64, 1 => 0..5_000_000u64];
     let size = prop_oneof![4 => 1..300u64, 2 => select(vec![100u64, 200]), 1 => 1..6_000u64];
     some((gap_ns, size), 1..60)
 }
 
-/// The same with arrivals where a byte ends if the link is busy, so that there is no byte in flight to wait for.
+/// The same with arrivals aligned to the ends of bytes, so that no arrival waits for a byte in flight.
 fn aligned(mut sequence: Vec<(u64, u64)>) -> Vec<Request> {
     for (gap_ns, _) in &mut sequence {
         *gap_ns -= *gap_ns % 800;
@@ -104,7 +105,7 @@ fn changing_links() -> impl Strategy<Value = Link> {
     })
 }
 
-/// The times in which the link always has work, whoever goes first: who comes in each, and when it is over.
+/// The periods in which the link always has work, in any order of service: the requests and the end of each.
 fn busy_periods(requests: &[Request], link: &Link) -> Vec<(std::ops::Range<usize>, f64)> {
     let (mut from, mut free, mut periods) = (0, 0.0_f64, Vec::new());
     for (i, request) in requests.iter().enumerate() {
@@ -137,8 +138,9 @@ proptest! {
         }
     }
 
-    /// The strongest form: at every moment as many have ended as under any other order, so no sum of times is smaller. It
-    /// holds to the nanosecond, as all have the same bytes to give away at the same moments.
+    /// The strongest form: at every moment at least as many requests have ended as under any other order, so
+    /// no sum of times is smaller. It holds to the nanosecond, as all orders send the same bytes at the same
+    /// moments.
     #[test]
     fn srpt_has_always_ended_at_least_as_many_as_any_other(
         sequence in sequences(),
@@ -152,8 +154,8 @@ proptest! {
         }
     }
 
-    /// Sharing is infinitely fine: whoever comes amid a byte does not wait for it. So SRPT to the byte is only beaten by a byte
-    /// if at all, and not at all where arrivals are between bytes.
+    /// Sharing is infinitely fine: an arrival during a byte does not wait for it. So SRPT to the byte is
+    /// beaten by at most a byte, and not at all where arrivals are between bytes.
     #[test]
     fn srpt_is_not_beaten_by_even_shares(sequence in sequences()) {
         let (link, byte_ns) = (link("10mbit"), 800);
@@ -164,10 +166,11 @@ proptest! {
         }
     }
 
-    /// Ends under even shares are deadlines that the fair sojourn protocol meets by serving the earliest first. A byte in
-    /// flight may be in the way once (as for packets against fluid in "A Generalized Processor Sharing Approach to Flow
-    /// Control in Integrated Services Networks: The Single-Node Case"), and the scheduler's virtual time counts in 1/1024 byte for
-    /// each of those present, of which there are fewer than 1024 here: another byte. Then a nanosecond for each rounding.
+    /// Ends under equal sharing are deadlines that the fair sojourn protocol meets by serving the earliest
+    /// first. A byte in flight may delay it once (as packets against fluid in "A Generalized Processor
+    /// Sharing Approach to Flow Control in Integrated Services Networks: The Single-Node Case"). The
+    /// scheduler's virtual time has units of 1/1024 byte for each present request. There are fewer than 1024
+    /// here, so that is another byte. Then a nanosecond for each rounding.
     #[test]
     fn fsp_is_never_later_than_even_shares(sequence in sequences(), link in changing_links()) {
         let requests = requests(&sequence);
@@ -201,8 +204,8 @@ proptest! {
         }
     }
 
-    /// Where it does not wait for a byte in flight, the same; else later by a byte at most. Compared end by end and not request
-    /// by request, as of two with equal work left rounding decides who is first there.
+    /// Equal where SRPT does not wait for a byte in flight; else later by at most a byte. Sorted ends are
+    /// compared and not single requests, because rounding decides between two with equal work left.
     #[test]
     fn srpt_agrees_with_the_independent_implementation(sequence in sequences()) {
         let link = link("10mbit");
@@ -217,9 +220,9 @@ proptest! {
         }
     }
 
-    /// In turns of `q` bytes two who are present are never further apart than two turns (as in "Start-Time Fair Queueing: A
-    /// Scheduling Algorithm for Integrated Services Packet Switching Networks"), so a request is behind even shares by two
-    /// turns of each of those present at most, and a byte in flight.
+    /// In turns of `q` bytes, two present requests are at most two turns apart (as in "Start-Time Fair
+    /// Queueing: A Scheduling Algorithm for Integrated Services Packet Switching Networks"). So a request is
+    /// behind equal sharing by at most two turns of each present request, and a byte in flight.
     #[test]
     fn turns_are_even_shares_to_a_turn_of_each(sequence in sequences(), quantum in select(vec![1u64, 10, 100])) {
         let (requests, link) = (requests(&sequence), link("10mbit"));
@@ -233,7 +236,7 @@ proptest! {
         }
     }
 
-    /// But for a byte in flight, for which whoever comes while the pacer lets the link rest does not wait.
+    /// Except for a byte in flight: an arrival while the pacer lets the link idle does not wait for one.
     #[test]
     fn a_pacer_does_not_beat_what_decides_at_the_last_moment(sequence in sequences(), percent in 50u64..150) {
         let (requests, link) = (requests(&sequence), link("10mbit"));

@@ -1,4 +1,4 @@
-//! What will happen, by time.
+//! Future events, sorted by time.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -7,24 +7,24 @@ use std::{
 
 use super::{Ack, Cargo, ConnectionId};
 
-/// Something that happens at its moment.
+/// An event of the packet model.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// A frame leaves the bottleneck.
     Link,
     /// There may be room for another grant.
     Gate,
-    /// A SYN has come to the server.
+    /// A SYN has reached the server.
     Syn(ConnectionId),
-    /// The client has waited long enough for its answer.
+    /// The client's wait for a SYN-ACK has timed out.
     SynTimeout(ConnectionId),
-    /// A request has come to the server, and with it, the first time, the end of the handshake.
+    /// A request has reached the server; the first one also ends the handshake.
     Request(ConnectionId),
-    /// The server has found what to answer.
+    /// The server has the answer ready.
     Answer(ConnectionId),
-    /// A frame has come to its client.
+    /// A frame has reached its client.
     Arrived(ConnectionId, Cargo),
-    /// An acknowledgement has come to the server.
+    /// An acknowledgement has reached the server.
     Acked(ConnectionId, Ack),
     ServerTimeout(ConnectionId),
     ClientTimeout(ConnectionId),
@@ -34,7 +34,7 @@ pub(super) enum Event {
     Gone(ConnectionId),
 }
 
-/// Events by time; those of the same moment in the order in which they were added.
+/// Events by time; events at the same time keep the order in which they were added.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
     heap: BinaryHeap<Reverse<Entry>>,
@@ -51,7 +51,7 @@ impl Agenda {
         self.heap.peek().map(|Reverse(entry)| entry.at_ns)
     }
 
-    /// The next event that happens by `now_ns`, and when.
+    /// The next event by `now_ns`, and its time.
     pub fn take(&mut self, now_ns: u64) -> Option<(u64, Event)> {
         if self.poll_timeout()? > now_ns {
             return None;

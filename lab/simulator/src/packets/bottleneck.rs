@@ -1,4 +1,4 @@
-//! The bottleneck: frames that wait their turn on a link of a given rate.
+//! The bottleneck: queues of frames before a link of a given rate.
 
 use std::collections::VecDeque;
 
@@ -15,50 +15,51 @@ pub(super) struct Frame {
     pub cargo: Cargo,
 }
 
-/// What a frame carries.
+/// The contents of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cargo {
     SynAck,
-    /// Payload from this place of the connection's stream on; `pushed` where the server's write ended with it.
+    /// Payload from this offset of the connection's stream; `pushed` if the server's write ended with it.
     Data {
         seq: u64,
         payload_bytes: u32,
         pushed: bool,
     },
-    /// An acknowledgement or a FIN, of which the client makes nothing that matters here.
+    /// An acknowledgement or a FIN, which has no effect on the client here.
     Bare,
 }
 
 /// How the link sends a frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shaping {
-    /// A line: one frame after the other, each there when its last byte is.
+    /// A line: one frame after the other, each delivered with its last byte.
     Line,
-    /// A token bucket as Linux's HTB has it, on a device that takes no time itself. A frame leaves, whole, as soon as the
-    /// bucket is not in debt, and its bytes are taken out afterwards: after a pause so many bytes and one frame go at once.
+    /// A token bucket as in Linux's HTB, on a device that takes no time itself. A frame leaves whole as soon
+    /// as the bucket is not in debt, and its bytes are subtracted afterwards. So after a pause, the burst and
+    /// one frame leave at once.
     Bucket {
-        /// What an idle link saves up.
+        /// The most that an idle link saves up.
         burst_bytes: u64,
     },
 }
 
-/// Strict priority between bands, first in first out within each.
+/// Strict priority between bands, first in, first out within each.
 #[derive(Debug)]
 pub(super) struct Bottleneck {
     link: Link,
     shaping: Shaping,
     queue_packets: usize,
     bands: Vec<VecDeque<Frame>>,
-    /// What of the link's capacity since the start is used up, or was let go by.
+    /// Capacity since the start that is used or expired.
     spent_bytes: f64,
-    /// A line's frame under way, and when it will be there.
+    /// The frame on the line, and when it will be delivered.
     serving: Option<(u64, Frame)>,
     pub carried_bytes: u64,
     pub carried_frames: u64,
 }
 
 impl Bottleneck {
-    /// `queue_packets` may wait in each band.
+    /// At most `queue_packets` wait in each band.
     pub fn new(link: Link, shaping: Shaping, queue_packets: u32, bands: usize) -> Self {
         Self {
             link,
@@ -76,13 +77,13 @@ impl Bottleneck {
         }
     }
 
-    /// Whether a frame would find a place.
+    /// Whether the queue accepts another frame.
     pub fn has_place(&self, band: u8) -> bool {
         let at = self.band(band);
         self.bands[at].len() < self.queue_packets || (self.shaping == Shaping::Line && self.serving.is_none())
     }
 
-    /// A frame comes. False if it finds no place, and is gone.
+    /// Queues a frame. Returns false if the queue is full; then the frame is dropped.
     pub fn handle_frame(&mut self, now_ns: u64, band: u8, frame: Frame) -> bool {
         if !self.has_place(band) {
             return false;
@@ -97,7 +98,7 @@ impl Bottleneck {
         true
     }
 
-    /// When the next frame leaves; `None` while there is none.
+    /// When the next frame leaves; `None` without frames.
     pub fn poll_timeout(&self, now_ns: u64) -> Option<u64> {
         match self.shaping {
             Shaping::Line => self.serving.map(|(at_ns, _)| at_ns),
@@ -108,7 +109,7 @@ impl Bottleneck {
         }
     }
 
-    /// The frame that leaves at `now_ns`, for which [`Bottleneck::poll_timeout`] asked.
+    /// The frame that leaves at `now_ns`, the time of [`Bottleneck::poll_timeout`].
     pub fn poll_frame(&mut self, now_ns: u64) -> Option<Frame> {
         let frame = match self.shaping {
             Shaping::Line => {
@@ -152,7 +153,7 @@ impl Bottleneck {
 mod tests {
     use super::*;
 
-    /// 8 Mbit/s: a byte a microsecond.
+    /// 8 Mbit/s: a byte takes a microsecond.
     fn bottleneck(shaping: Shaping, queue_packets: u32, bands: usize) -> Bottleneck {
         Bottleneck::new(Link::constant("8mbit".parse().unwrap()), shaping, queue_packets, bands)
     }

@@ -1,4 +1,4 @@
-//! A connection: both of its ends, and the responses on it.
+//! A connection: both of its ends, and its responses.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use scheduler::JobId;
 use super::{receiver::Receiver, sender::Sender};
 use crate::Ticket;
 
-/// Names a connection; never used for another, though its place is.
+/// Identifies a connection. It is never reused, though its place in the table is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConnectionId {
     pub place: u32,
@@ -19,23 +19,23 @@ pub(super) struct Connection {
     pub generation: u32,
     pub group: u16,
     pub handshake: Handshake,
-    /// What the client will ask as soon as it may.
+    /// The request that the client sends as soon as possible.
     pub asks: Option<u64>,
-    /// Requests that may still be made on it.
+    /// Requests that may still be made on the connection.
     pub uses_left: u32,
     pub sender: Sender,
     pub receiver: Receiver,
-    /// The server's response under way.
+    /// The response that the server is sending.
     pub serving: Option<Serving>,
-    /// As the client waits for them.
+    /// The responses that the client waits for, in order.
     pub expected: VecDeque<Expected>,
-    /// Bytes of the stream promised to responses so far.
+    /// Total bytes of the stream assigned to responses.
     pub promised_bytes: u64,
     pub client_gone: bool,
     /// When the last frame to the client is due.
     pub last_due_ns: u64,
     pub band: u8,
-    /// The earliest of its timers that is in the agenda: of the server's end and of the client's.
+    /// The earliest timers in the agenda: of the server's end and of the client's.
     pub armed: [Option<u64>; 2],
 }
 
@@ -60,14 +60,14 @@ pub(super) struct Expected {
 /// A response that the server sends.
 #[derive(Debug)]
 pub(super) struct Serving {
-    /// Payload that the socket has not taken.
+    /// Payload that the socket has not accepted yet.
     pub left_bytes: u64,
     pub job: Option<JobId>,
-    /// It has asked for leave and has no answer.
+    /// The response waits for a grant.
     pub waiting: bool,
-    /// The socket took less than it was offered; it takes more when half of its limit is free.
+    /// The socket accepted less than offered; it accepts more when half of its limit is free.
     pub stalled: bool,
-    /// Bytes since the path was measured.
+    /// Bytes sent since the path was last measured.
     pub unmeasured_bytes: u64,
     pub last: bool,
 }

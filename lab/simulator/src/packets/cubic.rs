@@ -1,14 +1,14 @@
-//! Congestion window of a connection: slow start with HyStart, CUBIC after it, as Linux has them.
+//! Congestion window of a connection: slow start with HyStart, then CUBIC, as in Linux.
 //!
-//! Sources: Ha, Rhee, Xu, "CUBIC: a new TCP-friendly high-speed TCP variant" (2008), with the constants of RFC 9438; Ha, Rhee,
-//! "Taming the elephants: new TCP slow start" (2011), with the thresholds that Linux chose.
+//! Sources: Ha, Rhee, Xu, "CUBIC: a new TCP-friendly high-speed TCP variant" (2008), with the constants of
+//! RFC 9438; Ha, Rhee, "Taming the elephants: new TCP slow start" (2011), with Linux's thresholds.
 
-/// The window and what decides on its growth. Times are in nanoseconds, windows in segments.
+/// The window and the state of its growth. Times are in nanoseconds, windows in segments.
 #[derive(Debug)]
 pub(super) struct Cubic {
     pub window: u32,
     pub threshold: u32,
-    /// Acknowledged segments on the way to the next increase.
+    /// Acknowledged segments since the last increase.
     counted: u32,
     last_max: f64,
     epoch: Option<Epoch>,
@@ -20,11 +20,11 @@ pub(super) struct Cubic {
 #[derive(Debug)]
 struct Epoch {
     began_ns: u64,
-    /// Seconds until the cubic function is back at `origin`.
+    /// Seconds until the cubic function returns to `origin`.
     k_s: f64,
     origin: f64,
     acked: f64,
-    /// What Reno would have by now.
+    /// The window that Reno would have now.
     reno: f64,
 }
 
@@ -42,12 +42,13 @@ struct HyStart {
 pub(super) const INITIAL_WINDOW: u32 = 10;
 const C: f64 = 0.4;
 const BETA: f64 = 717.0 / 1024.0;
-/// Segments acknowledged for one that Reno would add, over the window: 3 (1 - beta) / (1 + beta), inverted.
+/// Acknowledged segments per segment that Reno would add, divided by the window: 3 (1 - beta) / (1 + beta),
+/// inverted.
 const RENO_ACKS: f64 = (1.0 + BETA) / (3.0 * (1.0 - BETA));
 const HYSTART_LOW_WINDOW: u32 = 16;
 const HYSTART_SAMPLES: u32 = 8;
 const HYSTART_DELAY_NS: (u64, u64) = (4_000_000, 16_000_000);
-/// Acknowledgements closer than this are a train.
+/// Acknowledgements closer than this form a train.
 const HYSTART_TRAIN_NS: u64 = 2_000_000;
 
 impl Default for Cubic {
@@ -69,8 +70,8 @@ impl Cubic {
         self.window < self.threshold
     }
 
-    /// A round trip was measured, by an acknowledgement of all before `una`; `next` is what was sent so far. `slack_ns` is the
-    /// time that offloads may add to a train of acknowledgements.
+    /// Takes a round trip measured by an acknowledgement of all bytes before `una`; `next` is the end of the
+    /// sent bytes. `slack_ns` is the time that offloads may add to a train of acknowledgements.
     pub fn handle_rtt(&mut self, now_ns: u64, rtt_ns: u64, una: u64, next: u64, slack_ns: u64) {
         // Right after a recovery, delays say little.
         if self.epoch.as_ref().is_some_and(|epoch| now_ns.saturating_sub(epoch.began_ns) < 1_000_000_000) {
@@ -113,7 +114,7 @@ impl Cubic {
         }
     }
 
-    /// So many segments were acknowledged while the window was what held the connection back.
+    /// Segments were acknowledged while the window limited the connection.
     pub fn handle_acked(&mut self, now_ns: u64, mut segments: u32) {
         if self.in_slow_start() {
             let grown = self.window.saturating_add(segments).min(self.threshold);
@@ -124,7 +125,7 @@ impl Cubic {
             }
         }
         let acks_for_one = self.acks_for_one(now_ns, segments);
-        // What was counted for a larger window is worth one at least.
+        // A count from a larger window is worth at least one segment.
         if self.counted >= acks_for_one {
             self.counted = 0;
             self.window += 1;
@@ -136,30 +137,30 @@ impl Cubic {
         }
     }
 
-    /// Something was lost: the window to come down to.
+    /// A segment was lost; returns the window to reduce to.
     pub fn handle_loss(&mut self) -> u32 {
         self.epoch = None;
         let window = f64::from(self.window);
-        // Fast convergence: who has less than last time leaves some to others.
+        // Fast convergence: a connection with a smaller window than last time leaves some capacity to others.
         self.last_max = if window < self.last_max { window * (1.0 + BETA) / 2.0 } else { window };
         self.threshold = ((window * BETA) as u32).max(2);
         self.threshold
     }
 
-    /// A retransmission timed out: what was learned of the path is void.
+    /// A retransmission timed out: knowledge of the path is void.
     pub fn handle_timeout(&mut self) {
         let (window, threshold) = (self.window, self.threshold);
         *self = Self { window, threshold, ..Self::default() };
     }
 
-    /// Nothing was under way for so long: growth takes no notice of it.
+    /// The connection was idle: growth ignores that time.
     pub fn handle_idle(&mut self, now_ns: u64, idle_ns: u64) {
         if let Some(epoch) = &mut self.epoch {
             epoch.began_ns = (epoch.began_ns + idle_ns).min(now_ns);
         }
     }
 
-    /// Acknowledged segments for which the window grows by one.
+    /// Number of acknowledged segments for which the window grows by one.
     fn acks_for_one(&mut self, now_ns: u64, segments: u32) -> u32 {
         let window = f64::from(self.window);
         let last_max = self.last_max;
@@ -175,7 +176,7 @@ impl Cubic {
         let target = epoch.origin + C * (t_s - epoch.k_s).powi(3);
         let mut acks = if target > window { window / (target - window) } else { 100.0 * window };
         if last_max == 0.0 {
-            // The capacity is not known at all: 5 % a round trip at least.
+            // The capacity is unknown: grow by at least 5 % a round trip.
             acks = acks.min(20.0);
         }
         let for_reno = (window * RENO_ACKS).max(1.0);
@@ -212,7 +213,7 @@ mod tests {
             }
             assert_eq!(cubic.window, window, "at {rtt_ms} ms");
         }
-        // 100 ms / 8 = 12.5 ms more than the shortest: found at the ninth sample.
+        // The threshold is 100 ms / 8 = 12.5 ms above the shortest; the ninth sample shows it.
         for _ in 0..9 {
             una += 1;
             now_ns += 3 * MS;
@@ -236,7 +237,7 @@ mod tests {
         let mut cubic = Cubic { window: 1000, threshold: 1000, ..Cubic::default() };
         assert_eq!(cubic.handle_loss(), 700);
         cubic.window = 700;
-        // K = cbrt(300 / 0.4) = 9.09 s. Reno, 0.53 segments a round trip of 100 ms, would have won 48 by then.
+        // K = cbrt(300 / 0.4) = 9.09 s. Reno gains 0.53 segments per round trip of 100 ms, 48 by then.
         let (mut now_ns, mut halfway) = (0, 0);
         while now_ns < 9_090 * MS {
             let each_ns = 100 * MS / u64::from(cubic.window);

@@ -1,4 +1,4 @@
-//! The way between the bottleneck and the clients: distance, its spread, and loss.
+//! The path between the bottleneck and the clients: distance, jitter, and loss.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -7,19 +7,19 @@ use rand_distr::{Distribution, StandardNormal};
 /// The path to a group of clients, and what they accept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClientPath {
-    /// Round-trip time without any queue, in nanoseconds; half of it in each direction.
+    /// Round-trip time without queues, in nanoseconds; half of it in each direction.
     pub rtt_ns: u64,
-    /// Standard deviation of the way to the clients, in nanoseconds: normal for each packet, the order of a connection's
-    /// packets kept.
+    /// Standard deviation of the travel time to the clients, in nanoseconds: normal for each packet. Packets
+    /// of a connection stay in order.
     pub jitter_ns: u64,
-    /// Share of the packets to the clients that is lost.
+    /// Fraction of the packets to the clients that is lost.
     pub loss: f64,
     /// Payload of a full segment: 1448 with time stamps on Ethernet.
     pub segment_bytes: u32,
 }
 
 impl ClientPath {
-    /// On the same network: 60 us away, as two namespaces of one machine are.
+    /// On the same network: 60 us away, like two namespaces of one machine.
     pub const DIRECT: Self = Self { rtt_ns: 60_000, jitter_ns: 0, loss: 0.0, segment_bytes: 1448 };
 
     pub(super) fn upward_ns(self) -> u64 {
@@ -27,7 +27,7 @@ impl ClientPath {
     }
 }
 
-/// One group's way to its clients.
+/// The random path of one group.
 #[derive(Debug)]
 pub(super) struct Lane {
     path: ClientPath,
@@ -35,7 +35,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Everything random comes from `seed` and `stream`, of which each lane has its own.
+    /// All randomness comes from `seed` and `stream`; each lane has its own stream.
     pub fn new(path: ClientPath, seed: u64, stream: u64) -> Self {
         let mut dice = ChaCha8Rng::seed_from_u64(seed);
         dice.set_stream(stream);
@@ -46,7 +46,8 @@ impl Lane {
         &self.path
     }
 
-    /// When a packet that leaves now arrives; `None` if it is lost. `last_due_ns`: when the last of its connection does.
+    /// When a packet sent now arrives; `None` if it is lost. `last_due_ns` is the latest arrival on its
+    /// connection.
     pub fn handle_packet(&mut self, now_ns: u64, last_due_ns: &mut u64) -> Option<u64> {
         let ClientPath { rtt_ns, jitter_ns, loss, .. } = self.path;
         if loss > 0.0 && self.dice.random::<f64>() < loss {
@@ -55,7 +56,7 @@ impl Lane {
         let mut travel_ns = rtt_ns - rtt_ns / 2;
         if jitter_ns > 0 {
             let deviation: f64 = StandardNormal.sample(&mut self.dice);
-            // What would arrive before it left becomes 0 in the conversion.
+            // An arrival before the departure becomes 0 in the conversion.
             travel_ns = (travel_ns as f64 + deviation * jitter_ns as f64) as u64;
         }
         *last_due_ns = (*last_due_ns).max(now_ns + travel_ns);

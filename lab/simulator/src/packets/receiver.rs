@@ -1,15 +1,15 @@
-//! A client's TCP: what has come, and when it says so.
+//! A client's TCP: received data and the times of its acknowledgements.
 
 use std::collections::BTreeMap;
 
-/// What a client tells of what has come.
+/// An acknowledgement of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ack {
-    /// All before this place of the stream has come.
+    /// All bytes before this offset of the stream have arrived.
     pub next: u64,
-    /// Of what came out of order, the stretch with the segment that came last.
+    /// The range of out-of-order data with the latest segment.
     pub sack: Option<(u64, u64)>,
-    /// The segment had come before.
+    /// The segment was a duplicate.
     pub duplicate: bool,
 }
 
@@ -17,11 +17,11 @@ pub(super) struct Ack {
 #[derive(Debug)]
 pub(super) struct Receiver {
     segment_bytes: u64,
-    /// All before this has come.
+    /// All bytes before this offset have arrived.
     next: u64,
-    /// What was acknowledged last.
+    /// The offset acknowledged last.
     told: u64,
-    /// Stretches beyond `next`, from their beginning to their end.
+    /// Received ranges beyond `next`, from start to end.
     islands: BTreeMap<u64, u64>,
     /// Acknowledgements that are still sent at once.
     quick: u32,
@@ -29,9 +29,9 @@ pub(super) struct Receiver {
     delayed_until_ns: Option<u64>,
 }
 
-/// Linux acknowledges so many segments one by one at the beginning, and after a pause (`TCP_MAX_QUICKACKS`).
+/// Linux acknowledges this many segments one by one at the start, and after a pause (`TCP_MAX_QUICKACKS`).
 const QUICK_ACKS: u32 = 16;
-/// A pause is as long as the least retransmission time-out.
+/// A pause has the length of the least retransmission time-out.
 const PAUSE_NS: u64 = 200_000_000;
 /// The delay of an acknowledgement (`TCP_ATO_MIN`).
 const DELAY_NS: u64 = 40_000_000;
@@ -49,12 +49,12 @@ impl Receiver {
         }
     }
 
-    /// All before this place of the stream has come.
+    /// All bytes before this offset of the stream have arrived.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// A segment came; what is said of it at once.
+    /// A segment arrived; returns the immediate acknowledgement, if any.
     pub fn handle_data(&mut self, now_ns: u64, seq: u64, payload_bytes: u32, pushed: bool) -> Option<Ack> {
         let end = seq + u64::from(payload_bytes);
         if now_ns.saturating_sub(self.last_ns) > PAUSE_NS {
@@ -73,7 +73,7 @@ impl Receiver {
         while let Some(entry) = self.islands.first_entry().filter(|entry| *entry.key() <= self.next) {
             self.next = self.next.max(entry.remove());
         }
-        // A reader that has emptied the socket acknowledges what ended a write of the other side at once.
+        // A reader that has emptied the socket acknowledges the end of the peer's write at once.
         if filled || pushed || self.quick > 0 || self.next - self.told > self.segment_bytes {
             return Some(self.tell(None, false));
         }

@@ -1,7 +1,8 @@
-//! A server's TCP: what of a stream is sent when, as Linux does it.
+//! A server's TCP: which segment is sent when, as in Linux.
 //!
-//! SACK, RACK-TLP (RFC 8985) with PRR (RFC 6937), retransmission time-outs (RFC 6298 with Linux's least of 200 ms), windows that
-//! do not grow unused, and the limit on what a connection may have in the queue of its own device (TCP small queues).
+//! It has SACK, RACK-TLP (RFC 8985) with PRR (RFC 6937), retransmission time-outs (RFC 6298 with Linux's
+//! minimum of 200 ms), and windows that do not grow while unused. TCP small queues limit a connection's part
+//! of its own device's queue.
 
 mod loss;
 mod rate;
@@ -11,7 +12,7 @@ use std::collections::VecDeque;
 use self::rate::{Delivery, Snapshot};
 use super::{cubic::Cubic, receiver::Ack};
 
-/// The server's side of a connection's stream. Call [`Sender::poll_segment`] after everything that is told to it.
+/// The server's side of a connection's stream. Call [`Sender::poll_segment`] after every event.
 #[derive(Debug)]
 pub(super) struct Sender {
     segment_bytes: u32,
@@ -25,16 +26,16 @@ pub(super) struct Sender {
     unsent_bytes: u64,
     sacked: u32,
     lost: u32,
-    /// Of the lost, those not sent again yet.
+    /// Lost segments that were not sent again yet.
     to_resend: u32,
     retransmitted: u32,
-    /// Frames of this connection in the device's queue, in memory.
+    /// Memory of this connection's frames in the device's queue.
     queued_bytes: u64,
     recovery: Recovery,
     rack: Rack,
     reordered: bool,
     highest_sacked: u64,
-    /// Up to where a tail loss probe went.
+    /// The last tail loss probe.
     probed: Option<Probe>,
     times: Times,
     timer: Option<(u64, Timer)>,
@@ -43,16 +44,16 @@ pub(super) struct Sender {
     use_of_window: Use,
 }
 
-/// Linux limits what a connection may have in the queue of its own device, by the memory that it takes there.
+/// Linux limits a connection's part of its own device's queue, by the memory that it takes there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SmallQueue {
     /// Segments in a packet of the stack.
     pub gso_segments: u32,
 }
 
-/// What the kernel keeps of a packet beside its bytes: an sk_buff and its shared info.
+/// Memory of a packet beside its bytes: an sk_buff and its shared info.
 const SKB_BYTES: u64 = 1280;
-/// What may be in the queue is worth a millisecond at the pacing rate (2^-10 s).
+/// The queue may hold a millisecond's worth at the pacing rate (2^-10 s).
 const SMALL_QUEUE_S: f64 = 1.0 / 1024.0;
 /// `tcp_limit_output_bytes`.
 const SMALL_QUEUE_MOST_BYTES: u64 = 4 << 20;
@@ -62,27 +63,27 @@ const SMALL_QUEUE_MOST_BYTES: u64 = 4 << 20;
 pub(super) struct Outgoing {
     pub seq: u64,
     pub payload_bytes: u32,
-    /// Nothing is to be sent behind it.
+    /// No segment follows it.
     pub pushed: bool,
-    /// It was sent before.
+    /// It is a retransmission.
     pub again: bool,
 }
 
-/// Round trips, as they were measured.
+/// Measured round trips.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     smoothed_ns: Option<u64>,
     deviation_ns: u64,
     least_ns: Option<u64>,
     backoff: u32,
-    /// Bytes a second that the window makes with the round trip, and a margin to grow.
+    /// Bytes per second: the window over the round trip, and a margin to grow.
     pacing: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
-    /// The device's queue was full: the window comes down, nothing was lost.
+    /// The device's queue was full: the window is reduced, nothing was lost.
     Reduced,
     Recovery,
     Loss,
@@ -93,7 +94,7 @@ enum Timer {
     Retransmit,
     Probe,
     Reordering,
-    /// Nothing is under way, for the device refused it.
+    /// Nothing is under way, because the device refused it.
     Refused,
 }
 
@@ -133,7 +134,7 @@ struct Probe {
     retransmission: bool,
 }
 
-/// Whether the window is what holds the connection back.
+/// Whether the window limits the connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Use {
     limited: bool,
@@ -146,7 +147,7 @@ struct Use {
 const LEAST_TIMEOUT_NS: u64 = 200_000_000;
 const INITIAL_TIMEOUT_NS: u64 = 1_000_000_000;
 const MOST_TIMEOUT_NS: u64 = 120_000_000_000;
-/// What a probe waits beyond two round trips: 2 ms, rounded up to a tick of 250 Hz.
+/// Delay of a probe beyond two round trips: 2 ms, rounded up to a tick of 250 Hz.
 const PROBE_SLACK_NS: u64 = 4_000_000;
 
 impl Sender {
@@ -178,7 +179,7 @@ impl Sender {
         }
     }
 
-    /// The handshake is over; its round trip, if the SYN-ACK was sent once.
+    /// The handshake ended. `rtt_ns` is its round trip, if the SYN-ACK was sent once.
     pub fn handle_established(&mut self, now_ns: u64, rtt_ns: Option<u64>) {
         if let Some(rtt_ns) = rtt_ns {
             self.measure(rtt_ns);
@@ -206,8 +207,8 @@ impl Sender {
         self.unsent_bytes
     }
 
-    /// Whether a FIN that follows at once finds something that it can ride on: what may not be sent yet, or a last segment which
-    /// is short and is held back while the device has others of this connection (`tcp_autocorking`).
+    /// Whether a FIN that follows at once can be sent with data. The data may be unsent, or a short last
+    /// segment that is held back while the device has others of this connection (`tcp_autocorking`).
     pub fn keeps_tail(&self) -> bool {
         let is_corked = self.flight.back().is_some_and(|last| {
             last.payload_bytes < self.segment_bytes && self.queued_bytes > self.memory_of(last.payload_bytes)
@@ -215,7 +216,8 @@ impl Sender {
         self.unsent_bytes > 0 || is_corked
     }
 
-    /// What the socket takes now where `limit_bytes` may be unsent: what can leave at once and, in whole segments, what may wait.
+    /// Bytes that the socket accepts now if `limit_bytes` may be unsent: those sent at once, and those that
+    /// may wait, in whole segments.
     pub fn room_bytes(&self, limit_bytes: u64) -> u64 {
         let segment_bytes = u64::from(self.segment_bytes);
         let now = if self.is_throttled(1) { 0 } else { u64::from(self.cubic.window.saturating_sub(self.in_flight())) };
@@ -223,7 +225,7 @@ impl Sender {
         (now + waiting).saturating_mul(segment_bytes)
     }
 
-    /// What the system would tell of the path.
+    /// The path as the system would report it.
     pub fn path(&self) -> Option<scheduler::Path> {
         let rtt_ns = self.times.smoothed_ns?;
         Some(scheduler::Path {
@@ -234,7 +236,7 @@ impl Sender {
         })
     }
 
-    /// The next segment to send, if there is one that may be sent. `has_place`: whether the device's queue would take it.
+    /// The next segment to send, if any is allowed. `has_place`: whether the device's queue accepts it.
     pub fn poll_segment(&mut self, now_ns: u64, has_place: bool) -> Option<Outgoing> {
         let outgoing = match self.next_lost() {
             Some(at) => {
@@ -269,12 +271,12 @@ impl Sender {
         Some(outgoing)
     }
 
-    /// When [`Sender::handle_timeout`] is to be called.
+    /// When to call [`Sender::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<u64> {
         self.timer.map(|(at_ns, _)| at_ns)
     }
 
-    /// The timer ran out. What is to be sent at once, the window notwithstanding.
+    /// The timer expired. Returns the segment to send at once, regardless of the window.
     pub fn handle_timeout(&mut self, now_ns: u64) -> Option<Outgoing> {
         let (_, timer) = self.timer.filter(|&(at_ns, _)| at_ns <= now_ns)?;
         self.timer = None;
@@ -345,7 +347,8 @@ impl Sender {
         u64::from(payload_bytes) + SKB_BYTES / u64::from(gso_segments)
     }
 
-    /// TCP small queues: whether the device has enough of this connection's. `factor`: retransmissions may have twice as much.
+    /// TCP small queues: whether the device holds enough of this connection. `factor` is 2 for
+    /// retransmissions.
     fn is_throttled(&self, factor: u64) -> bool {
         let Some(SmallQueue { gso_segments }) = self.small_queue else { return false };
         let skb = u64::from(gso_segments.max(1)) * u64::from(self.segment_bytes) + SKB_BYTES;
@@ -415,7 +418,7 @@ impl Sender {
         }
     }
 
-    /// The device's queue is full, and says so.
+    /// The device's queue is full and refused the segment.
     fn handle_refused(&mut self, now_ns: u64) {
         if self.state == State::Open {
             self.begin_reduction(State::Reduced);
@@ -432,7 +435,7 @@ impl Sender {
         }
     }
 
-    /// Congestion window validation: whether the window is used, and what becomes of one that is not.
+    /// Congestion window validation: whether the window is used, and the reduction of an unused one.
     fn validate(&mut self, now_ns: u64, limited: bool) {
         let out = self.flight.len() as u32;
         let it = &mut self.use_of_window;
@@ -461,7 +464,7 @@ impl Sender {
         limited || (self.cubic.in_slow_start() && self.cubic.window < 2 * most_out)
     }
 
-    /// What a window was good for before a pause, it need not be after: it halves with each time-out that passed.
+    /// After a pause the old window may be too large: it halves with each time-out that passed.
     fn restart_after_idle(&mut self, now_ns: u64) {
         let timeout_ns = self.timeout_ns();
         let mut idle_ns = now_ns.saturating_sub(self.last_sent_ns);

@@ -1,4 +1,4 @@
-//! The server's side: handshakes, answers, and whoever decides which of them writes.
+//! The server's side: handshakes, answers, and the rule that decides which connection writes.
 
 use scheduler::{JobId, Path, Size};
 
@@ -10,11 +10,11 @@ use super::{
     sender::Outgoing,
 };
 
-/// The path is measured again after so many bytes, as in the server's gate.
+/// The path is measured again after this many bytes, as in the server's gate.
 const REVISIT_BYTES: u64 = 8 * 1024;
-/// What a socket takes beyond what TCP can send, at least.
+/// Least number of bytes that a socket accepts beyond those TCP can send.
 const UNSENT_LIMIT_BYTES: u64 = 4096;
-/// Frames without payload that the server charges when a connection comes, and when it goes.
+/// Frames without payload charged when a connection opens, and when it closes.
 const BARE_AT_OPEN: u64 = 1;
 const BARE_AT_CLOSE: u64 = 2;
 
@@ -36,7 +36,7 @@ impl Packets {
             let rtt_ns = (handshake.syn_acks == 1).then(|| now_ns - handshake.syn_ack_sent_ns);
             connection.sender.handle_established(now_ns, rtt_ns);
             self.charge_bare(BARE_AT_OPEN);
-            // On a connection that has been used, the answer acknowledges the request.
+            // On a connection in use, the answer acknowledges the request.
             self.transmit(id, self.bare_bytes(), Cargo::Bare);
         }
         self.charge_bare(1);
@@ -78,8 +78,9 @@ impl Packets {
         self.turn();
     }
 
-    /// As nginx does it: the head by a call of its own, then the file. The end of the file waits, by Nagle's rule, for what is
-    /// before it, until the connection is closed a moment later, and so it carries the FIN.
+    /// Writes like nginx: the head with its own call, then the file. By Nagle's rule the end of the file
+    /// waits for earlier data. The connection is closed a moment later, so the end of the file carries the
+    /// FIN.
     fn write_all(&mut self, id: ConnectionId, head_bytes: u64) {
         let now_ns = self.now_ns;
         let Some(connection) = self.connection(id) else { return };
@@ -98,7 +99,7 @@ impl Packets {
         }
     }
 
-    /// Asks leave for a response until it has to wait for the scheduler or for its socket.
+    /// Asks for grants for a response until it has to wait for the scheduler or for its socket.
     fn ask(&mut self, id: ConnectionId) {
         let now = self.instant();
         let limit_bytes = self.unsent_limit_bytes();
@@ -124,7 +125,7 @@ impl Packets {
         }
     }
 
-    /// Carries out what the scheduler says, and asks again at the right time.
+    /// Carries out the scheduler's grants, and plans the next call.
     pub(super) fn turn(&mut self) {
         let now = self.instant();
         loop {
@@ -132,7 +133,8 @@ impl Packets {
             if gate.armed.is_some_and(|armed_ns| armed_ns <= now.as_ns()) {
                 gate.armed = None;
             }
-            // All at once, as the server wakes tasks: who had its turn asks again only after the others had theirs.
+            // All grants at once, as the server wakes tasks: a job that had its turn asks again only after
+            // the other jobs had theirs.
             let grants: Vec<_> = std::iter::from_fn(|| gate.uplink.poll_grant(now)).collect();
             if grants.is_empty() {
                 break;
@@ -155,7 +157,7 @@ impl Packets {
         }
     }
 
-    /// Writes with leave; what the socket does not take is given back.
+    /// Writes granted bytes; bytes that the socket refuses are handed back.
     fn write(&mut self, id: ConnectionId, job: JobId, granted_bytes: u64) {
         let now = self.instant();
         let limit_bytes = self.unsent_limit_bytes();
@@ -188,7 +190,7 @@ impl Packets {
         }
     }
 
-    /// What the scheduler has to know of the path, and the connection of its band, before leave is asked.
+    /// Updates the path in the scheduler, and the connection's band, before a grant is requested.
     fn revisit(&mut self, id: ConnectionId, job: JobId) {
         let now = self.instant();
         let Some(connection) = self.connection(id) else { return };
@@ -230,7 +232,7 @@ impl Packets {
         self.flush(id);
     }
 
-    /// Sends what TCP may send.
+    /// Sends the segments that TCP allows.
     pub(super) fn flush(&mut self, id: ConnectionId) {
         let now_ns = self.now_ns;
         let on_device = self.settings.place == Place::Server;
@@ -254,7 +256,7 @@ impl Packets {
         self.transmit(id, payload_bytes + self.bare_bytes(), Cargo::Data { seq, payload_bytes, pushed });
     }
 
-    /// The client is gone.
+    /// The client closed the connection.
     pub(super) fn give_up(&mut self, id: ConnectionId) {
         let now = self.instant();
         let Some(connection) = self.connection(id) else { return };
@@ -274,7 +276,8 @@ impl Packets {
         }
     }
 
-    /// What the kernel may hold unsent of a connection: two grants keep it busy, more would be out of the scheduler's hands.
+    /// Most unsent bytes of a connection in the kernel: two grants keep it busy; more would escape the
+    /// scheduler.
     fn unsent_limit_bytes(&self) -> u64 {
         match &self.gate {
             Some(Gate { uplink, plan: None, .. }) => uplink.chunk_bytes().saturating_mul(2).max(UNSENT_LIMIT_BYTES),

@@ -11,7 +11,7 @@ fn request(at_ns: u64, size_bytes: u64) -> Request {
     Request { at_ns, file: 0, size_bytes, group: 0 }
 }
 
-/// So many whole segments of payload, the head's 250 bytes among them.
+/// Payload of `count` whole segments, less the head's 250 bytes.
 fn segments(count: u64) -> u64 {
     count * 1448 - 250
 }
@@ -33,7 +33,7 @@ fn gate(order: Order, rate: &str) -> Discipline {
     Discipline::Gate(Settings { order, rate: Some(rate.scaled(0.97)), ..Settings::default() })
 }
 
-/// By the moment of the request.
+/// Results in the order of the requests.
 fn serve(settings: PacketSettings, requests: &[Request]) -> (Vec<Served>, PacketStats) {
     serve_clients(settings, requests, &Clients::PATIENT)
 }
@@ -52,10 +52,10 @@ fn end_ms(settings: PacketSettings, size_bytes: u64) -> u64 {
 
 #[test]
 fn a_response_alone_takes_the_handshake_and_the_rounds_of_slow_start() {
-    // A round trip for the handshake, one for the request and the first ten segments, one for the next twenty, and so on. At
-    // 1 Gbit/s a frame takes 12 us.
+    // A round trip for the handshake, one for the request and the first ten segments, one for the next
+    // twenty, and so on. At 1 Gbit/s a frame takes 12 us.
     for (count, rounds) in [(1, 2), (10, 2), (11, 3), (30, 3), (31, 4), (70, 4), (71, 5)] {
-        // nginx's head is a segment of its own.
+        // nginx's head has its own segment.
         let alone = [(gate(Order::Srpt, "1gbit"), segments(count)), (Discipline::Fair, (count - 1) * 1448)];
         for (discipline, size_bytes) in alone {
             let settings = PacketSettings { paths: vec![far(100)], ..line("1gbit", discipline.clone()) };
@@ -68,15 +68,16 @@ fn a_response_alone_takes_the_handshake_and_the_rounds_of_slow_start() {
 
 #[test]
 fn a_response_alone_nearby_takes_what_its_frames_take() {
-    // SYN-ACK 74 and the acknowledgement of the request 66 bytes; 100 frames of 1514. A byte is a microsecond.
+    // SYN-ACK 74 and the acknowledgement of the request 66 bytes; 100 frames of 1514. A byte takes a
+    // microsecond.
     let (served, stats) = serve(line("8mbit", gate(Order::Fair, "8mbit")), &[request(0, segments(100))]);
     let wire_us = 74 + 66 + 100 * 1514;
-    // Paced at 97 %, and 30 us of way four times.
+    // Paced at 97 %, and four times 30 us of travel.
     let took_us = served[0].end_ns / 1000;
     assert!((wire_us..wire_us * 105 / 100).contains(&took_us), "{took_us} against {wire_us}");
     assert_eq!(stats.carried_bytes, WireModel::PER_CONNECTION.bytes_for(segments(100)));
     let (served, _) = serve(line("8mbit", Discipline::Fair), &[request(0, segments(100))]);
-    // The head is a frame of its own here, 66 bytes more.
+    // The head has its own frame here, 66 bytes more.
     assert!((wire_us + 66..wire_us + 1_000).contains(&(served[0].end_ns / 1000)), "{}", served[0].end_ns / 1000);
 }
 
@@ -100,7 +101,8 @@ fn connections_that_began_together_share_the_link_alike() {
             let whole_ms = 4.0 * 400.0 * 1.514;
             let first = ends.iter().copied().fold(f64::INFINITY, f64::min);
             assert_eq!(stats.dropped, 0);
-            // From a router's queue each takes what its window is worth, and windows stop growing at different sizes.
+            // From a router's queue each connection takes the share of its window, and windows stop growing
+            // at different sizes.
             let fair = if place == Place::Server || discipline != Discipline::Fair { 0.95 } else { 0.6 };
             assert!(first > fair * whole_ms, "{place:?} {discipline:?} {ends:?}");
         }
@@ -109,11 +111,11 @@ fn connections_that_began_together_share_the_link_alike() {
 
 #[test]
 fn a_connection_has_two_packets_in_the_queue_of_its_own_device_and_a_window_in_a_routers() {
-    // While a large response is under way, the SYN-ACK and the response of a small one wait behind what is queued.
+    // During a large response, the SYN-ACK and the response of a small request wait behind the queue.
     let requests = [request(0, segments(2_000)), request(2 * S, 100)];
     let small_ms =
         |place| serve(PacketSettings { place, ..line("8mbit", Discipline::Fair) }, &requests).0[1].response_ns() / MS;
-    // Twice two frames of 1.5 ms, and one that is on the line.
+    // Twice two frames of 1.5 ms, and the frame on the line.
     assert!((4..=9).contains(&small_ms(Place::Server)), "{}", small_ms(Place::Server));
     assert!(small_ms(Place::Router) > 30, "{}", small_ms(Place::Router));
 }
@@ -125,7 +127,7 @@ fn srpt_lets_a_small_response_overtake_and_fair_does_not() {
     let small_ms = |discipline| serve(line("8mbit", discipline), &requests).0[10].response_ns() as f64 / 1e6;
     let bands = || Discipline::Bands(Settings::default(), BandPlan::new(vec![2_000, 20_000, 200_000]).unwrap());
     let (fair, paced, banded) = (small_ms(Discipline::Fair), small_ms(gate(Order::Srpt, "8mbit")), small_ms(bands()));
-    // Ten others have two packets each in the queue, which the small one meets twice.
+    // Ten connections have two packets each in the queue, which the small response meets twice.
     assert!(fair > 40.0, "{fair}");
     // At most one grant of two segments is on the way, and the queue of the bottleneck is empty.
     assert!(paced < 8.0, "{paced}");
@@ -147,7 +149,7 @@ fn what_a_full_queue_drops_is_sent_again() {
     let (served, stats) = serve(small(Place::Router), &requests);
     assert!(stats.dropped > 20 && stats.retransmitted > 20, "{stats:?}");
     assert!(served.iter().all(|it| it.end == End::Done) && served.len() == 20);
-    // On its own device TCP is told, and has nothing to send again; SYN-ACKs are dropped all the same.
+    // On its own device TCP is told, and sends nothing again; SYN-ACKs are still dropped.
     let (served, stats) = serve(small(Place::Server), &requests);
     assert!(stats.retransmitted < 5, "{stats:?}");
     assert!(served.iter().all(|it| it.end == End::Done) && served.len() == 20);
@@ -156,7 +158,7 @@ fn what_a_full_queue_drops_is_sent_again() {
 
 #[test]
 fn loss_is_mended_within_about_a_round_trip() {
-    // Of 200 responses of 40 segments, 2 % of whose packets are lost: the most lose one, and a round trip by it.
+    // 200 responses of 40 segments, with 2 % loss: most responses lose one packet, and one round trip by it.
     let requests: Vec<Request> = (0..200).map(|i| request(i * 3 * S, segments(40))).collect();
     let lossy =
         |loss| PacketSettings { paths: vec![ClientPath { loss, ..far(100) }], ..line("100mbit", Discipline::Fair) };
@@ -204,15 +206,16 @@ fn a_client_that_gives_up_takes_nothing_from_the_others_any_more() {
 fn the_link_may_become_slower() {
     let link = Link::constant("16mbit".parse().unwrap()).then(S, "8mbit".parse().unwrap()).unwrap();
     let settings = PacketSettings { link, ..line("16mbit", Discipline::Fair) };
-    // 2 000 000 bytes in the first second, and 2000 frames are 3 028 000.
+    // 2 000 000 bytes in the first second; 2000 frames are 3 028 000 bytes.
     let (served, _) = serve(settings, &[request(0, segments(2_000))]);
     assert!(served[0].end_ns.abs_diff(2_028 * MS) < 3 * MS, "{}", served[0].end_ns);
 }
 
 #[test]
 fn orders_that_look_at_the_path_are_given_it() {
-    // Ten large responses to clients far away fill the link; with the round trip counted in, the same size nearby goes first,
-    // though it has more left than any of them. Alone it takes 30 ms and 300 frames of 1.5 ms.
+    // Ten large responses to distant clients fill the link. An order that counts the round trip sends the
+    // same size to a nearby client first, though it has more left than the others. Alone it takes 30 ms and
+    // 300 frames of 1.5 ms.
     let mut requests: Vec<Request> = (0..10).map(|i| request(i, segments(300))).collect();
     requests.push(Request { at_ns: S, file: 0, size_bytes: segments(300), group: 1 });
     let near_ms = |order| {
@@ -291,7 +294,7 @@ mod random {
             let (served, _) = serve_clients(settings, &requests, &clients);
             prop_assert_eq!(served.len(), requests.len());
             for it in &served {
-                // Head and body cannot come sooner than the link carries them.
+                // Head and body cannot arrive before the link has carried them.
                 let least_ns = (it.request.size_bytes + 250) * 1_000 + 32 * MS;
                 match it.end {
                     End::Done => prop_assert!(it.response_ns() >= least_ns || it.attempts > 1 || kept > 1),

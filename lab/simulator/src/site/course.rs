@@ -1,53 +1,53 @@
-//! What happens in a run beyond its scenario.
+//! Events of a run beyond its scenario.
 
 use scheduler::control;
 
 use super::{Curve, Need, Scenario, ScenarioError};
 
-/// Who adjusts the windows, and what happens to the site meanwhile.
+/// The controller of the windows, and the events at the site.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Course {
-    /// Who adjusts the windows; `None` for nobody.
+    /// Settings of the controller; `None` for constant windows.
     pub control: Option<control::Settings>,
-    /// What a probing request of each resource type needs. One that needs nothing is answered at once.
+    /// The needs of a probing request of each resource type. One without needs is answered at once.
     pub probes: Vec<Vec<Need>>,
-    /// What happens, by time.
+    /// The events, by time.
     pub events: Vec<Event>,
 }
 
-/// Something that happens.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
-    /// When, in nanoseconds since the start.
+    /// Its time, in nanoseconds since the start.
     pub at_ns: u64,
-    /// What.
+    /// The event itself.
     pub what: What,
 }
 
-/// What can happen.
+/// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum What {
-    /// From now on a station does its work so, at this pace: 1 as the curve says, 0 not at all.
+    /// A station gets this curve and this pace: 1 as the curve says, 0 stops it.
     Curve {
         /// Its number.
         station: usize,
-        /// How it does its work.
+        /// The new curve.
         curve: Curve,
-        /// The factor.
+        /// The factor of its speed.
         pace: f64,
     },
-    /// From now on requests that come to a station end there at once, with an error; or no more.
+    /// Requests that come to a station end at once with an error, or no longer do.
     Failing {
         /// Its number.
         station: usize,
-        /// Whether they do.
+        /// Whether they fail.
         failing: bool,
     },
-    /// From now on a load's clients ask, or they do not.
+    /// A load's clients send requests, or stop.
     Asking {
         /// Its number.
         load: usize,
-        /// Whether they do.
+        /// Whether they send requests.
         asking: bool,
     },
 }

@@ -1,14 +1,16 @@
-//! Delays in ratios, measured: how near the shares of delay come to what was asked for, in the long run, in any half minute,
-//! and after a class was silent.
+//! Measures how closely shares of delay meet their ratios: in the long run, in any half minute, and after a
+//! class was silent.
 //!
-//! The test is that of "Multiple-resource Request Scheduling Algorithms for Proportional System-time Differentiation at
-//! Website Gateway", section 4.3: three classes whose delays are to be 1:2:4, three resource types, 25 users for each of the
-//! nine, 30 minutes, and the first class silent from 570 s for 90 s. `cargo run -p serpent-simulator --example delays`
-//! prints all of it; tests hold what is promised.
+//! The test is that of "Multiple-resource Request Scheduling Algorithms for Proportional System-time
+//! Differentiation at Website Gateway", section 4.3. It has three classes with target delays of 1:2:4, three
+//! resource types, 25 users for each of the nine combinations, and 30 minutes. The first class is silent from
+//! 570 s for 90 s. `cargo run -p serpent-simulator --example delays` prints all results; tests check the
+//! promises.
 //!
-//! A class's delay is compared like with like: each request's system time is divided by what is usual for its type (the
-//! mean over the run, weighted so that it does not depend on the mix). Without that the mean of a class moves with what its
-//! users happen to ask for, which no share decides; [`Setup::PAPER`] has types whose delays are 1:1.3:4.
+//! A class's delay is compared like with like. Each request's system time is divided by the usual time of its
+//! type: the mean over the run, weighted so that it does not depend on the mix. Otherwise a class's mean
+//! would follow its users' mix of types, which no share decides; [`Setup::PAPER`] has types whose delays are
+//! 1:1.3:4.
 
 use scheduler::{
     admission::{ResourceId, Settings},
@@ -21,55 +23,55 @@ use super::{Demand, End, Law, Load, Need, Passage, Scenario, Station};
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
 
-/// Classes in all of this.
+/// Number of classes.
 const CLASSES: usize = 3;
-/// Resource types.
+/// Number of resource types.
 const TYPES: usize = 3;
 
-/// A resource type: a station of its own, as many servers as its window has slots.
+/// A resource type: its own station, with as many servers as its window has slots.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Type {
     /// Requests at the site at once.
     pub window: u32,
-    /// Mean service time.
+    /// Mean service time, in nanoseconds.
     pub service_ns: u64,
 }
 
-/// Who asks.
+/// The source of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Who {
-    /// Users of each class for each type, and how long they think.
+    /// Users of each class for each type, and their think time in nanoseconds.
     Users([u32; 3], u64),
-    /// Requests at random moments: how much of what a type can do each class asks for.
+    /// Requests at random times: the fraction of a type's capacity that each class requests.
     Random([f64; 3]),
 }
 
 /// A run to measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
-    /// How the classes share the slots.
+    /// The policy by which classes share the slots.
     pub policy: Policy,
-    /// What their delays are to be.
+    /// The target ratios of their delays.
     pub ratios: [u32; 3],
-    /// What requests need.
+    /// The resource types.
     pub types: [Type; 3],
-    /// How service times vary.
+    /// The law of service times.
     pub law: Law,
-    /// Who asks.
+    /// The source of requests.
     pub who: Who,
-    /// From when until when the first class is silent, in seconds.
+    /// The period in which the first class is silent, in seconds.
     pub silent_s: Option<(u64, u64)>,
-    /// What comes before does not count.
+    /// Length of the warm-up, in seconds.
     pub warm_up_s: u64,
-    /// Its end.
+    /// End of the run, in seconds.
     pub until_s: u64,
-    /// Decides all that is random.
+    /// Seed of all randomness.
     pub seed: u64,
 }
 
 impl Setup {
-    /// As in the paper, with its windows and its bounds on service times (table 4), which vary exponentially here; and with
-    /// users who hardly think.
+    /// As in the paper, with its windows. Its bounds on service times (table 4) are the means of exponential
+    /// times here, and users hardly think.
     pub const PAPER: Self = Self {
         policy: Policy::Ratio,
         ratios: [1, 2, 4],
@@ -148,7 +150,7 @@ impl Setup {
     }
 }
 
-/// Requests that were done.
+/// Number and times of finished requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     count: u64,
@@ -174,18 +176,18 @@ impl Sum {
     }
 }
 
-/// What a run has shown.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Delays {
     setup: Setup,
-    /// By second, class and type: what was done until then.
+    /// By second, class and type: sums of the requests finished by then.
     until: Vec<[[Sum; TYPES]; CLASSES]>,
 }
 
 /// Errors of the ratios over sliding windows of time, one that ends in each second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Errors {
-    /// Each with the second in which its window ends.
+    /// Pairs of the second in which the window ends and its error.
     pub all: Vec<(u64, f64)>,
 }
 
@@ -195,14 +197,14 @@ impl Errors {
         self.all.iter().map(|it| it.1).fold(0.0, f64::max)
     }
 
-    /// How many of them, as a part of all, are within a bound.
+    /// The fraction of errors within a bound.
     pub fn within(&self, bound: f64) -> f64 {
         self.all.iter().filter(|it| it.1 <= bound).count() as f64 / self.all.len().max(1) as f64
     }
 }
 
 impl Delays {
-    /// Mean system time of each class between two moments, in seconds, whatever was asked for.
+    /// Mean system time of each class between two times, in seconds, for any mix.
     pub fn mean_s(&self, from_s: u64, to_s: u64) -> [f64; 3] {
         self.between(from_s, to_s).map(|of_class| {
             let sum = of_class.into_iter().fold(Sum::default(), Sum::plus);
@@ -210,30 +212,31 @@ impl Delays {
         })
     }
 
-    /// How many requests of each class were done between two moments.
+    /// Number of finished requests of each class between two times.
     pub fn done(&self, from_s: u64, to_s: u64) -> [u64; 3] {
         self.between(from_s, to_s).map(|of_class| of_class.iter().map(|sum| sum.count).sum())
     }
 
-    /// Delays of the classes between two moments, as multiples of the first one's, like with like.
+    /// Delays of the classes between two times, as multiples of the first one's, like with like.
     pub fn ratios(&self, from_s: u64, to_s: u64) -> [f64; 3] {
         let usual = self.usual_ns();
         let means = self.between(from_s, to_s).map(|of_class| delay(&of_class, &usual));
         means.map(|mean| mean / means[0])
     }
 
-    /// The largest error of a class's ratio to the first one, relative to what it should be, between two moments.
+    /// The largest relative error of a class's ratio to the first class, between two times.
     pub fn error(&self, from_s: u64, to_s: u64) -> f64 {
         self.off(&self.ratios(from_s, to_s))
     }
 
-    /// The same in every window of `window_s` seconds between two moments.
+    /// The same in every window of `window_s` seconds between two times.
     pub fn sliding(&self, window_s: u64, from_s: u64, to_s: u64) -> Errors {
         Errors { all: (from_s + window_s..=to_s).map(|end| (end, self.error(end - window_s, end))).collect() }
     }
 
-    /// What [`Delays::sliding`] would be if every request had waited exactly as long as the ratios ask for, all the time, so
-    /// that only service times were random. A mark and no bound: accounts make up for services that they have seen.
+    /// The value of [`Delays::sliding`] if every request had waited exactly as the ratios ask, so that only
+    /// service times were random. It is a reference and no bound: accounts can compensate for past service
+    /// times.
     pub fn noise(&self, window_s: u64, from_s: u64, to_s: u64) -> Errors {
         let usual = self.usual_ns();
         let error = |from: u64, to: u64| {
@@ -241,7 +244,7 @@ impl Delays {
             let mut means = [0.0; CLASSES];
             for (class, of_class) in sums.iter().enumerate() {
                 let due = |number: usize| {
-                    // As many, each with the wait that is due to it, and the service it had.
+                    // The same number of requests, each with its due wait and its real service.
                     let Sum { count, service_ns, .. } = of_class[number];
                     let due_ns = usual[number] * f64::from(self.setup.ratios[class]);
                     let wait_ns = due_ns - self.setup.types[number].service_ns as f64;
@@ -255,8 +258,8 @@ impl Delays {
         Errors { all: (from_s + window_s..=to_s).map(|end| (end, error(end - window_s, end))).collect() }
     }
 
-    /// Seconds from `back_s` on until the windows of `window_s` seconds that begin then, and all that follow until
-    /// `until_s`, are within a bound.
+    /// Seconds after `back_s` until all windows of `window_s` seconds are within a bound. Windows end by
+    /// `until_s`.
     pub fn settled_s(&self, back_s: u64, window_s: u64, bound: f64, until_s: u64) -> u64 {
         let errors = self.sliding(window_s, back_s, until_s);
         let last = errors.all.iter().rev().find(|it| it.1 > bound);
@@ -266,7 +269,7 @@ impl Delays {
     fn off(&self, ratios: &[f64; 3]) -> f64 {
         let due = self.setup.ratios.map(|ratio| f64::from(ratio) / f64::from(self.setup.ratios[0]));
         let error = |class: usize| (ratios[class] / due[class] - 1.0).abs();
-        // Nobody of a class has left: that is as wrong as can be.
+        // A class without finished requests has an infinite error.
         (1..CLASSES).map(error).map(|it| if it.is_nan() { f64::INFINITY } else { it }).fold(0.0, f64::max)
     }
 
@@ -275,13 +278,13 @@ impl Delays {
         std::array::from_fn(|class| std::array::from_fn(|number| to[class][number].less(from[class][number])))
     }
 
-    /// Of each type the mean over classes of system time by ratio.
+    /// For each type, the mean over classes of system time divided by ratio.
     fn usual_ns(&self) -> [f64; TYPES] {
         let sums = self.between(self.setup.warm_up_s, self.setup.until_s);
         std::array::from_fn(|number| {
             let of_class = |class: usize| {
                 let sum = sums[class][number];
-                // Of a type that nobody asks for nothing is counted.
+                // A type without requests counts as zero.
                 sum.system_ns.max(1) as f64 / sum.count.max(1) as f64 / f64::from(self.setup.ratios[class])
             };
             (0..CLASSES).map(of_class).sum::<f64>() / CLASSES as f64
@@ -289,7 +292,7 @@ impl Delays {
     }
 }
 
-/// Mean of system times, each as a multiple of what is usual.
+/// Mean of system times, each as a multiple of the usual one.
 fn delay(of_class: &[Sum; TYPES], usual_ns: &[f64; TYPES]) -> f64 {
     let count: u64 = of_class.iter().map(|sum| sum.count).sum();
     let sum: f64 = of_class.iter().zip(usual_ns).map(|(sum, usual)| sum.system_ns as f64 / usual).sum();
@@ -300,7 +303,7 @@ fn delay(of_class: &[Sum; TYPES], usual_ns: &[f64; TYPES]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Shorter than the paper's, so that it is quick: the silence is from 240 s to 300 s.
+    /// Shorter than the paper's, for speed: the silence is from 240 s to 300 s.
     fn short(policy: Policy, seed: u64) -> Setup {
         Setup { policy, silent_s: Some((240, 300)), until_s: 480, seed, ..Setup::PAPER }
     }
@@ -324,9 +327,9 @@ mod tests {
         let uneven = Who::Users([10, 25, 40], 100 * MS);
         let errors = [Policy::Ratio, Policy::Wtp, Policy::Pwad, Policy::Mdp].map(|it| run(it, uneven).error(120, 600));
         assert!(errors[0] <= 0.01 && errors[1..].iter().all(|&error| error > errors[0]), "{errors:?}");
-        // Too many: queues grow, and the ratios stay.
+        // Too many requests: queues grow, and the ratios hold.
         assert!(run(Policy::Ratio, Who::Random([0.4; 3])).error(120, 600) <= 0.02);
-        // Too few: not even strict priority can.
+        // Too few requests: not even strict priority can reach the ratios.
         let few = Who::Random([0.7 / 3.0; 3]);
         let [_, second, third] = run(Policy::Ratio, few).ratios(120, 600);
         let [_, _, most] = run(Policy::Strict, few).ratios(120, 600);
@@ -336,11 +339,11 @@ mod tests {
     #[test]
     fn of_the_papers_shares_none_is_all_three() {
         let [wtp, pwad, mdp] = [Policy::Wtp, Policy::Pwad, Policy::Mdp].map(|policy| short(policy, 1).run());
-        // Calm, and always to the same side: the paper has 1:1.92:3.81.
+        // Stable, with an error of constant sign: the paper has 1:1.92:3.81.
         let [_, second, third] = wtp.ratios(120, 240);
         assert!((1.9..2.0).contains(&second) && (3.75..3.95).contains(&third), "{second} {third}");
         assert!(wtp.sliding(30, 120, 240).worst() < 0.1);
-        // After the pause it redeems what nobody owes.
+        // After the pause it pays back a debt that does not exist.
         assert!(mdp.settled_s(300, 30, 0.05, 480) > 100);
         assert!(mdp.sliding(30, 305, 480).worst() > 1.0);
         assert!(pwad.sliding(30, 120, 240).worst() > 1.0);
@@ -359,7 +362,7 @@ mod tests {
         }
         assert!(delays.error(120, 480) < 1e-9 && delays.sliding(30, 120, 240).worst() < 1e-9);
         assert_eq!(delays.settled_s(300, 30, 0.05, 480), 0);
-        // One class twice as slow from some moment on.
+        // One class is twice as slow from some time on.
         let (early, late) = (delays.until[400], &mut delays.until[401..]);
         for second in late {
             second[2][0].system_ns += second[2][0].system_ns - early[2][0].system_ns;

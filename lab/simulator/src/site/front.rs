@@ -1,9 +1,10 @@
-//! Two classes under overload before a gateway as "Differentiated quality of Web service" built and measured it, section 5.10,
-//! and before one like ours: may a request of the high class be slower than one of the low class?
+//! Two classes under overload, behind two gateways: that of "Differentiated quality of Web service", section
+//! 5.10, and one like Serpent's. May a request of the high class be slower than one of the low class?
 //!
-//! The paper's gateway takes connections from the kernel's listen queue, which knows no classes; a process reads and
-//! classifies one request after the other; then strict priority picks, and what is picked goes to Apache at once, as long as
-//! that accepts connections. Each of these can be taken away here, so that each can be seen alone.
+//! The paper's gateway accepts connections from the kernel's listen queue, which knows no classes. A process
+//! reads and classifies one request after the other; then strict priority picks. A picked request goes to
+//! Apache at once, as long as Apache accepts connections. Each of these stages can be removed here, to show
+//! its effect alone.
 //!
 //! ```
 //! use serpent_simulator::site::front::{Front, Setup};
@@ -36,49 +37,50 @@ use scheduler::{
 use super::{Site, Station, Visit};
 use crate::Ticket;
 
-/// What a request passes before its class is known.
+/// The stage that a request passes before its class is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Front {
-    /// Connections that the kernel holds for whoever accepts; one more is dropped, and its client tries again 3 s later, and
-    /// twice as long after that each time.
+    /// Connections that the kernel holds until they are accepted. A further one is dropped, and its client
+    /// retries 3 s later, then after twice as long each time.
     pub backlog: usize,
     /// Processes that accept, read and classify.
     pub readers: usize,
-    /// How long one takes for one.
+    /// Time of one process for one request, in nanoseconds.
     pub read_ns: u64,
 }
 
-/// Two clients that ask for the same object at the same rate, one of the high class and one of the low.
+/// Two clients that request the same object at the same rate, one of the high class and one of the low.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
-    /// Requests of each class a second, at random moments.
+    /// Requests per second of each class, at random times.
     pub per_second: f64,
-    /// Work of each request at the site, a single server that all present share evenly.
+    /// Work of each request at the site, a single server shared equally by all present requests.
     pub work_ns: u64,
-    /// A client gives up after so long.
+    /// Time after which a client gives up.
     pub timeout_ns: u64,
-    /// What is before the classifier; `None`: nobody waits there.
+    /// The stage before the classifier; `None` classifies at once.
     pub front: Option<Front>,
-    /// Requests of the gateway at the site; `None`: it passes on whatever it has.
+    /// Most requests of the gateway at the site; `None` for no limit.
     pub window: Option<u32>,
-    /// Requests that the site works on at once; it has a queue of its own for more, which knows no classes.
+    /// Most requests that the site works on at once. Further ones wait in its own queue, which knows no
+    /// classes.
     pub workers: usize,
-    /// Requests of the low class that wait at most.
+    /// Most waiting requests of the low class.
     pub most_low: u32,
-    /// A request that has waited for so long is refused.
+    /// Waiting time after which a request is refused.
     pub most_wait_ns: Option<u64>,
-    /// Whether a request is dropped when its client has given up before it was started.
+    /// Whether a request is dropped when its client gives up before the start.
     pub notices_gone: bool,
-    /// How long clients ask, in nanoseconds.
+    /// Time in which clients send requests, in nanoseconds.
     pub asked_ns: u64,
-    /// Decides when they do.
+    /// Seed of the arrival times.
     pub seed: u64,
 }
 
 impl Setup {
-    /// As in the paper, as far as it tells; sizes of queues are those of its Linux and its Apache: 128 connections, 150 processes.
-    /// So Apache takes 278 requests before one more has to wait for a connection, and that is the window. The site does 90
-    /// requests a second, as there.
+    /// The paper's setup, as far as it is described. Queue sizes are those of its Linux and Apache: 128
+    /// connections, 150 processes. So Apache accepts 278 requests before a further one must wait for a
+    /// connection, and that is the window. The site does 90 requests a second, as in the paper.
     pub const PAPER: Self = Self {
         per_second: 60.0,
         work_ns: 11_111_111,
@@ -93,30 +95,30 @@ impl Setup {
         seed: 1,
     };
 
-    /// The same site and clients behind a gateway that classifies at once, holds back what the site cannot work on, and refuses
-    /// whoever has waited for half of his patience.
+    /// The same site and clients behind a gateway that classifies at once and holds back requests that the
+    /// site cannot work on. It refuses requests after half of the client's patience.
     pub const OURS: Self =
         Self { front: None, window: Some(1), most_wait_ns: Some(2_500_000_000), notices_gone: true, ..Self::PAPER };
 }
 
-/// What became of it.
+/// Results of the experiment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Answered in time, a second: high, low.
+    /// Requests per second answered in time: high, low.
     pub answered_per_second: [f64; 2],
-    /// Mean response time of those, in milliseconds.
+    /// Their mean response time, in milliseconds.
     pub mean_ms: [f64; 2],
-    /// Seconds in which both classes had answers to what was asked in them.
+    /// Seconds in which both classes sent requests that were answered.
     pub seconds: usize,
-    /// Of these, in which the high class was slower on average.
+    /// Of these, seconds in which the high class was slower on average.
     pub slower_seconds: usize,
-    /// High requests.
+    /// Number of high requests.
     pub high: usize,
-    /// Of these, those that were refused.
+    /// High requests that were refused.
     pub refused: usize,
-    /// Of the others, those that a low request was answered before which was asked later.
+    /// Other high requests that were overtaken: a low request sent later was answered earlier.
     pub overtaken: usize,
-    /// Low requests whose work began while a high one waited that had been sent before that moment.
+    /// Low requests that began while an earlier high request waited.
     pub passed_by: usize,
 }
 
@@ -145,7 +147,7 @@ struct Run {
     backlog: VecDeque<usize>,
     reading: usize,
     admission: Admission,
-    /// By the index of the name in force.
+    /// By the index of the current id.
     named: BTreeMap<usize, usize>,
     site: Site,
     working: usize,
@@ -153,7 +155,7 @@ struct Run {
 }
 
 impl Setup {
-    /// Runs it.
+    /// Runs the experiment.
     pub fn run(&self) -> Outcome {
         let class = |most_waiting| Class { most_waiting, most_wait_ns: self.most_wait_ns, ..Class::default() };
         let classes = vec![class(u32::MAX - 1), class(self.most_low)];
@@ -348,7 +350,7 @@ impl Run {
         outcome.slower_seconds =
             both.iter().filter(|[high, low]| high.1 / high.0 as f64 > low.1 / low.0 as f64).count();
 
-        // The earliest answer to a low request asked after each moment.
+        // The earliest answer to a low request sent after each time.
         let mut later: BTreeMap<u64, u64> = BTreeMap::new();
         let mut low: Vec<_> = of(1).filter_map(|it| Some((it.asked_ns, it.answered_ns?))).collect();
         low.sort_unstable();
@@ -363,13 +365,13 @@ impl Run {
         outcome.refused = of(0).filter(|it| it.refused_ns.is_some()).count();
         outcome.overtaken = of(0).filter(|it| it.refused_ns.is_none()).filter(is_overtaken).count();
 
-        // High ones that wait: from when they were asked until they began or were given up.
+        // Waiting high requests: from sending until they began or were given up.
         let mut moments: Vec<(u64, u8, usize)> = Vec::new();
         for (number, it) in self.requests.iter().enumerate() {
             let gave_up_ns = it.asked_ns.saturating_add(self.setup.timeout_ns);
             let waited_until_ns = [it.began_ns, it.refused_ns].into_iter().flatten().fold(gave_up_ns, u64::min);
             match (it.class, it.began_ns) {
-                // What is sent at the very moment at which another begins was not there before it.
+                // A request sent exactly when another begins was not there before it.
                 (0, _) if waited_until_ns == it.asked_ns => {}
                 (0, _) => moments.extend([(waited_until_ns, 0, number), (it.asked_ns, 2, number)]),
                 (_, Some(began_ns)) => moments.push((began_ns, 1, number)),
@@ -401,15 +403,15 @@ mod tests {
 
     #[test]
     fn in_the_papers_gateway_the_high_class_is_now_and_then_slower() {
-        // Below what the site can do nobody waits where classes are known, so that which one is slower is a toss.
+        // Below capacity no request waits where classes are known, so the slower class is a matter of chance.
         let below = at(30.0, Setup::PAPER);
         assert!(3 * below.slower_seconds > below.seconds, "{below:?}");
         for per_second in [30.0, 55.0, 75.0, 150.0] {
             let papers = at(per_second, Setup::PAPER);
             assert!(papers.passed_by > 500 && papers.slower_seconds > 0, "{per_second}/s: {papers:?}");
         }
-        // Where the kernel drops connections, later ones of the low class are answered before. And what is answered of the low class
-        // at all came when all queues were short, so that its mean is the lower one.
+        // Where the kernel drops connections, later low requests are answered earlier. And the answered low
+        // requests came when all queues were short, so their mean is lower.
         let above = at(150.0, Setup::PAPER);
         assert!(above.overtaken * 100 > above.high && above.mean_ms[0] > above.mean_ms[1], "{above:?}");
     }
@@ -427,7 +429,7 @@ mod tests {
 
     #[test]
     fn the_length_of_the_low_queue_is_not_the_cause() {
-        // The paper's guess: low requests are dropped sooner, so that their queue is the shorter one.
+        // The paper's guess: low requests are dropped sooner, so their queue is shorter.
         for most_low in [0, 1, 10, 1000] {
             let short = at(75.0, Setup { most_low, ..Setup::OURS });
             assert_eq!((short.passed_by, short.overtaken), (0, 0), "{most_low}: {short:?}");
@@ -437,8 +439,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-        /// Whatever the load, the time-out, the work and the window: no low request begins while a high one waits, and, work being equal,
-        /// none that was asked later is answered before.
+        /// For any load, time-out, work and window: no low request begins while a high one waits. Since the
+        /// work is equal, no later low request is answered earlier.
         #[test]
         fn in_ours_it_cannot_be(
             per_second in 5.0..400.0f64,

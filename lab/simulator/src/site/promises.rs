@@ -1,6 +1,6 @@
-//! What shares promise, measured: figures by which each promise can be seen to hold, from the site and the gateway before it.
+//! Measures the promises of shares, with a simulated site behind the gateway.
 //!
-//! `cargo run -p serpent-simulator --example shares --release` prints them; tests hold them.
+//! `cargo run -p serpent-simulator --example shares --release` prints the figures; tests check them.
 
 use std::collections::BTreeMap;
 
@@ -18,21 +18,21 @@ use super::{Demand, Law, Load, Need, Passage, Scenario, Station};
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
 
-/// The weights of the classes in all of this.
+/// The weights of the classes.
 pub const WEIGHTS: [u32; 3] = [4, 2, 1];
 
 /// How far classes were from their parts of the requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
-    /// Requests that were looked at, all classes having somebody waiting throughout.
+    /// Number of requests examined; all classes had waiting requests throughout.
     pub requests: usize,
-    /// The largest deviation from a class's part of any 1,000 in a row, relative to that part.
+    /// The largest deviation from a class's part of any 1,000 requests in a row, relative to that part.
     pub of_1000: f64,
     /// The same of any 100.
     pub of_100: f64,
 }
 
-/// Weighted sharing of so many slots, while all classes want more.
+/// Weighted sharing of `window` slots, while all classes want more.
 pub fn weighted(window: u32, seed: u64) -> Parts {
     let passages = run(Policy::Weighted, window, [0; 3], [users(window); 3], seed);
     let mut started: Vec<(u64, usize)> =
@@ -55,32 +55,32 @@ pub fn weighted(window: u32, seed: u64) -> Parts {
     Parts { requests: started.len(), of_1000: off(1000), of_100: off(100) }
 }
 
-/// How slots were held.
+/// Counts of held slots.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Holdings {
-    /// Moments at which something changed.
+    /// Times at which the state changed.
     pub moments: u64,
-    /// Of them, those after which every class had somebody waiting.
+    /// Of them, those after which every class had waiting requests.
     pub all_waited: u64,
-    /// The largest distance of slots held from the exact share, at these.
+    /// The largest distance of held slots from the exact share, at these times.
     pub off_slots: f64,
-    /// The largest number of slots by which a class exceeded its exact share, at any moment.
+    /// The largest excess of a class over its exact share, at any time.
     pub over_slots: f64,
-    /// Moments after which somebody waited, and a slot was free that was not reserved.
+    /// Times after which a request waited while an unreserved slot was free.
     pub idle: u64,
-    /// Slots given to a class that had its share, while one that waited had less.
+    /// Slots given to a class at its share, while a waiting class had less than its share.
     pub wronged: u64,
-    /// Moments after which a class with a reserve waited, and had less than that.
+    /// Times after which a class with a reserve waited and held less than the reserve.
     pub reserve_missed: u64,
 }
 
-/// Slots shared out by a policy. `busy`: all classes want more, all the time; else the first comes and goes.
+/// Slots divided by a policy. With `busy`, all classes always want more; else the first comes and goes.
 pub fn capacity(policy: Policy, window: u32, reserved: [u32; 3], busy: bool, seed: u64) -> Holdings {
     let first = if busy { users(window) } else { window.div_ceil(2) };
     let passages = run(policy, window, reserved, [first, users(window), users(window)], seed);
     let total: u32 = WEIGHTS.iter().sum();
     let exact = WEIGHTS.map(|weight| f64::from(window * weight) / f64::from(total));
-    // By moment, ends before arrivals before starts.
+    // At equal times, ends come before arrivals before starts.
     let mut events: BTreeMap<u64, Vec<(u8, usize)>> = BTreeMap::new();
     for it in &passages {
         let Some(started_ns) = it.started_ns else { continue };
@@ -124,10 +124,10 @@ pub fn capacity(policy: Policy, window: u32, reserved: [u32; 3], busy: bool, see
 }
 
 const WARM_UP_NS: u64 = 2 * SECOND;
-/// Whoever came by then has ended when the run does.
+/// Requests that come by then have ended when the run ends.
 const UNTIL_NS: u64 = 40 * SECOND;
 
-/// Enough that some of them always wait.
+/// Enough users that some always wait.
 fn users(window: u32) -> u32 {
     3 * window + 20
 }
@@ -158,30 +158,30 @@ fn run(policy: Policy, window: u32, reserved: [u32; 3], users: [u32; 3], seed: u
 /// A few requests with deadlines, in whole units of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// When each comes, how long its service is, and when it is to be done.
+    /// Arrival, service time and deadline of each request.
     pub requests: Vec<(u64, u64, u64)>,
-    /// Slots, each of which serves one at a time.
+    /// Slots; each serves one request at a time.
     pub slots: u32,
 }
 
 /// A kind of instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One slot, and all requests are there from the beginning.
+    /// One slot; all requests are there from the beginning.
     Together,
-    /// Services of equal length, and requests that come at multiples of it.
+    /// Equal service times; requests come at multiples of it.
     EqualInStep,
-    /// Services of equal length.
+    /// Equal service times.
     Equal,
-    /// Any services, at any time, one slot.
+    /// Any service times, at any time, one slot.
     Any,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Together, Self::EqualInStep, Self::Equal, Self::Any];
 
-    /// One instance of the kind.
+    /// A random instance of the kind.
     pub fn instance(self, random: &mut impl RngExt) -> Instance {
         let slots = if matches!(self, Self::Equal | Self::EqualInStep) { random.random_range(1..=3) } else { 1 };
         let requests = (0..random.random_range(2..=6)).map(|_| {
@@ -197,22 +197,22 @@ impl Kind {
     }
 }
 
-/// How many deadlines were kept.
+/// Counts of instances whose deadlines were met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// Instances tried.
     pub instances: u64,
-    /// Instances in which some order meets all deadlines, slots kept free at will.
+    /// Instances in which some order meets all deadlines; slots may stay free on purpose.
     pub possible: u64,
-    /// Of these, in how many *edf* did.
+    /// Of these, those in which *edf* did.
     pub met: u64,
-    /// Instances in which some order meets all deadlines that keeps no slot free while somebody waits.
+    /// Instances in which some order meets all deadlines without a free slot while a request waits.
     pub possible_working: u64,
-    /// Of these, in how many *edf* did.
+    /// Of these, those in which *edf* did.
     pub met_working: u64,
 }
 
-/// So many random instances of a kind, each tried with every order there is, and with the gateway's *edf*.
+/// Tries random instances of a kind with every possible order, and with the gateway's *edf*.
 pub fn deadlines(kind: Kind, instances: u64, seed: u64) -> Kept {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut kept = Kept { instances, ..Kept::default() };
@@ -229,7 +229,7 @@ pub fn deadlines(kind: Kind, instances: u64, seed: u64) -> Kept {
 }
 
 impl Instance {
-    /// Whether the gateway meets all deadlines, each request being of a class of its own.
+    /// Whether the gateway meets all deadlines; each request has its own class.
     pub fn edf_meets_all(&self) -> bool {
         let class =
             |&(comes, _, due): &(u64, u64, u64)| Class { deadline_ns: Some((due - comes) * MS), ..Class::default() };
@@ -261,7 +261,7 @@ impl Instance {
         met && ends.is_empty()
     }
 
-    /// Whether any order meets all deadlines, with slots kept free at will, or without.
+    /// Whether any order meets all deadlines, with or without slots free on purpose.
     pub fn is_possible(&self, may_idle: bool) -> bool {
         let mut left = self.requests.clone();
         possible(&mut left, &mut vec![0; self.slots as usize], may_idle)
@@ -272,7 +272,7 @@ fn possible(left: &mut Vec<(u64, u64, u64)>, free_from: &mut [u64], may_idle: bo
     let Some(first_comes) = left.iter().map(|it| it.0).min() else { return true };
     let slot = (0..free_from.len()).min_by_key(|&slot| free_from[slot]).expect("there is a slot");
     let free = free_from[slot];
-    // Without idling whoever is there when the slot is free goes, or, if nobody is, the first to come.
+    // Without idling, a present request goes when the slot is free, or else the first to come.
     let decided = free.max(first_comes);
     for i in 0..left.len() {
         let (comes, service, due) = left[i];
@@ -338,17 +338,18 @@ mod tests {
             let kept = deadlines(kind, 600, 1);
             assert!(kept.possible > 50 && kept.met == kept.possible, "{kind:?}: {kept:?}");
         }
-        // At any time: against all orders that keep no slot free on suspicion.
+        // At any time: compared with all orders that keep no slot free on purpose.
         let kept = deadlines(Kind::Equal, 600, 1);
         assert!(kept.possible_working > 50 && kept.met_working == kept.possible_working, "{kept:?}");
     }
 
     #[test]
     fn beyond_that_it_does_not() {
-        // To wait for the second is the only way.
+        // Waiting for the second request is the only solution.
         let idle = Instance { requests: vec![(0, 4, 10), (1, 4, 5)], slots: 1 };
         assert!(idle.is_possible(true) && !idle.is_possible(false) && !idle.edf_meets_all());
-        // Of unequal length: the short one first, though the long one is due before it, so that the slot is free in time.
+        // Unequal service times: the short request must go first, though the long one is due earlier, so that
+        // the slot is free.
         let unequal = Instance { requests: vec![(0, 4, 8), (0, 1, 9), (1, 1, 2)], slots: 1 };
         assert!(unequal.is_possible(false) && !unequal.edf_meets_all());
     }

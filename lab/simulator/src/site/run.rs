@@ -1,4 +1,4 @@
-//! A run: clients, gateway and site, from event to event.
+//! Runs a scenario event by event: clients, gateway and site.
 
 use std::{
     cmp::Reverse,
@@ -18,7 +18,7 @@ use scheduler::{
 use super::{Course, Demand, Law, Load, Report, Scenario, ScenarioError, Site, StationUse, Visit, What, WindowUse};
 use crate::Ticket;
 
-/// A request that has ended.
+/// A finished request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passage {
     /// Number of its load in the scenario.
@@ -29,11 +29,11 @@ pub struct Passage {
     pub resource: ResourceId,
     /// When it came, in nanoseconds since the start.
     pub arrived_ns: u64,
-    /// When it was let in; `None` if it was not.
+    /// When it was admitted; `None` if it was not.
     pub started_ns: Option<u64>,
     /// When it ended.
     pub end_ns: u64,
-    /// How.
+    /// How it ended.
     pub end: End,
 }
 
@@ -50,7 +50,7 @@ pub enum End {
     Gone,
 }
 
-/// Runs a scenario that was checked.
+/// Runs a checked scenario.
 pub(super) fn run(scenario: &Scenario, course: &Course, sink: impl FnMut(Passage)) -> Result<Report, ScenarioError> {
     let until_ns = scenario.warm_up_ns + scenario.measured_ns;
     let mut run = Run::new(scenario, course, sink)?;
@@ -66,36 +66,36 @@ struct Run<'a, F> {
     admission: Admission,
     site: Site,
     report: Report,
-    /// Who asks: each open load, and each user of a closed one.
+    /// The clients: each open load, and each user of a closed one.
     clients: Vec<Client>,
-    /// When each asks next: time and number of the client.
+    /// Next requests: time and number of the client.
     due: BinaryHeap<Reverse<(u64, usize)>>,
     /// When clients that wait lose patience.
     patience: BTreeSet<(u64, Ticket)>,
-    /// By ticket, which is the index of the request's name.
+    /// By ticket, which is the index of the request's id.
     requests: Vec<Option<Asked>>,
     /// By class and resource type.
     gauges: Vec<Vec<Gauge>>,
     adjusting: Adjusting<'a>,
 }
 
-/// What a course adds to a run.
+/// State of the course of a run.
 struct Adjusting<'a> {
     course: &'a Course,
     control: Option<Box<dyn Controller + Send>>,
-    /// What has happened of the course.
+    /// Number of events that have happened.
     happened: usize,
     now_ns: u64,
     /// By station and by load.
     failing: Vec<bool>,
     silent: Vec<bool>,
-    /// Probing requests under way, by resource type: since when.
+    /// Start times of probing requests under way, by resource type.
     probing: Vec<Option<u64>>,
-    /// By resource type, with the time of the last change.
+    /// By resource type: the use of its window, the window, and the time of the last change.
     windows: Vec<(WindowUse, u32, u64)>,
 }
 
-/// A probing request that has not been answered for so long has failed.
+/// A probing request without an answer for this long has failed.
 const PROBE_LIMIT_NS: u64 = 30_000_000_000;
 
 struct Client {
@@ -114,7 +114,7 @@ struct Asked {
     fails: bool,
 }
 
-/// How many there are now, and since when.
+/// The current counts, and the time of the last change.
 #[derive(Clone, Copy, Default)]
 struct Gauge {
     waiting: u64,
@@ -198,7 +198,7 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
         }
         self.happen(now_ns);
         while let Some(&(_, ticket)) = self.patience.first().filter(|(at_ns, _)| *at_ns <= now_ns) {
-            // Taking it takes it out of `patience`.
+            // Removes it from `patience` too.
             let Some(asked) = self.take(ticket) else { break };
             if asked.started_ns.is_some() {
                 self.site.handle_abort(now_ns, ticket);
@@ -287,7 +287,7 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
         });
     }
 
-    /// Tells who adjusts the windows what the site has done.
+    /// Reports a finished request to the controller.
     fn finished(&mut self, end_ns: u64, asked: &Asked) {
         let load = self.load(asked.client);
         let (Some(control), Some(started_ns)) = (&mut self.adjusting.control, asked.started_ns) else { return };
@@ -297,7 +297,7 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
         control.handle_finished(Instant::from_ns(end_ns), &finished);
     }
 
-    /// What the course says happens now.
+    /// Applies the events that are due.
     fn happen(&mut self, now_ns: u64) {
         self.adjusting.now_ns = now_ns;
         let course = self.adjusting.course;
@@ -313,7 +313,7 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
         }
     }
 
-    /// Lets the windows be adjusted, and says whether any was.
+    /// Lets the controller adjust the windows; returns whether any changed.
     fn adjust(&mut self, now_ns: u64) -> bool {
         let Adjusting { course, control: Some(control), failing, probing, windows, .. } = &mut self.adjusting else {
             return false;
@@ -351,7 +351,7 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
         changed
     }
 
-    /// Takes a request out of all that is kept of those under way.
+    /// Removes a request from all collections.
     fn take(&mut self, ticket: Ticket) -> Option<Asked> {
         let asked = self.requests.get_mut(ticket.0 as usize)?.take()?;
         if let Some(at_ns) = asked.gives_up_ns {
@@ -373,7 +373,7 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
         self.tell(now_ns, load, client, passage);
     }
 
-    /// A request has ended: it counts, and its user goes on.
+    /// Counts a finished request, and lets its user continue.
     fn tell(&mut self, now_ns: u64, load: &Load, client: usize, passage: Passage) {
         if now_ns >= self.scenario.warm_up_ns {
             self.report.cell_mut(load.class, load.resource).add(&passage);
@@ -395,7 +395,7 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
         let at_ns = match (silence, load.demand) {
             (None, _) => now_ns.saturating_add(gap_ns),
             (Some(silent), Demand::Closed { .. }) => silent.end,
-            // What comes at random has no memory: from the end on it is as it was.
+            // Random arrivals have no memory: they continue at the end of the silence.
             (Some(silent), Demand::Open { .. }) => silent.end.saturating_add(gap_ns),
         };
         self.due.push(Reverse((at_ns, client)));
@@ -440,7 +440,7 @@ impl Adjusting<'_> {
         [happens_ns, adjusts_ns, probes_ns].into_iter().flatten().min()
     }
 
-    /// Whether it was a probing request that ended.
+    /// Handles the end of a probing request; returns false if it was an ordinary one.
     fn probed(&mut self, end_ns: u64, ticket: Ticket) -> bool {
         let number = (u32::MAX - ticket.0) as usize;
         let Some(since_ns) = self.probing.get_mut(number).and_then(Option::take) else { return false };
@@ -485,12 +485,12 @@ fn exponential(mean: f64, random: &mut ChaCha8Rng) -> f64 {
     unit * mean
 }
 
-/// Far from those of requests, which are small.
+/// The tickets of probing requests, far from those of other requests, which are small.
 fn probe_ticket(resource: ResourceId) -> Ticket {
     Ticket(u32::MAX - u32::from(resource.0))
 }
 
 fn ticket(request: RequestId) -> Ticket {
-    // The index of a name fits: it is that of a request among fewer than 2^32.
+    // The index fits: there are fewer than 2^32 requests.
     Ticket(request.index() as u32)
 }

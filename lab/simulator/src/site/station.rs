@@ -1,11 +1,11 @@
-//! Stations of a site, and requests on their way through them.
+//! Stations of a site, and the requests that visit them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ScenarioError;
 use crate::Ticket;
 
-/// A resource of the site that all requests present share evenly (processor sharing).
+/// A resource of the site that all present requests share equally (processor sharing).
 ///
 /// With `n` requests present it does [`Station::capacity`] seconds of work a second:
 ///
@@ -13,16 +13,16 @@ use crate::Ticket;
 /// c(n) = min(n, servers) / (1 + thrash * max(0, n - knee))
 /// ```
 ///
-/// and each of them gets c(n) / n of it, no more than one server's worth. Up to the knee that is an ordinary station of
-/// `servers` equal servers. Beyond it every further request costs all the others the same bit of time, as when memory
-/// becomes short, or locks and caches are fought over; throughput then falls without end.
+/// Each request gets c(n) / n of it, at most one server's worth. Up to the knee that is an ordinary station
+/// of `servers` equal servers. Beyond it every further request costs all others the same amount of time, as
+/// when memory becomes short, or requests compete for locks and caches. Throughput then falls without limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Station {
-    /// How many requests can be worked on without slowing one another down. At least 1.
+    /// Number of requests that do not slow one another down. At least 1.
     pub servers: u32,
-    /// The number present from which on each further one costs capacity.
+    /// Number of requests above which each further one costs capacity.
     pub knee: u32,
-    /// How much it costs; 0 for nothing.
+    /// The cost of each further one; 0 for none.
     pub thrash: f64,
 }
 
@@ -45,21 +45,22 @@ impl Station {
 /// How much work a station does, by the number of requests present.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Curve {
-    /// As [`Station`] says: servers that lose time to one another beyond a knee. A processor whose memory becomes short.
+    /// As for [`Station`]: servers that slow one another down beyond a knee. A processor whose memory becomes
+    /// short.
     Knee(Station),
-    /// A disk. Up to the knee it does more the more it can choose from, `1 + gain` at most; beyond it requests cost one
-    /// another their places in caches and read-ahead, and what is left in the end is the part `floor`:
+    /// A disk. Up to the knee a larger choice of requests increases the work, up to `1 + gain`. Beyond it
+    /// requests displace one another in caches and read-ahead; with very many, the fraction `floor` remains:
     ///
     /// ```text
     /// c(n) = 1 + gain * (1 - 1/n)                        for n up to the knee
     /// c(n) = c(knee) * (floor + (1 - floor) * knee / n)  beyond it
     /// ```
     Seeks {
-        /// What the choice among many is worth.
+        /// The gain from the choice among many.
         gain: f64,
-        /// The number present at which it does most. At least 1.
+        /// The number of requests with the most work. At least 1.
         knee: u32,
-        /// What is left of it with very many.
+        /// The fraction that remains with very many.
         floor: f64,
     },
     /// A database with locks: the universal scalability law (Gunther),
@@ -70,15 +71,15 @@ pub enum Curve {
     ///
     /// which is largest at n = sqrt((1 - wait) / conflict).
     Locks {
-        /// Part of the work that only one can do at a time.
+        /// Fraction of the work that only one request can do at a time.
         wait: f64,
-        /// What each pair of requests costs.
+        /// The cost of each pair of requests.
         conflict: f64,
     },
 }
 
 impl Curve {
-    /// Seconds of work done a second with so many requests present.
+    /// Seconds of work done per second with `present` requests.
     pub fn capacity(&self, present: usize) -> f64 {
         let n = present as f64;
         match *self {
@@ -92,7 +93,7 @@ impl Curve {
         }
     }
 
-    /// The number present, up to 1,000, with which it does most; the smallest of several.
+    /// The number of requests, up to 1,000, with the most work; the smallest if there are several.
     pub fn best(&self) -> usize {
         (1..=1000).fold(1, |best, n| if self.capacity(n) > self.capacity(best) * (1.0 + 1e-9) { n } else { best })
     }
@@ -118,10 +119,10 @@ pub struct Visit {
     pub work_ns: f64,
 }
 
-/// The stations, and who is at them. Requests visit stations one after the other, each in the order that it brings.
+/// The stations and their requests. Requests visit stations one after the other, each in its own order.
 ///
-/// A state machine like [`crate::Model`]: times passed in never go back, and before anything is told that happens at
-/// `now_ns`, [`Site::poll_end`] is asked until it says `None`.
+/// A state machine like [`crate::Model`]: times passed in never go back. Before each event at `now_ns`, the
+/// caller calls [`Site::poll_end`] until it returns `None`.
 ///
 /// ```
 /// use serpent_simulator::{
@@ -144,29 +145,29 @@ pub struct Visit {
 pub struct Site {
     stations: Vec<Sharing>,
     journeys: BTreeMap<Ticket, Journey>,
-    /// Had nothing to do.
+    /// Requests without work.
     done: Vec<(Ticket, u64)>,
 }
 
 #[derive(Clone, Debug)]
 struct Journey {
-    /// What is left, the next last.
+    /// The remaining visits, the next one last.
     visits: Vec<Visit>,
-    /// Where it is, and its key there.
+    /// The current station, and its key there.
     at: usize,
     key: Key,
 }
 
-/// A request at a station: how much every request that is there throughout has had when this one is done, and a number that
-/// tells equal ones apart. Such times are never negative, so their bits have the order of their values.
+/// A request at a station: the attained service of each constant visitor when this one is done, and a number
+/// that separates equal ones. Such times are never negative, so their bits have the order of their values.
 type Key = (u64, u64);
 
-/// One station under processor sharing: all that are present have had the same since they came, so it is enough to count
-/// what one of them gets.
+/// One station under processor sharing. All present requests have had the same service since their arrival,
+/// so counting the service of one is enough.
 #[derive(Clone, Debug)]
 struct Sharing {
     curve: Curve,
-    /// 1, unless it is slowed down; 0 if it stands still.
+    /// Factor of the speed; 0 if it stands still.
     pace: f64,
     present: BTreeSet<(Key, Ticket)>,
     attained_ns: f64,
@@ -177,10 +178,10 @@ struct Sharing {
 }
 
 impl Site {
-    /// Stations with nobody at them.
+    /// Idle stations.
     ///
     /// # Errors
-    /// A station without a server, or whose `thrash` is negative or no number.
+    /// A station without a server, or whose `thrash` is negative or not a number.
     pub fn new(stations: &[Station]) -> Result<Self, ScenarioError> {
         for (number, station) in stations.iter().enumerate() {
             station.check(number)?;
@@ -196,7 +197,7 @@ impl Site {
         self.next_visit(now_ns, ticket, visits);
     }
 
-    /// A request is given up.
+    /// A request was given up.
     pub fn handle_abort(&mut self, now_ns: u64, ticket: Ticket) {
         if let Some(journey) = self.journeys.remove(&ticket) {
             self.stations[journey.at].leave(now_ns, journey.key, ticket);
@@ -204,13 +205,14 @@ impl Site {
         self.done.retain(|(done, _)| *done != ticket);
     }
 
-    /// When something happens by itself, in nanoseconds. It need not be an end.
+    /// Time of the next internal event, in nanoseconds. It need not be an end.
     pub fn poll_timeout(&self) -> Option<u64> {
         let done_ns = self.done.first().map(|&(_, at_ns)| at_ns);
         self.stations.iter().filter_map(Sharing::next_end_ns).chain(done_ns).min()
     }
 
-    /// Goes on to `now_ns` at most, and stops at the first request that is done with all its visits: which, and when.
+    /// Advances to `now_ns` at most, and stops at the first request that has finished all visits: returns it
+    /// and its time.
     pub fn poll_end(&mut self, now_ns: u64) -> Option<(Ticket, u64)> {
         loop {
             if !self.done.is_empty() {
@@ -224,7 +226,7 @@ impl Site {
         }
     }
 
-    /// Requests at a station, and the time average of it and of its capacity in use since the beginning, in that order.
+    /// Number of requests at a station, with the time averages of that number and of the used capacity.
     pub fn station(&mut self, now_ns: u64, station: usize) -> Option<(usize, f64, f64)> {
         let it = self.stations.get_mut(station)?;
         it.advance(now_ns);
@@ -232,10 +234,9 @@ impl Site {
         Some((it.present.len(), it.present_ns / elapsed_ns, it.work_ns / elapsed_ns))
     }
 
-    /// From now on a station does its work so. Nothing happens if there is no such station.
+    /// Changes a station's curve and pace. Ignored if the station does not exist.
     ///
-    /// # Errors
-    /// A curve that is none, or a pace that is negative or no number.
+    /// # Errors An invalid curve, or a pace that is negative or not a number.
     pub fn handle_curve(&mut self, now_ns: u64, station: usize, curve: Curve, pace: f64) -> Result<(), ScenarioError> {
         curve.check(station)?;
         if !(pace.is_finite() && pace >= 0.0) {
@@ -306,7 +307,8 @@ impl Sharing {
         }
     }
 
-    /// When the first of those present is done, if nobody comes or leaves until then; rounded up to the nanosecond.
+    /// When the first present request is done, without arrivals or departures before; rounded up to the
+    /// nanosecond.
     fn next_end_ns(&self) -> Option<u64> {
         let ((bits, _), _) = self.present.first()?;
         let left_ns = (f64::from_bits(*bits) - self.attained_ns).max(0.0);

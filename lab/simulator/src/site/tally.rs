@@ -1,4 +1,4 @@
-//! What came of it, in numbers.
+//! Results of a run.
 
 use std::ops::AddAssign;
 
@@ -7,40 +7,40 @@ use scheduler::{admission::ResourceId, class::ClassId};
 
 use super::{End, Passage};
 
-/// What a run has measured.
+/// The measurements of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// By class and resource type.
     cells: Vec<Vec<Tally>>,
-    /// How it was at the stations, from the beginning of the run.
+    /// Use of the stations, from the beginning of the run.
     pub stations: Vec<StationUse>,
-    /// The windows that were adjusted, by resource type, in the time measured; empty if none were.
+    /// Use of the adjusted windows, by resource type, in the measured time; empty if none was adjusted.
     pub windows: Vec<WindowUse>,
 }
 
-/// How a window was, over the time measured.
+/// A window over the measured time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WindowUse {
-    /// On average over time.
+    /// The mean over time.
     pub mean: f64,
-    /// The least.
+    /// The smallest.
     pub least: u32,
-    /// The most.
+    /// The largest.
     pub most: u32,
-    /// How often it was changed.
+    /// Number of changes.
     pub changes: u32,
 }
 
-/// How it was at a station, over the whole run.
+/// Use of a station over the whole run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StationUse {
     /// Mean number of requests present.
     pub present: f64,
-    /// Mean capacity that did work, in servers.
+    /// Mean used capacity, in servers.
     pub capacity: f64,
 }
 
-/// Requests that ended in the time measured.
+/// Requests that ended in the measured time.
 #[derive(Clone, Debug)]
 pub struct Tally {
     /// The site did its work.
@@ -56,10 +56,10 @@ pub struct Tally {
     measured_ns: u64,
     queueing_ns: u128,
     service_ns: u128,
-    /// Sum over time of those running and of those waiting.
+    /// Sums over time of running and of waiting requests.
     running_ns: u128,
     waiting_ns: u128,
-    /// Of those done, in microseconds.
+    /// System times of done requests, in microseconds.
     system_us: Histogram<u64>,
 }
 
@@ -72,7 +72,7 @@ impl Report {
         }
     }
 
-    /// Requests of one class and one resource type; nothing of those that there are not.
+    /// Requests of one class and one resource type; `None` if it does not exist.
     pub fn cell(&self, class: ClassId, resource: ResourceId) -> Option<&Tally> {
         self.cells.get(class.index())?.get(resource.index())
     }
@@ -121,22 +121,22 @@ impl Tally {
         }
     }
 
-    /// Mean system time of those done, queueing and service, in milliseconds. No number if there is none.
+    /// Mean system time of done requests, queueing and service, in milliseconds. NaN without any.
     pub fn system_ms(&self) -> f64 {
         self.queueing_ms() + self.service_ms()
     }
 
-    /// Mean time before the site of those done, in milliseconds.
+    /// Mean waiting time before the site of done requests, in milliseconds.
     pub fn queueing_ms(&self) -> f64 {
         self.queueing_ns as f64 / self.done as f64 / 1e6
     }
 
-    /// Mean time in the site of those done, in milliseconds.
+    /// Mean time in the site of done requests, in milliseconds.
     pub fn service_ms(&self) -> f64 {
         self.service_ns as f64 / self.done as f64 / 1e6
     }
 
-    /// The system time below which so many per cent of those done are, in milliseconds, to three digits.
+    /// Percentile of the system times of done requests, in milliseconds, to three digits.
     pub fn system_percentile_ms(&self, percentile: f64) -> f64 {
         if self.done == 0 { f64::NAN } else { self.system_us.value_at_percentile(percentile) as f64 / 1e3 }
     }
@@ -146,17 +146,17 @@ impl Tally {
         self.done as f64 * 1e9 / self.measured_ns as f64
     }
 
-    /// Mean number in the site.
+    /// Mean number of requests in the site.
     pub fn running(&self) -> f64 {
         self.running_ns as f64 / self.measured_ns as f64
     }
 
-    /// Mean number before the site.
+    /// Mean number of requests before the site.
     pub fn waiting(&self) -> f64 {
         self.waiting_ns as f64 / self.measured_ns as f64
     }
 
-    /// A request has ended.
+    /// Counts a finished request.
     pub(super) fn add(&mut self, passage: &Passage) {
         match (passage.end, passage.started_ns) {
             (End::Done, Some(started_ns)) => {
@@ -173,7 +173,7 @@ impl Tally {
         }
     }
 
-    /// So many waited and ran for so long.
+    /// Adds a time span with these numbers of waiting and running requests.
     pub(super) fn add_time(&mut self, waiting: u64, running: u64, ns: u64) {
         self.waiting_ns += u128::from(waiting) * u128::from(ns);
         self.running_ns += u128::from(running) * u128::from(ns);

@@ -29,8 +29,9 @@ fn passages(scenario: &Scenario) -> (Report, Vec<Passage>) {
     (report, all)
 }
 
-/// Three classes with 25 users each for processor, disk and database, as in "Multiple-resource Request Scheduling Algorithms
-/// for Proportional System-time Differentiation at Website Gateway", section 4; the site is our own.
+/// Three classes with 25 users each for processor, disk and database, as in "Multiple-resource Request
+/// Scheduling Algorithms for Proportional System-time Differentiation at Website Gateway", section 4; the
+/// site itself is different.
 fn two_tier_site(admission: Settings) -> Scenario {
     let stations = vec![
         Station { servers: 2, knee: 16, thrash: 0.02 },
@@ -40,7 +41,7 @@ fn two_tier_site(admission: Settings) -> Scenario {
     let mut loads = Vec::new();
     for class in 0..3 {
         for resource in 0..3 {
-            // All start in the processor; the one for the processor needs nothing else.
+            // All requests start at the processor; the first type needs nothing else.
             let needs = match resource {
                 0 => vec![need(0, 40, Law::Exponential)],
                 1 => vec![need(0, 5, Law::Exponential), need(1, 30, Law::Exponential)],
@@ -81,7 +82,8 @@ fn the_important_class_does_not_notice_the_overload_of_the_other() {
     let ends: BTreeMap<u64, u64> = alone.iter().map(|it| (it.arrived_ns, it.end_ns)).collect();
     let mut seen = 0;
     for it in both.iter().filter(|it| it.load == 0) {
-        // At the most the rest of one low request later, since what runs is not interrupted; and a nanosecond of rounding.
+        // At most the rest of one low request later, since running requests are not interrupted; and a
+        // nanosecond of rounding.
         assert!(ends.get(&it.arrived_ns).is_some_and(|end_ns| it.end_ns <= end_ns + 10 * MS + 1), "{it:?}");
         seen += 1;
     }
@@ -160,7 +162,7 @@ fn every_request_ends_once_and_counts_once() {
     let counts = [tally.done, tally.refused, tally.gone_waiting, tally.gone_running];
     assert!(counts.iter().all(|&n| n > 50), "{counts:?}");
     assert!(passed.iter().all(|it| it.end_ns - it.arrived_ns <= 250 * MS), "nobody waits beyond patience");
-    // Little's law: those in the site are those let in, times how long.
+    // Little's law: the mean number in the site is the rate of admission times the time in the site.
     let in_site_ns: u64 = passed.iter().filter_map(|it| Some(it.end_ns - it.started_ns?)).sum();
     assert!((tally.running() - in_site_ns as f64 / one.measured_ns as f64).abs() < 0.01);
     assert!((report.stations[0].present - tally.running()).abs() < 1e-3, "one station is the site");
@@ -185,13 +187,13 @@ fn what_cannot_be_run_says_why() {
     assert_eq!(with(|it| it.loads[5].demand = Demand::Closed { users: 1, think_ns: 0 }), ScenarioError::Demand(5));
     assert_eq!(with(|it| it.measured_ns = 0), ScenarioError::Time);
     assert_eq!(with(|it| it.warm_up_ns = u64::MAX), ScenarioError::Time);
-    // Looked at, not run: it would hardly get on.
+    // Only checked, not run: it would take too long.
     let mut crowded = good.clone();
     crowded.loads[5].demand = Demand::Open { per_second: 1.1e9 };
     assert_eq!(crowded.check(), Err(ScenarioError::Demand(5)));
 }
 
-/// Processor sharing by its definition: everybody's remaining work is kept, and goes down step by step.
+/// Processor sharing by its definition: each request's remaining work is reduced step by step.
 fn shared_plainly(station: &Station, jobs: &[(u64, f64)]) -> Vec<f64> {
     let mut ends = vec![f64::NAN; jobs.len()];
     let mut left: Vec<f64> = jobs.iter().map(|job| job.1).collect();
@@ -236,7 +238,8 @@ proptest! {
             ends[it as usize] = end_ns;
         }
         for (end_ns, expected_ns) in ends.iter().zip(shared_plainly(&station, &jobs)) {
-            // Each end is rounded up to the nanosecond. So much work may be missing after it, at the pace of the slowest.
+            // Each end is rounded up to the nanosecond. The work of that time may be missing later, at the
+            // slowest pace.
             let (n, pace) = (jobs.len() as f64, station.capacity(jobs.len()) / jobs.len() as f64);
             prop_assert!((*end_ns as f64 - expected_ns).abs() <= 1.0 + n / pace, "{end_ns}, {expected_ns}");
         }

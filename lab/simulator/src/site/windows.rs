@@ -1,6 +1,8 @@
-//! What the rules for windows do, measured: random sites and loads, a site like the paper's, and the search for its knee.
+//! Measures the rules for windows: random sites and loads, a site like the paper's, and the search for its
+//! knee.
 //!
-//! `cargo run --release -p serpent-simulator --example windows` prints it; tests hold a part of it.
+//! `cargo run --release -p serpent-simulator --example windows` prints the figures; tests check a part of
+//! them.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -22,33 +24,35 @@ const SECOND: u64 = 1000 * MS;
 pub struct World {
     /// The scenario, without windows.
     pub scenario: Scenario,
-    /// How the stations do their work. There is one for each resource type, and perhaps one that all pass first.
+    /// The curves of the stations. There is one station per resource type, and perhaps one that all requests
+    /// pass first.
     pub curves: Vec<Curve>,
-    /// The first window of each resource type, drawn as well.
+    /// The first window of each resource type, also drawn at random.
     pub first: Vec<u32>,
-    /// Requests a second that the site could do of all types, if nothing but their own stations held them back.
+    /// Requests per second of all types that the stations could serve if only their own capacity limited
+    /// them.
     pub per_second: f64,
 }
 
-/// How a rule did in a world.
+/// The result of a rule in a world.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// Throughput over that of the best fixed windows.
+    /// Throughput relative to the best fixed windows.
     pub of_best: f64,
-    /// The same for the type that came off worst.
+    /// The same for the type with the worst result.
     pub worst_type: f64,
     /// The best fixed windows.
     pub best: Vec<u32>,
     /// The mean windows of the rule.
     pub windows: Vec<f64>,
-    /// Changes of windows for 1,000 requests.
+    /// Changes of windows per 1,000 requests.
     pub changes: f64,
-    /// Whether every window was within the operator's limits all the time, and never 0.
+    /// Whether every window was always within the operator's limits, and never 0.
     pub within: bool,
 }
 
 impl World {
-    /// The one of this seed.
+    /// The world of this seed.
     pub fn random(seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let types = random.random_range(1..=3usize);
@@ -60,7 +64,7 @@ impl World {
         }
         let (mut loads, mut total, mut slowest) = (Vec::new(), 0.0, f64::INFINITY);
         for (resource, curve) in curves[..types].iter().enumerate() {
-            // From 5 to 100 ms, evenly by the logarithm.
+            // From 5 to 100 ms, uniform in the logarithm.
             let mean_ns = 5e6 * libm::pow(20.0, random.random::<f64>());
             let most = (1..200).map(|n| curve.capacity(n)).fold(0.0, f64::max);
             let per_second = most * 1e9 / mean_ns;
@@ -68,7 +72,7 @@ impl World {
             slowest = per_second.min(slowest);
             let routes = random.random_range(1..=3u32);
             let closed = random.random_bool(0.6);
-            // Below saturation, at it, and above.
+            // Below, at, and above saturation.
             let offered = random.random_range(0.6..2.0);
             for _ in 0..routes {
                 let own_ns = mean_ns * if routes > 1 { random.random_range(0.3..3.0) } else { 1.0 };
@@ -114,7 +118,7 @@ impl World {
         Course { control, probes: Vec::new(), events: self.curves.iter().enumerate().map(curve).collect() }
     }
 
-    /// With these windows, for part of the time.
+    /// Runs with these windows, for a part of the time.
     pub fn fixed(&self, windows: &[u32], part: f64) -> Report {
         let mut scenario = self.scenario.clone();
         scenario.admission.windows = windows.iter().copied().map(Some).collect();
@@ -123,8 +127,8 @@ impl World {
         scenario.run_with(&self.course(None), |_| {}).expect("the scenario is sound")
     }
 
-    /// The best fixed windows that a search from the stations' own best finds, one type after the other, and the
-    /// throughput with them over the whole time.
+    /// The best fixed windows found by a search from the stations' own best, one type after the other. Also
+    /// returns the throughput with them over the whole time.
     pub fn best(&self) -> (Vec<u32>, Report) {
         const TRIED: [u32; 22] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 19, 22, 26, 31, 37, 45, 54, 64, 80];
         let mut places: Vec<usize> = (0..self.first.len())
@@ -161,7 +165,7 @@ impl World {
         (windows(&places), report)
     }
 
-    /// A rule in it, beside the best fixed windows.
+    /// Runs a rule in this world, for comparison with the best fixed windows.
     pub fn trial(&self, method: Method, best: &(Vec<u32>, Report)) -> Trial {
         let limits = |&first: &u32| Some(Window { most: 200, ..Window::new(first) });
         let windows: Vec<_> = self.first.iter().map(limits).collect();
@@ -203,32 +207,32 @@ fn curve(random: &mut ChaCha8Rng) -> Curve {
     }
 }
 
-/// What stands before the site of [`paper`].
+/// The gateway before the site of [`paper`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Gateway {
-    /// Nothing: all requests go through.
+    /// No gateway: all requests go through.
     Uncontrolled,
-    /// One window for all.
+    /// One window for all requests.
     Single(u32),
-    /// A window for each type, kept by a rule.
+    /// A window for each type, adjusted by a rule.
     Multi(control::Settings),
 }
 
-/// What happens to the site of [`paper`] while it is measured.
+/// An event at the site of [`paper`] during the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Situation {
-    /// Nothing. Measured from 5 to 30 minutes.
+    /// No event. Measured from 5 to 30 minutes.
     Steady,
-    /// After 10 minutes those who ask for the disk fall silent, and as many others ask the database for three times the
-    /// work. Measured from then to 30 minutes.
+    /// After 10 minutes the users of the disk fall silent, and as many other users send requests with three
+    /// times the work to the database. Measured from then to 30 minutes.
     Shift,
-    /// After 10 minutes locks of the database conflict four times as much, and the disk has half of its pace. Measured from
-    /// then to 30 minutes.
+    /// After 10 minutes conflicts of the database's locks cost four times as much, and the disk has half of
+    /// its pace. Measured from then to 30 minutes.
     Change,
 }
 
 impl Situation {
-    /// All of them.
+    /// All situations.
     pub const ALL: [Self; 3] = [Self::Steady, Self::Shift, Self::Change];
 }
 
@@ -239,7 +243,7 @@ pub const PAPER: [Curve; 3] = [
     Curve::Locks { wait: 0.1, conflict: 0.02 },
 ];
 
-/// What a request of each of the three types needs. All begin in the processor.
+/// The needs of a request of each type. All begin at the processor.
 pub fn paper_needs(resource: usize) -> Vec<Need> {
     let need = |station, mean_ms: u64, law| Need { station, mean_ns: mean_ms * MS, law };
     match resource {
@@ -249,8 +253,9 @@ pub fn paper_needs(resource: usize) -> Vec<Need> {
     }
 }
 
-/// A site like the paper's: 3 classes of 25 users for each of 3 types, who think for a second on average. Its back end, a
-/// web server, PHP and MySQL, is modelled by [`PAPER`]; how much work a request was there is not known.
+/// A site like the paper's: 3 classes of 25 users for each of 3 types, with a mean think time of a second.
+/// [`PAPER`] models its back end, a web server, PHP and MySQL; the paper does not give the work of its
+/// requests.
 pub fn paper(gateway: &Gateway, situation: Situation, seed: u64) -> Report {
     let classes = vec![Class::default(); 3];
     let demand = Demand::Closed { users: 25, think_ns: SECOND };
@@ -266,7 +271,7 @@ pub fn paper(gateway: &Gateway, situation: Situation, seed: u64) -> Report {
     for resource in 0..3 {
         loads.extend((0..3).map(|class| load(class, resource, paper_needs(resource))));
     }
-    // Those who ask for heavy work of the database, at first silent.
+    // The users with heavy database requests are silent at first.
     let mut heavy = paper_needs(2);
     heavy[1].mean_ns *= 3;
     loads.extend((0..3).map(|class| load(class, 2, heavy.clone())));
@@ -307,9 +312,10 @@ pub fn paper(gateway: &Gateway, situation: Situation, seed: u64) -> Report {
     scenario.run_with(&course, |_| {}).expect("the scenario is sound")
 }
 
-/// A search for what a site can do for one type of requests: what was found, and in how many measurements.
+/// Searches the capacity of a site for one type of requests: returns the result and the number of
+/// measurements.
 ///
-/// Each measurement is of 40 s, of which the first 10 do not count.
+/// Each measurement takes 40 s, of which the first 10 do not count.
 pub fn probe(curves: &[Curve], needs: &[Need], search: Search, seed: u64) -> (Found, u32) {
     let mut probing = Probing::new(ProbingSettings::new(search, 2000)).expect("the settings are sound");
     loop {
@@ -358,7 +364,7 @@ fn measure(curves: &[Curve], needs: &[Need], per_second: u32, seed: u64) -> Meas
         site.handle_started(sends_ns, Ticket(began.len() as u32), visits);
         began.push(sends_ns);
     }
-    // Those still there ran until the end.
+    // Requests that are still there ran until the end.
     for &began_ns in began.iter().filter(|&&began_ns| began_ns != u64::MAX) {
         running_ns += u128::from(UNTIL_NS - began_ns.max(FROM_NS));
     }
@@ -368,23 +374,24 @@ fn measure(curves: &[Curve], needs: &[Need], per_second: u32, seed: u64) -> Meas
     measured
 }
 
-/// What a site of one station can do of such requests, with how many at once.
+/// The capacity of a site of one station for such requests, and the number of requests that reaches it.
 pub fn knee(curve: &Curve, mean_ns: u64) -> (f64, usize) {
     (curve.capacity(curve.best()) * 1e9 / mean_ns as f64, curve.best())
 }
 
-/// What became of the windows of [`PAPER`]'s database when it was gone for 20 s.
+/// The windows of [`PAPER`]'s database during an outage of 20 s.
 #[derive(Clone, Copy, Debug)]
 pub struct Outage {
-    /// Requests of the database a second, from 3 to 5 minutes before it.
+    /// Database requests per second, from 5 to 3 minutes before it.
     pub before: f64,
     /// The same from 10 s to 2 minutes after it.
     pub after: f64,
-    /// Its window when it was gone, and when it came back.
+    /// Its window when the outage began, and when it ended.
     pub windows: [u32; 2],
 }
 
-/// The database is gone for 20 s, from 20 minutes on: it stands still, or (`errors`) every request ends in an error.
+/// The database fails for 20 s, from minute 20 on. It stands still, or with `errors` every request ends in an
+/// error.
 pub fn outage(method: Method, errors: bool, seed: u64) -> Outage {
     let gone_ns = 1200 * SECOND;
     let back_ns = gone_ns + 20 * SECOND;
@@ -443,7 +450,8 @@ mod tests {
 
     #[test]
     fn ours_is_not_held_up_by_slow_types_by_work_in_step_or_by_a_silent_site() {
-        // Of these it once made a third to two thirds; the best windows are those of the table.
+        // In these worlds an earlier version reached a third to two thirds; the best windows are those of the
+        // table.
         for (seed, best) in [(227, &[8, 19, 9][..]), (561, &[5, 12]), (833, &[7]), (962, &[9])] {
             let world = World::random(seed);
             let trial = world.trial(Method::Knee, &(best.to_vec(), world.fixed(best, 1.0)));

@@ -1,25 +1,29 @@
-//! A load that changes over time and may be above 1 for a while: response time as a function of size under PS and SRPT.
+//! Response time by size under PS and SRPT, for a load that changes over time and may exceed 1 for a while.
 //!
-//! "Web Servers Under Overload: How Scheduling Can Help", section 6.3, evaluates such a queue (M/GI/1, alternating periods of
-//! overload and low load, Bounded Pareto sizes with alpha 1.1) with an approximation, and refers for it to Bansal,
-//! Harchol-Balter, "Scheduling Solutions for Coping with Transient Overload", CMU-CS-01-134, 2001, without giving it. **What stands
-//! here is derived anew**, from what section 6.2 says happens: under SRPT requests below the size at which the load of the
-//! smaller ones reaches 1 go on as if nothing were, larger ones wait until the overload is over and the backlog of what is
-//! smaller has gone; under sharing everybody's rate falls as the number present grows.
+//! "Web Servers Under Overload: How Scheduling Can Help", section 6.3, evaluates such a queue (M/GI/1,
+//! alternating periods of overload and low load, Bounded Pareto sizes with alpha 1.1) with an approximation.
+//! It refers for it to Bansal, Harchol-Balter, "Scheduling Solutions for Coping with Transient Overload",
+//! CMU-CS-01-134, 2001, without giving it. **The formulas here are a new derivation** from section 6.2. Under
+//! SRPT, requests below the size at which the load of the smaller ones reaches 1 are unaffected. Larger ones
+//! wait until the overload is over and the backlog of smaller requests is gone. Under sharing, the rate of
+//! each request falls as the number present grows.
 //!
-//! The random queue is replaced by its mean, which follows a differential equation that has two properties: under a constant
-//! load below 1 it rests at the mean of the steady state, exactly (so that the closed forms of [`super::Queue`] come out); and far
-//! above 1 it grows as the fluid limit does. That is the pointwise stationary fluid flow approximation (Wang, Tipper, Banerjee,
-//! "A Simple Approximation for Modeling Nonstationary Queues", INFOCOM 1996).
+//! The random queue is replaced by its mean, which follows a differential equation with two properties. Under
+//! a constant load below 1 it rests exactly at the steady-state mean, so the closed forms of [`super::Queue`]
+//! result. Far above 1 it grows like the fluid limit. This is the pointwise stationary fluid flow
+//! approximation (Wang, Tipper, Banerjee, "A Simple Approximation for Modeling Nonstationary Queues", INFOCOM
+//! 1996).
 //!
-//! - [`Sharing`]: each of n present, and one more, has 1 / (1 + n) of the link. Steady state: n = rho / (1 - rho). Fluid limit: that
-//!   of Jean-Marie, Robert, "On the Transient Behavior of the Processor Sharing Queue", Queueing Systems 17, 1994.
-//! - [`Shortest`]: for each size x, the work V of requests up to x grows with their load and falls with V / (V + a), a = E\[X^2; X <=
-//!   x\] / (2 E\[X; X <= x\]). A request waits until that work is done and what came meanwhile, and is then only interrupted by
-//!   what is smaller than its rest. Steady state: Schrage and Miller's formula.
+//! - [`Sharing`]: each of n present requests, and one more, has 1 / (1 + n) of the link. Steady state: n =
+//!   rho / (1 - rho). The fluid limit is that of Jean-Marie, Robert, "On the Transient Behavior of the
+//!   Processor Sharing Queue", Queueing Systems 17, 1994.
+//! - [`Shortest`]: for each size x, the work V of requests up to x grows with their load and falls with V /
+//!   (V + a), where a = E\[X^2; X <= x\] / (2 E\[X; X <= x\]). A request waits until that work and later
+//!   arrivals are done. Then only requests smaller than its remainder interrupt it. Steady state: Schrage and
+//!   Miller's formula.
 //!
-//! What is lost is the chance in the load itself: a phase of 25 s in which a few of the largest requests come is another than one
-//! in which none do. How far off it is stands in the table that `serpent-lab theory --overload w1 --check` prints.
+//! The approximation ignores randomness in the load itself: a phase of 25 s with a few of the largest
+//! requests differs from one without. `serpent-lab theory --overload w1 --check` prints a table of the error.
 
 mod sharing;
 mod shortest;
@@ -34,14 +38,14 @@ use super::{
 
 /// Steps in a period.
 const STEPS: f64 = 4000.0;
-/// Periods after which a state that still changes is taken as it is: loads so near 1 that the mean over a period hardly falls.
+/// Most periods before the state is taken as it is: near a load of 1 it hardly converges.
 const MOST_PERIODS: usize = 400;
 /// A state is periodic when it changes by less than this share over a period.
 const PERIODIC: f64 = 1e-5;
-/// Classes of sizes that stand for the law, in a decade.
+/// Size classes per decade that represent the law.
 const CLASSES_A_DECADE: f64 = 10.0;
 
-/// Requests of given sizes under a load that repeats itself.
+/// Requests with sizes of a law, under a periodic load.
 #[derive(Clone, Debug)]
 pub struct Alternating {
     sizes: Sizes,
@@ -51,7 +55,7 @@ pub struct Alternating {
 }
 
 impl Alternating {
-    /// Requests of `sizes` under `pattern`, whose seconds are worth `units_per_second` units of size.
+    /// Requests of `sizes` under `pattern`. A second equals `units_per_second` units of size.
     ///
     /// # Errors
     ///
@@ -79,13 +83,14 @@ impl Alternating {
         Shortest::new(self)
     }
 
-    /// The mean over all requests of what is known by size.
+    /// The mean over all requests of a function of the size.
     fn mean_of(&self, of: impl Fn(f64) -> f64) -> f64 {
         self.classes.iter().map(|&(size, share)| share * of(size)).sum()
     }
 }
 
-/// Few sizes that stand for all: the mean of each slice between two edges, with its share, so that the mean is kept.
+/// A few sizes that represent all: the mean of each slice between two edges with its share, so that the mean
+/// is kept.
 fn classes(sizes: &Sizes) -> Vec<(f64, f64)> {
     let edges = edges(sizes, &[]);
     let mut slices: Vec<(i64, f64, f64)> = Vec::new();
@@ -101,7 +106,7 @@ fn classes(sizes: &Sizes) -> Vec<(f64, f64)> {
             _ => slices.push((slice, share, share * size)),
         }
     }
-    // What is one in a million, of the requests and of the bytes, is left out.
+    // Slices with less than a millionth of the requests and of the bytes are omitted.
     let counting = slices.into_iter().filter(|&(_, share, sum)| share > 1e-6 || sum > 1e-6 * sizes.mean());
     counting.map(|(_, share, sum)| (sum / share, share)).collect()
 }
@@ -150,7 +155,7 @@ impl Grid {
         self.offered[self.steps()]
     }
 
-    /// `(length, load)` of a step, the periods following each other.
+    /// `(length, load)` of a step; step numbers continue over periods.
     fn step(&self, number: usize) -> (f64, f64) {
         let place = number % self.steps();
         (self.edges[place + 1] - self.edges[place], self.loads[place])
@@ -161,7 +166,7 @@ impl Grid {
         (number / self.steps()) as f64 * self.period() + self.edges[number % self.steps()]
     }
 
-    /// The step that `t` lies in.
+    /// The step that contains `t`.
     fn at(&self, t: f64) -> usize {
         let periods = (t / self.period()).floor().max(0.0);
         let within = t - periods * self.period();

@@ -1,8 +1,9 @@
-//! Simulated against closed form: engines that serve real requests, beside the formulas.
+//! Compares simulations with closed forms: simulated engines that serve requests, beside the formulas.
 //!
-//! PS, SRPT, FB and FCFS are served by [`Sharing`] and [`Ordered`], and so by the scheduler that serves traffic; the policies
-//! that it does not have by a small queue of this module's own. Requests come as a Poisson process, seeded. Sizes are rounded to
-//! whole bytes, which the formulas do not know of: below a hundred bytes or so it shows.
+//! [`Sharing`] and [`Ordered`] serve PS, SRPT, FB and FCFS, and so the production scheduler is tested. A
+//! small queue of this module serves the policies that the scheduler does not have. Requests are a seeded
+//! Poisson process. Sizes are rounded to whole bytes, unlike in the formulas; below about a hundred bytes
+//! this shows.
 
 mod ranked;
 
@@ -23,29 +24,30 @@ use super::{Policy, Sizes};
 use crate::{Clients, Model, Ordered, Served, Sharing, Stream, run};
 
 const NS_PER_S: f64 = 1e9;
-/// Bins in a decade of sizes.
+/// Bins per decade of sizes.
 pub const BINS_A_DECADE: f64 = 8.0;
-/// Turns of FB in a request of mean size: those who have had equally little share as finely as that.
+/// Turns of FB in a request of mean size: requests with equal attained service share in steps of this size.
 const TURNS_A_REQUEST: f64 = 40.0;
 
-/// A run to simulate.
+/// The parameters of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// How large requests are, in bytes.
+    /// The law of the sizes, in bytes.
     pub sizes: &'a Sizes,
-    /// How the load moves.
+    /// The load over time.
     pub pattern: &'a Pattern,
-    /// What serves them.
+    /// The link that serves them.
     pub link: &'a Link,
-    /// About how many requests come: as many as come in the time in which so many are expected. Of a load that changes, these
-    /// are whole periods, three at least.
+    /// Expected number of requests, which determines the length of the run. A changing load is simulated for
+    /// whole periods, at least three.
     pub requests: u64,
-    /// What decides when they come and how large they are.
+    /// Seed of arrival times and sizes.
     pub seed: u64,
 }
 
-/// What a run came to: the requests that came between its first tenth, in which the queue fills, and its last, in which others
-/// no longer come after them; of a load that changes, between the first period and the last.
+/// The results of a simulation. It counts requests that came after the first tenth, in which the queue fills,
+/// and before the last tenth, which has no later arrivals. For a changing load it excludes the first and the
+/// last period.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Simulated {
     /// Mean response time, in seconds.
@@ -54,7 +56,7 @@ pub struct Simulated {
     pub slowdown: f64,
     /// Requests counted.
     pub requests: u64,
-    /// By size, rising.
+    /// By size, in rising order.
     pub by_size: Vec<BySize>,
 }
 
@@ -65,11 +67,11 @@ pub struct BySize {
     pub bytes: f64,
     /// Their mean response time, in seconds.
     pub response_s: f64,
-    /// How many they are.
+    /// Number of requests.
     pub requests: u64,
 }
 
-/// Runs it under a policy. The same arguments give the same result.
+/// Simulates a policy. The same arguments give the same result.
 pub fn simulate(run: &Run<'_>, policy: &Policy) -> Simulated {
     let (link, wire) = (run.link, &WireModel::BODY_ONLY);
     let ordered = |order, pacing| Ordered::new(link, wire, Settings { order, pacing, ..Settings::default() });
@@ -87,8 +89,8 @@ pub fn simulate(run: &Run<'_>, policy: &Policy) -> Simulated {
     }
 }
 
-/// Half of the width of the interval around the mean of `values` that covers the true mean with a probability of `confidence`,
-/// by Student's t. `None` with fewer than two values.
+/// Half the width of the confidence interval of the mean of `values`, by Student's t. `None` with fewer than
+/// two values.
 pub fn half_width(values: &[f64], confidence: f64) -> Option<f64> {
     let count = values.len() as f64;
     let law = StudentsT::new(0.0, 1.0, count - 1.0).ok()?;
@@ -138,7 +140,7 @@ struct Arrivals<'a> {
     sizes: &'a Sizes,
     spans: Box<dyn Iterator<Item = workload::pattern::Span> + 'a>,
     span: workload::pattern::Span,
-    /// Requests a second that a level of 1 means.
+    /// Requests per second at a level of 1.
     per_level: f64,
     at_s: f64,
     end_ns: u64,
@@ -162,7 +164,7 @@ impl<'a> Arrivals<'a> {
             let periods = (seconds * NS_PER_S / period_ns as f64).ceil().max(3.0) as u64;
             (periods * period_ns, period_ns..(periods - 1) * period_ns)
         };
-        // Times do not depend on how many sizes were drawn.
+        // Times do not depend on the number of sizes drawn.
         let mut drawn = ChaCha12Rng::seed_from_u64(run.seed);
         drawn.set_stream(1);
         let mut spans: Box<dyn Iterator<Item = _>> = Box::new(run.pattern.spans());
@@ -180,14 +182,15 @@ impl<'a> Arrivals<'a> {
         }
     }
 
-    /// The next moment: moments at the phase's greatest rate, of which as many are kept as the rate of the moment asks for.
+    /// The next arrival: draws times at the phase's greatest rate, and keeps them with the probability of the
+    /// current rate.
     fn next_s(&mut self) -> f64 {
         loop {
             let span = self.span;
             let most = span.from.max(span.to) * self.per_level;
             let (from_s, until_s) = (span.from_ns as f64 / NS_PER_S, span.until_ns as f64 / NS_PER_S);
             let gap_s = -(-self.times.random::<f64>()).ln_1p() / most;
-            // A process without memory may begin anew where the phase ends; a rate of 0 has an infinite gap.
+            // A process without memory may restart where the phase ends; a rate of 0 has an infinite gap.
             if self.at_s + gap_s < until_s {
                 self.at_s += gap_s;
                 let level = span.from + (span.to - span.from) * (self.at_s - from_s) / (until_s - from_s);

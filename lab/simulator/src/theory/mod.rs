@@ -1,13 +1,14 @@
-//! Closed forms of queueing theory: what to expect of a scheduler before anything runs.
+//! Closed forms of queueing theory: the expected performance of a scheduler.
 //!
 //! - [`Sizes`]: laws of request sizes, with exact moments up to a size;
-//! - [`Queue`] and [`Policy`]: the M/GI/1 queue (Poisson arrivals, independent sizes, one link): mean response time, response
-//!   time as a function of size, mean slowdown;
-//! - [`Alternating`]: the same where the load changes over time and may be above 1 for a while, an approximation;
-//! - [`check`]: simulated against closed form.
+//! - [`Queue`] and [`Policy`]: the M/GI/1 queue (Poisson arrivals, independent sizes, one link): mean
+//!   response time, response time by size, mean slowdown;
+//! - [`Alternating`]: the same for a load that changes over time and may exceed 1 for a while, an
+//!   approximation;
+//! - [`check`]: simulations compared with closed forms.
 //!
-//! Pure functions in `f64`. Sizes are work: a request of size x takes x units of time alone, so that times come out in the
-//! unit of the sizes. Whoever has bytes and a link divides by the link's rate.
+//! Pure functions in `f64`. Sizes are work: a request of size x takes x units of time alone, so times have
+//! the unit of the sizes. To get seconds from bytes, divide by the link's rate.
 
 mod alternating;
 pub mod check;
@@ -26,21 +27,21 @@ pub use self::{
     sizes::Sizes,
 };
 
-/// What was asked for has no answer.
+/// The question has no answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TheoryError {
     /// A parameter of a law of sizes is out of range.
     Parameter {
-        /// Which.
+        /// The name of the parameter.
         what: &'static str,
-        /// What was given.
+        /// The given value.
         given: f64,
-        /// What may be given.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// There is no size with a weight above 0.
     NoSizes,
-    /// A load at which a queue has no steady state.
+    /// The queue has no steady state at this load.
     Load(f64),
 }
 

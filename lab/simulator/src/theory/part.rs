@@ -1,16 +1,16 @@
-//! One piece of a law of sizes, with closed forms of what the formulas ask for.
+//! A piece of a law of sizes, with closed forms for the formulas.
 
 use std::f64::consts::{PI, SQRT_2};
 
 use statrs::function::{erf::erfc_inv, gamma::gamma_lr};
 
-/// Standard deviations of the logarithm beyond which a lognormal has nothing that a double could tell from nothing, the weight
-/// that a power of the size adds included.
+/// Beyond this many standard deviations of the logarithm, a lognormal is zero in double precision, even times
+/// a power of the size.
 const LOGNORMAL_REACH: f64 = 13.0;
-/// Means beyond which the same holds for an exponential.
+/// Beyond this many means the same holds for an exponential.
 const EXPONENTIAL_REACH: f64 = 60.0;
 
-/// A law without atoms, and the share of all requests that it has.
+/// A law without atoms, and its share of all requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Part {
     pub(super) share: f64,
@@ -29,7 +29,7 @@ pub(super) enum Law {
 }
 
 impl Part {
-    /// Share of all requests that are of this part and larger than `x`.
+    /// Share of all requests that belong to this part and are larger than `x`.
     pub(super) fn above(&self, x: f64) -> f64 {
         self.share
             * match self.law {
@@ -82,7 +82,7 @@ impl Part {
             }
     }
 
-    /// The size below which a share `q` of this part lies.
+    /// The size below which a fraction `q` of this part lies.
     pub(super) fn quantile(&self, q: f64) -> f64 {
         let q = q.clamp(0.0, 1.0);
         match self.law {
@@ -99,7 +99,7 @@ impl Part {
         }
     }
 
-    /// From where to where the part has what counts.
+    /// The range in which the part is not negligible.
     pub(super) fn span(&self) -> (f64, f64) {
         match self.law {
             Law::Pareto { from, until, .. } => (from, until),
@@ -112,18 +112,19 @@ impl Part {
     }
 }
 
-/// The integral of t^(power - 1) from `low` to `high`: through `expm1`, which keeps its digits where the power is near zero.
+/// The integral of t^(power - 1) from `low` to `high`, through `expm1`, which keeps precision where the power
+/// is near zero.
 fn powers(power: f64, low: f64, high: f64) -> f64 {
     let octaves = (high / low).ln();
     if power == 0.0 { octaves } else { low.powf(power) * (power * octaves).exp_m1() / power }
 }
 
-/// Share of a standard normal above `z`.
+/// Fraction of a standard normal above `z`.
 fn normal_above(z: f64) -> f64 {
     0.5 * libm::erfc(z / SQRT_2)
 }
 
-/// Share of a standard normal between two values, from the side on which it is small.
+/// Fraction of a standard normal between two values, computed from the side on which it is small.
 fn normal_between(low: f64, high: f64) -> f64 {
     if low > 0.0 { normal_above(low) - normal_above(high) } else { normal_above(-high) - normal_above(-low) }
 }

@@ -1,37 +1,41 @@
-//! The policies that there are closed forms of, and their names.
+//! The policies with closed forms, and their names.
 
 use std::fmt;
 
 use scheduler::bands::{BandPlan, SRPT_CUTOFFS_BYTES};
 
-/// Who is served.
+/// A scheduling policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Processor sharing: everybody at once, each the same. FAIR in "Web Servers Under Overload: How Scheduling Can Help".
+    /// Processor sharing: all requests at once, equally. FAIR in "Web Servers Under Overload: How Scheduling
+    /// Can Help".
     Ps,
     /// First come, first served.
     Fcfs,
     /// Shortest remaining processing time first.
     Srpt,
-    /// Foreground-background, or least attained service: who had least so far; those who had equally little share.
+    /// Foreground-background, or least attained service: requests with the least service so far share
+    /// equally.
     Fb,
-    /// Preemptive shortest job first: by the size at arrival, whatever remains of it.
+    /// Preemptive shortest job first: by the size at arrival, not by the remaining size.
     Psjf,
-    /// Shortest job first, whoever is served until done.
+    /// Shortest job first without preemption.
     Sjf,
-    /// Bands by *remaining* size, as "Implementation of SRPT Scheduling in Web Servers" has them: a lower band goes first and
-    /// preempts, and who has little enough left is moved to it. First come, first served within a band.
+    /// Bands by *remaining* size, as in "Implementation of SRPT Scheduling in Web Servers". A lower band goes
+    /// first and preempts; a request moves to it when little enough is left. First come, first served within
+    /// a band.
     Bands(BandPlan),
-    /// Bands by size at arrival, preemptive: the classes of a preemptive priority queue. First come, first served within.
+    /// Bands by size at arrival, preemptive: the classes of a preemptive priority queue. First come, first
+    /// served within a band.
     PreemptivePriority(BandPlan),
-    /// Bands by size at arrival, whoever is served until done.
+    /// Bands by size at arrival, without preemption.
     Priority(BandPlan),
 }
 
-/// A text names no policy.
+/// The text is not the name of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyError {
-    /// The name is not known.
+    /// The name is unknown.
     Unknown(String),
 }
 
@@ -45,18 +49,20 @@ impl fmt::Display for PolicyError {
 impl std::error::Error for PolicyError {}
 
 impl Policy {
-    /// All names, as they are listed to people.
+    /// All names, as shown to users.
     pub const NAMES: [&'static str; 9] =
         ["ps", "srpt", "fb", "psjf", "sjf", "fcfs", "bands", "preemptive-priority", "priority"];
 
-    /// The policy of a name. Those with bands take `plan`, or the cutoffs of "Implementation of SRPT Scheduling in Web Servers".
+    /// Returns the policy with a name. Those with bands use `plan`, or the cutoffs of "Implementation of SRPT
+    /// Scheduling in Web Servers".
     ///
     /// # Errors
     ///
-    /// If no policy has the name. `las` is `fb`, `fair` is `ps`, `fifo` is `fcfs`, as the scheduler calls them.
+    /// If no policy has the name. The scheduler's names `las`, `fair` and `fifo` also work for `fb`, `ps` and
+    /// `fcfs`.
     pub fn named(name: &str, plan: Option<&BandPlan>) -> Result<Self, PolicyError> {
         let unknown = || PolicyError::Unknown(name.to_owned());
-        // The cutoffs of the paper rise, so that they are a plan.
+        // The cutoffs of the paper rise, so they are a valid plan.
         let plan = || plan.cloned().or_else(|| BandPlan::new(SRPT_CUTOFFS_BYTES.into()).ok()).ok_or_else(unknown);
         match name {
             "ps" | "fair" => Ok(Self::Ps),
@@ -87,12 +93,12 @@ impl Policy {
         }
     }
 
-    /// Whether even the smallest request has to wait for others that are there: then its slowdown has no bound.
+    /// Whether even the smallest request waits for present ones: then its slowdown is unbounded.
     pub(super) fn delays_the_smallest(&self) -> bool {
         !matches!(self, Self::Ps | Self::Srpt | Self::Fb | Self::Psjf)
     }
 
-    /// Where its bands end.
+    /// The cutoffs of its bands.
     pub(super) fn cutoffs(&self) -> &[u64] {
         match self {
             Self::Bands(plan) | Self::PreemptivePriority(plan) | Self::Priority(plan) => plan.cutoffs(),

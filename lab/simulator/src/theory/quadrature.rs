@@ -1,15 +1,17 @@
-//! Integrals over sizes: cells that grow with the size, and Gauss and Legendre's rule in each.
+//! Integrals over sizes: cells that grow with the size, and the Gauss-Legendre rule in each.
 //!
-//! Sizes of the web span seven decades and the formulas change over all of them alike, so cells are even in the logarithm. A
-//! cell ends where something jumps: at a single size with a share, at the end of a law, at a cutoff.
+//! Sizes of the web span seven decades, and the formulas change over all of them equally, so cells are
+//! uniform in the logarithm. A cell ends at every jump: at a single size with a share, at the end of a law,
+//! at a cutoff.
 
 use super::sizes::Sizes;
 
-/// Cells in a decade. With eight places in each, doubling them changes no mean by more than rounding does.
+/// Cells per decade. With eight places in each, twice as many change no mean by more than rounding.
 const CELLS_A_DECADE: f64 = 16.0;
 
-/// Half of the places and weights of the rule with eight places on [-1, 1], which is exact up to degree 15 (Abramowitz and
-/// Stegun, "Handbook of Mathematical Functions", 1964, table 25.4). The other half are their mirror images.
+/// Half of the places and weights of the rule with eight places on [-1, 1], which is exact up to degree 15
+/// (Abramowitz and Stegun, "Handbook of Mathematical Functions", 1964, table 25.4). The other half is their
+/// mirror image.
 const GAUSS_LEGENDRE: [(f64, f64); 4] = [
     (0.183_434_642_495_649_8, 0.362_683_783_378_362),
     (0.525_532_409_916_329, 0.313_706_645_877_887_29),
@@ -22,7 +24,7 @@ pub(super) fn integral(low: f64, high: f64, f: impl Fn(f64) -> f64) -> f64 {
     places(low, high).map(|(x, weight)| weight * f(x)).sum()
 }
 
-/// Places within a cell, each with the length that it stands for.
+/// Places within a cell, each with the length that it represents.
 pub(super) fn places(low: f64, high: f64) -> impl Iterator<Item = (f64, f64)> {
     let (middle, half) = (f64::midpoint(low, high), (high - low) / 2.0);
     GAUSS_LEGENDRE
@@ -30,13 +32,13 @@ pub(super) fn places(low: f64, high: f64) -> impl Iterator<Item = (f64, f64)> {
         .flat_map(move |(x, weight)| [(middle - half * x, half * weight), (middle + half * x, half * weight)])
 }
 
-/// Ends of the cells over all sizes that count, rising.
+/// Ends of the cells over all relevant sizes, in rising order.
 pub(super) fn edges(sizes: &Sizes, cutoffs: &[u64]) -> Vec<f64> {
     let mut edges: Vec<f64> = sizes.atoms().map(|(size, _)| size).collect();
     for part in sizes.parts() {
         let (from, until) = part.span();
         edges.push(from);
-        // A span that begins at zero has its lowest cell down to there.
+        // For a span that begins at zero, the lowest cell reaches down to here.
         let first = if from > 0.0 { from } else { until * 1e-14 };
         let cells = ((until / first).log10() * CELLS_A_DECADE).ceil().max(1.0);
         let step = (until / first).ln() / cells;
@@ -51,7 +53,7 @@ pub(super) fn edges(sizes: &Sizes, cutoffs: &[u64]) -> Vec<f64> {
     edges
 }
 
-/// Sizes with the share that each stands for: sums over them are integrals dF.
+/// Sizes, each with the share that it represents: sums over them are integrals dF.
 pub(super) fn shares<'a>(sizes: &'a Sizes, edges: &'a [f64]) -> impl Iterator<Item = (f64, f64)> + 'a {
     let cells = edges.windows(2).flat_map(move |cell| {
         let (low, high) = (cell[0], cell[1]);

@@ -8,20 +8,20 @@ use super::{
     part::{Law, Part},
 };
 
-/// The powers whose sums are kept for atoms: x^-1 to x^3.
+/// The powers with sums for atoms: x^-1 to x^3.
 const POWERS: [i32; 5] = [-1, 0, 1, 2, 3];
-/// The largest size and the largest ratio of sizes: far beyond any file, and far from what a double cannot square.
+/// The largest size and the largest ratio of sizes: far beyond any file, and safe to square in a double.
 const LARGEST: f64 = 1e15;
 
-/// How large requests are: a law on the positive numbers. The unit is the caller's; the command line has bytes.
+/// A law of request sizes, on the positive numbers. The caller chooses the unit; the command line uses bytes.
 ///
-/// Any number of single sizes (a log, a set of files), laws with a density above them, or both: the sizes of
-/// [`HeavyTail`] have all that would be smaller than the least at the least. Moments up to a size are closed forms, so
-/// that nothing is lost at the far end of a heavy tail, where most of the bytes are.
+/// It has any number of single sizes (a log, a set of files), or laws with a density above them, or both:
+/// [`HeavyTail`] raises all smaller sizes to the least. Moments up to a size are closed forms, so that
+/// nothing is lost at the far end of a heavy tail, where most of the bytes are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
     atoms: Atoms,
-    /// By size, none overlapping another, all above the atoms.
+    /// By size, without overlap, all above the atoms.
     parts: Vec<Part>,
 }
 
@@ -92,7 +92,7 @@ impl Sizes {
         Ok(Self::part(Law::Exponential { mean }))
     }
 
-    /// One size.
+    /// A single size.
     ///
     /// # Errors
     ///
@@ -101,11 +101,11 @@ impl Sizes {
         Self::empirical([(size, 1.0)])
     }
 
-    /// Sizes as they were seen: each with its count, or any weight relative to the others.
+    /// Observed sizes, each with its count, or any relative weight.
     ///
     /// # Errors
     ///
-    /// If a size is not above 0 and at most 10^15, or a weight is negative or not finite, or none is above 0.
+    /// A size not above 0 or above 10^15; a weight that is negative or not finite; no weight above 0.
     pub fn empirical(counts: impl IntoIterator<Item = (f64, f64)>) -> Result<Self, TheoryError> {
         let mut counts: Vec<(f64, f64)> = counts.into_iter().filter(|&(_, weight)| weight != 0.0).collect();
         if let Some(&(given, _)) = counts.iter().find(|(size, _)| !(*size >= 1.0 / LARGEST && *size <= LARGEST)) {
@@ -122,22 +122,22 @@ impl Sizes {
         Ok(Self { atoms: Atoms::new(counts.into_iter().map(|(size, weight)| (size, weight / sum))), parts: Vec::new() })
     }
 
-    /// The files of a set, each as often as it is asked for.
+    /// The files of a set, weighted by popularity.
     ///
     /// # Errors
     ///
-    /// If a file that is asked for is empty: it takes no time, so that there is no slowdown of it.
+    /// A requested file that is empty: it takes no time, so it has no slowdown.
     pub fn files(files: &FileSet) -> Result<Self, TheoryError> {
         Self::empirical(files.sizes_bytes().iter().map(|&size| size as f64).zip(files.popularity()))
     }
 
-    /// The law of [`HeavyTail`] itself, without the files that stand for it.
+    /// The law of [`HeavyTail`] itself, not of the files that represent it.
     pub fn heavy_tail(sizes: &HeavyTail) -> Self {
         // The body's deviation follows from its two given quantiles.
         let knee_z = -std::f64::consts::SQRT_2 * statrs::function::erf::erfc_inv(2.0 * sizes.body_share);
         let (mu, sigma) = (sizes.median_bytes.ln(), (sizes.knee_bytes / sizes.median_bytes).ln() / knee_z);
         let body = |from, share| Part { share, law: Law::Lognormal { mu, sigma, from, until: sizes.knee_bytes } };
-        // What the whole body has below the least size is raised to it.
+        // The part of the body below the least size is raised to it.
         let inside = body(0.0, sizes.body_share).above(sizes.min_bytes);
         let tail = Law::Pareto { alpha: sizes.alpha, from: sizes.knee_bytes, until: sizes.max_bytes };
         Self {
@@ -170,7 +170,7 @@ impl Sizes {
         self.atoms.moment(k, self.atoms.sizes.partition_point(|&size| size <= x)) + self.moment_of_parts(k, x)
     }
 
-    /// E\[X^k; X < x\]: the same without x itself, which matters where a single size has a share of its own.
+    /// E\[X^k; X < x\]: the same without x itself, which matters where a single size has its own share.
     pub fn moment_below(&self, k: i32, x: f64) -> f64 {
         self.atoms.moment(k, self.atoms.sizes.partition_point(|&size| size < x)) + self.moment_of_parts(k, x)
     }
@@ -178,7 +178,7 @@ impl Sizes {
     /// E\[min(X, x)^k\], for k from 1 to 3.
     pub fn moment_capped(&self, k: i32, x: f64) -> f64 {
         let above = self.share_above(x);
-        // A cap beyond all sizes may be infinite, and infinity times nothing is no number.
+        // A cap beyond all sizes may be infinite, and infinity times zero is NaN.
         self.moment_up_to(k, x) + if above > 0.0 { x.powi(k) * above } else { 0.0 }
     }
 
@@ -186,7 +186,7 @@ impl Sizes {
         self.parts.iter().map(|part| part.moment_up_to(k, x)).sum()
     }
 
-    /// The size below which a share `q` of the requests lies.
+    /// The size below which a fraction `q` of the requests lies.
     pub fn quantile(&self, q: f64) -> f64 {
         let mut rest = q.clamp(0.0, 1.0) - self.atoms.share();
         if rest <= 0.0 && !self.atoms.sizes.is_empty() {
@@ -198,16 +198,16 @@ impl Sizes {
             }
             rest -= part.share;
         }
-        // Shares sum up to 1 but for rounding.
+        // Shares add up to 1 except for rounding.
         self.parts.last().map_or_else(|| self.atoms.quantile(1.0), |part| part.quantile(1.0))
     }
 
-    /// A size drawn at random.
+    /// Draws a random size.
     pub fn sample(&self, rng: &mut impl Rng) -> f64 {
         self.quantile(rng.random())
     }
 
-    /// Single sizes with a share of their own, by size: `(size, share)`.
+    /// Single sizes with their shares, by size: `(size, share)`.
     pub(super) fn atoms(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
         self.atoms.sizes.iter().copied().zip(self.atoms.shares.iter().copied())
     }
@@ -223,9 +223,9 @@ impl Sizes {
 struct Atoms {
     sizes: Vec<f64>,
     shares: Vec<f64>,
-    /// Of the first n atoms, the sums of share times x^-1, x^0 ... x^3.
+    /// Sums of share times x^-1, x^0 ... x^3 over the first n atoms.
     sums: Vec<[f64; POWERS.len()]>,
-    /// Of all but the first n atoms, the share.
+    /// Share of all atoms but the first n.
     above: Vec<f64>,
 }
 
@@ -264,7 +264,7 @@ impl Atoms {
         self.above.get(self.sizes.partition_point(|&size| size <= x)).copied().unwrap_or_default()
     }
 
-    /// Of the first `count` atoms.
+    /// The moment of the first `count` atoms.
     fn moment(&self, k: i32, count: usize) -> f64 {
         self.sums.get(count).map_or(0.0, |sums| sums[(k - POWERS[0]) as usize])
     }
@@ -367,7 +367,7 @@ mod tests {
         for (name, law) in laws() {
             let mut rng = ChaCha12Rng::seed_from_u64(4);
             let count = 40_000;
-            // Capped, a heavy tail's mean settles.
+            // With a cap, the mean of a heavy tail converges.
             let (cap, median) = (law.quantile(0.95), law.quantile(0.5));
             let (mut sum, mut above) = (0.0, 0.0);
             for _ in 0..count {

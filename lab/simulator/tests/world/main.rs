@@ -1,8 +1,10 @@
-//! The scheduler in whole simulated lives of a server: clients that come, read slowly and leave, sockets that take part of what
-//! they are offered, sizes that are told late or never, an operator who changes rate and order, and a clock that jumps.
+//! Whole simulated lives of a server with the scheduler. Clients come, read slowly and leave. Sockets accept
+//! part of the offered bytes. Sizes are told late or never. An operator changes rate and order, and the clock
+//! jumps.
 //!
-//! What is asserted needs no model of the scheduler: nobody is lost, nobody is served twice or more than there is, whoever
-//! waits waits for the link and for nothing else, the link is never given more than it carries, and in the end nothing is kept.
+//! The assertions need no model of the scheduler. No job is lost, and none is served twice or beyond its
+//! size. A waiting job waits only for the link. The link never gets more than it can carry. At the end no
+//! state is left.
 
 mod plan;
 mod server;

@@ -1,4 +1,4 @@
-//! What is to happen, times in nanoseconds since the start.
+//! The events of a test; times are in nanoseconds since the start.
 
 use std::env;
 
@@ -11,9 +11,9 @@ pub struct Plan {
     pub jobs: Vec<Job>,
     /// By time.
     pub changes: Vec<(u64, Change)>,
-    /// When the clock that the scheduler is told the time of is set, and by how much, by time.
+    /// Changes of the scheduler's clock: the time and the shift, by time.
     pub jumps: Vec<(u64, i64)>,
-    /// By how much timers ring too late.
+    /// Delay of timers.
     pub late_ns: u64,
 }
 
@@ -23,7 +23,7 @@ pub struct Job {
     pub bytes: u64,
     pub told: Told,
     pub path: Path,
-    /// Bytes that it has ready at a time.
+    /// Bytes that are ready at a time.
     pub piece_bytes: u64,
     pub socket: Socket,
     pub gives_up_after_ns: Option<u64>,
@@ -33,7 +33,7 @@ pub struct Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     AtOnce,
-    /// When so many bytes have gone.
+    /// After this many bytes were sent.
     After(u64),
     Never,
 }
@@ -50,7 +50,7 @@ pub enum Change {
     Rate(Option<Rate>),
     Settings(Settings),
     Path(usize, Path),
-    /// Bytes that need no leave.
+    /// Bytes without a grant.
     Unranked(u64),
 }
 
@@ -61,7 +61,7 @@ pub fn any() -> impl Strategy<Value = Plan> {
     (settings(), vec(job(), 1..40), changes, late_ns).prop_map(|(settings, mut jobs, mut changes, late_ns)| {
         let mut at_ns = 0;
         for job in &mut jobs {
-            // Until here it holds the gap to the one before.
+            // Until here `at_ns` holds the gap to the job before.
             at_ns += job.at_ns;
             job.at_ns = at_ns;
         }
@@ -70,7 +70,7 @@ pub fn any() -> impl Strategy<Value = Plan> {
     })
 }
 
-/// A clock that is set, forward and back, up to half a minute.
+/// Shifts of the clock, forward and back, up to half a minute.
 pub fn jumps() -> impl Strategy<Value = Vec<(u64, i64)>> {
     let by_ns = prop_oneof![
         -(MS as i64)..MS as i64,
@@ -83,7 +83,7 @@ pub fn jumps() -> impl Strategy<Value = Vec<(u64, i64)>> {
     })
 }
 
-/// How many random cases: what the environment says, or so many.
+/// Number of random cases: from the environment, or this default.
 pub fn cases(unless_told: u32) -> u32 {
     env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(unless_told)
 }

@@ -1,4 +1,4 @@
-//! A server around the scheduler: it moves bytes that do not exist, and decides nothing.
+//! A simulated server around the scheduler: it moves imaginary bytes, and decides nothing.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -14,14 +14,14 @@ pub struct Server<'a> {
     plan: &'a Plan,
     uplink: Uplink,
     now_ns: u64,
-    /// By how much the clock that the scheduler is told the time of is ahead.
+    /// How far the scheduler's clock is ahead.
     clock_ahead_ns: i64,
     /// By place in the plan.
     jobs: Vec<Job>,
-    /// By the scheduler's name: whose it is at the moment.
+    /// The job that has each id of the scheduler now.
     names: Vec<Option<usize>>,
     events: BTreeSet<(u64, Event)>,
-    /// When the timer rings.
+    /// When the timer expires.
     rings_ns: Option<u64>,
     granted: VecDeque<(usize, u64)>,
     most_present: usize,
@@ -35,7 +35,7 @@ struct Job {
     sent_bytes: u64,
     is_told: bool,
     waits: bool,
-    /// What is in the socket's buffer, and since when.
+    /// Bytes in the socket's buffer, and the time of that count.
     buffered_bytes: u64,
     buffered_at_ns: u64,
     ends: u32,
@@ -56,7 +56,7 @@ impl Job {
     }
 }
 
-/// What happens at a moment; at the same moment, in this order.
+/// Events; at equal times, they happen in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     ClockSet(i64),
@@ -79,7 +79,7 @@ impl<'a> Server<'a> {
             plan,
             uplink: Uplink::new(plan.settings),
             now_ns: 0,
-            // Early enough in the scheduler's time to be set back by minutes.
+            // Late enough that the scheduler's clock can be set back by minutes.
             clock_ahead_ns: 600_000_000_000,
             jobs: plan.jobs.iter().map(|it| Job::new(it.path)).collect(),
             names: Vec::new(),
@@ -91,7 +91,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// From the first arrival to the last end.
+    /// Runs from the first arrival to the last end.
     pub fn lives(mut self) -> Result<(), TestCaseError> {
         loop {
             let event_ns = self.events.first().map(|&(at_ns, _)| at_ns);
@@ -112,7 +112,7 @@ impl<'a> Server<'a> {
         self.keeps_nothing()
     }
 
-    /// The time as the scheduler is told it.
+    /// The scheduler's time.
     fn now(&self) -> Instant {
         Instant::from_ns(self.now_ns.saturating_add_signed(self.clock_ahead_ns))
     }
@@ -145,7 +145,7 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// Carries out what the scheduler says, and sets the timer for the rest.
+    /// Carries out grants, and sets the timer for the next.
     fn settles(&mut self) -> Result<(), TestCaseError> {
         loop {
             let now = self.now();
@@ -190,7 +190,7 @@ impl<'a> Server<'a> {
         self.writes(job)
     }
 
-    /// Asks leave and writes, until it has to wait or is done.
+    /// Asks for grants and writes, until the job has to wait or is done.
     fn writes(&mut self, job: usize) -> Result<(), TestCaseError> {
         let plan = &self.plan.jobs[job];
         loop {
@@ -212,7 +212,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Whose leave this is; at most what he asked for, at most a chunk, and something.
+    /// The job of a grant. The grant must not be empty, nor exceed a chunk or the request.
     fn granted_to(&mut self, grant: Grant) -> Result<usize, TestCaseError> {
         let job = self.names.get(grant.job.index()).copied().flatten();
         let Some(job) = job else { return Err(TestCaseError::fail("leave for nobody")) };
@@ -233,7 +233,7 @@ impl<'a> Server<'a> {
         self.plan.jumps.is_empty()
     }
 
-    /// The socket takes of the leave what it has room for; whether it takes more.
+    /// Writes granted bytes into the socket; returns whether it accepts more.
     fn takes(&mut self, job: usize, leave_bytes: u64) -> Result<bool, TestCaseError> {
         let (plan, it) = (&self.plan.jobs[job], &mut self.jobs[job]);
         let Some(name) = it.name else { return Ok(false) };
@@ -250,7 +250,7 @@ impl<'a> Server<'a> {
         self.ledger.taken_back(wire_bytes(&it.path, leave_bytes) - wire_bytes(&it.path, taken_bytes));
         if taken_bytes < leave_bytes {
             self.uplink.handle_unused(name, leave_bytes - taken_bytes);
-            // A third of it has to be free before it takes more.
+            // A third of the buffer must be free before it accepts more.
             let writable_ns = plan.socket.drains.ns_for(plan.socket.buffer_bytes / 3 + 1);
             self.events.insert((self.now_ns + writable_ns, Event::Writable(job)));
         }
@@ -274,7 +274,7 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// Long after the last end, one more who comes and leaves finds nothing of those before.
+    /// Long after the last end, one more job comes and leaves, and finds no state of earlier ones.
     fn keeps_nothing(mut self) -> Result<(), TestCaseError> {
         self.clock_ahead_ns = i64::MAX / 2;
         let name = self.uplink.handle_started(self.now(), Size::Known(1), Path::UNKNOWN);
@@ -286,8 +286,8 @@ impl<'a> Server<'a> {
     }
 }
 
-/// The link on paper, by another way than the scheduler's: what it was given less what it carried is a number, and what is
-/// queued is as much as that number lies above the lowest that it ever was.
+/// A model of the link that differs from the scheduler's: the balance is bytes given less bytes carried. The
+/// queue is the distance of the balance from its lowest value so far.
 #[derive(Default)]
 struct Ledger {
     given_bytes: u64,
@@ -305,7 +305,7 @@ impl Ledger {
         self.lowest_bytes = self.lowest_bytes.min(self.balance_bytes);
     }
 
-    /// Nothing is queued then.
+    /// Without a limit, nothing is queued.
     fn is_unlimited(&mut self) {
         (self.balance_bytes, self.lowest_bytes) = (0.0, 0.0);
     }
@@ -320,7 +320,7 @@ impl Ledger {
         self.balance_bytes -= wire_bytes as f64;
     }
 
-    /// By how much more is queued than leave may run ahead; `None` without a limit.
+    /// Excess of the queue over the allowed run-ahead; `None` without a limit.
     fn beyond_ahead_bytes(&self, settings: &Settings) -> Option<f64> {
         let rate = settings.rate?;
         let ahead_bytes = rate.bytes_per_second() * settings.pacing.ahead_ns as f64 / 1e9;
@@ -333,7 +333,7 @@ impl Ledger {
     }
 }
 
-/// Bytes on the wire, each segment with 66 of headers.
+/// Bytes on the wire; each segment has 66 bytes of headers.
 fn wire_bytes(path: &Path, bytes: u64) -> u64 {
     bytes + bytes.div_ceil(u64::from(path.mss_bytes)) * 66
 }

@@ -1,24 +1,24 @@
-//! What was lost, how that is found out, and how much is sent meanwhile.
+//! Loss: its detection, and the amount sent during recovery.
 
 use super::{
     super::receiver::Ack, LEAST_TIMEOUT_NS, Outgoing, PROBE_SLACK_NS, Probe, Rack, Recovery, Sender, Snapshot, State,
     Timer,
 };
 
-/// What an acknowledgement brought.
+/// The effect of an acknowledgement.
 #[derive(Default)]
 pub(super) struct Arrived {
-    /// Round trip of the segment that was sent first, of those sent once.
+    /// Round trip of the earliest-sent acknowledged segment that was sent once.
     pub first_rtt_ns: Option<u64>,
-    /// And of the one sent last.
+    /// The same of the latest-sent one.
     pub last_rtt_ns: Option<u64>,
-    /// Of the segment sent last.
+    /// Delivery state of the segment sent last.
     pub snapshot: Option<Snapshot>,
     snapshot_sent_ns: u64,
 }
 
 impl Sender {
-    /// Takes out what is acknowledged and marks what has come out of order.
+    /// Removes acknowledged segments and marks out-of-order ones.
     pub(super) fn take_acked(&mut self, now_ns: u64, ack: Ack) -> Arrived {
         let mut arrived = Arrived::default();
         while let Some(segment) = self.flight.front() {
@@ -50,7 +50,7 @@ impl Sender {
         arrived
     }
 
-    /// The segment at this place has come, if it had not before.
+    /// Marks the segment at this index as arrived.
     fn arrive(&mut self, now_ns: u64, at: usize, arrived: &mut Arrived) {
         let segment = &mut self.flight[at];
         if segment.sacked {
@@ -69,7 +69,7 @@ impl Sender {
             (arrived.snapshot, arrived.snapshot_sent_ns) = (Some(segment.snapshot), segment.sent_ns);
         }
         let (sent_ns, end) = (segment.sent_ns, segment.seq + u64::from(segment.payload_bytes));
-        // What comes back sooner than any did answers an earlier sending.
+        // A round trip below the minimum answers an earlier copy.
         let is_older_copy = segment.ambiguous && self.times.least_ns.is_some_and(|least_ns| rtt_ns < least_ns);
         if !is_older_copy {
             self.rack.advanced = true;
@@ -81,7 +81,7 @@ impl Sender {
         self.delivery.deliver(now_ns);
     }
 
-    /// RACK: what was sent before something that has come, and is overdue, is lost.
+    /// RACK: a segment sent before an arrived one is lost when it is overdue.
     pub(super) fn find_losses(&mut self, now_ns: u64) {
         let doubtful = self.sacked > 0 || self.retransmitted > 0 || self.state == State::Loss;
         let Rack { sent_ns: newest_ns, end: newest_end, rtt_ns, .. } = self.rack;
@@ -128,7 +128,7 @@ impl Sender {
         quarter_ns.min(self.times.smoothed_ns.unwrap_or(0))
     }
 
-    /// The window comes down, one segment out for about so many in as it shrinks (PRR).
+    /// Reduces the window; as it shrinks, arriving segments allow about as many departures (PRR).
     pub(super) fn begin_reduction(&mut self, state: State) {
         if self.state == State::Open {
             let prior_window = self.cubic.window;
@@ -139,7 +139,7 @@ impl Sender {
         self.state = state;
     }
 
-    /// Ends what the acknowledgements have overtaken.
+    /// Ends a state once its segments are acknowledged.
     pub(super) fn end_state(&mut self) {
         if self.state == State::Open || self.una < self.recovery.until {
             return;
@@ -170,7 +170,7 @@ impl Sender {
         self.cubic.window = in_flight + may;
     }
 
-    /// The segment to send again.
+    /// Index of the next segment to retransmit.
     pub(super) fn next_lost(&self) -> Option<usize> {
         if self.to_resend == 0 {
             return None;
@@ -178,7 +178,7 @@ impl Sender {
         self.flight.iter().position(|segment| segment.lost && !segment.retransmitted)
     }
 
-    /// Nothing came back in time: all is taken for lost.
+    /// The retransmission timer expired: all segments count as lost.
     pub(super) fn time_out(&mut self, now_ns: u64) {
         if self.flight.is_empty() {
             return;
@@ -202,7 +202,7 @@ impl Sender {
         self.timer = Some((now_ns + self.timeout_ns(), Timer::Retransmit));
     }
 
-    /// Tail loss probe: something new, or the last segment again, so that the client tells what it has.
+    /// Tail loss probe: sends new data or the last segment again, so that the client reports its state.
     pub(super) fn probe(&mut self, now_ns: u64) -> Option<Outgoing> {
         if self.flight.is_empty() {
             return None;
@@ -226,7 +226,7 @@ impl Sender {
         if !retransmission || ack.duplicate {
             self.probed = None;
         } else if ack.next > end {
-            // What was behind the probe has come, and its copy has not: the probe mended a loss.
+            // Later data was acknowledged but not the probe's copy: the probe repaired a loss.
             self.probed = None;
             if self.state == State::Open {
                 self.cubic.window = self.cubic.handle_loss();
@@ -236,7 +236,8 @@ impl Sender {
         }
     }
 
-    /// Sets the timer: for a probe where that is allowed, else for a retransmission. `acked`: because something has come.
+    /// Sets the timer: for a probe where that is allowed, else for a retransmission. `acked`: an
+    /// acknowledgement arrived.
     pub(super) fn arm(&mut self, now_ns: u64, acked: bool) {
         if !matches!(self.state, State::Open | State::Reduced) || self.sacked > 0 {
             if acked || self.timer.is_none() {
@@ -257,7 +258,7 @@ impl Sender {
         self.timer = Some((now_ns + self.timeout_ns(), Timer::Retransmit));
     }
 
-    /// When the segment that has been under way for longest is overdue.
+    /// When the segment that was sent first is overdue.
     pub(super) fn overdue_ns(&self, now_ns: u64) -> u64 {
         let sent_ns = self.flight.front().map_or(now_ns, |segment| segment.sent_ns);
         (sent_ns + self.timeout_ns()).max(now_ns + 1)

@@ -1,6 +1,6 @@
-//! Rate of delivery, as Linux estimates it (Cheng, Cardwell, "Delivery Rate Estimation", Internet draft).
+//! Delivery rate, as Linux estimates it (Cheng, Cardwell, "Delivery Rate Estimation", Internet draft).
 
-/// What was delivered when a segment was sent.
+/// The delivery state when a segment was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Snapshot {
     delivered: u64,
@@ -16,13 +16,13 @@ pub(super) struct Delivery {
     pub delivered: u64,
     delivered_ns: u64,
     first_sent_ns: u64,
-    /// Until so many are delivered, the server had too little to send for the path to show.
+    /// Until this count, the server had too little data for the path's rate to show.
     limited_until: u64,
     segments_per_second: Option<f64>,
 }
 
 impl Delivery {
-    /// Nothing was under way, and something is sent now.
+    /// A segment is sent after an idle period.
     pub fn restart(&mut self, now_ns: u64) {
         (self.first_sent_ns, self.delivered_ns) = (now_ns, now_ns);
     }
@@ -41,7 +41,7 @@ impl Delivery {
         self.limited_until = (self.delivered + u64::from(in_flight)).max(1);
     }
 
-    /// A segment came, now.
+    /// A segment was delivered now.
     pub fn deliver(&mut self, now_ns: u64) {
         self.delivered += 1;
         self.delivered_ns = now_ns;
@@ -50,7 +50,7 @@ impl Delivery {
         }
     }
 
-    /// Of what came with one acknowledgement, the segment that was sent last.
+    /// Takes a rate sample. `last` is the latest-sent segment of an acknowledgement.
     pub fn sample(&mut self, now_ns: u64, last: Option<Snapshot>, least_rtt_ns: Option<u64>) {
         let Some(last) = last else { return };
         self.first_sent_ns = last.sent_ns;
@@ -66,7 +66,7 @@ impl Delivery {
         }
     }
 
-    /// Zero before anything was measured.
+    /// Zero before the first sample.
     pub fn bytes_per_second(&self, segment_bytes: u32) -> u64 {
         self.segments_per_second.map_or(0, |segments| (segments * f64::from(segment_bytes)) as u64)
     }

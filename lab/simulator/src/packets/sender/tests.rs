@@ -73,9 +73,9 @@ fn the_tail_is_probed_after_two_round_trips_and_what_the_probe_shows_lost_is_sen
     assert_eq!(sender.poll_timeout(), Some(104 * MS));
     let probe = sender.handle_timeout(104 * MS).unwrap();
     assert_eq!((probe.seq, probe.again), (2 * u64::from(SEGMENT), true));
-    // The first two were lost, and the probe has come: they were sent long before it.
+    // The probe has arrived, but not the first two segments, which were sent long before it.
     sender.handle_ack(154 * MS, sack(0, 2, 3));
-    // One out for the one that came in; then the window opens as they come.
+    // One segment out for one in; then the window opens.
     assert_eq!(sent(&mut sender, 154 * MS), [0]);
     sender.handle_ack(204 * MS, ack(1));
     assert_eq!(sent(&mut sender, 204 * MS), [1]);
@@ -89,7 +89,7 @@ fn without_any_answer_the_time_out_begins_again_with_one_segment_and_doubles() {
     sender.handle_write(0, 10 * u64::from(SEGMENT));
     sent(&mut sender, 0);
     sender.handle_timeout(104 * MS).unwrap();
-    // Round trip 50 ms and 200 ms at least, from the sending of the first.
+    // A round trip of 50 ms and at least 200 ms, from the sending of the first segment.
     assert_eq!(sender.poll_timeout(), Some(250 * MS));
     assert_eq!(sender.handle_timeout(250 * MS), None);
     assert_eq!(sent(&mut sender, 250 * MS), [0]);
@@ -103,13 +103,13 @@ fn without_any_answer_the_time_out_begins_again_with_one_segment_and_doubles() {
 #[test]
 fn a_device_that_is_slow_has_two_packets_of_a_connection_and_more_when_one_has_left() {
     let mut sender = Sender::new(SEGMENT, Some(SmallQueue { gso_segments: 1 }));
-    // 10 segments in 100 ms, times two, are 200 bytes in a millisecond: the least counts.
+    // 10 segments in 100 ms, times two, are 200 bytes in a millisecond: the minimum applies.
     sender.handle_established(0, Some(100 * MS));
     sender.handle_write(0, 20 * u64::from(SEGMENT));
     assert_eq!(sent(&mut sender, 0), [0, 1]);
     sender.handle_left(SEGMENT);
     assert_eq!(sent(&mut sender, 0), [2]);
-    // Where the round trip says that the device is fast, nothing holds it back.
+    // With a short round trip the device is fast, and nothing is held back.
     let mut sender = Sender::new(SEGMENT, Some(SmallQueue { gso_segments: 1 }));
     sender.handle_established(0, Some(MS / 10));
     sender.handle_write(0, 20 * u64::from(SEGMENT));
@@ -122,7 +122,7 @@ fn a_full_device_brings_the_window_down_and_nothing_is_sent_twice() {
     sender.handle_established(0, Some(MS / 10));
     sender.handle_write(0, 20 * u64::from(SEGMENT));
     assert_eq!(sender.poll_segment(0, false), None);
-    // Nothing is under way whose acknowledgement could come: after a time-out it tries again.
+    // No acknowledgement can come, since nothing is under way: after a time-out it tries again.
     let again_ns = sender.poll_timeout().unwrap();
     assert!(again_ns >= 200 * MS);
     assert_eq!(sender.handle_timeout(again_ns), None);
@@ -137,7 +137,7 @@ fn a_window_halves_with_each_time_out_of_silence() {
     let mut next = 0;
     for round in 0..3 {
         let out = sent(&mut sender, round * 100 * MS);
-        // Acknowledgements far enough apart that no train is seen.
+        // Acknowledgements far enough apart not to form a train.
         for _ in out {
             next += 1;
             sender.handle_ack((round + 1) * 100 * MS, ack(next));

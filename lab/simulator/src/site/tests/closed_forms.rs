@@ -1,14 +1,14 @@
-//! Simulated against what theory says, over ten fixed seeds.
+//! Simulations compared with theory, over ten fixed seeds.
 
 use workload::stats;
 
 use super::*;
 
-/// What is measured, what is expected, and how it is read from a report.
+/// The name of a figure, its expected value, and the function that reads it from a report.
 type Claim<'a> = (&'a str, f64, &'a dyn Fn(&Report) -> f64);
 
-/// Over seeds, each claim's expected value lies within one and a half times the 95 % confidence interval of what is measured,
-/// and that is narrow enough to mean something.
+/// Each expected value must lie within one and a half times the 95 % confidence interval over the seeds, and
+/// the interval must be narrow enough to be meaningful.
 fn agrees(scenario: &Scenario, claims: &[Claim<'_>]) {
     let reports: Vec<Report> = (0..10).map(|seed| Scenario { seed, ..scenario.clone() }.run(|_| {}).unwrap()).collect();
     for (what, expected, measure) in claims {
@@ -55,7 +55,8 @@ fn a_shared_server_is_as_fast_for_every_law_of_service() {
     }
 }
 
-/// M/M/m: Erlang's C, with shared servers as with separate ones, for the number present is the same process.
+/// M/M/m by Erlang's C. It holds for shared as for separate servers, since the number of requests is the same
+/// process.
 #[test]
 fn several_servers() {
     let chances = birth_and_death(500, |_| 240.0, |n| 100.0 * n.min(3) as f64);
@@ -70,8 +71,8 @@ fn several_servers() {
     );
 }
 
-/// A thrashing station behind a window and a bounded queue is a birth and death process: at `n` requests, of which as many
-/// as the window allows are in the site, it does c(min(n, window)).
+/// A thrashing station behind a window and a bounded queue is a birth and death process: with `n` requests it
+/// does c(min(n, window)).
 #[test]
 fn a_thrashing_station_behind_a_window_and_a_bounded_queue() {
     let station = Station { servers: 2, knee: 3, thrash: 0.25 };
@@ -99,7 +100,7 @@ fn a_thrashing_station_behind_a_window_and_a_bounded_queue() {
     }
 }
 
-/// Users who think before a windowed station: the machine-repair model.
+/// Users with think times before a windowed station: the machine-repair model.
 #[test]
 fn users_before_a_thrashing_station_with_a_window() {
     let station = Station { servers: 1, knee: 1, thrash: 0.1 };
@@ -134,8 +135,9 @@ fn a_window_of_one_is_a_single_server_first_come_first_served() {
     assert!((one.run(|_| {}).unwrap().all().service_ms() - 10.0).abs() < 1e-5);
 }
 
-/// M/G/1 with priorities and without preemption (Cobham, "Priority Assignment in Waiting Line Problems", 1954): the mean wait
-/// of class i is R / ((1 - load of those before) (1 - load of those before and its own)).
+/// M/G/1 with priorities and without preemption. The mean wait of class i is R / ((1 - load of the classes
+/// before) (1 - load of the classes before and its own)). Cobham, "Priority Assignment in Waiting Line
+/// Problems", 1954.
 #[test]
 fn strict_priority_behind_a_window_of_one() {
     let needs = vec![need(0, 10, Law::Exponential)];
@@ -152,8 +154,9 @@ fn strict_priority_behind_a_window_of_one() {
     );
 }
 
-/// Mean value analysis of two kinds of users and shared stations, exact (Reiser and Lavenberg, "Mean-Value Analysis of Closed
-/// Multichain Queuing Networks", 1980). Gives throughput a second and system time in seconds of both kinds.
+/// Exact mean value analysis of two kinds of users and shared stations (Reiser and Lavenberg, "Mean-Value
+/// Analysis of Closed Multichain Queuing Networks", 1980). Returns throughput per second and system time in
+/// seconds of both kinds.
 fn mean_values(users: [usize; 2], think: [f64; 2], work: [[f64; 3]; 2]) -> ([f64; 2], [f64; 2]) {
     let mut present = vec![vec![[0.0; 3]; users[1] + 1]; users[0] + 1];
     let mut last = ([0.0; 2], [0.0; 2]);
@@ -162,7 +165,7 @@ fn mean_values(users: [usize; 2], think: [f64; 2], work: [[f64; 3]; 2]) -> ([f64
             let here = [a, b];
             let (mut through, mut system, mut found) = ([0.0; 2], [0.0; 2], [0.0; 3]);
             for kind in [0, 1].into_iter().filter(|&kind| here[kind] > 0) {
-                // Whoever arrives sees the network as it would be without him.
+                // An arriving user sees the network as it would be without that user.
                 let others = if kind == 0 { present[a - 1][b] } else { present[a][b - 1] };
                 let stays: [f64; 3] = std::array::from_fn(|station| work[kind][station] * (1.0 + others[station]));
                 system[kind] = stays.iter().sum();

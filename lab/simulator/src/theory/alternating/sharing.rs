@@ -1,14 +1,14 @@
-//! Processor sharing under a load that changes.
+//! Processor sharing under a changing load.
 
 use super::{Alternating, MOST_PERIODS, PERIODIC, STEPS};
 
-/// How much of the load may be of requests that come and go within one step: they are counted one step late.
+/// Most load of requests that come and go within one step: they are counted one step late.
 const LOAD_WITHIN_A_STEP: f64 = 0.4;
 
 /// Processor sharing, in its periodic state.
 ///
-/// Everybody present is served alike, so one clock serves all: the *service* S(t) that somebody who is always there has had by
-/// time t. A request of size x that comes at u ends at t with S(t) = S(u) + x.
+/// All present requests are served equally, so one clock is enough: S(t), the *service* by time t of a
+/// request that is always present. A request of size x that comes at u ends at t with S(t) = S(u) + x.
 #[derive(Clone, Debug)]
 pub struct Sharing<'a> {
     of: &'a Alternating,
@@ -34,7 +34,7 @@ impl<'a> Sharing<'a> {
         Self { of, period: before }
     }
 
-    /// Mean time from arrival to end of a request of size `x`, over all moments of arrival.
+    /// Mean response time of a request of size `x`, over all arrival times.
     pub fn response(&self, x: f64) -> f64 {
         let offered = |i: usize| self.of.grid.offered_until(self.period[i].0 - self.period[0].0);
         let mut sum = 0.0;
@@ -47,27 +47,28 @@ impl<'a> Sharing<'a> {
         sum / self.of.grid.offered_in_period()
     }
 
-    /// The same over the size.
+    /// The mean response time divided by the size.
     pub fn slowdown(&self, x: f64) -> f64 {
         self.response(x) / x
     }
 
-    /// Over all requests.
+    /// Mean response time over all requests.
     pub fn mean_response(&self) -> f64 {
         self.of.mean_of(|x| self.response(x))
     }
 
-    /// Response time over size, over all requests.
+    /// Mean slowdown, response time divided by size, over all requests.
     pub fn mean_slowdown(&self) -> f64 {
         self.of.mean_of(|x| self.slowdown(x))
     }
 
-    /// The largest number present on average at any moment.
+    /// The largest mean number of present requests at any time.
     pub fn most_present(&self) -> f64 {
         most_present(&self.period)
     }
 
-    /// When the service is `service`, in periods that all are alike. Asked for more and more; `place` is where it was before.
+    /// The time of a service, for a repeated period. Must be called with rising `service`; `place` keeps the
+    /// position.
     fn when_served(&self, service: f64, place: &mut usize) -> f64 {
         let (first, last) = (self.period[0], self.period[self.period.len() - 1]);
         let (length, served) = (last.0 - first.0, last.1 - first.1);
@@ -88,12 +89,12 @@ fn most_present(period: &[(f64, f64, f64)]) -> f64 {
     period.iter().map(|&(_, _, present)| present).fold(0.0, f64::max)
 }
 
-/// The queue from empty on.
+/// Simulates the queue from empty.
 struct Run<'a> {
     of: &'a Alternating,
     /// `(time, service, integral of the load)` so far.
     past: Vec<(f64, f64, f64)>,
-    /// For each class, where in the past those came who have just had its size.
+    /// For each class, the position in the past of the arrivals that have just received its size.
     places: Vec<usize>,
     present: f64,
     /// The largest step in service.
@@ -115,7 +116,7 @@ impl<'a> Run<'a> {
         (time, service, self.present)
     }
 
-    /// Goes on by a period, and gives it.
+    /// Advances by a period, and returns it.
     fn period(&mut self) -> Vec<(f64, f64, f64)> {
         let grid = &self.of.grid;
         let mut period = vec![self.last()];
@@ -124,7 +125,7 @@ impl<'a> Run<'a> {
         while step < grid.steps() {
             let (time, service, offered) = self.past[self.past.len() - 1];
             let end = start + grid.edges[step + 1];
-            // The service of one who comes now, and so of everybody: one of those present and itself.
+            // A new request, and so every request, shares with those present and itself.
             let slowness = 1.0 + self.present;
             let most = (self.most_service * slowness).min(grid.period() / STEPS);
             let until = if end - time <= most * 1.000_001 { end } else { time + most };
@@ -138,7 +139,7 @@ impl<'a> Run<'a> {
         period
     }
 
-    /// Who is present: of each class those who came since the service was less by its size.
+    /// The number present: of each class, the arrivals since the service was less by its size.
     fn count(&mut self) -> f64 {
         let (_, service, offered) = self.past[self.past.len() - 1];
         let per_offered = 1.0 / self.of.sizes.mean();

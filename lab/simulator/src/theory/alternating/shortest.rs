@@ -1,16 +1,16 @@
-//! Shortest remaining processing time under a load that changes.
+//! Shortest remaining processing time under a changing load.
 
 use super::{Alternating, MOST_PERIODS, PERIODIC};
 
-/// Moments of arrival in a period that stand for all.
+/// Arrival times per period that represent all.
 const ARRIVALS: usize = 500;
 
 /// Shortest remaining processing time, in its periodic state.
 #[derive(Clone, Debug)]
 pub struct Shortest<'a> {
     of: &'a Alternating,
-    /// `(size, share of the load that is of smaller ones)` where a rest's rank is looked at, by size, from 0 on: the share holds
-    /// from this size to the next.
+    /// `(size, share of the load below it)` in rising order from 0; the share holds from this size to the
+    /// next.
     ranks: Vec<(f64, f64)>,
 }
 
@@ -18,7 +18,8 @@ impl<'a> Shortest<'a> {
     pub(super) fn new(of: &'a Alternating) -> Self {
         let mean = of.sizes.mean();
         let (first, last) = (of.classes[0].0, of.classes[of.classes.len() - 1].0);
-        // Below the least sizes nobody interrupts. Where single sizes have shares, the steps are theirs.
+        // Below the least sizes nothing interrupts. Where single sizes have shares, the steps are at those
+        // sizes.
         let steps = ((last / first).log10() * 24.0).ceil().max(1.0) as usize;
         let step = (last / first).ln() / steps as f64;
         let mut sizes: Vec<f64> = (0..=steps).map(|i| first * (step * i as f64).exp()).collect();
@@ -34,15 +35,15 @@ impl<'a> Shortest<'a> {
         Self { of, ranks: ranks.collect() }
     }
 
-    /// Mean time from arrival to end of a request of size `x`, over all moments of arrival.
+    /// Mean response time of a request of size `x`, over all arrival times.
     pub fn response(&self, x: f64) -> f64 {
         let grid = &self.of.grid;
         let sizes = &self.of.sizes;
         let mean = sizes.mean();
         let (up_to, below) = (sizes.moment_up_to(1, x) / mean, sizes.moment_below(1, x) / mean);
         let work = self.work(x, up_to);
-        // Larger ones that have x left when they overtake. They get there only while nothing smaller is left, which over a period
-        // is a share 1 - rho(x) of the time.
+        // Larger requests that have x left when they overtake. They reach it only while no smaller work is
+        // left, which is a share 1 - rho(x) of a period.
         let mean_load = grid.mean_load();
         let overtaken = mean_load / mean * x * x * sizes.share_above(x) / (2.0 * (1.0 - mean_load * up_to));
 
@@ -59,22 +60,22 @@ impl<'a> Shortest<'a> {
         sum / weights
     }
 
-    /// The same over the size.
+    /// The mean response time divided by the size.
     pub fn slowdown(&self, x: f64) -> f64 {
         self.response(x) / x
     }
 
-    /// Over all requests.
+    /// Mean response time over all requests.
     pub fn mean_response(&self) -> f64 {
         self.of.mean_of(|x| self.response(x))
     }
 
-    /// Response time over size, over all requests.
+    /// Mean slowdown, response time divided by size, over all requests.
     pub fn mean_slowdown(&self) -> f64 {
         self.of.mean_of(|x| self.slowdown(x))
     }
 
-    /// Mean work of requests up to `x`, whose share of the load is `share`, in the middle of each step.
+    /// Mean work of requests up to `x`, in the middle of each step; `share` is their share of the load.
     pub(super) fn work(&self, x: f64, share: f64) -> Vec<f64> {
         let (grid, sizes) = (&self.of.grid, &self.of.sizes);
         if share <= 0.0 {
@@ -87,8 +88,8 @@ impl<'a> Shortest<'a> {
             let before: f64 = now;
             for (step, middle) in work.iter_mut().enumerate() {
                 let (length, load) = grid.step(step);
-                // Implicitly, because small requests come and go many times in a step: the rest W at its end has
-                // W = with + length * -W / (W + scale), a quadratic equation.
+                // An implicit step, because small requests come and go many times in a step. The rest W at
+                // its end satisfies W = with + length * -W / (W + scale), a quadratic equation.
                 let with = now + length * load * share;
                 let b = scale + length - with;
                 let root = (b * b + 4.0 * scale * with).sqrt();
@@ -104,7 +105,7 @@ impl<'a> Shortest<'a> {
         work
     }
 
-    /// When somebody of size `x` who is first served at `start` ends.
+    /// When a request of size `x` ends that is first served at `start`.
     fn end(&self, x: f64, start: f64) -> f64 {
         let mut clock = Clock::new(self, start);
         let mut rest = x;
@@ -116,12 +117,12 @@ impl<'a> Shortest<'a> {
     }
 }
 
-/// A walk through the steps of a load, with what others are served on the way.
+/// A position in the steps of a load, with the work of other requests.
 struct Clock<'a> {
     of: &'a Alternating,
     step: usize,
     now: f64,
-    /// Work of others that goes first.
+    /// Work of other requests that goes first.
     ahead: f64,
 }
 
@@ -130,13 +131,13 @@ impl<'a> Clock<'a> {
         Self { of: shortest.of, step: shortest.of.grid.at(now), now, ahead: 0.0 }
     }
 
-    /// When `ahead` and all that comes meanwhile, of a share `smaller` of the load, is done.
+    /// When `ahead`, and all later arrivals of a share `smaller` of the load, are done.
     fn after(mut self, ahead: f64, smaller: f64) -> f64 {
         self.go(ahead, smaller);
         self.now
     }
 
-    /// Goes on until `service` units are served beside a share `smaller` of the load, which goes first.
+    /// Advances until `service` units are served beside a share `smaller` of the load, which goes first.
     fn go(&mut self, mut service: f64, smaller: f64) {
         loop {
             let (length, load) = self.of.grid.step(self.step);
@@ -149,7 +150,7 @@ impl<'a> Clock<'a> {
                 self.ahead = 0.0;
                 return;
             }
-            // What the others leave goes to their own backlog first.
+            // The remaining capacity goes to the backlog of the other requests first.
             self.ahead -= rate * room;
             if self.ahead < 0.0 {
                 service += self.ahead;

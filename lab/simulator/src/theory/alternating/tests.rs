@@ -36,7 +36,8 @@ fn under_a_constant_load_the_closed_forms_come_out() {
 
 #[test]
 fn in_overload_sharing_grows_as_its_fluid_limit() {
-    // Exponential sizes of mean 1: the number present grows by g = load - 1 a unit of time, since g = load * (1 - 1 / (1 + g)).
+    // Exponential sizes of mean 1: the number present grows by g = load - 1 per unit of time, since g = load
+    // (1 - 1 / (1 + g)).
     let (load, seconds) = (1.5, 4000.0);
     let pattern: Pattern = format!("{seconds}s@{load},20000s@0.1").parse().unwrap();
     let alternating = Alternating::new(Sizes::exponential(1.0).unwrap(), &pattern, 1.0).unwrap();
@@ -50,14 +51,14 @@ fn in_overload_shortest_leaves_alone_what_is_below_the_size_at_which_the_load_is
     let shortest = w1.shortest();
     let queue = Queue::new(sizes(), 0.7).unwrap();
     let of_size = |x: f64| shortest.response(x) / LINK;
-    // At 1.2 the smaller ones' load is 1 where they have 1 / 1.2 of the bytes.
+    // At 1.2 the load of the smaller requests is 1 where they have 1 / 1.2 of the bytes.
     let mut x = 500.0;
     while queue.sizes().moment_up_to(1, x) * 1.2 < queue.sizes().mean() {
         x *= 1.1;
     }
     assert!(of_size(x / 8.0) < 0.2, "{x}: {}", of_size(x / 8.0));
     assert!(of_size(2e6) > 10.0, "{}", of_size(2e6));
-    // Everybody small is a hundred times better off than when sharing, and the very largest about as well.
+    // Small requests are a hundred times faster than under sharing, and the very largest about equal.
     let sharing = w1.sharing();
     assert!(sharing.response(1000.0) > 20.0 * shortest.response(1000.0));
     assert!(
@@ -70,8 +71,8 @@ fn in_overload_shortest_leaves_alone_what_is_below_the_size_at_which_the_load_is
 
 #[test]
 fn work_is_kept() {
-    // Whatever the policy, the link serves what comes: the time-average of the idle share is 1 - mean load, which for SRPT is how
-    // its largest size's work falls and for sharing what the present are served.
+    // Under any policy the link serves all arrivals, so the idle time is 1 - mean load. For SRPT it is how
+    // the work of the largest size falls, and for sharing it is the service of the present requests.
     let w1 = alternating("w1");
     let shortest = w1.shortest();
     let scale = w1.sizes.moment(2) / (2.0 * w1.sizes.mean());

@@ -1,4 +1,4 @@
-//! Policies that rank a request once, or by what it has left, and that the scheduler does not have.
+//! Policies that the scheduler does not have: those that rank a request once, or by its remaining size.
 
 use std::collections::BTreeSet;
 
@@ -6,19 +6,19 @@ use workload::{rate::Rate, sequence::Request};
 
 use crate::{Ended, Model, Ticket, theory::Policy};
 
-/// A link that serves the first by rank until it is done, or, where the policy preempts, until one of a smaller rank comes. Of
-/// one rank, the earliest first.
+/// A link that serves the request with the smallest rank until it is done. A preemptive policy also stops it
+/// when a smaller rank comes. Of equal ranks, the earliest goes first.
 #[derive(Clone, Debug)]
 pub(super) struct Ranked {
     policy: Policy,
     rate: Rate,
-    /// Rank, order of coming, who.
+    /// Rank, order of arrival, ticket.
     waiting: BTreeSet<(u64, u64, Ticket)>,
     /// By ticket.
     jobs: Vec<Job>,
     sequence: u64,
     now_ns: f64,
-    /// Who is served, and when it will be done.
+    /// The served request, and when it will be done.
     served: Option<(Ticket, f64)>,
 }
 
@@ -63,7 +63,7 @@ impl Ranked {
         }
     }
 
-    /// Puts who is served back among the waiting, with what it has left.
+    /// Puts the served request back among the waiting ones, with its remaining size.
     fn interrupt(&mut self) {
         if let Some((ticket, end_ns)) = self.served.take() {
             self.jobs[ticket.0 as usize].left_ns = end_ns - self.now_ns;

@@ -5,9 +5,9 @@ use super::*;
 use crate::{Banded, theory::Queue};
 
 const LOADS: [f64; 4] = [0.3, 0.5, 0.7, 0.85];
-/// All intervals of a table together cover the truth this often.
+/// Probability that all intervals of a table together cover the true values.
 const TOGETHER: f64 = 0.99;
-/// What whole bytes and nanoseconds, and turns that are not infinitely short, may add.
+/// Error from whole bytes, whole nanoseconds and turns of finite length.
 const NUMERICAL: f64 = 0.005;
 
 fn link() -> Link {
@@ -15,7 +15,8 @@ fn link() -> Link {
 }
 
 fn laws() -> [Sizes; 4] {
-    // Bounded at a thousand times the least, so that short runs settle; the command's own table has all of the tail.
+    // Bounded at a thousand times the least size, so that short runs settle; the command's own table has the
+    // whole tail.
     [
         Sizes::bounded_pareto(1.1, 1e3, 1e6).unwrap(),
         Sizes::lognormal(5e3, 1.0).unwrap(),
@@ -24,7 +25,7 @@ fn laws() -> [Sizes; 4] {
     ]
 }
 
-/// Closed form, mean of the simulations, half of the interval's width; in seconds.
+/// Closed form, mean of the simulations, and half of the interval's width, in seconds.
 fn compare(sizes: &Sizes, load: f64, policy: &Policy, requests: u64, cells: usize) -> (f64, f64, f64) {
     let (link, pattern) = (link(), Pattern::constant(load).unwrap());
     let means: Vec<f64> = (1..=8)
@@ -51,7 +52,7 @@ fn simulated_and_closed_agree_for_5_policies_4_laws_and_4_loads() {
                 deviations.push(simulated / closed - 1.0);
             }
         }
-        // Intervals that cover all of a table together are wide; what they leave open does not add up in one direction.
+        // Intervals that cover a whole table are wide; the errors must not all have one direction.
         let mean = deviations.iter().sum::<f64>() / deviations.len() as f64;
         assert!(mean.abs() < 0.12, "{name} is off by {mean} on average: {deviations:?}");
     }
@@ -76,7 +77,7 @@ fn policies_that_the_scheduler_does_not_have_agree_too() {
 
 #[test]
 fn bands_of_the_engine_agree_where_a_turn_is_a_whole_request() {
-    // The engine's turns within a band are of a segment each; below that it serves as the formula has it.
+    // Turns within a band are one segment each; below that size the engine serves as the formula says.
     let sizes = Sizes::bounded_pareto(1.1, 100.0, 1400.0).unwrap();
     let plan = BandPlan::new(vec![150, 300, 700]).unwrap();
     let (link, pattern) = (link(), Pattern::constant(0.8).unwrap());
@@ -133,8 +134,8 @@ fn a_seed_decides_everything_and_the_load_is_as_asked() {
 
 #[test]
 fn the_approximation_of_an_overload_is_near_what_is_simulated() {
-    // Light tails, so that a short run says something. Under sharing it is good; under SRPT sizes near the one at which the load
-    // is 1 wait less than it says, and with exponential sizes many are.
+    // Light tails, so that a short run is significant. Under sharing the approximation is good. Under SRPT
+    // sizes near the one at which the load is 1 wait less than it says, and with exponential sizes many are.
     let (link, sizes) = (Link::constant("1mbit".parse().unwrap()), Sizes::exponential(2e3).unwrap());
     let pattern: Pattern = "25s@0.2,25s@1.2".parse().unwrap();
     let w1 = crate::theory::Alternating::new(sizes.clone(), &pattern, 125_000.0).unwrap();

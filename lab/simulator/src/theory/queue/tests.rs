@@ -32,12 +32,13 @@ fn mean(sizes: &Sizes, load: f64, policy: &Policy) -> f64 {
 fn textbook_values_of_exponential_sizes() {
     let sizes = Sizes::exponential(1.0).unwrap();
     for load in LOADS {
-        // FCFS, PS and FB have the mean of M/M/1: no policy that does not know sizes differs.
+        // FCFS, PS and FB have the mean of M/M/1, as has every policy that does not use sizes.
         for policy in [Policy::Fcfs, Policy::Ps, Policy::Fb] {
             assert!(close(mean(&sizes, load, &policy), 1.0 / (1.0 - load), 1e-9), "{policy} {load}");
         }
     }
-    // SRPT has no such form. The means were computed once from Schrage and Miller's formula by plain sums of 400 000 steps.
+    // SRPT has no such form. The means were computed once from Schrage and Miller's formula by simple sums of
+    // 400 000 steps.
     for (load, srpt) in [(0.5, 1.425_372_663), (0.7, 1.874_566_689), (0.8, 2.352_773_269), (0.9, 3.552_125_099)] {
         let found = mean(&sizes, load, &Policy::Srpt);
         assert!(close(found, srpt, 1e-8), "{load}: {found}");
@@ -76,7 +77,7 @@ fn two_sizes_by_hand() {
             1.0 + half_square_small / 0.8,
             3.0 / 0.8 + half_square / (0.8 * 0.2),
         ),
-        // The large one is interrupted only until it has 1 left, and then counts 1 among the small.
+        // The large request is interrupted only until it has 1 left, and then counts 1 among the small ones.
         (Policy::Srpt, 1.0 + 0.2 * 1.0 / 0.8, 1.0 + 2.0 / 0.8 + half_square / (0.8 * 0.2)),
         // ... until it has 2 left, the cutoff.
         (Policy::Bands(plan), 1.0 + 0.2 * (0.5 + 2.0) / 0.8, 2.0 + 1.0 / 0.8 + half_square / (0.8 * 0.2)),
@@ -140,8 +141,8 @@ fn more_bands_come_nearer_to_srpt() {
 
 #[test]
 fn at_half_load_every_size_prefers_srpt_to_ps_whatever_the_law() {
-    // "Analysis of SRPT Scheduling: Investigating Unfairness" (Bansal, Harchol-Balter 2001): at a load of at most one half, for
-    // every law and every size; the paper's example is Bounded Pareto with alpha 1.1.
+    // "Analysis of SRPT Scheduling: Investigating Unfairness" (Bansal, Harchol-Balter 2001): at a load of at
+    // most one half, for every law and every size. The paper's example is Bounded Pareto with alpha 1.1.
     for sizes in laws() {
         for load in [0.1, 0.3, 0.5] {
             let queue = Queue::new(sizes.clone(), load).unwrap();
@@ -152,14 +153,15 @@ fn at_half_load_every_size_prefers_srpt_to_ps_whatever_the_law() {
             }
         }
     }
-    // And above it not for every law: one size.
+    // Above one half it does not hold for every law: here for two sizes.
     let queue = Queue::new(Sizes::empirical([(1.0, 0.99), (2.0, 0.01)]).unwrap(), 0.95).unwrap();
     assert!(queue.solve(&Policy::Srpt).response(2.0) > queue.solve(&Policy::Ps).response(2.0));
 }
 
 #[test]
 fn with_web_sizes_even_the_largest_prefer_srpt_at_a_load_of_nine_tenths() {
-    // What the tail's weight does: "Analysis of SRPT Scheduling: Investigating Unfairness" finds it for Bounded Pareto with alpha 1.1.
+    // The effect of a heavy tail: "Analysis of SRPT Scheduling: Investigating Unfairness" finds it for
+    // Bounded Pareto with alpha 1.1.
     let sizes = Sizes::bounded_pareto(1.1, 332.0, 1e10).unwrap();
     let queue = Queue::new(sizes, 0.9).unwrap();
     let (srpt, ps) = (queue.solve(&Policy::Srpt), queue.solve(&Policy::Ps));

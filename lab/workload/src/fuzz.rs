@@ -22,6 +22,7 @@ pub fn logs(bytes: &[u8]) {
         None,
         Some(Format::Common),
         Some(Format::WorldCup),
+        Some(Format::Extended),
         Some(Format::Csv(Columns::Guessed)),
         Some(Format::Json(Columns::Guessed)),
     ];

@@ -19,8 +19,8 @@ Examples:
   serpent advise site.csv --format csv:time=begin_ms,size=volume --uplink 1gbit
   serpent advise month.log --uplink 100mbit --window 8h..20h
 
-Logs are read in the Common and Combined Log Format, as JSON lines, CSV, or World Cup records, plain or
-compressed (gzip, bzip2, xz, zstd).")]
+Logs are read in the Common and Combined Log Format, the W3C extended format (IIS), as JSON lines, CSV, or
+World Cup records, plain or compressed (gzip, bzip2, xz, zstd).")]
 pub struct AdviseArgs {
     /// Access logs of one site, `-` for standard input. Several count as one, in the order of their times
     #[arg(value_name = "ACCESS_LOG", required = true)]
@@ -47,7 +47,7 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "auto|whole|FROM..UNTIL", default_value = "auto", value_parser = part, verbatim_doc_comment)]
     pub window: Part,
 
-    /// Format of the logs, if it is not to be found out: common, combined, world-cup, csv, json; with columns as in
+    /// Format of the logs, if it is not to be found out: common, combined, w3c, world-cup, csv, json; with columns as in
     /// `csv:time=begin_ms,size=volume`
     #[arg(long, value_name = "FORMAT", value_parser = format, verbatim_doc_comment)]
     pub format: Option<FormatArg>,

@@ -13,6 +13,8 @@ use super::{
 pub enum Field {
     /// When.
     Time,
+    /// The day, where [`Field::Time`] has the time of day only.
+    Date,
     /// Bytes sent.
     Size,
     /// What was asked for.
@@ -27,10 +29,12 @@ pub enum Field {
     Class,
     /// Method and target as the client sent them: `GET / HTTP/1.1`.
     Request,
+    /// What comes behind the `?` of the object, where the object has none.
+    Query,
 }
 
 /// How many fields there are.
-const FIELDS: usize = 8;
+const FIELDS: usize = 10;
 
 /// Names that each field has in the logs of common servers and in published traces, the best first. All are lower case with
 /// `_` for `-`, `.` and space; keys within a key follow it (`request.uri` is `request_uri`). A name of a time may end with its
@@ -38,11 +42,12 @@ const FIELDS: usize = 8;
 #[rustfmt::skip]
 const NAMES: [(Field, &[&str]); FIELDS] = [
     (Field::Time, &["msec", "ts", "timestamp", "@timestamp", "time", "time_iso8601", "time_local", "starttime", "start_time",
-        "datetime", "date_time", "date", "epoch", "at", "when"]),
+        "datetime", "date_time", "epoch", "at", "when"]),
+    (Field::Date, &["date"]),
     (Field::Size, &["body_bytes_sent", "size_bytes", "size", "bytes", "bytes_sent", "response_size", "resp_size",
         "response_bytes", "object_size", "content_length", "http_response_body_bytes", "sc_bytes", "length"]),
     (Field::Object, &["path", "uri", "request_uri", "request_path", "url", "object", "object_id", "objectid", "file", "target",
-        "url_original", "url_path", "cs_uri_stem"]),
+        "url_original", "url_path", "cs_uri_stem", "cs_uri"]),
     (Field::Client, &["client", "client_ip", "clientip", "client_id", "clientid", "remote_addr", "remote_ip", "remote_host",
         "request_client_ip", "request_remote_ip", "request_remote_addr", "ip", "source_ip", "source_address", "client_address",
         "c_ip"]),
@@ -51,6 +56,7 @@ const NAMES: [(Field, &[&str]); FIELDS] = [
     (Field::Method, &["method", "request_method", "http_method", "verb", "http_request_method", "cs_method"]),
     (Field::Class, &["class", "group"]),
     (Field::Request, &["request", "request_line"]),
+    (Field::Query, &["cs_uri_query"]),
 ];
 
 /// How the columns of a log are found.
@@ -135,7 +141,8 @@ pub(super) enum Value<'a> {
 /// A record that is being put together.
 #[derive(Default)]
 pub(super) struct Draft<'a> {
-    time: Option<Stamp>,
+    time: Option<(Value<'a>, Unit)>,
+    date: Option<(Value<'a>, Unit)>,
     object: Option<Name<'a>>,
     client: Option<Name<'a>>,
     size_bytes: Option<u64>,
@@ -143,6 +150,7 @@ pub(super) struct Draft<'a> {
     method: Option<Method>,
     class: Option<Cow<'a, [u8]>>,
     request: Option<Cow<'a, [u8]>>,
+    query: Option<Cow<'a, [u8]>>,
     /// Rank of the column that gave each field, plus one; 0 is none yet.
     ranks: [u8; FIELDS],
 }
@@ -159,14 +167,9 @@ impl<'a> Draft<'a> {
         }
         *rank = role.rank + 1;
         match role.field {
-            Field::Time => {
-                let stamp = match value {
-                    Value::Text(text) => stamp::parse(&text, role.unit),
-                    Value::Number(number) => stamp::epoch(number.to_string().as_bytes(), role.unit),
-                    Value::Real(number) => stamp::epoch(number.to_string().as_bytes(), role.unit),
-                };
-                self.time = Some(stamp.ok_or("the time is none that is known")?);
-            }
+            // A time of day is none without its date, which may come later.
+            Field::Time => self.time = Some((value, role.unit)),
+            Field::Date => self.date = Some((value, role.unit)),
             Field::Size => {
                 self.size_bytes = match value {
                     Value::Number(size) => Some(size),
@@ -199,18 +202,24 @@ impl<'a> Draft<'a> {
             Field::Method => self.method = text(value).map(|text| Method::from_bytes(text.trim_ascii())),
             Field::Class => self.class = text(value),
             Field::Request => self.request = text(value),
+            Field::Query => self.query = text(value),
         }
         Ok(())
     }
 
     /// The record. Method and object come from the request line where no column has them.
     pub(super) fn finish(self) -> Result<Record<'a>, Reason> {
-        let time = self.time.ok_or("it has no time")?;
+        let time = moment(self.time, self.date)?;
         let (mut method, mut object) = (self.method, self.object);
         if let Some(line) = &self.request {
             let (asked, target) = request_line(line);
             method = method.or(asked);
             object = object.or_else(|| target.map(|target| Name::Text(without_fragment(target.to_vec().into()))));
+        }
+        if let (Some(Name::Text(path)), Some(query)) = (&mut object, &self.query)
+            && memchr::memchr(b'?', path).is_none()
+        {
+            *path = [path, &b"?"[..], query].concat().into();
         }
         Ok(Record {
             number: 0,
@@ -224,6 +233,21 @@ impl<'a> Draft<'a> {
             class: self.class,
         })
     }
+}
+
+/// The moment that a time and a date tell: the time alone, the date alone, or the time of day on that date.
+fn moment(time: Option<(Value<'_>, Unit)>, date: Option<(Value<'_>, Unit)>) -> Result<Stamp, Reason> {
+    if let (Some((Value::Text(time), _)), Some((Value::Text(date), unit))) = (&time, &date)
+        && let Some(stamp) = stamp::parse(&[date.trim_ascii(), b" ", time.trim_ascii()].concat(), *unit)
+    {
+        return Ok(stamp);
+    }
+    let stamp = |(value, unit)| match value {
+        Value::Text(text) => stamp::parse(&text, unit),
+        Value::Number(number) => stamp::epoch(number.to_string().as_bytes(), unit),
+        Value::Real(number) => stamp::epoch(number.to_string().as_bytes(), unit),
+    };
+    time.or(date).ok_or("it has no time").and_then(|time| stamp(time).ok_or("the time is none that is known"))
 }
 
 /// Sizes may be written as `1839.0`; what is below zero stands for none.

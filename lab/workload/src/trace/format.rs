@@ -6,6 +6,7 @@ use super::{
     columns::{Columns, Field, guess, normalised},
     common,
     compression::Compression,
+    extended::Extended,
     json,
     table::Table,
     world_cup,
@@ -13,7 +14,7 @@ use super::{
 
 /// The format of a log.
 ///
-/// As text, which is also how people give it: `common`, `combined`, `world-cup`, `csv` or `json`. The columns of a table, or
+/// As text, which is also how people give it: `common`, `combined`, `w3c`, `world-cup`, `csv` or `json`. The columns of a table, or
 /// keys of JSON, follow after a colon where they do not have their usual names: `csv:time=begin_ms,size=volume`. Without `=` they
 /// are those of a table without a line of names, in their order: `csv:time_ms,size,-,object`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub enum Format {
     Common,
     /// The same with referer and user agent.
     Combined,
+    /// The W3C extended format, which tells its columns itself.
+    Extended,
     /// The 20-byte records of the 1998 World Cup logs.
     WorldCup,
     /// A table: CSV, or with semicolons, tabs or bars.
@@ -41,6 +44,8 @@ pub enum Foreign {
     Unread(&'static str, &'static str),
     /// A table without the columns that are needed; these are its columns.
     Columns(Vec<String>),
+    /// A W3C extended log without the fields that are needed; these are its fields.
+    Fields(Vec<String>),
     /// JSON objects without a time; these are the keys of the first.
     Json(Vec<String>),
     /// Bytes that are no text.
@@ -68,6 +73,9 @@ impl Format {
         let zeros = memchr::memchr(0, head).is_some();
         if zeros && world_cup::looks_like(head) {
             return Ok(Self::WorldCup);
+        }
+        if !zeros && Extended::looks_like(text) {
+            return Ok(Self::Extended);
         }
         let lines = || text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
         let data = || lines().filter(|line| line[0] != b'#').take(LINES_TRIED);
@@ -117,8 +125,6 @@ fn well_known(head: &[u8]) -> Option<Foreign> {
         (b"\x04\x22\x4d\x18", "compressed by lz4", "decompress it with `unlz4`"),
         (b"\xff\xfe", "text in UTF-16", "convert it with `iconv -f utf-16 -t utf-8`"),
         (b"\xfe\xff", "text in UTF-16", "convert it with `iconv -f utf-16 -t utf-8`"),
-        (b"#Software:", "a log in the W3C extended format", "write its fields as CSV with a line of names"),
-        (b"#Version:", "a log in the W3C extended format", "write its fields as CSV with a line of names"),
     ];
     if let Some((_, name, advice)) = unread.into_iter().find(|(magic, ..)| head.starts_with(magic)) {
         return Some(Foreign::Unread(name, advice));
@@ -173,6 +179,12 @@ impl fmt::Display for Foreign {
                  `csv:time=COLUMN,size=COLUMN`, or if it has no line of names list them in order, as in `csv:time,size,-,object`",
                 Names(names)
             ),
+            Self::Fields(names) => write!(
+                f,
+                "it is a log in the W3C extended format, but a time and a size or an object are not among its fields ({}): have the \
+                 server log `date time c-ip cs-method cs-uri-stem cs-uri-query sc-status sc-bytes`",
+                Names(names)
+            ),
             Self::Json(names) => write!(
                 f,
                 "it is JSON, but no time is among its keys ({}): name it, as in `json:time=KEY,size=KEY,object=KEY`",
@@ -184,7 +196,7 @@ impl fmt::Display for Foreign {
 
 impl std::error::Error for Foreign {}
 
-const KNOWN: &str = "`common`, `combined`, `world-cup`, `csv` and `json`";
+const KNOWN: &str = "`common`, `combined`, `w3c`, `world-cup`, `csv` and `json`";
 
 /// Names as a list, made printable.
 struct Names<'a>(&'a [String]);
@@ -201,6 +213,7 @@ impl fmt::Display for Format {
         f.write_str(match self {
             Self::Common => "Common Log Format",
             Self::Combined => "Combined Log Format",
+            Self::Extended => "W3C Extended Log Format",
             Self::WorldCup => "1998 World Cup format",
             Self::Csv(_) => "table",
             Self::Json(_) => "JSON lines",
@@ -229,15 +242,17 @@ impl FromStr for Format {
         match (name.trim().to_ascii_lowercase().as_str(), columns) {
             ("common" | "clf" | "ncsa", None) => Ok(Self::Common),
             ("combined", None) => Ok(Self::Combined),
+            ("w3c" | "extended" | "iis", None) => Ok(Self::Extended),
             ("world-cup" | "worldcup" | "wc98", None) => Ok(Self::WorldCup),
             ("csv" | "table", _) => Ok(Self::Csv(parsed)),
             ("json", _) if matches!(parsed, Columns::InOrder(_)) => {
                 Err(FormatError(format!("`{text}`: JSON has keys, not places: write `json:time=KEY,size=KEY`")))
             }
             ("json", _) => Ok(Self::Json(parsed)),
-            ("common" | "clf" | "ncsa" | "combined" | "world-cup" | "worldcup" | "wc98", Some(_)) => {
-                Err(FormatError(format!("`{text}`: only `csv` and `json` have columns to name")))
-            }
+            (
+                "common" | "clf" | "ncsa" | "combined" | "w3c" | "extended" | "iis" | "world-cup" | "worldcup" | "wc98",
+                Some(_),
+            ) => Err(FormatError(format!("`{text}`: only `csv` and `json` have columns to name"))),
             _ => Err(FormatError(format!("`{text}` is no format of a log: known are {KNOWN}"))),
         }
     }
@@ -248,7 +263,7 @@ fn parse_columns(text: &str) -> Result<Columns, FormatError> {
         let role = guess(&normalised(name));
         role.map(|role| (role.field, role.unit)).ok_or_else(|| {
             FormatError(format!(
-                "`{name}` is nothing that a log tells: use `time` (or `time_ms`, `time_us`, `time_ns`), `size`, `object`, `client`, \
+                "`{name}` is nothing that a log tells: use `time` (or `time_ms`, `time_us`, `time_ns`), `date`, `size`, `object`, `client`, \
                  `status`, `method`, `class`, `request`"
             ))
         })
@@ -266,7 +281,7 @@ fn parse_columns(text: &str) -> Result<Columns, FormatError> {
         .into_iter()
         .map(|item| if matches!(item, "-" | "") { Ok(None) } else { field(item).map(Some) })
         .collect::<Result<_, _>>()?;
-    if !fields.iter().flatten().any(|(field, _)| *field == Field::Time) {
+    if !fields.iter().flatten().any(|(field, _)| matches!(field, Field::Time | Field::Date)) {
         return Err(FormatError(format!("`{text}`: the time is missing among the columns")));
     }
     Ok(Columns::InOrder(fields))
@@ -296,6 +311,8 @@ mod tests {
             (&format!("\u{feff}{COMMON} \"-\" \"curl\""), Format::Combined),
             ("{\"ts\":1,\"size\":2}\n{\"ts\":", Format::Json(Columns::Guessed)),
             ("time,size\n1,2\n", Format::Csv(Columns::Guessed)),
+            ("#Software: Microsoft IIS\n#Version: 1.0\n#Fields: date time cs-uri-stem\n", Format::Extended),
+            ("2024-05-01 00:00:01 /a\n#Fields: date time cs-uri-stem\n", Format::Extended),
         ] {
             assert_eq!(Format::detect(head.as_bytes()), Ok(format), "{head}");
         }
@@ -319,7 +336,6 @@ mod tests {
             (b"\x1f\x8b\x08\0", "it looks like compressed twice"),
             (&tar, "it looks like a tar archive: extract"),
             (b"\xff\xfeh\0", "it looks like text in UTF-16: convert"),
-            (b"#Software: Microsoft IIS\n#Fields: date time", "it looks like a log in the W3C extended format"),
             (
                 b"{\"name\":\"serpent\",\"version\":1}",
                 "it is JSON, but no time is among its keys (`name`, `version`): name it",

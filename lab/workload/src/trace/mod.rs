@@ -18,7 +18,7 @@
 //! - [`Reader`]: finds out compression and format, reads, and keeps a [`Tally`] of what was broken, cut off or out of order;
 //! - [`Summary`]: what kind of traffic it is, in constant memory too;
 //! - [`replay`]: the log as requests of a run;
-//! - [`common`], [`table`], [`json`], [`world_cup`]: one line or record each, as plain functions on bytes.
+//! - [`common`], [`extended`], [`table`], [`json`], [`world_cup`]: one line or record each, as plain functions on bytes.
 //!
 //! Nothing in a log makes a reader panic, and a line that cannot be read is counted and left out unless
 //! [`Options::strict`] asks for more.
@@ -28,6 +28,7 @@ use std::borrow::Cow;
 pub mod columns;
 pub mod common;
 pub mod compression;
+pub mod extended;
 pub mod format;
 pub mod json;
 mod jump;

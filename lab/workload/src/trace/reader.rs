@@ -10,6 +10,7 @@ use super::{
     Compression, Cut, Foreign, Format, Reason, Record, Tally,
     columns::Columns,
     common, compression,
+    extended::Extended,
     format::HEAD_BYTES,
     json,
     jump::{Held, Jumps},
@@ -179,6 +180,15 @@ fn take(
     each: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, TraceError> {
     *pieces += 1;
+    // Records that are held back are read once more, which must be by the fields that they were written with.
+    while parser.is_changed_by(piece)
+        && let Some(held) = jumps.pop()
+    {
+        if give(&held, parser, tally, each).is_break() {
+            parser.parse(piece);
+            return Ok(ControlFlow::Break(()));
+        }
+    }
     let parsed = if piece.len() > MAX_LINE_BYTES { Some(Err("it is longer than 64 KiB")) } else { parser.parse(piece) };
     match parsed {
         None => {}
@@ -245,6 +255,7 @@ enum Parser {
         header: bool,
     },
     Json(Columns),
+    Extended(Extended),
 }
 
 impl Parser {
@@ -252,6 +263,7 @@ impl Parser {
         Ok(match format {
             Format::Common | Format::Combined => Self::Common,
             Format::WorldCup => Self::WorldCup,
+            Format::Extended => Self::Extended(Extended::new(head).map_err(Foreign::Fields)?),
             Format::Json(columns) => Self::Json(columns.clone()),
             Format::Csv(columns) => {
                 let (table, header) = Table::new(head, columns).map_err(Foreign::Columns)?;
@@ -268,6 +280,11 @@ impl Parser {
         }
     }
 
+    /// Whether this line tells how to read those after it.
+    fn is_changed_by(&self, line: &[u8]) -> bool {
+        matches!(self, Self::Extended(log) if line.first() == Some(&b'#') && log.is_changed_by(line.trim_ascii()))
+    }
+
     /// The record; nothing for an empty line, a comment, and the header of a table.
     fn parse<'p>(&'p mut self, piece: &'p [u8]) -> Option<Result<Record<'p>, Reason>> {
         if let Self::WorldCup = self {
@@ -275,12 +292,16 @@ impl Parser {
         }
         let line = piece.trim_ascii();
         if line.is_empty() || line[0] == b'#' {
+            if let Self::Extended(log) = self {
+                log.directive(line);
+            }
             return None;
         }
         Some(match self {
             Self::Common => common::parse(line),
             Self::WorldCup => world_cup::parse(piece),
             Self::Json(columns) => json::parse(line, columns),
+            Self::Extended(log) => log.parse(line),
             Self::Table { header, .. } if *header => {
                 *header = false;
                 return None;

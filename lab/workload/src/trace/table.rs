@@ -36,18 +36,21 @@ impl Table {
         for line in lines() {
             let comment = line.strip_prefix(b"#");
             let header = comment.unwrap_or(line);
-            let mut splitter = Splitter::new(delimiter_of(header));
+            let delimiter = delimiter_of(header);
+            let mut splitter = Splitter::new(delimiter);
             let names: Vec<String> = match splitter.split(header) {
                 Ok(fields) => fields.map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect(),
                 Err(_) => Vec::new(),
             };
             let roles: Vec<Option<Role>> = names.iter().map(|name| columns.role(&normalised(name))).collect();
             let has = |field| roles.iter().flatten().any(|role| role.field == field);
-            if has(Field::Time) && (has(Field::Size) || has(Field::Object) || has(Field::Request)) {
+            if (has(Field::Time) || has(Field::Date)) && (has(Field::Size) || has(Field::Object) || has(Field::Request))
+            {
                 return Ok((Self { splitter, roles }, comment.is_none()));
             }
             if comment.is_none() {
-                return Err(names);
+                // Words of a text are no names of columns.
+                return Err(if delimiter == b' ' { Vec::new() } else { names });
             }
         }
         Err(Vec::new())
@@ -72,10 +75,11 @@ impl Table {
     }
 }
 
-/// The delimiter that the line has most of; a comma if it has none.
+/// The delimiter that the line has most of. Spaces count only where there is no other.
 fn delimiter_of(line: &[u8]) -> u8 {
     let count = |delimiter: u8| memchr::memchr_iter(delimiter, line).count();
-    b"|;\t,".iter().copied().max_by_key(|&delimiter| count(delimiter)).unwrap_or(b',')
+    let most = b"|;\t,".iter().copied().max_by_key(|&delimiter| count(delimiter)).unwrap_or(b',');
+    if count(most) == 0 && count(b' ') > 0 { b' ' } else { most }
 }
 
 /// Splits a line into fields and undoes their quotes.

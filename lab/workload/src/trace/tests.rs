@@ -259,6 +259,56 @@ fn one_line_with_a_wrong_time_ahead_is_left_out() {
 }
 
 #[test]
+fn fields_of_an_extended_log_may_change_within_it() {
+    // The jump of the third line is not yet sure when the fields change.
+    let log = "#Version: 1.0\n#Fields: date time sc-bytes cs-uri-stem\n\
+               2024-05-01 00:00:01 1 /a\n2024-05-01 00:00:02 2 /b\n2024-05-01 09:00:00 3 /c\n\
+               #Fields: time date cs-uri-stem sc-bytes\n\
+               09:00:01 2024-05-01 /d 4\n";
+    let mut sizes = Vec::new();
+    let mut reader = Reader::open(log.as_bytes(), &Options { format: None, strict: true }).unwrap();
+    assert_eq!(reader.format(), &Format::Extended);
+    reader
+        .read(|record| {
+            sizes.push(record.size_bytes.unwrap());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(sizes, [1, 2, 3, 4]);
+}
+
+#[test]
+fn date_and_time_may_stand_in_two_columns() {
+    let at = |log: &str| {
+        let mut at_ns = Vec::new();
+        let mut reader = Reader::open(log.as_bytes(), &Options { format: None, strict: true }).unwrap();
+        reader
+            .read(|record| {
+                at_ns.push(record.at_ns);
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        at_ns
+    };
+    for log in [
+        "time,path\n2024-05-01 00:00:01.5,/a\n",
+        "date,time,path\n2024-05-01,00:00:01.5,/a\n",
+        "path;time;date\n/a;00:00:01.5;2024-05-01\n",
+        "date\ttime\tpath\n01/May/2024\t00:00:01.5\t/a\n",
+        "date time path\n2024-05-01 00:00:01.5 /a\n",
+        "date,path\n2024-05-01T00:00:01.5Z,/a\n",
+        "{\"date\":\"2024-05-01\",\"time\":\"00:00:01.5\"}\n",
+        "{\"time\":\"00:00:01.5\",\"date\":\"2024-05-01\"}\n",
+        // Whatever the date is: a whole time needs none.
+        "date,time,path\nWed,1714521601.5,/a\n",
+    ] {
+        assert_eq!(at(log), [1_714_521_601_500_000_000], "{log}");
+    }
+    let listed = Options { format: Some("csv:date,time,path,size".parse().unwrap()), strict: true };
+    assert!(read_with(&b"2024-05-01 00:00:01 /a 5\n2024-05-01 00:00:02 /b 5\n"[..], &listed).2.is_ok());
+}
+
+#[test]
 fn a_pause_in_a_log_is_no_wrong_time() {
     let log: String = (0..50).map(|i| line(if i < 25 { i } else { 40_000 + 4_000 * (i - 25) / 4 }, "/")).collect();
     let (numbers, tally, result) = read(log);
@@ -311,14 +361,15 @@ proptest! {
     #[test]
     fn no_log_makes_a_reader_panic(
         any in any::<Vec<u8>>(),
-        head in 0_usize..7,
-        format in 0_usize..6,
+        head in 0_usize..8,
+        format in 0_usize..7,
         capacity in 1_usize..100,
     ) {
-        let heads: [&[u8]; 7] = [
+        let heads: [&[u8]; 8] = [
             b"", b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh9", b"\xfd7zXZ\0", b"time,size\n1,2\n", b"{\"ts\":1}\n",
+            b"#Fields: time sc-bytes\n",
         ];
-        let formats = [None, Some("common"), Some("world-cup"), Some("csv:time,size"), Some("csv"), Some("json")];
+        let formats = [None, Some("common"), Some("world-cup"), Some("csv:time,size"), Some("csv"), Some("json"), Some("w3c")];
         let data = [heads[head], &any].concat();
         let options = Options { format: formats[format].map(|name| name.parse().unwrap()), strict: false };
         let (_, tally, result) = read_with(BufReader::with_capacity(capacity, &data[..]), &options);

@@ -130,10 +130,13 @@ fn a_busy_site_gets_numbers_and_a_configuration_that_passes_check() {
     assert!(said.contains("320kbit, order srpt, enforced by the server") || said.contains("order fsp"), "{said}");
     assert_eq!(advice, json(folder.path(), &["a.log", "--uplink", "320kbit"]), "a seed decides everything");
 
-    // At a gigabit nothing waits, and that is what is said; the configuration is one all the same.
+    // At a gigabit nothing waits, however the traffic grows: there is nothing to configure.
     let idle = json(folder.path(), &["a.log", "--uplink", "1gbit"]);
     assert_eq!(idle["recommendation"]["verdict"], "nothing");
-    passes_check(folder.path(), &idle);
+    assert_eq!(idle["recommendation"]["configuration"], Value::Null);
+    let text = stdout(&serpent(folder.path(), &["advise", "a.log", "--uplink", "1gbit"]));
+    assert!(text.contains("Recommended: nothing to change\n"), "{text}");
+    assert!(!text.contains("order =") && !text.contains("srpt without a guard"), "{text}");
     let overloaded = json(folder.path(), &["a.log", "--uplink", "64kbit"]);
     assert_eq!(
         (&overloaded["recommendation"]["verdict"], &overloaded["certainty"]["level"]),

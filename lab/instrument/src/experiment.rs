@@ -115,9 +115,9 @@ pub enum FigureKind {
     OverSweep,
     /// A measure for each point, as bars.
     Bars,
-    /// Mean response time over the size of the request, in bins [x, 1.2x].
+    /// Mean response time over the size of the response, in bins [x, 1.2x].
     BySize,
-    /// A measure over the percentile of the request's size, 200 buckets of 0.5 %.
+    /// A measure over the percentile of the response's size, 200 buckets of 0.5 %.
     BySizePercentile,
     /// Mean response time of the requests begun in each second.
     OverTime,
@@ -152,9 +152,9 @@ pub enum Measure {
     P99Ms,
     /// Mean time to the first byte.
     FirstByteMs,
-    /// Mean response time of the largest 1 % of the requests.
+    /// Mean response time of the largest 1 % of the responses.
     LargestPercentMs,
-    /// Mean response time of the requests of the largest size.
+    /// Mean response time of the responses of the largest size.
     VeryLargestMs,
     /// Answers per second.
     Throughput,

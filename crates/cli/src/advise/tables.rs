@@ -101,7 +101,7 @@ pub fn losers(prediction: &Prediction) -> Table {
             .worst
             .map(|worst| format!("{} x ({})", words::digits(worst.stretch()), words::bytes(worst.size_bytes as f64)));
         let latest = losers.latest.map(|latest| {
-            let [response, fair] = [latest.response_ms, latest.fair_ms].map(words::time);
+            let [response, fair] = words::times(latest.response_ms, latest.fair_ms);
             format!("{response}, not {fair} ({})", words::bytes(latest.size_bytes as f64))
         });
         let none = || "-".to_owned();
@@ -113,7 +113,7 @@ pub fn losers(prediction: &Prediction) -> Table {
             latest.unwrap_or_else(none),
         ]
     };
-    let head = ["", "requests that lose", "by, on average", "worst stretch", "latest"];
+    let head = ["", "responses that lose", "by, on average", "worst stretch", "latest"];
     Table {
         caption: format!("More than a tenth and 1 ms slower than under fair sharing {}", at(prediction)),
         head: head.map(str::to_owned).to_vec(),

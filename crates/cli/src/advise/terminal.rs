@@ -31,10 +31,12 @@ pub fn text(advice: &Advice) -> String {
         show(&tables::sizes(shown));
         show(&tables::losers(shown));
     }
-    list(&mut out, "Recommended", &advice.recommendation.reasons);
-    out += "\n";
-    for line in advice.recommendation.configuration.lines() {
-        let _ = writeln!(out, "{}", format!("    {line}").trim_end());
+    list(&mut out, advice.recommendation.heading(), &advice.recommendation.reasons);
+    if let Some(configuration) = &advice.recommendation.configuration {
+        out += "\n";
+        for line in configuration.lines() {
+            let _ = writeln!(out, "{}", format!("    {line}").trim_end());
+        }
     }
     list(&mut out, &format!("How sure: {}", level(advice)), &advice.certainty.reasons);
     list(&mut out, "What the model leaves out", &advice.leaves_out);

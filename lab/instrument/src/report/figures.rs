@@ -213,7 +213,7 @@ impl Maker<'_> {
     }
 
     fn by_size(&self, point: &PointReport, cells: &[&CellReport]) -> Plot {
-        let x = Axis { label: "size of the request".to_owned(), log: true, unit: Unit::Bytes, ..Axis::default() };
+        let x = Axis { label: "size of the response".to_owned(), log: true, unit: Unit::Bytes, ..Axis::default() };
         let mut plot = self.measure_plot(point.label.clone(), x, self.figure.measure);
         // The middle of a bin on a logarithmic axis.
         let middle = |bin: u32| (size_bin_start(bin) * size_bin_start(bin + 1)).sqrt();
@@ -224,7 +224,7 @@ impl Maker<'_> {
     }
 
     fn by_percentile(&self, point: &PointReport, cells: &[&CellReport]) -> Plot {
-        let x = Axis { label: "percentile of the request's size".to_owned(), ..Axis::default() };
+        let x = Axis { label: "percentile of the response's size".to_owned(), ..Axis::default() };
         let mut plot = self.measure_plot(point.label.clone(), x, self.figure.measure);
         let middle = |bucket: usize| (bucket as f64 + 0.5) * 100.0 / BUCKETS as f64;
         self.lines(&mut plot, cells, |series| {

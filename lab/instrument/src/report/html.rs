@@ -22,6 +22,7 @@ pub(super) fn page(report: &Report) -> Result<String, LabError> {
         cells: tables::cells(report),
         notes: report.notes().collect(),
         settings: settings(report),
+        short_form: report.short_form(),
         experiment: toml::to_string_pretty(&report.experiment)
             .unwrap_or_else(|error| format!("# cannot be shown: {error}")),
     };
@@ -54,6 +55,7 @@ struct ReportPage<'a> {
     /// Name, and TOML.
     settings: Vec<(String, &'a str)>,
     experiment: String,
+    short_form: String,
 }
 
 #[derive(Template)]
@@ -105,6 +107,35 @@ impl Figure {
     }
 }
 
+/// A text in which words between backticks are code, as HTML.
+fn marked(text: &str) -> String {
+    let mut html = String::new();
+    let parts: Vec<&str> = text.split('`').collect();
+    for (number, part) in parts.iter().enumerate() {
+        let opens = number % 2 == 1;
+        // A backtick without another one stands for itself.
+        let closed = number + 1 < parts.len();
+        html += match (opens, closed) {
+            (true, true) => "<code>",
+            (true, false) => "`",
+            (false, _) => "",
+        };
+        for character in part.chars() {
+            match character {
+                '&' => html += "&amp;",
+                '<' => html += "&lt;",
+                '>' => html += "&gt;",
+                '"' => html += "&quot;",
+                other => html.push(other),
+            }
+        }
+        if opens && closed {
+            html += "</code>";
+        }
+    }
+    html
+}
+
 /// Equal settings once, with the names of all points that share them.
 fn settings(report: &Report) -> Vec<(String, &str)> {
     let mut settings: Vec<(String, &str)> = Vec::new();
@@ -127,4 +158,16 @@ pub(crate) fn date(unix_s: u64) -> String {
     let moment = i64::try_from(unix_s).ok().and_then(|s| UtcDateTime::from_unix_timestamp(s).ok());
     let format = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");
     moment.and_then(|moment| moment.format(format).ok()).unwrap_or_else(|| format!("{unix_s} s after 1970"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::marked;
+
+    #[test]
+    fn words_between_backticks_become_code_and_everything_else_is_text() {
+        assert_eq!(marked("take `a<b`, or \"c\" & d"), "take <code>a&lt;b</code>, or &quot;c&quot; &amp; d");
+        assert_eq!(marked("`a` and `b"), "<code>a</code> and `b");
+        assert_eq!(marked("plain"), "plain");
+    }
 }

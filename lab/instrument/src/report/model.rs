@@ -25,6 +25,7 @@ use crate::{
     LabError,
     experiment::{Experiment, Measure},
     record::{Point, Simulated},
+    setting::Setting,
     store::Cell,
 };
 
@@ -167,6 +168,25 @@ pub struct IdealRow {
 pub(super) const IDEALS: [&str; 2] = ["exact SRPT, bare link", "even shares (PS), bare link"];
 
 impl Report {
+    /// What a short form measured: its description is written for the long one.
+    pub(super) fn short_form(&self) -> String {
+        let times = self.points.iter().filter_map(|point| toml::from_str::<Setting>(&point.setting).ok());
+        let times: Vec<(f64, f64)> = times.map(|setting| (setting.time.seconds, setting.time.drain_s)).collect();
+        let range = |of: fn(&(f64, f64)) -> f64| {
+            let (low, high) = times.iter().map(of).fold((f64::INFINITY, 0.0_f64), |(l, h), s| (l.min(s), h.max(s)));
+            if low < high { format!("{low} to {high}") } else { high.to_string() }
+        };
+        let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+        format!(
+            "This is the short form: {} and {}, {} s of requests and at most {} s to finish them.{}",
+            plural(self.points.len(), "point"),
+            plural(self.seeds.len(), "seed"),
+            range(|time| time.0),
+            range(|time| time.1),
+            if self.experiment.notes.is_empty() { "" } else { " The following describes the long form." }
+        )
+    }
+
     /// Reads and sums up a run, cell by cell: a point's outcomes are not all in memory at once.
     pub(super) fn new(mut dir: RunDir) -> Result<Self, LabError> {
         let mut conditions = Vec::new();

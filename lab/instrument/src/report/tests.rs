@@ -32,7 +32,7 @@ const EXPERIMENT: &str = r#"
 name = "perfect"
 title = "PS against <SRPT> & the like"
 source = "a paper, figure 3"
-notes = "Both are exact."
+notes = "Both are exact, as `order` & others say."
 subjects = ["ps", "srpt"]
 seeds = [1, 2, 3]
 
@@ -312,7 +312,12 @@ fn the_page_is_well_formed_and_has_everything() {
     assert!(document.descendants().all(|node| node.attribute("src").or(node.attribute("href")).is_none()));
     assert!(!page.contains("@import") && !page.contains("url("));
     let text: String = document.descendants().filter_map(|node| node.text()).collect();
+    assert!(page.contains("<p>Both are exact, as <code>order</code> &amp; others say.</p>"));
     for wanted in [
+        "This is the short form: 2 points and 3 seeds, ",
+        "The following describes the long form.",
+        "size of the response",
+        "percentile of the response's size",
         "serpent-lab run perfect --quick",
         "4 x Processor & Co",
         "1, 2, 3",

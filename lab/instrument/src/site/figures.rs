@@ -115,9 +115,9 @@ pub(super) fn plots(report: &Report) -> Vec<Plot> {
 /// Which of the paper's figures a subject's is beside.
 fn figure(kind: Subject, share: Option<&str>) -> &'static str {
     match (kind, share) {
-        (Subject::Multi, Some("wtp")) => " (figure 7)",
-        (Subject::Multi, Some("pwad")) => " (figure 8)",
-        (Subject::Multi, Some("mdp")) => " (figure 9)",
+        (Subject::Multi, Some("wtp")) => " (the paper's figure 7)",
+        (Subject::Multi, Some("pwad")) => " (the paper's figure 8)",
+        (Subject::Multi, Some("mdp")) => " (the paper's figure 9)",
         _ => "",
     }
 }
@@ -132,7 +132,7 @@ fn system_times(report: &Report, classes: &[Vec<(f64, f64)>], figure: &str, of: 
 fn running(report: &Report) -> Plot {
     let rows = report.rows.iter().zip(&report.curves).enumerate();
     let series = rows.map(|(n, (row, curves))| line(n, row.label.clone(), &curves.running)).collect();
-    plot("Number running at the site (figure 13)", "", "pages that run at once", series)
+    plot("Number running at the site (the paper's figure 13)", "", "pages that run at once", series)
 }
 
 /// Bars of all subjects beside each other.
@@ -159,9 +159,9 @@ fn compared(report: &Report) -> Vec<Plot> {
         (name.clone(), rows.iter().map(|row| Some(row.pages[page].sums.throughput)).collect::<Vec<_>>())
     });
     let mut plots = vec![
-        bars("Throughput (figure 10)", "answers a second", std::iter::once(all).chain(by_page).collect()),
+        bars("Throughput (the paper's figure 10)", "answers a second", std::iter::once(all).chain(by_page).collect()),
         bars(
-            "Service and queueing time (figure 12)",
+            "Service and queueing time (the paper's figure 12)",
             "mean time (ms)",
             vec![
                 ("service time".to_owned(), rows.iter().map(|row| ms(row.all.service_s)).collect()),

@@ -90,7 +90,7 @@ fn throughput(report: &Report) -> Table {
     };
     table(
         format!(
-            "Throughput, answers a second (figure 10; published: multi 1.78× over uncontrolled, 1.58× over single){}",
+            "Throughput, answers a second (the paper's figure 10; published: multi 1.78× over uncontrolled, 1.58× over single){}",
             best_single(report)
         ),
         head.collect(),
@@ -131,7 +131,7 @@ fn times(report: &Report) -> Table {
     };
     table(
         format!(
-            "Mean times in ms and mean number running at the site (figures 12 and 13; published: -25 % in system time to the \
+            "Mean times in ms and mean number running at the site (the paper's figures 12 and 13; published: -25 % in system time to the \
              site without control){}",
             best_single(report)
         ),
@@ -200,7 +200,7 @@ fn ratios(report: &Report) -> Table {
     };
     table(
         format!(
-            "Mean system times of the classes to each other in the last {} s (figures 7 to 9)",
+            "Mean system times of the classes to each other in the last {} s (the paper's figures 7 to 9)",
             report.given.last_s
         ),
         head.collect(),

@@ -87,10 +87,14 @@ impl Plan {
         if let Some((prediction, srpt)) = judged.and_then(|judged| Some((judged, of(judged, Policy::Srpt)?))) {
             reasons.extend(who_gains(prediction, srpt));
         }
-        let (order, guard, why) = order(judged);
-        reasons.extend(why);
-        let (enforce, why) = enforce(uplink.bits_per_second(), order, guard, judged);
-        reasons.extend(why);
+        let ever = matches!(verdict, Verdict::Little | Verdict::Overloaded) || worthwhile(all).is_some();
+        let (order, guard, why_order) = order(judged);
+        let (enforce, why_enforce) = enforce(uplink.bits_per_second(), order, guard, judged);
+        if ever {
+            reasons.push(why_order);
+            reasons.extend(why_enforce);
+        }
+        let configuration = || configuration(&uplink.to_string(), order, guard, enforce, &site.cutoffs_bytes);
         Recommendation {
             verdict,
             headline: headline(verdict, today, site.load.peak, uplink),
@@ -99,7 +103,7 @@ impl Plan {
             guard,
             enforce,
             cutoffs_bytes: site.cutoffs_bytes.clone(),
-            configuration: configuration(&uplink.to_string(), order, guard, enforce, &site.cutoffs_bytes),
+            configuration: ever.then(configuration),
         }
     }
 }
@@ -134,7 +138,7 @@ fn headline(verdict: Verdict, today: Option<&Prediction>, peak: f64, uplink: imp
              cannot be the uplink of this log. Give its true rate."
         );
     };
-    let [before, after] = [fair, srpt].map(|policy| words::time(policy.response_ms.mean));
+    let [before, after] = words::times(fair.response_ms.mean, srpt.response_ms.mean);
     let full = words::percent(peak);
     match verdict {
         Verdict::Overloaded => format!(
@@ -156,21 +160,24 @@ fn headline(verdict: Verdict, today: Option<&Prediction>, peak: f64, uplink: imp
     }
 }
 
+/// The first load at which scheduling is worth it.
+fn worthwhile(all: &[Prediction]) -> Option<&Prediction> {
+    all.iter().find(|prediction| verdict(prediction) == Verdict::Worthwhile)
+}
+
 /// From which growth on scheduling is worth it.
 fn when_it_matters(all: &[Prediction], today: Verdict) -> Option<String> {
     if matches!(today, Verdict::Worthwhile | Verdict::Overloaded) {
         return None;
     }
-    let from = all.iter().find(|prediction| verdict(prediction) == Verdict::Worthwhile);
-    Some(match from {
+    Some(match worthwhile(all) {
         Some(from) => {
-            let times = |policy| of(from, policy).map_or(String::new(), |of| words::time(of.response_ms.mean));
+            let mean = |policy| of(from, policy).map_or(0.0, |of| of.response_ms.mean);
+            let [srpt, fair] = words::times(mean(Policy::Srpt), mean(Policy::Fair));
             format!(
-                "It becomes worth it at {} times today's traffic (peak load {:.2}): mean {} instead of {}.",
+                "It becomes worth it at {} times today's traffic (peak load {:.2}): mean {srpt} instead of {fair}.",
                 words::digits(from.growth),
                 from.peak_load,
-                times(Policy::Srpt),
-                times(Policy::Fair)
             )
         }
         None => "It does not become worth it either if traffic grows until the uplink is nearly full.".to_owned(),
@@ -207,22 +214,21 @@ fn who_gains(prediction: &Prediction, srpt: &PolicyPrediction) -> Vec<String> {
         ));
     }
     if let Some(worst) = srpt.losers.latest {
+        let [response, fair] = words::times(worst.response_ms, worst.fair_ms);
         said.push(format!(
-            "{} of the single requests lose more than a tenth; the one that loses most time has {} and takes {} instead of {}.",
+            "{} of the single responses lose more than a tenth; the one that loses most time has {} and takes {response} instead of {fair}.",
             words::percent(srpt.losers.share),
             words::bytes(worst.size_bytes as f64),
-            words::time(worst.response_ms),
-            words::time(worst.fair_ms)
         ));
     }
     said
 }
 
 /// Order and guard, and why.
-fn order(judged: Option<&Prediction>) -> (&'static str, Option<f64>, Vec<String>) {
+fn order(judged: Option<&Prediction>) -> (&'static str, Option<f64>, String) {
     let policy = |policy| judged.and_then(|judged| of(judged, policy));
     let Some(srpt) = policy(Policy::Srpt) else {
-        return ("srpt", None, vec!["srpt has the lowest mean response time that any order can have.".to_owned()]);
+        return ("srpt", None, "srpt has the lowest mean response time that any order can have.".to_owned());
     };
     let mean = |of: &PolicyPrediction| of.response_ms.mean;
     let suffers = |of: &PolicyPrediction| {
@@ -233,14 +239,25 @@ fn order(judged: Option<&Prediction>) -> (&'static str, Option<f64>, Vec<String>
     let fsp = policy(Policy::Fsp);
     let cost = |of: &PolicyPrediction| words::percent((mean(of) / mean(srpt) - 1.0).max(0.0));
     if !suffers(srpt) {
-        let fsp = fsp.map(|fsp| format!(" fsp, which promises that to each, would cost {} of the mean.", cost(fsp)));
+        let fsp = fsp.map(|fsp| {
+            format!(
+                " fsp, under which hardly any response is later than under fair sharing, would cost {} of the mean.",
+                cost(fsp)
+            )
+        });
         let largest = srpt.largest.first().map(|largest| {
-            let times = words::digits(largest.over_fair);
-            format!(": the largest 1 % take {times} times as long on average, and no single response suffers much")
+            let (times, longer_ms) = ONE_SUFFERS;
+            format!(
+                ": the largest 1 % take {} times as long on average ({} is taken for too much), and no single response takes \
+                 both {} times as long and {} longer",
+                words::digits(largest.over_fair),
+                words::digits(LARGE_SUFFER),
+                words::digits(times),
+                words::time(longer_ms)
+            )
         });
         let (largest, fsp) = (largest.unwrap_or_default(), fsp.unwrap_or_default());
-        let why = format!("srpt without a guard{largest}.{fsp}");
-        return ("srpt", None, vec![why]);
+        return ("srpt", None, format!("srpt without a guard{largest}.{fsp}"));
     }
     let affordable = |of: &&PolicyPrediction| mean(of) <= mean(srpt) * PROMISE_COST && !suffers(of);
     if let Some(fsp) = fsp.filter(affordable) {
@@ -248,7 +265,7 @@ fn order(judged: Option<&Prediction>) -> (&'static str, Option<f64>, Vec<String>
             "fsp rather than srpt: some large responses would suffer, and a promise to them costs only {} of the mean.",
             cost(fsp)
         );
-        return ("fsp", None, vec![why]);
+        return ("fsp", None, why);
     }
     if let Some(guarded) = policy(Policy::Guarded).filter(affordable) {
         let why = format!(
@@ -257,7 +274,7 @@ fn order(judged: Option<&Prediction>) -> (&'static str, Option<f64>, Vec<String>
             Policy::GUARD_STRETCH,
             cost(guarded)
         );
-        return ("srpt", Some(Policy::GUARD_STRETCH), vec![why]);
+        return ("srpt", Some(Policy::GUARD_STRETCH), why);
     }
     let costs = [("fsp", fsp), ("a guard", policy(Policy::Guarded))];
     let costs: Vec<String> =
@@ -267,7 +284,7 @@ fn order(judged: Option<&Prediction>) -> (&'static str, Option<f64>, Vec<String>
          or does not help ({}). If they matter more than the rest, take fsp.",
         costs.join(", ")
     );
-    ("srpt", None, vec![why])
+    ("srpt", None, why)
 }
 
 /// Who enforces it, and why.

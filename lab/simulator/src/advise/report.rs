@@ -322,8 +322,20 @@ pub struct Recommendation {
     pub enforce: &'static str,
     /// Borders between bands, learned from the sizes of the log.
     pub cutoffs_bytes: Vec<u64>,
-    /// A configuration file that does it.
-    pub configuration: String,
+    /// A configuration file that does it. None where scheduling is worth it neither today nor with more traffic.
+    pub configuration: Option<String>,
+}
+
+impl Recommendation {
+    /// What the reasons and the configuration are, as a heading.
+    pub fn heading(&self) -> &'static str {
+        match (self.verdict, &self.configuration) {
+            (Verdict::Worthwhile | Verdict::Little, _) => "Recommended",
+            (Verdict::Nothing, None) => "Recommended: nothing to change",
+            (Verdict::Nothing, Some(_)) => "Recommended: nothing to change today; with more traffic, this",
+            (Verdict::Overloaded, _) => "If this is the uplink of the log after all",
+        }
+    }
 }
 
 /// How sure it is.

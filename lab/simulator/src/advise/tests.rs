@@ -174,6 +174,10 @@ fn a_busy_site_is_told_to_schedule_and_an_idle_one_when_it_will_have_to() {
     assert_eq!(idle.recommendation.verdict, Verdict::Nothing);
     let when = &idle.recommendation.reasons[0];
     assert!(when.starts_with("It becomes worth it at"), "{when}");
+    assert!(
+        idle.recommendation.heading().contains("nothing to change today")
+            && idle.recommendation.configuration.is_some()
+    );
     let peaks: Vec<f64> = idle.predictions.iter().map(|prediction| prediction.peak_load).collect();
     assert!(peaks.is_sorted() && (peaks[peaks.len() - 1] - 0.95).abs() < 1e-6, "{peaks:?}");
     // The mean rises with the load under every policy.
@@ -225,6 +229,24 @@ fn large_responses_that_suffer_are_given_a_promise() {
     let why = chosen.reasons.join(" ");
     assert!(chosen.order == "fsp" || chosen.guard.is_some() || why.contains("take fsp"), "{chosen:#?}");
     assert!(why.contains("would suffer"), "{why}");
+}
+
+#[test]
+fn what_a_single_response_suffers_is_told_with_the_bounds_that_are_too_much() {
+    // Small ones leave three tenths of the uplink: a large one takes some 167 s under fair sharing, and 185 s under srpt.
+    let part = |i: u64| {
+        let from_ns = i * 400 * SECOND;
+        let small = (1..=16_800).map(move |n| line(from_ns + n * SECOND / 70, 10_000));
+        std::iter::once(line(from_ns, 50_000_000)).chain(small)
+    };
+    let lines: Vec<Line> = (0..3).flat_map(part).collect();
+    let advice = advise(&question(), &lines);
+    let srpt = &advice.predictions[0].policies[1];
+    let loser = srpt.losers.latest.unwrap();
+    assert!(loser.longer_ms() < 30_000.0 && loser.longer_ms() > 10_000.0, "{loser:?}");
+    let why = advice.recommendation.reasons.join(" ");
+    assert!(!why.contains("suffers"), "{why}");
+    assert!(why.contains("no single response takes both 1.50 times as long and 30 s longer"), "{why}");
 }
 
 #[test]

@@ -13,6 +13,24 @@ pub fn time(ms: f64) -> String {
     }
 }
 
+/// Two times that are compared: so many digits that they differ, if they do.
+pub fn times(one: f64, other: f64) -> [String; 2] {
+    let short = [one, other].map(time);
+    if short[0] != short[1] {
+        return short;
+    }
+    // Of the same unit, because they read alike.
+    let (unit_ms, unit) = match one.max(other) {
+        most if most < 0.0995 => (1e-3, "µs"),
+        most if most < 999.5 => (1.0, "ms"),
+        most if most < 119_500.0 => (1e3, "s"),
+        most if most < 7_170_000.0 => (6e4, "min"),
+        _ => (3.6e6, "h"),
+    };
+    let with = |digits: usize| [one, other].map(|ms| format!("{:.digits$} {unit}", ms / unit_ms));
+    (1..=3).map(with).find(|[one, other]| one != other).unwrap_or(short)
+}
+
 /// A size, with a decimal prefix.
 pub fn bytes(bytes: f64) -> String {
     let (value, unit) = match bytes {
@@ -64,8 +82,12 @@ mod tests {
 
     #[test]
     fn numbers_are_short_and_keep_their_unit() {
-        let times = [0.02, 3.21, 42.4, 999.9, 1500.0, 64_000.0, 600_000.0, 9e6].map(time);
-        assert_eq!(times, ["20 µs", "3.2 ms", "42 ms", "1.0 s", "1.5 s", "64 s", "10 min", "2 h"]);
+        let spans = [0.02, 3.21, 42.4, 999.9, 1500.0, 64_000.0, 600_000.0, 9e6].map(time);
+        assert_eq!(spans, ["20 µs", "3.2 ms", "42 ms", "1.0 s", "1.5 s", "64 s", "10 min", "2 h"]);
+        assert_eq!(times(104_000.0, 90_000.0), ["104 s", "90 s"]);
+        assert_eq!(times(502_000.0, 474_000.0), ["8.4 min", "7.9 min"]);
+        assert_eq!(times(42.44, 42.41), ["42.44 ms", "42.41 ms"]);
+        assert_eq!(times(3.21, 3.21), ["3.2 ms", "3.2 ms"]);
         let sizes = [0.0, 999.0, 999.6, 1500.0, 19_000.0, 1.27e6, 4e9].map(bytes);
         assert_eq!(sizes, ["0 B", "999 B", "1.0 kB", "1.5 kB", "19 kB", "1.3 MB", "4.0 GB"]);
         assert_eq!([160_000, 12_500_000, 10_000_000_000].map(rate), ["160 kbit/s", "12.5 Mbit/s", "10 Gbit/s"]);

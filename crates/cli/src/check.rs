@@ -144,7 +144,7 @@ fn upstream(upstream: &UpstreamConfig) -> String {
 fn class(class: &ClassConfig, is_default: bool) -> String {
     let given = &class.given;
     let duration = |ns: u64| values::show_duration(std::time::Duration::from_nanos(ns));
-    let usual = scheduler::class::Class::default();
+    let usual = ClassConfig::new("").given;
     let said = [
         is_default.then(|| "for all others".to_owned()),
         (given.weight != usual.weight).then(|| format!("weight {}", given.weight)),

@@ -226,7 +226,7 @@ fn changed(classes: &Classes, method: &Method, place: &Place, patch: &Map<String
         Place::Class(name) if *method == Method::DELETE => delete_class(&mut classes, name)?,
         Place::Class(name) if creates => create_class(&mut classes, name, patch)?,
         Place::Class(name) => {
-            let from = (*method == Method::PUT).then(|| plain_class(name));
+            let from = (*method == Method::PUT).then(|| ClassConfig::new(name));
             edit_class(&mut classes, name, from, patch)?;
         }
         _ => settings::change_admission(&mut classes.admission, patch)?,
@@ -348,11 +348,6 @@ fn find(classes: &Classes, name: &str) -> Done<usize> {
     at.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, format!("there is no class {name:?}")))
 }
 
-/// A class with nothing special.
-fn plain_class(name: &str) -> ClassConfig {
-    ClassConfig { name: name.to_owned(), ..Classes::one().classes.remove(0) }
-}
-
 fn create_class(classes: &mut Classes, name: &str, patch: &Map<String, Value>) -> Done<()> {
     let sound = name.len() <= MAX_NAME_BYTES
         && name.starts_with(|first: char| first.is_ascii_alphanumeric())
@@ -365,7 +360,7 @@ fn create_class(classes: &mut Classes, name: &str, patch: &Map<String, Value>) -
     if classes.classes.len() >= MAX_CLASSES {
         return Err(Wrong::new("", format!("there may be {MAX_CLASSES} classes at most")).into());
     }
-    classes.classes.push(plain_class(name));
+    classes.classes.push(ClassConfig::new(name));
     edit_class(classes, name, None, patch)
 }
 
@@ -551,7 +546,7 @@ mod tests {
             raises_session: false,
         };
         Classes {
-            classes: names.iter().map(|name| plain_class(name)).collect(),
+            classes: names.iter().map(|name| ClassConfig::new(*name)).collect(),
             default: ClassId(default),
             rules: rules.iter().map(rule).collect(),
             ..Classes::one()

@@ -233,17 +233,25 @@ pub struct SessionConfig {
     pub secure: bool,
 }
 
+impl ClassConfig {
+    /// A class of which nothing is written but its name. Written settings replace these defaults one by one, and the class of a
+    /// configuration without classes has them all. Their reasons stand in docs/DEFAULTS.md.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            given: Class { most_wait_ns: Some(30_000_000_000), ..Class::default() },
+            priority: Priority::default(),
+            objective: Objective { window: Duration::from_secs(60), ..Objective::default() },
+            refusal: Refusal::default(),
+        }
+    }
+}
+
 impl Classes {
     /// One class for all; nobody waits.
     pub fn one() -> Self {
         Self {
-            classes: vec![ClassConfig {
-                name: "default".to_owned(),
-                given: Class::default(),
-                priority: Priority::default(),
-                objective: Objective { window: Duration::from_secs(60), ..Objective::default() },
-                refusal: Refusal::default(),
-            }],
+            classes: vec![ClassConfig::new("default")],
             default: ClassId(0),
             rules: Vec::new(),
             admission: AdmissionConfig::off(),

@@ -212,6 +212,7 @@ fn a_class_is_changed_and_the_change_lasts_until_the_next_reload() {
     // Set anew: what is not named has its default.
     let value = server.change("PUT", "/api/classes/gold", &json!({ "weight": 3 })).json();
     assert_eq!((&value["settings"]["weight"], &value["settings"]["slots"]), (&json!(3), &Value::Null));
+    assert_eq!(value["settings"]["max_wait_s"], json!(30.0), "as in a file");
 
     server.handle.reload(two_classes(root.path(), Some(&root.path().join("token")))).expect("a good configuration");
     let value = server.get("/api/classes/gold").json();

@@ -34,9 +34,6 @@ use crate::{
 /// Each class costs a little at every decision.
 const MOST_CLASSES: usize = 256;
 
-/// How long a request waits where its class does not say.
-const MAX_WAIT: Duration = Duration::from_secs(30);
-
 /// What rules ask for must have been given somewhere.
 struct Given {
     session: bool,
@@ -158,9 +155,10 @@ impl Resolver<'_> {
         let raw = written.get_ref();
         let missing = ("this class has no `name`", "add `name = \"gold\"`, by which rules name it");
         let name = self.required(&raw.name, written.span(), missing, values::name).unwrap_or_default();
-        let default = Class::default();
+        let ClassConfig { given: default, priority, objective, refusal, .. } = ClassConfig::new(name.clone());
         let number = |text: &str| values::count(text, 1_000_000).map(|count| count as u32);
         let number_or_off = |text: &str| values::count_or_off(text, 1_000_000).map(|count| count.map(|it| it as u32));
+        let time_or_off = |text: &str| values::duration_or_off(text).map(|time| time.map(to_ns));
         let given = Class {
             weight: self.setting(None, &raw.weight, number, default.weight),
             delay_ratio: self.setting(None, &raw.delay_ratio, number, default.delay_ratio),
@@ -171,7 +169,7 @@ impl Resolver<'_> {
                 default.reserved_slots,
             ),
             most_running: self.setting(None, &raw.slots, number_or_off, default.most_running),
-            deadline_ns: self.setting(None, &raw.deadline, values::duration_or_off, None).map(to_ns),
+            deadline_ns: self.setting(None, &raw.deadline, time_or_off, default.deadline_ns),
             order: self.setting(None, &raw.order, values::queue_order, default.order),
             most_waiting: self.setting(
                 None,
@@ -179,18 +177,18 @@ impl Resolver<'_> {
                 |text| number_or_off(text).map(Option::unwrap_or_default),
                 default.most_waiting,
             ),
-            most_wait_ns: self.setting(None, &raw.max_wait, values::duration_or_off, Some(MAX_WAIT)).map(to_ns),
+            most_wait_ns: self.setting(None, &raw.max_wait, time_or_off, default.most_wait_ns),
         };
         ClassConfig {
             name,
             given,
-            priority: self.setting(None, &raw.cpu_priority, values::priority, server::config::Priority::default()),
-            objective: self.objective(&raw.objective),
-            refusal: self.refusal(&raw.refuse),
+            priority: self.setting(None, &raw.cpu_priority, values::priority, priority),
+            objective: self.objective(&raw.objective, objective.window),
+            refusal: self.refusal(&raw.refuse, refusal),
         }
     }
 
-    fn objective(&mut self, raw: &RawObjective) -> Objective {
+    fn objective(&mut self, raw: &RawObjective, window: Duration) -> Objective {
         let percentiles = [(50.0, &raw.p50), (90.0, &raw.p90), (95.0, &raw.p95), (99.0, &raw.p99), (99.9, &raw.p999)];
         let mut given = percentiles.into_iter().filter(|(_, setting)| is_given(setting));
         let percentile = given.next();
@@ -206,12 +204,11 @@ impl Resolver<'_> {
             percentile: percentile
                 .and_then(|(percent, setting)| Some((percent, self.optional(setting, values::duration)?))),
             error_rate: self.setting(None, &raw.error_rate, |text| or_off(text, values::percent), None),
-            window: self.setting(None, &raw.window, values::duration, Duration::from_secs(60)),
+            window: self.setting(None, &raw.window, values::duration, window),
         }
     }
 
-    fn refusal(&mut self, raw: &RawRefuse) -> Refusal {
-        let default = Refusal::default();
+    fn refusal(&mut self, raw: &RawRefuse, default: Refusal) -> Refusal {
         Refusal {
             status: self.setting(None, &raw.status, values::error_status, default.status),
             retry_after: self.setting(None, &raw.retry_after, values::duration_or_off, default.retry_after),

@@ -260,6 +260,16 @@ fn every_default_of_the_gateway_stands_in_the_documents_with_its_reason() {
     assert!(rows > 40, "{rows} rows were found");
 }
 
+#[test]
+fn a_configuration_without_classes_has_the_defaults_of_one_that_names_a_class() {
+    let gateway = format!("{GATEWAY}[admission]\nslots = 1\n");
+    let classes = |text: &str| load_text(text).unwrap_or_else(|problems| panic!("{text}\n{problems}")).classes;
+    let implied = classes(&gateway);
+    let written = classes(&format!("{gateway}[[class]]\nname = \"default\"\n"));
+    assert_eq!(format!("{implied:#?}"), format!("{written:#?}"));
+    assert_eq!(implied.classes[0].given.most_wait_ns, Some(30_000_000_000), "as docs/DEFAULTS.md says");
+}
+
 /// The file with a setting in it, and the same without.
 fn with_setting(plain: &str, key: &str, written: &str) -> (String, String) {
     let (section, name) = key.rsplit_once('.').unwrap();

@@ -19,6 +19,7 @@
 mod chunked;
 mod fields;
 mod framing;
+mod host;
 mod request;
 mod response;
 
@@ -26,6 +27,7 @@ pub use self::{
     chunked::{Chunks, Malformed, Next},
     fields::{has_control_byte, welcomes_trailers, write_field, write_length, write_status_line},
     framing::{Coding, Framing, RequestTraits},
+    host::is_host_and_port,
     request::{BodyKind, Head, HeadLimits, HeadScan, Refusal, Step},
     response::{MOST_INTERIMS, ResponseBody, ResponseError, ResponseHead, is_interim, may_begin},
 };

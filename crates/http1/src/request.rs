@@ -7,10 +7,13 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version, request::Parts};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version, request::Parts, uri::PathAndQuery};
 use memchr::memchr;
 
-use crate::fields::{ConnectionOptions, content_length, has_control_byte, value_in, welcomes_trailers};
+use crate::{
+    fields::{ConnectionOptions, content_length, has_control_byte, value_in, welcomes_trailers},
+    host::is_host_and_port,
+};
 
 /// Empty lines that are forgiven before a request line (RFC 9112, section 2.2, asks for at least one).
 const MAX_LEADING_EMPTY_LINES: u32 = 4;
@@ -209,7 +212,7 @@ impl HeadScan {
             2 if name.eq_ignore_ascii_case(b"te") => self.takes_trailers |= welcomes_trailers(value),
             4 if name.eq_ignore_ascii_case(b"host") => {
                 self.hosts += 1;
-                if self.hosts > 1 || !value.iter().all(|&byte| is_host_byte(byte)) {
+                if self.hosts > 1 || !is_host_and_port(value) {
                     return Err(StatusCode::BAD_REQUEST);
                 }
             }
@@ -263,7 +266,8 @@ impl HeadScan {
         let mut request = Box::new(Request::new(()).into_parts().0);
         let target = self.start + line.method + 1;
         request.method = Method::from_bytes(&head[self.start..target - 1]).map_err(|_| wrong)?;
-        request.uri = Uri::from_maybe_shared(head.slice(target..target + line.target)).map_err(|_| wrong)?;
+        let uri = Uri::from_maybe_shared(head.slice(target..target + line.target)).map_err(|_| wrong)?;
+        request.uri = with_whole_path(uri, line.target, &request.method).map_err(|_| wrong)?;
         request.version = line.version();
         let headers = &mut request.headers;
         headers.try_reserve(self.fields.len()).map_err(|_| StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)?;
@@ -294,8 +298,9 @@ fn request_line(line: &[u8]) -> Result<RequestLine, StatusCode> {
         return Err(StatusCode::BAD_REQUEST);
     }
     let minor_version = match version {
-        b"HTTP/1.1" => 1,
         b"HTTP/1.0" => 0,
+        // A higher minor version is read as the highest that is known here (RFC 9110, section 2.5).
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'1'..=b'9'] => 1,
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
             return Err(StatusCode::HTTP_VERSION_NOT_SUPPORTED);
         }
@@ -309,11 +314,33 @@ fn request_line(line: &[u8]) -> Result<RequestLine, StatusCode> {
         _ if target.starts_with(b"/") && target.iter().all(|&byte| is_plain_target_byte(byte)) => {}
         // Refused here what `http` cannot hold.
         _ if (target.starts_with(b"/") || is_absolute(target)) && !target.contains(&b'#') => {
-            http::Uri::try_from(target).map_err(|_| StatusCode::BAD_REQUEST)?;
+            let uri = Uri::try_from(target).map_err(|_| StatusCode::BAD_REQUEST)?;
+            if uri.authority().is_some_and(|authority| !is_host_and_port(authority.as_str().as_bytes())) {
+                return Err(StatusCode::BAD_REQUEST);
+            }
         }
         _ => return Err(StatusCode::BAD_REQUEST),
     }
     Ok(RequestLine { minor_version, head: method == b"HEAD", method: method.len(), target: target.len() })
+}
+
+/// Gives an absolute target the path that it stands for (RFC 9112, sections 3.2.1 and 3.2.4): `/` where there is none, and
+/// `*` where OPTIONS has neither path nor query. Targets of another form stay as they are.
+fn with_whole_path(uri: Uri, target_bytes: usize, method: &Method) -> Result<Uri, http::Error> {
+    let (Some(scheme), Some(authority), Some(path)) = (uri.scheme_str(), uri.authority(), uri.path_and_query()) else {
+        return Ok(uri);
+    };
+    let has_no_path = scheme.len() + "://".len() + authority.as_str().len() == target_bytes;
+    let path = if has_no_path && *method == Method::OPTIONS {
+        PathAndQuery::from_static("*")
+    } else if path.as_str().starts_with('?') {
+        PathAndQuery::try_from(format!("/{}", path.as_str()))?
+    } else {
+        return Ok(uri);
+    };
+    let mut parts = uri.into_parts();
+    parts.path_and_query = Some(path);
+    Ok(Uri::from_parts(parts)?)
 }
 
 fn is_absolute(target: &[u8]) -> bool {
@@ -342,22 +369,15 @@ fn is_plain_target_byte(byte: u8) -> bool {
     KINDS[usize::from(byte)] & PLAIN_TARGET != 0
 }
 
-fn is_host_byte(byte: u8) -> bool {
-    KINDS[usize::from(byte)] & HOST != 0
-}
-
 /// `tchar` of RFC 9110, section 5.6.2.
 const TOKEN: u8 = 1;
 /// What nearly all targets consist of, and what can stand in any of them.
 const PLAIN_TARGET: u8 = 2;
-/// What a host and port can consist of (RFC 3986, section 3.2.2): no white space, no slash, no comma, no user name.
-const HOST: u8 = 4;
 
 /// What a byte may stand in. Every byte of a head is looked up here.
 static KINDS: [u8; 256] = {
     let mut kinds = [0; 256];
-    let sets: [(u8, &[u8]); 3] =
-        [(TOKEN, b"!#$%&'*+-.^_`|~"), (PLAIN_TARGET, b"/-._~%?=&+,;:@"), (HOST, b"-._~%:[]!$&'()*+;=")];
+    let sets: [(u8, &[u8]); 2] = [(TOKEN, b"!#$%&'*+-.^_`|~"), (PLAIN_TARGET, b"/-._~%?=&+,;:@")];
     let mut set = 0;
     while set < sets.len() {
         let (kind, others) = sets[set];
@@ -464,12 +484,40 @@ mod tests {
             ("GET / FTP/1.1", 400),
             ("GET / HTTP/2.0", 505),
             ("GET / HTTP/0.9", 505),
-            ("GET / HTTP/1.2", 505),
+            ("GET / HTTP/1.2", 200),
+            ("GET / HTTP/1.9", 200),
+            ("GET http://a:x/b HTTP/1.1", 400),
+            ("GET http://[::1/b HTTP/1.1", 400),
+            ("GET http://a%/b HTTP/1.1", 400),
+            ("GET http://u@a/b HTTP/1.1", 400),
             ("CONNECT a:443 HTTP/1.1", 405),
             ("TRACE / HTTP/1.1", 405),
             ("\u{16}\u{3}\u{1}", 400),
         ] {
             assert_eq!(status(&format!("{line}\r\nHost: a\r\n\r\n")), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn an_absolute_target_has_the_path_that_it_stands_for() {
+        for (line, expected) in [
+            ("GET http://b?q HTTP/1.1", "/?q"),
+            ("GET http://b? HTTP/1.1", "/?"),
+            ("GET http://b/?q HTTP/1.1", "/?q"),
+            ("GET http://b HTTP/1.1", "/"),
+            ("OPTIONS http://b HTTP/1.1", "*"),
+            ("OPTIONS HTTPS://b:80 HTTP/1.1", "*"),
+            ("OPTIONS http://b/ HTTP/1.1", "/"),
+            ("OPTIONS http://b?q HTTP/1.1", "/?q"),
+            ("OPTIONS http://b/http://b HTTP/1.1", "/http://b"),
+            ("OPTIONS * HTTP/1.1", "*"),
+            ("GET /?q HTTP/1.1", "/?q"),
+        ] {
+            let text = Bytes::from(format!("{line}\r\nHost: a\r\n\r\n"));
+            let mut scan = HeadScan::default();
+            assert!(matches!(scan.advance(&text, &LIMITS), Step::Complete(_)), "{line}");
+            let uri = scan.request(&text).unwrap().uri;
+            assert_eq!(uri.path_and_query().unwrap().as_str(), expected, "{line}");
         }
     }
 
@@ -516,6 +564,10 @@ mod tests {
             ("Host: a,b", 400),
             ("Host: u@a", 400),
             ("Host: a/b", 400),
+            ("Host: [::1", 400),
+            ("Host: a:x", 400),
+            ("Host: a:80:80", 400),
+            ("Host: %", 400),
             ("X: no host", 400),
             ("Host: [::1]:80", 200),
             ("Host:", 200),

@@ -117,9 +117,10 @@ impl ResponseHead {
     }
 }
 
-/// `HTTP/1.x SP status [SP reason]` (RFC 9112, section 4). The space before a reason that is empty may be missing.
+/// `HTTP/1.x SP status [SP reason]` (RFC 9112, section 4). The space before a reason that is empty may be
+/// missing. A minor version above 1 is read as 1 (RFC 9110, section 2.5).
 fn status_line(line: &[u8]) -> Result<(Version, StatusCode), ResponseError> {
-    let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ (b'0' | b'1'), b' ', a, b, c, reason @ ..] = line else {
+    let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ b'0'..=b'9', b' ', a, b, c, reason @ ..] = line else {
         return Err(malformed("it does not begin with a status line of HTTP/1"));
     };
     let status = StatusCode::from_bytes(&[*a, *b, *c]).map_err(|_| malformed("no such status"))?;

@@ -229,6 +229,51 @@ fn errors_behind_are_told_with_the_right_status() {
 }
 
 #[test]
+fn an_upstream_gets_the_target_that_an_absolute_one_stands_for() {
+    let gateway = Gateway::start("");
+    let ask = |line: &str, more: &str| {
+        let mut client = gateway.serpent.connect();
+        write!(client, "{line}\r\nhost: a\r\n{more}connection: close\r\n\r\n").unwrap();
+        client
+    };
+    for (line, seen) in [
+        ("GET http://b?q HTTP/1.1", "GET /?q HTTP/1.1"),
+        ("GET http://b HTTP/1.1", "GET / HTTP/1.1"),
+        ("GET http://b/a?q HTTP/1.2", "GET /a?q HTTP/1.1"),
+        ("OPTIONS http://b/ HTTP/1.1", "OPTIONS / HTTP/1.1"),
+    ] {
+        let client = ask(line, "");
+        let asked = gateway.origin.next();
+        assert_eq!(asked.head.lines().next(), Some(seen), "{line}");
+        assert_eq!(asked.field("host").as_deref(), Some("b"), "{line}");
+        asked.answer(b"ok");
+        assert!(all(client).starts_with("HTTP/1.1 200 "), "{line}");
+    }
+    // Of the server as a whole, and not passed on.
+    assert!(all(ask("OPTIONS http://b HTTP/1.1", "")).starts_with("HTTP/1.1 204 "));
+    assert!(gateway.origin.is_idle());
+}
+
+#[test]
+fn options_go_as_far_as_they_say() {
+    let gateway = Gateway::start("");
+    let ask = |more: &str| {
+        let mut client = gateway.serpent.connect();
+        write!(client, "OPTIONS /a HTTP/1.1\r\nhost: a\r\n{more}connection: close\r\n\r\n").unwrap();
+        client
+    };
+    assert!(all(ask("max-forwards: 0\r\n")).starts_with("HTTP/1.1 204 "));
+    assert!(gateway.origin.is_idle());
+    for (said, seen) in [("", None), ("max-forwards: 1\r\n", Some("0"))] {
+        let client = ask(said);
+        let asked = gateway.origin.next();
+        assert_eq!(asked.field("max-forwards").as_deref(), seen, "{said}");
+        asked.answer(b"ok");
+        assert!(all(client).starts_with("HTTP/1.1 200 "), "{said}");
+    }
+}
+
+#[test]
 fn a_body_that_is_streamed_is_refused_as_any_other() {
     let gateway =
         Gateway::start("buffer-request = false\n[limits]\nrequest-body = \"1KiB\"\nhead-timeout = \"200ms\"\n");

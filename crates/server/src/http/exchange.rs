@@ -9,8 +9,12 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts};
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts,
+    uri::PathAndQuery,
+};
 use http_body::Body;
+use http1::is_host_and_port;
 use tokio::time::Instant;
 
 use super::{
@@ -318,8 +322,8 @@ fn told(story: Story) -> Told {
 /// The site a request is for, or why it is not answered.
 fn site(connection: &Connection, live: &Live, parts: &Parts) -> Result<usize, StatusCode> {
     // In HTTP/1 that is refused with the head.
-    if parts.uri.path() == "*" && parts.method != Method::OPTIONS {
-        return Err(StatusCode::BAD_REQUEST);
+    if parts.version == Version::HTTP_2 {
+        http2_head(live, parts)?;
     }
     if matches!(parts.method, Method::CONNECT | Method::TRACE) {
         return Err(StatusCode::METHOD_NOT_ALLOWED);
@@ -331,6 +335,23 @@ fn site(connection: &Connection, live: &Live, parts: &Parts) -> Result<usize, St
         return Err(StatusCode::MISDIRECTED_REQUEST);
     }
     Ok(site)
+}
+
+/// Refuses a malformed path (RFC 9113, section 8.3.1) and too many fields in a head of HTTP/2. A client may send each cookie
+/// in a field of its own (section 8.2.3), so all cookies count as one field.
+fn http2_head(live: &Live, parts: &Parts) -> Result<(), StatusCode> {
+    let path = parts.uri.path_and_query().map_or("", PathAndQuery::as_str);
+    if !path.starts_with('/') && (path != "*" || parts.method != Method::OPTIONS) && parts.method != Method::CONNECT {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    let most = live.limits.request_headers;
+    if parts.headers.len() > most {
+        let cookies = parts.headers.get_all(header::COOKIE).iter().count();
+        if parts.headers.len() - cookies.saturating_sub(1) > most {
+            return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+        }
+    }
+    Ok(())
 }
 
 /// The host asked for, with its port. For HTTP/1 it was seen to with the head that there is at most one, and one from
@@ -347,9 +368,10 @@ fn host(parts: &Parts) -> Result<&str, StatusCode> {
             return Err(StatusCode::BAD_REQUEST);
         }
     }
-    match authority.or(text).unwrap_or_default() {
-        // A user name in a host only serves to deceive (RFC 9110, section 4.2.4).
-        host if memchr::memchr(b'@', host.as_bytes()).is_some() => Err(StatusCode::BAD_REQUEST),
-        host => Ok(host),
+    let host = authority.or(text).unwrap_or_default();
+    // That of HTTP/1 was looked at with the head.
+    if parts.version == Version::HTTP_2 && (host.is_empty() || !is_host_and_port(host.as_bytes())) {
+        return Err(StatusCode::BAD_REQUEST);
     }
+    Ok(host)
 }

@@ -24,7 +24,7 @@ use super::{
     answer::{AnswerBody, Holding},
     exchange::sign,
     presence::{Gone, LOOK_AFTER, gone},
-    target::Target,
+    target::{self, Target},
 };
 use crate::{
     admission::{Arrival, Refused, Slot},
@@ -182,7 +182,14 @@ impl Way<'_> {
         let route = &live.sites.routes(site)[found.number];
         let buffered = match &route.config.origin {
             Origin::Files => return Box::pin(self.file(parts, body.take())).await.map(Taken::Response),
-            Origin::Upstream { buffer_request, .. } => *buffer_request,
+            Origin::Upstream { buffer_request, .. } => {
+                if parts.method == Method::OPTIONS && target::forwards(&mut parts.headers).is_break() {
+                    let mut response = Response::new(FileBody::empty().into());
+                    *response.status_mut() = StatusCode::NO_CONTENT;
+                    return Ok(Taken::Response(ours(response)));
+                }
+                *buffer_request
+            }
             Origin::Cgi(_) => true,
         };
         let body = match body.take() {

@@ -1,6 +1,8 @@
-//! The path of a request as an upstream gets it.
+//! The path of a request as an upstream gets it, and whether the request goes that far.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::ControlFlow};
+
+use http::{HeaderMap, HeaderValue, header::MAX_FORWARDS};
 
 use crate::classify::{decoded_path, encoded_path};
 
@@ -57,9 +59,51 @@ fn climbs(raw: &str) -> bool {
     raw.split('/').filter(may).any(is_dots)
 }
 
+/// Counts this server in the `Max-Forwards` of an OPTIONS request (RFC 9110, section 7.6.2). `Break`: the request must not
+/// be passed on. A value that is no number stays as it is; of several values the least holds.
+pub(super) fn forwards(headers: &mut HeaderMap) -> ControlFlow<()> {
+    let number = |value: &HeaderValue| {
+        let digits = value.as_bytes();
+        let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+        // One that is too large stands for the largest.
+        is_number.then(|| value.to_str().ok().and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX))
+    };
+    let Some(left) = headers.get_all(MAX_FORWARDS).iter().filter_map(number).min() else {
+        return ControlFlow::Continue(());
+    };
+    let Some(left) = left.checked_sub(1) else { return ControlFlow::Break(()) };
+    headers.insert(MAX_FORWARDS, left.into());
+    ControlFlow::Continue(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_is_passed_on_as_often_as_it_says() {
+        for (said, left) in [
+            (&[][..], Some(&[][..])),
+            (&["0"], None),
+            (&["00"], None),
+            (&["1"], Some(&["0"])),
+            (&["10"], Some(&["9"])),
+            (&["99999999999999999999"], Some(&["18446744073709551614"])),
+            (&["x"], Some(&["x"])),
+            (&["-1"], Some(&["-1"])),
+            (&[""], Some(&[""])),
+            (&["3", "2"], Some(&["1"])),
+            (&["3", "0"], None),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in said {
+                headers.append(MAX_FORWARDS, HeaderValue::from_static(value));
+            }
+            let goes_on = forwards(&mut headers).is_continue();
+            let found: Vec<_> = headers.get_all(MAX_FORWARDS).iter().map(|value| value.to_str().unwrap()).collect();
+            assert_eq!(goes_on.then_some(&*found), left, "{said:?}");
+        }
+    }
 
     #[test]
     fn an_upstream_gets_the_path_as_it_came_unless_it_climbs() {

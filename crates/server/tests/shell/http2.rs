@@ -107,6 +107,34 @@ fn a_host_that_differs_from_the_authority_is_refused() {
 }
 
 #[test]
+fn a_head_is_held_against_the_standard_as_in_http1() {
+    let root = root();
+    let mut config = config(root.path());
+    config.limits.request_headers = 20;
+    serve(config, async |server| {
+        let (mut client, _) = connect(server.addresses[0]).await;
+        for target in ["http://x?q", "http://x:y/a.txt", "http://u@x/a.txt"] {
+            let answered = client.send_request(get(target)).await;
+            let refused = answered.map_or_else(|error| error.is_user(), |it| it.status() != StatusCode::BAD_REQUEST);
+            assert!(!refused, "{target} is taken");
+        }
+        let fields = |name: &'static str, count: usize| {
+            let mut request = get("http://x/a.txt");
+            for at in 0..count {
+                let name = if name == "cookie" { name.to_owned() } else { format!("{name}{at}") };
+                let name = http::HeaderName::try_from(name).expect("a name");
+                request.headers_mut().append(name, "a=b".parse().expect("a value"));
+            }
+            request
+        };
+        assert_eq!(answer(&mut client, fields("x-", 20)).await.0, StatusCode::OK);
+        assert_eq!(answer(&mut client, fields("x-", 21)).await.0, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+        assert_eq!(answer(&mut client, fields("cookie", 50)).await.0, StatusCode::OK, "one cookie in each");
+        assert_eq!(answer(&mut client, get("http://x/a.txt")).await.0, StatusCode::OK, "the connection goes on");
+    });
+}
+
+#[test]
 fn what_is_refused_has_no_body_for_head() {
     let root = root();
     let mut config = config(root.path());

@@ -27,6 +27,7 @@ fn a_response_ends_where_the_standard_says() {
         ("HTTP/1.1 200 OK\r\ncontent-length: 2, 2\r\ncontent-length: 2\r\n\r\nok", "ok", true),
         ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP", "ok", false),
         ("HTTP/1.1 200\r\ncontent-length: 0\r\n\r\n", "", true),
+        ("HTTP/1.2 200 OK\r\ncontent-length: 2\r\n\r\nok", "ok", true),
         ("HTTP/1.1 204 No Content\r\n\r\n", "", true),
         ("HTTP/1.1 304 Not Modified\r\ncontent-length: 70\r\n\r\n", "", true),
         ("HTTP/1.1 200 OK\r\n\r\nto the end", "to the end", false),

@@ -229,6 +229,20 @@ fn errors_behind_are_told_with_the_right_status() {
 }
 
 #[test]
+fn a_response_whose_first_chunk_is_malformed_is_a_bad_gateway() {
+    for more in ["", "[admission]\nslots = 4\n"] {
+        let gateway = Gateway::start(more);
+        for malformed in ["zz\r\n", "\r\n", "1\n", "0\r\nno field\r\n\r\n"] {
+            let client = gateway.ask("/", "");
+            let asked = gateway.origin.next();
+            asked.send(format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{malformed}").as_bytes());
+            let answer = all(client);
+            assert!(answer.starts_with("HTTP/1.1 502 "), "{more:?} {malformed:?}: {answer}");
+        }
+    }
+}
+
+#[test]
 fn an_upstream_gets_the_target_that_an_absolute_one_stands_for() {
     let gateway = Gateway::start("");
     let ask = |line: &str, more: &str| {

@@ -255,6 +255,7 @@ where
                 _ => self.keeps &= answer.keeps,
             }
             self.body = answer.body.into();
+            self.skip_framing()?;
             return Ok(Some(answer.response));
         }
     }
@@ -328,6 +329,14 @@ where
             }
         };
         Ok((!data.is_empty()).then(|| Frame::data(data)))
+    }
+
+    /// Reads the framing that came with the head. The head is not handed on yet, so a malformed response can still be replaced.
+    fn skip_framing(&mut self) -> Result<(), Broken> {
+        let Body::Chunked(chunks) = &mut self.body else { return Ok(()) };
+        let (framing, next) = chunks.next(&self.read).map_err(|_| malformed_chunks())?;
+        self.read.skip(framing);
+        if next == Next::End { self.end_chunks() } else { Ok(()) }
     }
 
     fn end_chunks(&mut self) -> Result<(), Broken> {

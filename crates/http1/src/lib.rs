@@ -3,7 +3,7 @@
 //! ```
 //! use http1::{BodyKind, HeadLimits, HeadScan, Step};
 //!
-//! let limits = HeadLimits { head_bytes: 8192, fields: 100, body_bytes: 1 << 20 };
+//! let limits = HeadLimits { head_bytes: 8192, fields: 100 };
 //! let bytes = b"POST /form HTTP/1.1\r\nHost: a.example\r\nContent-Length: 3\r\n\r\na=b";
 //! let mut scan = HeadScan::default();
 //! // The head arrives in pieces: each call gets the bytes from the start of the head.

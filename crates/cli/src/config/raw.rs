@@ -135,7 +135,7 @@ sections! {
         buffer_request: Option<Spanned<bool>>,
         buffer_response: Option<Spanned<bool>>,
         resource: Setting,
-        admitted: Option<bool>,
+        admitted: Option<Spanned<bool>>,
         request_headers: RawHeaders,
         response_headers: RawHeaders,
     }

@@ -2,6 +2,7 @@
 
 mod interim;
 mod programs;
+mod rules;
 mod slots;
 mod tunnels;
 

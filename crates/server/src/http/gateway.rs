@@ -113,12 +113,13 @@ impl Passage {
         let mut story = Story { user: verdict.user.clone(), ..Story::new(live, verdict.class) };
         let arrived = self.body.as_ref().map(ClientBody::arrived);
         let mut redirects = 0;
+        let mut route = None;
         let mut response = loop {
             let now = if redirects == 0 { now } else { Instant::now() };
             let way = Way { connection: &self.connection, live, verdict: &verdict, site: self.site, now };
             let taken = {
                 // Pinned where it is, because what is awaited as a value takes its room twice.
-                pin!(way.take(&mut self.parts, &mut self.body, &mut story)).await
+                pin!(way.take(&mut self.parts, &mut self.body, &mut route, &mut story)).await
             };
             match taken {
                 Ok(Taken::Response(response)) => break response,
@@ -129,16 +130,21 @@ impl Passage {
                 }
                 Ok(Taken::Elsewhere(target)) => {
                     tracing::error!(%target, "programs redirect to each other without end");
-                    break ours(error_page(StatusCode::BAD_GATEWAY).map(Into::into));
+                    break error_page(StatusCode::BAD_GATEWAY).map(Into::into);
                 }
-                Err(Failure::Status(status)) => break ours(way.error(&self.parts, status)),
+                Err(Failure::Status(status)) => break way.error(&self.parts, status),
                 Err(Failure::Refused(refused)) => {
                     story.refused = Some(refused.refusal);
                     story.waited = Some(refused.waited);
-                    break ours(live.refusals.response(refused.class).map(Into::into));
+                    break live.refusals.response(refused.class).map(Into::into);
                 }
             }
         };
+        sign(response.headers_mut());
+        if let Some(route) = route {
+            // Pages of ours too, so that a field such as Strict-Transport-Security is on every answer of the route.
+            live.sites.routes(self.site)[route].config.response_headers.apply(response.headers_mut());
+        }
         if self.parts.version != Version::HTTP_2 && !arrived.is_none_or(|arrived| arrived.load(Relaxed)) {
             // What is left of the body stands before the next request, and nobody reads it.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -167,26 +173,34 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
+    /// `number` becomes that of the route that the path belongs to.
     async fn take(
         &self,
         parts: &mut Parts,
         body: &mut Option<ClientBody>,
+        number: &mut Option<usize>,
         story: &mut Story,
     ) -> Result<Taken, Failure> {
         let Self { connection, live, verdict, site, mut now } = *self;
+        // Where a program redirected here, the rules of its own route are over.
+        *number = None;
         let raw_path = parts.uri.path();
         let target = Target::parse(raw_path).map_err(|_| StatusCode::BAD_REQUEST)?;
         let Some(found) = live.sites.route(site, target.decoded()) else {
             return Box::pin(self.file(parts, body.take())).await.map(Taken::Response);
         };
+        *number = Some(found.number);
         let route = &live.sites.routes(site)[found.number];
         let buffered = match &route.config.origin {
-            Origin::Files => return Box::pin(self.file(parts, body.take())).await.map(Taken::Response),
+            Origin::Files => {
+                route.config.request_headers.apply(&mut parts.headers);
+                return Box::pin(self.file(parts, body.take())).await.map(Taken::Response);
+            }
             Origin::Upstream { buffer_request, .. } => {
                 if parts.method == Method::OPTIONS && target::forwards(&mut parts.headers).is_break() {
                     let mut response = Response::new(FileBody::empty().into());
                     *response.status_mut() = StatusCode::NO_CONTENT;
-                    return Ok(Taken::Response(ours(response)));
+                    return Ok(Taken::Response(response));
                 }
                 *buffer_request
             }
@@ -221,7 +235,7 @@ impl Way<'_> {
 
         let host = host_of(parts);
         let headers = std::mem::take(&mut parts.headers);
-        let mut response = match &route.config.origin {
+        let response = match &route.config.origin {
             Origin::Files => unreachable!("answered above"),
             Origin::Upstream { upstream, replace_prefix, keep_host, buffer_response, .. } => {
                 let replaced = replace_prefix.as_deref().map(|prefix| (prefix, found.rest));
@@ -278,8 +292,6 @@ impl Way<'_> {
                 }
             }
         };
-        sign(response.headers_mut());
-        route.config.response_headers.apply(response.headers_mut());
         Ok(Taken::Response(response))
     }
 
@@ -292,7 +304,7 @@ impl Way<'_> {
         }
         let files = self.live.sites.files(self.site).ok_or(StatusCode::NOT_FOUND)?;
         let response = files.serve(&parts.method, &parts.uri, &parts.headers).response().await;
-        Ok(ours(response.map(Into::into)))
+        Ok(response.map(Into::into))
     }
 
     async fn body(&self, body: ClientBody, whole: bool) -> Result<RequestBody, Failure> {
@@ -622,12 +634,6 @@ fn blame(slot: Slot, error: &UpstreamError) {
     if error.is_of_upstream() {
         slot.fail();
     }
-}
-
-/// A response that nobody else has had a word in.
-fn ours(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
-    sign(response.headers_mut());
-    response
 }
 
 /// What comes of a request that no upstream has answered.

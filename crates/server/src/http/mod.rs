@@ -95,11 +95,7 @@ impl HttpSettings {
             .keep_alive_timeout(limits.head_timeout.max(Duration::from_secs(1)));
         Self {
             http2,
-            head: HeadLimits {
-                head_bytes: limits.request_head_bytes,
-                fields: limits.request_headers,
-                body_bytes: limits.request_body_bytes,
-            },
+            head: HeadLimits { head_bytes: limits.request_head_bytes, fields: limits.request_headers },
             patience: Patience { head: limits.head_timeout, idle: limits.idle_timeout },
         }
     }

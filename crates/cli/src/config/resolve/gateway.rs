@@ -338,7 +338,18 @@ impl Resolver<'_> {
         let request_headers = self.headers(&raw.request_headers, true);
         let response_headers = self.headers(&raw.response_headers, false);
         let ((name, pattern), origin) = pattern.zip(origin)?;
-        let admitted = raw.admitted.unwrap_or(!matches!(origin, Origin::Files));
+        let is_files = matches!(origin, Origin::Files);
+        let admitted = raw.admitted.as_ref().map_or(!is_files, |written| *written.get_ref());
+        let of_slots = [
+            ("admitted", raw.admitted.as_ref().filter(|_| admitted).map(Spanned::span)),
+            ("resource", raw.resource.as_ref().map(Spanned::span)),
+        ];
+        for (key, place) in of_slots.into_iter().filter(|(_, place)| is_files && place.is_some()) {
+            self.problems.push(
+                Problem::new(format!("`{key}` has no effect here: files never wait for a slot"), place)
+                    .help("leave it out"),
+            );
+        }
         Some(Route { name, pattern, origin, resource, admitted, request_headers, response_headers })
     }
 

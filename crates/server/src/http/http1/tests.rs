@@ -8,7 +8,7 @@ use crate::{
     upstream::Interim,
 };
 
-const LIMITS: HeadLimits = HeadLimits { head_bytes: 500, fields: 10, body_bytes: 1 << 20 };
+const LIMITS: HeadLimits = HeadLimits { head_bytes: 500, fields: 10 };
 const PATIENCE: Patience = Patience { head: Duration::from_secs(10), idle: Duration::from_secs(60) };
 const GET: &str = "GET /get HTTP/1.1\r\nHost: a\r\n\r\n";
 

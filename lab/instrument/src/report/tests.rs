@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path};
 
+use chart::Kind;
 use serde_json::json;
 use workload::{
     ideal,
@@ -18,7 +19,7 @@ mod paths;
 mod simulated;
 mod trust;
 
-use super::{Comparison, Kind, Report, ReportArgs, html, run, terminal};
+use super::{Comparison, Report, ReportArgs, html, run, terminal};
 use crate::{
     experiment::{Experiment, Measure},
     record::{CellRecord, Facts, PacketCounts, Point, RunRecord, Seen, Simulated},

@@ -1,26 +1,13 @@
 //! The command line. What stands here is kept stable.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    num::{NonZeroU32, NonZeroUsize},
-    path::PathBuf,
-    time::Duration,
-};
+use std::path::PathBuf;
 
-use clap::{
-    Args, Parser, Subcommand,
-    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
-};
+use clap::{Parser, Subcommand};
 use clap_complete::Shell;
-use kernel::bands::Qdisc;
-use scheduler::{Order, Rate};
-use server::config::{CertificateFiles, Enforce, LogFormat, SymlinkPolicy, UplinkRate, UpstreamServer};
 
 use crate::{
-    advise::AdviseArgs,
-    lab::LabArgs,
-    probe::ProbeArgs,
-    values::{self, ListenAt, Named},
+    advise::AdviseArgs, check::CheckArgs, config::Overrides, explain::ExplainArgs, key::KeyArgs, lab::LabArgs,
+    probe::ProbeArgs, uplink::UplinkCommand,
 };
 
 /// A web server that sends the response with the shortest remaining work first.
@@ -72,7 +59,18 @@ pub enum Command {
     /// stays.
     ///
     /// Flags go before the file, the file before the defaults.
-    Serve(Box<ServeArgs>),
+    #[command(after_long_help = "\
+Examples:
+  serpent serve ./public --uplink 10mbit
+  serpent serve ./public --listen 127.0.0.1:0 --access-log -
+  serpent serve /srv/www --listen http://:80 --listen https://:443 \\
+                --tls-cert fullchain.pem --tls-key privkey.pem
+  serpent serve --upstream http://127.0.0.1:3000 --slots 20 --listen :80
+  serpent serve --config /etc/serpent.toml --order fsp
+
+The rate of the uplink is that of the bottleneck towards the clients. Given too high, nothing is
+scheduled, because the queue stands elsewhere; `auto` finds it and follows it.")]
+    Serve(Box<Overrides>),
     /// Check a configuration file and everything it names
     ///
     /// Reads the file as `serve` does, and looks whether directories can be read and certificates and keys belong
@@ -126,270 +124,15 @@ pub enum Command {
     },
 }
 
-/// What to serve, where, and in which order.
-#[derive(Args, Clone, Debug, Default)]
-#[command(after_long_help = "\
-Examples:
-  serpent serve ./public --uplink 10mbit
-  serpent serve ./public --listen 127.0.0.1:0 --access-log -
-  serpent serve /srv/www --listen http://:80 --listen https://:443 \\
-                --tls-cert fullchain.pem --tls-key privkey.pem
-  serpent serve --upstream http://127.0.0.1:3000 --slots 20 --listen :80
-  serpent serve --config /etc/serpent.toml --order fsp
-
-The rate of the uplink is that of the bottleneck towards the clients. Given too high, nothing is
-scheduled, because the queue stands elsewhere; `auto` finds it and follows it.")]
-pub struct ServeArgs {
-    /// Directory to serve [default: the current directory, unless a file names the sites]
-    #[arg(value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-
-    /// Configuration file (TOML)
-    #[arg(long, short, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-
-    /// Server to pass all requests on to, in place of a directory; several share the work
-    ///
-    /// `http://HOST:PORT`, `https://HOST`, `h2c://HOST:PORT`, `h2://HOST` or `unix:PATH`.
-    #[arg(long, value_name = "URL", value_parser = values::upstream_server, conflicts_with = "dir", help_heading = "Gateway")]
-    pub upstream: Vec<UpstreamServer>,
-
-    /// Requests that the site does well at once; more wait here for their turn, or `off` [default: off]
-    #[arg(long, value_name = "N", value_parser = values::limit_or_off, help_heading = "Gateway")]
-    pub slots: Option<std::option::Option<NonZeroU32>>,
-
-    /// Number of threads that serve connections, or `auto` [default: auto, one for each CPU but one]
-    #[arg(long, value_name = "N", value_parser = values::workers)]
-    pub workers: Option<NonZeroUsize>,
-
-    /// Connections open at once [default: 16384]
-    #[arg(long, value_name = "N", value_parser = |text: &str| values::count(text, 10_000_000))]
-    pub connections: Option<u64>,
-
-    /// How long responses under way may take after SIGTERM, or `off` for as long as they need [default: off]
-    #[arg(long, value_name = "TIME", value_parser = values::duration_or_off)]
-    // The path of the inner `Option` is written out so that clap takes it for an ordinary type.
-    pub shutdown_timeout: Option<std::option::Option<Duration>>,
-
-    /// Address to listen on, may be repeated [default: 127.0.0.1:8080]
-    ///
-    /// An IP address and a port; `:8080` is that port on all addresses, port 0 any free port. With a certificate TLS is
-    /// spoken on every address that does not say `http://` in front.
-    #[arg(long, short, value_name = "ADDR:PORT", value_parser = values::listen, help_heading = "Addresses and TLS")]
-    pub listen: Vec<ListenAt>,
-
-    /// Certificate chain (PEM, leaf first)
-    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Addresses and TLS")]
-    pub tls_cert: Option<PathBuf>,
-
-    /// Private key of the certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Addresses and TLS")]
-    pub tls_key: Option<PathBuf>,
-
-    /// Address for metrics and status, or `off` [default: off]
-    #[arg(long, value_name = "ADDR:PORT", value_parser = values::address_or_off, help_heading = "Addresses and TLS")]
-    pub admin: Option<std::option::Option<SocketAddr>>,
-
-    /// Rate of the uplink: `auto`, `off`, or as in 10mbit, "12.5 Mbit/s", 1gbit [default: auto]
-    #[arg(long, value_name = "auto|RATE|off", value_parser = values::uplink_rate, help_heading = "Uplink")]
-    pub uplink: Option<UplinkRate>,
-
-    /// Which response goes first [default: srpt]
-    #[arg(long, value_name = "NAME", value_parser = named::<Order>(), help_heading = "Uplink")]
-    pub order: Option<Order>,
-
-    /// Who enforces the order [default: server]
-    #[arg(long, value_name = "server|kernel|off", value_parser = named::<Enforce>(), help_heading = "Uplink")]
-    pub enforce: Option<Enforce>,
-
-    /// Put a response ahead of all others when it has taken this many times what it would under fair sharing, or `off`
-    /// [default: off]
-    #[arg(long, value_name = "STRETCH", value_parser = values::stretch_or_off, help_heading = "Uplink")]
-    pub guard: Option<std::option::Option<f64>>,
-
-    /// Device whose bands are used with `--enforce kernel` [default: whichever has them]
-    #[arg(long, value_name = "DEV", help_heading = "Uplink")]
-    pub device: Option<String>,
-
-    /// List directories that have no index file
-    #[arg(long, help_heading = "Files")]
-    pub listing: bool,
-
-    /// Serve names that start with a dot
-    #[arg(long, help_heading = "Files")]
-    pub dot_files: bool,
-
-    /// What to do with symbolic links [default: within-root]
-    #[arg(long, value_name = "POLICY", value_parser = named::<SymlinkPolicy>(), help_heading = "Files")]
-    pub symlinks: Option<SymlinkPolicy>,
-
-    /// Memory for small hot files, or `off` [default: 128MiB]
-    #[arg(long, value_name = "SIZE", value_parser = values::size_or_off, help_heading = "Files")]
-    pub cache: Option<u64>,
-
-    /// Access log: a file, `-` for standard output, or `off` [default: off]
-    #[arg(long, value_name = "FILE|-", help_heading = "Logs")]
-    pub access_log: Option<String>,
-
-    /// Form of the access log [default: combined]
-    #[arg(long, value_name = "FORMAT", value_parser = named::<LogFormat>(), help_heading = "Logs")]
-    pub access_log_format: Option<LogFormat>,
-}
-
-impl ServeArgs {
-    /// The certificate given by flags.
-    pub fn certificate(&self) -> Option<CertificateFiles> {
-        let (chain, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
-        Some(CertificateFiles { chain, key })
-    }
-}
-
-/// What to check.
-#[derive(Args, Debug)]
-pub struct CheckArgs {
-    /// The file
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-
-    /// The directory that `serve` will be given beside the file
-    #[arg(value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-
-    /// As JSON: where the server listens, and how the uplink is scheduled
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Which request to explain.
-#[derive(Args, Debug, Default)]
-#[command(after_long_help = "\
-Examples:
-  serpent explain --config /etc/serpent.toml https://shop.example/basket?item=7
-  serpent explain -c /etc/serpent.toml --client 192.0.2.7 -H 'Cookie: id=1' http://shop.example/
-  serpent explain -c /etc/serpent.toml -X POST -H 'X-Api-Key: 3f9c...' http://api.example/orders")]
-pub struct ExplainArgs {
-    /// What is asked for: a whole URL, or a path
-    #[arg(value_name = "URL")]
-    pub url: String,
-
-    /// Configuration file (TOML)
-    #[arg(long, short, value_name = "FILE")]
-    pub config: PathBuf,
-
-    /// Method
-    #[arg(long, short = 'X', value_name = "METHOD", default_value = "GET", value_parser = values::method)]
-    pub method: http::Method,
-
-    /// Header field, may be repeated
-    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = values::header_field)]
-    pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
-
-    /// Name and password, asked for by the rules
-    #[arg(long, short = 'u', value_name = "NAME:PASSWORD")]
-    pub user: Option<String>,
-
-    /// Address of the client [default: that of --peer]
-    ///
-    /// Where it is not that of --peer, --peer is a proxy that names it, which must be one of `trusted-proxies`.
-    #[arg(long, value_name = "IP")]
-    pub client: Option<IpAddr>,
-
-    /// Address at the other end of the connection [default: that of --client, or 127.0.0.1]
-    #[arg(long, value_name = "IP")]
-    pub peer: Option<IpAddr>,
-
-    /// Address of ours that the connection came to [default: the first that is listened on]
-    #[arg(long, value_name = "ADDR:PORT", value_parser = values::address)]
-    pub local: Option<SocketAddr>,
-
-    /// The connection is TLS [default: if the URL says https]
-    #[arg(long)]
-    pub tls: bool,
-
-    /// Name in a client certificate that is trusted, may be repeated
-    #[arg(long, value_name = "NAME")]
-    pub certificate_name: Vec<String>,
-
-    /// As JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Which key to make.
-#[derive(Args, Debug)]
-#[command(after_long_help = "\
-Examples:
-  serpent key gold >> /etc/serpent/keys
-  serpent key gold --from-stdin < key.txt >> /etc/serpent/keys")]
-pub struct KeyArgs {
-    /// The level, by which rules tell keys apart
-    #[arg(value_name = "LEVEL", value_parser = values::name)]
-    pub level: String,
-
-    /// Take the key from standard input in place of making one
-    #[arg(long)]
-    pub from_stdin: bool,
-}
-
-/// What to do with the bands.
-#[derive(Debug, Subcommand)]
-pub enum UplinkCommand {
-    /// Shape a device to a rate, with eight strict priority bands
-    ///
-    /// Band 0 is for what no response may delay: SYN-ACKs, ARP, everything that is not ours. A queueing discipline that
-    /// somebody else has set up is never replaced without --replace. The bands need no running server: if it crashes, the
-    /// network goes on working.
-    #[command(after_long_help = "\
-Examples:
-  serpent uplink install eth0 --rate 97mbit     # in front of a modem or router of 100 Mbit/s
-  serpent uplink show eth0
-  serpent uplink remove eth0
-
-Give a rate a little below that of the bottleneck: where the queue stands is where the order is made.")]
-    Install {
-        /// The device
-        #[arg(value_name = "DEV")]
-        device: String,
-        /// The rate to shape to, as in 97mbit
-        #[arg(long, value_name = "RATE", value_parser = values::rate)]
-        rate: Rate,
-        /// Replace a queueing discipline that somebody else has set up
-        #[arg(long)]
-        replace: bool,
-        /// The queueing discipline; `auto` takes the first that this kernel has
-        #[arg(long, value_name = "auto|htb|prio", value_parser = named::<Qdisc>(), default_value = "auto")]
-        qdisc: Qdisc,
-    },
-    /// Show the bands, and what has passed through them
-    Show {
-        /// The device; all devices with bands if left out
-        #[arg(value_name = "DEV")]
-        device: Option<String>,
-        /// As JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Take the bands away
-    Remove {
-        /// The device
-        #[arg(value_name = "DEV")]
-        device: String,
-    },
-}
-
-/// A parser for a closed set of values that lists them, with their meaning, in the help and in completions.
-pub fn named<T: Named>() -> impl TypedValueParser<Value = T> {
-    let values = T::NAMED.iter().map(|(_, name, help)| PossibleValue::new(name).help(help));
-    PossibleValuesParser::new(values).try_map(|name| T::named(&name))
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
+    use scheduler::Order;
+    use server::config::UplinkRate;
 
     use super::*;
 
-    fn serve(args: &[&str]) -> Result<ServeArgs, String> {
+    fn serve(args: &[&str]) -> Result<Overrides, String> {
         let args = ["serpent", "serve"].into_iter().chain(args.iter().copied());
         match Cli::try_parse_from(args).map_err(|error| error.to_string())?.command {
             Command::Serve(args) => Ok(*args),

@@ -1,16 +1,32 @@
 //! `serpent check FILE`
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 
+use clap::Args;
 use scheduler::control::Method;
 use serde_json::json;
 use server::config::{ClassConfig, Classes, Config, Enforce, Origin, Route, UplinkRate, UpstreamConfig};
 
 use crate::{
-    args::{CheckArgs, ServeArgs},
-    config::{self, Problems},
+    config::{self, Overrides, Problems},
     values::{self, Named as _},
 };
+
+/// What to check.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// The file
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// The directory that `serve` will be given beside the file
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+
+    /// As JSON: where the server listens, and how the uplink is scheduled
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// What there is to say of a file without mistakes.
 pub struct Checked {
@@ -22,7 +38,7 @@ pub struct Checked {
 
 /// Reads the file as `serve` would.
 pub fn check(args: &CheckArgs) -> Result<Checked, Problems> {
-    let flags = ServeArgs { config: Some(args.file.clone()), dir: args.dir.clone(), ..ServeArgs::default() };
+    let flags = Overrides { config: Some(args.file.clone()), dir: args.dir.clone(), ..Overrides::default() };
     let (config, warnings) = config::load_and_warn(&flags)?;
     let summary = match args.json {
         true => as_json(&config),

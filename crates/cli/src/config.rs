@@ -2,8 +2,7 @@
 //! file before the defaults.
 
 mod files;
-#[cfg(any(test, fuzzing))]
-pub mod fuzz;
+mod overrides;
 mod problems;
 mod raw;
 mod resolve;
@@ -12,20 +11,20 @@ use std::path::{Path, PathBuf};
 
 use server::config::Config;
 
-use problems::Severity;
-pub use problems::{Problem, Problems};
+pub use overrides::Overrides;
+pub use problems::{Problem, Problems, Severity};
 use resolve::Resolved;
 
-use crate::{args::ServeArgs, values::ListenAt};
+use crate::values::ListenAt;
 
 /// Reads the configuration that `serve` was asked for and checks it as far as it can be checked without binding an
 /// address: the file, the flags, that directories can be read, and that certificates and keys belong together.
-pub fn load(flags: &ServeArgs) -> Result<Config, Problems> {
+pub fn load(flags: &Overrides) -> Result<Config, Problems> {
     load_and_warn(flags).map(|(config, _)| config)
 }
 
 /// The same, with what can be served but hardly is what was meant.
-pub fn load_and_warn(flags: &ServeArgs) -> Result<(Config, Option<Problems>), Problems> {
+pub fn load_and_warn(flags: &Overrides) -> Result<(Config, Option<Problems>), Problems> {
     let source = match &flags.config {
         Some(path) => Some((path.clone(), read(path)?)),
         None => None,
@@ -35,10 +34,10 @@ pub fn load_and_warn(flags: &ServeArgs) -> Result<(Config, Option<Problems>), Pr
 
 /// The same of a text that stands, or is to stand, in a file.
 pub fn load_text(path: &Path, text: String) -> Result<(Config, Option<Problems>), Problems> {
-    check(Some((path.to_owned(), text)), &ServeArgs { config: Some(path.to_owned()), ..ServeArgs::default() })
+    check(Some((path.to_owned(), text)), &Overrides { config: Some(path.to_owned()), ..Overrides::default() })
 }
 
-fn check(source: Option<(PathBuf, String)>, flags: &ServeArgs) -> Result<(Config, Option<Problems>), Problems> {
+fn check(source: Option<(PathBuf, String)>, flags: &Overrides) -> Result<(Config, Option<Problems>), Problems> {
     let (resolved, mut problems) = understand(source.as_ref(), flags);
     files::check(&resolved, &mut problems);
     let usable = problems.iter().all(|problem| problem.severity == Severity::Warning);
@@ -51,7 +50,7 @@ fn check(source: Option<(PathBuf, String)>, flags: &ServeArgs) -> Result<(Config
 }
 
 /// What the file says, before anything that it names is looked at.
-fn understand(source: Option<&(PathBuf, String)>, flags: &ServeArgs) -> (Resolved, Vec<Problem>) {
+pub fn understand(source: Option<&(PathBuf, String)>, flags: &Overrides) -> (Resolved, Vec<Problem>) {
     let (raw, mut problems) = source.map_or_else(Default::default, |(_, text)| raw::read(text));
     let folder = source.and_then(|(path, _)| path.parent());
     // Sections that could not be read are missing now; what they would have settled is not to be complained about.

@@ -3,10 +3,12 @@
 use std::{
     fmt::Write as _,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
     time::{Duration, SystemTime},
 };
 
 use base64::Engine as _;
+use clap::Args;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header, request::Parts};
 use scheduler::{admission::ResourceId, class::Class};
 use serde_json::json;
@@ -16,11 +18,65 @@ use server::{
 };
 
 use crate::{
-    args::{ExplainArgs, ServeArgs},
     check,
-    config::{self, Problems},
+    config::{self, Overrides, Problems},
     values,
 };
+
+/// Which request to explain.
+#[derive(Args, Debug, Default)]
+#[command(after_long_help = "\
+Examples:
+  serpent explain --config /etc/serpent.toml https://shop.example/basket?item=7
+  serpent explain -c /etc/serpent.toml --client 192.0.2.7 -H 'Cookie: id=1' http://shop.example/
+  serpent explain -c /etc/serpent.toml -X POST -H 'X-Api-Key: 3f9c...' http://api.example/orders")]
+pub struct ExplainArgs {
+    /// What is asked for: a whole URL, or a path
+    #[arg(value_name = "URL")]
+    pub url: String,
+
+    /// Configuration file (TOML)
+    #[arg(long, short, value_name = "FILE")]
+    pub config: PathBuf,
+
+    /// Method
+    #[arg(long, short = 'X', value_name = "METHOD", default_value = "GET", value_parser = values::method)]
+    pub method: http::Method,
+
+    /// Header field, may be repeated
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = values::header_field)]
+    pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
+
+    /// Name and password, asked for by the rules
+    #[arg(long, short = 'u', value_name = "NAME:PASSWORD")]
+    pub user: Option<String>,
+
+    /// Address of the client [default: that of --peer]
+    ///
+    /// Where it is not that of --peer, --peer is a proxy that names it, which must be one of `trusted-proxies`.
+    #[arg(long, value_name = "IP")]
+    pub client: Option<IpAddr>,
+
+    /// Address at the other end of the connection [default: that of --client, or 127.0.0.1]
+    #[arg(long, value_name = "IP")]
+    pub peer: Option<IpAddr>,
+
+    /// Address of ours that the connection came to [default: the first that is listened on]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = values::address)]
+    pub local: Option<SocketAddr>,
+
+    /// The connection is TLS [default: if the URL says https]
+    #[arg(long)]
+    pub tls: bool,
+
+    /// Name in a client certificate that is trusted, may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub certificate_name: Vec<String>,
+
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Why there is nothing to say.
 pub enum Failure {
@@ -32,7 +88,7 @@ pub enum Failure {
 
 /// What becomes of a request.
 pub fn explain(args: &ExplainArgs) -> Result<String, Failure> {
-    let flags = ServeArgs { config: Some(args.config.clone()), ..ServeArgs::default() };
+    let flags = Overrides { config: Some(args.config.clone()), ..Overrides::default() };
     let config = config::load(&flags).map_err(Failure::Configuration)?;
     let asked = Asked::new(args, &config).map_err(Failure::Usage)?;
     let site = server::site_of(&config.sites, &asked.host);

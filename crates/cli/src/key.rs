@@ -3,9 +3,26 @@
 use std::io::{self, Read as _};
 
 use aws_lc_rs::rand;
+use clap::Args;
 use server::classify::keys;
 
-use crate::args::KeyArgs;
+use crate::values;
+
+/// Which key to make.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  serpent key gold >> /etc/serpent/keys
+  serpent key gold --from-stdin < key.txt >> /etc/serpent/keys")]
+pub struct KeyArgs {
+    /// The level, by which rules tell keys apart
+    #[arg(value_name = "LEVEL", value_parser = values::name)]
+    pub level: String,
+
+    /// Take the key from standard input in place of making one
+    #[arg(long)]
+    pub from_stdin: bool,
+}
 
 /// Random bytes of a key: nobody guesses them, from their hash neither.
 const RANDOM_BYTES: usize = 32;

@@ -8,6 +8,7 @@ mod advise;
 mod args;
 mod check;
 mod config;
+mod exit;
 mod explain;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -28,11 +29,7 @@ use clap::Parser as _;
 use tracing_subscriber::EnvFilter;
 
 use args::{Cli, Command};
-
-/// Failure at run time.
-const FAILURE: u8 = 1;
-/// Error in the command line or the configuration; clap uses the same.
-const USAGE: u8 = 2;
+use exit::{FAILURE, USAGE};
 
 /// Does what the command line says.
 pub fn run() -> ExitCode {

@@ -34,8 +34,8 @@ use self::{
     write::Change,
 };
 use crate::{
-    FAILURE,
     config::{self, Problems},
+    exit::FAILURE,
     values,
 };
 

@@ -20,9 +20,8 @@ use signal_hook::{
 };
 
 use crate::{
-    FAILURE, USAGE,
-    args::ServeArgs,
-    config::{self, Problems},
+    config::{self, Overrides, Problems},
+    exit::{FAILURE, USAGE},
     values,
 };
 
@@ -48,7 +47,7 @@ impl Failure {
 }
 
 /// Serves until a signal to stop, and returns after the last response.
-pub fn serve(args: &ServeArgs) -> Result<(), Failure> {
+pub fn serve(args: &Overrides) -> Result<(), Failure> {
     // Signals first: none that comes while starting is lost.
     let signals = Signals::new([SIGHUP, SIGTERM, SIGINT]).map_err(Failure::Signals)?;
     let config = load(args)?;
@@ -79,7 +78,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), Failure> {
 }
 
 /// The configuration; what hardly was meant is said, and served.
-fn load(args: &ServeArgs) -> Result<Config, Failure> {
+fn load(args: &Overrides) -> Result<Config, Failure> {
     let (config, warnings) = config::load_and_warn(args).map_err(Failure::Configuration)?;
     for warning in warnings.iter().flat_map(|warnings| &warnings.list) {
         tracing::warn!("{}", warning.message);
@@ -141,7 +140,7 @@ fn obey(mut signals: Signals, handle: &Handle, reload: &mpsc::Sender<()>) {
 }
 
 /// Reloads when asked, one after the other.
-fn reloads(asked: &mpsc::Receiver<()>, handle: &Handle, args: &ServeArgs) {
+fn reloads(asked: &mpsc::Receiver<()>, handle: &Handle, args: &Overrides) {
     while let Ok(()) = asked.recv() {
         // One reload does for all who have asked before it begins.
         while asked.try_recv().is_ok() {}
@@ -155,7 +154,7 @@ fn reloads(asked: &mpsc::Receiver<()>, handle: &Handle, args: &ServeArgs) {
     }
 }
 
-fn reload(handle: &Handle, args: &ServeArgs) -> Result<(), Failure> {
+fn reload(handle: &Handle, args: &Overrides) -> Result<(), Failure> {
     let config = load(args)?;
     allow_connections(&config);
     handle.reload(config).map_err(Failure::Start)

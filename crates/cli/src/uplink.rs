@@ -1,8 +1,56 @@
 //! `serpent uplink`: the kernel's priority bands on a device.
 
-use kernel::bands::{self, BandsError, InstallOptions, Shown};
+use clap::Subcommand;
+use kernel::bands::{self, BandsError, InstallOptions, Qdisc, Shown};
+use scheduler::Rate;
 
-use crate::args::UplinkCommand;
+use crate::values::{self, named};
+
+/// What to do with the bands.
+#[derive(Debug, Subcommand)]
+pub enum UplinkCommand {
+    /// Shape a device to a rate, with eight strict priority bands
+    ///
+    /// Band 0 is for what no response may delay: SYN-ACKs, ARP, everything that is not ours. A queueing discipline that
+    /// somebody else has set up is never replaced without --replace. The bands need no running server: if it crashes, the
+    /// network goes on working.
+    #[command(after_long_help = "\
+Examples:
+  serpent uplink install eth0 --rate 97mbit     # in front of a modem or router of 100 Mbit/s
+  serpent uplink show eth0
+  serpent uplink remove eth0
+
+Give a rate a little below that of the bottleneck: where the queue stands is where the order is made.")]
+    Install {
+        /// The device
+        #[arg(value_name = "DEV")]
+        device: String,
+        /// The rate to shape to, as in 97mbit
+        #[arg(long, value_name = "RATE", value_parser = values::rate)]
+        rate: Rate,
+        /// Replace a queueing discipline that somebody else has set up
+        #[arg(long)]
+        replace: bool,
+        /// The queueing discipline; `auto` takes the first that this kernel has
+        #[arg(long, value_name = "auto|htb|prio", value_parser = named::<Qdisc>(), default_value = "auto")]
+        qdisc: Qdisc,
+    },
+    /// Show the bands, and what has passed through them
+    Show {
+        /// The device; all devices with bands if left out
+        #[arg(value_name = "DEV")]
+        device: Option<String>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take the bands away
+    Remove {
+        /// The device
+        #[arg(value_name = "DEV")]
+        device: String,
+    },
+}
 
 /// Does it, and returns what to print.
 pub fn uplink(command: UplinkCommand) -> Result<String, BandsError> {

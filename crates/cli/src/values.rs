@@ -10,6 +10,7 @@ use std::{
 };
 
 use bytesize::ByteSize;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use kernel::bands::Qdisc;
 use scheduler::{Order, Rate, uplink::read_stretch};
 use server::config::{Enforce, LogFormat, SymlinkPolicy, UplinkRate};
@@ -176,6 +177,12 @@ pub trait Named: Copy + Send + Sync + 'static {
             format!("`{name}` is not one of {}", names.join(", "))
         })
     }
+}
+
+/// A parser for a closed set of values that lists them, with their meaning, in the help and in completions.
+pub fn named<T: Named>() -> impl TypedValueParser<Value = T> {
+    let values = T::NAMED.iter().map(|(_, name, help)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(values).try_map(|name| T::named(&name))
 }
 
 impl Named for Order {

@@ -19,14 +19,11 @@ use server::config::{
 use toml::Spanned;
 
 use super::{
-    DEFAULT_LISTEN, path_in,
+    DEFAULT_LISTEN, Overrides, path_in,
     problems::{self, Problem},
     raw::{Raw, RawCutoffs, RawFiles, RawSite, Setting, Written},
 };
-use crate::{
-    args::ServeArgs,
-    values::{self, ListenAt, Named},
-};
+use crate::values::{self, ListenAt, Named};
 
 /// A configuration, with the places in the file that are still needed to point at.
 pub struct Resolved {
@@ -84,7 +81,7 @@ pub struct SitePlaces {
 /// `shape_is_sound` tells that nothing of the file was left out.
 pub fn resolve(
     raw: &Raw,
-    flags: &ServeArgs,
+    flags: &Overrides,
     folder: Option<&Path>,
     shape_is_sound: bool,
     problems: &mut Vec<Problem>,
@@ -210,7 +207,7 @@ impl Resolver<'_> {
     fn listen(
         &mut self,
         raw: &Raw,
-        flags: &ServeArgs,
+        flags: &Overrides,
         sites: &[Site],
         admin: Option<SocketAddr>,
         shape_is_sound: bool,
@@ -269,7 +266,7 @@ impl Resolver<'_> {
         listen
     }
 
-    fn sites(&mut self, raw: &Raw, flags: &ServeArgs, targets: &gateway::Targets<'_>) -> (Vec<Site>, Vec<SitePlaces>) {
+    fn sites(&mut self, raw: &Raw, flags: &Overrides, targets: &gateway::Targets<'_>) -> (Vec<Site>, Vec<SitePlaces>) {
         let shape_is_sound = self.shape_is_sound;
         if !raw.site.is_empty() && !flags.upstream.is_empty() {
             self.problems.push(
@@ -419,7 +416,7 @@ impl Resolver<'_> {
     }
 
     /// A site's `[site.files]` goes before the file's `[files]`, setting by setting.
-    fn files(&mut self, site: &RawFiles, all: Option<&RawFiles>, flags: &ServeArgs) -> FilesConfig {
+    fn files(&mut self, site: &RawFiles, all: Option<&RawFiles>, flags: &Overrides) -> FilesConfig {
         let pick = |get: fn(&RawFiles) -> Option<bool>| get(site).or_else(|| all.and_then(get));
         let index = site.index.as_ref().or_else(|| all.and_then(|all| all.index.as_ref()));
         let symlinks = site.symlinks.as_ref().or_else(|| all.and_then(|all| all.symlinks.as_ref())).cloned();
@@ -473,7 +470,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn uplink(&mut self, raw: &Raw, flags: &ServeArgs) -> UplinkConfig {
+    fn uplink(&mut self, raw: &Raw, flags: &Overrides) -> UplinkConfig {
         let section = &raw.uplink;
         let cutoffs = section.cutoffs.as_ref().map_or(Cutoffs::Learned, |written| self.cutoffs(written));
         let uplink = UplinkConfig {
@@ -575,7 +572,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn limits(&mut self, raw: &Raw, flags: &ServeArgs) -> Limits {
+    fn limits(&mut self, raw: &Raw, flags: &Overrides) -> Limits {
         let (section, default) = (&raw.limits, Limits::default());
         let to_usize = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let head = |text: &str| match values::size(text) {
@@ -638,7 +635,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn access_log(&mut self, raw: &Raw, flags: &ServeArgs) -> Option<AccessLog> {
+    fn access_log(&mut self, raw: &Raw, flags: &Overrides) -> Option<AccessLog> {
         let section = &raw.access_log;
         let format = self.setting(flags.access_log_format, &section.format, LogFormat::named, LogFormat::Combined);
         let folder = self.folder;
@@ -651,7 +648,7 @@ impl Resolver<'_> {
         target.map(|target| AccessLog { target, format })
     }
 
-    fn cache(&mut self, raw: &Raw, flags: &ServeArgs) -> CacheConfig {
+    fn cache(&mut self, raw: &Raw, flags: &Overrides) -> CacheConfig {
         let (section, default) = (&raw.cache, CacheConfig::default());
         CacheConfig {
             capacity_bytes: self.setting(flags.cache, &section.capacity, values::size_or_off, default.capacity_bytes),

@@ -14,15 +14,15 @@ fn repository(path: &str) -> PathBuf {
 
 /// Loads a file of this text, beside which there is a directory `www`.
 fn load_text(text: &str) -> Result<Config, String> {
-    load_with(text, ServeArgs::default()).map_err(|(_, said)| said)
+    load_with(text, Overrides::default()).map_err(|(_, said)| said)
 }
 
-fn load_with(text: &str, flags: ServeArgs) -> Result<Config, (Problems, String)> {
+fn load_with(text: &str, flags: Overrides) -> Result<Config, (Problems, String)> {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("www")).unwrap();
     let path = folder.path().join("serpent.toml");
     fs::write(&path, text).unwrap();
-    load(&ServeArgs { config: Some(path), ..flags }).map_err(|problems| {
+    load(&Overrides { config: Some(path), ..flags }).map_err(|problems| {
         let said = problems.to_string().replace(&format!("{}/", folder.path().display()), "");
         (problems, said)
     })
@@ -44,9 +44,9 @@ fn the_example_has_every_setting_and_says_the_defaults() {
     let missing: std::collections::BTreeSet<_> = missing.iter().map(|key| key.as_str()).collect();
     assert_eq!(missing, without_default.into(), "all others have a default, which the example shows");
 
-    let flags = ServeArgs { config: Some(repository("examples/serpent.toml")), ..ServeArgs::default() };
+    let flags = Overrides { config: Some(repository("examples/serpent.toml")), ..Overrides::default() };
     let example = load(&flags).unwrap_or_else(|problems| panic!("{problems}"));
-    let defaults = load(&ServeArgs { dir: Some(repository("examples/.")), ..ServeArgs::default() }).unwrap();
+    let defaults = load(&Overrides { dir: Some(repository("examples/.")), ..Overrides::default() }).unwrap();
     let normal = |config: &Config| {
         let mut config = config.clone();
         config
@@ -174,14 +174,14 @@ fn a_whole_file_means_what_it_says() {
 #[test]
 fn flags_go_before_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    let flags = ServeArgs {
+    let flags = Overrides {
         dir: Some(folder.path().to_owned()),
         listen: vec![values::listen("127.0.0.1:7").unwrap()],
         uplink: Some(UplinkRate::Off),
         guard: Some(None),
         listing: true,
         access_log: Some("-".into()),
-        ..ServeArgs::default()
+        ..Overrides::default()
     };
     let text = format!("listen = [\":80\"]\nworkers = 2\n[uplink]\nrate = \"10mbit\"\nguard = 5\n{SITE}");
     let config = load_with(&text, flags).unwrap_or_else(|(_, said)| panic!("{said}"));
@@ -258,7 +258,7 @@ const BROKEN: &[(&str, &str, &str)] = &[
 #[test]
 fn every_kind_of_mistake_is_found_at_its_place() {
     for (text, place, part) in BROKEN {
-        let (problems, said) = load_with(&format!("{text}{SITE}"), ServeArgs::default()).unwrap_err();
+        let (problems, said) = load_with(&format!("{text}{SITE}"), Overrides::default()).unwrap_err();
         assert!(said.contains(part), "{text}\nsaid:\n{said}\nbut not: {part}");
         assert!(said.contains(&format!("--> serpent.toml{place}")), "{text}\nsaid:\n{said}\nbut not at {place}");
         assert_eq!(problems.list.len(), 1, "one mistake is one problem:\n{said}");
@@ -302,7 +302,7 @@ fn all_mistakes_are_shown_in_the_order_of_the_file() {
 #[test]
 fn a_directory_by_flag_needs_a_file_with_at_most_one_site() {
     let folder = tempfile::tempdir().unwrap();
-    let flags = || ServeArgs { dir: Some(folder.path().to_owned()), ..ServeArgs::default() };
+    let flags = || Overrides { dir: Some(folder.path().to_owned()), ..Overrides::default() };
     assert!(load_with("workers = 1\n", flags()).is_ok());
     let two = format!("{SITE}[[site]]\nnames = [\"b\"]\nroot = \"www\"\n");
     let (_, said) = load_with(&two, flags()).unwrap_err();
@@ -311,14 +311,14 @@ fn a_directory_by_flag_needs_a_file_with_at_most_one_site() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_named() {
-    let missing = ServeArgs { config: Some("/no/such/serpent.toml".into()), ..ServeArgs::default() };
+    let missing = Overrides { config: Some("/no/such/serpent.toml".into()), ..Overrides::default() };
     let said = load(&missing).unwrap_err().to_string();
     assert!(said.contains("no such configuration file") && said.contains("/no/such/serpent.toml"), "{said}");
     let folder = tempfile::tempdir().unwrap();
-    let said = load(&ServeArgs { config: Some(folder.path().to_owned()), ..missing.clone() }).unwrap_err().to_string();
+    let said = load(&Overrides { config: Some(folder.path().to_owned()), ..missing.clone() }).unwrap_err().to_string();
     assert!(said.contains("cannot be read"), "{said}");
     let binary = folder.path().join("binary");
     fs::write(&binary, b"\xff\xfe").unwrap();
-    let said = load(&ServeArgs { config: Some(binary), ..missing }).unwrap_err().to_string();
+    let said = load(&Overrides { config: Some(binary), ..missing }).unwrap_err().to_string();
     assert!(said.contains("is not a text") && said.contains("UTF-8"), "{said}");
 }

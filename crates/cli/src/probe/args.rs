@@ -5,10 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 use scheduler::control::Search;
 
-use crate::{
-    args::named,
-    values::{self, Named},
-};
+use crate::values::{self, Named, named};
 
 /// Which site, and how hard.
 #[derive(Args, Clone, Debug)]

@@ -23,7 +23,6 @@ use server::upstream::{
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{load::Asked, *};
-use crate::args::{Cli, Command};
 
 /// A site: so many at a time, each for so long, the others wait there. What it is to say, if not the page.
 struct Station {
@@ -97,11 +96,13 @@ impl Drop for UnderWay<'_> {
 }
 
 fn args(flags: &[&str]) -> ProbeArgs {
-    let args = ["serpent", "probe", "serpent.toml"].into_iter().chain(flags.iter().copied());
-    match Cli::try_parse_from(args).unwrap().command {
-        Command::Probe(args) => *args,
-        command => panic!("{command:?}"),
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: ProbeArgs,
     }
+    let args = ["probe", "serpent.toml"].into_iter().chain(flags.iter().copied());
+    Cli::try_parse_from(args).unwrap().args
 }
 
 fn target(resource: &str) -> Target {

@@ -27,7 +27,7 @@ use super::{
     resources::SITE,
 };
 use crate::{
-    args::ServeArgs,
+    config::Overrides,
     values::{self, Named as _},
 };
 
@@ -46,7 +46,7 @@ impl Resolver<'_> {
     pub(super) fn classes(
         &mut self,
         raw: &Raw,
-        flags: &ServeArgs,
+        flags: &Overrides,
         sites: &mut [Site],
         resources: &mut Vec<ResourceConfig>,
         tls: bool,
@@ -440,7 +440,7 @@ impl Resolver<'_> {
     fn admission(
         &mut self,
         raw: &Raw,
-        flags: &ServeArgs,
+        flags: &Overrides,
         classes: &[ClassConfig],
         resources: &[ResourceConfig],
     ) -> AdmissionConfig {

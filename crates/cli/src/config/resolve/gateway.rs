@@ -21,7 +21,7 @@ use super::{
     },
     FileKind, NamedFile, Resolver,
 };
-use crate::{args::ServeArgs, values};
+use crate::{config::Overrides, values};
 
 /// What routes can lead to.
 pub(super) struct Targets<'a> {
@@ -52,7 +52,7 @@ impl Resolver<'_> {
     pub(super) fn upstreams(
         &mut self,
         raw: &Raw,
-        flags: &ServeArgs,
+        flags: &Overrides,
     ) -> (Vec<UpstreamConfig>, Vec<Option<Range<usize>>>) {
         let (mut upstreams, mut places) = (Vec::<UpstreamConfig>::new(), Vec::new());
         for written in &raw.upstream {

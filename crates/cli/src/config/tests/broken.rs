@@ -150,7 +150,7 @@ proptest! {
         let text = edited(&LINES[which], &edits);
         let path = FOLDER.path().join("edited.toml");
         fs::write(&path, &text).unwrap();
-        match load(&ServeArgs { config: Some(path), ..ServeArgs::default() }) {
+        match load(&Overrides { config: Some(path), ..Overrides::default() }) {
             Ok(config) => {
                 // Whatever is named by its number is there.
                 let classes = &config.classes;

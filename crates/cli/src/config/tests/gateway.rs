@@ -50,7 +50,7 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
     files_of_the_example(folder.path());
     let path = folder.path().join("gateway.toml");
     fs::copy(repository("examples/gateway.toml"), &path).unwrap();
-    let flags = ServeArgs { config: Some(path), ..ServeArgs::default() };
+    let flags = Overrides { config: Some(path), ..Overrides::default() };
     let (config, warnings) = load_and_warn(&flags).unwrap_or_else(|problems| panic!("{problems}"));
     assert!(warnings.is_none(), "{}", warnings.unwrap());
 
@@ -183,7 +183,7 @@ fn whole_files_in_the_documents_are_served_as_they_stand() {
                 let folder = tempfile::tempdir().unwrap();
                 let path = folder.path().join("serpent.toml");
                 fs::write(&path, block).unwrap();
-                load_and_warn(&ServeArgs { config: Some(path), ..ServeArgs::default() })
+                load_and_warn(&Overrides { config: Some(path), ..Overrides::default() })
                     .unwrap_or_else(|problems| panic!("{document}\n{problems}"))
             };
             assert!(warnings.is_none(), "{document}\n{}", warnings.unwrap());
@@ -237,7 +237,7 @@ fn every_default_of_the_gateway_stands_in_the_documents_with_its_reason() {
         let folder = tempfile::tempdir().unwrap();
         files_of_the_example(folder.path());
         fs::write(folder.path().join("serpent.toml"), text).unwrap();
-        let flags = ServeArgs { config: Some(folder.path().join("serpent.toml")), ..ServeArgs::default() };
+        let flags = Overrides { config: Some(folder.path().join("serpent.toml")), ..Overrides::default() };
         let config = super::load(&flags).unwrap_or_else(|problems| panic!("{text}\n{problems}"));
         format!("{config:#?}").replace(&folder.path().display().to_string(), "")
     };
@@ -314,10 +314,10 @@ fn with_setting(plain: &str, key: &str, written: &str) -> (String, String) {
 #[test]
 fn one_flag_makes_a_gateway() {
     let upstream = |text: &str| values::upstream_server(text).unwrap();
-    let flags = ServeArgs {
+    let flags = Overrides {
         upstream: vec![upstream("http://127.0.0.1:3000"), upstream("unix:/run/app.sock")],
         slots: Some(values::limit_or_off("20").unwrap()),
-        ..ServeArgs::default()
+        ..Overrides::default()
     };
     let config = load(&flags).unwrap_or_else(|problems| panic!("{problems}"));
     assert_eq!((config.sites.len(), config.sites[0].root.as_ref()), (1, None));
@@ -332,7 +332,7 @@ fn one_flag_makes_a_gateway() {
 
     let (_, said) = load_with(GATEWAY, flags).unwrap_err();
     assert!(said.contains("--upstream cannot be given: the file has sites"), "{said}");
-    let slots = ServeArgs { slots: Some(values::limit_or_off("7").unwrap()), ..ServeArgs::default() };
+    let slots = Overrides { slots: Some(values::limit_or_off("7").unwrap()), ..Overrides::default() };
     let config =
         load_with(&format!("{GATEWAY}[admission]\nslots = 3\n"), slots).unwrap_or_else(|(_, said)| panic!("{said}"));
     assert_eq!(config.classes.admission.total.unwrap().get(), 7, "flags go before the file");
@@ -540,7 +540,7 @@ fn said_of(text: &str) -> String {
     }
     let path = folder.path().join("serpent.toml");
     fs::write(&path, text).unwrap();
-    let said = match load_and_warn(&ServeArgs { config: Some(path), ..ServeArgs::default() }) {
+    let said = match load_and_warn(&Overrides { config: Some(path), ..Overrides::default() }) {
         Ok((_, warnings)) => warnings.map(|warnings| warnings.to_string()).unwrap_or_default(),
         Err(problems) => problems.to_string(),
     };

@@ -1,0 +1,6 @@
+//! Exit codes.
+
+/// Failure at run time.
+pub const FAILURE: u8 = 1;
+/// Error in the command line or the configuration; clap uses the same.
+pub const USAGE: u8 = 2;

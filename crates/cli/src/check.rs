@@ -47,7 +47,7 @@ pub fn check(args: &CheckArgs) -> Result<Checked, Problems> {
     Ok(Checked { summary, warnings })
 }
 
-/// Addresses, and all that decides the order of the uplink: what simulates a server reads this. Under fixed names, which stay.
+/// The addresses, and all that decides the order of the uplink. `serpent-lab simulate` reads this, so the names stay.
 fn as_json(config: &Config) -> String {
     let uplink = &config.uplink;
     let listen = config.listen.iter().map(|listen| json!({ "address": listen.address, "tls": listen.tls }));

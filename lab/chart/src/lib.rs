@@ -1,7 +1,7 @@
 //! Tables and plots: what they show as plain data, and how that is written and drawn.
 //!
-//! A plot is drawn as SVG and as nothing else: no fonts are needed, and no rasteriser. Measured values are solid lines with
-//! markers, the ideal is broken lines in the colour of the text, published values are hollow diamonds.
+//! A plot is drawn as SVG and as nothing else: no fonts are needed, and no rasteriser. Measured values are solid lines
+//! with markers, the ideal is broken lines in the colour of the text, published values are hollow diamonds.
 //!
 //! `src/pages` has the style sheet and the table of HTML pages, for the templates of the crates that make such pages.
 #![forbid(unsafe_code)]

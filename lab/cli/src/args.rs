@@ -9,8 +9,8 @@ use crate::{simulate::SimulateArgs, theory::TheoryArgs};
 
 /// The laboratory of Serpent: measures servers against each other, simulates them, and computes what queueing theory says.
 ///
-/// Measuring needs root, `ip` and `tc`, and happens in network namespaces of this machine; nothing outside them is touched. Simulating
-/// and computing need no privileges.
+/// Measuring needs root, `ip` and `tc`. It happens in network namespaces of this machine, and touches nothing outside
+/// them. Simulating and computing need no privileges.
 #[derive(Debug, Parser)]
 #[command(
     name = "serpent-lab",
@@ -35,7 +35,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List the experiments that come with this program, and how long they take

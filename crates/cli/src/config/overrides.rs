@@ -13,7 +13,7 @@ use server::config::{CertificateFiles, Enforce, LogFormat, SymlinkPolicy, Uplink
 
 use crate::values::{self, ListenAt, named};
 
-/// What to serve, where, and in which order, as the flags of `serpent serve` say it: it goes before the file and the defaults.
+/// The flags of `serpent serve`. They go before the file, and the file before the defaults.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Overrides {
     /// Directory to serve [default: the current directory, unless a file names the sites]

@@ -38,7 +38,7 @@ pub struct UplinkConfig {
     pub guard_stretch: Option<f64>,
 }
 
-/// What a configuration file says of the uplink: a part of the answer of `serpent check --json FILE`, which alone reads such files.
+/// The answer of `serpent check --json FILE`, as far as it is needed here. Only that program reads such files.
 #[derive(Debug, Deserialize)]
 struct Checked {
     uplink: FileUplink,
@@ -64,7 +64,7 @@ impl Default for FileUplink {
 }
 
 impl Serving {
-    /// What `subject` does, and what of it is not simulated. A subject with a configuration file needs the program `serpent`.
+    /// What `subject` does, and what of it is not simulated. Only a subject with a configuration file needs `serpent`.
     ///
     /// # Errors
     /// [`LabError::Request`] for a subject that cannot be simulated, or whose settings are none.
@@ -89,8 +89,8 @@ impl Serving {
         Self::with(subject, file).map_err(refuse)
     }
 
-    /// The same of a subject of Serpent's, whose file is read. Its settings go before the file's. The lab tells every server the rate
-    /// of the link, or the subject's own, whatever its file says.
+    /// The same, with what the file says. The subject's settings go before the file's. The rate is the subject's own or that
+    /// of the link: the lab tells every server that rate, so the file's does not count.
     fn with(subject: &Subject, file: FileUplink) -> Result<(Self, Vec<String>), String> {
         let Subject::Serpent { order, enforce, uplink, workers: _, guard, config: _ } = subject else {
             return Ok((Self::Fair, Vec::new()));
@@ -136,7 +136,7 @@ impl Serving {
     }
 }
 
-/// What a configuration file says of the uplink, by the program that would serve it.
+/// Asks the program that would serve a configuration file how it reads the section `[uplink]`.
 fn ask(serpent: &Path, file: &Path) -> Result<FileUplink, String> {
     // A file that names no site needs a directory; nothing of it is served.
     let output = Command::new(serpent).args(["check", "--json"]).arg(file).arg(".").output();

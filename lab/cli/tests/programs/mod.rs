@@ -10,8 +10,10 @@ use std::{
 /// The program under test.
 pub const LAB: &str = env!("CARGO_BIN_EXE_serpent-lab");
 
-/// The program that it measures, `serpent` beside it. Cargo builds that for tests of its own package alone, so it is built here once if it
-/// is missing; `cargo test --workspace` has built it.
+/// The program that it measures, `serpent` beside it.
+///
+/// Cargo builds that program for the tests of its own package only. Here it is built once if it is missing, and taken as it
+/// is if it is there. `cargo test --workspace` builds it anew.
 pub fn serpent() -> &'static Path {
     static SERPENT: LazyLock<PathBuf> = LazyLock::new(|| {
         let serpent = Path::new(LAB).with_file_name("serpent");

@@ -264,8 +264,8 @@ pub struct Place<'a> {
     pub certificate: &'a Certificate,
 }
 
-/// The program to measure: as given, or the one beside the running program, or the first in the folders of `PATH`. A program that is
-/// nowhere is returned as its name alone, which [`Subject::is_installed`] refuses where the program is needed.
+/// The program to measure: as given, or the one beside the running program, or the first in the folders of `PATH`.
+/// A program that is nowhere is returned as its name alone. [`Subject::is_installed`] refuses that where it is needed.
 pub fn serpent_binary(given: Option<&Path>) -> Result<PathBuf, LabError> {
     match given {
         Some(path) => fs::canonicalize(path).map_err(LabError::io(format!("cannot find {}", path.display()))),

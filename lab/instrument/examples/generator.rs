@@ -1,5 +1,6 @@
-//! What the load generator itself is good for on this machine: requests per second, lateness, processor time, against nginx
-//! on the loopback network. Its answers are worth something only on an idle machine, built with `--release`, as root.
+//! Measures the load generator itself on this machine: requests per second, lateness and processor time,
+//! against nginx on the loopback network. The results are meaningful only on an idle machine, built with
+//! `--release`, as root.
 //!
 //! ```text
 //! cargo run --release -p serpent-instrument --example generator -- [REQUESTS_PER_SECOND [SECONDS [BYTES]]]
@@ -91,7 +92,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 stop: &AtomicBool::new(false),
             };
             let began = Instant::now();
-            // A thread of its own, so that the processor time is the generator's alone.
+            // A separate thread, so that the processor time is the generator's alone.
             let (drive, cpu) = thread::scope(|scope| {
                 scope
                     .spawn(|| {

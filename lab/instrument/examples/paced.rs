@@ -1,15 +1,18 @@
-//! How long a server takes to answer when requests come at planned moments, as a Poisson process, whatever became of those
-//! before them. Lean, so that beside some ten thousand requests a second it leaves time for the server behind a proxy, on the same
-//! processor; the lab's own generator looks at every byte of every answer, and takes all that it can get.
+//! Measures a server's response times when requests come at the times of a Poisson process (open loop). It is
+//! lean, so that at some ten thousand requests a second it leaves time for the server on the same processor.
+//! The lab's own generator checks every byte of every answer, and uses all the time that it can get.
 //!
 //! ```text
 //! cargo run --release -p serpent-instrument --example paced -- ADDRESS REQUESTS_PER_SECOND SECONDS SEED
 //! ```
 //!
-//! A request that is due takes the connection that has been idle for the longest; if none of the 64 is, it waits for the first
-//! that will be, and its time runs from its moment all the same. The first quarter of the time does not count. Printed are, separated
-//! by tabs: requests that count, and in microseconds the percentiles 50, 90, 99 and 99.9 of their response times, and the percentile
-//! 99 of how late they were sent, by the generator's own fault or for want of a connection, which is part of these times.
+//! A due request takes the connection that has been idle for the longest. If none of the 64 is idle, it waits
+//! for the first that becomes so, and its time still counts from its planned time. The first quarter of the
+//! run does not count.
+//!
+//! The output is separated by tabs. First comes the number of counted requests. Then come the percentiles 50,
+//! 90, 99 and 99.9 of their response times, in microseconds. The last value is percentile 99 of the lateness
+//! of sending, which is part of these times; its cause is the generator itself or a lack of idle connections.
 
 use std::{
     collections::VecDeque,
@@ -30,7 +33,7 @@ use rustix::{
 };
 
 const CONNECTIONS: usize = 64;
-/// So long after the last request all must be answered.
+/// All requests must be answered within this time after the last one.
 const DRAIN: Duration = Duration::from_secs(5);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -55,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// In nanoseconds, of the requests that count.
+/// Times of the counted requests, in nanoseconds.
 struct Times {
     took: Histogram<u64>,
     late: Histogram<u64>,
@@ -66,7 +69,7 @@ struct Clients {
     epoll: rustix::fd::OwnedFd,
     connections: Vec<TcpStream>,
     under_way: Vec<UnderWay>,
-    /// The one that has been so for the longest first.
+    /// Idle connections; the one that has been idle for the longest is first.
     idle: VecDeque<usize>,
     request: Vec<u8>,
     response_bytes: usize,
@@ -79,7 +82,7 @@ struct UnderWay {
 }
 
 impl Clients {
-    /// Connects, and asks once on each connection: all responses must be as long as the first.
+    /// Connects, and sends one request on each connection: all responses must be as long as the first.
     fn connect(address: &str) -> Result<Self, Box<dyn Error>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\nUser-Agent: paced\r\n\r\n").into_bytes();
@@ -108,7 +111,7 @@ impl Clients {
         })
     }
 
-    /// Sends a request at each of the moments that lie within the time, and waits for the last response.
+    /// Sends a request at each of the times that lie within `lasts`, and waits for the last response.
     fn run(mut self, mut moments_ns: impl Iterator<Item = u64>, lasts: Duration) -> Result<Times, Box<dyn Error>> {
         let mut times = Times { took: Histogram::new(3)?, late: Histogram::new(3)? };
         let until_ns = lasts.as_nanos() as u64;
@@ -159,7 +162,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Whether the response is whole now.
+    /// Reads from a connection; returns whether the response is complete.
     fn receive(&mut self, key: usize, buffer: &mut [u8]) -> Result<bool, Box<dyn Error>> {
         let read_bytes = match self.connections[key].read(buffer) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
@@ -183,7 +186,7 @@ impl Clients {
     }
 }
 
-/// Length of a response, head and body.
+/// Reads a response, and returns its length with head and body.
 fn read_response(connection: &mut TcpStream) -> Result<usize, Box<dyn Error>> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];

@@ -1,4 +1,5 @@
-//! `serpent-lab check`: the instrument measures itself on this machine, before anybody believes what it says of others.
+//! `serpent-lab check`: the instrument measures itself on this machine, before its measurements of others are
+//! believed.
 
 mod flows;
 mod generator;
@@ -16,14 +17,14 @@ use crate::{
 
 /// Measure the instrument itself, in network namespaces on this machine.
 ///
-/// Round-trip times of the emulated path while many TCP flows are on it, loss set against loss measured, and how late the load
-/// generator sends. Each is held against what an experiment needs; the exit code is 1 if one does not hold. Do not let anything
-/// else run meanwhile: what else runs is measured too.
+/// Measures round-trip times of the emulated path while many TCP flows are on it, loss set against loss
+/// measured, and the lateness of the load generator. Each is compared with the needs of an experiment; the
+/// exit code is 1 if one fails. Let nothing else run meanwhile: other load is measured too.
 ///
 /// Needs root, iproute2 and, as a subject, nginx. Touches nothing outside its own namespaces.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
-    /// Who makes the path.
+    /// The emulator of the path.
     #[arg(long, default_value = "auto")]
     pub emulation: Emulation,
 
@@ -31,7 +32,7 @@ pub struct CheckArgs {
     #[arg(long, default_value_t = 500, value_name = "FLOWS", value_parser = RangedU64ValueParser::<usize>::new().range(1..=5_000))]
     pub flows: usize,
 
-    /// What those flows carry together, in frames.
+    /// Rate of these flows together, in frames.
     #[arg(long, default_value = "90mbit", value_name = "RATE")]
     pub rate: Rate,
 
@@ -47,7 +48,7 @@ pub struct CheckArgs {
     #[arg(long, default_value_t = 5000, value_name = "REQUESTS", value_parser = clap::value_parser!(u32).range(1..=50_000))]
     pub requests: u32,
 
-    /// The server that answers them: any that an experiment can name.
+    /// The server that answers them: any subject of an experiment.
     #[arg(long, default_value = "nginx", value_name = "SUBJECT")]
     pub subject: crate::subject::Subject,
 
@@ -59,12 +60,12 @@ pub struct CheckArgs {
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=300))]
     pub seconds: u32,
 
-    /// Seed of losses and of the requests' moments.
+    /// Seed of losses and of the requests' times.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
-/// Does all checks and prints them. [`ExitCode::FAILURE`] if one does not hold.
+/// Does all checks and prints them. Returns [`ExitCode::FAILURE`] if one fails.
 pub fn run(args: CheckArgs) -> Result<ExitCode, LabError> {
     let mut rows = vec![path::round_trips(&args)?];
     for &percent in &args.losses {
@@ -77,15 +78,15 @@ pub fn run(args: CheckArgs) -> Result<ExitCode, LabError> {
     Ok(if rows.iter().all(|row| row.holds) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One check and what came of it.
+/// A check and its result.
 #[derive(Debug)]
 struct Row {
     what: String,
     seen: String,
-    /// What must be.
+    /// The required bound.
     bound: String,
     holds: bool,
-    /// What else may have run, and anything else that must be known.
+    /// Notes, for example about other programs that ran.
     notes: Vec<String>,
 }
 
@@ -106,7 +107,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// Of at least one value.
+    /// Computed from at least one value.
     fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         Self { p50: percentile(&values, 0.5), p99: percentile(&values, 0.99), max: percentile(&values, 1.0) }
@@ -119,7 +120,7 @@ impl fmt::Display for Spread {
     }
 }
 
-/// How busy the machine was, with us and with others.
+/// The load of the machine, by this program and by others.
 fn machine(cpu: &Cpu, took_s: f64) -> String {
     let cores = |us: u64| us as f64 / 1e6 / took_s.max(1e-9);
     format!("machine busy {:.2} cores, stolen {:.2}", cores(cpu.machine_us), cores(cpu.stolen_us))

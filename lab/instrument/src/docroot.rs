@@ -1,4 +1,5 @@
-//! The files that a subject serves. The client knows every byte of them, so a server cannot mix, repeat or invent any.
+//! The files that a subject serves. The client knows every byte, so it detects mixed, repeated or invented
+//! data.
 
 use std::{
     fs,
@@ -10,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::{LabError, temporary};
 
-/// Files of given sizes in a temporary directory that any user may read.
+/// Files of given sizes in a temporary directory, readable by any user.
 #[derive(Debug)]
 pub struct DocRoot {
     dir: TempDir,
@@ -48,7 +49,7 @@ impl DocRoot {
     }
 }
 
-/// Refuses more bytes than there is room for where files to serve are written.
+/// Returns an error if the file system has not enough space.
 pub(crate) fn check_room(bytes: u64) -> Result<(), LabError> {
     let dir = std::env::temp_dir();
     let room = rustix::fs::statvfs(&dir).map_err(|error| {
@@ -69,7 +70,7 @@ pub(crate) fn check_room(bytes: u64) -> Result<(), LabError> {
     )))
 }
 
-/// What others on the machine are left.
+/// Space left for others on the machine.
 const MARGIN_BYTES: u64 = 256_000_000;
 
 /// Name of a file below the root.
@@ -77,7 +78,7 @@ pub fn name(file: u32) -> String {
     format!("{file:06}.bin")
 }
 
-/// The bytes of the files: one sequence of prime period, begun at another place for each file.
+/// The bytes of the files: one sequence of prime period, with a different start for each file.
 #[derive(Debug)]
 pub struct Content {
     bytes: Vec<u8>,
@@ -107,7 +108,7 @@ impl Content {
         &self.bytes[from as usize..(from + limit.min(Self::LONGEST_PIECE)) as usize]
     }
 
-    /// Whether `bytes` are what stands in `file` from offset `at`.
+    /// Whether `bytes` match `file` from offset `at`.
     pub fn matches(&self, file: u32, at: u64, bytes: &[u8]) -> bool {
         let mut at = at;
         bytes.chunks(Self::LONGEST_PIECE as usize).all(|chunk| {

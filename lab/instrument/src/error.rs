@@ -1,15 +1,15 @@
-//! What can go wrong, and whose fault it is.
+//! Errors of the lab, by the party at fault.
 
 use std::{fmt, io};
 
-/// Why an experiment could not be done.
+/// Why an experiment failed.
 #[derive(Debug)]
 pub enum LabError {
-    /// The operator asked for something that cannot be measured.
+    /// The operator asked for a measurement that is impossible.
     Request(String),
-    /// The machine does not allow, or lack, what the bed is made of: privilege, a program, a kernel feature.
+    /// The machine lacks or forbids a part of the bed: privilege, a program, a kernel feature.
     Machine(String),
-    /// The bed was made but does not behave as it must; measuring on it would be worthless.
+    /// The bed does not behave as configured, so measurements on it would be worthless.
     Bed(String),
     /// The measured server did not start, or died.
     Subject(String),
@@ -20,7 +20,7 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// An error of our own files or sockets, with what was being done.
+    /// Wraps an error of the lab's own files or sockets with the attempted action.
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let doing = doing.into();
         move |error| Self::Io(doing, error)

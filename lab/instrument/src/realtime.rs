@@ -1,4 +1,4 @@
-//! Threads of the instrument that must never be what is slow.
+//! Settings of the instrument's own time-critical threads.
 
 use std::num::NonZero;
 
@@ -7,8 +7,9 @@ use thread_priority::{
     set_thread_priority_and_policy, thread_native_id,
 };
 
-/// Makes the calling thread's timers exact to a nanosecond instead of 50 us, and puts it before every ordinary thread: `rank`
-/// is its place (0 to 99) among those. If the system refuses, says why, and the thread has what an ordinary one can have.
+/// Makes the calling thread's timers exact to a nanosecond instead of 50 us, and puts it before every
+/// ordinary thread. `rank` (0 to 99) is its priority among such threads. If the system refuses, returns the
+/// reason and uses the best ordinary priority.
 pub(crate) fn sharpen(rank: u8) -> Option<String> {
     // A coarser timer shows in the lateness.
     let _ = rustix::thread::set_current_timer_slack(NonZero::new(1));
@@ -18,7 +19,7 @@ pub(crate) fn sharpen(rank: u8) -> Option<String> {
         set_thread_priority_and_policy(thread_native_id(), rank, fifo).map_err(|error| format!("{error:?}"))
     });
     let reason = realtime.err()?;
-    // For Linux, "this process" means the calling thread here.
+    // On Linux, "this process" means the calling thread here.
     let _ = rustix::process::setpriority_process(None, -20);
     Some(reason)
 }

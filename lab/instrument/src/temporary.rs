@@ -1,4 +1,5 @@
-//! Directories for one run, called by the process that made them: what a killed process left is known, and removed.
+//! Temporary directories named after the process that made them, so that those of killed processes can be
+//! removed.
 
 use std::{
     fs::{self, Permissions},
@@ -9,25 +10,25 @@ use std::{
 
 use tempfile::{Builder, TempDir};
 
-/// Before the id of the process.
+/// The prefix of names, before the process id.
 const PREFIX: &str = "serpent-lab-";
 
-/// Makes a directory that goes when it is dropped, with these permissions (as `chmod` takes them).
+/// Makes a directory with these permissions (as in `chmod`); dropping it removes it.
 pub(crate) fn directory(mode: u32) -> io::Result<TempDir> {
     let dir = Builder::new().prefix(&format!("{PREFIX}{}-", std::process::id())).tempdir()?;
-    // Whatever the umask says.
+    // Independent of the umask.
     fs::set_permissions(dir.path(), Permissions::from_mode(mode))?;
     Ok(dir)
 }
 
-/// Removes the directories of processes that were killed before they could do it.
+/// Removes the directories of killed processes.
 pub(crate) fn remove_stale() {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
         if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            // Somebody else's, or gone by now: not ours to insist.
+            // The directory may belong to another user, or be gone; both are acceptable.
             let _ = fs::remove_dir_all(entry.path());
         }
     }

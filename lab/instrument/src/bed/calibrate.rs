@@ -1,4 +1,4 @@
-//! A bed is measured before it measures anything: its rate, its packets, its congestion control.
+//! Calibration: measures a bed before each run, its rate, its packets and its congestion control.
 
 use std::{
     io::{self, Read, Write},
@@ -14,14 +14,15 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use super::{Bed, PathCalibration, SERVER, UP};
 use crate::LabError;
 
-/// What one bulk transfer through the bottleneck, and probes along the path of each client group, showed.
+/// Results of one bulk transfer through the bottleneck, and of probes along the path of each client group.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Calibration {
     /// Bits per second through the bottleneck, frames without preamble and checksum.
     pub rate_bits_per_second: f64,
-    /// The same, over the rate that was set.
+    /// The measured rate over the configured rate.
     pub rate_ratio: f64,
-    /// Bytes of the mean frame as the device behind the bottleneck received it, which is larger than a packet if offload passed it whole.
+    /// Bytes of the mean frame at the device behind the bottleneck. It is larger than a packet if offload
+    /// passed it whole.
     pub mean_frame_bytes: f64,
     /// TCP congestion control of a connection that the server's namespace accepted.
     pub congestion: String,
@@ -30,19 +31,19 @@ pub struct Calibration {
     pub paths: Vec<PathCalibration>,
 }
 
-/// How long the transfer takes, in seconds at the rate that was set.
+/// Length of the transfer, in seconds at the configured rate.
 const SECONDS: f64 = 0.5;
-/// How far the measured rate may be from the one that was set.
+/// Largest relative error of the measured rate.
 const RATE_TOLERANCE: f64 = 0.05;
 const FULL_FRAME_BYTES: f64 = 1514.0;
-/// Nothing else listens in a new namespace.
+/// A port without a listener in a new namespace.
 pub(super) const PORT: u16 = 9;
-/// How long either end waits for the other: neither must wait for ever for one that has failed.
+/// How long either end waits for the other. Neither may wait for ever for an end that has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Bed {
-    /// Sends half a second's worth of bytes through the bottleneck, then probes along each path, which takes a second or two;
-    /// refuses a bed that is not what it was made to be.
+    /// Sends half a second's worth of bytes through the bottleneck, then probes along each path, which takes
+    /// a second or two. Returns an error if the bed differs from its configuration.
     pub fn calibrate(&self) -> Result<Calibration, LabError> {
         let config = self.config();
         let bytes = (config.rate.bytes_per_second() * SECONDS) as usize;
@@ -82,7 +83,7 @@ impl Bed {
         let failed = |error| LabError::Bed(format!("the calibration's transfer failed: {error}"));
         let transfer = || -> io::Result<Duration> {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-            // The route back to this address is one that sets the congestion control.
+            // The route back to this address sets the congestion control.
             socket.bind(&SockAddr::from(SocketAddr::from((self.behind_bottleneck_address(), 0))))?;
             socket.set_read_timeout(Some(PATIENCE))?;
             socket.connect_timeout(&SockAddr::from(SocketAddr::from((SERVER, PORT))), PATIENCE)?;
@@ -100,12 +101,12 @@ impl Bed {
         transfer().map_err(failed)
     }
 
-    /// Frames and bytes that the device behind the bottleneck has received.
+    /// Frames and bytes received by the device behind the bottleneck.
     fn received_frames(&self) -> Result<(u64, u64), LabError> {
         received_frames(&self.behind_bottleneck()?)
     }
 
-    /// Packets and bytes that the clients' device has received.
+    /// Packets and bytes received by the clients' device.
     pub(crate) fn received_by_clients(&self) -> Result<(u64, u64), LabError> {
         received_frames(self.client())
     }
@@ -117,13 +118,13 @@ fn received_frames(ns: &NetNs) -> Result<(u64, u64), LabError> {
     parse_received(&text, UP).ok_or_else(|| LabError::Bed(format!("a namespace of the bed has no device {UP}")))
 }
 
-/// A listener whose connections must come, and take what they are sent, within the given time.
+/// A listener with a time limit for connections, and for sending on them.
 fn listening(address: (Ipv4Addr, u16), patience: Duration) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     socket.bind(&SockAddr::from(SocketAddr::from(address)))?;
     socket.listen(1)?;
-    // Of accept too. Connections have it from their listener.
+    // This also limits accept, and connections inherit it from their listener.
     socket.set_read_timeout(Some(patience))?;
     socket.set_write_timeout(Some(patience))?;
     Ok(socket.into())

@@ -1,4 +1,4 @@
-//! What the kernel counted: TCP on both sides, the bottleneck's queue, processor time.
+//! Counters of the kernel: TCP on both sides, the bottleneck's queue, processor time.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ impl<'a> FromIterator<(&'a str, u64)> for Counters {
     }
 }
 
-/// The counters that tell a healthy run from a sick one.
+/// The counters that distinguish a healthy run from a faulty one.
 const KEPT: [&str; 16] = [
     "ActiveOpens",
     "PassiveOpens",
@@ -52,19 +52,19 @@ impl Counters {
         Ok(Self(counters))
     }
 
-    /// What was counted since `before`.
+    /// Differences since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self(self.0.iter().map(|(name, now)| (name.clone(), now.saturating_sub(before.get(name)))).collect())
     }
 
-    /// One counter; 0 if the kernel does not have it.
+    /// One counter; 0 if the kernel lacks it.
     pub fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }
 }
 
-/// Those counters of `/proc/net/snmp` and `/proc/net/netstat` that have one of the `wanted` names. Lines come in pairs:
-/// `Tcp: Name Name ...`, then `Tcp: value value ...`.
+/// Parses the `wanted` counters of `/proc/net/snmp` and `/proc/net/netstat`. Lines come in pairs: `Tcp: Name
+/// Name ...`, then `Tcp: value value ...`.
 pub(crate) fn parse(text: &str, wanted: &[&str], counters: &mut BTreeMap<String, u64>) {
     let lines: Vec<&str> = text.lines().collect();
     for pair in lines.chunks_exact(2) {
@@ -82,18 +82,18 @@ pub(crate) fn parse(text: &str, wanted: &[&str], counters: &mut BTreeMap<String,
 /// Counters of the bottleneck's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Qdisc {
-    /// Bytes that went through: frames without preamble and checksum.
+    /// Bytes that passed: frames without preamble and checksum.
     pub bytes: u64,
-    /// Packets that went through.
+    /// Packets that passed.
     pub packets: u64,
-    /// Packets that found no place, in this queue or those below it.
+    /// Packets dropped because this queue, or one below it, was full.
     pub drops: u64,
-    /// Packets that wait now.
+    /// Packets waiting now.
     pub waiting_packets: u64,
 }
 
 impl Qdisc {
-    /// What was counted since `before`.
+    /// Differences since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             bytes: self.bytes - before.bytes,
@@ -105,14 +105,15 @@ impl Qdisc {
 }
 
 impl Bed {
-    /// Counters of the bottleneck, whoever set it up.
+    /// Counters of the bottleneck, for any kind of bottleneck.
     pub fn qdisc(&self) -> Result<Qdisc, LabError> {
         let (ns, dev) = self.bottleneck();
         parse_qdisc(&output("tc", &["-n", ns, "-s", "-j", "qdisc", "show", "dev", dev, "root"])?)
     }
 }
 
-/// Packets that a device of the namespace `ns` dropped instead of sending them: by its own queue and by the one before it.
+/// Packets that a device of the namespace `ns` dropped instead of sending: in its own queue and in its
+/// queueing discipline.
 pub(super) fn dropped_on_the_way_out(ns: &str, dev: &str) -> Result<u64, LabError> {
     let json = output("ip", &["-n", ns, "-s", "-j", "link", "show", "dev", dev])?;
     let own = parse_tx_dropped(&json)
@@ -144,23 +145,24 @@ fn parse_qdisc(json: &str) -> Result<Qdisc, LabError> {
 /// Processor time, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// Of the processes in the server's namespace, in user and in kernel mode. What the kernel does for them in softirqs of
-    /// others is not in it.
+    /// Time of the processes in the server's namespace, in user and kernel mode. Kernel work for them in
+    /// softirqs during other processes is not included.
     pub server_us: u64,
-    /// Of the whole machine, all processors together, not idle.
+    /// Time of the whole machine, all processors together, not idle.
     pub machine_us: u64,
-    /// Of the whole machine, taken by the host of a virtual one: nothing runs meanwhile, and nothing is on time.
+    /// Time that the host took from a virtual machine. Nothing runs meanwhile, and nothing is on time.
     pub stolen_us: u64,
-    /// Of processes that are neither the server's nor this one: whoever else uses the machine. Interrupts are nobody's.
+    /// Time of processes that are neither the server's nor this one, that is of other users of the machine.
+    /// Interrupts are not included.
     #[serde(default)]
     pub others_us: u64,
 }
 
 impl Cpu {
-    /// Reads both.
+    /// Reads all times.
     pub fn read(server: &NetNs) -> Result<Self, LabError> {
         let pids = server.processes().map_err(LabError::io("cannot list the server's processes"))?;
-        // A process that ended since then has no time to add.
+        // A process that has ended since the listing adds no time.
         let ticks =
             pids.iter().filter_map(|pid| process_ticks(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?));
         let stat = std::fs::read_to_string("/proc/stat").map_err(LabError::io("cannot read /proc/stat"))?;
@@ -175,7 +177,7 @@ impl Cpu {
         })
     }
 
-    /// What was spent since `before`.
+    /// Differences since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             server_us: self.server_us.saturating_sub(before.server_us),
@@ -186,21 +188,22 @@ impl Cpu {
     }
 }
 
-/// `/proc` counts in hundredths of a second on every Linux there is (`USER_HZ`).
+/// `/proc` counts in hundredths of a second on every Linux (`USER_HZ`).
 pub(crate) const TICK_US: u64 = 10_000;
 
-/// User and system time from `/proc/PID/stat`; the name in brackets may contain anything, spaces and brackets too.
+/// User and system time from `/proc/PID/stat`; the name in brackets may contain anything, even spaces and
+/// brackets.
 pub(crate) fn process_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
 }
 
-/// Time of all processors together since the machine was started.
+/// Time of all processors together since boot.
 #[derive(Debug, PartialEq, Eq)]
 struct MachineTicks {
-    /// User, nice and system time: of processes, the kernel's own among them.
+    /// User, nice and system time: all processes, with the kernel's own.
     processes: u64,
-    /// That, and interrupts.
+    /// The same plus interrupts.
     busy: u64,
     stolen: u64,
 }

@@ -7,11 +7,11 @@
 //! server 10.77.0.1 --> router ==bottleneck==> path ~~distance~~> clients
 //! ```
 //!
-//! The clients' namespace answers for a whole /16 for each group of clients, 10.10.0.0/16 for the first, 10.11.0.0/16 for the
-//! second and so on, so that tens of thousands of connections have ports enough. A path with distance, loss or a line of its
-//! own lies behind the bottleneck; without any there is no such hop. Segmentation offload is kept off the path: one coin, and
-//! one place in a queue, for each packet and not for 64 KB of them. TCP's congestion control is set on the routes, which needs
-//! no change outside the bed.
+//! Each group of clients has a whole /16 in the clients' namespace, 10.10.0.0/16 for the first, 10.11.0.0/16
+//! for the second and so on. So tens of thousands of connections have enough ports. A path with distance,
+//! loss or its own line lies behind the bottleneck; without any there is no such hop. Segmentation offload is
+//! kept off the path, so that loss and queues act on packets and not on 64 KB at once. TCP's congestion
+//! control is set on the routes, which changes nothing outside of the bed.
 
 mod calibrate;
 mod counters;
@@ -59,21 +59,22 @@ pub enum Bottleneck {
     Router,
 }
 
-/// Who makes distance and loss.
+/// The emulator of distance and loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Emulation {
-    /// The kernel's netem where it works and no path has jitter, else our own: under load, netem's jitter lengthens the delay.
+    /// The kernel's netem where it works and no path has jitter, else our own: under load, netem's jitter
+    /// lengthens the delay.
     #[default]
     Auto,
-    /// The kernel's netem, or nothing.
+    /// The kernel's netem, or an error.
     Netem,
-    /// Our own: a thread between two TUN devices. Loss and jitter follow from the seed, and jitter keeps the order of each
-    /// connection but lets no connection wait for another.
+    /// Our own: a thread between two TUN devices. Loss and jitter follow from the seed. Jitter keeps the
+    /// order of each connection, and connections do not wait for each other.
     Own,
 }
 
-/// What a bed is to be.
+/// The configuration of a bed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BedConfig {
@@ -83,7 +84,7 @@ pub struct BedConfig {
     pub queue_packets: u32,
     /// Where the bottleneck is.
     pub bottleneck: Bottleneck,
-    /// Most segments in one packet of the stack: 1 is the truth, more spares the CPU at high rates.
+    /// Most segments in one packet of the stack: 1 is realistic, more saves processor time at high rates.
     pub gso_segments: u32,
     /// TCP congestion control of the server.
     pub congestion: String,
@@ -91,9 +92,9 @@ pub struct BedConfig {
     pub server: ServerSetting,
     /// The path to each group of clients; empty means one group without a path. At most [`MOST_GROUPS`].
     pub paths: Vec<PathSetting>,
-    /// Who makes those paths.
+    /// The emulator of these paths.
     pub emulation: Emulation,
-    /// What decides which packets are lost and how long each takes, where the emulation is our own.
+    /// Seed of losses and delays, where the emulation is our own.
     pub seed: u64,
 }
 
@@ -115,7 +116,8 @@ impl Default for BedConfig {
 }
 
 impl BedConfig {
-    /// Bytes of burst of the shaper: a packet, or a quarter of a millisecond at rates where timers would be too coarse.
+    /// Burst of the shaper in bytes: a packet, or a quarter of a millisecond at rates where timers would be
+    /// too coarse.
     pub fn burst_bytes(&self) -> u64 {
         ((self.rate.bytes_per_second() * 256e-6) as u64).clamp(1600, 1 << 20)
     }
@@ -127,7 +129,7 @@ impl BedConfig {
         if self.paths.is_empty() { const { &DIRECT } } else { &self.paths }
     }
 
-    /// Refuses a bed that cannot be, whatever the machine.
+    /// Returns an error for a configuration that is impossible on any machine.
     pub(crate) fn check(&self) -> Result<(), LabError> {
         if self.paths.len() > MOST_GROUPS {
             return Err(LabError::Request(format!(
@@ -141,7 +143,7 @@ impl BedConfig {
         for (group, path) in self.paths.iter().enumerate() {
             let wrong = |what: &str| Err(LabError::Request(format!("the path of client group {group}: {what}")));
             const LONGEST_MS: f64 = 60_000.0;
-            // Not a number is in no range.
+            // NaN is in no range.
             if !(0.0..=LONGEST_MS).contains(&path.rtt_ms) || !(0.0..=LONGEST_MS).contains(&path.jitter_ms) {
                 return wrong("round-trip time and jitter are between 0 and 60000 ms");
             }
@@ -149,7 +151,7 @@ impl BedConfig {
                 return wrong("loss is a share from 0 to below 1");
             }
             if path.jitter_ms > path.rtt_ms / 4.0 {
-                // It is all on the way to the clients, which takes half of the round trip.
+                // All jitter is on the way to the clients, which takes half of the round trip.
                 return wrong(
                     "a jitter over a quarter of the round-trip time would let packets arrive before they left",
                 );
@@ -162,15 +164,16 @@ impl BedConfig {
     }
 }
 
-/// The namespaces and the path between them; removed when this is dropped, with every process that is still in them.
+/// The namespaces and the path between them. Dropping it removes them, with every process still in them.
 #[derive(Debug)]
 pub struct Bed {
     config: BedConfig,
-    /// Our own emulator, if there is a path and it is not netem's. Before the namespaces, so that it goes first.
+    /// Our own emulator, if there is a path and netem does not emulate it. It is before the namespaces, so
+    /// that it is dropped first.
     wan: Option<Wan>,
-    /// Who makes the path, if there is one.
+    /// The emulator of the path, if there is one.
     emulation: Option<Emulation>,
-    /// What keeps the first time-out as it was set.
+    /// Keeps the configured first time-out in force.
     initial_rto: Vec<InitialRto>,
     /// The first is the server's, the last the clients'.
     namespaces: Namespaces,
@@ -179,17 +182,18 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// Makes the namespaces, the links and the path between them. The bottleneck comes with [`Bed::shape`].
+    /// Makes the namespaces, the links and the path between them. [`Bed::shape`] adds the bottleneck.
     ///
     /// # Errors
     ///
-    /// [`LabError::Request`] for a bed that cannot be, [`LabError::Machine`] for what this machine lacks.
+    /// [`LabError::Request`] for an impossible configuration, [`LabError::Machine`] for a missing feature of
+    /// this machine.
     pub fn build(mut config: BedConfig) -> Result<Self, LabError> {
         config.check()?;
         remove_stale();
         let emulation = emulation(&config, netem::works)?;
         if emulation == Some(Emulation::Netem) {
-            // netem would toss one coin for several segments; a TUN device cuts them by itself.
+            // netem would drop several segments at once; a TUN device cuts them by itself.
             config.gso_segments = 1;
         }
         let mut roles = match config.bottleneck {
@@ -201,7 +205,7 @@ impl Bed {
         }
         roles.push("client");
         let names = roles.iter().map(|role| format!("{PREFIX}{}-{role}", std::process::id())).collect();
-        // From here on, an early return removes what was made.
+        // From here on, an early return removes the namespaces.
         let namespaces = Namespaces::new(names);
         let names = namespaces.names();
         for name in names {
@@ -228,7 +232,7 @@ impl Bed {
         Ok(bed)
     }
 
-    /// Puts the rate and the queue on the bottleneck.
+    /// Sets the rate and the queue of the bottleneck.
     pub fn shape(&self) -> Result<(), LabError> {
         let (ns, dev) = self.bottleneck();
         tc(ns, &["qdisc", "add", "dev", dev, "root", "handle", "1:", "htb", "default", "1"])?;
@@ -251,7 +255,7 @@ impl Bed {
         tc(ns, &[&class[..], &shape[..]].concat())
     }
 
-    /// What the bed was made to be.
+    /// The configuration of the bed.
     pub fn config(&self) -> &BedConfig {
         &self.config
     }
@@ -276,23 +280,23 @@ impl Bed {
         self.config.groups().len()
     }
 
-    /// The /16 that the clients of a group have, as an address with zeros: the third octet is free for whoever connects. The
+    /// The /16 of a group's clients, as an address with zeros. The third octet is free for the caller; the
     /// highest, 255, is used by calibration.
     ///
     /// # Panics
     ///
-    /// If there is no such group.
+    /// If the group does not exist.
     pub fn sources(&self, group: usize) -> Ipv4Addr {
         assert!(group < self.groups(), "client group {group} of {}", self.groups());
         prefix::of_group(group)
     }
 
-    /// Who makes the path; `None` if there is none.
+    /// The emulator of the path; `None` without a path.
     pub fn emulation(&self) -> Option<Emulation> {
         self.emulation
     }
 
-    /// What our own emulator has counted since the bed was built; `None` if the path is netem's or there is none.
+    /// Counters of our own emulator since the bed was built; `None` with netem or without a path.
     pub fn wan(&self) -> Result<Option<WanCounters>, LabError> {
         let Some(wan) = &self.wan else { return Ok(None) };
         let mut counters = wan.counters()?;
@@ -301,7 +305,7 @@ impl Bed {
         Ok(Some(counters))
     }
 
-    /// What must be known to judge measurements on this bed; nothing, if all is as it should be.
+    /// A note for judging measurements on this bed; `None` if there is nothing to report.
     pub fn note(&self) -> Option<String> {
         self.wan.as_ref()?.note()
     }
@@ -310,7 +314,7 @@ impl Bed {
         self.namespaces.names()
     }
 
-    /// Number of the namespace that holds the bottleneck.
+    /// Index of the namespace that holds the bottleneck.
     fn bottleneck_number(&self) -> usize {
         match self.config.bottleneck {
             Bottleneck::Server => 0,
@@ -323,12 +327,12 @@ impl Bed {
         (&self.names()[self.bottleneck_number()], DOWN)
     }
 
-    /// The namespace right behind the bottleneck, where what passed it can be seen before distance and loss.
+    /// The namespace right behind the bottleneck, where packets are visible before distance and loss.
     fn behind_bottleneck(&self) -> Result<NetNs, LabError> {
         open(&self.names()[self.bottleneck_number() + 1])
     }
 
-    /// An address behind the bottleneck and before the path; of the clients themselves if there is no path.
+    /// An address behind the bottleneck and before the path; the clients' own if there is no path.
     fn behind_bottleneck_address(&self) -> Ipv4Addr {
         match self.emulation {
             None => prefix::calibration_of_group(0),
@@ -336,10 +340,10 @@ impl Bed {
         }
     }
 
-    /// Addresses and routes of the chain.
+    /// Sets addresses and routes of the chain.
     fn address(&self) -> Result<(), LabError> {
         let last = self.names().len() - 1;
-        // Our own path has no cable at its end, hence no addresses of a link.
+        // Our own path has no cable at its end, so no link addresses.
         let cables = if self.wan.is_some() { last - 1 } else { last };
         for (i, name) in self.names().iter().enumerate() {
             let mut commands = Vec::new();
@@ -359,7 +363,7 @@ impl Bed {
                 });
             }
             if i == 0 && self.emulation.is_some() {
-                // Calibration ends before the path, and is to have the same congestion control.
+                // Calibration ends before the path, and must have the same congestion control.
                 let to = self.behind_bottleneck_address();
                 let via = if self.bottleneck_number() == 0 { format!("dev {DOWN}") } else { onward };
                 commands.push(format!("route add {to}/32 {via} {congestion}"));
@@ -367,7 +371,7 @@ impl Bed {
             let homeward =
                 if i > cables { format!("dev {UP}") } else { format!("via 10.{LINKS}.{}.1", i.saturating_sub(1)) };
             if i == last && self.emulation.is_some() {
-                // Whoever binds no address is of the first group.
+                // A client that binds no address belongs to the first group.
                 commands.push(format!("route add 10.{LINKS}.0.0/16 {homeward} src {}", prefix::first_of_group(0)));
                 for (group, path) in self.config.groups().iter().enumerate() {
                     let Some(mss) = path.mss_bytes else { continue };
@@ -385,10 +389,10 @@ impl Bed {
     }
 }
 
-/// Routing tables of groups whose segments are smaller than others'; any numbers that nobody else uses in a new namespace.
+/// Routing tables of groups with smaller segments; arbitrary numbers that are unused in a new namespace.
 const MSS_TABLES: usize = 1000;
 
-/// Who is to make the path, if there is one to make.
+/// Chooses the emulator, if a path is needed.
 fn emulation(config: &BedConfig, netem_works: impl Fn() -> bool) -> Result<Option<Emulation>, LabError> {
     if config.paths.iter().all(PathSetting::is_none) {
         return Ok(None);
@@ -409,7 +413,8 @@ fn open(name: &str) -> Result<NetNs, LabError> {
     NetNs::open(name).map_err(LabError::io(format!("cannot open namespace {name}")))
 }
 
-/// Some ten seconds of full frames at 20 Mbit/s; a packet that finds this full makes the measurement invalid.
+/// Some ten seconds of full frames at 20 Mbit/s. A packet that finds this queue full makes the measurement
+/// invalid.
 const TUN_QUEUE_PACKETS: &str = "20000";
 
 /// A TUN device in the namespace `ns`, set up.
@@ -421,8 +426,8 @@ fn tun(ns: &str, dev: &str) -> Result<Tun, LabError> {
     let made = made.map_err(|error| {
         LabError::Machine(format!("a path needs TUN devices ({error}): root and the kernel module `tun` provide them"))
     })?;
-    // Queues that hold whatever comes before the emulator looks: the device's own, and the one before it, which would be what
-    // the host has by default, and that may drop packets on purpose.
+    // Queues that hold all packets until the emulator reads them: the device's own and the queueing
+    // discipline. The host's default discipline might drop packets on purpose.
     run("ip", &["-n", ns, "link", "set", dev, "txqueuelen", TUN_QUEUE_PACKETS])?;
     tc(ns, &["qdisc", "add", "dev", dev, "root", "pfifo", "limit", TUN_QUEUE_PACKETS])?;
     run("ip", &["-n", ns, "link", "set", dev, "up"])?;

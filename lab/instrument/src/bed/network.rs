@@ -1,21 +1,21 @@
-//! Namespaces and cables: made, joined, and gone when they are dropped.
+//! Namespaces and cables; dropping them removes them.
 
 use kernel::netns::NetNs;
 
 use super::tools::run;
 use crate::LabError;
 
-/// Each namespace's device towards the clients, and towards the server.
+/// The devices of each namespace: towards the clients, and towards the server.
 pub(super) const DOWN: &str = "down0";
 pub(super) const UP: &str = "up0";
 pub(super) const PREFIX: &str = "serpent-lab-";
 
-/// Namespaces, removed when this is dropped, with every process that is still in them.
+/// Namespaces. Dropping this removes them, with every process still in them.
 #[derive(Debug)]
 pub(super) struct Namespaces(Vec<String>);
 
 impl Namespaces {
-    /// None is there yet: whoever has this makes them.
+    /// Names of future namespaces; the caller makes them.
     pub(super) fn new(names: Vec<String>) -> Self {
         Self(names)
     }
@@ -31,7 +31,7 @@ impl Drop for Namespaces {
     }
 }
 
-/// A cable between two namespaces, and the devices at its ends set up.
+/// Makes a cable between two namespaces, and sets up the devices at its ends.
 pub(super) fn join(server_side: &str, client_side: &str) -> Result<(), LabError> {
     run("ip", &["link", "add", DOWN, "netns", server_side, "type", "veth", "peer", "name", UP, "netns", client_side])?;
     for (ns, dev) in [(server_side, DOWN), (client_side, UP)] {
@@ -41,7 +41,7 @@ pub(super) fn join(server_side: &str, client_side: &str) -> Result<(), LabError>
     Ok(())
 }
 
-/// Removes the beds of processes that were killed before they could do it.
+/// Removes the beds of killed processes.
 pub(super) fn remove_stale() {
     let Ok(names) = std::fs::read_dir("/run/netns") else { return };
     let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -53,7 +53,7 @@ pub(super) fn remove_stale() {
     remove(&stale.collect::<Vec<_>>());
 }
 
-/// Removes namespaces and what still runs in them. Errors are of no use: there is nothing else to try.
+/// Removes namespaces and the processes in them. Errors are ignored: there is no alternative to try.
 fn remove(names: &[String]) {
     for name in names {
         let Ok(ns) = NetNs::open(name) else { continue };

@@ -1,11 +1,11 @@
-//! Addresses of the bed: who belongs to which group of clients.
+//! Addresses of the bed, and the client group of each address.
 
 use std::net::Ipv4Addr;
 
 /// The server's address in every bed.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, LINKS, 0, 1);
 
-/// Most groups of clients, so that their prefixes stay below those of the links.
+/// Most groups of clients: their prefixes must stay below those of the links.
 pub const MOST_GROUPS: usize = (LINKS - FIRST) as usize;
 
 /// Second octet of the links between namespaces: link `i` is 10.77.i.0/24.
@@ -19,17 +19,17 @@ pub(super) fn of_group(group: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, FIRST + group as u8, 0, 0)
 }
 
-/// The first address of a group that is a host's.
+/// The first host address of a group.
 pub(super) fn first_of_group(group: usize) -> Ipv4Addr {
     Ipv4Addr::from_bits(of_group(group).to_bits() + 1)
 }
 
-/// The address of a group from which calibration connects, apart from those of any load.
+/// The address of a group from which calibration connects, separate from those of any load.
 pub(super) fn calibration_of_group(group: usize) -> Ipv4Addr {
     Ipv4Addr::from_bits(of_group(group).to_bits() + 0xff01)
 }
 
-/// The group that an IPv4 packet goes to, or comes from. `None` for anything else.
+/// The group of an IPv4 packet's destination or source; `None` for other packets.
 pub(super) fn group_of(packet: &[u8], to: bool) -> Option<usize> {
     if packet.len() < 20 || packet[0] >> 4 != 4 {
         return None;

@@ -1,6 +1,6 @@
-//! What a path is really like, seen from the clients' end: round-trip time, loss and rate of each client group's path, by ICMP
-//! echoes (RFC 792) while nothing else is on the bed. The server's kernel answers them by itself, so that no thread of ours that
-//! waits for a processor is measured too.
+//! Measures round-trip time, loss and rate of each client group's path from the clients' end, by ICMP echoes
+//! (RFC 792), while the bed is otherwise idle. The server's kernel answers them, so the scheduling delay of a
+//! server thread is not measured.
 
 use std::{
     io::{self, Read as _},
@@ -18,35 +18,36 @@ use workload::stats::median;
 use super::{Bed, BedConfig, SERVER, calibrate::PORT, prefix};
 use crate::{LabError, realtime::sharpen, setting::PathSetting};
 
-/// What the idle path of one client group showed.
+/// Measurements of the idle path of one client group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PathCalibration {
     /// Number of the group.
     pub group: usize,
-    /// Mean round-trip time of small packets, in milliseconds: what was set, and what the machine adds.
+    /// Mean round-trip time of small packets, in milliseconds: the configured value, and the machine's
+    /// addition.
     pub rtt_mean_ms: f64,
-    /// The median, which one packet that a busy machine held up does not change.
+    /// The median in milliseconds; a single packet delayed by a busy machine does not change it.
     pub rtt_median_ms: f64,
     /// Its standard deviation.
     pub rtt_deviation_ms: f64,
     /// The least.
     pub rtt_least_ms: f64,
-    /// Number of round trips seen.
+    /// Number of round trips measured.
     pub round_trips: usize,
-    /// Share of packets that did not arrive.
+    /// Fraction of packets that did not arrive.
     pub loss: f64,
-    /// Number of packets of which it is the share.
+    /// Number of packets sent for it.
     pub packets: usize,
-    /// Rate of the group's own line in bits per second, frames without preamble and checksum. `None` where none was set, or
-    /// none below that of the bottleneck.
+    /// Rate of the group's own line in bits per second, frames without preamble and checksum. `None` if none
+    /// is configured, or none below that of the bottleneck.
     pub rate_bits_per_second: Option<f64>,
-    /// TCP congestion control that the server's namespace gives to a connection with the group.
+    /// TCP congestion control of the server's connections with the group.
     pub congestion: String,
 }
 
 impl Bed {
-    /// Probes all paths at once, but for lines of their own, which are probed one by one.
+    /// Probes all paths at once, except their own lines, which are probed one by one.
     pub(super) fn probe(&self) -> Result<Vec<PathCalibration>, LabError> {
         let mut seen = self.with_prober(|prober| prober.probe())?;
         let _inside = self.server().enter().map_err(LabError::io("cannot enter a namespace"))?;
@@ -57,7 +58,8 @@ impl Bed {
         Ok(seen)
     }
 
-    /// Round-trip times in milliseconds of small packets to one group, so far apart, over so long.
+    /// Round-trip times of small packets to one group, in milliseconds; the arguments are the interval and
+    /// the total time.
     pub(crate) fn round_trips_ms(&self, group: usize, apart: Duration, over: Duration) -> Result<Vec<f64>, LabError> {
         let apart_ms = apart.as_secs_f64() * 1e3;
         let count = (over.as_secs_f64() * 1e3 / apart_ms) as usize;
@@ -68,7 +70,7 @@ impl Bed {
         })
     }
 
-    /// Lets a thread with a socket of each client group exchange packets with the server.
+    /// Runs `probe` on a thread with a socket of each client group.
     fn with_prober<T: Send>(&self, probe: impl FnOnce(&Prober) -> io::Result<T> + Send) -> Result<T, LabError> {
         let failed = || LabError::io("a probe of the path failed");
         let sockets = {
@@ -85,7 +87,7 @@ impl Bed {
 }
 
 impl PathCalibration {
-    /// Refuses what is not as it was set.
+    /// Returns an error for values that differ from the configuration.
     pub(super) fn check(&self, set: &PathSetting, config: &BedConfig) -> Result<(), LabError> {
         let refuse = |what: String| Err(LabError::Bed(format!("client group {}: {what}", self.group)));
         if self.round_trips == 0 {
@@ -120,24 +122,24 @@ impl PathCalibration {
     }
 }
 
-/// Whether a share of lost packets can come of chance: five standard deviations of the binomial distribution, and two
-/// packets more, because it is lopsided where few are lost.
+/// Whether a fraction of lost packets can be chance: within five standard deviations of the binomial
+/// distribution, and two packets more, because it is skewed where few are lost.
 fn chance_allows(lost_share: f64, packets: usize, set: f64) -> bool {
     let n = packets as f64;
     let slack = if set > 0.0 { 2.0 } else { 0.0 };
     (lost_share - set).abs() * n <= 5.0 * (n * set * (1.0 - set)).sqrt() + slack + 1e-6
 }
 
-/// How far the measured rate of a line may be from the one that was set.
+/// Largest relative error of the measured rate of a line.
 const LINE_TOLERANCE: f64 = 0.1;
 /// Before ordinary threads and the generator, after the emulator.
 const RANK: u8 = 10;
-/// Before what we write into an echo: type, code, checksum, identifier and sequence number, which the kernel fills in.
+/// The ICMP header: type, code, checksum, identifier and sequence number, which the kernel fills in.
 const ICMP_BYTES: usize = 8;
 const ICMP_ECHO_REQUEST: u8 = 8;
-/// Headers of link and network beside those.
+/// Bytes of link and network headers.
 const OTHER_HEADERS_BYTES: usize = 14 + 20;
-/// An echo as small as a frame can be, and one as large.
+/// Sizes of a minimal and of a maximal echo frame.
 const SMALL_FRAME_BYTES: usize = 60;
 const LARGE_FRAME_BYTES: usize = 1514;
 
@@ -146,13 +148,13 @@ fn connected(group: usize) -> io::Result<Socket> {
     socket.bind(&SockAddr::from(SocketAddr::from((prefix::calibration_of_group(group), 0))))?;
     socket.connect(&SockAddr::from(SocketAddr::from((SERVER, 0))))?;
     socket.set_nonblocking(true)?;
-    // A busy machine may be late to take them.
+    // A busy machine may be late to read them.
     socket.set_recv_buffer_size(1 << 20)?;
     socket.set_send_buffer_size(1 << 20)?;
     Ok(socket)
 }
 
-/// Asks the routes, as every connection does, without waiting for anybody to answer.
+/// Queries the routes, as every connection does, without waiting for an answer.
 fn congestion_towards(group: usize) -> io::Result<String> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -164,30 +166,30 @@ fn congestion_towards(group: usize) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&socket.tcp_congestion()?).trim_end_matches('\0').to_owned())
 }
 
-/// The clients' side.
+/// The clients' end.
 struct Prober<'a> {
     config: &'a BedConfig,
     sockets: &'a [Socket],
-    /// Number of exchanges so far: what is late for one is no answer in the next.
+    /// Number of exchanges so far: a late echo of one is no answer in the next.
     exchanges: AtomicU8,
 }
 
-/// An echo to ask for.
+/// An echo to send.
 struct Planned {
     at_ns: u64,
     group: usize,
     frame_bytes: usize,
 }
 
-/// An echo that came.
+/// A received echo.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
-    /// Index of what it answers.
+    /// Index of the echo that it answers.
     number: usize,
     at_ns: u64,
 }
 
-/// What was sent, when, and what came.
+/// Sent echoes with their times, and received ones.
 struct Exchange {
     plan: Vec<Planned>,
     sent_ns: Vec<u64>,
@@ -216,7 +218,7 @@ impl Prober<'_> {
         Ok(seen)
     }
 
-    /// Round trips so far apart that jitter does not make one wait for the other.
+    /// Measures round trips at intervals so long that jitter does not make one packet wait for another.
     fn round_trips(&self, seen: &mut [PathCalibration]) -> io::Result<()> {
         let mut plan = Vec::new();
         for (group, path) in self.config.groups().iter().enumerate() {
@@ -236,7 +238,8 @@ impl Prober<'_> {
         Ok(())
     }
 
-    /// Many small packets within a second, at no more than half of what bottleneck and lines carry.
+    /// Measures losses with many small packets within a second, at no more than half of the rate of
+    /// bottleneck and lines.
     fn losses(&self, seen: &mut [PathCalibration]) -> io::Result<()> {
         const MOST_A_GROUP: f64 = 2000.0;
         const MOST: f64 = 10_000.0;
@@ -256,23 +259,23 @@ impl Prober<'_> {
         Ok(())
     }
 
-    /// A train of full frames, sent at once, comes out of the line as fast as the line is.
+    /// Measures a line: a train of full frames, sent at once, leaves the line at the line's rate.
     fn line_rate(&self, group: usize, path: &PathSetting) -> io::Result<Option<f64>> {
         let Some(rate) = path.rate else { return Ok(None) };
         // The kernel's own echoes have room for about 60 before the bottleneck.
         const MOST: f64 = 40.0;
         let half_a_second = rate.bytes_per_second() / 2.0 / LARGE_FRAME_BYTES as f64;
-        // All must find a place in the line's queue.
+        // All must fit into the line's queue.
         let cars = half_a_second.clamp(8.0, MOST).min(f64::from(path.line_queue_packets().max(2))) as usize;
         let train = (0..cars).map(|_| Planned { at_ns: 0, group, frame_bytes: LARGE_FRAME_BYTES });
         let Exchange { arrivals, .. } = self.exchange(train.collect())?;
         let [first, .., last] = arrivals[..] else { return Ok(None) };
-        // Lost ones take no time on the line.
+        // Lost frames take no time on the line.
         let bits = (arrivals.len() - 1) as f64 * LARGE_FRAME_BYTES as f64 * 8.0;
         Ok(Some(bits / ((last.at_ns - first.at_ns) as f64 / 1e9)))
     }
 
-    /// Sends everything when its time has come, and receives until all that can come has come.
+    /// Sends every echo at its time, and receives until no more can arrive.
     fn exchange(&self, mut plan: Vec<Planned>) -> io::Result<Exchange> {
         let exchange = self.exchanges.fetch_add(1, Ordering::Relaxed);
         plan.sort_by_key(|planned| planned.at_ns);
@@ -280,7 +283,8 @@ impl Prober<'_> {
         let mut sent_ns = Vec::with_capacity(plan.len());
         let mut arrivals = Vec::with_capacity(plan.len());
         let mut packet = [0; LARGE_FRAME_BYTES];
-        // What a busy machine made late is not made good at once: a burst would fill queues that a steady stream does not.
+        // Delays by a busy machine are not made up at once: a burst would fill queues that a steady stream
+        // does not fill.
         let mut shift_ns = 0;
         let start = Instant::now();
         let now_ns = || start.elapsed().as_nanos() as u64;
@@ -296,7 +300,7 @@ impl Prober<'_> {
                 write_label(&mut bytes[ICMP_BYTES..], exchange, sent_ns.len());
                 sent_ns.push(now_ns());
                 match self.sockets[planned.group].send(bytes) {
-                    // A queue on the way is full: it is lost there, and counts so.
+                    // A queue on the way is full: the packet is lost there, and counts as lost.
                     Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {}
                     sent => drop(sent?),
                 }
@@ -328,7 +332,7 @@ impl Prober<'_> {
                     Some((of, number)) if of == exchange && number < sent_ns.len() => {
                         arrivals.push(Arrival { number, at_ns });
                     }
-                    // A straggler.
+                    // A late echo of an earlier exchange.
                     _ => {}
                 }
             }
@@ -336,13 +340,13 @@ impl Prober<'_> {
         Ok(Exchange { plan, sent_ns, arrivals })
     }
 
-    /// Time after which what has not come is lost.
+    /// Time after which missing echoes count as lost.
     fn patience_ns(&self, plan: &[Planned]) -> u64 {
         let longest_ms = plan.iter().map(|planned| {
             let path = &self.config.groups()[planned.group];
             path.rtt_ms + 8.0 * path.jitter_ms
         });
-        // At worst they all wait for one line.
+        // In the worst case they all wait for one line.
         let line_ms = plan.iter().filter_map(|planned| {
             let rate = self.config.groups()[planned.group].rate?;
             Some(rate.ns_for(planned.frame_bytes as f64) / 1e6)
@@ -353,7 +357,7 @@ impl Prober<'_> {
     }
 }
 
-/// Lateness of a packet from which the rest of the plan waits for it.
+/// Lateness of a packet from which on the rest of the plan is delayed too.
 const LATE_NS: u64 = 2_000_000;
 
 /// Bytes of a label: number of the exchange, and of the packet in it.
@@ -432,7 +436,7 @@ mod tests {
     #[test]
     fn chance_is_five_standard_deviations() {
         assert!(chance_allows(0.0, 1000, 0.0) && !chance_allows(0.001, 1000, 0.0));
-        // 50 of 1000 are expected, 6.9 is the standard deviation.
+        // 50 of 1000 are expected, with a standard deviation of 6.9.
         assert!(chance_allows(0.086, 1000, 0.05) && !chance_allows(0.088, 1000, 0.05));
         assert!(chance_allows(0.014, 1000, 0.05) && !chance_allows(0.013, 1000, 0.05));
         assert!(chance_allows(0.007, 1000, 0.001), "few are lost, and the distribution is lopsided");

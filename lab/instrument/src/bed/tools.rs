@@ -1,4 +1,4 @@
-//! `ip`, `tc` and sysctl, with errors that say what was tried.
+//! Runs `ip`, `tc` and sysctl, with errors that name the attempted action.
 
 use std::{
     io::Write,
@@ -17,12 +17,12 @@ pub(super) fn tc(ns: &str, args: &[&str]) -> Result<(), LabError> {
     run("tc", &[&["-n", ns], args].concat())
 }
 
-/// Runs the lines of `commands` by one `ip` in the namespace `ns`.
+/// Runs the lines of `commands` in one `ip` process in the namespace `ns`.
 pub(super) fn ip_batch(ns: &str, commands: &str) -> Result<(), LabError> {
     batch("ip", ns, commands)
 }
 
-/// Runs the lines of `commands` by one `tc` in the namespace `ns`.
+/// Runs the lines of `commands` in one `tc` process in the namespace `ns`.
 pub(super) fn tc_batch(ns: &str, commands: &str) -> Result<(), LabError> {
     batch("tc", ns, commands)
 }
@@ -35,7 +35,7 @@ fn batch(program: &str, ns: &str, commands: &str) -> Result<(), LabError> {
     let written = stdin.write_all(commands.as_bytes());
     drop(stdin);
     let out = child.wait_with_output().map_err(|error| cannot_run(program, &error))?;
-    // A program that stopped at a line has not read the rest, and says which.
+    // A program that stops at a line does not read the rest, and reports the line.
     if !out.status.success() || written.is_err() {
         let said = String::from_utf8_lossy(&out.stderr);
         let line = failed_line(&said).and_then(|number| commands.lines().nth(number - 1)).unwrap_or("-batch -");
@@ -44,13 +44,13 @@ fn batch(program: &str, ns: &str, commands: &str) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Number of the line of a batch at which `ip` or `tc` stopped, from what they say: `Command failed -:2`.
+/// Number of the line of a batch at which `ip` or `tc` stopped, from its message: `Command failed -:2`.
 fn failed_line(said: &str) -> Option<usize> {
     let (_, after) = said.split_once("Command failed -:")?;
     after.lines().next()?.trim().parse().ok().filter(|&number| number > 0)
 }
 
-/// Runs a program to its end and gives what it printed.
+/// Runs a program to its end and returns its output.
 pub(super) fn output(program: &str, args: &[&str]) -> Result<String, LabError> {
     let shown = || format!("{program} {}", args.join(" "));
     let out = Command::new(program).args(args).output().map_err(|error| cannot_run(&shown(), &error))?;

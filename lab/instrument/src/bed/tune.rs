@@ -1,4 +1,4 @@
-//! Settings of the namespaces' network stacks, none of which reaches outside them.
+//! Settings of the namespaces' network stacks; none has an effect outside of them.
 
 use std::{
     io,
@@ -51,10 +51,10 @@ impl Bed {
             ),
         ] {
             let _inside = ns.enter().map_err(LabError::io("cannot enter a namespace"))?;
-            // What calibration teaches TCP about the path must not reach the run.
+            // TCP's knowledge of the path from calibration must not reach the run.
             write_sysctl("net/ipv4/tcp_no_metrics_save", "1")?;
             write_sysctl("net/ipv4/ip_local_port_range", "1024 65535")?;
-            // Root is not in the group that may send echoes unless it is said.
+            // Without this setting, root is not in the group that may send echoes.
             write_sysctl("net/ipv4/ping_group_range", "0 0")?;
             for (key, value) in settings {
                 write_sysctl(key, value)?;
@@ -63,8 +63,8 @@ impl Bed {
         Ok(())
     }
 
-    /// Sets the first time-out of the server's connections and of the clients', whose SYNs are what a full queue drops, where
-    /// another than the kernel's own is asked for. From there on it doubles, as RFC 6298 says.
+    /// Sets the first time-out of the server's and of the clients' connections, if the configuration has one.
+    /// (A full queue drops the clients' SYNs.) From there on it doubles, as RFC 6298 says.
     pub(super) fn set_initial_rto(&self) -> Result<Vec<InitialRto>, LabError> {
         let Some(wanted_s) = self.config.server.initial_rto_s else { return Ok(Vec::new()) };
         let cannot = |error: io::Error| {
@@ -73,7 +73,7 @@ impl Bed {
                  CONFIG_CGROUP_BPF; without `initial-rto-s` it is what the kernel has, 1 s"
             ))
         };
-        // The kernel counts in ticks and does not say how many make a second: any number of them tells.
+        // The kernel counts in ticks of unknown length; any number of them reveals it.
         const SOME_TICKS: u32 = 100;
         let tick_s = {
             let _set = InitialRto::set(&self.client, SOME_TICKS).map_err(cannot)?;
@@ -89,7 +89,7 @@ impl Bed {
                 )));
             }
             let _inside = ns.enter().map_err(LabError::io("cannot enter a namespace"))?;
-            // From Linux 6.5 on the first few do not double unless told to.
+            // From Linux 6.5 on, the first few time-outs do not double by default.
             const DOUBLING: &str = "net/ipv4/tcp_syn_linear_timeouts";
             if Path::new("/proc/sys").join(DOUBLING).exists() {
                 write_sysctl(DOUBLING, "0")?;
@@ -99,14 +99,14 @@ impl Bed {
     }
 }
 
-/// The first time-out of a new connection, which need not come to anything.
+/// The first time-out of a new connection, which need not succeed.
 fn first_time_out_s(ns: &NetNs, to: Ipv4Addr) -> io::Result<f64> {
     let socket = {
         let _inside = ns.enter()?;
         Socket::new(Domain::IPV4, Type::STREAM, None)?
     };
     socket.set_nonblocking(true)?;
-    // It is under way, or has been refused already.
+    // The connection is under way, or was refused already.
     let _ = socket.connect(&SockAddr::from(SocketAddr::from((to, NOBODY_LISTENS))));
     Ok(f64::from(tcp_info(&socket)?.rto_us) / 1e6)
 }

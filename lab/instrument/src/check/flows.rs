@@ -1,4 +1,4 @@
-//! Many TCP flows at a steady rate: something for probes to meet on their way.
+//! Many TCP flows at a steady rate, as traffic beside the probes.
 
 use std::{
     io::{self, Write as _},
@@ -57,7 +57,7 @@ fn listen() -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SockAddr::from(SocketAddr::from((SERVER, PORT))))?;
     socket.listen(4096)?;
-    // Of accept too: whoever does not come must not stop everything.
+    // This also limits accept: a missing connection must not block everything.
     socket.set_read_timeout(Some(Duration::from_secs(10)))?;
     Ok(socket.into())
 }
@@ -79,7 +79,7 @@ fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// A segment to each flow in turn, as many in a tick as make the rate.
+/// Sends a segment to each flow in turn, as many per tick as the rate needs.
 fn send(flows: &[TcpStream], rate: Rate, over: &AtomicBool) -> io::Result<()> {
     let start = Instant::now();
     let mut turns = (0..flows.len()).cycle();
@@ -88,7 +88,7 @@ fn send(flows: &[TcpStream], rate: Rate, over: &AtomicBool) -> io::Result<()> {
         let due = (start.elapsed().as_secs_f64() * rate.bytes_per_second() / FRAME_BYTES) as u64;
         for turn in turns.by_ref().take((due - sent) as usize) {
             match (&flows[turn]).write(&[0; SEGMENT_BYTES]) {
-                // A flow that is not ready misses its turn: the rate that was reached is measured.
+                // A flow that is not ready misses its turn; the rate that was reached is measured.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 written => drop(written?),
             }

@@ -1,4 +1,4 @@
-//! How late the load generator sends when it is busy.
+//! The lateness of the load generator when it is busy.
 
 use std::{
     net::SocketAddrV4,
@@ -33,7 +33,7 @@ const SIZE_BYTES: u64 = 1000;
 const PORT: u16 = 8080;
 const GIGABIT: Rate = Rate::from_bits_per_second(1_000_000_000).expect("it is in range");
 
-/// Requests at moments of a Poisson process, each on a connection of its own.
+/// Requests at the times of a Poisson process, each on its own connection.
 pub(super) fn lateness(args: &CheckArgs) -> Result<Row, LabError> {
     let serpent = serpent_binary(args.serpent.as_deref())?;
     args.subject.is_installed(&serpent)?;
@@ -79,13 +79,13 @@ fn requests(args: &CheckArgs) -> Vec<Request> {
     let mut dice = ChaCha8Rng::seed_from_u64(args.seed);
     let count = u64::from(args.requests) * u64::from(args.seconds);
     let span_ns = f64::from(args.seconds) * 1e9;
-    // So many moments at random in an interval are a Poisson process that is known to have so many there.
+    // This many uniform random times in an interval are a Poisson process with a known count.
     let mut moments_ns: Vec<u64> = (0..count).map(|_| (dice.random::<f64>() * span_ns) as u64).collect();
     moments_ns.sort_unstable();
     moments_ns.into_iter().map(|at_ns| Request { at_ns, file: 0, size_bytes: SIZE_BYTES, group: 0 }).collect()
 }
 
-/// On a thread of its own, because the generator's priority stays with its thread.
+/// On its own thread, because the generator's priority stays with its thread.
 fn drive(bed: &Bed, requests: &[Request], seconds: u32) -> Result<Drive, LabError> {
     let load = || {
         let _inside = bed.client().enter().map_err(LabError::io("cannot enter a namespace"))?;

@@ -1,4 +1,4 @@
-//! What the emulated path does to packets, against what it was told to do.
+//! Compares the emulated path with its settings.
 
 use std::{
     net::UdpSocket,
@@ -23,7 +23,7 @@ const RTT_ERROR_MS: f64 = 0.5;
 /// Least part of the rate that the flows must reach.
 const RATE_REACHED: f64 = 0.97;
 
-/// Round trips of probes among the flows, against the set value.
+/// Round trips of probes among the flows, compared with the configured value.
 pub(super) fn round_trips(args: &CheckArgs) -> Result<Row, LabError> {
     const APART: Duration = Duration::from_millis(5);
     let over = Duration::from_secs(args.seconds.into());
@@ -35,7 +35,7 @@ pub(super) fn round_trips(args: &CheckArgs) -> Result<Row, LabError> {
     let idle = errors(bed.round_trips_ms(0, APART, over.min(Duration::from_secs(2)))?)?;
 
     let measure = || {
-        // Past the slow start of the flows.
+        // After the slow start of the flows.
         thread::sleep(Duration::from_secs(1));
         let read =
             || Ok::<_, LabError>((Instant::now(), bed.received_by_clients()?, Cpu::read(bed.server())?, bed.wan()?));
@@ -74,22 +74,22 @@ pub(super) fn round_trips(args: &CheckArgs) -> Result<Row, LabError> {
     })
 }
 
-/// Largest difference between measured and set loss, as a share of the latter.
+/// Largest difference between measured and configured loss, relative to the latter.
 const LOSS_ERROR: f64 = 0.05;
 
-/// Datagrams sent one way, and how many of them the clients' device received.
+/// Sends datagrams one way, and compares their number with that received by the clients' device.
 pub(super) fn loss(args: &CheckArgs, loss: f64) -> Result<Row, LabError> {
     if !(0.000_1..1.0).contains(&loss) {
         return Err(LabError::Request("--losses: give percents from 0.01 to below 100".to_owned()));
     }
-    // So many that the bound is four standard deviations of what chance does.
+    // So many that the bound is four standard deviations of chance.
     let datagrams = ((4.0 / LOSS_ERROR).powi(2) * (1.0 - loss) / loss).ceil() as u64;
     let bed = bed(args, PathSetting { rtt_ms: 20.0, loss, ..PathSetting::default() })?;
     let cpu = Cpu::read(bed.server())?;
     let start = Instant::now();
     let before = bed.received_by_clients()?.0;
     let sent = send(&bed, datagrams)?;
-    // Half of the round trip, and time for whoever is late.
+    // Half of the round trip, and time for late packets.
     thread::sleep(Duration::from_millis(300));
     let came = bed.received_by_clients()?.0 - before;
     let took_s = start.elapsed().as_secs_f64();
@@ -111,11 +111,11 @@ pub(super) fn loss(args: &CheckArgs, loss: f64) -> Result<Row, LabError> {
     })
 }
 
-/// Sends datagrams to the clients, slowly enough for every queue on the way, and says how many.
+/// Sends datagrams to the clients, slowly enough for every queue on the way; returns their number.
 fn send(bed: &Bed, datagrams: u64) -> Result<u64, LabError> {
     const PER_SECOND: f64 = 30_000.0;
     let failed = || LabError::io("cannot send datagrams");
-    // It is never read: the device counts what came, whatever becomes of it then.
+    // The socket is never read: the device counts all received packets.
     let sink = {
         let _inside = bed.client().enter().map_err(LabError::io("cannot enter a namespace"))?;
         UdpSocket::bind((std::net::Ipv4Addr::from_bits(bed.sources(0).to_bits() + 1), 0)).map_err(failed())?
@@ -125,7 +125,7 @@ fn send(bed: &Bed, datagrams: u64) -> Result<u64, LabError> {
         UdpSocket::bind((SERVER, 0)).map_err(failed())?
     };
     socket.connect(sink.local_addr().map_err(failed())?).map_err(failed())?;
-    // At most so many at once, whenever this thread is late.
+    // Most datagrams sent at once when this thread is late.
     const BURST: u64 = 100;
     let start = Instant::now();
     let mut sent = 0;

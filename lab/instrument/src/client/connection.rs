@@ -5,18 +5,18 @@ use workload::{behaviour, outcome::End, sequence::Request};
 use super::{group::Group, http1::Http1, http2::Http2, transport::Transport};
 use crate::docroot::Content;
 
-/// What a connection has to say of a request.
+/// A connection's report on a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Report {
-    /// The request's number among those under way.
+    /// Number of the request among those under way.
     pub(super) ask: usize,
-    /// How far its response has come.
+    /// Progress of its response.
     pub(super) progress: Progress,
-    /// What became of it.
+    /// Its state.
     pub(super) what: What,
 }
 
-/// How far a response has come.
+/// Progress of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
     pub(super) answered: bool,
@@ -24,40 +24,40 @@ pub(super) struct Progress {
     pub(super) body_bytes: u64,
 }
 
-/// What became of a request.
+/// The state of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// Nothing yet.
+    /// Still under way.
     UnderWay,
-    /// The response is whole.
+    /// The response is complete.
     Done,
-    /// The server closed, or refused, before it looked at the request: it may be asked again.
+    /// The server closed or refused before it processed the request, so it may be retried.
     Unseen,
-    /// It failed; with the reason, where the end does not say it.
+    /// It failed; with a reason, where the end does not tell it.
     Failed(End, Option<String>),
 }
 
-/// How a connection stands after its turn.
+/// The state of a connection after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Nothing to do before the next event.
     Open,
     /// The turn was used up; there is more to read.
     More,
-    /// Over, and every request on it reported.
+    /// Closed, and every request on it was reported.
     Closed,
 }
 
-/// Bytes read from a connection before others have their turn, and requests that fell due are sent: about 0.1 ms.
+/// Bytes read from a connection before others have their turn and due requests are sent: about 0.1 ms.
 pub(super) const BYTES_A_TURN: usize = 1 << 18;
 
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) group: usize,
-    /// Its place among the group's free ones, if it is there.
+    /// Its place among the group's free connections, if it is free.
     pub(super) free: Option<u64>,
-    /// Requests that it may still be given.
+    /// Number of requests that it may still get.
     left: u32,
     protocol: Protocol,
 }
@@ -69,7 +69,7 @@ enum Protocol {
 }
 
 impl Connection {
-    /// Over a transport that has just been opened for a group of this number.
+    /// A connection over a new transport for the group with this number.
     pub(super) fn new(number: usize, group: &Group, transport: Transport) -> Self {
         let protocol = match group.way.protocol {
             behaviour::Protocol::Http1 => Protocol::Http1(Http1::new(transport)),
@@ -96,7 +96,7 @@ impl Connection {
         }
     }
 
-    /// Does all that the socket allows, up to a bound, and reports of each request that something happened to.
+    /// Does all the work that the socket allows, up to a bound, and reports on each affected request.
     pub(super) fn turn(&mut self, buffer: &mut [u8], content: &Content, reports: &mut Vec<Report>) -> Standing {
         let (standing, is_idle) = match &mut self.protocol {
             Protocol::Http1(http1) => {

@@ -1,4 +1,4 @@
-//! The loop: requests that are due, sockets that are ready, clients that lose patience.
+//! The main loop of the generator: due requests, ready sockets, and clients that give up.
 
 use std::{
     collections::BTreeSet,
@@ -28,19 +28,19 @@ use super::{
 };
 use crate::LabError;
 
-/// Requests that may be sent, and aborted, between two looks at the sockets: enough for any burst, and a bound.
+/// Most requests sent, and aborted, before sockets are checked again: enough for any burst, and a bound.
 const SENDS_A_TURN: usize = 64;
-/// Events taken from the kernel at once; requests that fall due are sent between any two of them.
+/// Events taken from the kernel at once; due requests are sent between any two of them.
 const EVENTS_A_TURN: usize = 128;
-/// Longest sleep, so that a stop is seen.
+/// Longest sleep, so that a stop is noticed.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
-/// Sources passed over in a row because an earlier load's connection from there is still in TIME_WAIT.
+/// Sources skipped in a row because an earlier load's connection from there is in TIME_WAIT.
 const MOST_TAKEN: usize = 1000;
-/// Times that a request is asked again because the server did not look at it: a server that never does must not keep the
+/// Most retries of a request that the server did not process: a server that never does must not keep the
 /// generator busy.
 const MOST_UNSEEN: u8 = 10;
 
-/// A run under way.
+/// The state of a run.
 pub(super) struct Generator<'a> {
     load: Load<'a>,
     until_ns: u64,
@@ -48,15 +48,15 @@ pub(super) struct Generator<'a> {
     sources: Sources,
     epoll: OwnedFd,
     connections: Slab<Connection>,
-    /// Keys of connections that have more to read than they could in their turn.
+    /// Keys of connections with more to read than one turn allows.
     more: Vec<usize>,
-    /// Counts up, so that the last connection to become free is the first to be taken.
+    /// A counter, so that the connection that became free last is used first.
     freed: u64,
     opened: u64,
     asks: Slab<Ask>,
-    /// When a client loses patience with which of its `asks`.
+    /// When clients give up, with the key of the request in `asks`.
     deadlines: BTreeSet<(u64, usize)>,
-    /// Asks to be asked again on another connection.
+    /// Requests to be retried on another connection.
     unseen: Vec<usize>,
     /// Grows as requests are sent. The allocator moves a large one without copying it.
     outcomes: Vec<Outcome>,
@@ -156,7 +156,7 @@ impl<'a> Generator<'a> {
         (self.load.start + Duration::from_nanos(at_ns)).saturating_duration_since(Instant::now())
     }
 
-    /// The moment of the next request, unless it is too late for it.
+    /// The time of the next request, unless it is after the end.
     fn next_ns(&self) -> Option<u64> {
         self.load.demand.poll_timeout().filter(|&at_ns| at_ns <= self.until_ns)
     }
@@ -183,7 +183,7 @@ impl<'a> Generator<'a> {
     fn send_due(&mut self) -> Result<(), LabError> {
         for _ in 0..SENDS_A_TURN {
             let now_ns = self.now_ns();
-            // Before the start the clock stands at 0, and a request at 0 is not due until it moves.
+            // Before the start the clock stands at 0, and a request at 0 is due when it moves.
             if now_ns == 0 || self.next_ns().is_none() {
                 return Ok(());
             }
@@ -195,7 +195,7 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    /// What fell due and could not be sent before the end is recorded too: the lateness shows it.
+    /// Also records requests that were due but could not be sent before the end: the lateness shows it.
     fn send_none(&mut self) -> Result<(), LabError> {
         let now_ns = self.now_ns();
         while self.next_ns().is_some()
@@ -233,7 +233,8 @@ impl<'a> Generator<'a> {
         Ok(ask)
     }
 
-    /// Asks for the first time, or again after an abort. What came of an earlier attempt is forgotten.
+    /// Sends a request for the first time, or again after an abort. The results of an earlier attempt are
+    /// dropped.
     fn attempt(&mut self, ask: usize, now_ns: u64, may_reuse: bool) {
         let Ask { request, outcome, .. } = self.asks[ask];
         let outcome = &mut self.outcomes[outcome];
@@ -247,11 +248,12 @@ impl<'a> Generator<'a> {
         self.ask(ask, may_reuse);
     }
 
-    /// Gives the request to a free connection of its group if there is one and it may have an earlier one, else to a new one.
+    /// Gives the request to a free connection of its group, if there is one and reuse is allowed, else to a
+    /// new one.
     fn ask(&mut self, ask: usize, may_reuse: bool) {
         let group = usize::from(self.asks[ask].request.group);
         while may_reuse && let Some(&key) = self.groups[group].free.values().next_back() {
-            // The server may have closed it meanwhile: then the next one.
+            // The server may have closed it meanwhile; then the next one is tried.
             self.turn(key);
             if self
                 .connections
@@ -273,7 +275,7 @@ impl<'a> Generator<'a> {
         self.turn(key);
     }
 
-    /// Opens a connection for a request, which fails if that does.
+    /// Opens a connection for a request; if that fails, the request fails.
     fn open(&mut self, ask: usize, number: usize) -> Option<usize> {
         let group = &self.groups[number];
         let mut source = self.sources.next(group.sources);
@@ -293,7 +295,7 @@ impl<'a> Generator<'a> {
                 entry.insert(Connection::new(number, group, transport));
                 Some(key)
             }
-            // At once, as only a host refuses itself.
+            // Immediate, since only the own host refuses so.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 self.end(ask, End::Refused);
                 None
@@ -306,7 +308,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Lets a connection do what it can.
+    /// Lets a connection do its work.
     fn turn(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let mut reports = std::mem::take(&mut self.reports);
@@ -340,7 +342,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// After a turn: drops the connection, or knows it as free, or not.
+    /// After a turn: drops the connection, or updates whether it is free.
     fn settle(&mut self, key: usize, standing: Standing) {
         let connection = &mut self.connections[key];
         let free = &mut self.groups[connection.group].free;
@@ -366,7 +368,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Asks again for what servers did not look at, as browsers do; the time runs on.
+    /// Retries requests that servers did not process, as browsers do; their time continues.
     fn ask_unseen(&mut self) {
         while let Some(ask) = self.unseen.pop() {
             self.asks[ask].unseen += 1;
@@ -378,7 +380,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Aborts requests whose clients have lost patience.
+    /// Aborts requests whose clients give up.
     fn abort_due(&mut self) {
         for _ in 0..SENDS_A_TURN {
             let Some(&(deadline_ns, ask)) = self.deadlines.first() else { return };
@@ -418,7 +420,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Notes something once, and no more than a few things.
+    /// Records a note once, and only a few notes in all.
     fn note(&mut self, text: String) {
         const MOST_NOTES: usize = 10;
         if self.notes.len() < MOST_NOTES && !self.notes.contains(&text) {

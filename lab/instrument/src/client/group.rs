@@ -1,4 +1,4 @@
-//! A group of clients, made ready: what is the same for all of its requests.
+//! A group of clients, prepared: the data common to all of its requests.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,27 +16,27 @@ use workload::{behaviour::Behaviour, sequence::Request};
 use super::{ClientGroup, Load, tls, transport::Way};
 use crate::{LabError, docroot::name};
 
-/// A group, and its connections that can take a request.
+/// A group, and its free connections.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) way: Way,
-    /// Its prefix, by number in [`Sources`].
+    /// Its prefix, by index in [`Sources`].
     pub(super) sources: usize,
     /// Most requests on a connection.
     pub(super) requests_per_connection: u32,
     pub(super) abort_after_ns: Option<u64>,
     pub(super) retries: u16,
-    /// Keys of connections that can take a request, the last that became so at the end.
+    /// Keys of connections that can take a request; the one that became free last is at the end.
     pub(super) free: BTreeMap<u64, usize>,
     /// The fields of every request.
     headers: HeaderMap,
-    /// And as HTTP/1.1 writes them, but for `Connection`.
+    /// The same fields as HTTP/1.1 text, without `Connection`.
     fields: String,
     authority: Authority,
 }
 
 impl Group {
-    /// Reads what is asked of the group of this number.
+    /// Prepares the group with this number.
     pub(super) fn new(
         number: usize,
         group: &ClientGroup,
@@ -77,7 +77,7 @@ impl Group {
         })
     }
 
-    /// The bytes of an HTTP/1.1 request, the last on its connection or not.
+    /// The bytes of an HTTP/1.1 request; `last` closes the connection after it.
     pub(super) fn http1(&self, request: &Request, last: bool) -> Vec<u8> {
         let close = if last { "Connection: close\r\n" } else { "" };
         format!("GET /{} HTTP/1.1\r\n{}{close}\r\n", name(request.file), self.fields).into_bytes()
@@ -103,14 +103,14 @@ impl Group {
 fn fields_of(server: SocketAddrV4, headers: &HeaderMap) -> String {
     let mut fields = format!("Host: {server}\r\n");
     for (name, value) in headers {
-        // Checked when they were read.
+        // The values were checked before.
         fields += &format!("{name}: {}\r\n", value.to_str().unwrap_or_default());
     }
     fields
 }
 
 fn parse_headers(headers: &[(String, String)]) -> Result<HeaderMap, String> {
-    /// Those that the client itself must be right about.
+    /// Fields that the client itself must set.
     const OURS: [&str; 8] =
         ["host", "connection", "content-length", "transfer-encoding", "te", "upgrade", "keep-alive", "accept-encoding"];
     let mut map = HeaderMap::new();
@@ -134,7 +134,7 @@ fn parse_headers(headers: &[(String, String)]) -> Result<HeaderMap, String> {
     Ok(map)
 }
 
-/// The prefixes that connections come from, each with the number of sources used so far: groups may share one.
+/// The source prefixes of connections, each with the number of sources used so far. Groups may share one.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     numbers: HashMap<[u8; 3], usize>,
@@ -150,7 +150,7 @@ impl Sources {
         })
     }
 
-    /// Where the next connection from this prefix comes from.
+    /// The source of the next connection from this prefix.
     pub(super) fn next(&mut self, number: usize) -> SocketAddrV4 {
         let (prefix, used) = &mut self.used[number];
         *used += 1;
@@ -158,8 +158,8 @@ impl Sources {
     }
 }
 
-/// Address and port of the n-th connection: 250 addresses of the prefix in turn, each with its ports in turn, so that none is
-/// used again within 15 million connections.
+/// Address and port of the n-th connection. 250 addresses of the prefix and the ports of each take turns, so
+/// that none repeats within 15 million connections.
 fn source_of([a, b, c]: [u8; 3], n: u64) -> SocketAddrV4 {
     const ADDRESSES: u64 = 250;
     const FIRST_PORT: u64 = 2_000;

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::docroot::Content;
 
-/// A connection, its request under way if any.
+/// A connection, with its request under way if any.
 #[derive(Debug)]
 pub(super) struct Http1 {
     transport: Transport,
@@ -29,7 +29,7 @@ struct Exchange {
 }
 
 impl Http1 {
-    /// Over a transport that nothing was sent on.
+    /// A connection over an unused transport.
     pub(super) fn new(transport: Transport) -> Self {
         Self { transport, used: false, to_send: Vec::new(), sent: 0, exchange: None }
     }
@@ -47,7 +47,7 @@ impl Http1 {
         self.exchange = Some(Exchange { ask, response: Response::to(request.file, request.size_bytes) });
     }
 
-    /// Does all that the socket allows, up to a bound.
+    /// Does all the work that the socket allows, up to a bound.
     pub(super) fn turn(&mut self, buffer: &mut [u8], content: &Content) -> (Standing, Option<Report>) {
         let what = match self.send().and_then(|()| self.receive(buffer, content)) {
             Ok(Step::Pending) => return (Standing::Open, self.report(What::UnderWay)),
@@ -68,13 +68,13 @@ impl Http1 {
         (Standing::Closed, self.report(what))
     }
 
-    /// The rest of the response would have to be read before the next: the connection is lost with the request.
+    /// The rest of the response would have to be read first, so the connection is dropped with the request.
     pub(super) fn cancel(&mut self, ask: usize) -> Standing {
         debug_assert_eq!(self.exchange.as_ref().map(|exchange| exchange.ask), Some(ask));
         Standing::Closed
     }
 
-    /// Sends what is left of the request, or as much as the socket takes.
+    /// Sends the rest of the request, or as much as the socket accepts.
     fn send(&mut self) -> io::Result<()> {
         while self.sent < self.to_send.len() {
             match self.transport.write(&self.to_send[self.sent..]) {
@@ -97,7 +97,7 @@ impl Http1 {
             }
             read_bytes += n;
             let Some(Exchange { response, .. }) = &mut self.exchange else {
-                // Bytes that nobody asked for.
+                // Bytes without a request.
                 return Ok(Step::Wrong(End::WrongBody));
             };
             match response.take(&buffer[..n], content) {
@@ -109,7 +109,7 @@ impl Http1 {
         Ok(Step::More)
     }
 
-    /// The connection ended before the response did.
+    /// The connection ended before the response.
     fn broken(&self, end: End, why: Option<String>) -> What {
         let answered = self.exchange.as_ref().is_none_or(|exchange| exchange.response.has_begun());
         if self.used && !answered { What::Unseen } else { What::Failed(end, why) }
@@ -128,19 +128,19 @@ impl Http1 {
     }
 }
 
-/// What reading came to.
+/// The result of reading.
 enum Step {
-    /// The socket has no more to give for now.
+    /// The socket has no more data now.
     Pending,
     /// The turn is used up.
     More,
-    /// The response is whole.
+    /// The response is complete.
     Done {
         /// Whether the server keeps the connection.
         keep: bool,
     },
     /// The server closed.
     Ended,
-    /// The response is not what was asked for.
+    /// The response is wrong.
     Wrong(End),
 }

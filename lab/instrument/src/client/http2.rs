@@ -1,8 +1,8 @@
 //! HTTP/2: many requests at a time on a connection.
 //!
-//! The `h2` crate keeps the protocol. Its futures are polled here, in the generator's own loop and without a runtime: the
-//! transport says "pending" when the socket would block, and the next event of the socket polls again. Wakers only tell
-//! which streams have something to say.
+//! The `h2` crate implements the protocol. The generator's own loop polls its futures, without a runtime: the
+//! transport returns "pending" when the socket would block, and the next event of the socket polls again.
+//! Wakers only record which streams have news.
 
 mod link;
 mod stream;
@@ -35,11 +35,11 @@ use super::{
 };
 use crate::docroot::Content;
 
-/// Credit that the server has on a stream and on a connection, as Chrome gives it: far above bandwidth times delay of any path
-/// of the lab, so that TCP decides how much is under way.
+/// Flow-control credit of the server on a stream and on a connection, as in Chrome. It is far above bandwidth
+/// times delay of any path of the lab, so TCP decides how much is under way.
 const STREAM_WINDOW_BYTES: u32 = 6 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 15 << 20;
-/// Requests that may be under way before the server has said how many it takes: the least that RFC 9113, section 6.5.2
+/// Most requests under way before the server has announced its limit: the least that RFC 9113, section 6.5.2
 /// recommends to servers.
 const STREAMS_BEFORE_SETTINGS: usize = 100;
 
@@ -48,20 +48,20 @@ pub(super) struct Http2 {
     phase: Phase,
     link: Rc<Link>,
     wakes: Arc<Wakes>,
-    /// Requests that wait for the handshake, or for room.
+    /// Requests that wait for the handshake, or for a free stream.
     waiting: Vec<Waiting>,
     /// By number of the request.
     streams: HashMap<usize, Stream>,
     /// Whether a response came over it.
     used: bool,
-    /// Whether it takes no more requests.
+    /// Whether it accepts no more requests.
     retired: bool,
 }
 
 type Opened = (SendRequest<Bytes>, h2::client::Connection<Io, Bytes>);
 
 enum Phase {
-    /// The client's preface is on its way.
+    /// The client's preface is being sent.
     Opening(Pin<Box<dyn Future<Output = Result<Opened, h2::Error>>>>),
     Open(Box<Opened>),
     Over,
@@ -74,7 +74,7 @@ struct Waiting {
 }
 
 impl Http2 {
-    /// Over a transport that nothing was sent on.
+    /// A connection over an unused transport.
     pub(super) fn new(transport: Transport) -> Self {
         let link = Rc::new(Link::default());
         let io = Io::new(transport, Rc::clone(&link));
@@ -83,10 +83,10 @@ impl Http2 {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .initial_max_send_streams(STREAMS_BEFORE_SETTINGS)
             .enable_push(false)
-            // Aborts come in crowds, and what was sent before the server heard of them must still be known for what it is.
+            // Aborts come in bursts. Data that the server sent before it saw them must still be recognised.
             .max_concurrent_reset_streams(100_000)
             .reset_stream_duration(Duration::from_secs(60))
-            // Its limit protects servers from clients; every wrong response is one such reset.
+            // h2's limit protects servers from clients; here every wrong response is such a reset.
             .max_local_error_reset_streams(None)
             .handshake::<_, Bytes>(io);
         Self {
@@ -124,12 +124,12 @@ impl Http2 {
     pub(super) fn cancel(&mut self, ask: usize) -> Standing {
         self.waiting.retain(|waiting| waiting.ask != ask);
         self.streams.remove(&ask);
-        // Perhaps it never will connect: who asks again does it elsewhere.
+        // The connection may never be established, so retries use another one.
         self.retired |= !self.link.was_heard();
         if self.retired && self.is_idle() { Standing::Closed } else { Standing::More }
     }
 
-    /// Does all that the socket allows, up to a bound.
+    /// Does all the work that the socket allows, up to a bound.
     pub(super) fn turn(&mut self, content: &Content, reports: &mut Vec<Report>) -> Standing {
         self.link.begin_turn(BYTES_A_TURN);
         let waker = Waker::from(Arc::clone(&self.wakes));
@@ -157,7 +157,7 @@ impl Http2 {
         }
     }
 
-    /// Ready when the connection is over.
+    /// Ready when the connection has ended.
     fn poll_connection(&mut self, context: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         if let Phase::Opening(opening) = &mut self.phase {
             match opening.as_mut().poll(context) {
@@ -169,7 +169,7 @@ impl Http2 {
         Pin::new(&mut opened.1).poll(context)
     }
 
-    /// Whether a request was sent.
+    /// Sends waiting requests; returns whether any was sent.
     fn send_waiting(&mut self, context: &mut Context<'_>, reports: &mut Vec<Report>) -> bool {
         let Phase::Open(opened) = &mut self.phase else { return false };
         let sender = &mut opened.0;
@@ -187,7 +187,7 @@ impl Http2 {
                     waker.wake_by_ref();
                     self.streams.insert(*ask, Stream::new(request, response, waker));
                 }
-                // The server takes no more (GOAWAY), or the connection is over.
+                // The server accepts no more (GOAWAY), or the connection has ended.
                 Err(_) => {
                     self.retired = true;
                     reports.push(Report { ask: *ask, progress: Progress::default(), what: What::Unseen });
@@ -199,7 +199,7 @@ impl Http2 {
     }
 
     fn poll_stream(&mut self, ask: usize, content: &Content, reports: &mut Vec<Report>) {
-        // Perhaps it was cancelled.
+        // The request may have been cancelled.
         let Some(stream) = self.streams.get_mut(&ask) else { return };
         let polled = stream.poll(content);
         let progress = stream.progress();
@@ -216,7 +216,7 @@ impl Http2 {
         reports.push(Report { ask, progress, what });
     }
 
-    /// The connection is over, and with it every request that is not done.
+    /// The connection has ended, with all its unfinished requests.
     fn lose_all(&mut self, result: &Result<(), h2::Error>, content: &Content, reports: &mut Vec<Report>) {
         let asks: Vec<usize> = self.streams.keys().copied().collect();
         for ask in asks {
@@ -234,7 +234,7 @@ impl Http2 {
         }
     }
 
-    /// What an error makes of a request.
+    /// The state of a request after an error.
     fn judge(&self, error: &h2::Error, progress: Progress) -> What {
         if let Some(error) = error.get_io() {
             let (end, why) = if self.link.has_ended() { (End::Truncated, None) } else { end_of(error) };
@@ -246,7 +246,7 @@ impl Http2 {
             && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM));
         match (unseen, error.is_library() && error.is_reset(), progress.answered) {
             (true, ..) => What::Unseen,
-            // What h2 itself finds wrong with a response: after the head a body that is shorter or longer than it said.
+            // h2's own checks of a response: the body differs from the announced length.
             (_, true, true) => What::Failed(End::WrongBody, None),
             (_, true, false) => What::Failed(End::WrongHead, None),
             _ => What::Failed(End::Broken, Some(format!("HTTP/2 failed: {error}"))),

@@ -1,10 +1,10 @@
-//! The client's side of an HTTP/1.1 response: it believes nothing.
+//! The client's parser of HTTP/1.1 responses, which checks everything.
 
 use workload::outcome::End;
 
 use crate::docroot::Content;
 
-/// A response as it arrives.
+/// A response in progress.
 #[derive(Debug)]
 pub(super) struct Response {
     file: u32,
@@ -15,17 +15,17 @@ pub(super) struct Response {
     keep: bool,
 }
 
-/// Longest head that is believed to be one.
+/// Longest accepted head.
 const LONGEST_HEAD_BYTES: usize = 16 * 1024;
 const MOST_HEADERS: usize = 64;
 
 impl Response {
-    /// A response that must be `file`, of `size_bytes`.
+    /// Expects `file` of `size_bytes`.
     pub(super) fn to(file: u32, size_bytes: u64) -> Self {
         Self { file, size_bytes, head: Vec::new(), head_bytes: 0, body_bytes: 0, keep: false }
     }
 
-    /// Takes bytes as they came. `Ok(true)` once the response is whole.
+    /// Takes received bytes. Returns `Ok(true)` once the response is complete.
     pub(super) fn take(&mut self, bytes: &[u8], content: &Content) -> Result<bool, End> {
         if self.head_bytes > 0 {
             return self.take_body(bytes, content);
@@ -64,12 +64,12 @@ impl Response {
         Ok(self.body_bytes == self.size_bytes)
     }
 
-    /// Whether a byte has come.
+    /// Whether any byte has arrived.
     pub(super) fn has_begun(&self) -> bool {
         self.head_bytes > 0 || !self.head.is_empty()
     }
 
-    /// Length of the head; 0 until it is whole.
+    /// Length of the head; 0 until it is complete.
     pub(super) fn head_bytes(&self) -> u32 {
         self.head_bytes
     }

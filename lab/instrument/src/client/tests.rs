@@ -1,4 +1,4 @@
-//! Against small scripted servers on the loopback network.
+//! Tests against small scripted servers on the loopback network.
 
 mod behaviour;
 mod http2;
@@ -13,12 +13,12 @@ use workload::{outcome::End, sequence::Request};
 use self::servers::{SIZE, Stream, answer, http1};
 use super::*;
 
-/// `count` requests, one each 2 ms, for files of [`SIZE`] with rising numbers.
+/// `count` requests, one every 2 ms, for files of [`SIZE`] with rising numbers.
 fn requests(count: u32) -> Vec<Request> {
     (0..count).map(|i| Request { at_ns: u64::from(i) * 2_000_000, file: i, size_bytes: SIZE, group: 0 }).collect()
 }
 
-/// A load of those requests, begun at once and waited for as long as it takes.
+/// A load of these requests, begun at once, with an unlimited wait for responses.
 fn load<'a>(server: SocketAddrV4, count: u32, groups: &'a [ClientGroup], content: &'a Content) -> Load<'a> {
     static NEVER: AtomicBool = AtomicBool::new(false);
     Load {
@@ -50,7 +50,7 @@ fn ends(drive: &Drive) -> Vec<End> {
     drive.outcomes.iter().map(|outcome| outcome.end).collect()
 }
 
-/// Whole answers, on connections that are closed or kept.
+/// A server with complete answers, on connections that are closed or kept.
 fn serving(keep: bool) -> SocketAddrV4 {
     http1(None, move |stream, asked| {
         answer(stream, asked.file, SIZE);
@@ -58,7 +58,7 @@ fn serving(keep: bool) -> SocketAddrV4 {
     })
 }
 
-/// Answers once, in the way given, and closes.
+/// A server that answers once, in the given way, and closes.
 fn answering(way: impl Fn(&mut dyn Stream, u32) + Send + Sync + 'static) -> SocketAddrV4 {
     http1(None, move |stream, asked| {
         way(stream, asked.file);
@@ -93,7 +93,7 @@ fn a_kept_connection_is_used_again() {
 
 #[test]
 fn a_kept_connection_that_the_server_closed_is_replaced() {
-    // It promises to stay and goes: sometimes before the next request is written, sometimes after.
+    // It announces keep-alive but closes: sometimes before the next request is written, sometimes after.
     assert_eq!(ends(&drive(serving(false), 30, kept(0))), [End::Done; 30]);
 }
 

@@ -1,4 +1,4 @@
-//! TLS as the lab's clients speak it.
+//! TLS settings of the lab's clients.
 
 use std::{net::Ipv4Addr, sync::Arc};
 
@@ -13,11 +13,11 @@ use rustls::{
 };
 use workload::behaviour::Protocol;
 
-/// A client that accepts one certificate and no other, resumes nothing, and offers one protocol.
+/// A client that accepts only one certificate, resumes no session, and offers one protocol.
 pub(super) fn config(certificate_der: &[u8], protocol: Protocol) -> Result<Arc<ClientConfig>, Error> {
     let provider = CryptoProvider {
-        // Ahead of a post-quantum exchange, which is rustls's default and costs a generator three times as much, and the
-        // server with it; what servers are measured against is said in the module's documentation.
+        // Before a post-quantum exchange, which is rustls's default and costs the generator and the server
+        // three times as much. The module's documentation gives the settings.
         kx_groups: vec![aws_lc_rs::kx_group::X25519, aws_lc_rs::kx_group::SECP256R1, aws_lc_rs::kx_group::SECP384R1],
         ..aws_lc_rs::default_provider()
     };
@@ -36,13 +36,13 @@ pub(super) fn config(certificate_der: &[u8], protocol: Protocol) -> Result<Arc<C
         Protocol::Http2 => b"h2".to_vec(),
     }];
     let config = Arc::new(config);
-    // The first key of a process takes some 30 ms, for the randomness behind it; it must not be a request's.
+    // The first key of a process takes some 30 ms for randomness; that must not delay a request.
     ClientConnection::new(Arc::clone(&config), ServerName::IpAddress(Ipv4Addr::LOCALHOST.into()))?;
     Ok(config)
 }
 
-/// The lab makes the certificate itself, so that there is nobody to vouch for it: it is compared byte by byte. That the server
-/// has its key is verified as always.
+/// The lab makes the certificate itself, so no issuer vouches for it: it is compared byte by byte. The server
+/// must still prove that it has the key.
 #[derive(Debug)]
 struct OneCertificate {
     certificate: CertificateDer<'static>,

@@ -1,4 +1,4 @@
-//! The socket, with TLS on it or not: what HTTP reads from and writes to.
+//! The socket with or without TLS, from which HTTP reads and to which it writes.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ClientConnection, pki_types::ServerName};
 use socket2::{Domain, SockAddr, Socket, Type};
 use workload::{behaviour::Protocol, outcome::End};
 
-/// How to connect.
+/// Settings of a connection.
 #[derive(Debug)]
 pub(super) struct Way {
     pub(super) server: SocketAddrV4,
@@ -21,12 +21,12 @@ pub(super) struct Way {
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
-/// A connection's bytes. Calls return [`ErrorKind::WouldBlock`] when the socket has no more to give for now; it is registered
-/// for edges, so that its owner must go on until they do, and then wait for the next event.
+/// A connection's bytes. Calls return [`ErrorKind::WouldBlock`] when the socket has no more data now. It is
+/// registered edge-triggered, so the owner must continue until that error, and then wait for the next event.
 #[derive(Debug)]
 pub(super) struct Transport {
     socket: Socket,
-    /// Whether a byte has passed. Until then the socket is asked whether connecting failed.
+    /// Whether a byte has passed. Until then, errors of connecting are checked.
     proven: bool,
     protocol: Protocol,
     tls: Option<Box<ClientConnection>>,
@@ -36,7 +36,7 @@ impl Transport {
     /// Begins to connect, and watches the socket under `key`.
     pub(super) fn open(way: &Way, source: SocketAddrV4, epoll: &OwnedFd, key: usize) -> io::Result<Self> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None)?;
-        // Only a port in TIME_WAIT is in the way of this, never another connection of ours.
+        // Only a port in TIME_WAIT can be in the way, never another connection of the lab.
         socket.set_reuse_address(true)?;
         // Nagle's algorithm would hold back a request behind the end of a handshake.
         socket.set_tcp_nodelay(true)?;
@@ -59,21 +59,21 @@ impl Transport {
         Ok(Self { socket, proven: false, protocol: way.protocol, tls: tls.transpose()? })
     }
 
-    /// Reads what the server sent; 0 at the end.
+    /// Reads received bytes; 0 at the end.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return receive(&self.socket, &mut self.proven, buffer) };
         loop {
             match tls.reader().read(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // The connection ended without a word in TLS: whether something is missing shows in the lengths.
+                // The connection ended without a TLS alert: missing data shows in the lengths.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
                 read => return read,
             }
-            // The end is told by the reader, after all that came before it.
+            // The reader reports the end, after all earlier data.
             tls.read_tls(&mut Ends { socket: &self.socket, proven: &mut self.proven })?;
             let in_handshake = tls.is_handshaking();
             let processed = tls.process_new_packets();
-            // The handshake's next message, or the alert that says why there is none.
+            // The handshake's next message, or the alert with the reason of a failure.
             let flushed = flush(tls, &self.socket, &mut self.proven);
             processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
             if in_handshake && !tls.is_handshaking() {
@@ -83,7 +83,7 @@ impl Transport {
         }
     }
 
-    /// Writes as much as fits. With TLS it waits in a buffer of 64 KiB until [`Transport::flush`] has sent it.
+    /// Writes as much as fits. With TLS it waits in a buffer of 64 KiB until [`Transport::flush`] sends it.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.tls {
             None => send(&self.socket, &mut self.proven, bytes),
@@ -94,7 +94,7 @@ impl Transport {
         }
     }
 
-    /// Sends what waits to be sent, all of it or until the socket takes no more.
+    /// Sends buffered bytes until all are sent or the socket accepts no more.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match &mut self.tls {
             None => Ok(()),
@@ -103,7 +103,8 @@ impl Transport {
     }
 }
 
-/// What a request came to whose connection ended like this, and why, where the number of the end does not say it.
+/// The end of a request whose connection failed with this error, and the reason, where the end does not tell
+/// it.
 pub(super) fn end_of(error: &io::Error) -> (End, Option<String>) {
     match error.kind() {
         ErrorKind::ConnectionRefused => (End::Refused, None),
@@ -120,7 +121,7 @@ fn flush(tls: &mut ClientConnection, socket: &Socket, proven: &mut bool) -> io::
     Ok(())
 }
 
-/// A server that does not choose HTTP/2 must not be spoken to in it; rustls refuses one that chooses what was not offered.
+/// HTTP/2 may only be used if the server chose it; rustls refuses a protocol that was not offered.
 fn check_protocol(tls: &ClientConnection, protocol: Protocol) -> io::Result<()> {
     if protocol == Protocol::Http2 && tls.alpn_protocol() != Some(b"h2") {
         return Err(io::Error::new(ErrorKind::InvalidData, "the server did not choose HTTP/2 by ALPN"));
@@ -128,7 +129,7 @@ fn check_protocol(tls: &ClientConnection, protocol: Protocol) -> io::Result<()> 
     Ok(())
 }
 
-/// The socket's two ends, for TLS.
+/// The socket's two directions, for TLS.
 struct Ends<'a> {
     socket: &'a Socket,
     proven: &'a mut bool,
@@ -169,7 +170,7 @@ fn passed(socket: &Socket, proven: &mut bool, mut call: impl FnMut(&Socket) -> i
                 return Ok(n);
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // Not connected yet: an event that was meant for another.
+            // Not connected yet: the event was for another reason.
             Err(error) if error.kind() == ErrorKind::NotConnected && !*proven => {
                 return Err(ErrorKind::WouldBlock.into());
             }

@@ -1,22 +1,22 @@
-//! What the emulator did to whom, and how exactly.
+//! Counters of the emulator: its effects on each group, and its precision.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Counted by the emulator since its start.
+/// Counters since the emulator's start.
 #[derive(Clone, Debug)]
 pub struct WanCounters {
-    /// Group by group.
+    /// By group.
     pub groups: Vec<GroupCounters>,
-    /// IPv4 packets that belong to no group; they went nowhere.
+    /// IPv4 packets that belong to no group; they were discarded.
     pub strangers: u64,
-    /// Packets thrown away because too many were under way.
+    /// Packets discarded because too many were under way.
     pub overflows: u64,
-    /// Packets that the device at the other end did not take.
+    /// Packets that the device at the other end refused.
     pub refused: u64,
     /// Packets that the devices dropped because the emulator did not read them in time.
     pub unread: u64,
-    /// How long after it was due each packet left, in nanoseconds.
+    /// Lateness of each packet, in nanoseconds.
     pub(super) lateness_ns: Histogram<u64>,
 }
 
@@ -32,39 +32,39 @@ pub struct GroupCounters {
 /// Packets in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneCounters {
-    /// Packets that entered, whatever became of them.
+    /// Packets that entered, also those lost later.
     pub packets: u64,
-    /// Bytes of those, from the IP header on.
+    /// Bytes of those packets, from the IP header on.
     pub bytes: u64,
     /// Packets lost by chance.
     pub lost: u64,
-    /// Packets that found no place in the queue of the group's line.
+    /// Packets dropped at the full queue of the group's line.
     pub dropped: u64,
 }
 
-/// The counters as reports keep them.
+/// The counters as written to reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WanFacts {
-    /// Group by group.
+    /// By group.
     pub groups: Vec<GroupCounters>,
-    /// IPv4 packets that belong to no group; they went nowhere.
+    /// IPv4 packets that belong to no group; they were discarded.
     pub strangers: u64,
-    /// Packets thrown away because too many were under way.
+    /// Packets discarded because too many were under way.
     pub overflows: u64,
-    /// Packets that the device at the other end did not take.
+    /// Packets that the device at the other end refused.
     pub refused: u64,
     /// Packets that the devices dropped because the emulator did not read them in time.
     pub unread: u64,
-    /// Median time after it was due that a packet left, in microseconds.
+    /// Median lateness of packets, in microseconds.
     pub lateness_p50_us: f64,
-    /// 99th percentile of it.
+    /// 99th percentile of the lateness, in microseconds.
     pub lateness_p99_us: f64,
-    /// The largest.
+    /// Largest lateness, in microseconds.
     pub lateness_max_us: f64,
 }
 
-/// Longest lateness that is told apart from longer ones.
+/// Longest recorded lateness.
 const LONGEST_NS: u64 = 60_000_000_000;
 const SIGNIFICANT_DIGITS: u8 = 2;
 
@@ -81,7 +81,7 @@ impl WanCounters {
         }
     }
 
-    /// What was counted since `before`.
+    /// Differences since `before`.
     pub fn since(&self, before: &Self) -> Self {
         let mut lateness_ns = self.lateness_ns.clone();
         lateness_ns.subtract(&before.lateness_ns).expect("counters of the same emulator only grow");
@@ -95,7 +95,7 @@ impl WanCounters {
         }
     }
 
-    /// As reports keep it.
+    /// The counters as written to reports.
     pub fn facts(&self) -> WanFacts {
         let late_us = |quantile| self.lateness_ns.value_at_quantile(quantile) as f64 / 1e3;
         WanFacts {

@@ -1,8 +1,8 @@
-//! What is on its way: packets, each with the moment at which it is due at the other end.
+//! Packets under way, each with its time of arrival at the other end.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// Packets in the order in which they are due; those due at the same moment, in the order in which they came.
+/// Packets in the order of their arrival times; equal ones in the order in which they entered.
 #[derive(Debug)]
 pub(super) struct DelayLine<T> {
     heap: BinaryHeap<Reverse<Entry<T>>>,
@@ -20,7 +20,7 @@ impl<T> DelayLine<T> {
         self.heap.len() >= self.capacity
     }
 
-    /// Sends a packet on its way.
+    /// Adds a packet.
     ///
     /// # Panics
     ///
@@ -36,7 +36,7 @@ impl<T> DelayLine<T> {
         Some(self.heap.peek()?.0.due_ns)
     }
 
-    /// The next packet that is due by now, and when it was.
+    /// The next packet due by now, and the time at which it was due.
     pub(super) fn pop_due(&mut self, now_ns: u64) -> Option<(u64, T)> {
         if self.next_due_ns()? > now_ns {
             return None;

@@ -1,7 +1,7 @@
-//! The emulator without its devices: packets in, packets out when they are due. Time is passed in.
+//! The emulator without its devices: packets enter, and leave when they are due. Time is an argument.
 //!
-//! The driver calls [`Emulator::handle_packet`] for what it read, [`Emulator::poll_packet`] until there is nothing due, and
-//! waits until [`Emulator::poll_timeout`] or the next packet.
+//! The driver passes packets to [`Emulator::handle_packet`], calls [`Emulator::poll_packet`] until no packet
+//! is due, and waits until [`Emulator::poll_timeout`] or the next packet.
 
 use super::{
     WanCounters,
@@ -11,29 +11,30 @@ use super::{
 };
 use crate::{bed::prefix, setting::PathSetting};
 
-/// Where a packet goes.
+/// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     ToClients,
     ToServer,
 }
 
-/// A packet on its way.
+/// A packet under way.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) direction: Direction,
     pub(super) bytes: Vec<u8>,
 }
 
-/// A packet leaves by so much early. Reading it, waking up for it and writing it take about as long, so that without this every
-/// round trip is longer by what the emulator takes for itself: 0.19 ms at the median of 500 flows at 90 Mbit/s.
+/// A packet leaves this much early. Reading, waking up and writing take about as long. Without this
+/// correction every round trip is longer by the emulator's own time: 0.19 ms at the median of 500 flows at 90
+/// Mbit/s.
 const EARLY_NS: u64 = 60_000;
 
 #[derive(Debug)]
 pub(super) struct Emulator {
     groups: Vec<Group>,
     line: DelayLine<Packet>,
-    /// Buffers to use again.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
     counters: WanCounters,
 }
@@ -44,13 +45,13 @@ struct Group {
     to_server: Lane,
 }
 
-/// Packets under way at once: a third of a second at 2 Gbit/s, which is more than one thread carries.
+/// Most packets under way: a third of a second at 2 Gbit/s, which is more than one thread can carry.
 const CAPACITY_PACKETS: usize = 1 << 16;
-/// What rates count beside the IP packet: an Ethernet header, as on the bottleneck.
+/// Rates count this beside the IP packet: an Ethernet header, as on the bottleneck.
 const LINK_HEADER_BYTES: usize = 14;
 
 impl Emulator {
-    /// One group for each path, in their order; everything random comes from the seed.
+    /// One group for each path, in their order; all randomness comes from the seed.
     pub(super) fn new(paths: &[PathSetting], seed: u64) -> Self {
         let group = |(number, path): (u64, &PathSetting)| {
             let half_ns = path.rtt_ms * 1e6 / 2.0;
@@ -74,10 +75,10 @@ impl Emulator {
         }
     }
 
-    /// An IP packet that enters the path now. Times never go back.
+    /// Takes an IP packet that enters the path now. Times never go back.
     pub(super) fn handle_packet(&mut self, now_ns: u64, direction: Direction, packet: &[u8]) {
         if packet.first().is_none_or(|first| first >> 4 != 4) {
-            // IPv6 hosts look for routers on every new device.
+            // IPv6 hosts search for routers on every new device.
             return;
         }
         let to_clients = direction == Direction::ToClients;
@@ -113,17 +114,17 @@ impl Emulator {
         Some(packet)
     }
 
-    /// When to ask for the next packet; `None` if there is none on its way.
+    /// When to ask for the next packet; `None` without packets under way.
     pub(super) fn poll_timeout(&self) -> Option<u64> {
         Some(self.line.next_due_ns()?.saturating_sub(EARLY_NS))
     }
 
-    /// Gives a packet back whose bytes have left, so that its memory is used again.
+    /// Takes back a packet that was sent, to reuse its memory.
     pub(super) fn recycle(&mut self, packet: Packet) {
         self.spare.push(packet.bytes);
     }
 
-    /// The device did not take a packet.
+    /// Counts a packet that the device refused.
     pub(super) fn handle_refusal(&mut self) {
         self.counters.refused += 1;
     }

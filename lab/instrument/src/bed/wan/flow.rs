@@ -1,13 +1,13 @@
-//! Which packets must not overtake each other: those of one flow, and no others.
+//! Flows: packets of one flow must not overtake each other; others may.
 
 use std::collections::HashMap;
 
-/// Whose packet it is, within one group of clients and one direction.
+/// Identifies a flow within one group of clients and one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Flow {
     client: [u8; 4],
     protocol: u8,
-    /// Zeros where a packet does not show them.
+    /// Zeros where a packet has no ports.
     ports: [u8; 4],
 }
 
@@ -15,12 +15,12 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 impl Flow {
-    /// Of an IPv4 packet with a whole header; of any other, it does not matter which.
+    /// The flow of an IPv4 packet with a complete header; for others, any flow.
     pub(super) fn of(packet: &[u8], to_clients: bool) -> Self {
         let client_at = if to_clients { 16 } else { 12 };
         let protocol = packet.get(9).copied().unwrap_or_default();
         let header_bytes = packet.first().map_or(0, |first| usize::from(first & 0x0f) * 4);
-        // Only the first fragment has them.
+        // Only the first fragment has ports.
         let is_first = packet.get(6..8).is_some_and(|offset| offset[0] & 0x1f == 0 && offset[1] == 0);
         let ports_at = (is_first && matches!(protocol, TCP | UDP)).then_some(header_bytes);
         Self {
@@ -33,7 +33,7 @@ impl Flow {
 
 #[cfg(test)]
 impl Flow {
-    /// A flow apart from those of other numbers.
+    /// A flow that differs from those of other numbers.
     pub(super) const fn from_number(number: u32) -> Self {
         Self { client: number.to_be_bytes(), protocol: TCP, ports: [0; 4] }
     }
@@ -43,15 +43,15 @@ fn four(packet: &[u8], at: usize) -> [u8; 4] {
     packet.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).unwrap_or_default()
 }
 
-/// When the last packet of each flow is due, of the flows that have one on its way.
+/// When the last packet of each flow is due, for flows with a packet under way.
 #[derive(Debug)]
 pub(super) struct FlowOrder {
     last_due_ns: HashMap<Flow, u64>,
-    /// Number of flows at which to look for those that have none any more.
+    /// Number of flows at which to remove those without packets.
     look_at: usize,
 }
 
-/// Looking at so many takes some microseconds.
+/// The removal takes some microseconds for this many flows.
 const LOOK_AT_LEAST: usize = 1024;
 
 impl FlowOrder {
@@ -59,7 +59,7 @@ impl FlowOrder {
         Self { last_due_ns: HashMap::new(), look_at: LOOK_AT_LEAST }
     }
 
-    /// Puts a packet that could be there at `due_ns` behind those of its flow: says when it arrives.
+    /// Returns when a packet arrives that could be there at `due_ns`: not before earlier packets of its flow.
     pub(super) fn handle_packet(&mut self, now_ns: u64, flow: Flow, due_ns: u64) -> u64 {
         if self.last_due_ns.len() >= self.look_at {
             self.last_due_ns.retain(|_, &mut last_ns| last_ns > now_ns);
@@ -100,7 +100,7 @@ mod tests {
             packet(TCP, SERVER, CLIENT, [0, 80, 5, 2]),
         ];
         assert!(others.iter().all(|other| Flow::of(other, true) != flow));
-        // The same client on the way back is found at the other end.
+        // In the other direction the client's address is at the other place.
         assert_eq!(Flow::of(&tcp, false).client, SERVER);
 
         let mut with_options = tcp.clone();
@@ -130,7 +130,7 @@ mod tests {
             assert_eq!(order.handle_packet(now_ns, flow, now_ns + 3_000_000), now_ns + 3_000_000);
             assert!(order.last_due_ns.len() <= 2 * 3_000);
         }
-        // And those are not forgotten.
+        // Flows with packets under way are kept.
         let last = Flow::from_number(999_999);
         assert_eq!(order.handle_packet(1_000_000_000, last, 1_000_000_001), 1_002_999_000);
     }

@@ -1,9 +1,10 @@
-//! One direction of one group's path: what becomes of a packet, and when it arrives.
+//! One direction of one group's path: decides the fate of each packet, and when it arrives.
 //!
-//! Loss strikes first, then the packet waits its turn on the line, then it travels. Travel takes the lane's delay and a normal
-//! jitter drawn for each packet. A packet never overtakes the one before it of its own flow but arrives at the same moment
-//! instead: a burst on one connection takes as long as the slowest of its packets. Flows do not wait for each other, so the mean
-//! delay of packets far apart on their connections is the one set, however many connections share the path.
+//! First the packet may be lost, then it waits for the line, then it travels. Travel takes the lane's delay
+//! and a normal jitter drawn for each packet. A packet never overtakes the one before it in its own flow, but
+//! arrives at the same time. So a burst on one connection takes as long as its slowest packet. Flows do not
+//! wait for each other. So the mean delay of packets that are far apart on their connections is the
+//! configured one, for any number of connections on the path.
 
 use std::collections::VecDeque;
 
@@ -14,26 +15,26 @@ use workload::rate::Rate;
 
 use super::flow::{Flow, FlowOrder};
 
-/// What a lane does to packets.
+/// Settings of a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct LaneSetting {
     pub(super) delay_ns: f64,
-    /// Standard deviation.
+    /// Standard deviation of the jitter.
     pub(super) jitter_ns: f64,
-    /// Share of the packets lost.
+    /// Fraction of the packets lost.
     pub(super) loss: f64,
-    /// The line at its end, and the packets that wait for it at most.
+    /// The line at its end, and the most packets that wait for it.
     pub(super) line: Option<(Rate, u32)>,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It arrives then.
+    /// It arrives at this time.
     Due(u64),
     /// It is lost on the way.
     Lost,
-    /// It finds no place in the line's queue.
+    /// It is dropped at the full queue of the line.
     Dropped,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Everything random comes from `seed` and `stream`, of which each lane has its own.
+    /// All randomness comes from `seed` and `stream`; each lane has its own stream.
     pub(super) fn new(setting: LaneSetting, seed: u64, stream: u64) -> Self {
         let mut dice = ChaCha8Rng::seed_from_u64(seed);
         dice.set_stream(stream);
@@ -55,7 +56,8 @@ impl Lane {
         Self { setting, dice, order: FlowOrder::new(), line }
     }
 
-    /// Decides over a packet of so many bytes, headers of the link included, that enters the lane now. Times never go back.
+    /// Decides the fate of a packet that enters now; `frame_bytes` includes the link header. Times never go
+    /// back.
     pub(super) fn handle_packet(&mut self, now_ns: u64, flow: Flow, frame_bytes: usize) -> Fate {
         if self.setting.loss > 0.0 && self.dice.random::<f64>() < self.setting.loss {
             return Fate::Lost;
@@ -68,7 +70,7 @@ impl Lane {
             },
         };
         let due_ns = left_ns + self.travel_ns();
-        // Without jitter they come in order by themselves.
+        // Without jitter the order is kept anyway.
         let is_jittery = self.setting.jitter_ns > 0.0;
         Fate::Due(if is_jittery { self.order.handle_packet(now_ns, flow, due_ns) } else { due_ns })
     }
@@ -86,7 +88,7 @@ impl Lane {
 struct Line {
     rate: Rate,
     queue_packets: usize,
-    /// When each packet that has not left yet will have left.
+    /// When each waiting packet will have left.
     leaving_ns: VecDeque<f64>,
 }
 
@@ -95,13 +97,13 @@ impl Line {
         Self { rate, queue_packets: queue_packets as usize, leaving_ns: VecDeque::new() }
     }
 
-    /// When the packet will have left the line, or `None` if the queue has no place for it.
+    /// When the packet will have left the line; `None` if the queue is full.
     fn handle_packet(&mut self, now_ns: u64, frame_bytes: usize) -> Option<u64> {
         let now_ns = now_ns as f64;
         while self.leaving_ns.front().is_some_and(|&left| left <= now_ns) {
             self.leaving_ns.pop_front();
         }
-        // One is on the line, the others wait.
+        // One packet is on the line, the others wait.
         if self.leaving_ns.len() > self.queue_packets {
             return None;
         }

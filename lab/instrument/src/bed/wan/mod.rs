@@ -1,9 +1,9 @@
-//! Distance, made on one machine: the path between the bottleneck and each group of clients.
+//! Emulated distance on one machine: the path between the bottleneck and each group of clients.
 //!
-//! Two TUN devices, one in the path's namespace and one in the clients', and a thread of this process between them. On the way
-//! to the clients packets are lost, wait for the group's line and take half of the round-trip time and all of its jitter; on
-//! the way back they take the other half. Loss is behind the bottleneck and never on the sender's own device, which would tell
-//! TCP that the packet was not sent.
+//! It has two TUN devices, one in the path's namespace and one in the clients', and a thread of this process
+//! between them. On the way to the clients, packets may be lost, wait for the group's line, and take half of
+//! the round-trip time and all of its jitter. On the way back they take the other half. Loss happens behind
+//! the bottleneck and never on the sender's own device, which would tell TCP that the packet was not sent.
 
 mod counters;
 mod delay_line;
@@ -30,10 +30,10 @@ pub use self::counters::{GroupCounters, LaneCounters, WanCounters, WanFacts};
 use self::emulator::{Direction, Emulator};
 use crate::{LabError, realtime::sharpen, setting::PathSetting};
 
-/// The emulator at work. Dropping it ends its thread and removes its devices.
+/// A running emulator. Dropping it ends its thread and removes its devices.
 #[derive(Debug)]
 pub(super) struct Wan {
-    /// Each command is a question for the counters; without anyone to ask, the thread ends.
+    /// Requests for the counters. When the sender is dropped, the thread ends.
     questions: Option<Sender<SyncSender<WanCounters>>>,
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<io::Result<()>>>,
@@ -41,7 +41,7 @@ pub(super) struct Wan {
 }
 
 impl Wan {
-    /// Carries packets between the two devices, by the path of the group that they belong to.
+    /// Carries packets between the two devices, by the path of their group.
     pub(super) fn start(to_server: Tun, to_clients: Tun, paths: &[PathSetting], seed: u64) -> Result<Self, LabError> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| LabError::Io("cannot make an eventfd".to_owned(), error.into()))?;
@@ -63,7 +63,7 @@ impl Wan {
         Ok(Self { questions: Some(questions), wake, thread: Some(thread), blunt })
     }
 
-    /// What was counted since the start.
+    /// Counters since the start.
     pub(super) fn counters(&self) -> Result<WanCounters, LabError> {
         let gone = || LabError::Bed("the emulator of the path has ended: its devices failed".to_owned());
         let (reply, answer) = sync_channel(1);
@@ -72,7 +72,7 @@ impl Wan {
         answer.recv().map_err(|_| gone())
     }
 
-    /// What the system refused to the thread.
+    /// The priority or timer that the system refused to the thread.
     pub(super) fn note(&self) -> Option<String> {
         let reason = self.blunt.as_ref()?;
         Some(format!(
@@ -81,7 +81,7 @@ impl Wan {
     }
 
     fn wake(&self) {
-        // It fails only when the thread has been woken 2^64 times without looking.
+        // It fails only after 2^64 wake-ups that the thread did not read.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }
@@ -96,9 +96,10 @@ impl Drop for Wan {
     }
 }
 
-/// Among the real-time threads of the lab, the path comes before the generator: its lateness is in every measured time.
+/// Among the lab's real-time threads, the path goes before the generator: its lateness is in every measured
+/// time.
 const RANK: u8 = 20;
-/// Packets read from one device between two looks at what is due.
+/// Packets read from one device before due packets are sent.
 const READS_A_TURN: usize = 16;
 /// The largest IP packet.
 const LARGEST_BYTES: usize = 1 << 16;
@@ -126,7 +127,7 @@ impl Driver {
                 let _ = rustix::io::read(&self.wake, &mut count);
                 loop {
                     match self.asked.try_recv() {
-                        // Whoever asked may have gone.
+                        // The requester may be gone.
                         Ok(reply) => drop(reply.try_send(self.emulator.counters().clone())),
                         Err(TryRecvError::Empty) => break,
                         Err(TryRecvError::Disconnected) => return Ok(()),
@@ -149,9 +150,9 @@ impl Driver {
         }
     }
 
-    /// Takes what waits to go in a direction, up to the cap of a turn, and says how many.
+    /// Reads waiting packets of a direction, up to the limit of a turn; returns their number.
     fn read(&mut self, direction: Direction, buffer: &mut [u8]) -> io::Result<usize> {
-        // What goes to the clients comes from the server's side.
+        // Packets to the clients come from the server's side.
         let device = match direction {
             Direction::ToClients => &self.to_server,
             Direction::ToServer => &self.to_clients,
@@ -167,7 +168,7 @@ impl Driver {
         Ok(READS_A_TURN)
     }
 
-    /// Waits for a packet, for one to be due, or for somebody to ask; says whether somebody did.
+    /// Waits for a packet, a due time or a request for counters; returns whether there was a request.
     fn wait(&self) -> io::Result<bool> {
         let timeout = self.emulator.poll_timeout().map(|due_ns| {
             let wait_ns = due_ns.saturating_sub(now_ns(self.start));

@@ -1,12 +1,13 @@
-//! The same paths by the kernel's own `netem`, where it has it: a class for each group of clients, with netem in it.
+//! The same paths by the kernel's own `netem`, where it exists: a class with netem for each group of clients.
 //!
-//! Everything is on the path's two devices, never on a sender's. netem draws its own numbers: loss and jitter are those of the
-//! setting, but which packets they hit cannot be had a second time.
+//! Everything is on the path's two devices, never on a sender's. netem draws its own numbers: loss and jitter
+//! follow the settings, but the affected packets cannot be reproduced.
 //!
-//! Jitter needs a rate beside it, without which packets of one connection overtake each other. With a rate, netem lets no packet
-//! of its class leave before the one that came before it, of whichever connection: the delay becomes the largest of all draws
-//! that are still under way, and grows with the number of packets. [`Emulation::Auto`](crate::bed::Emulation::Auto) therefore
-//! leaves paths with jitter to our own emulator, which keeps the order of each connection alone.
+//! Jitter needs a rate, without which packets of one connection overtake each other. With a rate, netem lets
+//! no packet of its class leave before an earlier one of any connection. The delay becomes the largest of all
+//! draws still under way, and grows with the number of packets. So
+//! [`Emulation::Auto`](crate::bed::Emulation::Auto) uses our own emulator for paths with jitter, which only
+//! keeps the order within each connection.
 
 use std::fmt::Write as _;
 
@@ -17,7 +18,7 @@ use super::super::{
 };
 use crate::{LabError, setting::PathSetting};
 
-/// Whether this kernel has what [`commands`] asks for, found by trying it between two namespaces of its own.
+/// Whether this kernel supports [`commands`], found by trying it between two temporary namespaces.
 pub(in crate::bed) fn works() -> bool {
     let name = |role| format!("{PREFIX}{}-try-{role}", std::process::id());
     let tried = Namespaces::new([name("a"), name("b")].to_vec());
@@ -34,14 +35,14 @@ pub(in crate::bed) fn works() -> bool {
     attempt().is_ok()
 }
 
-/// Puts the paths on the devices of the namespace `ns`.
+/// Sets up the paths on the devices of the namespace `ns`.
 pub(in crate::bed) fn set_up(ns: &str, paths: &[PathSetting]) -> Result<(), LabError> {
     tc_batch(ns, &commands_for(DOWN, "dst", paths, netem_to_clients))?;
     tc_batch(ns, &commands_for(UP, "src", paths, netem_to_server))
 }
 
-/// Commands for `tc -batch`: what the kernel shall do with packets whose `end` (`src` or `dst`) is in a group's prefix. Those of
-/// nobody pass.
+/// Commands for `tc -batch`: the treatment of packets whose `end` (`src` or `dst`) is in a group's prefix.
+/// Others pass.
 fn commands_for(dev: &str, end: &str, paths: &[PathSetting], netem: fn(&PathSetting) -> String) -> String {
     let mut lines = format!("qdisc add dev {dev} root handle 1: htb default ffff\n");
     for (group, path) in paths.iter().enumerate() {
@@ -57,13 +58,13 @@ fn commands_for(dev: &str, end: &str, paths: &[PathSetting], netem: fn(&PathSett
     lines
 }
 
-/// Packets that may be on their way when nothing else bounds them; netem's own 1000 are too few for a long fat path.
+/// Most packets under way without another bound; netem's own 1000 are too few for a long fast path.
 const LIMIT_PACKETS: u32 = 50_000;
 
 fn netem_to_clients(path: &PathSetting) -> String {
     let limit = match path.rate {
         None => LIMIT_PACKETS,
-        // What travels is within netem's limit, so it is added to what may wait.
+        // Travelling packets count in netem's limit, so they are added to the waiting ones.
         Some(rate) => path.line_queue_packets() + (rate.bytes_per_second() * path.rtt_ms / 2e3 / 1514.0).ceil() as u32,
     };
     let mut netem = format!("netem limit {limit} delay {:.3}ms", path.rtt_ms / 2.0);

@@ -1,4 +1,4 @@
-//! What joins h2 to the socket, and to the loop that polls it.
+//! Connects h2 with the socket, and with the loop that polls it.
 
 use std::{
     cell::Cell,
@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::client::transport::Transport;
 
-/// What the owner of a connection sees of its socket, which h2 keeps.
+/// The state of the socket as the connection's owner sees it; h2 owns the socket.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     /// Bytes that may still be read in this turn.
@@ -27,18 +27,18 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Lets so many bytes be read.
+    /// Allows this many bytes to be read.
     pub(super) fn begin_turn(&self, bytes: usize) {
         self.left.set(bytes);
         self.has_more.set(false);
     }
 
-    /// Whether the turn was used up before the socket was empty.
+    /// Whether the turn's limit was reached before the socket was empty.
     pub(super) fn has_more(&self) -> bool {
         self.has_more.get()
     }
 
-    /// Whether the server ever said anything.
+    /// Whether the server ever sent anything.
     pub(super) fn was_heard(&self) -> bool {
         self.heard.get()
     }
@@ -49,7 +49,7 @@ impl Link {
     }
 }
 
-/// The transport as h2 wants it. "Pending" wakes nobody: the socket's next event polls again.
+/// The transport in h2's interface. "Pending" wakes no task; the socket's next event polls again.
 #[derive(Debug)]
 pub(super) struct Io {
     transport: Transport,
@@ -68,7 +68,7 @@ impl AsyncRead for Io {
             self.link.has_more.set(true);
             return Poll::Pending;
         }
-        // TLS may have more to send than its socket took; h2 does not know of it.
+        // TLS may have more to send than its socket accepted; h2 does not know this.
         if let Poll::Ready(Err(error)) = ready(self.transport.flush()) {
             return Poll::Ready(Err(error));
         }
@@ -105,7 +105,7 @@ fn ready<T>(result: io::Result<T>) -> Poll<io::Result<T>> {
     }
 }
 
-/// Who asked to be polled again. As a waker itself: the connection.
+/// Records which streams asked to be polled again. As a waker itself: the connection.
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
     connection: AtomicBool,
@@ -113,7 +113,7 @@ pub(super) struct Wakes {
 }
 
 impl Wakes {
-    /// Forgets that the connection asked.
+    /// Clears the connection's request.
     pub(super) fn reset(&self) {
         self.connection.store(false, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! One response in HTTP/2: it is believed no more than one in HTTP/1.1.
+//! One response in HTTP/2, checked as strictly as in HTTP/1.1.
 
 use std::{
     future::Future,
@@ -12,7 +12,7 @@ use workload::{outcome::End, sequence::Request};
 
 use crate::{client::connection::Progress, docroot::Content};
 
-/// A request that was sent, and its response as it arrives. Dropping it before its end resets the stream (CANCEL).
+/// A sent request with its response. Dropping it before its end resets the stream (CANCEL).
 pub(super) struct Stream {
     file: u32,
     size_bytes: u64,
@@ -26,9 +26,9 @@ enum Part {
     Body(RecvStream),
 }
 
-/// Why a response did not become whole.
+/// Why a response is incomplete.
 pub(super) enum Failure {
-    /// It is not what was asked for.
+    /// It is wrong.
     Wrong(End),
     /// The stream or its connection failed.
     Protocol(h2::Error),
@@ -41,13 +41,13 @@ impl Stream {
         Self { file, size_bytes, progress: Progress::default(), part: Part::Head(response), waker }
     }
 
-    /// How far it has come. A head counts as names and values without compression, for h2 does not say what it was
-    /// on the wire.
+    /// Progress of the response. The head counts as uncompressed names and values, because h2 does not report
+    /// its size on the wire.
     pub(super) fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// Takes all that has come. Ready when the stream has ended, well or not.
+    /// Reads all received data. Ready when the stream has ended, with success or not.
     pub(super) fn poll(&mut self, content: &Content) -> Poll<Result<(), Failure>> {
         let context = &mut Context::from_waker(&self.waker);
         if let Part::Head(response) = &mut self.part {

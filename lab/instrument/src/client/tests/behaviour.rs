@@ -1,4 +1,4 @@
-//! What groups of clients do with their connections, and when they lose patience.
+//! Tests of the connections of client groups, and of their patience.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use workload::{
 
 use super::*;
 
-/// Never answers, and keeps the connection.
+/// A server that never answers, and keeps the connection.
 fn silent() -> SocketAddrV4 {
     http1(None, |_, _| true)
 }
@@ -128,7 +128,8 @@ fn each_group_comes_from_its_prefix_with_its_fields_and_keeps_to_its_ways() {
     assert_eq!(told, expected.map(|(group, from, small, gold)| (group, from.to_owned(), small, gold)));
 }
 
-/// About ten who ask some 40 times each, each time at the moment of the answer before; nothing begins after a second.
+/// About ten users with some 40 requests each, each at the time of the previous answer; none begins after a
+/// second.
 fn users() -> Demand {
     let recipe = Recipe {
         files: &FileSet::fixed(SIZE),
@@ -141,7 +142,7 @@ fn users() -> Demand {
     Demand::sessions(&recipe, &SessionLaw::new(40.0, 0.0).unwrap(), &Shares::one(), 3)
 }
 
-/// Requests that were not planned for the end of another: the first of each user.
+/// Number of requests not planned at the end of another: the first ones of each user.
 fn first_requests(drive: &Drive) -> usize {
     let ends: BTreeSet<u64> = drive.outcomes.iter().map(|outcome| outcome.end_ns).collect();
     drive.outcomes.iter().filter(|outcome| !ends.contains(&outcome.at_ns)).count()

@@ -120,7 +120,7 @@ fn an_abort_resets_the_stream_and_keeps_the_connection() {
 
 #[test]
 fn a_connection_that_was_never_heard_is_not_tried_again() {
-    // Accepted by the kernel, and by nobody else.
+    // The kernel accepts the connection, and no program does.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = listener.local_addr().unwrap().to_string().parse().unwrap();
     let behaviour = Behaviour { abort_after_s: Some(0.02), retries: 2, ..multiplexed(0) };
@@ -149,7 +149,8 @@ fn a_connection_that_closes_before_its_first_answer_fails_and_one_that_served_is
     let (server, seen) =
         http2(None, 100, |file, number| if number == 2 { Reply::Close } else { Reply::Body(file, SIZE) });
     let (groups, content) = (group(multiplexed(0)), Content::new());
-    // The second long after the first is done: what is under way when a connection closes is lost.
+    // The second request comes long after the first is done: requests under way are lost when a connection
+    // closes.
     let requests = vec![requests(1)[0], Request { at_ns: 300_000_000, ..requests(1)[0] }];
     let until = Duration::from_secs(1);
     let load = Load { demand: Demand::sequence(requests), until, ..load(server, 0, &groups, &content) };

@@ -1,4 +1,5 @@
-//! Against nginx, a server that shares no code with this client: HTTP/1.1 and HTTP/2, in the clear and over TLS.
+//! Tests against nginx, which shares no code with this client: HTTP/1.1 and HTTP/2, in clear text and over
+//! TLS.
 
 use std::{
     fs,
@@ -14,7 +15,7 @@ use workload::behaviour::Protocol;
 use super::*;
 use crate::docroot::DocRoot;
 
-/// nginx with a port for each kind, ended when dropped.
+/// nginx with a port for each kind; dropping it ends the process.
 struct Nginx {
     process: Child,
     addresses: [SocketAddrV4; 4],
@@ -30,7 +31,7 @@ impl Drop for Nginx {
 }
 
 impl Nginx {
-    /// `None`, and a word about it, where it is not installed.
+    /// Starts nginx. Returns `None` with a message where it is not installed.
     fn start(root: &Path) -> Option<Self> {
         let installed = Command::new("nginx")
             .arg("-V")
@@ -46,7 +47,7 @@ impl Nginx {
         let pem = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
         pem("key.pem", &key.serialize_pem());
         pem("cert.pem", &certificate.pem());
-        // Held at the same time, so that they differ.
+        // Bound at the same time, so that they differ.
         let ports = [(); 4].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let addresses = ports.map(|port| port.local_addr().unwrap().to_string().parse::<SocketAddrV4>().unwrap());
         let [clear, clear2, tls, tls2] = addresses;
@@ -92,7 +93,7 @@ fn every_protocol_with_and_without_tls_brings_whole_files_on_few_and_many_connec
             let tls = Some(TlsServer { address: server, certificate_der: &nginx.certificate_der });
             let drive = Load { tls, ..load(server, 60, &groups, &content) }.drive().unwrap();
             assert_eq!(ends(&drive), [End::Done; 60], "{behaviour:?} {:?}", drive.notes);
-            // nginx ends each connection after 20 requests, before or after it has looked at the next.
+            // nginx closes each connection after 20 requests, before or after it has read the next.
             let least = if requests_per_connection == 0 { 3 } else { 60 / u64::from(requests_per_connection) };
             assert!(drive.connections >= least && drive.connections <= 60, "{behaviour:?}: {}", drive.connections);
         }

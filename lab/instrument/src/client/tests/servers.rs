@@ -1,4 +1,4 @@
-//! Small scripted servers on the loopback network, each in threads of its own.
+//! Small scripted servers on the loopback network, each with its own threads.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -24,21 +24,21 @@ use crate::docroot::Content;
 /// Size of every file.
 pub(super) const SIZE: u64 = 100_000;
 
-/// A request as a script of [`http1`] sees it.
+/// A request as the script of [`http1`] sees it.
 pub(super) struct Asked {
     pub(super) file: u32,
-    /// Where it came from.
+    /// Its source address.
     pub(super) from: SocketAddr,
     /// Largest segment that TCP sends there, in bytes.
     pub(super) mss_bytes: u32,
-    /// Header lines, as they came.
+    /// Header lines as received.
     pub(super) lines: Vec<String>,
 }
 
 pub(super) trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
 
-/// Serves each connection with `script`; `true` goes on to the next request of the connection.
+/// Serves each connection with `script`, which returns `true` to continue with the next request.
 pub(super) fn http1(
     tls: Option<Arc<ServerConfig>>,
     script: impl Fn(&mut dyn Stream, &Asked) -> bool + Send + Sync + 'static,
@@ -74,11 +74,11 @@ fn read_request(reader: &mut impl BufRead) -> Option<(u32, Vec<String>)> {
     Some((file, lines.take_while(|line| !line.is_empty()).collect()))
 }
 
-/// Sends a head that promises [`SIZE`], and so many bytes of the file.
+/// Sends a head that announces [`SIZE`], and `body_bytes` of the file.
 pub(super) fn answer(stream: &mut dyn Stream, file: u32, body_bytes: u64) {
     let mut bytes = format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n").into_bytes();
     bytes.extend_from_slice(&body(file, body_bytes));
-    // The client may be gone: that is its affair.
+    // The client may be gone.
     let _ = stream.write_all(&bytes).and_then(|()| stream.flush());
 }
 
@@ -92,26 +92,26 @@ fn body(file: u32, body_bytes: u64) -> Vec<u8> {
     bytes
 }
 
-/// What an HTTP/2 server does with a request.
+/// Response of an HTTP/2 server to a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reply {
-    /// So many bytes of this file, where [`SIZE`] were promised.
+    /// This many bytes of this file, where [`SIZE`] was announced.
     Body(u32, u64),
-    /// So many bytes of this file, as promised.
+    /// This many bytes of this file, as announced.
     Of(u32, u64),
     /// Another status.
     Status(u16),
     /// A head without a length.
     NoLength,
-    /// Nothing, ever.
+    /// No response.
     Silence,
     /// `REFUSED_STREAM`.
     Refuse,
-    /// The connection is closed.
+    /// Closes the connection.
     Close,
 }
 
-/// What an HTTP/2 server saw.
+/// Observations of an HTTP/2 server.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) connections: AtomicUsize,
@@ -121,8 +121,8 @@ pub(super) struct Seen {
     pub(super) resets: AtomicUsize,
 }
 
-/// Serves each request as `script` says, which gets its file and its number on the connection, from 1. At most
-/// `most_streams` at a time.
+/// Serves each request by `script`, which gets its file and its number on the connection, from 1. At most
+/// `most_streams` run at a time.
 pub(super) fn http2(
     tls: Option<Arc<ServerConfig>>,
     most_streams: u32,
@@ -211,7 +211,7 @@ async fn serve(
     }
 }
 
-/// A server's TLS with a certificate of its own, offering these protocols, and that certificate in DER.
+/// A server's TLS settings with its own certificate and these protocols, and that certificate in DER.
 pub(super) fn tls(protocols: &[&str]) -> (Arc<ServerConfig>, Vec<u8>) {
     let (certificate, key) = certificate();
     let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))

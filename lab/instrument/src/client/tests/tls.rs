@@ -66,7 +66,7 @@ fn a_short_body_is_truncated_and_a_kept_connection_that_was_closed_is_replaced()
 #[test]
 fn a_handshake_that_does_not_come_is_aborted() {
     let (_, certificate) = serving_tls(true);
-    // Accepted by the kernel, and by nobody else.
+    // The kernel accepts the connection, and no program does.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = listener.local_addr().unwrap().to_string().parse().unwrap();
     let behaviour = Behaviour { abort_after_s: Some(0.02), retries: 1, ..encrypted(1) };

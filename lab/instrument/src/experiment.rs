@@ -18,42 +18,42 @@ pub use self::{
     shipped::SHIPPED,
 };
 
-/// An experiment file, read. The keys of `quick` and `sweep`, and those of `--set`, are dotted paths into
+/// A parsed experiment file. The keys of `quick`, `sweep` and `--set` are dotted paths into
 /// [`Setting`](crate::setting::Setting), or `seeds`, `subjects`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Experiment {
-    /// Its name, by which `lab run` knows it.
+    /// Its name for `lab run`.
     pub name: String,
-    /// One line.
+    /// A title of one line.
     pub title: String,
-    /// What it repeats: paper, section, figures. Empty for one's own.
+    /// The source that it repeats: paper, section, figures. Empty for an original experiment.
     #[serde(default)]
     pub source: String,
-    /// What to look for, and where it must differ from the paper; a few sentences.
+    /// Expected results and necessary differences from the paper, in a few sentences.
     #[serde(default)]
     pub notes: String,
-    /// Servers to compare; the first is the one the others are compared with.
+    /// Servers to compare; the first is the baseline.
     pub subjects: Vec<String>,
-    /// Seeds, each a run of its own for every subject.
+    /// Seeds; each is a separate run for every subject.
     #[serde(default = "default_seeds")]
     pub seeds: Vec<u64>,
-    /// The conditions that all points share, as [`Setting`](crate::setting::Setting) has them.
+    /// The conditions common to all points; see [`Setting`](crate::setting::Setting).
     #[serde(default)]
     pub setting: toml::Table,
-    /// What is varied: for each key its values. Several keys make every combination.
+    /// The varied keys with their values. Several keys make every combination.
     #[serde(default)]
     pub sweep: BTreeMap<String, Vec<toml::Value>>,
-    /// Points that differ in more than one key, each with a label; combined with the sweep.
+    /// Points that differ in several keys, each with a label; combined with the sweep.
     #[serde(default)]
     pub points: Vec<NamedPoint>,
-    /// What the short form changes.
+    /// The changes of the short form.
     #[serde(default)]
     pub quick: Quick,
-    /// Plots that the report shows.
+    /// Plots of the report.
     #[serde(default)]
     pub figures: Vec<Figure>,
-    /// What the paper measured.
+    /// Values published in the paper.
     #[serde(default)]
     pub published: Vec<Published>,
 }
@@ -62,9 +62,9 @@ pub struct Experiment {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NamedPoint {
-    /// What reports call it.
+    /// Its name in reports.
     pub label: String,
-    /// What it changes.
+    /// The values that it sets.
     #[serde(default)]
     pub set: BTreeMap<String, toml::Value>,
 }
@@ -73,13 +73,13 @@ pub struct NamedPoint {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Quick {
-    /// What it changes in the setting.
+    /// The settings that it changes.
     pub set: BTreeMap<String, toml::Value>,
-    /// Its seeds, if others.
+    /// Its seeds, if different.
     pub seeds: Option<Vec<u64>>,
-    /// Its subjects, if others.
+    /// Its subjects, if different.
     pub subjects: Option<Vec<String>>,
-    /// Its sweep, if another.
+    /// Its sweep, if different.
     pub sweep: Option<BTreeMap<String, Vec<toml::Value>>>,
     /// Labels of the named points that it keeps, if not all.
     pub points: Option<Vec<String>>,
@@ -89,17 +89,17 @@ pub struct Quick {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Figure {
-    /// Its title; which figure of the paper it stands beside.
+    /// Its title, with the corresponding figure of the paper.
     pub title: String,
-    /// What it shows.
+    /// The kind of plot.
     pub kind: FigureKind,
-    /// The measure on its axis, for the kinds that have a choice.
+    /// The measure on its axis, for kinds with a choice.
     #[serde(default)]
     pub measure: Measure,
-    /// For [`FigureKind::OverSweep`]: the key on the x axis. The first that is varied, if not given.
+    /// For [`FigureKind::OverSweep`]: the key on the x axis. By default the first varied key.
     #[serde(default)]
     pub over: Option<String>,
-    /// Labels of the points that it shows, where a plot is made for each point; all if empty.
+    /// Labels of the points to plot, for kinds with a plot per point; all if empty.
     #[serde(default)]
     pub points: Vec<String>,
     /// Whether the y axis is logarithmic.
@@ -107,27 +107,29 @@ pub struct Figure {
     pub log: bool,
 }
 
-/// What a plot shows; one line or bar for each subject, and where they can be had the ideal and the published values.
+/// The kinds of plots. Each has one line or bar per subject, and where available the ideal and the published
+/// values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FigureKind {
-    /// A measure over what is varied.
+    /// A measure over the varied key.
     OverSweep,
     /// A measure for each point, as bars.
     Bars,
     /// Mean response time over the size of the response, in bins [x, 1.2x].
     BySize,
-    /// A measure over the percentile of the response's size, 200 buckets of 0.5 %.
+    /// A measure over the percentile of the size of the response, in 200 buckets of 0.5 %.
     BySizePercentile,
-    /// Mean response time of the requests begun in each second.
+    /// Mean response time of the requests that began in each second.
     OverTime,
     /// The server's connections, queues and drops over time.
     ServerOverTime,
-    /// Share of the requests that took longer, over the response time.
+    /// Fraction of the requests that took longer, over the response time.
     Distribution,
     /// A measure for each group of clients, as bars.
     ByGroup,
-    /// Starvation stretch over what is varied: share of requests slower than under the first subject, and by how much.
+    /// Starvation stretch over the varied key: the fraction of requests slower than under the first subject,
+    /// and by how much.
     Stretch,
 }
 
@@ -158,44 +160,44 @@ pub enum Measure {
     VeryLargestMs,
     /// Answers per second.
     Throughput,
-    /// Bits through the bottleneck over what it could carry.
+    /// Bits through the bottleneck over its capacity.
     LinkUse,
-    /// Share of the requests that never came whole, without errors.
+    /// Fraction of the requests that are incomplete without an error.
     Incomplete,
-    /// Share of the requests that failed.
+    /// Fraction of the requests that failed.
     Errors,
-    /// Mean response time of the first subject over this one's.
+    /// Mean response time of the first subject over that of this one.
     Gain,
-    /// Mean slowdown of the first subject over this one's.
+    /// Mean slowdown of the first subject over that of this one.
     SlowdownGain,
-    /// Share of the requests that took longer than under the first subject.
+    /// Fraction of the requests that took longer than under the first subject.
     Starved,
-    /// How much longer the worst of those took.
+    /// The largest stretch of these requests.
     WorstStretch,
-    /// Processor time of the server for a request, in microseconds.
+    /// Processor time of the server per request, in microseconds.
     CpuUs,
 }
 
-/// A value that the paper gives.
+/// A value published in the paper.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Published {
-    /// Label of the point that it belongs to; empty for all.
+    /// Label of its point; empty for all.
     #[serde(default)]
     pub point: String,
-    /// The subject of ours that stands for the paper's.
+    /// The subject that corresponds to the paper's.
     pub subject: String,
     /// The measure.
     pub measure: Measure,
-    /// The group of clients that it is of; all of them if empty.
+    /// The group of clients; all groups if empty.
     #[serde(default)]
     pub group: String,
-    /// If given, the value is no measure by itself but a ratio: this subject's measure over that one's.
+    /// If given, the value is a ratio: this subject's measure over that of `relative_to`.
     #[serde(default)]
     pub relative_to: Option<String>,
-    /// The value, or the least and the greatest where the paper gives a range.
+    /// The value, or the least and the greatest of a range.
     pub value: PublishedValue,
-    /// Where in the paper.
+    /// The place in the paper.
     #[serde(default)]
     pub place: String,
 }
@@ -206,7 +208,7 @@ pub struct Published {
 pub enum PublishedValue {
     /// One value.
     One(f64),
-    /// From, to.
+    /// Least and greatest.
     Range(f64, f64),
 }
 

@@ -1,24 +1,24 @@
-//! The instrument: it measures a server as a separate process, trusts nothing of it, and prints what it did so that anyone
-//! can do it again.
+//! The instrument. It measures a server as a separate process, checks all of its output, and prints the
+//! commands that repeat the measurement.
 //!
-//! - [`experiment`] and [`setting`]: what is asked for, as files say it;
-//! - [`plan`]: what that means, or why it cannot be done;
-//! - [`run`], [`store`] and [`progress`]: one measurement after the other, each kept when it is whole;
-//! - [`bed`]: a server, a bottleneck and clients in network namespaces of their own;
-//! - [`subject`]: what is measured, and how it is started and stopped;
-//! - [`docroot`]: the files it serves, whose every byte the client knows;
-//! - [`replay`]: a log of a web server as files and requests;
+//! - [`experiment`] and [`setting`]: experiments as files describe them;
+//! - [`plan`]: the resolved conditions, or why they are impossible;
+//! - [`run`], [`store`] and [`progress`]: one measurement after the other, each stored when it is complete;
+//! - [`bed`]: a server, a bottleneck and clients in their own network namespaces;
+//! - [`subject`]: the measured servers, and how they are started and stopped;
+//! - [`docroot`]: the files to serve; the client knows every byte of them;
+//! - [`replay`]: a web server's log as files and requests;
 //! - [`client`]: the open-loop load generator;
-//! - [`record`] and [`report`]: what a run leaves behind, and what is made of it;
-//! - [`sample`]: the server's side while it is measured;
+//! - [`record`] and [`report`]: the stored results of a run, and reports of them;
+//! - [`sample`]: samples of the server's side during a measurement;
 //! - [`check`]: `serpent-lab check`, which measures the instrument itself;
 //! - [`uplink`]: the experiment `serpent-lab uplink`, from flags to the table;
-//! - [`site`]: the experiment `serpent-lab site`, gateways in front of a real site, from flags to the table.
+//! - [`site`]: the experiment `serpent-lab site`, gateways before a real site, from flags to the table.
 //!
-//! A simulation of an experiment (`serpent-lab simulate`) takes [`plan`] and [`store`] from here, and its report is [`report`]; what
-//! simulates is elsewhere.
+//! A simulation of an experiment (`serpent-lab simulate`) uses [`plan`], [`store`] and [`report`] from here; the
+//! simulator is in another crate.
 //!
-//! This crate imports neither the scheduler nor the server: what predicts, and what is predicted, stay apart.
+//! This crate imports neither the scheduler nor the server: predictions and measurements stay independent.
 #![forbid(unsafe_code)]
 
 pub mod bed;

@@ -1,5 +1,5 @@
-//! A cell's conditions resolved: what the bed, the clients and the requests are to be. Whatever cannot be done is refused here,
-//! with the reason, before anything runs.
+//! Resolves the conditions of a cell for the bed, the clients and the requests. Impossible conditions are
+//! refused here, with the reason, before anything runs.
 
 mod alone;
 mod demand;
@@ -23,21 +23,21 @@ use crate::{
 /// The conditions of a measurement, resolved.
 #[derive(Debug)]
 pub struct Plan {
-    /// What the bed is to be, but for its seed.
+    /// The configuration of the bed, without its seed.
     pub bed: BedConfig,
     /// The uplink, with the changes of its rate.
     pub link: Link,
-    /// What a response costs the link.
+    /// The cost of a response on the link.
     pub wire: WireModel,
     /// Time over which requests are sent.
     pub duration: Duration,
-    /// Time to wait for what is under way after that.
+    /// Time to wait for unfinished requests after that.
     pub drain: Duration,
-    /// The groups of clients, one at least.
+    /// The groups of clients, at least one.
     pub groups: Vec<Group>,
-    /// What the files to serve take, in bytes.
+    /// Total size of the files to serve, in bytes.
     bytes_to_serve: u64,
-    /// What is asked for.
+    /// The source of requests.
     source: demand::Source,
     setting: Setting,
 }
@@ -47,23 +47,24 @@ pub struct Plan {
 pub struct Group {
     /// Its name, share and path.
     pub setting: GroupSetting,
-    /// What its clients do.
+    /// The behaviour of its clients.
     pub behaviour: Behaviour,
 }
 
-/// From here on several segments share a packet of the stack, as the CPU would otherwise be the bottleneck.
+/// From this rate on several segments share a packet of the stack, as the processor would otherwise be the
+/// bottleneck.
 const GSO_FROM_BITS_PER_SECOND: u64 = 50_000_000;
-/// A day: longer runs would need another way of keeping outcomes.
+/// A day: longer runs would need another way of storing outcomes.
 const LONGEST_S: f64 = 86_400.0;
-/// What a measurement takes beside the time in which requests are sent: the bed, its calibration, requests alone, the end.
+/// Time of a measurement beside sending: the bed, its calibration, single requests, the end.
 const OVERHEAD_S: f64 = 6.0;
 
 impl Plan {
-    /// Resolves a setting. What it asks for is made or read into `inputs`, or taken from there.
+    /// Resolves a setting. Logs and sites are read or made into `inputs`, or reused from there.
     ///
     /// # Errors
     ///
-    /// [`LabError::Request`] for what cannot be measured, and [`LabError::Io`] for a file that cannot be read.
+    /// [`LabError::Request`] for an impossible measurement, [`LabError::Io`] for an unreadable file.
     pub fn new(setting: &Setting, inputs: &mut Inputs) -> Result<Self, LabError> {
         let LinkSetting { rate, queue_packets, bottleneck, gso_segments, ref congestion, .. } = setting.link;
         let gso_default = if rate.bits_per_second() < GSO_FROM_BITS_PER_SECOND { 1 } else { 4 };
@@ -88,7 +89,7 @@ impl Plan {
                 server: setting.server.clone(),
                 paths: groups.iter().map(|group| group.setting.path.clone()).collect(),
                 emulation: Emulation::default(),
-                // Each measurement has its own.
+                // Each measurement has its own seed.
                 seed: 0,
             },
             duration,
@@ -105,12 +106,12 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The setting that it was made of.
+    /// The setting that was resolved.
     pub fn setting(&self) -> &Setting {
         &self.setting
     }
 
-    /// How the load moves, where requests come at given moments.
+    /// The load over time, where requests have planned times.
     pub fn pattern(&self) -> Option<&Pattern> {
         self.source.pattern()
     }
@@ -125,25 +126,26 @@ pub fn link(setting: &LinkSetting) -> Result<Link, LabError> {
     })
 }
 
-/// What a response costs the link. Where groups differ, what most requests cost; what TLS adds is not counted.
+/// The cost of a response on the link. Where groups differ, it is that of the group with most requests; TLS
+/// is not counted.
 pub fn wire(setting: &Setting) -> WireModel {
     let most = setting.groups.iter().max_by(|a, b| a.share.total_cmp(&b.share));
     let behaviour = most.and_then(|group| group.clients.as_ref()).unwrap_or(&setting.clients);
     let per_connection = WireModel::PER_CONNECTION;
     let mss_bytes = most.and_then(|group| group.path.mss_bytes);
     WireModel {
-        // A handshake is shared by the requests of its connection.
+        // The requests of a connection share its handshake.
         control_bytes: match behaviour.requests_per_connection {
             0 => WireModel::KEPT_ALIVE.control_bytes,
             requests => per_connection.control_bytes / u64::from(requests),
         },
-        // Time stamps take 12 bytes of what the clients allow.
+        // Time stamps take 12 bytes of the clients' limit.
         segment_bytes: mss_bytes.map_or(per_connection.segment_bytes, |mss| u64::from(mss).saturating_sub(12).max(1)),
         ..per_connection
     }
 }
 
-/// About how long a measurement under this setting takes, in seconds.
+/// Estimated duration of a measurement under this setting, in seconds.
 pub fn estimated_s(setting: &Setting) -> f64 {
     let alone_s = setting.groups.iter().map(|group| group.path.rtt_ms).fold(0.0, f64::max) / 1e3 * 40.0;
     OVERHEAD_S + alone_s + setting.time.seconds

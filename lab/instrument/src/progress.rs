@@ -1,5 +1,5 @@
-//! What a run says while it goes on: on a terminal a bar with the time left, elsewhere a line for each measurement, or where
-//! these are many and short one now and then.
+//! Progress messages of a run. A terminal gets a bar with the time left. Other outputs get a line for each
+//! measurement, or for many short ones a line now and then.
 
 use std::{
     io::IsTerminal as _,
@@ -12,28 +12,28 @@ use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 /// The progress of a run over its cells.
 #[derive(Debug)]
 pub struct Progress {
-    /// Expected seconds of each cell that is still to do; the next one last.
+    /// Expected seconds of each remaining cell; the next one is last.
     expected_s: Vec<f64>,
-    /// Cells of the whole run, with those that were done before.
+    /// Cells of the whole run, with those done in an earlier session.
     cells: usize,
-    /// Expected and taken seconds of the cells that are done.
+    /// Expected and real seconds of the finished cells.
     done_s: (f64, f64),
     current: Option<(f64, Instant)>,
     began: Instant,
-    /// When [`Progress::one_of_many`] last said something.
+    /// When [`Progress::one_of_many`] last printed a line.
     said: Option<Instant>,
-    /// When all is expected to be done.
+    /// Expected end of the run.
     ends: Arc<Mutex<Instant>>,
     bar: Option<ProgressBar>,
 }
 
-/// How often the time left is shown anew. Rarely: what draws takes time from what is measured.
+/// Interval of updates. It is long, since drawing takes time from the measured processes.
 const TICK: Duration = Duration::from_secs(1);
-/// How often one of many cells is named, where there is no terminal.
+/// Interval of lines for one of many cells, without a terminal.
 const EVERY: Duration = Duration::from_secs(5);
 
 impl Progress {
-    /// `expected_s` of each cell to do, in order, out of `cells` in all.
+    /// `expected_s` of each cell to do, in order; `cells` is the number in all.
     pub fn new(expected_s: impl DoubleEndedIterator<Item = f64>, cells: usize) -> Self {
         let expected_s: Vec<f64> = expected_s.rev().collect();
         let ends = Arc::new(Mutex::new(Instant::now()));
@@ -58,7 +58,7 @@ impl Progress {
         }
     }
 
-    /// It has ended.
+    /// The current cell has ended.
     pub(crate) fn end(&mut self) {
         if let Some((expected_s, began)) = self.current.take() {
             self.done_s.0 += expected_s;
@@ -69,7 +69,7 @@ impl Progress {
         }
     }
 
-    /// One of several cells that go on beside each other has ended; `expected_s` is what was expected of it, in whatever unit.
+    /// One of several parallel cells has ended; `expected_s` is its expected duration, in any unit.
     pub fn one_of_many(&mut self, expected_s: f64, what: &str) {
         // They end in any order.
         if let Some(place) = self.expected_s.iter().rposition(|&expected| expected == expected_s) {
@@ -92,7 +92,7 @@ impl Progress {
         }
     }
 
-    /// Says something that stays.
+    /// Prints a permanent line.
     pub(crate) fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| eprintln!("{text}")),
@@ -100,7 +100,7 @@ impl Progress {
         }
     }
 
-    /// Time until all is done: what is expected of the cells to come, in the measure of those that are done.
+    /// Time left: the expected times of the remaining cells, scaled by the speed so far.
     fn left(&self) -> Duration {
         let pace = if self.done_s.0 > 0.0 { self.done_s.1 / self.done_s.0 } else { 1.0 };
         Duration::from_secs((self.expected_s.iter().sum::<f64>() * pace).round() as u64)
@@ -120,10 +120,10 @@ fn bar(cells: usize, done: usize, ends: &Arc<Mutex<Instant>>) -> ProgressBar {
     let left = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
         let ends = *ends.lock().unwrap_or_else(PoisonError::into_inner);
         let left = Duration::from_secs(ends.saturating_duration_since(Instant::now()).as_secs());
-        // Text that cannot be drawn is not drawn.
+        // Errors of drawing are ignored.
         let _ = write!(out, "{}", HumanDuration(left));
     };
-    // The template is ours and sound; without it the bar would be plain.
+    // The template is constant and valid; without it the bar would be plain.
     let style = ProgressStyle::with_template("[{bar:20}] {pos} of {len} done, {left} left: {wide_msg}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(cells as u64).with_position(done as u64).with_style(style.with_key("left", left))
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(progress.left(), Duration::from_secs(60));
         progress.begin("a");
         assert_eq!(progress.expected_s, [30.0, 20.0]);
-        // It took half of what was expected, so will the others.
+        // It took half of the expected time, so the others will too.
         progress.current = None;
         progress.done_s = (10.0, 5.0);
         assert_eq!(progress.left(), Duration::from_secs(25));

@@ -1,14 +1,14 @@
-//! What a run leaves behind, so that its report can be made, and made again, without running it.
+//! The stored results of a run. Its report can be made from them at any time without another run.
 //!
 //! ```text
-//! DIR/run.json                what was asked for, of whom, on which machine
-//! DIR/cells/0001.json         one measurement: its conditions, and what was seen beside the requests
-//! DIR/cells/0001.ndjson.zst   its requests, one [`workload::outcome::Outcome`] a line
+//! DIR/run.json                the experiment, its subjects, and the machine
+//! DIR/cells/0001.json         one measurement: its conditions, and facts beside the requests
+//! DIR/cells/0001.ndjson.zst   its requests, one [`workload::outcome::Outcome`] per line
 //! ```
 //!
-//! A cell is one point of the experiment, one subject, one seed. Its files are there whole or not at all.
+//! A cell is one point of the experiment, one subject, one seed. Its files are either complete or absent.
 //!
-//! A simulation of the experiment leaves the same behind; then [`RunRecord::simulated`] says so.
+//! A simulation of the experiment stores the same files, and [`RunRecord::simulated`] is set.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -24,51 +24,50 @@ use crate::{
 /// A run as a whole: `run.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// The experiment, with everything that flags changed.
+    /// The experiment, with all changes by flags.
     pub experiment: Experiment,
     /// Whether it is the short form.
     pub quick: bool,
-    /// What to type to do it again.
+    /// The command that repeats the run.
     pub command: String,
-    /// Kernel, processors, and the version that each program prints of itself.
+    /// Kernel, processors, and the version that each program reports.
     pub versions: Vec<String>,
-    /// When it began, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub began_unix_s: u64,
-    /// The points, in order; the same list in the same order decides the cells.
+    /// The points in order; the list decides the numbers of the cells.
     pub points: Vec<Point>,
-    /// The subjects, in order; the first is the one that the others are compared with.
+    /// The subjects in order; the first is the baseline.
     pub subjects: Vec<String>,
     /// The seeds, in order.
     pub seeds: Vec<u64>,
-    /// By what it was simulated; `None` if it was measured.
+    /// The simulation model; `None` if the run was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Simulated>,
 }
 
-/// That nothing of a run was measured, and by what it was simulated instead.
+/// The model of a simulated run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Simulated {
-    /// The model, as it is asked for: `packets`, `paced=1.1`.
+    /// The model's name on the command line: `packets`, `paced=1.1`.
     pub model: String,
-    /// What people call it: `packet model`.
+    /// The model's name in reports: `packet model`.
     pub name: String,
-    /// What of the experiment it does not have, a sentence each.
+    /// Parts of the experiment that the model lacks, a sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
 impl RunRecord {
-    /// What to type to go on with it, if it is in `dir`.
+    /// The command that continues the run in `dir`.
     pub fn resume_command(&self, dir: &Path) -> String {
         let command = if self.simulated.is_some() { "serpent-lab simulate" } else { "serpent-lab run" };
         format!("{command} --resume {}", dir.display())
     }
 
-    /// Makes sure that it can be gone on with as it was begun: what was simulated is not measured to its end, nor the other way
-    /// round, and the points are those that its experiment means today.
+    /// Checks that the run can be continued. A simulated run cannot be continued by measuring, nor the other
+    /// way round. The points must still follow from the experiment.
     ///
-    /// # Errors
-    /// [`LabError::Request`] if not, with what to type instead.
+    /// # Errors [`LabError::Request`] if not, with the command to use instead.
     pub fn check_resumable(&self, dir: &Path, simulating: bool) -> Result<(), LabError> {
         let how = |simulated: bool| if simulated { "simulated" } else { "measured" };
         if self.simulated.is_some() != simulating {
@@ -90,12 +89,12 @@ impl RunRecord {
     }
 }
 
-/// A point of an experiment: one combination of what it varies.
+/// A point of an experiment: one combination of its varied keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// What reports call it.
+    /// Its name in reports.
     pub label: String,
-    /// What is varied, by dotted key of [`Setting`], and its value here as a text.
+    /// The varied keys, as dotted keys of [`Setting`], with their values as text.
     pub values: BTreeMap<String, String>,
     /// All conditions.
     pub setting: Setting,
@@ -112,95 +111,95 @@ pub struct CellRecord {
     pub subject: usize,
     /// The seed.
     pub seed: u64,
-    /// What was seen beside the requests.
+    /// Measurements beside the requests.
     pub facts: Facts,
 }
 
-/// What was seen beside the outcomes.
+/// Measurements beside the outcomes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Facts {
-    /// The command that was measured.
+    /// The measured command.
     pub command: String,
-    /// What the bed was before the run.
+    /// Calibration of the bed before the run.
     pub calibration: Calibration,
     /// Single requests on the idle bed, before the load.
     pub alone: Vec<Alone>,
     /// TCP counters of the server's side over the run.
     pub server_tcp: Counters,
-    /// And of the clients'.
+    /// TCP counters of the clients' side over the run.
     pub client_tcp: Counters,
     /// The bottleneck's queue over the run.
     pub qdisc: Qdisc,
-    /// And over the part in which requests were sent.
+    /// The bottleneck's queue while requests were sent.
     pub qdisc_while_sending: Qdisc,
     /// Processor time.
     pub cpu: Cpu,
-    /// The server's side over time, once a second.
+    /// Samples of the server's side, once a second.
     #[serde(default)]
     pub samples: Vec<Sampled>,
-    /// System calls of the server over the run, where they could be counted.
+    /// System calls of the server during the run, if they were counted.
     #[serde(default)]
     pub system_calls: Option<u64>,
-    /// What our own emulator of distance and loss did, if the path is its.
+    /// Counters of our own emulator, if it makes the path.
     #[serde(default)]
     pub wan: Option<WanFacts>,
     /// Connections that the clients opened.
     pub connections: u64,
     /// Most requests under way at one time.
     pub most_concurrent: usize,
-    /// From the start of the run to the last byte, or to when it was given up.
+    /// Seconds from the start of the run to the last byte, or to the end of waiting.
     pub took_s: f64,
-    /// What must be known to judge the run.
+    /// Notes for judging the run.
     pub notes: Vec<String>,
-    /// Why it must not be trusted; empty if it may be.
+    /// Why the run is invalid; empty if it is valid.
     #[serde(default)]
     pub invalid: Vec<String>,
-    /// If it was simulated: which of the counters above the model has. The others are zero and say nothing.
+    /// For a simulation: which of the counters above the model has. The others are zero and meaningless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Counted>,
 }
 
-/// What a simulation counted beside the requests.
+/// Counters that a simulation provides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
     /// Bytes through the bottleneck: [`Facts::qdisc`] and [`Facts::qdisc_while_sending`].
     pub link_bytes: bool,
-    /// Packets dropped, and segments sent again.
+    /// Dropped packets and retransmitted segments.
     pub packets: bool,
 }
 
-/// What a simulation knows beside the outcomes.
+/// Results of a simulation beside the outcomes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// What stood for the subject, in words.
+    /// A description of the simulated subject.
     pub command: String,
     /// Single requests on the idle model.
     pub alone: Vec<Alone>,
-    /// Bytes through the bottleneck, and those of them while requests were sent, where the model counts them.
+    /// Bytes through the bottleneck in all, and while requests were sent, if the model counts them.
     pub link_bytes: Option<(u64, u64)>,
-    /// Packets, where the model has any.
+    /// Packet counts, if the model has packets.
     pub packets: Option<PacketCounts>,
     /// Most requests under way at one time.
     pub most_concurrent: usize,
-    /// From the start to the last byte, or to when it was given up.
+    /// Seconds from the start to the last byte, or to the end of waiting.
     pub took_s: f64,
-    /// What must be known to judge it.
+    /// Notes for judging it.
     pub notes: Vec<String>,
-    /// Why it must not be trusted; empty if it may be.
+    /// Why it is invalid; empty if it is valid.
     pub invalid: Vec<String>,
 }
 
-/// Packets that did not come through at once.
+/// Counts of dropped and repeated packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketCounts {
-    /// That found no place in the bottleneck's queue.
+    /// Packets dropped at the bottleneck's full queue.
     pub dropped: u64,
-    /// Segments that the server sent again.
+    /// Segments retransmitted by the server.
     pub sent_again: u64,
 }
 
 impl Facts {
-    /// Of a simulation.
+    /// The facts of a simulation.
     pub fn simulated(seen: Seen) -> Self {
         let Seen { command, alone, link_bytes, packets, most_concurrent, took_s, notes, invalid } = seen;
         let counted = Counted { link_bytes: link_bytes.is_some(), packets: packets.is_some() };
@@ -221,7 +220,7 @@ impl Facts {
         }
     }
 
-    /// Of a measurement that could not be made, for this reason; with it belong no requests.
+    /// The facts of a measurement that failed for this reason; it has no requests.
     pub(crate) fn failed(reason: String) -> Self {
         Self { invalid: vec![reason], ..Self::nothing() }
     }
@@ -266,35 +265,35 @@ pub struct Alone {
     pub size_bytes: u64,
     /// Median of a few.
     pub measured_ms: f64,
-    /// And the least of them.
+    /// The least of them.
     pub least_ms: f64,
     /// Wire bytes over the link's rate.
     pub wire_ms: f64,
 }
 
-/// The server's side at one moment.
+/// The server's side at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sampled {
     /// Seconds since the start of the run.
     pub at_s: f64,
-    /// Connections that are established.
+    /// Established connections.
     pub established: u64,
     /// Half-open connections.
     pub syn_queue: u64,
-    /// Connections that wait to be accepted.
+    /// Connections waiting to be accepted.
     pub accept_queue: u64,
-    /// Since the start: SYNs dropped for want of a place.
+    /// SYNs dropped at a full queue, since the start.
     pub syn_drops: u64,
-    /// Since the start: connections dropped because the accept queue was full.
+    /// Connections dropped at the full accept queue, since the start.
     pub listen_overflows: u64,
     /// Packets in the bottleneck's queue.
     pub queue_packets: u64,
-    /// Since the start: packets that found no place in it.
+    /// Packets dropped at its full queue, since the start.
     pub queue_drops: u64,
-    /// Since the start: bytes through it.
+    /// Bytes that passed it, since the start.
     pub queue_bytes: u64,
-    /// Since the start: processor time of the server's processes, in microseconds.
+    /// Processor time of the server's processes in microseconds, since the start.
     pub cpu_us: u64,
-    /// Memory of the server's processes that is resident, in bytes.
+    /// Resident memory of the server's processes, in bytes.
     pub resident_bytes: u64,
 }

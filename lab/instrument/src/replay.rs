@@ -1,4 +1,4 @@
-//! A log of a web server as files to serve and requests to make.
+//! Turns a web server's log into files to serve and requests to make.
 
 use std::{
     collections::HashMap,
@@ -26,7 +26,7 @@ pub const TRACES: &str = "SERPENT_TRACES";
 /// Bytes of a log read at a time.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// A log, read once and replayed under as many conditions as wanted.
+/// A log, read once and replayed under any number of conditions.
 #[derive(Clone, Debug)]
 pub struct Log {
     path: PathBuf,
@@ -34,44 +34,45 @@ pub struct Log {
     notes: Vec<String>,
 }
 
-/// Which log, and how to read it.
+/// A log file, and how to read it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogFile {
-    /// The file. A relative path is looked for in the folder that the variable `SERPENT_TRACES` names, then here.
+    /// The file. A relative path is searched in the folder of the variable `SERPENT_TRACES`, then in the
+    /// current one.
     pub path: PathBuf,
-    /// Its format, if it is not to be found out (see [`workload::trace::Format`]).
+    /// Its format; detected if not given (see [`workload::trace::Format`]).
     pub format: Option<String>,
-    /// Seconds from the first record at which to begin and end.
+    /// Begin and end, in seconds from the first record.
     pub window_s: Option<(f64, f64)>,
-    /// Whether a line that cannot be read is a reason to refuse the log.
+    /// Whether an unreadable line makes the log invalid.
     pub strict: bool,
 }
 
-/// What a log is replayed under.
+/// The conditions of a replay.
 #[derive(Clone, Debug)]
 pub struct Conditions<'a> {
-    /// Load to which the times are scaled; without it they are kept.
+    /// Load to which the times are scaled; `None` keeps the times.
     pub load: Option<f64>,
-    /// The uplink that it is a load of.
+    /// The uplink to which the load refers.
     pub link: &'a Link,
-    /// What a request costs the uplink.
+    /// The cost of a request on the uplink.
     pub wire: WireModel,
-    /// How long requests are sent.
+    /// Time over which requests are sent.
     pub duration: Duration,
-    /// The groups that clients are dealt out to, by their shares.
+    /// The groups to divide the clients among, by their shares.
     pub groups: &'a [GroupSetting],
-    /// Seed of what the log does not tell: times within a second, and groups.
+    /// Seed of data that the log lacks: times within a second, and groups.
     pub seed: u64,
 }
 
-/// Files and requests.
+/// The files and requests of a replay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replay {
     /// Sizes of the files to serve, by their number.
     pub sizes_bytes: Vec<u64>,
     /// The requests, by time.
     pub requests: Vec<Request>,
-    /// What a person should know of how they were made, a sentence each.
+    /// Notes for the user on how they were made, a sentence each.
     pub notes: Vec<String>,
 }
 
@@ -79,7 +80,7 @@ impl Log {
     /// Reads a log. `groups` are the names of the groups that its records may name.
     ///
     /// # Errors
-    /// If the file cannot be read, if it is no log or holds nothing that can be replayed; the message names it and says why.
+    /// The file is unreadable, no log, or has nothing to replay; the message names it and gives the reason.
     pub fn read(file: &LogFile, groups: &[String]) -> Result<Self, LabError> {
         let path = find(&file.path, std::env::var_os(TRACES).map(PathBuf::from))?;
         let fault = |text: String| LabError::Request(format!("the log `{}`: {text}", path.display()));
@@ -119,11 +120,10 @@ impl Log {
 
     /// Files and requests under these conditions; the same for the same seed.
     ///
-    /// With a load, the first requests of the log that make this load over the duration are spread over it; without, those
-    /// logged within the duration are made at their own times.
+    /// With a load, the first requests of the log with this load over the duration are spread over it.
+    /// Without a load, requests logged within the duration keep their times.
     ///
-    /// # Errors
-    /// If there is nothing to replay, or a load or share that is none.
+    /// # Errors There is nothing to replay, or a load or share is invalid.
     pub fn replay(&self, conditions: &Conditions<'_>) -> Result<Replay, LabError> {
         let Conditions { load, link, wire, duration, groups, seed } = conditions;
         let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -169,16 +169,15 @@ impl Log {
 impl Replay {
     /// Reads a log and replays it once: [`Log::read`], then [`Log::replay`].
     ///
-    /// # Errors
-    /// Those of both.
+    /// # Errors The errors of both.
     pub fn read(file: &LogFile, conditions: &Conditions<'_>) -> Result<Self, LabError> {
         let groups: Vec<String> = conditions.groups.iter().map(|group| group.name.clone()).collect();
         Log::read(file, &groups)?.replay(conditions)
     }
 }
 
-/// Of all files of a log those that the requests ask for, numbered anew in the order in which they are first asked for: the rest
-/// of a long log need not be on the disk.
+/// Keeps only the requested files, renumbered in the order of their first requests: the other files of a long
+/// log need not be on the disk.
 fn asked_for(mut requests: Vec<Request>) -> (Vec<u64>, Vec<Request>) {
     let (mut sizes_bytes, mut numbers) = (Vec::new(), HashMap::new());
     for request in &mut requests {
@@ -190,7 +189,7 @@ fn asked_for(mut requests: Vec<Request>) -> (Vec<u64>, Vec<Request>) {
     (sizes_bytes, requests)
 }
 
-/// The file, in the folder of logs if it is there.
+/// The file's path, in the folder of logs if it exists there.
 fn find(file: &Path, folder: Option<PathBuf>) -> Result<PathBuf, LabError> {
     let in_folder = folder.as_ref().map(|folder| folder.join(file));
     match in_folder.filter(|path| path.exists()) {
@@ -281,7 +280,7 @@ mod tests {
             fails(&line(0, "/a"), Some("apache"), None).starts_with("the log `a.log`: `apache` is no format of a log")
         );
         assert!(fails(&line(0, "/a"), Some("json"), None).starts_with("the log `a.log`: its only line is no record"));
-        // Two logs, one behind the other: no single line is to blame.
+        // Two logs in sequence: no single line is wrong.
         let later: String = (0..5).map(|second| line(second, "/a").replace(":00:00:", ":09:00:")).collect();
         let earlier: String = (0..5).map(|second| line(second, "/b")).collect();
         assert!(fails(&(later + &earlier), None, None).contains("line 6 is 9.0 hours earlier than line 5"));
@@ -312,7 +311,7 @@ mod tests {
         let lines: String = (0..60).map(|second| line(second, &format!("/{second}"))).collect();
         let (_dir, path) = log(&lines);
         let link = Link::constant(Rate::from_bits_per_second(8_000).unwrap());
-        // The last minute's second half alone, and of it what the run has time for.
+        // Only the second half of the last minute, and of that only the run's duration.
         let file = LogFile { window_s: Some((30.0, 60.0)), ..at(&path) };
         let duration = Duration::from_secs(10);
         let replay = Replay::read(&file, &Conditions { load: None, duration, ..conditions(&link) }).unwrap();

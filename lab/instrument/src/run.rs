@@ -1,4 +1,4 @@
-//! `serpent-lab run`: an experiment, measured cell by cell into a folder; and what else fills such a folder needs of it.
+//! `serpent-lab run`: measures an experiment cell by cell into a folder. Simulations share parts of it.
 
 mod alone;
 mod cell;
@@ -25,7 +25,7 @@ use crate::{
     subject::{Subject, serpent_binary},
 };
 
-/// What to run, and where to put it.
+/// The arguments of `serpent-lab run`.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     /// Name of a shipped experiment, or an experiment file
@@ -53,8 +53,8 @@ pub struct RunArgs {
     pub port: u16,
 }
 
-/// Runs an experiment, or the rest of one, and prints its table. [`ExitCode::FAILURE`] if a measurement is not valid: then the
-/// table says which.
+/// Runs an experiment, or the rest of one, and prints its table. Returns [`ExitCode::FAILURE`] if a
+/// measurement is invalid; the table shows which.
 pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
     let servers = Servers { serpent: serpent_binary(args.serpent.as_deref())?, port: args.port };
     let (writer, notes, runner) = match (&args.resume, &args.experiment) {
@@ -68,7 +68,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
         (None, name) => {
             let experiment = Experiment::find(name.as_deref().unwrap_or_default())?.changed(&args.changes)?;
             let record = new_record(experiment, args.changes.quick, &servers)?;
-            // Before the folder is made: what cannot be done leaves nothing behind.
+            // Before the folder is made, so that an impossible run leaves nothing behind.
             let runner = Runner::new(&record, servers)?;
             let dir = args.out.clone().unwrap_or_else(|| default_dir(&record));
             (Writer::create(&dir, record)?, Vec::new(), runner)
@@ -91,16 +91,15 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
     finish(run)
 }
 
-/// The record of a run that is to begin now.
+/// The record of a new run that begins now.
 pub(crate) fn new_record(experiment: Experiment, quick: bool, servers: &Servers) -> Result<RunRecord, LabError> {
     let subjects = parse_subjects(&experiment.subjects)?;
     record(experiment, quick, machine::versions(&subjects, &servers.serpent), None)
 }
 
-/// The record of a simulation that is to begin now; `versions` say what simulates.
+/// The record of a new simulation that begins now; `versions` describe the simulator.
 ///
-/// # Errors
-/// [`LabError::Request`] if the experiment has a point that is none.
+/// # Errors [`LabError::Request`] if the experiment has an invalid point.
 pub fn simulated_record(
     experiment: Experiment,
     quick: bool,
@@ -130,12 +129,12 @@ fn record(
     })
 }
 
-/// What has changed since a run was begun, and does not forbid to go on with it.
+/// Changes since the run began that do not prevent its continuation.
 fn still_the_same(record: &RunRecord, servers: &Servers) -> Result<Vec<String>, LabError> {
     Ok(changed_versions(record, &machine::versions(&parse_subjects(&record.subjects)?, &servers.serpent)))
 }
 
-/// A note if the versions are no longer those that a run was begun with.
+/// A note if the versions differ from those at the start of the run.
 pub fn changed_versions(record: &RunRecord, now: &[String]) -> Vec<String> {
     let only_in = |these: &[String], those: &[String]| {
         let only: Vec<&str> = these.iter().filter(|one| !those.contains(one)).map(String::as_str).collect();
@@ -149,15 +148,14 @@ pub fn changed_versions(record: &RunRecord, now: &[String]) -> Vec<String> {
     }
 }
 
-/// The subjects of an experiment.
+/// Parses the subjects of an experiment.
 ///
-/// # Errors
-/// [`LabError::Request`] for a text that is none.
+/// # Errors [`LabError::Request`] for an invalid subject.
 pub fn parse_subjects(names: &[String]) -> Result<Vec<Subject>, LabError> {
     names.iter().map(|name| name.parse().map_err(|error| LabError::Request(format!("{error}")))).collect()
 }
 
-/// Where a run is put if nothing else is said: `serpent-lab/NAME-UTCTIME` here.
+/// The default folder of a run: `serpent-lab/NAME-UTCTIME` in the current one.
 pub fn default_dir(record: &RunRecord) -> PathBuf {
     let began = UtcDateTime::from_unix_timestamp(record.began_unix_s as i64).unwrap_or(UtcDateTime::UNIX_EPOCH);
     let format = format_description!("[year][month][day]T[hour][minute][second]Z");
@@ -166,10 +164,10 @@ pub fn default_dir(record: &RunRecord) -> PathBuf {
     Path::new("serpent-lab").join(format!("{}{simulated}-{stamp}", record.experiment.name))
 }
 
-/// Prints the run's tables, and puts its page beside what was measured. [`ExitCode::FAILURE`] if a measurement is not valid.
+/// Prints the run's tables, and writes its page into its folder. Returns [`ExitCode::FAILURE`] if a
+/// measurement is invalid.
 ///
-/// # Errors
-/// If the folder cannot be read any more, or the page cannot be written.
+/// # Errors The folder is no longer readable, or the page cannot be written.
 pub fn finish(run: &Run) -> Result<ExitCode, LabError> {
     let page = run.dir().join("report.html");
     let shown = ReportArgs { dir: run.dir().to_owned(), html: Some(page.clone()), json: None, png: None, svg: None };

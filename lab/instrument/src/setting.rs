@@ -1,4 +1,4 @@
-//! All the conditions of one measurement, as experiment files write them and as reports show them.
+//! All conditions of one measurement, as written in experiment files and shown in reports.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use workload::{behaviour::Behaviour, rate::Rate, sequence::LoadMatch, surge::Sur
 
 use crate::bed::Bottleneck;
 
-/// What one measurement is made under; subject and seed are beside it.
+/// The conditions of one measurement, without subject and seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Setting {
@@ -15,15 +15,15 @@ pub struct Setting {
     pub link: LinkSetting,
     /// Limits of the server's kernel.
     pub server: ServerSetting,
-    /// Who asks for what.
+    /// The demand.
     pub demand: DemandSetting,
-    /// What clients do, unless their group says otherwise.
+    /// The behaviour of clients, unless their group has its own.
     pub clients: Behaviour,
-    /// Groups of clients, each with a path of its own. None means one group without distance.
+    /// Groups of clients, each with its own path. Empty means one group without distance.
     pub groups: Vec<GroupSetting>,
-    /// How long.
+    /// The times of a measurement.
     pub time: TimeSetting,
-    /// What counts.
+    /// Rules of counting and validity.
     pub count: CountSetting,
 }
 
@@ -37,7 +37,7 @@ pub struct LinkSetting {
     pub queue_packets: u32,
     /// On the server's device, or on a router behind it.
     pub bottleneck: Bottleneck,
-    /// Segments in one packet of the server's stack. 1 below 50 Mbit/s and 4 above, if not given.
+    /// Most segments in one packet of the server's stack. By default 1 below 50 Mbit/s and 4 above.
     pub gso_segments: Option<u32>,
     /// TCP congestion control of the server.
     pub congestion: String,
@@ -49,92 +49,95 @@ pub struct LinkSetting {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ServerSetting {
-    /// Half-open connections (`tcp_max_syn_backlog`).
+    /// Most half-open connections (`tcp_max_syn_backlog`).
     pub syn_queue: u32,
-    /// Connections that wait to be accepted (`somaxconn`, which bounds what a server asks for).
+    /// Most connections waiting to be accepted (`somaxconn`, the upper limit of a server's own setting).
     pub accept_queue: u32,
     /// `tcp_syncookies`: whether cookies are sent when the queue of half-open connections is full.
     pub syn_cookies: bool,
-    /// First retransmission time-out in seconds, of the server's and of the clients' connections, from which it doubles; which
-    /// takes a kernel from 5.15 on. Without it they have what the kernel has: 1 s, and that a few times before it doubles.
+    /// First retransmission time-out of the server's and the clients' connections, in seconds; it then
+    /// doubles. Needs a kernel from 5.15 on. Without it the kernel's default applies: 1 s, repeated a few
+    /// times before it doubles.
     pub initial_rto_s: Option<f64>,
 }
 
-/// Who asks for what.
+/// The demand: the kinds of clients and their requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", deny_unknown_fields, rename_all = "kebab-case", rename_all_fields = "kebab-case")]
 pub enum DemandSetting {
-    /// Requests at moments of a Poisson process, whatever becomes of them.
+    /// Requests at the times of a Poisson process, independent of responses.
     Open {
-        /// Sizes of the files asked for.
+        /// Sizes of the requested files.
         #[serde(default)]
         sizes: SizesSetting,
-        /// Number of files that stand for the sizes.
+        /// Number of files that represent the sizes.
         #[serde(default = "default_files")]
         files: usize,
-        /// How much, and how it moves.
+        /// The load over time.
         #[serde(flatten)]
         intensity: Intensity,
     },
-    /// Sessions that come as a Poisson process; within one, the next request waits for the answer (partly open).
+    /// Sessions that begin as a Poisson process; within one, the next request waits for the answer (partly
+    /// open).
     Sessions {
-        /// Sizes of the files asked for.
+        /// Sizes of the requested files.
         #[serde(default)]
         sizes: SizesSetting,
-        /// Number of files that stand for the sizes.
+        /// Number of files that represent the sizes.
         #[serde(default = "default_files")]
         files: usize,
         /// Mean number of requests in a session, geometrically distributed; at least 1.
         requests_per_session: f64,
         /// Mean time between an answer and the next request of a session, exponentially distributed.
         think_s: f64,
-        /// How much, and how it moves, over all requests of all sessions if they are answered at once.
+        /// The load over time of all sessions' requests, if answers took no time.
         #[serde(flatten)]
         intensity: Intensity,
     },
     /// SURGE's user equivalents: ON and OFF times, pages with embedded objects (closed).
     Users {
-        /// How many; they are dealt out to the groups by their shares.
+        /// Number of users; they are divided among the groups by their shares.
         users: u32,
         /// Number of files.
         #[serde(default = "default_files")]
         files: usize,
-        /// SURGE's parameters; the published table's where they are not given.
+        /// SURGE's parameters; the default is the published table.
         #[serde(default)]
         surge: Box<Surge>,
     },
-    /// A log replayed.
+    /// A replayed log.
     Trace {
-        /// The log, in any format that can be read; relative to the folder that `SERPENT_TRACES` names, then to here.
+        /// The log, in any supported format; relative to the folder of `SERPENT_TRACES`, then to the current
+        /// one.
         file: PathBuf,
-        /// Its format, where it cannot be told from the file.
+        /// Its format, where it cannot be detected.
         #[serde(default)]
         format: Option<String>,
-        /// Load to which its times are scaled; without it times are kept.
+        /// Load to which its times are scaled; by default the times are kept.
         #[serde(default)]
         load: Option<f64>,
-        /// Seconds of the log, from its first record, at which to begin and end.
+        /// Begin and end in the log, in seconds from its first record.
         #[serde(default)]
         window_s: Option<(f64, f64)>,
-        /// Whether a line that cannot be read is a reason to refuse the log; without it such lines are counted and left out.
+        /// Whether an unreadable line makes the log invalid; otherwise such lines are counted and skipped.
         #[serde(default)]
         strict: bool,
     },
 }
 
-/// How much is asked for: one of these.
+/// The load, in one of these forms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Intensity {
-    /// Bytes asked for over bytes that the link can carry.
+    /// Requested bytes over bytes that the link can carry.
     Load(f64),
-    /// A load that moves: `w1` to `w10`, steps and ramps such as `25s@0.2,10s@0.2-1.2`, or `@FILE`.
+    /// A changing load: `w1` to `w10`, steps and ramps such as `25s@0.2,10s@0.2-1.2`, or `@FILE`.
     Pattern(String),
     /// Requests per second.
     RequestsPerSecond(f64),
 }
 
-/// Sizes of what is asked for.
+/// Sizes of the requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "kebab-case")]
 pub enum SizesSetting {
@@ -153,9 +156,9 @@ pub enum SizesSetting {
         min_bytes: f64,
         /// Median of the body.
         median_bytes: f64,
-        /// Where the tail begins.
+        /// Size at which the tail begins.
         knee_bytes: f64,
-        /// Share of the requests below it.
+        /// Fraction of the requests below it.
         body_share: f64,
         /// Exponent of the tail.
         alpha: f64,
@@ -168,17 +171,17 @@ pub enum SizesSetting {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct GroupSetting {
-    /// What reports call it.
+    /// Its name in reports.
     pub name: String,
-    /// Its share of the requests or users, relative to the other groups'.
+    /// Its share of the requests or users, relative to the other groups.
     pub share: f64,
-    /// The way between it and the server.
+    /// The path between it and the server.
     pub path: PathSetting,
-    /// What its clients do, if not what all do.
+    /// The behaviour of its clients, if different from the common one.
     pub clients: Option<Behaviour>,
 }
 
-/// A path between server and clients. All zero is none.
+/// A path between server and clients. All zero means no path.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PathSetting {
@@ -186,50 +189,50 @@ pub struct PathSetting {
     pub rtt_ms: f64,
     /// Jitter of the round-trip time: standard deviation, in milliseconds; each connection's packets keep their order.
     pub jitter_ms: f64,
-    /// Share of the packets lost on their way to the clients.
+    /// Fraction of the packets to the clients that is lost.
     pub loss: f64,
     /// Rate of the clients' own line, shared by the group.
     pub rate: Option<Rate>,
-    /// Packets that wait for that line at most; 100 if not given, as many modems have.
+    /// Most packets waiting for that line; by default 100, as in many modems.
     pub queue_packets: Option<u32>,
     /// Largest segment that clients accept, in bytes.
     pub mss_bytes: Option<u16>,
 }
 
-/// How long a measurement takes.
+/// The times of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TimeSetting {
     /// Seconds over which requests are sent.
     pub seconds: f64,
-    /// Seconds at the start whose requests are sent and not counted.
+    /// Seconds at the start whose requests are not counted.
     pub warm_up_s: f64,
-    /// Seconds to wait for what is under way after the last request.
+    /// Seconds to wait for unfinished requests after the last one.
     pub drain_s: f64,
 }
 
-/// What counts, and when a measurement is worthless.
+/// Rules of counting and validity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CountSetting {
-    /// What a load counts.
+    /// The bytes that a load counts.
     pub accounting: Accounting,
-    /// How a load is met.
+    /// How the number of requests follows from the load.
     pub load_match: LoadMatch,
     /// Longest lateness of the generator, in milliseconds, that 1 % of the requests may exceed.
     pub max_lateness_ms: f64,
-    /// Whether the server's system calls are counted, which makes each of them a little slower. Needs `perf`.
+    /// Whether the server's system calls are counted, which makes each slightly slower. Needs `perf`.
     pub system_calls: bool,
 }
 
-/// What a load counts.
+/// The bytes that a load counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Accounting {
     /// Frames on the wire.
     #[default]
     Wire,
-    /// Bodies alone: what was asked for, without what carries it.
+    /// Bodies alone, without headers and framing.
     Body,
 }
 
@@ -238,13 +241,13 @@ const fn default_files() -> usize {
 }
 
 impl PathSetting {
-    /// Packets that wait for the clients' own line at most.
+    /// Most packets waiting for the clients' own line.
     pub fn line_queue_packets(&self) -> u32 {
         const MODEM: u32 = 100;
         self.queue_packets.unwrap_or(MODEM)
     }
 
-    /// Whether there is no path at all.
+    /// Whether there is no path.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }

@@ -1,5 +1,5 @@
-//! The folder that a run leaves behind, as [`crate::record`] describes it: written cell by cell, so that a run that was
-//! stopped has lost nothing that was measured; read by reports.
+//! The folder of a run, as [`crate::record`] describes it. It is written cell by cell, so that a stopped run
+//! loses no measurement, and read by reports.
 
 use std::{
     fmt,
@@ -24,7 +24,7 @@ pub struct Run {
     record: RunRecord,
 }
 
-/// The right to write into a run: nobody else has it as long as this lives.
+/// The exclusive right to write into a run.
 #[derive(Debug)]
 pub struct Writer {
     run: Run,
@@ -34,7 +34,7 @@ pub struct Writer {
 
 const RUN_FILE: &str = "run.json";
 const CELLS: &str = "cells";
-/// zstd's own default: outcomes shrink to a tenth, faster than a disk takes them.
+/// zstd's own default: outcomes shrink to a tenth, faster than a disk can write them.
 const COMPRESSION: i32 = 3;
 
 impl Run {
@@ -55,25 +55,25 @@ impl Run {
         &self.dir
     }
 
-    /// What was asked for.
+    /// The record of the run.
     pub fn record(&self) -> &RunRecord {
         &self.record
     }
 
-    /// The cells that have been measured, in order.
+    /// The measured cells, in order.
     pub fn cells(&self) -> Result<Vec<CellRecord>, LabError> {
         let measured = (1..=self.record.cells_count()).filter(|&number| self.has_cell(number));
         measured.map(|number| self.cell(number)).collect()
     }
 
-    /// A cell that has been measured.
+    /// A measured cell.
     pub fn cell(&self, number: usize) -> Result<CellRecord, LabError> {
         read_json(&self.cell_path(number, "json"))
     }
 
     /// Whether a cell has been measured.
     pub fn has_cell(&self, number: usize) -> bool {
-        // Its requests are there before it.
+        // Its requests are stored before it.
         self.cell_path(number, "json").exists()
     }
 
@@ -91,8 +91,8 @@ impl Run {
 }
 
 impl RunRecord {
-    /// The cells of the whole run, as numbers of point, seed and subject: points outermost, then seeds, then subjects. Cell
-    /// numbers begin at 1.
+    /// The cells of the whole run, as numbers of point, seed and subject: points outermost, then seeds, then
+    /// subjects. Cell numbers begin at 1.
     pub fn cells(&self) -> impl Iterator<Item = Cell> + '_ {
         let (seeds, subjects) = (self.seeds.len(), self.subjects.len());
         (0..self.cells_count()).map(move |index| Cell {
@@ -103,8 +103,8 @@ impl RunRecord {
         })
     }
 
-    /// The same cells in the order in which they are measured. The subjects take turns in being first, from seed to seed and
-    /// from point to point: what a machine does to whoever comes first, or last, it does to all.
+    /// The same cells in the order of measurement. The first subject alternates from seed to seed and point
+    /// to point, so that effects of being first or last affect all equally.
     pub fn cells_in_turn(&self) -> impl Iterator<Item = Cell> + '_ {
         let subjects = self.subjects.len().max(1);
         let cells: Vec<Cell> = self.cells().collect();
@@ -117,7 +117,7 @@ impl RunRecord {
         turns.into_iter().flatten()
     }
 
-    /// How many cells the whole run has.
+    /// Number of cells of the whole run.
     pub fn cells_count(&self) -> usize {
         self.points.len() * self.seeds.len() * self.subjects.len()
     }
@@ -137,10 +137,10 @@ pub struct Cell {
 }
 
 impl Writer {
-    /// Makes the folder of a new run, which must not be one yet.
+    /// Makes the folder of a new run; it must not contain a run yet.
     pub fn create(dir: &Path, record: RunRecord) -> Result<Self, LabError> {
         if dir.join(RUN_FILE).exists() {
-            // One that cannot be read is one all the same.
+            // An unreadable run counts as a run.
             let begun =
                 Run::open(dir).map_or_else(|_| record.resume_command(dir), |run| run.record.resume_command(dir));
             return Err(LabError::Request(format!(
@@ -153,7 +153,7 @@ impl Writer {
         Self::locked(Run { dir: dir.to_owned(), record })
     }
 
-    /// Takes a run up again.
+    /// Opens a run to continue it.
     pub fn resume(dir: &Path) -> Result<Self, LabError> {
         Self::locked(Run::open(dir)?)
     }
@@ -175,7 +175,7 @@ impl Writer {
         &self.run
     }
 
-    /// Keeps a cell: its requests first, so that it is there whole when its record is.
+    /// Stores a cell: its requests first, so that a cell with a record is complete.
     pub fn keep(&self, cell: &CellRecord, outcomes: &[Outcome]) -> Result<(), LabError> {
         write_whole(&self.run.cell_path(cell.number, "ndjson.zst"), |file| {
             let mut lines = zstd::Encoder::new(file, COMPRESSION)?;
@@ -189,7 +189,7 @@ impl Writer {
     }
 }
 
-/// The requests of a cell, read as they are asked for.
+/// The requests of a cell, read on demand.
 pub struct Outcomes {
     /// `None` after the end or an error.
     lines: Option<Box<dyn BufRead>>,
@@ -248,7 +248,7 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<(), LabError> {
     })
 }
 
-/// Writes a file under another name, and gives it its own when all of it is on the disk.
+/// Writes a file under another name, and renames it when it is completely on the disk.
 fn write_whole(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<(), LabError> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".part");

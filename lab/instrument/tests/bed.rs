@@ -1,4 +1,5 @@
-//! The test bed itself, in real network namespaces: needs root and iproute2, and says so where it has neither.
+//! Tests of the test bed in real network namespaces. They need root and iproute2, and are skipped with a
+//! message without them.
 
 use std::path::Path;
 

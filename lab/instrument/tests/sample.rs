@@ -1,5 +1,5 @@
-//! What the sampler sees of a server's namespace, beside what was done there: needs root and iproute2, and says so where it has
-//! neither.
+//! Compares the sampler's view of a server's namespace with known actions there. It needs root and iproute2,
+//! and is skipped with a message without them.
 
 use std::{
     io::{Read as _, Write as _},
@@ -43,7 +43,8 @@ fn queues_connections_and_drops_are_seen_as_they_are() {
     twenty_thousand_connections(&bed, 82);
 }
 
-/// The queue takes its limit and one more; who comes after that is told nothing, and repeats its SYN after a second.
+/// The queue accepts its limit and one more. A later client gets no answer, and repeats its SYN after a
+/// second.
 fn connections_that_nobody_accepts(bed: &Bed, port: u16) {
     let listener = listen(bed, port);
     let mut clients: Vec<Socket> = (0..6).map(|_| connect(bed, port)).collect();
@@ -53,7 +54,7 @@ fn connections_that_nobody_accepts(bed: &Bed, port: u16) {
     }
     let last = samples.last().unwrap();
     assert!(last.listen_overflows >= 3 && last.syn_drops == 0, "{last:?}");
-    // Three came before the sampler did, and are not in its count.
+    // Three came before the sampler started, and are not in its count.
     assert!(last.listen_overflows + 3 <= total(bed, "ListenOverflows"), "{last:?}");
 
     const BYTES: usize = 50_000;
@@ -75,12 +76,12 @@ fn total(bed: &Bed, counter: &str) -> u64 {
     Counters::read(bed.server()).unwrap().get(counter)
 }
 
-/// As many half-open connections as the accept queue has places, or on newer kernels one more; who comes after that finds no
-/// place among them.
+/// As many half-open connections as the accept queue has places, or on newer kernels one more. Later SYNs
+/// find no place among them.
 fn connections_that_hear_nothing(bed: &Bed, port: u16) {
     let _listener = listen(bed, port);
     let dropped_before = total(bed, "ListenDrops") - total(bed, "ListenOverflows");
-    // Frames to an address that no device has: SYNs arrive, and their answers are lost.
+    // Frames to an address without a device: SYNs arrive, and their answers are lost.
     let (name, device) = bed.server_device();
     let nobody = ["neigh", "replace", "10.77.0.2", "lladdr", "02:00:00:00:00:99", "dev", device, "nud", "permanent"];
     assert!(Command::new("ip").args(["-n", name]).args(nobody).status().unwrap().success());
@@ -95,12 +96,12 @@ fn connections_that_hear_nothing(bed: &Bed, port: u16) {
     assert!(last.syn_drops >= refused, "{last:?}");
     let dropped_in_all = total(bed, "ListenDrops") - total(bed, "ListenOverflows") - dropped_before;
     assert!(last.syn_drops + refused <= dropped_in_all, "counted from the sampler's start: {last:?}");
-    // The answers go through the bottleneck again and again.
+    // The answers pass the bottleneck again and again.
     assert!((first.queue_bytes + 1..=since.bytes).contains(&last.queue_bytes), "{samples:?}, {since:?}");
 }
 
-/// They are counted to the last one, in the accept queue, where they need no descriptor of the server. What that costs is printed
-/// and not judged: it is the machine's, whatever else it does.
+/// All of them are counted in the accept queue, where they need no descriptor of the server. The cost is
+/// printed and not judged: it depends on the machine and its other load.
 fn twenty_thousand_connections(bed: &Bed, port: u16) {
     let hard = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).unwrap();
@@ -113,7 +114,7 @@ fn twenty_thousand_connections(bed: &Bed, port: u16) {
     let before = clock_gettime(ClockId::ProcessCPUTime);
     let samples = sample(bed, port);
     let spent = clock_gettime(ClockId::ProcessCPUTime) - before;
-    // One more is taken before the first, to count from.
+    // One more sample is taken before the first, as a baseline.
     let each_ms = Duration::try_from(spent).unwrap().as_secs_f64() * 1e3 / (samples.len() + 1) as f64;
     eprintln!("a sample beside {connections} connections: {each_ms:.2} ms of processor time");
     for sampled in &samples {
@@ -126,7 +127,7 @@ fn twenty_thousand_connections(bed: &Bed, port: u16) {
 fn sample(bed: &Bed, port: u16) -> Vec<Sampled> {
     let start = Instant::now();
     let sampler = Sampler::start(bed, start, port).unwrap();
-    // It is time itself that is waited for.
+    // The sampler's interval itself is under test.
     thread::sleep(Duration::from_millis(2500));
     let (samples, notes) = sampler.stop();
     assert_eq!(notes, Vec::<String>::new());
@@ -144,7 +145,7 @@ fn listen(bed: &Bed, port: u16) -> TcpListener {
     socket.into()
 }
 
-/// Begins to connect, and waits for nothing.
+/// Begins to connect, without waiting.
 fn connect(bed: &Bed, port: u16) -> Socket {
     let _inside = bed.client().enter().unwrap();
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();

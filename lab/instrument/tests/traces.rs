@@ -1,7 +1,8 @@
 //! A real log: the first of August 1995 at the NASA Kennedy Space Center's server, which the papers use too.
 //!
-//! It is not part of this repository. The tests look for `nasa-1995-08-01.log.gz` in the folder that `SERPENT_TRACES` names, or in
-//! `../shared/traces` beside the workspace; where it is missing they are skipped, and say so.
+//! It is not part of this repository. The tests look for `nasa-1995-08-01.log.gz` in the folder of
+//! `SERPENT_TRACES`, or in `../shared/traces` beside the workspace. Where it is missing, they are skipped
+//! with a message.
 
 use std::{
     fs::File,
@@ -83,7 +84,7 @@ fn the_nasa_log_is_replayed_at_a_load() {
 
     let wire = |size| WireModel::PER_CONNECTION.bytes_for(size) as f64;
     let load = requests.iter().map(|request| wire(request.size_bytes)).sum::<f64>() / link.capacity_at(60e9);
-    // The last request may be of the largest file.
+    // The last request may be for the largest file.
     let largest = sizes_bytes.iter().copied().max().unwrap();
     assert!((load - 0.8).abs() <= wire(largest) / link.capacity_at(60e9), "{load}");
     assert!(requests.is_sorted_by_key(|request| request.at_ns));

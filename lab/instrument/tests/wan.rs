@@ -1,5 +1,5 @@
-//! Paths with distance, loss and lines of their own, in real network namespaces: needs root, iproute2 and TUN devices, and says
-//! so where they are missing.
+//! Paths with distance, loss and lines in real network namespaces. The tests need root, iproute2 and TUN
+//! devices, and are skipped with a message without them.
 
 use std::{
     io::{Read as _, Write as _},
@@ -121,7 +121,7 @@ fn server_settings_are_set(bed: &Bed) {
     assert_eq!(read("ipv4/tcp_syncookies"), "0");
 }
 
-/// Of connections of the bed, and of no others.
+/// The time-out applies to connections of the bed, and to no others.
 fn the_first_time_out_is_set(bed: &Bed) {
     for (ns, to) in [(bed.server(), bed.sources(1)), (bed.client(), SERVER)] {
         let _inside = ns.enter().unwrap();
@@ -137,7 +137,7 @@ fn first_time_out_us(to: Ipv4Addr) -> u32 {
     kernel::socket::tcp_info(&socket).unwrap().rto_us
 }
 
-/// Data arrive whole, by way of every group, and in segments of at most what its clients accept.
+/// Data arrive complete from every group, in segments within the limit of its clients.
 fn small_segments_are_small(bed: &Bed) {
     const BYTES: usize = 100_000;
     let listener = {
@@ -156,7 +156,7 @@ fn small_segments_are_small(bed: &Bed) {
         assert!(received == [7; BYTES]);
         let packets = packets_to_clients(bed) - before;
         assert!(packets >= BYTES / largest, "{group}: {packets}");
-        // What is not data is a handful of packets.
+        // All packets without data are a handful.
         assert!(packets <= BYTES / largest + BYTES / largest / 5 + 10, "{group}: {packets}");
     }
 }

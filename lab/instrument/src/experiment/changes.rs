@@ -1,4 +1,4 @@
-//! What the command line changes in an experiment.
+//! Changes of an experiment by command-line flags.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use toml::{Table, Value};
 use super::{Experiment, keys};
 use crate::{LabError, subject::Subject};
 
-/// What the command line changes; the same things as the `quick` part of a file.
+/// Changes by flags; the same as in the `quick` part of a file.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Changes {
     /// The short form, of about a minute
@@ -17,7 +17,7 @@ pub struct Changes {
 
     /// Seeds instead of the file's, each a run of its own for every subject, as in `1,2,3` or `1-20`
     #[arg(long, value_name = "SEED,...", value_parser = seeds)]
-    // The path of the inner type is written out so that clap takes it for an ordinary one.
+    // The path of the inner type is written in full so that clap takes it for an ordinary type.
     pub seeds: Option<std::vec::Vec<u64>>,
 
     /// Servers instead of the file's; the first is the one the others are compared with
@@ -32,14 +32,14 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Whether they change nothing.
+    /// Whether nothing is changed.
     pub fn is_none(&self) -> bool {
         !self.quick && self.seeds.is_none() && self.subjects.is_none() && self.set.is_empty()
     }
 }
 
 impl Experiment {
-    /// The experiment with the changes: first the short form, if it is wanted, then what is given by name.
+    /// Applies the changes: first the short form, if requested, then the individual flags.
     pub fn changed(mut self, changes: &Changes) -> Result<Self, LabError> {
         if changes.quick {
             self.shorten()?;
@@ -56,7 +56,7 @@ impl Experiment {
         }
         if let Some(list) = &changes.subjects {
             let subjects = Subject::parse_list(list).map_err(|wrong| LabError::Request(wrong.to_string()))?;
-            // The file's own words, where it means the same: reports and published values name subjects by them.
+            // Keeps the file's spelling of an equal subject: reports and published values refer to it.
             let in_file = |subject: &Subject| self.subjects.iter().find(|text| text.parse().as_ref() == Ok(subject));
             self.subjects = subjects
                 .iter()
@@ -87,7 +87,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// Sets a key for all points. What is set is no longer varied, unless several values are given for it.
+    /// Sets a key for all points. The key is no longer varied, unless it gets several values.
     fn set(&mut self, key: &str, value: &Value) -> Result<(), String> {
         let wrong = |error: toml::de::Error| error.message().to_owned();
         match key {
@@ -128,20 +128,20 @@ pub fn seeds(text: &str) -> Result<Vec<u64>, String> {
     Ok(seeds)
 }
 
-/// More at once is a slip of the hand.
+/// More seeds are probably a typing error.
 const MOST_SEEDS: u64 = 10_000;
 
-/// A value as TOML has it; what is not TOML is a text, so that `10mbit` needs no quotes.
+/// Parses a TOML value; other text becomes a string, so that `10mbit` needs no quotes.
 fn read_value(text: &str) -> Value {
     let read = toml::from_str::<BTreeMap<String, Value>>(&format!("value = {text}"));
     match read.ok().map(|mut table| (table.remove("value"), table)) {
-        // A line break could have brought in more keys.
+        // A line break could have added more keys.
         Some((Some(value), rest)) if rest.is_empty() => value,
         _ => Value::String(text.to_owned()),
     }
 }
 
-/// An experiment that is made from flags alone, without a file.
+/// An experiment from flags alone, without a file.
 pub(crate) fn from_flags(
     name: &str,
     title: &str,

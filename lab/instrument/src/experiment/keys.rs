@@ -1,13 +1,15 @@
-//! Dotted keys, put onto a table as a hand would write them into the file.
+//! Applies dotted keys to a table, as if they were written into the file.
 
 use toml::{Table, Value};
 
-/// Keys of which one table holds only one: putting one takes the others away. An empty list means all keys of the table.
+/// Keys of which a table may hold only one: setting one removes the others. An empty list means all keys of
+/// the table.
 const ALTERNATIVES: [(&str, &[&str]); 2] =
     [("demand", &["load", "pattern", "requests-per-second"]), ("demand.sizes", &[])];
 
-/// Puts `value` at `key`. Tables on the way are made. In a list a part of the key is an index, the `name` of an entry, or `*`
-/// for all entries; the index one behind the last makes a new entry. Errors say which part of the key is wrong.
+/// Sets `key` to `value`, and creates missing tables. In a list, a part of the key is an index, the `name` of
+/// an entry, or `*` for all entries; the index after the last adds an entry. Errors name the invalid part of
+/// the key.
 pub(super) fn put(table: &mut Table, key: &str, value: &Value) -> Result<(), String> {
     let parts: Vec<&str> = key.split('.').collect();
     if parts.iter().any(|part| part.is_empty()) {
@@ -31,7 +33,7 @@ fn put_into(table: &mut Table, key: &str, parts: &[&str], at: usize, value: &Val
     match table.entry(parts[at]).or_insert_with(|| empty(parts, at)) {
         Value::Table(inner) => put_into(inner, key, parts, at + 1, value),
         Value::Array(list) => put_into_list(list, key, parts, at + 1, value),
-        // `sizes = "nasa"` gives way to `sizes.fixed = 1000`.
+        // `sizes = "nasa"` is replaced by `sizes.fixed = 1000`.
         plain => {
             let mut inner = Table::new();
             put_into(&mut inner, key, parts, at + 1, value)?;
@@ -71,7 +73,7 @@ fn put_into_list(list: &mut Vec<Value>, key: &str, parts: &[&str], at: usize, va
     Ok(())
 }
 
-/// What a missing part of the way is: a list where the next part is an index or all entries, or else a table.
+/// The value of a missing part of the path: a list if the next part is an index or `*`, else a table.
 fn empty(parts: &[&str], at: usize) -> Value {
     let list = parts.get(at + 1).is_some_and(|next| *next == "*" || next.bytes().all(|byte| byte.is_ascii_digit()));
     if list { Value::Array(Vec::new()) } else { Value::Table(Table::new()) }

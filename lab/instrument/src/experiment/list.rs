@@ -1,4 +1,4 @@
-//! What `serpent-lab list` and `serpent-lab show` print.
+//! The output of `serpent-lab list` and `serpent-lab show`.
 
 use std::fmt::Write as _;
 
@@ -28,7 +28,7 @@ pub fn list() -> Result<String, LabError> {
     Ok(out)
 }
 
-/// The file of a shipped experiment, to be copied and changed.
+/// The file of a shipped experiment, to copy and change.
 pub fn show(name: &str) -> Result<&'static str, LabError> {
     SHIPPED.iter().find(|(shipped, _)| *shipped == name).map(|(_, text)| *text).ok_or_else(|| {
         LabError::Request(format!("there is no shipped experiment `{name}`: `serpent-lab list` shows them"))
@@ -36,7 +36,7 @@ pub fn show(name: &str) -> Result<&'static str, LabError> {
 }
 
 impl Experiment {
-    /// About how long it takes, in seconds.
+    /// Estimated duration in seconds.
     pub fn estimated_s(&self) -> Result<f64, LabError> {
         let each = (self.seeds.len() * self.subjects.len()) as f64;
         Ok(self.points()?.iter().map(|point| plan::estimated_s(&point.setting) * each).sum())

@@ -1,4 +1,4 @@
-//! From an experiment to its points: every combination of what it varies, each with all its conditions.
+//! The points of an experiment: every combination of its varied keys, each with all conditions.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use toml::Value;
 use super::{Experiment, keys};
 use crate::{LabError, record::Point, setting::Setting};
 
-/// Most points that an experiment may have: more is a slip of the hand.
+/// Most points of an experiment; more are probably a mistake.
 const MOST_POINTS: usize = 10_000;
 
 impl Experiment {
-    /// The points: the named ones in their order, each with every combination of the sweep, whose last key moves fastest (keys
-    /// are in alphabetical order).
+    /// The points: the named ones in their order, each with every combination of the sweep. Keys are in
+    /// alphabetical order, and the last one varies fastest.
     ///
-    /// A point's label is that of the named point, followed by the last part of each swept key and its value, as in
-    /// `W1, load 0.8`; of a key whose last part another swept key shares, the whole key. An experiment that varies nothing has
-    /// one point, whose label is `all`.
+    /// A point's label is that of the named point, followed by the last part of each swept key and its value,
+    /// as in `W1, load 0.8`. If two swept keys share their last part, the whole key is used. An experiment
+    /// without variation has one point with the label `all`.
     pub fn points(&self) -> Result<Vec<Point>, LabError> {
         self.try_points().map_err(|wrong| LabError::Request(format!("{}: {wrong}", self.name)))
     }
@@ -57,7 +57,7 @@ impl Experiment {
         Ok(Point { setting: read_setting(table).map_err(wrong)?, values, label })
     }
 
-    /// Every combination of the sweep's values; one that is empty if nothing is swept.
+    /// Every combination of the sweep's values; a single empty one if nothing is swept.
     fn combinations<'a>(&'a self) -> Result<Vec<Vec<(&'a str, &'a Value)>>, String> {
         let count = self.sweep.values().map(Vec::len).try_fold(self.points.len().max(1), usize::checked_mul);
         if count.is_none_or(|count| count > MOST_POINTS) {
@@ -73,7 +73,7 @@ impl Experiment {
         Ok(combinations)
     }
 
-    /// The last part of a swept key, or all of it if that alone could be another.
+    /// The last part of a swept key, or the whole key if the last part is ambiguous.
     fn short<'a>(&self, key: &'a str) -> &'a str {
         let last = |key: &'a str| key.rsplit('.').next().unwrap_or(key);
         let same = self.sweep.keys().filter(|other| other.rsplit('.').next() == Some(last(key))).count();
@@ -81,13 +81,13 @@ impl Experiment {
     }
 }
 
-/// How much is asked for, as [`crate::setting::Intensity`] has it.
+/// The keys of [`crate::setting::Intensity`].
 const INTENSITIES: [&str; 3] = ["load", "pattern", "requests-per-second"];
 
-/// Reads a setting; errors begin with the key that is wrong.
+/// Parses a setting; errors begin with the invalid key.
 fn read_setting(mut table: toml::Table) -> Result<Setting, String> {
     if let Some(Value::Table(demand)) = table.get_mut("demand") {
-        // What most experiments are need not be written in each.
+        // Defaults, so that most experiments need not contain them.
         let kind = demand.entry("kind").or_insert_with(|| Value::String("open".to_owned())).as_str();
         let needs_intensity = matches!(kind, Some("open" | "sessions"));
         let given = INTENSITIES.iter().filter(|key| demand.contains_key(**key)).count();
@@ -102,7 +102,7 @@ fn read_setting(mut table: toml::Table) -> Result<Setting, String> {
     })
 }
 
-/// A value as a label shows it.
+/// A value as text for a label.
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

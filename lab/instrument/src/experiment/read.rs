@@ -1,16 +1,16 @@
-//! An experiment file, read and made sure of.
+//! Reads and checks an experiment file.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 use super::{Changes, Experiment, SHIPPED};
 use crate::{LabError, subject::Subject};
 
-/// Larger is no experiment file.
+/// A larger file is no experiment.
 const LARGEST_FILE_BYTES: u64 = 1 << 20;
 
 impl Experiment {
-    /// The shipped experiment of that name, or else the file there. A file that is called like a shipped one is meant by
-    /// `./NAME`.
+    /// Finds the shipped experiment of that name, or else a file. `./NAME` means a file with the name of a
+    /// shipped experiment.
     pub fn find(name: &str) -> Result<Self, LabError> {
         if let Some((name, text)) = SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
             return Self::parse(&format!("{name} (shipped)"), text);
@@ -32,14 +32,14 @@ impl Experiment {
         Self::parse(name, &text)
     }
 
-    /// Reads the text of a file. Errors name `file`, the key, what is wrong and what is allowed.
+    /// Parses the text of a file. Errors contain `file`, the key, the problem and the allowed values.
     pub fn parse(file: &str, text: &str) -> Result<Self, LabError> {
         let read: Self = toml::from_str(text)
             .map_err(|error| LabError::Request(format!("{file}: {}", error.to_string().trim_end())))?;
         let wrong = |what: String| LabError::Request(format!("{file}: {what}"));
         read.check().map_err(wrong)?;
         read.check_parts().map_err(wrong)?;
-        // A mistake is told with the file's name, before anything is changed by flags.
+        // Finds mistakes of the file before flags change anything.
         read.try_points().map_err(wrong)?;
         let quick = read.clone().changed(&Changes { quick: true, ..Changes::default() });
         quick
@@ -48,7 +48,7 @@ impl Experiment {
         Ok(read)
     }
 
-    /// What must hold of the experiment whatever flags have changed.
+    /// Checks the conditions that hold after any flags.
     pub(super) fn check(&self) -> Result<(), String> {
         let name_is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if self.name.is_empty() || !self.name.chars().all(name_is_plain) || self.name.starts_with('.') {
@@ -82,7 +82,7 @@ impl Experiment {
         all_different("`points`: labels", &self.points.iter().map(|point| &point.label).collect::<Vec<_>>())
     }
 
-    /// That the parts of the file which name other parts name what is there.
+    /// Checks that parts which refer to other parts of the file refer to existing ones.
     fn check_parts(&self) -> Result<(), String> {
         let labels: Vec<&str> = self.points.iter().map(|point| point.label.as_str()).collect();
         for label in self.quick.points.iter().flatten() {

@@ -6,7 +6,7 @@ macro_rules! shipped {
     };
 }
 
-/// Names and texts of the shipped experiment files, in the order in which `lab list` shows them.
+/// Names and texts of the shipped experiment files, in the order of `lab list`.
 pub const SHIPPED: &[(&str, &str)] = shipped![
     "smoke",
     "load",
@@ -51,11 +51,11 @@ mod tests {
         setting::DemandSetting,
     };
 
-    /// Seconds of sending that a short form may take, over all its cells; starting and ending each comes on top.
+    /// Most seconds of sending in a short form, over all its cells, without their start and end.
     const QUICK_S: f64 = 50.0;
-    /// And the longest that it may wait for what is under way at the end of each.
+    /// Longest wait for requests under way at the end of each cell.
     const QUICK_DRAIN_S: f64 = 10.0;
-    /// Measures of other subjects against the first.
+    /// Measures that compare with the first subject.
     const AGAINST_THE_FIRST: [Measure; 4] =
         [Measure::Gain, Measure::SlowdownGain, Measure::Starved, Measure::WorstStretch];
 
@@ -75,7 +75,7 @@ mod tests {
         })
     }
 
-    /// The points that a list of labels means: all if it is empty.
+    /// The points with these labels; all if the list is empty.
     fn named<'a>(points: &'a [Point], labels: &[String]) -> Vec<&'a Point> {
         points.iter().filter(|point| labels.is_empty() || labels.contains(&point.label)).collect()
     }

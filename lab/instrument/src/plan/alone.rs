@@ -1,24 +1,24 @@
-//! Single requests before the load: what a slowdown is over.
+//! Single requests before the load: the denominators of slowdowns.
 
 use super::Plan;
 
-/// What is asked for on an idle link, one request after the other.
+/// Requests on an idle link, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SingleRequests {
     /// Numbers of the files.
     pub files: Vec<usize>,
-    /// Times that each client group asks for each.
+    /// Number of requests by each client group for each file.
     pub repeats: usize,
 }
 
-/// Places of the files to ask for, in the order of their sizes. In a set that stands for a heavy tail half of the files are the
-/// body up to the 90th percentile, the last quarter the largest 1 %.
+/// Places of the files in the order of their sizes, as fractions. In a set for a heavy tail, half of the
+/// files are the body up to the 90th percentile, and the last quarter the largest 1 %.
 const PLACES: [f64; 5] = [0.0, 0.25, 0.5, 0.625, 0.75];
 const REPEATS: usize = 5;
-/// Over a distance round trips decide and every request is slow: fewer tell as much.
+/// Over a distance round trips dominate and every request is slow, so fewer are enough.
 const PLACES_FAR: [f64; 3] = [0.0, 0.5, 0.75];
 const REPEATS_FAR: usize = 3;
-/// What takes the bare link longer is not asked for: the link alone decides there.
+/// Files that take longer on the ideal link are not requested, since only the link matters for them.
 const LONGEST_WIRE_NS: f64 = 1e9;
 
 impl Plan {
@@ -35,7 +35,7 @@ impl Plan {
         SingleRequests { files, repeats }
     }
 
-    /// Time that a response of this size takes the bare link at its first rate, in nanoseconds.
+    /// Time of a response of this size on the ideal link at its first rate, in nanoseconds.
     pub fn wire_ns(&self, size_bytes: u64) -> f64 {
         self.link.first_rate().ns_for(self.wire.bytes_for(size_bytes) as f64)
     }

@@ -1,4 +1,4 @@
-//! What is asked for: files, and the requests of a seed.
+//! The demand of an experiment: files, and the requests of a seed.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -18,18 +18,18 @@ use crate::{
     setting::{Accounting, DemandSetting, GroupSetting, Intensity, Setting, SizesSetting},
 };
 
-/// What is asked for under a seed.
+/// The demand under a seed.
 #[derive(Debug)]
 pub struct Work {
     /// Sizes of the files to serve, by number.
     pub sizes_bytes: Vec<u64>,
-    /// Who asks for which of them, and when.
+    /// The source of requests.
     pub demand: Demand,
-    /// What must be known to judge the measurement.
+    /// Notes for judging the measurement.
     pub notes: Vec<String>,
 }
 
-/// Logs that have been read and sites that have been made, shared by the plans that ask for them.
+/// Logs and sites, shared by plans.
 #[derive(Debug, Default)]
 pub struct Inputs {
     logs: Vec<(LogKey, Arc<Log>)>,
@@ -37,25 +37,25 @@ pub struct Inputs {
     sites: Vec<((Surge, usize), Arc<Site>)>,
 }
 
-/// What a log is read by: where it is and how to read it, and the groups that it may name.
+/// The key of a log: its file, how to read it, and the groups that it may name.
 type LogKey = (LogFile, Vec<String>);
 
-/// What is asked for, under any seed.
+/// The demand, under any seed.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// Requests at moments decided before the run.
+    /// Requests at times fixed before the run.
     Open { files: FileSet, pattern: Pattern, shares: Shares },
-    /// Sessions that come by themselves, and wait within.
+    /// Sessions that begin independently, and wait for answers within.
     Sessions { files: FileSet, pattern: Pattern, shares: Shares, law: SessionLaw },
-    /// Users who wait for answers.
+    /// Users that wait for answers.
     Users { site: Arc<Site>, users: u32, shares: Shares },
     /// A log.
     Trace { log: Arc<Log>, load: Option<f64> },
 }
 
-/// Fewest and most files. More would be more than most file systems like in one folder.
+/// Fewest and most files. Most file systems handle more files in one folder badly.
 const FILES: std::ops::RangeInclusive<usize> = 1..=100_000;
-/// A site is the same under all seeds, which decide who asks for what of it, and when.
+/// A site is the same under all seeds, which decide the requests to it.
 const SITE_SEED: u64 = 1;
 
 impl Source {
@@ -134,7 +134,7 @@ impl Inputs {
 }
 
 impl Plan {
-    /// What is asked for under `seed`: the same at each call.
+    /// The demand under `seed`: the same at each call.
     pub fn work(&self, seed: u64) -> Result<Work, LabError> {
         let work = |sizes_bytes: &[u64], demand| Work { sizes_bytes: sizes_bytes.to_vec(), demand, notes: Vec::new() };
         Ok(match &self.source {
@@ -157,7 +157,7 @@ impl Plan {
         })
     }
 
-    /// The requests of a seed, where they are decided before the run; `None` where they wait for answers.
+    /// The requests of a seed, if they are fixed before the run; `None` if they wait for answers.
     pub fn requests(&self, seed: u64) -> Result<Option<Vec<Request>>, LabError> {
         match &self.source {
             Source::Open { files, pattern, shares } => Ok(Some(self.draw(files, pattern, shares, seed))),
@@ -168,8 +168,7 @@ impl Plan {
 
     /// Sizes of the files to serve, by number. Those of a log hardly depend on the seed.
     ///
-    /// # Errors
-    /// If a log gives nothing to replay, or more files than can be served.
+    /// # Errors A log has nothing to replay, or more files than can be served.
     pub(super) fn files(&self) -> Result<Cow<'_, [u64]>, LabError> {
         Ok(match &self.source {
             Source::Open { files, .. } | Source::Sessions { files, .. } => Cow::Borrowed(files.sizes_bytes()),
@@ -219,7 +218,7 @@ impl Plan {
         })
     }
 
-    /// What a request costs, as loads count it.
+    /// The cost of a request in loads.
     fn counted_wire(&self) -> WireModel {
         match self.setting.count.accounting {
             Accounting::Wire => self.wire,

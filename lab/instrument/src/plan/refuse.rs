@@ -1,4 +1,4 @@
-//! What cannot be done, found before anything is.
+//! Refuses the impossible before a run begins.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use socket2::{Domain, Socket, Type};
 use super::{Plan, refused};
 use crate::{LabError, docroot::check_room, sample::SystemCalls, subject::Subject};
 
-/// Refuses what this machine, or this user, cannot do.
+/// Returns an error if this machine or user lacks something that the plans need.
 pub fn check_machine(plans: &[Plan], subjects: &[Subject], serpent: &Path) -> Result<(), LabError> {
     if !geteuid().is_root() {
         return Err(LabError::Machine("network namespaces need root".to_owned()));
@@ -33,7 +33,7 @@ pub fn check_machine(plans: &[Plan], subjects: &[Subject], serpent: &Path) -> Re
     Ok(())
 }
 
-/// Asks the kernel, which loads what it does not have yet.
+/// Asks the kernel, which loads a missing module.
 fn check_congestion(name: &str) -> Result<(), LabError> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).map_err(LabError::io("cannot make a socket"))?;
     socket.set_tcp_congestion(name.as_bytes()).map_err(|_| {

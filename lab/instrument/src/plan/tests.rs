@@ -78,14 +78,14 @@ fn a_log_is_read_once_for_all_points_that_replay_it() {
         format!("time.seconds = 10\ndemand = {{ kind = 'trace', file = '{}', load = 0.5 }}", log.path().display());
     let mut inputs = Inputs::default();
     let plans = [1, 2].map(|_| Plan::new(&setting(&text), &mut inputs).unwrap());
-    // Gone, and still known.
+    // The file is gone, but still cached.
     drop(log);
     let again = Plan::new(&setting(&text), &mut inputs).unwrap();
     let work = again.work(3).unwrap();
     assert!(!work.notes.is_empty() && !work.sizes_bytes.is_empty());
     assert_eq!(plans[0].requests(3).unwrap(), again.requests(3).unwrap());
     assert!(plan(&text).unwrap_err().to_string().contains("there is no log"));
-    // Groups that the log may name by other names: it is not the same reading.
+    // The log may name other groups here, so it must be read again.
     let other = format!("{text}\n[[setting.groups]]\nname = 'others'");
     assert!(Plan::new(&setting(&other), &mut inputs).unwrap_err().to_string().contains("there is no log"));
 }
@@ -146,7 +146,7 @@ fn every_shipped_experiment_can_be_done_in_both_forms() {
         let quick = full.clone().changed(&Changes { quick: true, ..Changes::default() }).unwrap();
         for form in [full, quick] {
             for point in form.points().unwrap() {
-                // Its log is the operator's to bring.
+                // The operator has to provide its log.
                 if !matches!(point.setting.demand, DemandSetting::Trace { .. }) {
                     let plan = Plan::new(&point.setting, &mut inputs);
                     plan.unwrap_or_else(|error| panic!("{name}, {}: {error}", point.label));

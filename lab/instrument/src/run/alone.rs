@@ -1,4 +1,4 @@
-//! Single requests on the idle bed, before the load: what a slowdown is over.
+//! Single requests on the idle bed, before the load: the denominators of slowdowns.
 
 use std::{
     thread,
@@ -20,11 +20,11 @@ use crate::{
     record::Alone,
 };
 
-/// What Linux sends before the first acknowledgement: ten segments.
+/// Linux sends this before the first acknowledgement: ten segments.
 const FIRST_WINDOW_BYTES: f64 = 14_480.0;
 
 impl Measurement<'_> {
-    /// Measures requests of a few sizes, one after the other, for each group of clients.
+    /// Measures requests for a few sizes, one after the other, by each group of clients.
     pub(super) fn measure_alone(&self, bed: &Bed) -> Result<Vec<Alone>, LabError> {
         let SingleRequests { files, repeats } = self.plan.single_requests(self.sizes_bytes);
         let mut alone = Vec::new();
@@ -37,12 +37,12 @@ impl Measurement<'_> {
         Ok(alone)
     }
 
-    /// Asks for a file a few times from each group, far enough apart that none meets the one before.
+    /// Requests a file a few times from each group, far enough apart that no request meets another.
     fn ask_for(&self, file: usize, repeats: usize, sources: u8, bed: &Bed) -> Result<Vec<Outcome>, LabError> {
         let wire_ns = self.plan.wire_ns(self.sizes_bytes[file]) as u64;
         let groups = self.plan.groups.len();
         let longest_ns = self.plan.groups.iter().map(|group| self.round_trips_ns(file, group)).max().unwrap_or(0);
-        // Between groups the link alone has to be free, and the next round waits for all.
+        // Between groups only the link must be free; the next round waits for all.
         let stagger_ns = wire_ns * 2 + 2_000_000;
         let round_ns = (wire_ns + longest_ns + 5_000_000).max(stagger_ns * groups as u64) + wire_ns * 2;
         let requests: Vec<Request> = (0..repeats as u64)
@@ -73,7 +73,7 @@ impl Measurement<'_> {
         let group = &self.plan.groups[number].setting;
         let of_group = || outcomes.iter().filter(|outcome| usize::from(outcome.group) == number);
         let done = || of_group().filter(|outcome| outcome.end == End::Done);
-        // Over a path that loses packets a single request may fail, over any other it must not.
+        // Over a path with loss a single request may fail; over any other it must not.
         let failed = of_group().find(|outcome| outcome.end != End::Done);
         if let Some(failed) = failed.filter(|_| group.path.loss == 0.0 || done().next().is_none()) {
             return Err(LabError::Subject(format!(
@@ -91,8 +91,8 @@ impl Measurement<'_> {
         })
     }
 
-    /// The round trips of a request over the group's path: two of the handshake and the request, those in which the window grows,
-    /// one for the end; as much again for jitter.
+    /// Time for the round trips of a request over the group's path: two for handshake and request, those in
+    /// which the window grows, one for the end, and as much again for jitter.
     fn round_trips_ns(&self, file: usize, group: &Group) -> u64 {
         let growth = (self.sizes_bytes[file] as f64 / FIRST_WINDOW_BYTES + 1.0).log2().ceil();
         let path = &group.setting.path;

@@ -25,7 +25,7 @@ use crate::{
     subject::{Certificate, Place, Running, Subject},
 };
 
-/// All that a measurement is made of.
+/// The parts of a measurement.
 pub(super) struct Measurement<'a> {
     pub(super) plan: &'a Plan,
     pub(super) subject: &'a Subject,
@@ -38,27 +38,27 @@ pub(super) struct Measurement<'a> {
     pub(super) stop: &'a AtomicBool,
 }
 
-/// One load to drive: the whole demand, or single requests.
+/// A load to run: the whole demand, or single requests.
 pub(super) struct Errand {
     pub(super) demand: Demand,
     pub(super) start: Instant,
     pub(super) until: Duration,
     pub(super) drain: Duration,
-    /// Which /24 of each group's prefix to connect from. Each load has its own: a port that is used again meets the server's
-    /// TIME_WAIT, and now and then is reset by it.
+    /// The /24 of each group's prefix to connect from. Each load has its own, since a reused port may meet
+    /// the server's TIME_WAIT and be reset.
     pub(super) sources: u8,
-    /// Whether clients wait as long as it takes, whatever the setting says, and never ask again.
+    /// Whether clients wait without limit, independent of the setting, and never retry.
     pub(super) patient: bool,
 }
 
 impl Measurement<'_> {
-    /// Measures on a bed made for it and taken down after.
+    /// Measures on a new bed, and removes the bed.
     pub(super) fn measure(&self, seed: u64, demand: Demand) -> Result<(Vec<Outcome>, Facts), LabError> {
         let mut notes = Vec::new();
         let (bed, calibration) = match self.prepared(seed)? {
             (bed, Ok(calibration)) => (bed, calibration),
             (bed, Err(LabError::Bed(reason))) if !self.stop.load(Ordering::Relaxed) => {
-                // What upset the bed may have passed. Two beds cannot be at once.
+                // The cause may have passed. Two beds cannot exist at once.
                 drop(bed);
                 notes.push(format!("this is the second bed, the first was refused: {reason}"));
                 let (bed, calibration) = self.prepared(seed)?;
@@ -111,7 +111,7 @@ impl Measurement<'_> {
         Ok((drive.outcomes, facts))
     }
 
-    /// A bed with the subject's bottleneck, and what came of its calibration.
+    /// A bed with the subject's bottleneck, and the result of its calibration.
     fn prepared(&self, seed: u64) -> Result<(Bed, Result<Calibration, LabError>), LabError> {
         let bed = Bed::build(BedConfig { seed, ..self.plan.bed.clone() })?;
         self.subject.prepare(&self.place(&bed))?;
@@ -130,14 +130,14 @@ impl Measurement<'_> {
         }
     }
 
-    /// Begins to count the server's system calls, if that is asked for.
+    /// Starts counting the server's system calls, if requested.
     fn count_calls(&self, bed: &Bed, notes: &mut Vec<String>) -> Option<SystemCalls> {
         let wanted = self.plan.setting().count.system_calls;
         wanted.then(|| SystemCalls::count(bed).map_err(|reason| notes.push(reason)).ok()).flatten()
     }
 
-    /// Drives the demand, samples the server's side, and changes the link's rate when its time has come. The queue's counters
-    /// are those of the moment when the last request had been sent.
+    /// Runs the demand, samples the server's side, and changes the link's rate at the planned times. The
+    /// queue's counters are read when the last request has been sent.
     fn drive(
         &self,
         bed: &Bed,
@@ -150,7 +150,7 @@ impl Measurement<'_> {
         let sampler = Sampler::start(bed, start, self.servers.port)?;
         let (drive, sent) = thread::scope(|scope| {
             let driver = scope.spawn(move || self.load(bed, errand));
-            // A driver that has ended early waits for nobody.
+            // Stops waiting if the driver has ended early.
             let wait_until = |at: Instant| {
                 while !driver.is_finished() && Instant::now() < at {
                     thread::sleep(at.saturating_duration_since(Instant::now()).min(Duration::from_millis(20)));
@@ -171,7 +171,7 @@ impl Measurement<'_> {
         Ok((drive, sent, samples))
     }
 
-    /// Drives a load from the calling thread, which it takes into the clients' namespace.
+    /// Runs a load on the calling thread, which moves into the clients' namespace.
     pub(super) fn load(&self, bed: &Bed, errand: Errand) -> Result<Drive, LabError> {
         let _inside = bed.client().enter().map_err(LabError::io("cannot enter a namespace"))?;
         let group = |(number, group): (usize, &crate::plan::Group)| {
@@ -205,7 +205,7 @@ impl Measurement<'_> {
     }
 }
 
-/// What is read before and after.
+/// Counters read before and after.
 struct Seen {
     server_tcp: Counters,
     client_tcp: Counters,
@@ -226,8 +226,8 @@ impl Seen {
     }
 }
 
-/// What is to be known of others who used the machine meanwhile: they rob the server of its time without the generator being
-/// late, if it is ahead of them and the server is not.
+/// A note about other programs that used the machine. They can delay the server without delaying the
+/// generator, which has a higher priority.
 fn disturbed(cpu: &Cpu, measured_s: f64) -> Option<String> {
     let processors = |us: u64| us as f64 / 1e6 / measured_s.max(1e-9);
     let (others, stolen) = (processors(cpu.others_us), processors(cpu.stolen_us));
@@ -239,10 +239,10 @@ fn disturbed(cpu: &Cpu, measured_s: f64) -> Option<String> {
     })
 }
 
-/// What the system's own housekeeping takes is below.
+/// The system's own housekeeping stays below this.
 const DISTURBED_PROCESSORS: f64 = 0.15;
 
-/// Why a measurement must not be trusted, as the emulator of its paths shows it.
+/// Why the emulator of the paths makes a measurement invalid.
 fn emulator_failed(wan: &WanFacts, max_lateness_ms: f64) -> Vec<String> {
     let mut reasons = Vec::new();
     if wan.lateness_p99_us > max_lateness_ms * 1e3 {
@@ -258,7 +258,7 @@ fn emulator_failed(wan: &WanFacts, max_lateness_ms: f64) -> Vec<String> {
     reasons
 }
 
-/// Why a measurement must not be trusted, as its requests show it.
+/// Why its requests make a measurement invalid.
 fn invalid(outcomes: &[Outcome], max_lateness_ms: f64) -> Vec<String> {
     let mut lateness_ms: Vec<f64> = outcomes.iter().map(|outcome| outcome.lateness_ns() as f64 / 1e6).collect();
     lateness_ms.sort_unstable_by(f64::total_cmp);
@@ -279,7 +279,7 @@ fn invalid(outcomes: &[Outcome], max_lateness_ms: f64) -> Vec<String> {
     reasons
 }
 
-/// Ends the server, and notes it if that was not a clean end.
+/// Stops the server, and adds a note if it did not end cleanly.
 fn stop_server(running: Running, mut notes: Vec<String>) -> Vec<String> {
     match running.stop() {
         Some(status) if status.success() => {}
@@ -314,7 +314,7 @@ mod tests {
     fn a_generator_that_was_late_or_failed_spoils_the_measurement() {
         let mut outcomes = vec![outcome(0, End::Done); 200];
         assert_eq!(invalid(&outcomes, 1.0), Vec::<String>::new());
-        // One in two hundred may be late, one in fifty not.
+        // One late request in two hundred is allowed, one in fifty is not.
         outcomes[0] = outcome(5, End::Done);
         assert_eq!(invalid(&outcomes, 1.0), Vec::<String>::new());
         outcomes[..4].fill(outcome(5, End::Done));

@@ -1,4 +1,4 @@
-//! What the runner needs of the machine, and what it says of it.
+//! Access to the machine for the runner, and its description.
 
 use std::{
     path::Path,
@@ -10,7 +10,7 @@ use signal_hook::{consts::TERM_SIGNALS, flag};
 
 use crate::{LabError, subject::Subject};
 
-/// What to type to do it again.
+/// The command that repeats this run.
 pub(crate) fn command() -> String {
     let quote = |word: String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:@+%".contains(c);
@@ -32,7 +32,7 @@ pub(crate) fn machine() -> Vec<String> {
     ]
 }
 
-/// Kernel, processors, and what tells each measured program from other builds of it.
+/// Kernel, processors, and the identity of each measured program's build.
 pub(super) fn versions(subjects: &[Subject], serpent: &Path) -> Vec<String> {
     let mut versions = machine();
     for subject in subjects {
@@ -43,7 +43,8 @@ pub(super) fn versions(subjects: &[Subject], serpent: &Path) -> Vec<String> {
     versions
 }
 
-/// Tens of thousands of connections on each side. What the system refuses shows as faults of the client.
+/// Room for tens of thousands of connections on each side. A refusal by the system shows as faults of the
+/// client.
 pub(crate) fn raise_descriptor_limit() {
     const WANTED: u64 = 262_144;
     let limit = getrlimit(Resource::Nofile);
@@ -54,10 +55,9 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
-/// Ctrl-C and SIGTERM set the flag; a second one ends the program at once.
+/// Makes Ctrl-C and SIGTERM set the flag; a second one ends the program at once.
 ///
-/// # Errors
-/// If the system does not allow to watch for them.
+/// # Errors The system does not allow signal handlers.
 pub fn stop_on_signals() -> Result<Arc<AtomicBool>, LabError> {
     let stop = Arc::new(AtomicBool::new(false));
     for &signal in TERM_SIGNALS {

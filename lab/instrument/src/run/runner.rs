@@ -1,4 +1,4 @@
-//! Cells in their order, each on a bed of its own.
+//! Measures the cells in order, each on its own bed.
 
 use std::{
     path::PathBuf,
@@ -30,7 +30,7 @@ pub(crate) struct Servers {
     pub(crate) port: u16,
 }
 
-/// A run made sure of: everything that could be known to be impossible has been refused.
+/// A checked run: everything that could be known to be impossible was refused.
 #[derive(Debug)]
 pub(crate) struct Runner {
     plans: Vec<Plan>,
@@ -39,11 +39,11 @@ pub(crate) struct Runner {
     stop: Arc<AtomicBool>,
 }
 
-/// What is done with a cell that has been measured.
+/// Stores a measured cell.
 type Keep<'a> = dyn FnMut(CellRecord, Vec<Outcome>) -> Result<(), LabError> + 'a;
 
 impl Runner {
-    /// Resolves every point, and refuses what cannot be done.
+    /// Resolves every point, and refuses impossible ones.
     pub(crate) fn new(record: &RunRecord, servers: Servers) -> Result<Self, LabError> {
         let about = |label: &str, error| match error {
             LabError::Request(what) => LabError::Request(format!("point `{label}`: {what}")),
@@ -68,8 +68,8 @@ impl Runner {
         &self.plans[point]
     }
 
-    /// Measures the cells of `todo` in turn, and gives each to `keep`. `notes` are noted in each. A cell whose server or bed fails
-    /// is kept without requests, as one that is not valid.
+    /// Measures the cells of `todo` in order, and passes each to `keep`. `notes` are added to each. A cell
+    /// whose server or bed fails is stored without requests, as invalid.
     pub(crate) fn measure(
         &self,
         record: &RunRecord,
@@ -88,9 +88,9 @@ impl Runner {
             let subject = &self.subjects[cell.subject];
             progress.begin(&format!("{}, seed {}, {subject}", record.points[cell.point].label, cell.seed));
             let (outcomes, mut facts) = match self.cell(cell, &mut files) {
-                // A program that was making the bed had the same Ctrl-C.
+                // A program that was making the bed received the same Ctrl-C.
                 Err(_) if self.stop.load(Ordering::Relaxed) => return Err(LabError::Interrupted),
-                // The others may do better, and so may this one under other conditions.
+                // Other cells may succeed, and so may this one under other conditions.
                 Err(error @ (LabError::Bed(_) | LabError::Subject(_))) => {
                     (Vec::new(), Facts::failed(format!("nothing was measured: {error}")))
                 }
@@ -127,7 +127,7 @@ impl Runner {
     }
 }
 
-/// The files to serve, written anew only when they are others.
+/// The files to serve, rewritten only when they change.
 struct Files {
     content: Content,
     certificate: Certificate,
@@ -137,7 +137,7 @@ struct Files {
 impl Files {
     fn with(&mut self, sizes_bytes: &[u64]) -> Result<(&DocRoot, &Content, &Certificate), LabError> {
         if self.written.as_ref().is_some_and(|(sizes, _)| sizes != sizes_bytes) {
-            // The old ones first: there may not be room for both.
+            // Removes the old files first: there may not be room for both.
             self.written = None;
         }
         let (_, root) = match &mut self.written {

@@ -1,4 +1,5 @@
-//! The server's side while it is measured: once a second, cheaply, and without a word from the server.
+//! Samples of the server's side during a measurement: once a second, at low cost, and without the server's
+//! help.
 
 mod netlink;
 mod processes;
@@ -37,8 +38,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Takes a sample at `start` and each second after it. Counters count from this call on. `port` is the one that the server
-    /// listens on.
+    /// Takes a sample at `start` and each second after it. Counters count from this call on. `port` is the
+    /// server's listening port.
     pub fn start(bed: &Bed, start: Instant, port: u16) -> Result<Self, LabError> {
         let mut sources = Sources::open(bed, port)?;
         let before = sources.read();
@@ -46,13 +47,13 @@ impl Sampler {
         let work = move || {
             let mut samples = Vec::new();
             let mut at = start;
-            // The other end is never used, only dropped.
+            // The other end is only dropped, never used.
             while let Err(RecvTimeoutError::Timeout) =
                 stopped.recv_timeout(at.saturating_duration_since(Instant::now()))
             {
                 let at_s = start.elapsed().as_secs_f64();
                 samples.push(sources.read().since(&before, at_s));
-                // A second that has passed already is left out.
+                // A second that has already passed is skipped.
                 while at <= Instant::now() {
                     at += EVERY;
                 }
@@ -63,8 +64,8 @@ impl Sampler {
         Ok(Self { stop, thread: thread.map_err(LabError::io("cannot start a thread"))? })
     }
 
-    /// Ends it. Gives the samples, and a note for each source that could not be read: its fields are 0 in the samples
-    /// concerned.
+    /// Stops the thread. Returns the samples, and a note for each source that could not be read; its fields
+    /// are 0 in the affected samples.
     pub fn stop(self) -> (Vec<Sampled>, Vec<String>) {
         drop(self.stop);
         self.thread
@@ -73,7 +74,7 @@ impl Sampler {
     }
 }
 
-/// Where the numbers come from.
+/// The sources of the samples.
 #[derive(Debug)]
 struct Sources {
     /// `/proc/net/snmp` and `/proc/net/netstat` of the server's namespace.
@@ -84,12 +85,12 @@ struct Sources {
     notes: Vec<String>,
 }
 
-/// A source of numbers, or what it is that could not be opened.
+/// A source of numbers, or the name of one that could not be opened.
 #[derive(Debug)]
 struct Source<T> {
     what: &'static str,
     reader: Option<T>,
-    /// Whether its failure has been noted.
+    /// Whether its failure has a note.
     noted: bool,
 }
 
@@ -167,16 +168,16 @@ impl<T> Source<T> {
     }
 }
 
-/// What is wanted of TCP's counters. `ListenDrops` counts every SYN and connection that a listening socket had no place for,
-/// `ListenOverflows` those for which its accept queue had none; what remains are SYNs that found no place among the half-open
-/// connections.
+/// The TCP counters used. `ListenDrops` counts every SYN and connection that a listening socket had no place
+/// for. `ListenOverflows` counts those for which its accept queue was full. The difference is SYNs without a
+/// place among the half-open connections.
 const WANTED: [&str; 3] = ["CurrEstab", "ListenDrops", "ListenOverflows"];
 
 fn read_counters(files: &mut [File; 2]) -> io::Result<BTreeMap<String, u64>> {
     let (mut text, mut counters) = (String::new(), BTreeMap::new());
     for file in files {
         text.clear();
-        // From the start the kernel makes the text anew.
+        // After a rewind the kernel generates the text again.
         file.rewind()?;
         file.read_to_string(&mut text)?;
         parse(&text, &WANTED, &mut counters);
@@ -185,7 +186,7 @@ fn read_counters(files: &mut [File; 2]) -> io::Result<BTreeMap<String, u64>> {
 }
 
 impl Sampled {
-    /// This sample, with what is counted reckoned from `before`.
+    /// This sample, with counters relative to `before`.
     fn since(self, before: &Self, at_s: f64) -> Self {
         Self {
             at_s,

@@ -1,4 +1,4 @@
-//! One question to the kernel, and all its answers.
+//! A netlink request to the kernel, and all its answers.
 
 use std::{fmt::Debug, io};
 
@@ -8,7 +8,7 @@ use netlink_packet_core::{
 };
 use netlink_sys::{Socket, SocketAddr};
 
-/// A socket to the kernel, of the network namespace in which it was opened, wherever it is used.
+/// A socket to the kernel. It belongs to the network namespace in which it was opened, from any thread.
 #[derive(Debug)]
 pub(super) struct Netlink {
     socket: Socket,
@@ -21,11 +21,11 @@ impl Netlink {
         let mut socket = Socket::new(protocol)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        // The kernel fills at most 32 KiB of answers at a time.
+        // The kernel returns at most 32 KiB at a time.
         Ok(Self { socket, buffer: Vec::with_capacity(1 << 15) })
     }
 
-    /// Asks for everything that fits `request` and hands over answer by answer.
+    /// Requests everything that matches `request`, and passes each answer to `each`.
     pub(super) fn dump<M>(&mut self, request: M, mut each: impl FnMut(M)) -> io::Result<()>
     where
         M: NetlinkSerializable + NetlinkDeserializable + Debug,
@@ -47,7 +47,7 @@ impl Netlink {
     }
 }
 
-/// Hands over the messages of one datagram. Gives whether they were the last ones.
+/// Passes on the messages of one datagram; returns whether they were the last ones.
 fn read<M>(mut bytes: &[u8], each: &mut impl FnMut(M)) -> io::Result<bool>
 where
     M: NetlinkDeserializable + Debug,

@@ -11,16 +11,16 @@ use crate::bed::{TICK_US, process_ticks};
 #[derive(Debug)]
 pub(super) struct Processes {
     ns: NetNs,
-    /// Processor time by process. One that has ended keeps what it had used, so that the sum never falls.
+    /// Processor time by process. Ended processes keep theirs, so that the sum never falls.
     ticks: BTreeMap<u32, u64>,
 }
 
-/// What they use.
+/// Resources in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Used {
-    /// Processor time in user and in kernel mode, in microseconds, of all that have been seen.
+    /// Processor time in user and kernel mode, in microseconds, of all processes seen so far.
     pub(super) cpu_us: u64,
-    /// Memory that is resident, in bytes. What processes share is counted for each.
+    /// Resident memory, in bytes. Shared memory counts for each process.
     pub(super) resident_bytes: u64,
 }
 
@@ -30,11 +30,11 @@ impl Processes {
         Self { ns, ticks: BTreeMap::new() }
     }
 
-    /// What they use now.
+    /// The current use.
     pub(super) fn used(&mut self) -> io::Result<Used> {
         let mut resident_bytes = 0;
         for pid in self.pids()? {
-            // One that ends while we look is not there: then nothing is added.
+            // A process may end during the listing; then it adds nothing.
             let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
             let Some(ticks) = read("stat").and_then(|stat| process_ticks(&stat)) else { continue };
             self.ticks.insert(pid, ticks);
@@ -43,7 +43,8 @@ impl Processes {
         Ok(Used { cpu_us: self.ticks.values().sum::<u64>() * TICK_US, resident_bytes })
     }
 
-    /// Ids of the processes. A thread of our own may be in the namespace for a moment; this process is not the server.
+    /// Ids of the processes. A thread of this process may be in the namespace for a moment; it is not the
+    /// server.
     pub(super) fn pids(&self) -> io::Result<Vec<u32>> {
         let mut pids = self.ns.processes()?;
         pids.retain(|&pid| pid != std::process::id());

@@ -1,4 +1,4 @@
-//! The bottleneck's queue, from rtnetlink: what `tc -s qdisc show` shows, without starting a program each second.
+//! The bottleneck's queue from rtnetlink: the data of `tc -s qdisc show` without a new process each second.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
 use super::netlink::Netlink;
 use crate::bed::Qdisc;
 
-/// Asks for the root queue of one device.
+/// Reads the root queue of one device.
 #[derive(Debug)]
 pub(super) struct Queue {
     netlink: Netlink,
@@ -23,13 +23,13 @@ pub(super) struct Queue {
 impl Queue {
     /// For the device of this name in the calling thread's namespace.
     pub(super) fn open(device: &str) -> io::Result<Self> {
-        // Any socket will do to ask the namespace for a device.
+        // Any socket can query the namespace for a device.
         let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
         let device = name_to_index(&any, device)?.cast_signed();
         Ok(Self { netlink: Netlink::open(NETLINK_ROUTE)?, device })
     }
 
-    /// Its counters now; packets and drops are counted in 32 bits.
+    /// Its current counters; packets and drops have 32 bits.
     pub(super) fn read(&mut self) -> io::Result<Qdisc> {
         let (mut found, device) = (None, self.device);
         let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(device));
@@ -73,8 +73,8 @@ mod tests {
 
     use super::*;
 
-    /// What Linux 6.18 says of `htb` at the root of a device, its options left out: bytes, packets and padding; waiting packets
-    /// and bytes, drops, requeues, overlimits.
+    /// Output of Linux 6.18 for `htb` at the root of a device, without options: bytes, packets and padding;
+    /// waiting packets and bytes, drops, requeues, overlimits.
     #[test]
     fn the_counters_of_a_queue_are_read() {
         let mut captured = vec![0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 1, 0, 255, 255, 255, 255, 2, 0, 0, 0];

@@ -1,7 +1,8 @@
-//! The listening port: connections that wait to be accepted, and half-open ones, from `sock_diag`.
+//! The queues of the listening port from `sock_diag`: connections waiting to be accepted, and half-open ones.
 //!
-//! Only sockets that listen or are half-open are asked for. The kernel passes over the others without a word, so twenty thousand
-//! established connections cost a walk along its table and no copying; they are counted from `/proc/net/snmp` instead.
+//! Only listening and half-open sockets are requested. The kernel skips the others, so twenty thousand
+//! established connections cost a walk along its table but no copying; they are counted from `/proc/net/snmp`
+//! instead.
 
 use std::io;
 
@@ -14,17 +15,17 @@ use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 
 use super::netlink::Netlink;
 
-/// Asks for the sockets of one namespace.
+/// Reads the sockets of one namespace.
 #[derive(Debug)]
 pub(super) struct Sockets {
     netlink: Netlink,
     port: u16,
 }
 
-/// What waits at a port.
+/// Queues of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Waiting {
-    /// Connections that wait to be accepted, of all sockets that listen on the port.
+    /// Connections waiting to be accepted, over all sockets that listen on the port.
     pub(super) accept_queue: u64,
     /// Half-open connections.
     pub(super) half_open: u64,
@@ -36,7 +37,7 @@ impl Sockets {
         Ok(Self { netlink: Netlink::open(NETLINK_SOCK_DIAG)?, port })
     }
 
-    /// What waits now.
+    /// The current queues.
     pub(super) fn waiting(&mut self) -> io::Result<Waiting> {
         let request = InetRequest {
             family: AF_INET,
@@ -82,7 +83,7 @@ mod tests {
     #[test]
     fn what_waits_at_the_port_is_added_up_and_other_ports_are_not() {
         let mut waiting = Waiting::default();
-        // Two workers that share the port, each with a queue of its own.
+        // Two workers that share the port, each with its own queue.
         for (state, port, queue) in
             [(TCP_LISTEN, 80, 3), (TCP_LISTEN, 80, 4), (TCP_LISTEN, 9, 50), (TCP_SYN_RECV, 80, 0), (TCP_SYN_RECV, 9, 0)]
         {

@@ -1,5 +1,6 @@
-//! System calls of the server, counted by the kernel's own tracepoint: `perf stat`, which stops nobody, where strace would stop
-//! the server at every call. A call costs about a tenth of a microsecond more while it is counted.
+//! Counts the server's system calls by the kernel's own tracepoint, with `perf stat`. It never stops the
+//! server, unlike strace, which stops it at every call. Counting costs about a tenth of a microsecond per
+//! call.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -21,26 +22,27 @@ use tempfile::TempDir;
 use super::processes::Processes;
 use crate::{bed::Bed, temporary};
 
-/// The counting of system calls, until it is stopped or dropped.
+/// A running count of system calls, until it is stopped or dropped.
 #[derive(Debug)]
 pub struct SystemCalls {
     perf: Child,
     work: TempDir,
 }
 
-/// Time that perf is given to begin.
+/// Time limit for perf to start.
 const READY_WITHIN: Duration = Duration::from_secs(5);
-/// And to print what it counted.
+/// Time limit for perf to print its count.
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
 
 impl SystemCalls {
-    /// Begins to count the calls of all processes in the server's namespace, and of those they start; they are being counted
-    /// when this returns. `Err` tells why they cannot be, in words for the notes of a run, which is as good without.
+    /// Starts counting the calls of all processes in the server's namespace, and of their children; counting
+    /// is active when this returns. `Err` contains the reason for the notes of a run, which is still valid
+    /// without the count.
     pub fn count(bed: &Bed) -> Result<Self, String> {
         Self::begin(bed).map_err(|reason| format!("system calls are not counted: {reason}"))
     }
 
-    /// Whether calls can be counted here at all, tried on this process; `Err` tells why not.
+    /// Checks by a trial on this process whether calls can be counted; `Err` contains the reason if not.
     pub fn check() -> Result<(), String> {
         Self::count_of(&[std::process::id()])?.stop().map(drop)
     }
@@ -62,7 +64,7 @@ impl SystemCalls {
         let said = File::create(work.path().join(SAID)).map_err(failed)?;
         let pids = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let mut perf = Command::new("perf");
-        // Begins with its counters off, and turns them on when it is told to.
+        // Starts with its counters off, and enables them on command.
         perf.current_dir(work.path()).args(["stat", "-D", "-1", "--control", &format!("fifo:{COMMANDS},{ANSWERS}")]);
         perf.args(["-x", ",", "-o", COUNTED, "-e", EVENT, "-p", &pids]);
         perf.env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).process_group(0);
@@ -81,7 +83,7 @@ impl SystemCalls {
         while Instant::now() < deadline {
             let mut ready = [PollFd::new(answers, PollFlags::IN)];
             let turn = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-            // Interrupted by a signal it is asked again.
+            // Polls again after a signal.
             if poll(&mut ready, Some(&turn)).is_ok_and(|ready| ready > 0) {
                 return Ok(());
             }
@@ -92,7 +94,7 @@ impl SystemCalls {
         Err(format!("`perf stat` did not begin within {} s", READY_WITHIN.as_secs()))
     }
 
-    /// Ends the counting and gives the calls since [`Self::count`]. `Err` as there.
+    /// Stops counting and returns the calls since [`Self::count`]. `Err` as there.
     pub fn stop(mut self) -> Result<u64, String> {
         self.end(Signal::INT, ENDED_WITHIN);
         let counted = self.read(COUNTED);
@@ -101,12 +103,12 @@ impl SystemCalls {
         })
     }
 
-    /// Has it end by `signal`, or if it does not do so in time, by force.
+    /// Ends perf by `signal`, or by force after the time limit.
     fn end(&mut self, signal: Signal, within: Duration) {
         let pid = Pid::from_child(&self.perf);
         // Readable when the process has ended.
         let ended = pidfd_open(pid, PidfdFlags::empty());
-        // It may have ended with the server; then there is nobody to tell.
+        // perf may have ended with the server; then the signal has no target.
         let _ = kill_process(pid, signal);
         let turn = Timespec { tv_sec: within.as_secs().cast_signed(), tv_nsec: 0 };
         let in_time = ended.is_ok_and(|ended| {
@@ -137,7 +139,7 @@ const ANSWERS: &str = "answers";
 const COUNTED: &str = "counted";
 const SAID: &str = "said";
 
-/// Makes a fifo and opens it so that neither end ever waits for the other.
+/// Makes a fifo and opens it so that neither end blocks.
 fn fifo(path: &Path) -> io::Result<File> {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
     OpenOptions::new().read(true).write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)
@@ -147,7 +149,7 @@ fn fifo(path: &Path) -> io::Result<File> {
 fn parse(counted: &str) -> Option<u64> {
     let line = counted.lines().find(|line| line.contains(EVENT))?;
     match line.split(',').next()? {
-        // None of the processes ran at all.
+        // No process ran at all.
         "<not counted>" => Some(0),
         number => number.parse().ok(),
     }
@@ -168,7 +170,8 @@ mod tests {
         assert_eq!(parse(""), None);
     }
 
-    /// `dd` reads and writes a byte at a time: two calls for each, and few others. The first byte says that its own start is over.
+    /// `dd` reads and writes a byte at a time: two calls per byte, and few others. The first byte shows that
+    /// its start is over.
     #[test]
     fn calls_are_counted_one_by_one_or_it_is_said_why_not() {
         let mut dd = Command::new("dd");
@@ -196,7 +199,7 @@ mod tests {
     fn one_that_does_not_end_when_it_is_told_is_killed() {
         let mut deaf = Command::new("sh");
         let mut deaf = deaf.args(["-c", "trap '' INT; echo; exec sleep 1000"]).stdout(Stdio::piped()).spawn().unwrap();
-        // It is deaf by then.
+        // It ignores the signal from now on.
         deaf.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
         let mut counting = SystemCalls { perf: deaf, work: temporary::directory(0o700).unwrap() };
         counting.end(Signal::INT, Duration::ZERO);

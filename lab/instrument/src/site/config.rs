@@ -1,7 +1,7 @@
-//! The configuration files that gateways are started with.
+//! The configuration files of gateways.
 //!
-//! The same patience and the same room for all of them: nobody is refused by a gateway for having waited, and none keeps fewer
-//! connections than there are users. What is measured is who goes when.
+//! All have the same patience and the same capacity. No gateway refuses a user for waiting too long, and none
+//! limits connections below the number of users. So the measurement shows only the order of service.
 
 use std::{fmt::Write as _, net::SocketAddr};
 
@@ -10,8 +10,8 @@ use super::{
     subject::{Subject, Window},
 };
 
-/// The file of a gateway that listens there, and what it is called. `None` where there is no gateway. Windows that are adjusted can
-/// be asked for at `admin`.
+/// The configuration file of a gateway that listens at `listen`, and the file's name. `None` without a
+/// gateway. `admin` reports adjusted windows.
 pub(super) fn of(
     plan: &Plan,
     subject: &Subject,
@@ -25,7 +25,7 @@ pub(super) fn of(
             Some((SERPENT, serpent(plan, listen, |_| None, Some(share), &format!("slots = {slots}\n"), None)))
         }
         Subject::Single { slots, share, method } => {
-            // A window that is adjusted is a resource's: all pages are of one.
+            // An adjusted window belongs to a resource: all pages share one.
             let admission = format!("windows = \"{method}\"\nresources = {{ {ONE} = {slots} }}\n");
             Some((SERPENT, serpent(plan, listen, |_| Some(ONE), Some(share), &admission, admin)))
         }
@@ -51,7 +51,7 @@ pub(super) const ONE: &str = "site";
 const SERPENT: &str = "serpent.toml";
 const HAPROXY: &str = "haproxy.cfg";
 
-/// Longer than anybody waits: the user's patience ends a request, and nothing else.
+/// Longer than any wait: only the user's patience ends a request.
 fn patience_s(plan: &Plan) -> u64 {
     plan.timeout_s.ceil() as u64 + u64::from(plan.drain_s) + 60
 }
@@ -98,7 +98,7 @@ keep-connections = {room}
         let (name, ratio) = (&class.name, class.ratio);
         let waiting = match share {
             Some(_) => format!("max-wait = \"{patience_s}s\"\nqueue = {room}\n"),
-            // Nobody waits.
+            // No request waits.
             None => String::new(),
         };
         let due = match share {
@@ -136,9 +136,9 @@ connections = {room}
     text
 }
 
-/// Whoever is to wait half as long is let in twice as often. Whole numbers, as small as they can be.
+/// A class with half the delay gets twice the weight. Integers, as small as possible.
 fn weights(plan: &Plan) -> Vec<u32> {
-    // Divided by all numbers to 16 without a rest.
+    // Divisible by all numbers to 16.
     const MOST: u32 = 720_720;
     let least = plan.classes.iter().map(|class| class.ratio).min().unwrap_or(1);
     let weights: Vec<u32> =
@@ -151,7 +151,7 @@ fn greatest_common_divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// A number, or a table where more is said than that.
+/// A number, or a table if there are further keys.
 fn resource(plan: &Plan, name: &str, window: &Window, probe: bool) -> String {
     let mut keys = format!("window = {}", window.first);
     if let Some((least, most)) = window.range {
@@ -166,7 +166,7 @@ fn resource(plan: &Plan, name: &str, window: &Window, probe: bool) -> String {
     if keys.contains(',') { format!("{name} = {{ {keys} }}") } else { format!("{name} = {}", window.first) }
 }
 
-/// A path as a glob that means nothing but itself, as TOML writes it.
+/// Escapes a path for a glob that matches only itself, as TOML text.
 fn escaped(path: &str) -> String {
     path.chars().flat_map(|c| if "*?[]{}\\".contains(c) { vec!['\\', '\\', c] } else { vec![c] }).collect()
 }
@@ -193,7 +193,7 @@ frontend users
 "
     );
     if strict {
-        // The least number goes first.
+        // The smallest number goes first.
         for (number, class) in plan.classes.iter().enumerate() {
             let (field, name) = (&plan.field, &class.name);
             let _ = writeln!(
@@ -254,7 +254,7 @@ mod tests {
             let wanted: toml::Table = admission.parse().unwrap();
             let written = table.remove("admission").unwrap_or(toml::Value::Table(toml::Table::new()));
             assert_eq!(written.as_table(), Some(&wanted), "{subject}");
-            // Without windows by resource nothing says what a page needs.
+            // Without windows by resource, pages have no resource.
             let routes = table["site"][0]["route"].as_array().unwrap();
             let resources: Vec<_> = routes.iter().map(|route| Some(route.get("resource")?.as_str().unwrap())).collect();
             let wanted = match admission.contains("resources") {
@@ -264,7 +264,7 @@ mod tests {
             };
             assert_eq!(resources, wanted, "{subject}");
             table.remove("site");
-            // Nothing is due to a class where nobody waits.
+            // Without waiting requests, classes need no settings of delay.
             for class in table["class"].as_array_mut().unwrap() {
                 for key in ["delay-ratio", "max-wait", "queue"] {
                     let value = class.as_table_mut().unwrap().remove(key);

@@ -1,4 +1,4 @@
-//! The database, stopped and started again while the site is in use.
+//! Stops the database and starts it again during a run.
 
 use std::{
     io,
@@ -12,14 +12,14 @@ use tokio::time::{Instant, sleep_until};
 use super::plan::Cut;
 use crate::LabError;
 
-/// Starts the database again when it is dropped, if it was stopped and not started.
+/// Controls the database. Dropping it starts the database again, if it is stopped.
 #[derive(Debug)]
 pub(super) struct Database<'a> {
     cut: Option<&'a Cut>,
     is_stopped: bool,
 }
 
-/// When the commands had done what they do, in seconds from the beginning of the run.
+/// When the commands had finished, in seconds from the start of the run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Done {
     pub(super) stopped_s: f64,
@@ -31,12 +31,12 @@ impl<'a> Database<'a> {
         Self { cut, is_stopped: false }
     }
 
-    /// Stops it and starts it, each when its time has come. `None` if nothing was to be done.
+    /// Stops and starts it at the planned times. `None` if no outage is planned.
     pub(super) async fn stop_and_start(&mut self, began: Instant) -> Result<Option<Done>, LabError> {
         let Some(cut) = self.cut else { return Ok(None) };
         let at = |seconds: u32| began + Duration::from_secs(seconds.into());
         sleep_until(at(cut.from_s)).await;
-        // Before it is true: a command that fails half-way may have stopped it.
+        // Set before the command runs: a failed command may still have stopped it.
         self.is_stopped = true;
         in_background("--stop-command", &cut.stop).await?;
         let stopped_s = began.elapsed().as_secs_f64();
@@ -57,7 +57,7 @@ impl Drop for Database<'_> {
     }
 }
 
-/// The users go on meanwhile.
+/// Users continue meanwhile.
 async fn in_background(flag: &'static str, line: &str) -> Result<(), LabError> {
     let line = line.to_owned();
     let done = tokio::task::spawn_blocking(move || run(flag, &line)).await;
@@ -65,7 +65,7 @@ async fn in_background(flag: &'static str, line: &str) -> Result<(), LabError> {
 }
 
 fn run(flag: &str, line: &str) -> Result<(), LabError> {
-    // What it starts may go on and hold what it inherits.
+    // A started process may continue and hold inherited descriptors.
     let mut command = Command::new("/bin/sh");
     command.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::null());
     let status = command.status().map_err(LabError::io(format!("{flag} `{line}`")))?;

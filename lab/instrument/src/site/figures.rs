@@ -10,22 +10,22 @@ use super::{
     windows::Seen,
 };
 
-/// What of a subject is shown over time.
+/// The curves of a subject over time.
 #[derive(Debug)]
 pub(super) struct Curves {
-    /// By class: moment, and mean system time in ms of what ended in the window before.
+    /// By class: time, and mean system time in ms of the requests that ended in the window before.
     system_ms: Vec<Vec<(f64, f64)>>,
-    /// By page, and in it by class.
+    /// By page and class.
     of_pages: Vec<Vec<Vec<(f64, f64)>>>,
-    /// Pages that ran at once, of each bucket.
+    /// Mean number of running pages in each bucket.
     running: Vec<(f64, f64)>,
-    /// By page: answers a second, of each bucket.
+    /// By page: answers per second in each bucket.
     throughput: Vec<Vec<(f64, f64)>>,
-    /// By page: windows that are adjusted.
+    /// By page: adjusted windows.
     windows: Vec<Vec<(f64, f64)>>,
 }
 
-/// At most so many points on a line.
+/// Most points on a line.
 const POINTS: u32 = 180;
 
 impl Curves {
@@ -56,7 +56,7 @@ impl Curves {
 }
 
 fn sliding(outcomes: &[Outcome], plan: &Plan, step_s: u32, of: &dyn Fn(&Outcome) -> bool) -> Vec<(f64, f64)> {
-    // Those of each step, so that no window goes through all of them.
+    // Sums per step, so that each window does not scan all requests.
     let mut steps: Vec<(u32, f64)> = vec![(0, 0.0); plan.seconds.div_ceil(step_s) as usize];
     let whole = Span::new(0, plan.seconds);
     for outcome in whole.of(outcomes).filter(|outcome| of(outcome)) {
@@ -112,7 +112,7 @@ pub(super) fn plots(report: &Report) -> Vec<Plot> {
     plots
 }
 
-/// Which of the paper's figures a subject's is beside.
+/// The figure of the paper that corresponds to a subject's.
 fn figure(kind: Subject, share: Option<&str>) -> &'static str {
     match (kind, share) {
         (Subject::Multi, Some("wtp")) => " (the paper's figure 7)",
@@ -135,7 +135,7 @@ fn running(report: &Report) -> Plot {
     plot("Number running at the site (the paper's figure 13)", "", "pages that run at once", series)
 }
 
-/// Bars of all subjects beside each other.
+/// Bars of all subjects side by side.
 fn compared(report: &Report) -> Vec<Plot> {
     let bars = |title: &str, y: &str, series: Vec<(String, Vec<Option<f64>>)>| {
         let of = |(number, (name, values)): (usize, (String, Vec<Option<f64>>))| Series {

@@ -1,4 +1,4 @@
-//! A gateway, started and stopped.
+//! Starts and stops a gateway.
 
 use std::{
     fs,
@@ -15,31 +15,31 @@ use crate::{
     temporary,
 };
 
-/// What stands between the users and the site.
+/// A running gateway, or none.
 #[derive(Debug)]
 pub(super) struct Gateway {
-    /// Where users ask.
+    /// The address for users' requests.
     pub(super) address: SocketAddr,
-    /// Where it says what its windows are, if it moves them.
+    /// The address that reports its windows, if it adjusts them.
     pub(super) admin: Option<SocketAddr>,
     running: Option<Running>,
 }
 
-/// Where programs are.
+/// The programs of gateways.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
     pub(super) serpent: PathBuf,
-    /// The port of the gateway, if it is not to be any free one.
+    /// The port of the gateway; any free one if not given.
     pub(super) port: Option<u16>,
 }
 
 const HAPROXY: &str = "haproxy";
-/// Debian puts it where only root looks.
+/// Debian installs it where only root's PATH leads.
 const HAPROXY_FILE: &str = "/usr/sbin/haproxy";
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Programs {
-    /// Whether a subject's program is there.
+    /// Checks that a subject's program exists.
     pub(super) fn have(&self, subject: &Subject) -> Result<(), LabError> {
         match subject {
             Subject::HaProxy { .. } if find(&haproxy()).is_none() => {
@@ -52,7 +52,7 @@ impl Programs {
         }
     }
 
-    /// What tells the subject's program from other builds of itself.
+    /// The identity of the subject's build.
     pub(super) fn version(&self, subject: &Subject) -> Option<String> {
         match subject {
             Subject::Direct => None,
@@ -66,14 +66,15 @@ impl Programs {
     }
 }
 
-/// An address that nobody has now.
+/// A free address.
 fn free(asked: SocketAddr) -> Result<SocketAddr, LabError> {
     let free = TcpListener::bind(asked).and_then(|listener| listener.local_addr());
     free.map_err(|error| LabError::Request(format!("the gateway cannot have {asked}: {error}; another port: --port")))
 }
 
 impl Gateway {
-    /// Starts it and waits until it listens. Its configuration is kept as `kept`, with the ending that it has.
+    /// Starts it and waits until it listens. Its configuration is stored as `kept`, with the file's
+    /// extension.
     pub(super) fn start(plan: &Plan, subject: &Subject, programs: &Programs, kept: &Path) -> Result<Self, LabError> {
         if *subject == Subject::Direct {
             return Ok(Self { address: plan.site.address, admin: None, running: None });
@@ -92,7 +93,7 @@ impl Gateway {
         Ok(Self { address, admin, running: Some(running) })
     }
 
-    /// Why it is not to be trusted any more: it has ended by itself.
+    /// The reason if it has ended by itself; then it is no longer valid.
     pub(super) fn has_ended(&mut self) -> Option<String> {
         let running = self.running.as_mut()?;
         running.has_ended().then(|| format!("the gateway has ended; it said: {}", running.last_words()))
@@ -105,7 +106,7 @@ impl Gateway {
     }
 }
 
-/// The configuration alone, to be looked at.
+/// Writes only the configuration, for inspection.
 pub(super) fn write_only(
     plan: &Plan,
     subject: &Subject,

@@ -1,4 +1,4 @@
-//! `serpent-lab site`: gateways in front of a real site of several resources, and users who wait for their answers.
+//! `serpent-lab site`: gateways before a real site of several resources, and users that wait for answers.
 //!
 //! The experiments of "Multiple-resource Request Scheduling Algorithms for Proportional System-time Differentiation at Website
 //! Gateway", chapter 4.
@@ -47,11 +47,12 @@ use crate::{
     temporary,
 };
 
-/// Measure gateways in front of a real site: who waits how long, and how much the site does.
+/// Measure gateways before a real site: the waiting times of classes, and the site's throughput.
 ///
-/// Users of three classes ask for the site's pages, one page each, wait for the whole answer, think, and ask again. The same
-/// users ask through each gateway in turn. The site runs already (see `examples/two-tier`), and its pages say how long they took;
-/// gateways are started and stopped here. Without --quick it takes as long as the paper's experiment, 30 minutes for each subject.
+/// Users of three classes request the site's pages, one page each, wait for the whole answer, think, and
+/// repeat. The same users use each gateway in turn. The site must already run (see `examples/two-tier`), and
+/// its pages report their own time; gateways are started and stopped here. Without --quick each subject takes
+/// 30 minutes, as in the paper's experiment.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 Subjects:
@@ -79,12 +80,12 @@ pub struct SiteArgs {
     #[arg(long, default_value = "http://127.0.0.1:8091", value_name = "URL")]
     pub site: String,
 
-    /// A page, by what it mainly needs; may be repeated, and then these are all.
+    /// A page, named by the resource that it mainly needs; may be repeated, and then replaces all defaults.
     #[arg(long, value_name = "NAME=PATH", default_values = ["cpu=/cpu.php", "disk=/disk.php", "db=/db.php"])]
     pub page: Vec<String>,
 
-    /// Who or what stands between the users and the site; may be repeated, and they are measured in this order. Default: all
-    /// that the paper compares, and others; with --quick fewer of them.
+    /// A gateway between the users and the site; may be repeated, and they are measured in this order.
+    /// Default: all that the paper compares, and others; with --quick fewer of them.
     #[arg(long, value_name = "SUBJECT")]
     pub subject: Vec<String>,
 
@@ -96,19 +97,19 @@ pub struct SiteArgs {
     #[arg(long, default_value = "gold,silver,bronze", value_delimiter = ',', value_name = "NAME,...")]
     pub classes: Vec<String>,
 
-    /// The field in which a user says the class.
+    /// The header field with a user's class.
     #[arg(long, default_value = "X-Class", value_name = "NAME")]
     pub class_field: String,
 
-    /// What the delays of the classes are to be to each other, in whole numbers.
+    /// The target ratios of the classes' delays, in whole numbers.
     #[arg(long, default_value = "1,2,4", value_delimiter = ',', value_name = "NUMBER,...")]
     pub ratios: Vec<u32>,
 
-    /// Users for each page, of each class or of all.
+    /// Users for each page: one number per class, or one for all.
     #[arg(long, default_value = "25", value_delimiter = ',', value_name = "N,...")]
     pub users: Vec<usize>,
 
-    /// Mean seconds for which a user thinks, exponentially distributed. The paper does not say.
+    /// Mean think time of a user in seconds, exponentially distributed. The paper does not give it.
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
     pub think: f64,
 
@@ -120,43 +121,44 @@ pub struct SiteArgs {
     #[arg(long, value_name = "SECONDS")]
     pub seconds: Option<u32>,
 
-    /// What does not count at its beginning. Default: 60, of shorter runs a tenth.
+    /// Length of the warm-up, which does not count. Default: 60, of shorter runs a tenth.
     #[arg(long, value_name = "SECONDS")]
     pub warm_up: Option<u32>,
 
-    /// The part at its end that the ratios of the classes are taken of. Default: a third.
+    /// Length of the last part, from which the ratios of the classes are computed. Default: a third.
     #[arg(long, value_name = "SECONDS")]
     pub last: Option<u32>,
 
-    /// When the first class is silent, or `off`. Default: 570..660, of shorter runs the third seventh.
+    /// The period in which the first class is silent, or `off`. Default: 570..660, of shorter runs the third
+    /// seventh.
     #[arg(long, value_name = "FROM..UNTIL")]
     pub silence: Option<String>,
 
-    /// Windows of time for ratios and moving means. Default: 30, of shorter runs a fourteenth.
+    /// Length of the time windows for ratios and moving means. Default: 30, of shorter runs a fourteenth.
     #[arg(long, value_name = "SECONDS")]
     pub window: Option<u32>,
 
-    /// By how many per cent a ratio may be off when it has settled.
+    /// Largest error of a settled ratio, in per cent.
     #[arg(long, default_value_t = 25.0, value_name = "PERCENT")]
     pub tolerance: f64,
 
-    /// Seconds to wait after the end until the site has done what it has begun.
+    /// Seconds to wait after the end until the site has finished its requests.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     pub drain: u32,
 
-    /// Decides how long each user thinks.
+    /// Seed of the users' think times.
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     pub seed: u64,
 
-    /// Stop the database at the first of two moments, and start it at the second.
+    /// Stop the database at the first of two times, and start it at the second.
     #[arg(long, value_name = "FROM..UNTIL", requires = "stop_command", requires = "start_command")]
     pub stop_database: Option<String>,
 
-    /// What stops it, for a shell.
+    /// Shell command that stops it.
     #[arg(long, value_name = "COMMAND", requires = "stop_database")]
     pub stop_command: Option<String>,
 
-    /// What starts it. It is run, too, if the experiment is stopped in between.
+    /// Shell command that starts it. It also runs if the experiment is stopped in between.
     #[arg(long, value_name = "COMMAND", requires = "stop_database")]
     pub start_command: Option<String>,
 
@@ -177,12 +179,13 @@ pub struct SiteArgs {
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
 
-    /// Write the gateways' configurations, and do no more.
+    /// Only write the gateways' configurations.
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// Does the experiment and prints its report. [`ExitCode::FAILURE`] if a subject could not be measured: then the report says which.
+/// Runs the experiment and prints its report. Returns [`ExitCode::FAILURE`] if a subject could not be
+/// measured; the report shows which.
 pub fn run(args: SiteArgs) -> Result<ExitCode, LabError> {
     let plan = Plan::new(&args)?;
     let programs = Programs { serpent: serpent_binary(args.serpent.as_deref())?, port: args.port };
@@ -197,7 +200,7 @@ pub fn run(args: SiteArgs) -> Result<ExitCode, LabError> {
     temporary::remove_stale();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(LabError::io("cannot start the users"))?;
-    // Before the folder is made: what cannot be done leaves nothing behind.
+    // Before the folder is made, so that an impossible run leaves nothing behind.
     let alone = runtime.block_on(users::ask_each(&plan, plan.site.address))?;
     let alone = alone.map_err(|reason| no_site(&plan, &reason))?;
     let dir = make_dir(&dir)?;
@@ -221,7 +224,7 @@ struct Experiment<'a> {
 }
 
 impl Experiment<'_> {
-    /// One subject after the other. Each is kept when it is measured.
+    /// Measures one subject after the other, and stores each when it is complete.
     fn measure(&mut self, report: &mut Report) -> Result<(), LabError> {
         let expected_s = self.plan.subjects.iter().map(|_| f64::from(self.plan.seconds));
         let mut progress = Progress::new(expected_s, self.plan.subjects.len());
@@ -233,7 +236,7 @@ impl Experiment<'_> {
             match self.subject(number, subject) {
                 Ok(measured) => report.take(self.plan, subject, Ok(&measured)),
                 Err(_) if self.stop.load(Ordering::Relaxed) => return Err(LabError::Interrupted),
-                // The others may do better.
+                // Other subjects may succeed.
                 Err(LabError::Subject(reason)) => {
                     progress.say(&format!("{subject}: NOT MEASURED: {reason}"));
                     report.take(self.plan, subject, Err(reason));
@@ -286,7 +289,7 @@ fn no_site(plan: &Plan, reason: &str) -> LabError {
     ))
 }
 
-/// A folder holds one run.
+/// Makes the folder, which may hold only one run.
 fn make_dir(dir: &Path) -> Result<PathBuf, LabError> {
     if dir.join(report::PAGE).exists() {
         return Err(refused(format!("{} holds a run already: give another folder by --out", dir.display())));
@@ -295,7 +298,7 @@ fn make_dir(dir: &Path) -> Result<PathBuf, LabError> {
     Ok(dir.to_owned())
 }
 
-/// Number and label, as the name of a file.
+/// A file name of number and label.
 fn file_stem(number: usize, subject: &Subject) -> String {
     format!("{}-{}", number + 1, subject.label().replace(' ', "-"))
 }

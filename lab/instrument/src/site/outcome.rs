@@ -1,4 +1,4 @@
-//! What became of each request, and the file of it.
+//! The outcome of each request, and the file of all outcomes.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::plan::Plan;
 use crate::LabError;
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Outcome {
     /// Number of the user.
@@ -21,36 +21,37 @@ pub(super) struct Outcome {
     pub(super) class: usize,
     /// Number of the page.
     pub(super) page: usize,
-    /// When it was sent, in seconds from the beginning of the run.
+    /// When it was sent, in seconds from the start of the run.
     pub(super) at_s: f64,
-    /// From then until its end: the system time of an answer, and else for how long it was waited for.
+    /// Seconds from then until its end: the system time of an answer, or else the time waited.
     pub(super) took_s: f64,
     pub(super) end: End,
-    /// The time that the page itself took, as it says.
+    /// The time that the page reports for itself, in seconds.
     pub(super) page_s: Option<f64>,
-    /// Of an unfinished request that was answered after all, after the end of the run: from when it was sent until then.
+    /// For an unfinished request that was answered after the end of the run: seconds from sending to that
+    /// answer.
     pub(super) late_s: Option<f64>,
 }
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum End {
-    /// With a whole answer of this status, 200 to 299.
+    /// A complete answer with this status, 200 to 299.
     Answered(u16),
-    /// With 502, 503 or 504: somebody on the way, or the site, would not or could not.
+    /// 502, 503 or 504: a gateway or the site refused or failed.
     Refused(u16),
-    /// With another status.
+    /// Another status.
     Wrong(u16),
-    /// The user's patience was over.
+    /// The user gave up.
     TimedOut,
-    /// No connection, or it broke.
+    /// The connection failed or broke.
     Failed(String),
-    /// The run was over.
+    /// The run ended.
     Unfinished,
 }
 
 impl End {
-    /// By the status of a whole answer.
+    /// The end for the status of a complete answer.
     pub(super) fn of_status(status: u16) -> Self {
         match status {
             200..=299 => Self::Answered(status),
@@ -59,7 +60,7 @@ impl End {
         }
     }
 
-    /// How it is called where requests are counted.
+    /// Its name in counts.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Answered(_) => "answered".to_owned(),
@@ -79,7 +80,7 @@ impl End {
 }
 
 impl Outcome {
-    /// When it ended, in seconds from the beginning of the run.
+    /// When it ended, in seconds from the start of the run.
     pub(super) fn ended_s(&self) -> f64 {
         self.at_s + self.took_s
     }
@@ -88,21 +89,21 @@ impl Outcome {
         matches!(self.end, End::Answered(_))
     }
 
-    /// Its system time, or the least that it can be: who lost patience would have waited for longer. `None` of one that got no
-    /// page, soon or late, and of one that the end of the run cut off: what ended before is a fair sample without it.
+    /// Its system time, or a lower bound if the user gave up. `None` if it got no page, or if the end of the
+    /// run cut it off: the requests that ended before are a fair sample without it.
     pub(super) fn system_s(&self) -> Option<f64> {
         matches!(self.end, End::Answered(_) | End::TimedOut).then_some(self.took_s)
     }
 
-    /// When the page began and ended, if it says how long it took.
+    /// When the page began and ended, if it reports its time.
     pub(super) fn ran_s(&self) -> Option<(f64, f64)> {
         let until = self.at_s + self.late_s.unwrap_or(self.took_s);
-        // What the page counts begins after the request was sent, whatever the clocks' grain.
+        // The page's own time begins after the request was sent; clocks may be too coarse to show it.
         self.page_s.map(|page_s| ((until - page_s).max(self.at_s), until))
     }
 }
 
-/// How many requests ended how.
+/// Counts requests by their ends.
 pub(super) fn counted<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for outcome in outcomes {
@@ -111,7 +112,7 @@ pub(super) fn counted<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> BTreeM
     counts
 }
 
-/// Writes the requests, a JSON object a line.
+/// Writes the requests, one JSON object per line.
 pub(super) fn write(file: &Path, plan: &Plan, outcomes: &[Outcome]) -> Result<(), LabError> {
     let all = || -> std::io::Result<()> {
         let mut out = BufWriter::new(File::create(file)?);
@@ -124,7 +125,7 @@ pub(super) fn write(file: &Path, plan: &Plan, outcomes: &[Outcome]) -> Result<()
     all().map_err(LabError::io(format!("cannot write {}", file.display())))
 }
 
-/// An outcome as other programs read it: names for numbers, and milliseconds.
+/// An outcome for other programs: names instead of numbers, and milliseconds.
 #[derive(Serialize)]
 struct Line<'a> {
     user: usize,

@@ -1,4 +1,4 @@
-//! The report as a page, made like all pages of the lab: one file, no script, nothing from elsewhere.
+//! The report as an HTML page, like all pages of the lab: one file, no script, no external resources.
 
 use askama::Template;
 use chart::{Plot, Table, inline_svg};

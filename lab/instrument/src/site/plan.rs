@@ -1,4 +1,4 @@
-//! What the flags mean: who asks for what, when, and of whom.
+//! Resolves the flags into a plan: users, times and subjects.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Uri};
 use super::{SiteArgs, Span, subject::Subject};
 use crate::LabError;
 
-/// A run of the experiment, without gaps.
+/// A fully resolved run of the experiment.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) site: Site,
@@ -20,31 +20,31 @@ pub(super) struct Plan {
     pub(super) timeout_s: f64,
     pub(super) seconds: u32,
     pub(super) warm_up_s: u32,
-    /// The length of the end of the run that ratios are taken of.
+    /// Length of the last part, from which ratios are computed.
     pub(super) last_s: u32,
-    /// When the first class is silent.
+    /// The period in which the first class is silent.
     pub(super) silence: Option<(u32, u32)>,
     pub(super) drain_s: u32,
-    /// Windows of time for means and ratios.
+    /// Length of the time windows for means and ratios.
     pub(super) window_s: u32,
     pub(super) tolerance: f64,
     pub(super) cut: Option<Cut>,
     pub(super) subjects: Vec<Subject>,
 }
 
-/// Where the site is.
+/// The address of the site.
 #[derive(Clone, Debug)]
 pub(super) struct Site {
-    /// As it was given.
+    /// The URL as given.
     pub(super) url: String,
     pub(super) address: SocketAddr,
 }
 
-/// A page, for what it mainly needs.
+/// A page, for the resource that it mainly needs.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
     pub(super) name: String,
-    /// Path, and query if there is one.
+    /// Path, with a query if there is one.
     pub(super) target: String,
 }
 
@@ -58,30 +58,30 @@ impl Page {
 #[derive(Clone, Debug)]
 pub(super) struct Class {
     pub(super) name: String,
-    /// As a value of the field that says it.
+    /// Its value in the header field of classes.
     pub(super) value: HeaderValue,
     /// Users for each page.
     pub(super) users: usize,
-    /// Its delays are to be to those of the others as these.
+    /// Its share in the target ratios of delays.
     pub(super) ratio: u32,
 }
 
-/// The database, stopped and started while the site is in use.
+/// A planned outage of the database.
 #[derive(Clone, Debug)]
 pub(super) struct Cut {
     pub(super) from_s: u32,
     pub(super) until_s: u32,
     pub(super) stop: String,
     pub(super) start: String,
-    /// Number of the page that needs it.
+    /// Number of the page that needs the database.
     pub(super) page: usize,
 }
 
 const FULL_SECONDS: u32 = 1800;
 const QUICK_SECONDS: u32 = 210;
-/// Longer runs would need another way of keeping outcomes.
+/// Longer runs would need another way of storing outcomes.
 const MOST_SECONDS: u32 = 86_400;
-/// A client has that many ports towards one address.
+/// A client has this many ports towards one address.
 const MOST_USERS: usize = 20_000;
 
 impl Plan {
@@ -96,7 +96,7 @@ impl Plan {
         if !(1..=MOST_SECONDS).contains(&seconds) {
             return Err(refused(format!("--seconds {seconds}: from 1 to {MOST_SECONDS}")));
         }
-        // The paper waits a minute of thirty with its adjustment, and takes ratios of the last ten.
+        // The paper waits one of thirty minutes for its adjustment, and computes ratios of the last ten.
         let warm_up_s = args.warm_up.unwrap_or(if seconds >= FULL_SECONDS { 60 } else { seconds / 10 });
         let last_s = args.last.unwrap_or((seconds / 3).max(1));
         if warm_up_s >= seconds || !(1..=seconds).contains(&last_s) {
@@ -138,17 +138,17 @@ impl Plan {
         Ok(plan)
     }
 
-    /// All that counts.
+    /// The part of the run that counts.
     pub(super) fn counted(&self) -> Span {
         Span::new(self.warm_up_s, self.seconds)
     }
 
-    /// The end, of which ratios are taken.
+    /// The last part, from which ratios are computed.
     pub(super) fn last(&self) -> Span {
         Span::new(self.seconds - self.last_s, self.seconds)
     }
 
-    /// What the mean system times of the classes are to be, as multiples of the first's.
+    /// The target mean system times of the classes, as multiples of the first's.
     pub(super) fn targets(&self) -> Vec<f64> {
         self.classes.iter().map(|class| f64::from(class.ratio) / f64::from(self.classes[0].ratio)).collect()
     }
@@ -177,7 +177,7 @@ fn pages(given: &[String]) -> Result<Vec<Page>, LabError> {
     };
     let pages: Vec<Page> = given.iter().map(page).collect::<Result<_, _>>()?;
     different("--page", pages.iter().map(|page| page.name.as_str()))?;
-    // A gateway tells them apart by the path.
+    // A gateway distinguishes them by the path.
     different("--page", pages.iter().map(Page::path))?;
     Ok(pages)
 }
@@ -235,7 +235,8 @@ fn site(url: &str) -> Result<Site, LabError> {
     Ok(Site { url: url.trim_end_matches('/').to_owned(), address })
 }
 
-/// The paper's, from 570 s for 90 s of 1800 s. In a shorter run a seventh of it: a twentieth of some minutes would hardly be seen.
+/// The paper's silence: from 570 s for 90 s of 1800 s. In a shorter run it is a seventh: a twentieth would
+/// hardly show.
 fn silence(given: Option<&str>, seconds: u32) -> Result<Option<(u32, u32)>, LabError> {
     match given {
         Some("off") => Ok(None),
@@ -275,7 +276,7 @@ fn from_until(flag: &str, text: &str, seconds: u32) -> Result<(u32, u32), LabErr
     }
 }
 
-/// A name that may stand in configuration files of any kind.
+/// A name that is valid in configuration files of any kind.
 fn is_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     (1..=32).contains(&text.len()) && text.bytes().all(plain)

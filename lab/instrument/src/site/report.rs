@@ -1,4 +1,4 @@
-//! What was measured, as numbers; shown as tables, a page, and JSON.
+//! The results as numbers; shown as tables, an HTML page, and JSON.
 
 use std::{collections::BTreeMap, fmt, fs, path::Path};
 
@@ -23,18 +23,18 @@ use crate::{LabError, run::machine};
 pub(super) const PAGE: &str = "report.html";
 const JSON: &str = "report.json";
 
-/// A subject's run.
+/// Measurements of a subject.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) outcomes: Vec<Outcome>,
-    /// Each page through the gateway, while nobody else asked.
+    /// Each page through the gateway, without other users.
     pub(super) alone: BTreeMap<String, Alone>,
     pub(super) cut: Option<cut::Done>,
-    /// Of a gateway that adjusts its windows.
+    /// The windows over time, for a gateway that adjusts them.
     pub(super) windows: Vec<windows::Seen>,
 }
 
-/// What was begun, with what.
+/// The start of the experiment and its versions.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Begun {
     pub(super) unix_s: u64,
@@ -55,12 +55,12 @@ impl Begun {
     }
 }
 
-/// All numbers.
+/// All results.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) begun: Begun,
     pub(super) given: Given,
-    /// Each page of the site without a gateway, before everything.
+    /// Each page of the site without a gateway, before all runs.
     pub(super) site_alone: BTreeMap<String, Alone>,
     pub(super) rows: Vec<Row>,
     /// Subjects that could not be measured, and why.
@@ -69,14 +69,14 @@ pub(super) struct Report {
     pub(super) curves: Vec<Curves>,
 }
 
-/// What was asked for.
+/// The parameters of the experiment.
 #[derive(Debug, Serialize)]
 pub(super) struct Given {
     pub(super) site: String,
     pub(super) pages: Vec<String>,
     pub(super) classes: Vec<String>,
     pub(super) users: usize,
-    /// Of each class for each page.
+    /// Number of users of each class for each page.
     pub(super) users_each: Vec<usize>,
     pub(super) targets: Vec<f64>,
     pub(super) seed: u64,
@@ -92,36 +92,36 @@ pub(super) struct Given {
     pub(super) cut: Option<(u32, u32)>,
 }
 
-/// A subject.
+/// The results of a subject.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     pub(super) subject: String,
-    /// Short, and like no other's.
+    /// Short and unique.
     pub(super) label: String,
     pub(super) share: Option<String>,
     pub(super) kind: Kind,
-    /// All requests of the whole run, by how they ended, for each class.
+    /// All requests of the whole run, counted by their ends, for each class.
     pub(super) ends: Vec<BTreeMap<String, usize>>,
-    /// Requests of the whole run that the site had not answered when `drain` was over.
+    /// Requests of the whole run without an answer when `drain` was over.
     pub(super) never_answered: usize,
-    /// Of all pages and classes, after the warm-up.
+    /// Over all pages and classes, after the warm-up.
     pub(super) all: Sums,
     /// By page.
     pub(super) pages: Vec<PageRow>,
     /// By class.
     pub(super) classes: Vec<Sums>,
-    /// By class, and in it by page.
+    /// By class and page.
     pub(super) groups: Vec<Vec<Sums>>,
-    /// Of the last part.
+    /// Ratios in the last part.
     pub(super) ratios: Ratios,
-    /// After the silence, or after the warm-up if there is none.
+    /// Settling after the silence, or after the warm-up without one.
     pub(super) settled: Settled,
     pub(super) cut: Option<CutRow>,
-    /// What users heard who had no answer and were not refused, and how often; the first few.
+    /// Errors that users met, other than refusals, with their counts; the first few.
     pub(super) reasons: Vec<(String, usize)>,
 }
 
-/// What subjects are compared with each other.
+/// The comparisons to which subjects belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Kind {
@@ -134,17 +134,18 @@ pub(super) enum Kind {
 /// Sums over requests that ended in a part of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Sums {
-    /// Answers a second.
+    /// Answers per second.
     pub(super) throughput: f64,
-    /// Mean seconds from a request to its whole answer; who lost patience counts with the time until then.
+    /// Mean seconds from a request to its complete answer; requests that users gave up count with the time
+    /// until then.
     pub(super) system_s: Option<f64>,
-    /// Whether some lost patience.
+    /// Whether users gave up requests, so that the mean is a lower bound.
     pub(super) is_bound: bool,
-    /// Mean seconds that pages took, of those answers that say it.
+    /// Mean seconds of the pages' own times, over answers that report them.
     pub(super) service_s: Option<f64>,
     /// Mean of the rest of the same answers' system times.
     pub(super) queueing_s: Option<f64>,
-    /// Mean number of pages that ran at once.
+    /// Mean number of pages running at once.
     pub(super) running: Option<f64>,
 }
 
@@ -152,10 +153,10 @@ pub(super) struct Sums {
 pub(super) struct PageRow {
     #[serde(flatten)]
     pub(super) sums: Sums,
-    /// As it was given.
+    /// The window as given.
     pub(super) window: Option<u32>,
     pub(super) bound: Option<String>,
-    /// As the gateway said, after the warm-up.
+    /// The window as the gateway reported it, after the warm-up.
     pub(super) adjusted: Option<windows::Adjusted>,
     pub(super) alone: Option<Alone>,
 }
@@ -163,29 +164,29 @@ pub(super) struct PageRow {
 /// The classes' mean system times over that of the first.
 #[derive(Debug, Serialize)]
 pub(super) struct Ratios {
-    /// Means of all requests, as the paper has them.
+    /// Means of all requests, as in the paper.
     pub(super) plain: Vec<Option<f64>>,
-    /// Each request's time over what is usual for its page.
+    /// Each request's time divided by the usual one of its page.
     pub(super) alike: Vec<Option<f64>>,
     /// By page.
     pub(super) pages: Vec<Vec<Option<f64>>>,
 }
 
-/// Before the database was stopped, until it was started, and after.
+/// Results before, during and after the outage of the database.
 #[derive(Debug, Serialize)]
 pub(super) struct CutRow {
     pub(super) done: cut::Done,
-    /// By page: answers a second in the three parts.
+    /// By page: answers per second in the three parts.
     pub(super) throughput: Vec<[f64; 3]>,
-    /// By page: seconds after the start until it was back.
+    /// By page: seconds from the database's start until it was back.
     pub(super) back_after_s: Vec<Option<u32>>,
-    /// The page that needs the database: how its requests ended in the three parts.
+    /// The page that needs the database: ends of its requests in the three parts.
     pub(super) ends: [BTreeMap<String, usize>; 3],
 }
 
-/// Which part of its throughput is to be back.
+/// The fraction of its throughput at which a page is back.
 pub(super) const BACK: f64 = 0.9;
-/// So many reasons are shown.
+/// Number of reasons shown.
 const REASONS: usize = 5;
 
 impl Report {
@@ -212,7 +213,7 @@ impl Report {
         Self { begun, given, site_alone, rows: Vec::new(), failed: Vec::new(), curves: Vec::new() }
     }
 
-    /// Takes in a subject, measured or not.
+    /// Adds a subject, measured or failed.
     pub(super) fn take(&mut self, plan: &Plan, subject: &Subject, measured: Result<&Measured, String>) {
         match measured {
             Ok(measured) => {
@@ -228,12 +229,12 @@ impl Report {
         }
     }
 
-    /// Whether all that was begun was measured.
+    /// Whether all subjects were measured.
     pub(super) fn is_whole(&self) -> bool {
         self.failed.is_empty()
     }
 
-    /// The row that others are compared with: of several, the one with the best throughput.
+    /// The row to compare with: of several, the one with the best throughput.
     pub(super) fn baseline(&self, kind: Kind) -> Option<&Row> {
         let of_kind = self.rows.iter().filter(|row| row.kind == kind);
         of_kind.max_by(|a, b| a.all.throughput.total_cmp(&b.all.throughput))
@@ -312,7 +313,7 @@ impl Row {
         }
     }
 
-    /// The label without what was added to it.
+    /// The label without the number added to it.
     fn subject_label(&self) -> &str {
         self.label.split(" #").next().unwrap_or_default()
     }
@@ -328,7 +329,7 @@ impl Sums {
             is_bound: mine().any(|outcome| outcome.end == End::TimedOut),
             service_s: mean(parts().map(|(page_s, _)| page_s)),
             queueing_s: mean(parts().map(|(page_s, took_s)| (took_s - page_s).max(0.0))),
-            // Also what ended later ran then.
+            // Requests that ended later also ran then.
             running: stats::running_in(outcomes.iter().filter(of), span),
         }
     }
@@ -355,7 +356,7 @@ impl CutRow {
     }
 }
 
-/// The most frequent first.
+/// The most frequent reasons first.
 fn reasons(outcomes: &[Outcome]) -> Vec<(String, usize)> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for outcome in outcomes {

@@ -1,8 +1,9 @@
-//! What requests come to: means, ratios between classes, when these have settled, and how many ran at once.
+//! Statistics of requests: means, ratios between classes, the time until ratios settle, and how many ran at
+//! once.
 
 use super::outcome::Outcome;
 
-/// A part of a run, in seconds from its beginning: from the first, before the second.
+/// A part of a run, in seconds from its start: from the first, before the second.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub(super) struct Span {
     pub(super) from_s: f64,
@@ -27,20 +28,21 @@ impl Span {
     }
 }
 
-/// The mean of what is there; `None` of nothing.
+/// The mean of the values; `None` without any.
 pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (count, sum) = values.fold((0_u32, 0.0), |(count, sum), value| (count + 1, sum + value));
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// The usual system time of each page: what a class is not to be thought slower for, when its users happen to ask for slow pages.
+/// The usual system time of each page. It keeps a class from looking slower only because its users request
+/// slow pages.
 pub(super) fn usual_s<'a>(outcomes: impl Iterator<Item = &'a Outcome> + Clone, pages: usize) -> Vec<f64> {
     let of = |page| mean(outcomes.clone().filter(|o| o.page == page).filter_map(Outcome::system_s));
     (0..pages).map(|page| of(page).filter(|&usual| usual > 0.0).unwrap_or(1.0)).collect()
 }
 
-/// The means of the classes over that of the first, each request's time divided by what is usual for its page. `None` where one
-/// of the two has nothing.
+/// The means of the classes over that of the first; each request's time is divided by the usual one of its
+/// page. `None` where one of the two classes has no requests.
 pub(super) fn ratios<'a>(
     outcomes: impl Iterator<Item = &'a Outcome> + Clone,
     classes: usize,
@@ -54,34 +56,35 @@ pub(super) fn ratios<'a>(
     (0..classes).map(|class| Some(of(class)? / first?)).collect()
 }
 
-/// What settling is measured by.
+/// Parameters of the settling time.
 #[derive(Clone, Debug)]
 pub(super) struct Settle {
-    /// From when on.
+    /// Start, in seconds.
     pub(super) since_s: u32,
-    /// Until when.
+    /// End, in seconds.
     pub(super) until_s: u32,
     pub(super) window_s: u32,
-    /// The largest part by which a ratio may be off.
+    /// Largest relative error of a ratio.
     pub(super) tolerance: f64,
 }
 
 /// Whether and when ratios have settled.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub(super) struct Settled {
-    /// Seconds from `since` to the beginning of the first window from which on all hold. `None` if the last one does not.
+    /// Seconds from `since` to the start of the first window from which on all hold. `None` if the last one
+    /// does not hold.
     pub(super) after_s: Option<u32>,
-    /// Windows looked at, one beginning in each second.
+    /// Number of windows; one begins in each second.
     pub(super) windows: usize,
-    /// Those that hold.
+    /// Number of windows that hold.
     pub(super) hold: usize,
 }
 
 impl Settle {
-    /// A window holds if in it requests of every class ended, and each class's ratio to the first is off by no more than the
-    /// tolerance.
+    /// A window holds if requests of every class ended in it, and each class's ratio to the first is within
+    /// the tolerance.
     pub(super) fn measure(&self, outcomes: &[Outcome], targets: &[f64], usual_s: &[f64]) -> Settled {
-        // Of each second, and of each class in it: how many, and the sum of their times.
+        // By second and class: number of requests, and the sum of their times.
         let seconds = self.until_s.saturating_sub(self.since_s) as usize;
         let mut sums = vec![vec![(0_u32, 0.0); targets.len()]; seconds];
         for outcome in Span::new(self.since_s, self.until_s).of(outcomes) {
@@ -117,8 +120,8 @@ impl Settle {
     }
 }
 
-/// The mean number of pages that ran at once, in each of the buckets of `bucket_s` from the beginning to `until_s`. `None` where no
-/// page says how long it took.
+/// The mean number of pages that ran at once, in buckets of `bucket_s` up to `until_s`. `None` if no page
+/// reports its time.
 pub(super) fn running<'a>(
     outcomes: impl Iterator<Item = &'a Outcome>,
     until_s: u32,
@@ -148,12 +151,13 @@ pub(super) fn running_in<'a>(outcomes: impl Iterator<Item = &'a Outcome>, span: 
     mean(each.into_iter().skip(span.from_s as usize))
 }
 
-/// Answers a second in a span.
+/// Answers per second in a span.
 pub(super) fn throughput<'a>(outcomes: impl Iterator<Item = &'a Outcome>, span: Span) -> f64 {
     outcomes.filter(|outcome| outcome.is_answered()).count() as f64 / span.seconds()
 }
 
-/// Seconds from `since_s` to the beginning of the first window of `window_s` whose answers a second are `least` or more.
+/// Seconds from `since_s` to the start of the first window of `window_s` seconds with at least `least`
+/// answers per second.
 pub(super) fn back_after_s(
     outcomes: &[Outcome],
     page: usize,
@@ -176,7 +180,7 @@ pub(super) mod tests {
     use super::*;
     use crate::site::outcome::End;
 
-    /// An answered request of a class for the first page, by when it ended.
+    /// An answered request of a class for the first page, by its end.
     pub(in super::super) fn answered(class: usize, ended_s: f64, took_s: f64) -> Outcome {
         Outcome {
             user: class,
@@ -196,7 +200,7 @@ pub(super) mod tests {
     fn a_ratio_is_of_means_and_what_is_usual_for_a_page_slows_down_nobody() {
         let mut outcomes = vec![answered(0, 5.0, 1.0), answered(0, 6.0, 3.0), answered(1, 7.0, 4.0)];
         assert_eq!(ratios(outcomes.iter(), 3, &USUAL), [Some(1.0), Some(2.0), None]);
-        // The second class asks for another page, which takes everybody ten times as long.
+        // The second class requests another page, which takes ten times as long for every class.
         outcomes
             .extend([Outcome { page: 1, ..answered(1, 50.0, 40.0) }, Outcome { page: 1, ..answered(0, 30.0, 20.0) }]);
         assert_eq!(ratios(outcomes.iter(), 2, &[1.0, 10.0]), [Some(1.0), Some(2.0)]);
@@ -218,7 +222,7 @@ pub(super) mod tests {
         assert_eq!(throughput(Span::new(10, 20).of(&outcomes), Span::new(10, 20)), 0.2);
     }
 
-    /// In each second one request of each of two classes; the second class takes so many times as long as the first.
+    /// In each second one request of each of two classes; the second class takes longer by the given factors.
     fn over(factors: &[f64]) -> Vec<Outcome> {
         let of = |(second, &factor): (usize, &f64)| {
             let ended_s = 100.5 + second as f64;
@@ -238,10 +242,10 @@ pub(super) mod tests {
         // Means of two: 3.5, 2.5, 2, 2.
         assert_eq!(settled(&[5.0, 2.0, 3.0, 1.0, 3.0]), Settled { after_s: Some(1), windows: 4, hold: 3 });
         assert_eq!(settled(&[2.0, 2.0, 2.5]).after_s, Some(0));
-        // One that does not hold in between puts it off, one at the end for ever.
+        // A window in between that does not hold delays settling; one at the end prevents it.
         assert_eq!(settled(&[2.0, 2.0, 9.0, 2.0, 2.0]), Settled { after_s: Some(3), windows: 4, hold: 2 });
         assert_eq!(settled(&[2.0, 2.0, 9.0]).after_s, None);
-        // Too low is off as well as too high; a run that is shorter than a window says nothing.
+        // Too low is an error as well as too high; a run shorter than a window has no result.
         assert_eq!(settled(&[1.0, 1.0, 1.0, 2.0, 2.0]).after_s, Some(2));
         assert_eq!(settled(&[2.0]), Settled { after_s: None, windows: 0, hold: 0 });
     }
@@ -257,7 +261,7 @@ pub(super) mod tests {
     #[test]
     fn the_number_running_is_the_time_that_pages_took_within_each_bucket() {
         let page = |ended_s, took_s, page_s| Outcome { page_s: Some(page_s), ..answered(0, ended_s, took_s) };
-        // From 1 to 3, from 2 to 2.5, and one of which nothing is known.
+        // From 1 to 3, from 2 to 2.5, and one without a reported time.
         let mut outcomes = vec![page(3.0, 3.0, 2.0), page(2.5, 1.0, 0.5), answered(0, 4.0, 4.0)];
         assert_eq!(running(outcomes.iter(), 5, 1), Some(vec![0.0, 1.0, 1.5, 0.0, 0.0]));
         assert_eq!(running(outcomes.iter(), 5, 2), Some(vec![0.5, 0.75, 0.0]));

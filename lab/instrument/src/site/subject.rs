@@ -1,38 +1,38 @@
-//! Who stands between the users and the site.
+//! Subjects: gateways between the users and the site.
 
 use std::{fmt, str::FromStr};
 
 use super::plan::{Page, refused};
 use crate::LabError;
 
-/// A subject.
+/// A gateway, or none.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Subject {
-    /// Nobody: the users ask the site itself.
+    /// No gateway: the users access the site directly.
     Direct,
-    /// Serpent, which lets in whoever comes: the paper's PSTD gateway.
+    /// Serpent without limits: the paper's PSTD gateway.
     Uncontrolled,
     /// Serpent with one window for all: the paper's SR-PSTD gateway.
     Single {
-        /// Requests at the site at once.
+        /// Most requests at the site at once.
         slots: u32,
-        /// Which class goes first.
+        /// The policy by which classes share the slots.
         share: String,
-        /// How the window is kept: `fixed`, `knee` or `gradient`.
+        /// The rule of the window: `fixed`, `knee` or `gradient`.
         method: String,
     },
     /// Serpent with a window for each page: the paper's MR-PSTD gateway.
     Multi {
         /// The windows, by the names of the pages.
         windows: Vec<(String, Window)>,
-        /// Which class goes first.
+        /// The policy by which classes share the slots.
         share: String,
-        /// How windows are kept: `fixed` and others.
+        /// The rule of the windows: `fixed` and others.
         method: String,
-        /// Keys of `[admission]` beside, such as `probe-every`.
+        /// Further keys of `[admission]`, such as `probe-every`.
         others: Vec<(String, String)>,
     },
-    /// HAProxy with a backend for each page, whose server has so many connections.
+    /// HAProxy with a backend for each page, whose server has this many connections.
     HaProxy {
         /// By the names of the pages.
         windows: Vec<(String, u32)>,
@@ -41,18 +41,18 @@ pub enum Subject {
     },
 }
 
-/// The window of a page, and where it may be moved.
+/// The window of a page, with its range.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {
-    /// Requests at the site at once, at first.
+    /// Most requests at the site at once, at the start.
     pub first: u32,
-    /// Least and most, where a method moves it.
+    /// Least and most, if a rule adjusts it.
     pub range: Option<(u32, u32)>,
-    /// What a probing request may take, as a configuration file says it: `205ms`.
+    /// Bound of a probing request's time, as in a configuration file: `205ms`.
     pub bound: Option<String>,
 }
 
-/// What is measured if nothing else is said, in the short form. The windows are the knees that `examples/two-tier/README.md` has.
+/// The default subjects of the short form. The windows are the knees from `examples/two-tier/README.md`.
 pub(super) const QUICK: &[&str] = &[
     "uncontrolled",
     "direct",
@@ -63,8 +63,9 @@ pub(super) const QUICK: &[&str] = &[
     "haproxy:cpu=1,disk=2,db=8",
 ];
 
-/// The same in the full form: all of the paper's but its adjustment of windows, whose bounds have to be measured at the site; several
-/// single windows, as its figure 11 has several bounds; and one that a gradient adjusts, as Envoy's does.
+/// The default subjects of the full form: all of the paper's except its adjustment of windows, whose bounds
+/// must be measured at the site. There are several single windows, as its figure 11 has several bounds, and
+/// one adjusted by a gradient, as Envoy's.
 pub(super) const FULL: &[&str] = &[
     "uncontrolled",
     "direct",
@@ -80,19 +81,20 @@ pub(super) const FULL: &[&str] = &[
     "haproxy:cpu=1,disk=2,db=8",
 ];
 
-/// The paper presents its throughput under this one.
+/// The paper presents its throughput under this policy.
 const DEFAULT_SHARE: &str = "wtp";
 const SHARES: &[&str] = &["wtp", "pwad", "mdp", "ratio", "weighted", "strict"];
 const DEFAULT_METHOD: &str = "fixed";
 const METHODS: &[&str] = &["fixed", "probe", "knee", "gradient"];
-/// Of one window for all: what a probing request would ask for, where all pages have the same window, nobody knows.
+/// Rules for one window for all pages. A probing request would have to choose a page, so `probe` is not
+/// possible.
 const SINGLE_METHODS: &[&str] = &["fixed", "knee", "gradient"];
-/// Keys of `[admission]` that are passed on as they are.
+/// Keys of `[admission]` that are passed on unchanged.
 const OTHERS: &[&str] = &["probe-every", "probe-after", "shrink-above", "grow-below", "delay-window"];
 const MOST_SLOTS: u32 = 1_000_000;
 
 impl Subject {
-    /// How it is called where there is little room. Not always different from others.
+    /// A short name, not always unique.
     pub(super) fn label(&self) -> String {
         match self {
             Self::Direct => "direct".to_owned(),
@@ -109,7 +111,7 @@ impl Subject {
         }
     }
 
-    /// Refuses windows of pages that are not asked for, and pages without a window.
+    /// Returns an error for windows of unknown pages, and for pages without a window.
     pub(super) fn suits(&self, pages: &[Page]) -> Result<(), LabError> {
         let named: Vec<&str> = match self {
             Self::Multi { windows, .. } => windows.iter().map(|(name, _)| name.as_str()).collect(),
@@ -125,7 +127,7 @@ impl Subject {
         }
     }
 
-    /// Its first windows, and the bounds on a probing request, by the names of pages: table 4 of the paper.
+    /// The first window of a page, and the bound of its probing requests: table 4 of the paper.
     pub(super) fn window_of(&self, page: &str) -> Option<(u32, Option<&str>)> {
         match self {
             Self::Single { slots, .. } => Some((*slots, None)),
@@ -138,12 +140,12 @@ impl Subject {
         }
     }
 
-    /// Whether it moves its windows.
+    /// Whether it adjusts its windows.
     pub(super) fn adjusts(&self) -> bool {
         matches!(self, Self::Single { method, .. } | Self::Multi { method, .. } if method != DEFAULT_METHOD)
     }
 
-    /// The share that keeps delays in ratios, if it has one.
+    /// The policy that keeps delays in ratios, if it has one.
     pub(super) fn share(&self) -> Option<&str> {
         match self {
             Self::Single { share, .. } | Self::Multi { share, .. } => Some(share),

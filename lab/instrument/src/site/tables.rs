@@ -1,4 +1,4 @@
-//! The tables, as texts: terminal and page show the same ones.
+//! The tables as texts, for terminal and page.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::{
     stats::Settled,
 };
 
-/// What was asked, in lines.
+/// The parameters of the experiment, in lines.
 pub(super) fn asked(report: &Report) -> Vec<String> {
     let given = &report.given;
     let each: Vec<String> =
@@ -67,7 +67,7 @@ pub(super) fn asked(report: &Report) -> Vec<String> {
     lines
 }
 
-/// All tables, in their order.
+/// All tables in order.
 pub(super) fn all(report: &Report) -> Vec<Table> {
     vec![throughput(report), times(report), pages(report), ratios(report), ends(report), cut(report), cut_ends(report)]
 }
@@ -208,7 +208,7 @@ fn ratios(report: &Report) -> Table {
     )
 }
 
-/// What the paper has of a share, for a gateway with a window for each resource.
+/// The paper's result for a policy, for a gateway with a window for each resource.
 pub(super) fn published(row: &Row) -> Option<String> {
     let value = match (row.kind, row.share.as_deref()?) {
         (Kind::Multi, "wtp") => "1:1.92:3.81",
@@ -289,7 +289,7 @@ fn cut_ends(report: &Report) -> Table {
     }
 }
 
-/// What else is to be known.
+/// Further notes.
 pub(super) fn notes(report: &Report) -> Vec<String> {
     let mut notes = Vec::new();
     let silent: Vec<&str> =
@@ -321,7 +321,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
     notes
 }
 
-/// A table of the subjects' names, where labels are not the whole of it.
+/// A table of the subjects' full names, where labels are shorter.
 pub(super) fn subjects(report: &Report) -> Table {
     let rows = report.rows.iter().map(|row| vec![row.label.clone(), row.subject.clone()]);
     Table {
@@ -370,7 +370,7 @@ fn system(sums: &Sums) -> String {
     optional(sums.system_s, |system_s| format!("{sign}{}", ms(system_s)))
 }
 
-/// As the paper writes it.
+/// Formatted as in the paper.
 pub(super) fn ratio(classes: &[Option<f64>]) -> String {
     let written = |ratio: &Option<f64>| match ratio {
         Some(ratio) if *ratio == 1.0 => "1".to_owned(),

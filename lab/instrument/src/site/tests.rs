@@ -1,4 +1,4 @@
-//! The whole loop against a small site in this process.
+//! Tests of the whole experiment against a small site in this process.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use super::{
     *,
 };
 
-/// What a small site has seen.
+/// Observations of the small site.
 #[derive(Clone, Default)]
 struct Seen {
     connections: Arc<AtomicUsize>,
@@ -29,8 +29,8 @@ struct Seen {
     requests: Arc<Mutex<Vec<(String, String)>>>,
 }
 
-/// A site with a thread for each connection: its pages answer at once, and say that they took 2 ms. `/full` refuses, `/mute` does not
-/// say how long it took, `/cut` breaks off, and `/hung` never answers.
+/// A site with a thread for each connection: its pages answer at once, and report 2 ms. `/full` refuses,
+/// `/mute` does not report its time, `/cut` closes the connection, and `/hung` never answers.
 fn site() -> (SocketAddr, Seen) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -83,7 +83,7 @@ fn measured(flags: &str) -> (Plan, Vec<Outcome>, Seen) {
     (plan, outcomes, seen)
 }
 
-/// Who is cut off by the end of the run has been so by a slow machine, or by chance.
+/// A request cut off by the end of the run; a slow machine or chance is the cause.
 fn is_cut_off(outcome: &Outcome) -> bool {
     outcome.end == End::Unfinished
 }
@@ -99,7 +99,7 @@ fn users_ask_wait_think_and_ask_again_on_one_connection_each() {
     let asked: BTreeSet<(String, String)> = seen.requests.lock().unwrap().iter().cloned().collect();
     let of_class = |class: &str| ["/a", "/b?cost=1"].map(|path| (class.to_owned(), path.to_owned()));
     assert_eq!(asked, ["bronze", "gold", "silver"].into_iter().flat_map(of_class).collect());
-    // Nobody asks before the answer is there.
+    // A user sends no request before the last answer has arrived.
     for user in 0..12 {
         let mine: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.user == user).collect();
         assert!(mine.windows(2).all(|pair| pair[0].ended_s() <= pair[1].at_s), "{mine:?}");
@@ -111,7 +111,7 @@ fn the_first_class_is_silent_while_it_is_to_be() {
     let (_, outcomes, _) = measured("--page a=/a --users 2 --think 0.01 --seconds 2 --silence 0..1 --warm-up 0");
     let begins = |class| outcomes.iter().filter(|o| o.class == class).map(|o| o.at_s).fold(f64::INFINITY, f64::min);
     assert!(begins(0) >= 1.0 && begins(0).is_finite(), "{}", begins(0));
-    // Their first times to think are drawn, and far below a second.
+    // Their first think times are random, and far below a second.
     assert!(begins(1).is_finite() && begins(2).is_finite());
     assert!(outcomes.iter().any(|outcome| outcome.class != 0));
 }
@@ -152,7 +152,7 @@ fn who_loses_patience_leaves_and_is_counted() {
             _ => panic!("{outcome:?}"),
         }
     }
-    // On a new connection each time; the site may see the last one later.
+    // A new connection each time; the site may see the last one later.
     let patience = std::time::Instant::now() + Duration::from_secs(20);
     while seen.connections.load(Ordering::Relaxed) < outcomes.len() {
         assert!(std::time::Instant::now() < patience, "{outcomes:?}");
@@ -332,7 +332,7 @@ fn the_database_is_started_again_whatever_happens() {
         let flags =
             ["--subject", "direct", "--stop-database", "1..2", "--stop-command", stop, "--start-command", &start];
         let mut plan = plan(&[TWO, &flags].concat());
-        // Nobody measures what was before.
+        // The time before the outage is not measured.
         plan.cut.iter_mut().for_each(|cut| (cut.from_s, cut.until_s) = (0, 1));
         plan
     };
@@ -347,7 +347,7 @@ fn the_database_is_started_again_whatever_happens() {
     drop(database);
     assert_eq!(told(), "stopped\nstarted\n");
 
-    // Stopped between the two.
+    // Stopped between the two commands.
     let mut database = Database::new(whole.cut.as_ref());
     runtime.block_on(async {
         let mut both = std::pin::pin!(database.stop_and_start(Instant::now()));
@@ -361,7 +361,7 @@ fn the_database_is_started_again_whatever_happens() {
     drop(database);
     assert!(told().ends_with("stopped\nstarted\n") && told().lines().count() == 4, "{}", told());
 
-    // A command that fails may have stopped it all the same.
+    // A failed command may still have stopped it.
     let failing = plan("false");
     let mut database = Database::new(failing.cut.as_ref());
     let error = runtime.block_on(database.stop_and_start(Instant::now())).unwrap_err().to_string();

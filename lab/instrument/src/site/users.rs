@@ -1,7 +1,7 @@
-//! The users: each asks for its page, waits for the whole answer, thinks, and asks again.
+//! The users: each requests its page, waits for the complete answer, thinks, and repeats.
 //!
-//! What a user thinks comes from a generator of its own, seeded by the run's seed and the user's number, so that a user thinks
-//! the same whatever the gateway and the other users do.
+//! Each user has its own generator of think times, seeded by the run's seed and the user's number. So think
+//! times do not depend on the gateway or on other users.
 
 use std::{
     collections::BTreeMap,
@@ -31,14 +31,14 @@ use super::{
 };
 use crate::LabError;
 
-/// Longer pages are cut off: what a page says of itself is one line.
+/// Longer pages are cut off: a page's report of itself is one line.
 const MOST_BODY: usize = 1 << 20;
-/// At least so long a user waits after a failure, also one who does not think: a port where nobody listens answers at once.
+/// Least wait after a failure, even without think time: a port without a listener fails at once.
 const AFTER_A_FAILURE: Duration = Duration::from_millis(100);
 const LOOK_FOR_STOP: Duration = Duration::from_millis(100);
 
-/// All users until the end of the run, and until the site has answered whoever was under way, or `drain` is over. `began` is when
-/// the run begins.
+/// Runs all users until the end of the run. Then it waits until the site has answered requests under way, or
+/// `drain` is over. `began` is the start of the run.
 pub(super) async fn run(
     plan: &Plan,
     address: SocketAddr,
@@ -81,7 +81,7 @@ pub(super) async fn run(
     Ok(outcomes)
 }
 
-/// A user's own, so that users think alike in all runs of a seed and each in another way.
+/// A user's own generator: the same in all runs of a seed, and different for each user.
 pub(super) fn generator(seed: u64, user: usize) -> ChaCha12Rng {
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
     rng.set_stream(user as u64);
@@ -96,7 +96,7 @@ struct User {
     rng: ChaCha12Rng,
     think_s: f64,
     timeout: Duration,
-    /// Seconds from the beginning.
+    /// Seconds from the start.
     silence: Option<(u32, u32)>,
     began: Instant,
     ends: Instant,
@@ -119,12 +119,12 @@ impl User {
                 tokio::pin!(asking);
                 match timeout_at(patience.min(self.ends), &mut asking).await {
                     Ok(answer) => Heard::Answer(answer),
-                    // The site still works for this one, and the next run is not to find it busy.
+                    // The site still works on this request; it must not be busy at the next run.
                     Err(_) if self.ends <= patience => {
                         let late = timeout(self.drain, &mut asking).await.ok();
                         Heard::Late(late.map(|answer| (sent.elapsed().as_secs_f64(), answer.page_s)))
                     }
-                    // Whoever waits in vain leaves: the connection goes with the question.
+                    // The user gives up and closes the connection.
                     Err(_) => Heard::Nothing,
                 }
             };
@@ -147,7 +147,7 @@ impl User {
         }
     }
 
-    /// Now and a time to think; after a silence, for whom it is.
+    /// Now plus a think time; or after the silence, if it applies to this user.
     fn next_request(&mut self) -> Instant {
         let mut think = || {
             let drawn: f64 = Exp1.sample(&mut self.rng);
@@ -160,33 +160,33 @@ impl User {
     }
 }
 
-/// What a user heard.
+/// The answer that a user got.
 enum Heard {
     Answer(Answer),
-    /// Until the user's patience was over.
+    /// None before the user gave up.
     Nothing,
-    /// Until the run was over; then perhaps an answer after all: after how long, and what its page says that it took.
+    /// None before the end of the run. A late answer has its delay, and the page's own time.
     Late(Option<(f64, Option<f64>)>),
 }
 
-/// One who asks for a page again and again, on a connection that is kept.
+/// A client that requests a page repeatedly on a kept connection.
 pub(super) struct Asker {
     address: SocketAddr,
     request: Request<Empty<Bytes>>,
     connection: Option<Connection>,
 }
 
-/// What became of a question.
+/// The result of a request.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) end: End,
-    /// What the page says that it took.
+    /// The page's own time, in seconds.
     pub(super) page_s: Option<f64>,
 }
 
 impl Asker {
     pub(super) fn new(plan: &Plan, class: usize, page: usize, address: SocketAddr) -> Result<Self, LabError> {
-        // The site's own name, whoever stands in front of it.
+        // The site's own name, also through a gateway.
         let host = plan.site.url.trim_start_matches("http://");
         let host = HeaderValue::try_from(host);
         let request = host.map_err(http::Error::from).and_then(|host| {
@@ -217,7 +217,7 @@ impl Asker {
             };
             let answer = match sent {
                 Ok(answer) => answer,
-                // The server had closed it while nobody used it, and has seen nothing of this request.
+                // The server closed the idle connection, and has not seen this request.
                 Err(error) if was_kept && (error.is_canceled() || error.is_closed()) => continue,
                 Err(error) => return failed(chain(&error)),
             };
@@ -234,7 +234,7 @@ impl Asker {
     }
 }
 
-/// A connection and what moves its bytes; that ends with it.
+/// A connection and the task that drives it; both end together.
 struct Connection {
     sender: SendRequest<Empty<Bytes>>,
     mover: JoinHandle<()>,
@@ -243,10 +243,10 @@ struct Connection {
 impl Connection {
     async fn open(address: SocketAddr) -> Result<Self, String> {
         let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
-        // What cannot be set leaves the default.
+        // If it cannot be set, the default remains.
         let _ = stream.set_nodelay(true);
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| chain(&error))?;
-        // What goes wrong with it is told to whoever asks.
+        // Errors of the connection are returned by its requests.
         let mover = tokio::spawn(async { drop(connection.await) });
         Ok(Self { sender, mover })
     }
@@ -258,7 +258,7 @@ impl Drop for Connection {
     }
 }
 
-/// What somebody else than the site says there; `None` if nothing is to be had.
+/// Fetches a path of another server; `None` on any error.
 pub(super) async fn fetch(address: SocketAddr, path: &str) -> Option<Bytes> {
     let mut connection = Connection::open(address).await.ok()?;
     let request = Request::get(path).header(HOST, address.to_string()).body(Empty::new()).ok()?;
@@ -268,7 +268,7 @@ pub(super) async fn fetch(address: SocketAddr, path: &str) -> Option<Bytes> {
     is_there.then(|| body.to_bytes())
 }
 
-/// The time that a page says it took: `ms` of the one line of JSON that its answer is.
+/// The page's own time: `ms` in the one line of JSON in its answer.
 fn page_s(body: &[u8]) -> Option<f64> {
     #[derive(Deserialize)]
     struct Said {
@@ -289,7 +289,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Asks once for each page, and says how long each took, in seconds by name; or which one is not answered as it must be, and how.
+/// Requests each page once, and returns the times in seconds by name; or an error for the first wrong answer.
 pub(super) async fn ask_each(
     plan: &Plan,
     address: SocketAddr,
@@ -312,7 +312,7 @@ pub(super) async fn ask_each(
     Ok(Ok(took))
 }
 
-/// A page that was asked for while nobody else asked.
+/// The time of a page without other users.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub(super) struct Alone {
     pub(super) took_s: f64,

@@ -1,4 +1,4 @@
-//! The windows of a gateway that adjusts them, as the gateway itself says: nobody else knows them.
+//! The windows of a gateway that adjusts them, as the gateway itself reports them.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -7,16 +7,16 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{Span, config::ONE, plan::Plan, users::fetch};
 
-/// How they were at a moment.
+/// The windows at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Seen {
-    /// In seconds from the beginning of the run.
+    /// In seconds from the start of the run.
     pub(super) at_s: f64,
     /// By page.
     pub(super) windows: Vec<Option<u32>>,
 }
 
-/// What a page's windows came to.
+/// Statistics of a page's windows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Adjusted {
     pub(super) mean: f64,
@@ -24,11 +24,11 @@ pub(super) struct Adjusted {
     pub(super) most: u32,
 }
 
-/// So often, or seldom, windows are looked at: of a run of half an hour in every tenth second.
+/// Number of readings in a run: every tenth second in a run of half an hour.
 const LOOKS: u32 = 180;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Looks at them until the run is over. A gateway that does not tell is not looked at.
+/// Reads the windows until the run is over. Does nothing for a gateway without reports.
 pub(super) async fn watch(plan: &Plan, admin: Option<SocketAddr>, began: Instant) -> Vec<Seen> {
     let mut seen = Vec::new();
     let Some(admin) = admin else { return seen };
@@ -43,7 +43,7 @@ pub(super) async fn watch(plan: &Plan, admin: Option<SocketAddr>, began: Instant
     seen
 }
 
-/// What the admin API says of `[admission]`.
+/// Parses the admin API's report of `[admission]`.
 fn read(plan: &Plan, said: &[u8]) -> Option<Vec<Option<u32>>> {
     #[derive(Deserialize)]
     struct Said {
@@ -63,7 +63,7 @@ fn read(plan: &Plan, said: &[u8]) -> Option<Vec<Option<u32>>> {
     Some(plan.pages.iter().map(|page| of(&page.name).or_else(|| of(ONE))).collect())
 }
 
-/// What a page's windows were in a span.
+/// Statistics of a page's windows in a span.
 pub(super) fn adjusted(seen: &[Seen], page: usize, span: Span) -> Option<Adjusted> {
     let within = seen.iter().filter(|seen| (span.from_s..span.until_s).contains(&seen.at_s));
     let windows: Vec<u32> = within.filter_map(|seen| seen.windows[page]).collect();

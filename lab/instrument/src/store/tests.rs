@@ -51,7 +51,7 @@ fn outcomes(count: u64) -> Vec<Outcome> {
         attempts: 1,
         sent_ns: at_ns,
         first_byte_ns: Some(at_ns + 5),
-        // Not the same in each, so that compression has something to do.
+        // Different in each, so that compression is not trivial.
         end_ns: at_ns + at_ns.wrapping_mul(0x9e37_79b9) % 1000,
         body_bytes: 2,
         head_bytes: 250,
@@ -109,7 +109,7 @@ fn a_cell_that_was_not_written_to_its_end_is_no_cell() {
     fs::write(dir.path().join("cells/0001.json.part"), "{").unwrap();
     fs::write(dir.path().join("cells/0002.ndjson.zst"), "").unwrap();
     assert_eq!(writer.run().cells().unwrap().len(), 0);
-    // And it can be measured again.
+    // The cell can be measured again.
     writer.keep(&cell(1), &outcomes(1)).unwrap();
     assert_eq!(writer.run().cells().unwrap().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Whether a server answers, in the protocols that its clients will speak.
+//! Checks that a server answers in the protocols of its clients.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, pki_typ
 
 use super::{Asked, Certificate};
 
-/// Asks once in each protocol that is asked of the server. An error says which one was not answered, and how.
+/// Sends one request in each required protocol. An error names the protocol and the problem.
 pub(super) fn answers(address: SocketAddr, asked: Asked, certificate: &Certificate) -> io::Result<()> {
     for http2 in [false, true] {
         if !(if http2 { asked.http2 } else { asked.http1 }) {
@@ -41,14 +41,14 @@ fn speak(stream: &mut (impl Read + Write), address: SocketAddr, http2: bool) -> 
 
 fn speak_http1(stream: &mut (impl Read + Write), address: SocketAddr) -> io::Result<()> {
     let file = crate::docroot::name(0);
-    // One write: over TLS each is a record.
+    // One write: over TLS each write is a record.
     stream.write_all(format!("GET /{file} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes())?;
     let mut start = [0; 7];
     stream.read_exact(&mut start)?;
     expect(&start == b"HTTP/1.", "another protocol answered")
 }
 
-/// The connection preface of both sides: RFC 9113, section 3.4.
+/// Exchanges the connection prefaces: RFC 9113, section 3.4.
 fn speak_http2(stream: &mut (impl Read + Write)) -> io::Result<()> {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     const SETTINGS: u8 = 4;
@@ -74,7 +74,7 @@ fn handshake(
     while stream.conn.is_handshaking() {
         stream.conn.complete_io(&mut stream.sock)?;
     }
-    // Servers that know but one version may say nothing: then it is HTTP/1.1.
+    // Servers with only one version may choose none: that means HTTP/1.1.
     let chosen = stream.conn.alpn_protocol().unwrap_or(b"http/1.1");
     expect(chosen == alpn.as_bytes(), "not chosen by ALPN")?;
     Ok(stream)
@@ -88,7 +88,7 @@ fn expect(holds: bool, or_else: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// What a peer says, and what it is told.
+    /// A peer's bytes, and the bytes sent to it.
     struct Peer(io::Cursor<Vec<u8>>, Vec<u8>);
 
     impl Read for Peer {

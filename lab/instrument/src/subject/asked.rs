@@ -1,22 +1,23 @@
-//! What the clients of a setting ask of the server's one port.
+//! The protocols that the clients of a setting use on the server's one port.
 
 use workload::behaviour::{Behaviour, Protocol};
 
 use crate::{LabError, setting::Setting};
 
-/// How clients speak to the server.
+/// The protocols of the clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// All of them over TLS, or none.
+    /// All use TLS, or none.
     pub tls: bool,
-    /// Some in HTTP/1.1.
+    /// Some use HTTP/1.1.
     pub http1: bool,
-    /// Some in HTTP/2.
+    /// Some use HTTP/2.
     pub http2: bool,
 }
 
 impl Asked {
-    /// What all groups together ask. Refuses groups with TLS beside groups without: they would need two ports.
+    /// The protocols of all groups. Returns an error for groups with TLS beside groups without, which would
+    /// need two ports.
     pub fn of(setting: &Setting) -> Result<Self, LabError> {
         let groups = setting.groups.iter().map(|group| group.clients.as_ref().unwrap_or(&setting.clients));
         let all: Vec<&Behaviour> = if setting.groups.is_empty() { vec![&setting.clients] } else { groups.collect() };

@@ -1,4 +1,4 @@
-//! A certificate for the servers of one run: made for it, trusted by its clients alone, gone after it.
+//! A certificate for the servers of one run: made for it, trusted only by its clients, and removed after it.
 
 use std::{
     fs, io,
@@ -13,13 +13,13 @@ use crate::{LabError, bed::SERVER, temporary};
 /// A self-signed certificate of the server's address, and its key.
 #[derive(Debug)]
 pub struct Certificate {
-    /// Readable by nobody else: the servers read the key before they give up root's rights.
+    /// Readable only by this user: the servers read the key before they drop root's rights.
     dir: TempDir,
     der: Vec<u8>,
 }
 
 impl Certificate {
-    /// Makes one, with an elliptic key (P-256), as certificates are today.
+    /// Makes a certificate with an elliptic key (P-256), as is common today.
     pub fn make() -> Result<Self, LabError> {
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed([SERVER.to_string()])
             .map_err(|error| LabError::Machine(format!("cannot make a certificate: {error}")))?;

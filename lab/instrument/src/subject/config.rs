@@ -1,27 +1,29 @@
-//! The configuration files that subjects are started with.
+//! The configuration files of subjects.
 //!
-//! FAIR as people run it: the distribution's defaults where they matter to the order of bytes (sendfile, no `tcp_nopush`,
-//! keep-alive), no log, and room for an overload's connections, so that what is measured is the order and not a limit. The same
-//! room and the same patience for all: whom one server turns away the others must turn away too.
+//! FAIR is measured as commonly used. Settings that affect the order of bytes have the distribution's
+//! defaults (sendfile, no `tcp_nopush`, keep-alive). There is no log, and room for an overload's connections,
+//! so that the measurement shows the order and no limit. All servers have the same room and patience, so that
+//! all refuse the same requests.
 
 use std::{net::SocketAddr, path::Path};
 
 use super::{Asked, Certificate};
 
-/// What a configuration file is filled in with.
+/// Values for a configuration file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filling<'a> {
     pub(super) listen: SocketAddr,
-    /// Connections that wait to be accepted.
+    /// Most connections waiting to be accepted.
     pub(super) accept_queue: u32,
     pub(super) root: &'a Path,
-    /// The server's own files.
+    /// The directory for the server's own files.
     pub(super) work: &'a Path,
     pub(super) asked: Asked,
     pub(super) certificate: &'a Certificate,
 }
 
-/// nginx, with its default of one worker or as many as given. HTTP/2 in clear is all that its port speaks then.
+/// nginx, with its default of one worker or as many as given. With HTTP/2 in clear text its port speaks
+/// nothing else.
 pub(super) fn nginx(filling: &Filling, workers: &str) -> String {
     let Filling { listen, accept_queue, asked, .. } = filling;
     let (root, work) = (filling.root.display(), filling.work.display());
@@ -65,11 +67,12 @@ http {{
     )
 }
 
-/// Apache httpd with the event MPM and as few modules as serve a file.
+/// Apache httpd with the event MPM and the fewest modules that serve a file.
 ///
-/// `AcceptFilter none`: by default Linux would keep a connection half-open until its request is there (`TCP_DEFER_ACCEPT`), and
-/// the queues would mean something else than with the other servers. `AsyncRequestWorkerFactor`: connections that only wait for
-/// the network need no worker, and are limited by this times the idle workers.
+/// `AcceptFilter none`: by default Linux would keep a connection half-open until its request arrives
+/// (`TCP_DEFER_ACCEPT`), so its queues could not be compared with those of other servers.
+/// `AsyncRequestWorkerFactor`: connections that only wait for the network need no worker, and are limited by
+/// this times the idle workers.
 pub(super) fn apache(filling: &Filling, workers: u32, processes: u32) -> String {
     let Filling { listen, accept_queue, asked, .. } = filling;
     let (root, work) = (filling.root.display(), filling.work.display());
@@ -134,7 +137,7 @@ EnableSendfile On
     )
 }
 
-/// Serpent: as much room and patience as nginx has (`worker_connections`, `client_header_timeout`).
+/// Serpent, with the same room and patience as nginx (`worker_connections`, `client_header_timeout`).
 pub(super) fn serpent() -> &'static str {
     "[limits]
 connections = 65536

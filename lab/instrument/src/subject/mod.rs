@@ -1,4 +1,5 @@
-//! What is measured: Serpent, nginx, Apache httpd, or any command; each a separate process in the server's namespace.
+//! The measured servers: Serpent, nginx, Apache httpd, or any command; each a separate process in the
+//! server's namespace.
 
 mod answer;
 mod asked;
@@ -23,20 +24,20 @@ use crate::{
     setting::Setting,
 };
 
-/// A server to measure, as `--subjects` names it.
+/// A server to measure, as in `--subjects`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// Debian's nginx: `nginx`, `nginx,workers=auto`.
     Nginx {
-        /// As `worker_processes` takes it.
+        /// The value of `worker_processes`.
         workers: String,
     },
     /// Debian's Apache httpd with the event MPM: `apache`, `apache,workers=4096,processes=2`.
     Apache {
-        /// Threads of all processes together (`MaxRequestWorkers`): requests that it works on at once. Without TLS a response
-        /// that waits for the network keeps none.
+        /// Threads of all processes together (`MaxRequestWorkers`): most requests in work at once. Without
+        /// TLS a response that waits for the network needs no thread.
         workers: u32,
-        /// Processes.
+        /// Number of processes.
         processes: u32,
     },
     /// Serpent: `serpent:srpt`, `serpent:srpt,enforce=kernel,uplink=auto,workers=2`.
@@ -49,9 +50,9 @@ pub enum Subject {
         uplink: Option<String>,
         /// Number of workers, if given.
         workers: Option<String>,
-        /// After how many times its fair time a response goes first, if given.
+        /// The multiple of its fair time after which a response goes first, if given.
         guard: Option<String>,
-        /// A configuration file of one's own in place of the lab's, which gives room for 65536 connections.
+        /// A configuration file that replaces the lab's, which has room for 65536 connections.
         config: Option<PathBuf>,
     },
     /// Any command: `cmd:CADDY file-server --root {dir} --listen {listen}`, with `{dir}`, `{listen}`, `{ip}`, `{port}`,
@@ -60,7 +61,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Reads a list: subjects are separated by commas, and so are their settings, which have a `=`.
+    /// Parses a list. Subjects are separated by commas, and so are their settings, which contain a `=`.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, SubjectError> {
         let mut items: Vec<String> = Vec::new();
         for part in text.split(',') {
@@ -81,7 +82,7 @@ impl Subject {
         matches!(self, Self::Serpent { enforce, .. } if enforce == "kernel")
     }
 
-    /// Whether it can be measured under these conditions. To be asked before a run: the error says what to change.
+    /// Checks before a run whether it can be measured under these conditions; the error says what to change.
     pub fn can(&self, setting: &Setting) -> Result<(), LabError> {
         let asked = Asked::of(setting)?;
         let refuse = |reason: &str| Err(LabError::Request(format!("`{self}` cannot be measured so: {reason}")));
@@ -113,7 +114,7 @@ impl Subject {
         }
     }
 
-    /// Whether its program is on this machine. To be asked before a run too.
+    /// Checks before a run whether its program is on this machine.
     pub fn is_installed(&self, serpent: &Path) -> Result<(), LabError> {
         let (program, hint) = match self {
             Self::Nginx { .. } => (Path::new(NGINX), "; it is in Debian's package nginx-light"),
@@ -125,7 +126,7 @@ impl Subject {
     }
 }
 
-/// The file of a program that is started by its path, or found by its name.
+/// The file of a program given by path or by name.
 pub(crate) fn find(program: &Path) -> Option<PathBuf> {
     if program.is_file() { Some(program.to_owned()) } else { in_path(program) }
 }
@@ -135,7 +136,7 @@ fn in_path(program: &Path) -> Option<PathBuf> {
     env::split_paths(&searched).map(|dir| dir.join(program)).find(|file| file.is_file())
 }
 
-/// With fewer places bands cut off responses that wait, so Serpent has no way to ask for fewer.
+/// With fewer places bands cut off waiting responses, so Serpent has no setting for fewer.
 const BAND_PACKETS: u32 = LEAF_LIMIT_PACKETS_MIN;
 pub(crate) const BUILD_SERPENT: &str = " beside serpent-lab, nor in the folders of PATH: build it with `cargo build --release`, for \
                                        figures with `profile/build`, or give it with `--serpent PROGRAM`";
@@ -225,11 +226,11 @@ impl FromStr for Subject {
     }
 }
 
-/// One process, as nginx has one worker, and threads enough that no limit is measured.
+/// One process, as nginx has one worker, and enough threads that no limit affects the measurement.
 const APACHE_WORKERS: u32 = 1024;
 const APACHE_PROCESSES: u32 = 1;
 
-/// A text that names no subject.
+/// The text is not a valid subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubjectError(String);
 
@@ -247,12 +248,12 @@ impl fmt::Display for SubjectError {
 
 impl std::error::Error for SubjectError {}
 
-/// Where a subject is to be started.
+/// Where and how a subject is started.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// The bed; the subject runs in its server's namespace.
     pub bed: &'a Bed,
-    /// What its clients will ask, and how many of them may wait to be accepted.
+    /// The protocols of its clients, and the length of its accept queue.
     pub setting: &'a Setting,
     /// The directory to serve.
     pub root: &'a Path,
@@ -260,7 +261,7 @@ pub struct Place<'a> {
     pub port: u16,
     /// The binary of Serpent.
     pub serpent: &'a Path,
-    /// For TLS, where the setting asks for it.
+    /// The certificate for TLS, if the setting uses it.
     pub certificate: &'a Certificate,
 }
 

@@ -1,4 +1,4 @@
-//! A subject that runs: from its start until it answers, and to its end.
+//! A running subject: from its start until it answers, and to its end.
 
 use std::{
     fs,
@@ -18,18 +18,18 @@ use tempfile::TempDir;
 use super::{Asked, Place, answer::answers};
 use crate::{LabError, bed::SERVER};
 
-/// A subject that runs; stopped when dropped.
+/// A running subject; dropping it stops it.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    /// The command, as one would type it.
+    /// The command as a shell line.
     command_line: String,
     work: TempDir,
 }
 
-/// Time that a server is given to be ready.
+/// Time limit for a server to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(10);
-/// Time that a server is given to end after SIGTERM.
+/// Time limit for a server to end after SIGTERM.
 const ENDED_WITHIN: Duration = Duration::from_secs(5);
 
 impl Running {
@@ -55,7 +55,7 @@ impl Running {
         Self::start(command, command_line, work, promises_a_line, address, &begin, &ask)
     }
 
-    /// The same without a bed: on this machine's own network. `ask` says whether it answers.
+    /// The same without a bed, on this machine's own network. `ask` checks whether it answers.
     pub(crate) fn spawn_here(
         command: Command,
         command_line: String,
@@ -84,11 +84,12 @@ impl Running {
         begin: &dyn Fn(&mut Command) -> Result<io::Result<Child>, LabError>,
         ask: &dyn Fn() -> Result<io::Result<()>, LabError>,
     ) -> Result<Self, LabError> {
-        // Appending, as the server's own log may be the same file.
+        // Append mode, as the server's own log may be the same file.
         let errors = fs::OpenOptions::new().create(true).append(true).open(work.path().join("stderr"));
         let errors = errors.map_err(LabError::io("cannot make a log"))?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
-        // Ctrl-C is for us: we stop the server when we have cleaned up. And if we are killed, so is it.
+        // Ctrl-C is for this program, which stops the server after its cleanup. If this program is killed, so
+        // is the server.
         command.process_group(0);
         kill_with_spawning_thread(&mut command);
         let child =
@@ -100,19 +101,20 @@ impl Running {
         Ok(running)
     }
 
-    /// The command, as one would type it.
+    /// The command as a shell line.
     pub fn command_line(&self) -> &str {
         &self.command_line
     }
 
-    /// Drains the server's standard output for as long as it runs; waits for the first line if it promises one.
+    /// Reads the server's standard output as long as it runs; waits for the first line if the server
+    /// announces one.
     fn read_output(&mut self, promises_a_line: bool, deadline: Instant) -> Result<(), LabError> {
         let Some(stdout) = self.child.stdout.take() else { return Ok(()) };
         let (first_line, ready) = mpsc::channel();
         thread::spawn(move || {
             let mut stdout = BufReader::new(stdout);
             let mut line = String::new();
-            // Nobody waits for the line, or the pipe is broken: both mean that there is nothing left to tell.
+            // The line is not awaited, or the pipe is broken: either way there is no one to report to.
             if stdout.read_line(&mut line).is_ok_and(|n| n > 0) {
                 let _ = first_line.send(line);
             }
@@ -125,7 +127,7 @@ impl Running {
         Ok(())
     }
 
-    /// Asks until it answers. That it listens is not enough: nginx does so before its workers are there to accept.
+    /// Polls until it answers. Listening is not enough: nginx listens before its workers accept.
     fn wait_for_answer(
         &mut self,
         address: SocketAddr,
@@ -138,7 +140,7 @@ impl Running {
             if self.has_ended() || Instant::now() > deadline {
                 return Err(self.not_ready(&format!("does not answer on {address} ({error})")));
             }
-            // Nothing tells when a foreign server is ready.
+            // A foreign server gives no signal when it is ready.
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -152,11 +154,11 @@ impl Running {
         LabError::Subject(format!("`{}` {what}; it said: {}", self.command_line, self.last_words()))
     }
 
-    /// The end of what the server wrote to its standard error.
+    /// The end of the server's standard error.
     pub fn last_words(&self) -> String {
         let mut text = String::new();
         if let Ok(mut file) = fs::File::open(self.work.path().join("stderr")) {
-            // What is not UTF-8 is not shown: it is a hint, not a result.
+            // Text that is not UTF-8 is omitted: it is a hint, not a result.
             let _ = file.read_to_string(&mut text);
         }
         let text = text.trim();
@@ -164,7 +166,7 @@ impl Running {
         if text.is_empty() { "nothing".to_owned() } else { text[from..].to_owned() }
     }
 
-    /// Asks the server to end, and makes it if it does not. Gives its status if it ended by itself.
+    /// Asks the server to end, and kills it if it does not. Returns its status if it ended by itself.
     pub fn stop(mut self) -> Option<ExitStatus> {
         self.terminate()
     }
@@ -174,7 +176,7 @@ impl Running {
             return Some(status);
         }
         let group = Pid::from_child(&self.child);
-        // The group may be gone by now; then there is nothing to stop.
+        // The group may already be gone; then there is nothing to stop.
         let _ = kill_process_group(group, Signal::TERM);
         let deadline = Instant::now() + ENDED_WITHIN;
         while Instant::now() < deadline {

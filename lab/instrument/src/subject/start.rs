@@ -1,4 +1,4 @@
-//! How a subject is started: the bottleneck it needs, its command, its configuration.
+//! Starts a subject: its bottleneck, its command, its configuration.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,8 @@ use super::{
 use crate::{LabError, bed::SERVER, temporary};
 
 impl Subject {
-    /// Puts the bottleneck on the bed: the plain one, or for Serpent's kernel mode the one that Serpent installs.
+    /// Sets up the bottleneck of the bed: the plain one, or for Serpent's kernel mode the one that Serpent
+    /// installs.
     pub fn prepare(&self, place: &Place) -> Result<(), LabError> {
         let Self::Serpent { uplink, .. } = self else { return place.bed.shape() };
         if !self.shapes_the_uplink() {
@@ -41,7 +42,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Starts the server and waits until it answers in every protocol that its clients speak.
+    /// Starts the server and waits until it answers in every protocol of its clients.
     pub fn start(&self, place: &Place) -> Result<Running, LabError> {
         self.can(place.setting)?;
         let asked = Asked::of(place.setting)?;
@@ -52,14 +53,14 @@ impl Subject {
         Running::spawn(command, shown, work, place, asked, matches!(self, Self::Serpent { .. }))
     }
 
-    /// What tells the program from others, and from other builds of itself: what it says of its version, size and checksum of
-    /// its file. `None` if neither can be had.
+    /// The identity of the program's build: its reported version, and size and checksum of its file. `None`
+    /// if neither is available.
     pub fn version(&self, serpent: &Path) -> Option<String> {
         let (program, flag) = match self {
             Self::Nginx { .. } => (Path::new(NGINX), Some("-v")),
             Self::Apache { .. } => (Path::new(APACHE), Some("-v")),
             Self::Serpent { .. } => (serpent, Some("--version")),
-            // Whatever the command's first word is: it may be a shell's, and then nothing is said.
+            // The command's first word; if it is a shell builtin, there is no version.
             Self::Command(line) => (Path::new(line.split_whitespace().next()?), None),
         };
         version_of(program, flag)
@@ -118,7 +119,7 @@ impl Subject {
     }
 }
 
-/// The same of any program: what it says when asked so, size and checksum.
+/// The same for any program: its reported version, size and checksum.
 pub(crate) fn version_of(program: &Path, flag: Option<&str>) -> Option<String> {
     let said = flag.and_then(|flag| said_of_version(program, flag));
     let said = said.unwrap_or_else(|| program.display().to_string());
@@ -133,7 +134,7 @@ fn said_of_version(program: &Path, flag: &str) -> Option<String> {
     Some(text.lines().next()?.trim().to_owned())
 }
 
-/// Size and CRC-32 of a file: enough to tell builds apart, for nobody forges them here.
+/// Size and CRC-32 of a file: enough to distinguish builds, since forgery is no concern here.
 fn checksum(file: &Path) -> io::Result<(u64, u32)> {
     let mut file = File::open(file)?;
     let (mut sum, mut bytes, mut piece) = (crc32fast::Hasher::new(), 0, vec![0; 1 << 16]);
@@ -159,7 +160,7 @@ fn fill_in(line: &str, filling: &Filling, rate: &str) -> String {
         .replace("{key}", &filling.certificate.key_file().display().to_string())
 }
 
-/// A command, as one would type it.
+/// A command as a shell line.
 pub(crate) fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let quoted = words.map(|word| {

@@ -1,4 +1,4 @@
-//! The flags, as the experiment that they describe.
+//! Turns the flags into an experiment.
 
 use workload::{
     behaviour::Behaviour,
@@ -19,7 +19,7 @@ const DEFAULT_SECONDS: f64 = 60.0;
 const NS_PER_S: f64 = 1e9;
 
 impl UplinkArgs {
-    /// The experiment: one point, and for each seed every subject.
+    /// The experiment: one point, and every subject for each seed.
     pub(super) fn experiment(&self) -> Result<Experiment, LabError> {
         let subjects = Subject::parse_list(&self.subjects).map_err(|error| refused(error.to_string()))?;
         if self.seeds.is_empty() {
@@ -97,7 +97,7 @@ impl UplinkArgs {
 }
 
 fn positive(flag: &str, seconds: f64) -> Result<f64, LabError> {
-    // A day: longer runs would need another way of keeping outcomes.
+    // A day: longer runs would need another way of storing outcomes.
     if seconds > 0.0 && seconds <= 86_400.0 {
         return Ok(seconds);
     }
@@ -105,7 +105,7 @@ fn positive(flag: &str, seconds: f64) -> Result<f64, LabError> {
 }
 
 fn default_seconds(pattern: &Pattern, link: &Link) -> f64 {
-    // After the last change, as long as before the first.
+    // As long after the last change as before the first.
     let changes = link.changes();
     let until = match (changes.first(), changes.last()) {
         (Some(&(first, _)), Some(&(last, _))) => (first + last) as f64 / NS_PER_S,

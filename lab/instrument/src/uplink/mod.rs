@@ -1,4 +1,4 @@
-//! `serpent-lab uplink`: who waits how long behind a busy uplink, for several servers and the same requests.
+//! `serpent-lab uplink`: response times behind a busy uplink, for several servers and the same requests.
 
 mod experiment;
 mod report;
@@ -25,9 +25,9 @@ use crate::{
 
 /// Measure response times behind a busy uplink, in network namespaces on this machine.
 ///
-/// Every subject gets the same seeded requests at the same moments, in open loop: a request is sent when its time has come,
-/// whatever became of the others. Response times count from that moment to the last byte. Beside them stands the ideal: the
-/// same requests on a bare link, shortest remaining first and shared evenly.
+/// Every subject gets the same seeded requests at the same times, in open loop: a request is sent at its
+/// planned time, independent of the others. Response times count from that time to the last byte. The ideal
+/// is shown beside them: the same requests on an ideal link, shortest remaining first and shared equally.
 ///
 /// Needs root, iproute2 and, as subjects, nginx and Apache httpd. Touches nothing outside its own namespaces.
 #[derive(Args, Clone, Debug)]
@@ -36,23 +36,24 @@ pub struct UplinkArgs {
     #[arg(long, default_value = "10mbit", value_name = "RATE")]
     pub rate: Rate,
 
-    /// Load: bytes asked for over bytes that the uplink can carry, the same throughout.
+    /// Constant load: requested bytes over bytes that the uplink can carry.
     #[arg(long, default_value_t = 0.8, value_name = "LOAD", conflicts_with = "pattern")]
     pub load: f64,
 
-    /// Load that moves: w1 to w10 of the overload paper, or steps such as `25s@0.2,25s@1.2`, repeated.
+    /// Changing load: w1 to w10 of the overload paper, or steps such as `25s@0.2,25s@1.2`, repeated.
     #[arg(long, value_name = "PATTERN")]
     pub pattern: Option<Pattern>,
 
-    /// Seconds over which requests are sent. Default: 60, or as many whole periods of the pattern as last at least that.
+    /// Seconds over which requests are sent. Default: 60, or the least number of whole periods of the pattern
+    /// that lasts as long.
     #[arg(long, value_name = "SECONDS")]
     pub seconds: Option<f64>,
 
-    /// Seconds to wait for what is still under way after the last request.
+    /// Seconds to wait for unfinished requests after the last one.
     #[arg(long, default_value_t = 60.0, value_name = "SECONDS")]
     pub drain: f64,
 
-    /// Seeds, each a run of its own for every subject; the table shows medians over them.
+    /// Seeds; each is a separate run for every subject, and the table shows medians over them.
     #[arg(long, default_value = "1,2,3", value_delimiter = ',', value_name = "SEED,...")]
     pub seeds: Vec<u64>,
 
@@ -67,7 +68,7 @@ pub struct UplinkArgs {
     #[arg(long, value_name = "PROGRAM")]
     pub serpent: Option<PathBuf>,
 
-    /// Packets that the bottleneck's queue holds: 1000 drops nothing in most runs, 100 is what many devices have.
+    /// Packets that the bottleneck's queue holds: 1000 drops nothing in most runs, 100 is common in devices.
     #[arg(long, default_value_t = 1000, value_name = "PACKETS")]
     pub queue: u32,
 
@@ -75,7 +76,7 @@ pub struct UplinkArgs {
     #[arg(long, default_value = "server")]
     pub bottleneck: Bottleneck,
 
-    /// Changes of the uplink's rate while a run goes on, such as `60s:5mbit,120s:20mbit`. The load follows: it stays the same
+    /// Changes of the uplink's rate during a run, such as `60s:5mbit,120s:20mbit`. The load stays the same
     /// fraction of the rate.
     #[arg(long, value_name = "TIME:RATE,...")]
     pub rate_change: Option<String>,
@@ -88,21 +89,22 @@ pub struct UplinkArgs {
     #[arg(long, default_value = "cubic", value_name = "NAME")]
     pub congestion: String,
 
-    /// Keep connections and use them again, instead of a new one for each request.
+    /// Keep connections and reuse them, instead of a new one for each request.
     #[arg(long)]
     pub keepalive: bool,
 
-    /// Number of files that stand for the size distribution.
+    /// Number of files that represent the size distribution.
     #[arg(long, default_value_t = 2000, value_name = "FILES")]
     pub files: usize,
 
-    /// What a load counts: `wire` (response head, packet headers and handshake too, as the uplink sees them) or `body` (as the
-    /// papers count). The ideal always counts wire bytes.
+    /// The bytes that a load counts: `wire` (with response head, packet headers and handshake, as on the
+    /// uplink) or `body` (as in the papers). The ideal always counts wire bytes.
     #[arg(long, default_value = "wire")]
     pub accounting: Accounting,
 
-    /// How a load is met: `sequence` (the bytes of every sequence equal it) or `expectation` (a Poisson process whose expected
-    /// bytes do; under a heavy tail a short run strays by 10 % and more).
+    /// How the number of requests follows from the load: `sequence` (the bytes of every sequence match it) or
+    /// `expectation` (a Poisson process whose expected bytes match it; under a heavy tail a short run strays
+    /// by 10 % and more).
     #[arg(long, default_value = "sequence", value_name = "sequence|expectation")]
     pub load_match: LoadMatch,
 
@@ -114,16 +116,17 @@ pub struct UplinkArgs {
     #[arg(long, default_value_t = 1.0, value_name = "MS")]
     pub max_lateness: f64,
 
-    /// Write everything that was measured to this file, as JSON.
+    /// Write all measurements to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Write every request's outcome to files in this directory, one JSON object a line.
+    /// Write every request's outcome to files in this directory, one JSON object per line.
     #[arg(long, value_name = "DIR")]
     pub outcomes: Option<PathBuf>,
 }
 
-/// Does the experiment and prints its report. [`ExitCode::FAILURE`] if a run was not valid: then the report says which.
+/// Runs the experiment and prints its report. Returns [`ExitCode::FAILURE`] if a run is invalid; the report
+/// shows which.
 pub fn run(args: UplinkArgs) -> Result<ExitCode, LabError> {
     let servers = Servers { serpent: serpent_binary(args.serpent.as_deref())?, port: args.port };
     let record = run::new_record(args.experiment()?, false, &servers)?;
@@ -152,12 +155,12 @@ pub fn run(args: UplinkArgs) -> Result<ExitCode, LabError> {
     Ok(if report.all_valid() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// All that was measured.
+/// All measurements.
 struct Measured<'a> {
     record: &'a RunRecord,
-    /// Of the one point that there is.
+    /// The plan of the only point.
     plan: &'a crate::plan::Plan,
-    /// Seed by seed, and for each seed subject by subject.
+    /// By seed, and within each seed by subject.
     runs: &'a [Run],
     /// Number of files.
     files: usize,

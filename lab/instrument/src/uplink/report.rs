@@ -1,4 +1,4 @@
-//! The numbers, and the table made of them.
+//! The results of the experiment; tables are made of them.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use crate::{LabError, bed::BedConfig, plan::Plan, record::Facts, setting::Accoun
 
 mod table;
 
-/// All that is known of an experiment; printed as tables, written as JSON.
+/// All results of an experiment; printed as tables, written as JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// What to type to do it again.
+    /// The command that repeats the experiment.
     command: String,
     versions: Vec<String>,
     setting: Setting,
@@ -47,14 +47,14 @@ struct Setting {
     seeds: Vec<u64>,
 }
 
-/// What a seed asks for, and the best that any server could do.
+/// The requests of a seed, and the ideal results for them.
 #[derive(Debug, Serialize)]
 struct SequenceReport {
     seed: u64,
     requests: usize,
     body_bytes: u64,
     wire_bytes: u64,
-    /// Wire bytes over what the link can carry while requests are sent.
+    /// Wire bytes over the link's capacity while requests are sent.
     load: f64,
     ideal_srpt: Summary,
     ideal_ps: Summary,
@@ -66,11 +66,11 @@ struct SequenceReport {
 struct RunReport {
     seed: u64,
     subject: String,
-    /// Why the run must not be trusted; empty if it may be.
+    /// Why the run is invalid; empty if it is valid.
     invalid: Vec<String>,
-    /// All requests; those that have no response time enter with their time so far, a lower bound.
+    /// All requests; incomplete ones count with their time so far, a lower bound.
     all: Summary,
-    /// Mean of the responses that came whole.
+    /// Mean of the complete responses.
     done_mean_ms: f64,
     first_byte_mean_ms: f64,
     unfinished: usize,
@@ -78,21 +78,21 @@ struct RunReport {
     lateness_p99_ms: f64,
     lateness_max_ms: f64,
     head_bytes: f64,
-    /// Bytes through the bottleneck over what it could carry, while requests were sent.
+    /// Bytes through the bottleneck over its capacity, while requests were sent.
     link_use: f64,
     cpu_us_per_request: f64,
     windows_ms: Vec<f64>,
     facts: Facts,
 }
 
-/// One subject over all seeds: medians, and for ratios the medians of the ratios seed by seed.
+/// One subject over all seeds: medians, and for ratios the medians of the ratios per seed.
 #[derive(Debug, Serialize)]
 struct Row {
     subject: String,
     mean_ms: f64,
-    /// Baseline's mean over this one's: how many times shorter people wait.
+    /// Baseline's mean over this one's: how many times shorter users wait.
     gain: f64,
-    /// Mean over the ideal's.
+    /// Mean over the ideal's mean.
     over_ideal: f64,
     slowdown: f64,
     slowdown_gain: f64,
@@ -129,7 +129,7 @@ impl Report {
         let runs: Vec<RunReport> = runs.iter().map(|run| run_report(measured, run, idle_ms)).collect();
         let rows = (0..record.subjects.len())
             .map(|number| {
-                // Seed by seed, subject by subject: every n-th run is of the same subject.
+                // Sorted by seed, then subject: every n-th run is of the same subject.
                 let of = |number: usize| runs.iter().skip(number).step_by(record.subjects.len());
                 row(&of(number).collect::<Vec<_>>(), &of(0).collect::<Vec<_>>(), &sequences)
             })
@@ -138,7 +138,7 @@ impl Report {
         Ok(Self { command, versions, setting: setting(measured), idle_ms, sequences, rows, runs })
     }
 
-    /// Whether every run may be trusted.
+    /// Whether every run is valid.
     pub(super) fn all_valid(&self) -> bool {
         self.runs.iter().all(|run| run.invalid.is_empty())
     }
@@ -163,14 +163,15 @@ fn setting(measured: &Measured<'_>) -> Setting {
     }
 }
 
-/// The least, because whatever made a request on the idle bed slower was not the bed. Of all runs, so that subjects share it.
+/// The least, because delays of a request on the idle bed have causes outside of the bed. Over all runs, so
+/// that subjects share it.
 fn idle_ms(runs: &[Run]) -> f64 {
     let smallest = runs.iter().filter_map(|run| run.cell.facts.alone.first());
     smallest.map(|alone| alone.least_ms - alone.wire_ms).reduce(f64::min).unwrap_or(0.0).max(0.0)
 }
 
-/// Moments between which response times are shown apart: before, just after and well after each change of the rate. Pairs
-/// of seconds; none if the rate does not change.
+/// Periods whose response times are shown separately: before, just after and well after each change of the
+/// rate. Pairs of seconds; empty if the rate does not change.
 pub(super) fn windows_s(plan: &Plan) -> Vec<(f64, f64)> {
     const SETTLING_S: f64 = 10.0;
     if plan.link.changes().is_empty() {
@@ -235,7 +236,7 @@ fn run_report(measured: &Measured<'_>, run: &Run, idle_ms: f64) -> RunReport {
     for outcome in outcomes.iter().filter(|outcome| outcome.end.is_error()) {
         *errors.entry(outcome.end).or_insert(0) += 1;
     }
-    // What was never sent (given up before its time) has no lateness.
+    // Requests that were never sent (given up before their time) have no lateness.
     let sent = outcomes.iter().filter(|outcome| outcome.sent_ns > 0);
     let mut lateness: Vec<f64> = sent.map(|outcome| outcome.lateness_ns() as f64 / 1e6).collect();
     lateness.sort_unstable_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! The report as people read it in a terminal.
+//! The report for a terminal.
 
 use std::fmt;
 
@@ -73,7 +73,7 @@ impl Report {
             "errors",
         )?;
         for row in &self.rows {
-            // A mean over requests that never ended is a lower bound.
+            // A mean over incomplete requests is a lower bound.
             let bound = if row.unfinished + row.errors > 0 { ">" } else { "" };
             writeln!(
                 f,

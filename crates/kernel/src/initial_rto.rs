@@ -156,7 +156,8 @@ fn cookie(ns: &NetNs) -> io::Result<u64> {
     let socket: BorrowedFd = socket.as_fd();
     let mut cookie = 0u64;
     let mut length = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes to `cookie`, which has as many.
+    // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes to `cookie`, which has as
+    // many.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

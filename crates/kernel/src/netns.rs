@@ -44,8 +44,8 @@ impl NetNs {
         Ok(Self { file, inode })
     }
 
-    /// Moves the calling thread into this namespace until the guard is dropped. Sockets opened, processes spawned and
-    /// `/proc/thread-self/net` read meanwhile belong to it. Needs `CAP_SYS_ADMIN`.
+    /// Moves the calling thread into this namespace until the guard is dropped. Sockets opened, processes
+    /// spawned and `/proc/thread-self/net` read meanwhile belong to it. Needs `CAP_SYS_ADMIN`.
     pub fn enter(&self) -> io::Result<Entered> {
         let home = Self::current()?;
         move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -86,7 +86,8 @@ impl Drop for Entered {
 
 /// Makes the kernel kill the process with `SIGKILL` when the *thread* that spawns it ends for any reason.
 pub fn kill_with_spawning_thread(command: &mut Command) -> &mut Command {
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed: this is one prctl(2), without allocation.
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed: this is one prctl(2), without
+    // allocation.
     unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) }
 }
 

@@ -32,8 +32,8 @@ pub fn unacked_bytes(socket: impl AsHandle) -> io::Result<u64> {
     sys::unacked_bytes(socket)
 }
 
-/// Sets the priority of the packets that the socket sends from now on (`SO_PRIORITY`, see socket(7)). Packets that
-/// already wait in a queue keep theirs.
+/// Sets the priority of the packets that the socket sends from now on (`SO_PRIORITY`, see socket(7)). Packets
+/// that already wait in a queue keep theirs.
 ///
 /// Values 0 to 6 need no privilege. Higher ones need the privilege of
 /// [`crate::capabilities::may_set_high_priority`], else the error is [`io::ErrorKind::PermissionDenied`]. On

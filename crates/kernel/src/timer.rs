@@ -10,8 +10,8 @@ mod sys;
 #[path = "timer/elsewhere.rs"]
 mod sys;
 
-/// A one-shot timer on the monotonic clock behind a file descriptor (see `timerfd_create(2)`), non-blocking, closed on
-/// exec. It becomes readable when it expires; `AsFd` and `AsRawFd` let a runtime wait for that.
+/// A one-shot timer on the monotonic clock behind a file descriptor (see `timerfd_create(2)`), non-blocking,
+/// closed on exec. It becomes readable when it expires; `AsFd` and `AsRawFd` let a runtime wait for that.
 #[derive(Debug)]
 pub struct TimerFd(sys::TimerFd);
 

@@ -19,8 +19,8 @@ impl TimerEvents {
     ///
     /// The error of the operating system, for example when there are no file descriptors left.
     pub fn new(timer: Arc<TimerFd>) -> io::Result<Self> {
-        // SAFETY: the descriptor is owned by the timer, which never gives it away or replaces it, and the `Arc` that
-        // keeps the timer is dropped together with the registration.
+        // SAFETY: the descriptor is owned by the timer, which never gives it away or replaces it, and the
+        // `Arc` that keeps the timer is dropped together with the registration.
         let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?;
         Ok(Self { timer })
     }

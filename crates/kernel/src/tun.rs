@@ -30,7 +30,8 @@ impl Tun {
             libc::ifreq { ifr_name: device_name(name)?, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: FLAGS } };
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())?;
-        // SAFETY: the descriptor is open, and TUNSETIFF reads and writes one `ifreq`, which lives until the call is over.
+        // SAFETY: the descriptor is open, and TUNSETIFF reads and writes one `ifreq`, which lives until the
+        // call is over.
         let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(Self(fd)) }
     }

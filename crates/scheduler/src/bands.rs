@@ -18,7 +18,8 @@ pub const FIRST_CUTOFFS_BYTES: [u64; 6] = [2_000, 5_000, 20_000, 64_000, 200_000
 /// Cutoffs of "Implementation of SRPT Scheduling in Web Servers", in bytes remaining.
 pub const SRPT_CUTOFFS_BYTES: [u64; 4] = [1_000, 2_000, 5_000, 50_000];
 
-/// Cutoffs of "Implementation of a New Scheduling Policy in Web Servers", as remaining response time in milliseconds.
+/// Cutoffs of "Implementation of a New Scheduling Policy in Web Servers", as remaining response time in
+/// milliseconds.
 pub const SRRT_CUTOFFS_MS: [u64; 6] = [100, 500, 1_000, 20_000, 80_000, 1_000_000];
 
 /// The cutoffs between bands: where one band ends and the next begins.

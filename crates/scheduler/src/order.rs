@@ -150,8 +150,8 @@ impl Order {
     }
 }
 
-/// Weight of the past transfer rate in [`Order::Stert`] ("Implementation of a New Scheduling Policy in Web Servers",
-/// appendix A).
+/// Weight of the past transfer rate in [`Order::Stert`] ("Implementation of a New Scheduling Policy in Web
+/// Servers", appendix A).
 const STERT_ALPHA: f64 = 0.9;
 
 /// Far beyond any arrival: 146 years.

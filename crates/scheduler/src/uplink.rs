@@ -244,7 +244,8 @@ impl Uplink {
     /// Waiting jobs keep waiting, in their new class: `moves` gives the new class for each old number. A
     /// class that is not in `moves` keeps its number, or becomes the last class if there are fewer now.
     ///
-    /// # Errors The same errors as [`ClassShare::check`]; then nothing has changed.
+    /// # Errors
+    /// The same errors as [`ClassShare::check`]; then nothing has changed.
     pub fn handle_share(
         &mut self,
         now: Instant,

@@ -67,7 +67,8 @@ impl RunRecord {
     /// Checks that the run can be continued. A simulated run cannot be continued by measuring, nor the other
     /// way round. The points must still follow from the experiment.
     ///
-    /// # Errors [`LabError::Request`] if not, with the command to use instead.
+    /// # Errors
+    /// [`LabError::Request`] if not, with the command to use instead.
     pub fn check_resumable(&self, dir: &Path, simulating: bool) -> Result<(), LabError> {
         let how = |simulated: bool| if simulated { "simulated" } else { "measured" };
         if self.simulated.is_some() != simulating {

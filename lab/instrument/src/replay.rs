@@ -123,7 +123,8 @@ impl Log {
     /// With a load, the first requests of the log with this load over the duration are spread over it.
     /// Without a load, requests logged within the duration keep their times.
     ///
-    /// # Errors There is nothing to replay, or a load or share is invalid.
+    /// # Errors
+    /// There is nothing to replay, or a load or share is invalid.
     pub fn replay(&self, conditions: &Conditions<'_>) -> Result<Replay, LabError> {
         let Conditions { load, link, wire, duration, groups, seed } = conditions;
         let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -169,7 +170,8 @@ impl Log {
 impl Replay {
     /// Reads a log and replays it once: [`Log::read`], then [`Log::replay`].
     ///
-    /// # Errors The errors of both.
+    /// # Errors
+    /// The errors of both.
     pub fn read(file: &LogFile, conditions: &Conditions<'_>) -> Result<Self, LabError> {
         let groups: Vec<String> = conditions.groups.iter().map(|group| group.name.clone()).collect();
         Log::read(file, &groups)?.replay(conditions)

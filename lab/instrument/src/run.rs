@@ -99,7 +99,8 @@ pub(crate) fn new_record(experiment: Experiment, quick: bool, servers: &Servers)
 
 /// The record of a new simulation that begins now; `versions` describe the simulator.
 ///
-/// # Errors [`LabError::Request`] if the experiment has an invalid point.
+/// # Errors
+/// [`LabError::Request`] if the experiment has an invalid point.
 pub fn simulated_record(
     experiment: Experiment,
     quick: bool,
@@ -150,7 +151,8 @@ pub fn changed_versions(record: &RunRecord, now: &[String]) -> Vec<String> {
 
 /// Parses the subjects of an experiment.
 ///
-/// # Errors [`LabError::Request`] for an invalid subject.
+/// # Errors
+/// [`LabError::Request`] for an invalid subject.
 pub fn parse_subjects(names: &[String]) -> Result<Vec<Subject>, LabError> {
     names.iter().map(|name| name.parse().map_err(|error| LabError::Request(format!("{error}")))).collect()
 }
@@ -167,7 +169,8 @@ pub fn default_dir(record: &RunRecord) -> PathBuf {
 /// Prints the run's tables, and writes its page into its folder. Returns [`ExitCode::FAILURE`] if a
 /// measurement is invalid.
 ///
-/// # Errors The folder is no longer readable, or the page cannot be written.
+/// # Errors
+/// The folder is no longer readable, or the page cannot be written.
 pub fn finish(run: &Run) -> Result<ExitCode, LabError> {
     let page = run.dir().join("report.html");
     let shown = ReportArgs { dir: run.dir().to_owned(), html: Some(page.clone()), json: None, png: None, svg: None };

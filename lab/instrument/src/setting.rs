@@ -187,7 +187,8 @@ pub struct GroupSetting {
 pub struct PathSetting {
     /// Round-trip time added, in milliseconds.
     pub rtt_ms: f64,
-    /// Jitter of the round-trip time: standard deviation, in milliseconds; each connection's packets keep their order.
+    /// Jitter of the round-trip time: standard deviation, in milliseconds; each connection's packets keep
+    /// their order.
     pub jitter_ms: f64,
     /// Fraction of the packets to the clients that is lost.
     pub loss: f64,

@@ -2,8 +2,8 @@
 //!
 //!     cargo run --release -p serpent-simulator --example windows
 //!
-//! The arguments select parts, the number of random sites and the first seed: `windows probing paper outage
-//! random 1000 from 1`.
+//! The arguments select parts, the number of random sites and the first seed:
+//! `windows probing paper outage random 1000 from 1`.
 
 use std::{
     ops::RangeInclusive,

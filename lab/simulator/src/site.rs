@@ -166,14 +166,16 @@ pub enum ScenarioError {
 impl Scenario {
     /// Runs the scenario. `sink` gets every finished request, by time, with the warm-up.
     ///
-    /// # Errors The errors of [`Scenario::check`].
+    /// # Errors
+    /// The errors of [`Scenario::check`].
     pub fn run(&self, sink: impl FnMut(Passage)) -> Result<Report, ScenarioError> {
         self.run_with(&Course::default(), sink)
     }
 
     /// Runs the scenario with adjusted windows and events at the site.
     ///
-    /// # Errors The errors of [`Scenario::check`], and parts of the course that do not exist.
+    /// # Errors
+    /// The errors of [`Scenario::check`], and parts of the course that do not exist.
     pub fn run_with(&self, course: &Course, sink: impl FnMut(Passage)) -> Result<Report, ScenarioError> {
         self.check()?;
         course.check(self)?;
@@ -182,7 +184,8 @@ impl Scenario {
 
     /// Checks that the scenario can be run.
     ///
-    /// # Errors The first problem, with its number.
+    /// # Errors
+    /// The first problem, with its number.
     pub fn check(&self) -> Result<(), ScenarioError> {
         self.admission.check().map_err(ScenarioError::Admission)?;
         for (number, station) in self.stations.iter().enumerate() {

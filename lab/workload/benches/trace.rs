@@ -1,5 +1,5 @@
-//! Benchmarks of reading, summarising and collecting logs, in records per second: `cargo bench -p
-//! serpent-workload`.
+//! Benchmarks of reading, summarising and collecting logs, in records per second.
+//! Run with `cargo bench -p serpent-workload`.
 
 use std::{hint::black_box, io::Write, ops::ControlFlow};
 

@@ -164,7 +164,8 @@ mod tests {
 
     #[test]
     fn even_shares_by_hand() {
-        // Alone until 200 (800 left), then two: the 100 takes 200 and leaves at 400 (700 left), then alone until 1100.
+        // Alone until 200 (800 left), then two: the 100 takes 200 and leaves at 400 (700 left), then alone
+        // until 1100.
         let requests = requests(&[(0, 1000), (200, 100), (5000, 50), (5000, 50)]);
         assert_eq!(ms(ps(&requests, &slow_link(), &BODY)), [1100, 200, 100, 100]);
     }

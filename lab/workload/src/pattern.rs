@@ -48,8 +48,8 @@ pub struct Span {
     pub to: f64,
 }
 
-/// The overloads of "Web Servers Under Overload: How Scheduling Can Help", table 1: seconds at the low load, seconds at
-/// the high one, low, high.
+/// The overloads of "Web Servers Under Overload: How Scheduling Can Help", table 1: seconds at the low load,
+/// seconds at the high one, low, high.
 const NAMED: [(&str, f64, f64, f64, f64); 10] = [
     ("w1", 25.0, 25.0, 0.2, 1.2),
     ("w2", 10.0, 10.0, 0.2, 1.2),

@@ -168,7 +168,8 @@ impl Link {
         bytes
     }
 
-    /// When the link could have carried `bytes` since the start, in nanoseconds: the inverse of [`Link::capacity_at`].
+    /// When the link could have carried `bytes` since the start, in nanoseconds: the inverse of
+    /// [`Link::capacity_at`].
     pub fn when_capacity_is(&self, mut bytes: f64) -> f64 {
         for pair in self.steps.windows(2) {
             let ((from, rate), (next, _)) = (pair[0], pair[1]);

@@ -251,7 +251,8 @@ mod tests {
         let requests = recipe(&files, &link, &pattern, 60).draw(3);
         let gaps: Vec<f64> = requests.windows(2).map(|w| (w[1].at_ns - w[0].at_ns) as f64).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
-        // Exponential gaps: a share 1 - 1/e lies below the mean, and the squared coefficient of variation is 1.
+        // Exponential gaps: a share 1 - 1/e lies below the mean, and the squared coefficient of variation is
+        // 1.
         let below = gaps.iter().filter(|&&gap| gap < mean).count() as f64 / gaps.len() as f64;
         assert!((below - 0.632).abs() < 0.01, "{below}");
         let variation = gaps.iter().map(|gap| (gap / mean - 1.0).powi(2)).sum::<f64>() / gaps.len() as f64;

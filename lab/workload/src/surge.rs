@@ -55,7 +55,8 @@ pub struct Surge {
     pub stack_distance: LogNormal,
     /// Time between the answer to one file of a page and the request for the next, in seconds.
     ///
-    /// The table gives a scale of 1.46 and a shape of 0.382, which have a mean of 5.5 s; see [`Surge::ACTIVE_OFF_SWAPPED`].
+    /// The table gives a scale of 1.46 and a shape of 0.382, which have a mean of 5.5 s; see
+    /// [`Surge::ACTIVE_OFF_SWAPPED`].
     pub active_off_s: Weibull,
     /// Time between the last answer of a page and the request for the next page, in seconds.
     pub inactive_off_s: Pareto,

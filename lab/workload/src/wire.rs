@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes that a response and its connection put on the server's uplink, counted as Linux's shapers count them: whole
-/// Ethernet frames without preamble and checksum.
+/// Bytes that a response and its connection put on the server's uplink, counted as Linux's shapers count
+/// them: whole Ethernet frames without preamble and checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WireModel {
     /// Bytes of the response head.

@@ -70,7 +70,8 @@ pub fn install(options: &InstallOptions) -> Result<Installed, BandsError> {
     result.map(|()| installed(shape, How::New))
 }
 
-/// Removes our bands from a device, and restores the kernel's default discipline and the device's packet size.
+/// Removes our bands from a device, and restores the kernel's default discipline and the device's packet
+/// size.
 pub fn remove(device: &str) -> Result<Removed, BandsError> {
     let before = observe::device(device)?;
     let memory = Memory::load(device, before.ifindex);

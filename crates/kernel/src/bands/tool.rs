@@ -32,8 +32,8 @@ pub(super) fn batch(lines: &[String]) -> Result<(), BandsError> {
 pub(super) fn rehearse(lines: &[String]) -> Option<Result<(), BandsError>> {
     std::thread::scope(|scope| {
         let trial = scope.spawn(|| {
-            // SAFETY: a new network namespace for this thread alone touches no memory, no file and no descriptor that
-            // Rust knows of; the thread ends right after.
+            // SAFETY: a new network namespace for this thread alone touches no memory, no file and no
+            // descriptor that Rust knows of; the thread ends right after.
             unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }.ok()?;
             Some(batch(lines))
         });

@@ -17,8 +17,8 @@ const SIOCOUTQNSD: libc::c_ulong = 0x894b;
 pub(super) fn tcp_info(socket: impl AsFd) -> io::Result<TcpInfo> {
     let mut record = [0u8; KERNEL_STRUCT_BYTES];
     let mut length = KERNEL_STRUCT_BYTES as libc::socklen_t;
-    // SAFETY: the descriptor is borrowed, so it is open; the kernel writes at most `length` bytes to `record`, which has
-    // that many, and stores in `length` how many it wrote.
+    // SAFETY: the descriptor is borrowed, so it is open; the kernel writes at most `length` bytes to
+    // `record`, which has that many, and stores in `length` how many it wrote.
     let status = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -60,8 +60,8 @@ pub(super) fn congestion_control(socket: impl AsFd) -> io::Result<String> {
 
 fn queue_bytes(socket: impl AsFd, request: libc::c_ulong) -> io::Result<u64> {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the descriptor is borrowed, so it is open; both requests store one int where the argument points, and
-    // `bytes` is one.
+    // SAFETY: the descriptor is borrowed, so it is open; both requests store one int where the argument
+    // points, and `bytes` is one.
     let status = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), request as _, &raw mut bytes) };
     if status != 0 {
         return Err(io::Error::last_os_error());

@@ -18,8 +18,8 @@ pub struct TcpInfo {
     pub last_ack_received_ms: u32,
     /// Mean deviation of the round trip time.
     pub rtt_var_us: u32,
-    /// Smallest round trip time seen within the kernel's window (`net.ipv4.tcp_min_rtt_wlen`, 300 s); `None` before the
-    /// first sample, and before Linux 4.6.
+    /// Smallest round trip time seen within the kernel's window (`net.ipv4.tcp_min_rtt_wlen`, 300 s); `None`
+    /// before the first sample, and before Linux 4.6.
     pub min_rtt_us: Option<u32>,
     /// Congestion window in segments of `snd_mss_bytes`.
     pub snd_cwnd_segments: u32,
@@ -114,7 +114,8 @@ impl TcpInfo {
         };
         // All ones mean that there is no sample yet.
         let min_rtt_us = Some(u32_at(148)).filter(|&us| us != u32::MAX && us != 0);
-        // A bit-field is laid out from the low bit on little-endian machines and from the high bit on big-endian ones.
+        // A bit-field is laid out from the low bit on little-endian machines and from the high bit on
+        // big-endian ones.
         let app_limited_bit = if cfg!(target_endian = "little") { 0x01 } else { 0x80 };
         Self {
             state: TcpState::from_kernel(u8_at(0)),

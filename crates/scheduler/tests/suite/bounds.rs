@@ -106,7 +106,8 @@ proptest! {
         }
     }
 
-    /// Under fsp no job ends later than under processor sharing, up to a chunk and the time that is decided ahead.
+    /// Under fsp no job ends later than under processor sharing, up to a chunk and the time that is decided
+    /// ahead.
     ///
     /// Take a job that fair sharing ends at time c. Look at the last decision before its end that served a
     /// job which fair sharing ends after c, or that found no job. At that decision no job was waiting that

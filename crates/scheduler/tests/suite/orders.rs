@@ -179,7 +179,8 @@ fn stert_trusts_what_was_achieved_more_than_window_and_round_trip() {
 
 #[test]
 fn swift_counts_rounds_of_slow_start() {
-    // A's 10 segments fit into the first window, B's 12 do not: two rounds of 1 ms and 13.9 ms to send are 15.9 ms.
+    // A's 10 segments fit into the first window, B's 12 do not: two rounds of 1 ms and 13.9 ms to send are
+    // 15.9 ms.
     assert_eq!(turns(Order::Swift, "A@0:5/4ms B@0:6/1ms"), "A,A,A,A,A,B,B,B,B,B,B", "15.6 ms");
     assert_eq!(turns(Order::Swift, "A@0:5/5ms B@0:6/1ms"), "B,B,B,B,B,B,A,A,A,A,A", "16.6 ms");
 }

@@ -168,7 +168,8 @@ impl Plan {
 
     /// Sizes of the files to serve, by number. Those of a log hardly depend on the seed.
     ///
-    /// # Errors A log has nothing to replay, or more files than can be served.
+    /// # Errors
+    /// A log has nothing to replay, or more files than can be served.
     pub(super) fn files(&self) -> Result<Cow<'_, [u64]>, LabError> {
         Ok(match &self.source {
             Source::Open { files, .. } | Source::Sessions { files, .. } => Cow::Borrowed(files.sizes_bytes()),

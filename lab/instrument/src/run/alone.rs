@@ -91,8 +91,8 @@ impl Measurement<'_> {
         })
     }
 
-    /// Time for the round trips of a request over the group's path: two for handshake and request, those in
-    /// which the window grows, one for the end, and as much again for jitter.
+    /// Time for the round trips of a request over the group's path. There are two for handshake and request,
+    /// those in which the window grows, and one for the end. Each has a margin of twice the jitter.
     fn round_trips_ns(&self, file: usize, group: &Group) -> u64 {
         let growth = (self.sizes_bytes[file] as f64 / FIRST_WINDOW_BYTES + 1.0).log2().ceil();
         let path = &group.setting.path;

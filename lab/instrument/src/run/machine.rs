@@ -57,7 +57,8 @@ pub(crate) fn raise_descriptor_limit() {
 
 /// Makes Ctrl-C and SIGTERM set the flag; a second one ends the program at once.
 ///
-/// # Errors The system does not allow signal handlers.
+/// # Errors
+/// The system does not allow signal handlers.
 pub fn stop_on_signals() -> Result<Arc<AtomicBool>, LabError> {
     let stop = Arc::new(AtomicBool::new(false));
     for &signal in TERM_SIGNALS {

@@ -1,7 +1,7 @@
 //! `serpent-lab site`: gateways before a real site of several resources, and users that wait for answers.
 //!
-//! The experiments of "Multiple-resource Request Scheduling Algorithms for Proportional System-time Differentiation at Website
-//! Gateway", chapter 4.
+//! The experiments of "Multiple-resource Request Scheduling Algorithms for Proportional System-time
+//! Differentiation at Website Gateway", chapter 4.
 
 mod config;
 mod cut;
@@ -166,8 +166,8 @@ pub struct SiteArgs {
     #[arg(long, default_value = "db", value_name = "NAME")]
     pub database: String,
 
-    /// Folder for the report (report.html, report.json), the requests and the gateways' configurations. Default:
-    /// serpent-lab/site-TIME here.
+    /// Folder for the report (report.html, report.json), the requests and the gateways' configurations.
+    /// Default: serpent-lab/site-TIME here.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 

@@ -55,8 +55,8 @@ pub enum Subject {
         /// A configuration file that replaces the lab's, which has room for 65536 connections.
         config: Option<PathBuf>,
     },
-    /// Any command: `cmd:CADDY file-server --root {dir} --listen {listen}`, with `{dir}`, `{listen}`, `{ip}`, `{port}`,
-    /// `{rate}`, and for TLS `{cert}` and `{key}` (PEM files) filled in.
+    /// Any command: `cmd:CADDY file-server --root {dir} --listen {listen}`, with `{dir}`, `{listen}`, `{ip}`,
+    /// `{port}`, `{rate}`, and for TLS `{cert}` and `{key}` (PEM files) filled in.
     Command(String),
 }
 

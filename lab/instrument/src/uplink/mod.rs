@@ -112,7 +112,8 @@ pub struct UplinkArgs {
     #[arg(long, default_value_t = 8080)]
     pub port: u16,
 
-    /// Longest lateness of the generator, in milliseconds, that 1 % of the requests may exceed in a valid run.
+    /// Longest lateness of the generator, in milliseconds, that 1 % of the requests may exceed in a valid
+    /// run.
     #[arg(long, default_value_t = 1.0, value_name = "MS")]
     pub max_lateness: f64,
 

@@ -158,8 +158,8 @@ struct Journey {
     key: Key,
 }
 
-/// A request at a station: the attained service of each constant visitor when this one is done, and a number
-/// that separates equal ones. Such times are never negative, so their bits have the order of their values.
+/// A request at a station: the station's count of attained service when it will be done, and a number that
+/// separates equal ones. Such times are never negative, so their bits have the order of their values.
 type Key = (u64, u64);
 
 /// One station under processor sharing. All present requests have had the same service since their arrival,
@@ -236,7 +236,8 @@ impl Site {
 
     /// Changes a station's curve and pace. Ignored if the station does not exist.
     ///
-    /// # Errors An invalid curve, or a pace that is negative or not a number.
+    /// # Errors
+    /// An invalid curve, or a pace that is negative or not a number.
     pub fn handle_curve(&mut self, now_ns: u64, station: usize, curve: Curve, pace: f64) -> Result<(), ScenarioError> {
         curve.check(station)?;
         if !(pace.is_finite() && pace >= 0.0) {

@@ -150,8 +150,9 @@ impl Solved<'_> {
         x / (1.0 - self.queue.load)
     }
 
-    /// x + (lambda / 2) E\[X^2\] / (1 - rho). Pollaczek, "Ueber eine Aufgabe der Wahrscheinlichkeitstheorie", Mathematische
-    /// Zeitschrift 32, 1930; Khinchine, "Mathematical Theory of a Stationary Queue", Matematicheskii Sbornik 39, 1932.
+    /// x + (lambda / 2) E\[X^2\] / (1 - rho). Pollaczek, "Ueber eine Aufgabe der Wahrscheinlichkeitstheorie",
+    /// Mathematische Zeitschrift 32, 1930; Khinchine, "Mathematical Theory of a Stationary Queue",
+    /// Matematicheskii Sbornik 39, 1932.
     fn first_come(&self, x: f64) -> f64 {
         x + self.queue.half_square() / (1.0 - self.queue.load)
     }
@@ -185,16 +186,17 @@ impl Solved<'_> {
         self.queue.lambda / 2.0 * self.queue.sizes.moment_capped(2, x) / (idle * idle) + x / idle
     }
 
-    /// (lambda / 2) E\[X^2; X <= x\] / ((1 - rho(x-)) (1 - rho(x))) + x / (1 - rho(x-)). Wierman, Harchol-Balter, "Classifying
-    /// Scheduling Policies with Respect to Unfairness in an M/GI/1", SIGMETRICS 2003, cited by "Web Servers Under Overload: How
-    /// Scheduling Can Help"; it is preemptive priority with a class for each size.
+    /// (lambda / 2) E\[X^2; X <= x\] / ((1 - rho(x-)) (1 - rho(x))) + x / (1 - rho(x-)). Wierman,
+    /// Harchol-Balter, "Classifying Scheduling Policies with Respect to Unfairness in an M/GI/1", SIGMETRICS
+    /// 2003, cited by "Web Servers Under Overload: How Scheduling Can Help"; it is preemptive priority with a
+    /// class for each size.
     fn preemptive_shortest(&self, x: f64) -> f64 {
         let (below, up_to) = (self.queue.load_below(x), self.queue.load_up_to(x));
         self.queue.half_square_up_to(x) / ((1.0 - below) * (1.0 - up_to)) + x / (1.0 - below)
     }
 
-    /// x + (lambda / 2) E\[X^2\] / ((1 - rho(x-)) (1 - rho(x))). Phipps, "Machine Repair as a Priority Waiting-Line Problem",
-    /// Operations Research 4, 1956: Cobham's formula with a class for each size.
+    /// x + (lambda / 2) E\[X^2\] / ((1 - rho(x-)) (1 - rho(x))). Phipps, "Machine Repair as a Priority
+    /// Waiting-Line Problem", Operations Research 4, 1956: Cobham's formula with a class for each size.
     fn shortest(&self, x: f64) -> f64 {
         x + self.queue.half_square() / ((1.0 - self.queue.load_below(x)) * (1.0 - self.queue.load_up_to(x)))
     }

@@ -26,8 +26,9 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Bounded Pareto: density proportional to x^(-alpha - 1) from `min` to `max`. "Analysis of SRPT Scheduling: Investigating
-    /// Unfairness" (Bansal, Harchol-Balter 2001) and "Web Servers Under Overload: How Scheduling Can Help" have alpha 1.1.
+    /// Bounded Pareto: density proportional to x^(-alpha - 1) from `min` to `max`. "Analysis of SRPT
+    /// Scheduling: Investigating Unfairness" (Bansal, Harchol-Balter 2001) and "Web Servers Under Overload:
+    /// How Scheduling Can Help" have alpha 1.1.
     ///
     /// # Errors
     ///
@@ -155,7 +156,8 @@ impl Sizes {
         self.atoms.above(x) + self.parts.iter().map(|part| part.above(x)).sum::<f64>()
     }
 
-    /// E\[X^k\], for k from -1 to 3. Infinite for k = -1 where small sizes are too likely, as with an exponential law.
+    /// E\[X^k\], for k from -1 to 3. Infinite for k = -1 where small sizes are too likely, as with an
+    /// exponential law.
     pub fn moment(&self, k: i32) -> f64 {
         self.moment_up_to(k, f64::INFINITY)
     }

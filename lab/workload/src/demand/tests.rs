@@ -93,7 +93,8 @@ fn what_users_ask_for_does_not_depend_on_the_answers() {
     assert_ne!(fast, drive(users(&site, 20, 200, 4), 200 * SECOND, |_| 1_000_000));
 }
 
-/// Kolmogorov-Smirnov: the greatest distance between values and a law, over its critical value at the 1 % level.
+/// Kolmogorov-Smirnov: the greatest distance between values and a law, over its critical value at the 1 %
+/// level.
 fn distance_over_critical(mut values: Vec<f64>, law: impl Fn(f64) -> f64) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let n = values.len() as f64;

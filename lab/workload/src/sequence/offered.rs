@@ -66,8 +66,8 @@ impl Offered {
 }
 
 impl Piece {
-    /// Time from the start of the piece until `amount` has been offered: the root of `i t + s t^2 / 2 =
-    /// amount`. This form keeps its precision when the slope `s` is small.
+    /// Time from the start of the piece until `amount` has been offered. It is the root of `i t + s t^2 / 2 =
+    /// amount`, in a form that keeps its precision when the slope `s` is small.
     fn time_for(&self, amount: f64) -> f64 {
         if amount <= 0.0 {
             return 0.0;

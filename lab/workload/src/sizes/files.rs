@@ -169,7 +169,8 @@ mod tests {
         let mut sizes: Vec<u64> =
             files.requests(0, stream(7, 0)).take(200_000).map(|file| files.sizes_bytes()[file as usize]).collect();
         sizes.sort_unstable();
-        // Kolmogorov-Smirnov at the 0.1 % level is 1.95/sqrt(n) = 0.0044; the slices themselves are up to 0.0018 wide.
+        // Kolmogorov-Smirnov at the 0.1 % level is 1.95/sqrt(n) = 0.0044; the slices themselves are up to
+        // 0.0018 wide.
         for q in [0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999] {
             let at_most = sizes.partition_point(|&s| s as f64 <= SIZES.quantile(q)) as f64 / sizes.len() as f64;
             assert!((at_most - q).abs() < 0.0044 + 0.0018, "{q}: {at_most}");

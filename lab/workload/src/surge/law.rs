@@ -88,7 +88,8 @@ mod tests {
 
     const DRAWS: usize = 100_000;
 
-    /// Kolmogorov-Smirnov: the greatest distance between the draws and a law, over its critical value at the 1 % level.
+    /// Kolmogorov-Smirnov: the greatest distance between the draws and a law, over its critical value at the
+    /// 1 % level.
     fn distance_over_critical(
         mut draw: impl FnMut(&mut ChaCha12Rng) -> f64,
         law: &impl ContinuousCDF<f64, f64>,

@@ -113,7 +113,7 @@ pub(super) struct Wakes {
 }
 
 impl Wakes {
-    /// Clears the connection's request.
+    /// Clears the connection's mark.
     pub(super) fn reset(&self) {
         self.connection.store(false, Ordering::Relaxed);
     }

@@ -46,7 +46,8 @@ fn mean_of(chances: &[f64], of: impl Fn(usize) -> f64) -> f64 {
     chances.iter().enumerate().map(|(n, chance)| chance * of(n)).sum()
 }
 
-/// M/G/1-PS: E[T] = E[S] / (1 - load), whatever the law of S (Kleinrock, "Queueing Systems", volume II, section 4.4).
+/// M/G/1-PS: E[T] = E[S] / (1 - load), whatever the law of S (Kleinrock, "Queueing Systems", volume II,
+/// section 4.4).
 #[test]
 fn a_shared_server_is_as_fast_for_every_law_of_service() {
     for law in [Law::Exponential, Law::Fixed] {

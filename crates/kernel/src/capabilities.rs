@@ -6,9 +6,10 @@ use std::io;
 /// The largest `SO_PRIORITY` that needs no privilege.
 pub const UNPRIVILEGED_PRIORITY_MAX: u32 = 6;
 
-/// Whether this process may set `SO_PRIORITY` above [`UNPRIVILEGED_PRIORITY_MAX`], as the kernel's bands need
-/// it: with `CAP_NET_ADMIN`, or since Linux 5.17 with `CAP_NET_RAW`, in the user namespace that owns the
-/// network namespace.
+/// Whether this process may set `SO_PRIORITY` above [`UNPRIVILEGED_PRIORITY_MAX`], as the kernel's bands need it.
+///
+/// That takes `CAP_NET_ADMIN`, or since Linux 5.17 `CAP_NET_RAW`, in the user namespace that owns the network
+/// namespace.
 ///
 /// The test uses a socket that is closed again. `Ok(false)` also where the system has no such option. An
 /// error means that the test itself failed (no file descriptor left).

@@ -177,7 +177,8 @@ impl core::error::Error for ProbingError {}
 ///             let answered = u64::from(per_second.min(40)) * 10;
 ///             let running = if per_second > 40 { 200.0 } else { f64::from(per_second) / 10.0 };
 ///             let sent = u64::from(per_second) * 10;
-///             probing.handle_measured(&Measured { sent, answered, errors: 0, service_ns: 100_000_000, running, grew: false });
+///             let measured = Measured { sent, answered, errors: 0, service_ns: 100_000_000, running, grew: false };
+///             probing.handle_measured(&measured);
 ///         }
 ///         Step::Done(found) => break found,
 ///         Step::Stopped { stop, .. } => panic!("{stop}"),

@@ -142,7 +142,7 @@ pub struct UpstreamConfig {
     pub idle_timeout: Duration,
     /// Longest time from the start of a request to the end of its response; `None`: no limit.
     pub total_timeout: Option<Duration>,
-    /// Idle connections kept for each server and worker thread.
+    /// Most idle connections kept for each server and worker thread.
     pub keep_connections: usize,
     /// How long an idle connection is kept. Below the upstream's own limit, so that it does not close one just when it is used.
     pub keep_for: Duration,
@@ -173,7 +173,7 @@ impl UpstreamConfig {
             connect_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(60),
             total_timeout: None,
-            keep_connections: 32,
+            keep_connections: 1024,
             keep_for: Duration::from_secs(4),
             most_connections: None,
             retries: 1,

@@ -33,9 +33,11 @@ const CONNECTION_WINDOW: u32 = 128 * STREAM_WINDOW;
 /// The connections of a worker thread to a server.
 pub(super) struct Shelf {
     pub(super) server: Arc<Server>,
+    /// Most idle connections.
     keep: usize,
     keep_for: Duration,
-    /// HTTP/1.1 connections that wait for a request, the last used at the back.
+    /// HTTP/1.1 connections that wait for a request, the last used at the back. A request takes the last used, so the one at the
+    /// front was used when as many were in use at once, and it is closed when that is `keep_for` ago.
     idle: Mutex<VecDeque<Box<Http1>>>,
     /// HTTP/2 connections.
     shared: Mutex<Vec<Arc<Http2>>>,
@@ -298,13 +300,21 @@ impl Http1 {
         if home.server.retired.load(Relaxed) {
             return;
         }
+        if home.keep == 0 {
+            return;
+        }
+        // Few at a time: requests wait meanwhile. The rest is closed with the next ones, or by `tidy`.
+        let mut closed = [None, None];
         let mut idle = home.idle.lock();
-        while idle.front().is_some_and(|oldest| idle.len() >= home.keep || oldest.since + home.keep_for <= self.since) {
-            idle.pop_front();
+        for place in &mut closed {
+            let over = |oldest: &Http1| oldest.since + home.keep_for <= self.since;
+            if idle.len() >= home.keep || idle.front().is_some_and(|oldest| over(oldest)) {
+                *place = idle.pop_front();
+            }
         }
-        if home.keep > 0 {
-            idle.push_back(self);
-        }
+        idle.push_back(self);
+        drop(idle);
+        drop(closed);
     }
 }
 

@@ -88,9 +88,7 @@ listen = [\"{listen}\"]
 [[upstream]]
 name = \"site\"
 servers = [\"{}\"]
-keep-for = \"20s\"
 idle-timeout = \"{patience_s}s\"
-keep-connections = {room}
 ",
         plan.site.url
     );
@@ -128,9 +126,6 @@ header = {{ \"{}\" = \"{name}\" }}
 # The site is the bottleneck, not the uplink.
 [uplink]
 rate = \"off\"
-
-[limits]
-connections = {room}
 "
     );
     text

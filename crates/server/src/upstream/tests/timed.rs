@@ -178,6 +178,58 @@ async fn idle_connections_are_closed_in_time() {
     }
 }
 
+/// As many requests at once, each of which takes half a second, and what is left of a second after them.
+async fn second_of(pools: &Arc<Pools>, requests: usize) {
+    let mut asking = tokio::task::JoinSet::new();
+    for _ in 0..requests {
+        let pools = pools.clone();
+        asking.spawn(async move { asked(&pools, get("/")).await.unwrap() });
+    }
+    asking.join_all().await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_connections_are_kept_as_were_in_use_at_once_a_moment_ago() {
+    let peer = Near::http(|_| async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        Response::new(text("done"))
+    });
+    // With the number and the time that users get.
+    let (pools, upstreams) = pools(UpstreamConfig::new("app", vec![peer.at()]));
+    let pools = Arc::new(pools);
+    let connections = || server_stats(&upstreams)[0].connections;
+    for _ in 0..10 {
+        second_of(&pools, 200).await;
+    }
+    assert_eq!((connections(), peer.connections()), (200, 200), "none is made anew");
+    for _ in 0..3 {
+        second_of(&pools, 20).await;
+        assert_eq!(connections(), 200, "they may be needed again");
+    }
+    for _ in 0..4 {
+        second_of(&pools, 20).await;
+    }
+    assert_eq!((connections(), peer.connections()), (20, 200));
+    second_of(&pools, 200).await;
+    assert_eq!((connections(), peer.connections()), (200, 380), "those that are kept are used again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_idle_connections_are_kept_than_are_allowed() {
+    for (keep, kept) in [(0, 0), (1, 1), (7, 7)] {
+        let peer = Near::http(|_| async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            Response::new(text("done"))
+        });
+        let few = UpstreamConfig { keep_connections: keep, ..config(vec![peer.at()]) };
+        let (pools, upstreams) = pools(few);
+        let pools = Arc::new(pools);
+        second_of(&pools, 20).await;
+        assert_eq!(server_stats(&upstreams)[0].connections, kept);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slow_client_is_not_the_upstreams_silence() {
     for two in [false, true] {

@@ -5,7 +5,7 @@ pub use crate::{
     admin::fuzz::admin,
     cgi::fuzz::cgi_answers,
     classify::fuzz::{forwarded, keys, passwords, rules, sessions},
-    http::fuzz::{paths, requests},
+    http::fuzz::{http2, paths, requests},
     upstream::answers,
 };
 
@@ -19,11 +19,12 @@ mod tests {
 
     #[test]
     fn every_seed_passes_its_target() {
-        let targets: [(&str, Target); 10] = [
+        let targets: [(&str, Target); 11] = [
             ("admin", admin),
             ("answers", answers),
             ("cgi_answers", cgi_answers),
             ("forwarded", forwarded),
+            ("http2", http2),
             ("keys", keys),
             ("passwords", passwords),
             ("paths", paths),

@@ -65,6 +65,8 @@ pub(crate) struct WorkerMetrics {
     /// How often accepting stopped because of the limit on connections.
     pub(crate) accept_pauses: AtomicU64,
     pub(crate) handshakes_failed: AtomicU64,
+    /// HTTP/2 connections that were cut because their client flooded them.
+    pub(crate) http2_floods: AtomicU64,
     /// How often a client had to wait until it was read from.
     pub(crate) reads_delayed: AtomicU64,
 }

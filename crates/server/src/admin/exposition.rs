@@ -75,6 +75,11 @@ impl Sample {
             ("accept_pauses", "Times accepting paused at limits.connections", sum(|worker| &worker.accept_pauses)),
             ("tls_handshakes_failed", "TLS handshakes failed or too slow", sum(|worker| &worker.handshakes_failed)),
             (
+                "http2_floods",
+                "HTTP/2 connections cut because their client flooded them with control frames",
+                sum(|worker| &worker.http2_floods),
+            ),
+            (
                 "reads_delayed",
                 "Times a client was read from behind what was under way",
                 sum(|worker| &worker.reads_delayed),

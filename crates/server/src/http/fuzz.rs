@@ -1,10 +1,10 @@
-//! Fuzz targets: the bytes of a connection, and paths.
+//! Fuzz targets: the bytes of a connection, of HTTP/1 and of HTTP/2, and paths.
 
 use std::{
     convert::Infallible,
     io,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     task::{Context, Poll},
     time::Duration,
 };
@@ -20,17 +20,24 @@ use http_body_util::BodyExt as _;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::Instant,
+};
 
 use super::{
-    HttpSettings,
-    http1::{Interims, Protocol, Refused, Session},
+    HttpSettings, Marks, drive_http2,
+    flood::Account,
+    framed::Framed,
+    frames::{self, FrameHead, Frames},
+    http1::{HTTP2_PREFACE, Interims, Protocol, Refused, Session},
     target::Target,
 };
 use crate::{
     body::{Arriving, Upload, full},
     classify::{decoded_path, encoded_path},
     config::Limits,
+    metrics::WorkerMetrics,
 };
 
 /// The bytes of an HTTP/1 connection. However they are cut, the same requests are found in them, with the same bodies; these are those
@@ -303,6 +310,117 @@ impl AsyncRead for Pieces {
 
 impl AsyncWrite for Pieces {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The bytes of an HTTP/2 client behind the preface. However they are cut, they have the same frames, which are those of a plain
+/// reading, and as many are taken. The connection ends with its input, and the client gets whole frames.
+pub fn http2(bytes: &[u8]) {
+    let bytes = &bytes[..bytes.len().min(32_000)];
+    let plain = frames_plainly(bytes);
+    let (frames, taken) = frames_in(bytes, bytes.len().max(1));
+    assert_eq!(frames, plain);
+    let odd = 2 + bytes.iter().fold(0, |sum, byte| (sum * 31 + usize::from(*byte)) % 61);
+    for piece in [1, odd] {
+        assert_eq!(frames_in(bytes, piece), (frames.clone(), taken), "pieces of {piece}");
+    }
+    for piece in [odd, bytes.len().max(1)] {
+        let (sent, floods) = served_over_http2(bytes, piece);
+        let mut ours = Frames::behind(0);
+        let mut last = None;
+        ours.read(&sent, |frame| last = Some(frame.kind));
+        assert!(ours.is_between(), "whole frames: {}", sent.escape_ascii());
+        assert!(floods <= u64::from(taken < frames.len()), "none is cut off that sends what it may");
+        assert!(floods == 0 || last == Some(frames::kind::GOAWAY), "{}", sent.escape_ascii());
+    }
+}
+
+/// The frames whose head is whole, and how many of them a client may send.
+fn frames_in(bytes: &[u8], piece: usize) -> (Vec<FrameHead>, usize) {
+    let (mut frames, mut heads) = (Frames::behind(0), Vec::new());
+    for piece in bytes.chunks(piece) {
+        frames.read(piece, |head| heads.push(head));
+    }
+    let now = Instant::now();
+    let mut account = Account::new(now);
+    let taken = heads.iter().take_while(|head| account.received(**head, now).is_ok()).count();
+    (heads, taken)
+}
+
+/// The same by the letter of RFC 9113, section 4.1.
+fn frames_plainly(mut bytes: &[u8]) -> Vec<FrameHead> {
+    let mut heads = Vec::new();
+    while let Some((head, rest)) = bytes.split_at_checked(9) {
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |sum: u32, byte| sum << 8 | u32::from(*byte));
+        let len = number(&head[..3]) as usize;
+        heads.push(FrameHead { len, kind: head[3], stream: number(&head[5..]) % (1 << 31) });
+        bytes = rest.get(len..).unwrap_or_default();
+    }
+    heads
+}
+
+/// The bytes that the client gets, and how often it is cut off.
+fn served_over_http2(bytes: &[u8], piece: usize) -> (Vec<u8>, u64) {
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let bytes = [HTTP2_PREFACE, bytes].concat();
+    // Between two pieces, all else that can go on does.
+    let polls = 4 * bytes.len().div_ceil(piece) + 10_000;
+    let stream = Turns { pieces: Pieces::new(&bytes, piece), rests: false, sent: sent.clone() };
+    let metrics = Arc::<WorkerMetrics>::default();
+    let answer = |request: Request<Incoming>| async move {
+        let length = 100 * request.uri().path().len();
+        let body = request.into_body().collect().await;
+        Response::new(full(if body.is_ok() { "x".repeat(length) } else { String::new() }))
+    };
+    // Of its own, so that streams which are left over end with it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(async {
+        let stream = Framed::new(stream, Bytes::new(), metrics.clone());
+        let mut serving =
+            drive_http2(stream, &HttpSettings::new(&limits()), Arc::new(Marks::new(Arc::default())), answer);
+        for _ in 0..polls {
+            if std::future::poll_fn(|cx| Poll::Ready(serving.as_mut().poll(cx))).await.is_ready() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("the connection does not end with its input");
+    });
+    drop(runtime);
+    let sent = std::mem::take(&mut *sent.lock());
+    (sent, metrics.http2_floods.load(Relaxed))
+}
+
+/// As [`Pieces`], but other tasks have their turn between two pieces, and the bytes sent are kept.
+struct Turns {
+    pieces: Pieces,
+    rests: bool,
+    sent: Arc<Mutex<Vec<u8>>>,
+}
+
+impl AsyncRead for Turns {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.rests = !self.rests;
+        if self.rests {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.pieces).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Turns {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.sent.lock().extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
     }
 

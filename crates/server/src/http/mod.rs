@@ -3,19 +3,22 @@
 mod answer;
 mod exchange;
 mod farewell;
+mod flood;
+mod framed;
+mod frames;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod gateway;
 mod http1;
 mod pools;
 mod presence;
-mod rewound;
 mod target;
 mod tunnel;
 
 use std::{
     convert::Infallible,
     future::{Future, poll_fn},
+    io,
     net::SocketAddr,
     path::Path,
     pin::{Pin, pin},
@@ -29,7 +32,8 @@ use std::{
 
 use ::http1::HeadLimits;
 use bytes::Bytes;
-use http::Request;
+use http::{Request, Response};
+use http_body::Body;
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
@@ -50,11 +54,11 @@ use crate::{
     upstream::{ClientAddress, Upgraded},
 };
 use exchange::Exchange;
+use framed::Framed;
 pub(crate) use http1::Protocol;
 use http1::{Interims, Patience, Session};
 pub(crate) use pools::WorkerPools;
 use presence::SpareTimer;
-use rewound::Rewound;
 
 /// Bytes that hyper may hold of an HTTP/2 stream's response beyond what the gate has let through. Its default of 400 KB
 /// would take a large response out of the scheduler's hands.
@@ -274,7 +278,7 @@ where
     let mut drained = pin!(marks.drain.begun());
     poll_fn(|cx| Poll::Ready(drained.as_mut().poll(cx).is_ready())).await;
     if protocol == Some(Protocol::Http2) {
-        return serve_http2(Rewound::new(stream, Bytes::new()), live, connection).await;
+        return serve_http2(stream, Bytes::new(), live, connection).await;
     }
     let HttpSettings { head, patience, .. } = live.http;
     let mut session = Session::new(stream, head, patience, marks.drain.clone());
@@ -282,7 +286,7 @@ where
         Some(Protocol::Http1) => drop(live),
         Some(Protocol::Http2) => {
             let (stream, early) = session.into_parts();
-            return serve_http2(Rewound::new(stream, early), live, connection).await;
+            return serve_http2(stream, early, live, connection).await;
         }
         None => return poll_fn(|cx| session.poll_close(cx)).await,
     }
@@ -303,25 +307,43 @@ where
     }
 }
 
-/// To the end of the connection. In a box, so that one of HTTP/1 is not as large.
+/// To the end of the connection, of which `early` was read already.
 fn serve_http2<S>(
-    stream: Rewound<S>,
+    stream: S,
+    early: Bytes,
     live: Arc<Live>,
     connection: Connection,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let marks = connection.marks.clone();
-    let idle_timeout = live.http.patience.idle;
+    let (marks, metrics) = (connection.marks.clone(), connection.metrics.clone());
     let exchange = Exchange::new(connection);
-    let answer = service_fn(move |request: Request<Incoming>| {
+    let answer = move |request: Request<Incoming>| {
         let (parts, body) = request.into_parts();
-        let respond = exchange.begin(Box::new(parts), Arriving::from(body));
+        exchange.begin(Box::new(parts), Arriving::from(body))
+    };
+    drive_http2(Framed::new(stream, early, metrics), &live.http, marks, answer)
+}
+
+/// Has each request answered. In a box, so that a connection of HTTP/1 is not as large.
+fn drive_http2<S, F, B>(
+    stream: Framed<S>,
+    settings: &HttpSettings,
+    marks: Arc<Marks>,
+    answer: impl Fn(Request<Incoming>) -> F + Send + 'static,
+) -> Pin<Box<dyn Future<Output = ()> + Send>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes, Error = io::Error> + Send + 'static,
+{
+    let idle_timeout = settings.patience.idle;
+    let answer = service_fn(move |request| {
+        let respond = answer(request);
         async move { Ok::<_, Infallible>(respond.await) }
     });
-    let http = live.http.http2.serve_connection(TokioIo::new(stream), answer);
-    drop(live);
+    let http = settings.http2.serve_connection(TokioIo::new(stream), answer);
     Box::pin(async move {
         let mut http = pin!(http);
         let mut idle = pin!(sleep_until(Instant::now() + idle_timeout));

@@ -14,7 +14,7 @@ use serpent_server::{
 };
 use tokio::net::TcpStream;
 
-use crate::harness::{Running, certificate, config, plain, root, site};
+use crate::harness::{Client as Client1, Running, certificate, config, plain, root, site};
 
 /// Runs a server, and beside it a client's runtime, whose connections end with it.
 fn serve(config: Config, client: impl AsyncFnOnce(&Running)) {
@@ -131,6 +131,60 @@ fn a_head_is_held_against_the_standard_as_in_http1() {
         assert_eq!(answer(&mut client, fields("x-", 21)).await.0, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
         assert_eq!(answer(&mut client, fields("cookie", 50)).await.0, StatusCode::OK, "one cookie in each");
         assert_eq!(answer(&mut client, get("http://x/a.txt")).await.0, StatusCode::OK, "the connection goes on");
+    });
+}
+
+/// A frame of HTTP/2 with a payload shorter than 256 bytes.
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let len = u8::try_from(payload.len()).expect("short");
+    [&[0, 0, len, kind, flags, 0, 0, 0, stream], payload].concat()
+}
+
+/// Type and payload of each frame.
+fn frames(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
+    let mut frames = Vec::new();
+    while let [l0, l1, l2, kind, _, _, _, _, _, rest @ ..] = bytes {
+        let len = usize::from(*l0) << 16 | usize::from(*l1) << 8 | usize::from(*l2);
+        frames.push((*kind, &rest[..len]));
+        bytes = &rest[len..];
+    }
+    frames
+}
+
+#[test]
+fn a_flood_of_control_frames_ends_the_connection_and_no_other() {
+    let root = root();
+    let mut config = config(root.path());
+    config.admin = Some(([127, 0, 0, 1], 0).into());
+    serve(config, async |server| {
+        let (mut client, _) = connect(server.addresses[0]).await;
+        let floods = [
+            frame(6, 0, 0, b"12345678"),
+            frame(6, 1, 0, b"12345678"),
+            frame(4, 0, 0, b""),
+            frame(2, 0, 1, b"\0\0\0\0\x10"),
+            frame(8, 0, 0, b"\0\0\0\x01"),
+            frame(0xfa, 0, 0, b""),
+        ];
+        for flood in &floods {
+            let sent = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(4, 0, 0, b""), flood.repeat(100_000)];
+            let mut stream = std::net::TcpStream::connect(server.addresses[0]).expect("connected");
+            let mut reader = stream.try_clone().expect("a second handle");
+            let got = std::thread::spawn(move || {
+                let mut got = Vec::new();
+                // What came before a reset counts.
+                let _ = std::io::Read::read_to_end(&mut reader, &mut got);
+                got
+            });
+            let _ = std::io::Write::write_all(&mut stream, &sent.concat());
+            let got = got.join().expect("no panic");
+            assert_eq!(frames(&got).last(), Some(&(7, &b"\0\0\0\0\0\0\0\x0b"[..])), "{:?}", &flood[..9]);
+        }
+        assert_eq!(answer(&mut client, get("http://x/a.txt")).await.0, StatusCode::OK, "others go on");
+        let mut metrics = Client1::connect(server.admin.expect("an address"));
+        metrics.send("GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        let line = format!("serpent_http2_floods_total {}\n", floods.len());
+        assert!(metrics.rest().contains(&line), "{line}");
     });
 }
 

@@ -38,7 +38,7 @@ use crate::{
     timer::Timer,
 };
 
-const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// At a stop, idle connections are closed this late, so that a request that has just arrived is still seen.
 const IDLE_GRACE: Duration = Duration::from_millis(50);
 /// At a stop, connections that were accepted but have sent nothing yet may take so long for their request.

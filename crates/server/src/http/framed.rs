@@ -1,0 +1,144 @@
+//! The transport under h2.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf as _, Bytes};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::Instant,
+};
+
+use super::{
+    farewell::Farewell,
+    flood::Account,
+    frames::{Frames, calm_down},
+    http1::HTTP2_PREFACE,
+};
+use crate::metrics::WorkerMetrics;
+
+/// A connection of HTTP/2, of which the first bytes may have been read already. It ends as such connections do: acknowledgements
+/// of all kinds come until the end.
+///
+/// Frames are counted on their way. A client that floods the connection with control frames ([`super::flood`]) gets a GOAWAY, and
+/// h2 sees the end of the connection.
+#[derive(Debug)]
+pub(super) struct Framed<S> {
+    inner: S,
+    early: Bytes,
+    received: Frames,
+    sent: Frames,
+    account: Account,
+    /// The client is cut off: nothing more comes, and nothing more goes out.
+    is_cut: bool,
+    metrics: Arc<WorkerMetrics>,
+    farewell: Farewell,
+}
+
+impl<S> Framed<S> {
+    pub(super) fn new(inner: S, early: Bytes, metrics: Arc<WorkerMetrics>) -> Self {
+        Self {
+            inner,
+            early,
+            received: Frames::behind(HTTP2_PREFACE.len()),
+            sent: Frames::behind(0),
+            account: Account::new(Instant::now()),
+            is_cut: false,
+            metrics,
+            farewell: Farewell::default(),
+        }
+    }
+
+    fn note_sent(&mut self, bytes: &[u8]) {
+        let Self { sent, account, .. } = self;
+        sent.read(bytes, |frame| account.sent(frame));
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Framed<S> {
+    fn poll_bytes(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.early.is_empty() {
+            return Pin::new(&mut self.inner).poll_read(cx, buf);
+        }
+        let len = self.early.len().min(buf.remaining());
+        buf.put_slice(&self.early[..len]);
+        self.early.advance(len);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Tells the client why, if no frame is half sent, and the connection takes it at once.
+    fn cut(&mut self, cx: &mut Context<'_>) {
+        self.is_cut = true;
+        self.metrics.http2_floods.fetch_add(1, Relaxed);
+        tracing::debug!("a client floods an HTTP/2 connection with control frames, and is cut off");
+        if self.sent.is_between() {
+            let _ = Pin::new(&mut self.inner).poll_write(cx, &calm_down(self.account.last_stream()));
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Framed<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.is_cut {
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        ready!(this.poll_bytes(cx, buf))?;
+        let (account, now) = (&mut this.account, Instant::now());
+        let mut floods = false;
+        this.received.read(&buf.filled()[before..], |frame| floods |= account.received(frame, now).is_err());
+        if floods {
+            buf.set_filled(before);
+            this.cut(cx);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Framed<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.is_cut {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        let written = ready!(Pin::new(&mut self.inner).poll_write(cx, bytes))?;
+        self.note_sent(&bytes[..written]);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.is_cut {
+            return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
+        }
+        let written = ready!(Pin::new(&mut self.inner).poll_write_vectored(cx, slices))?;
+        let mut left = written;
+        for slice in slices {
+            let len = left.min(slice.len());
+            self.note_sent(&slice[..len]);
+            left -= len;
+        }
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        ready!(this.farewell.poll(&mut this.inner, true, cx));
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,116 @@
+//! The boundaries of HTTP/2 frames in a stream of bytes (RFC 9113, section 4.1). No I/O, no clock.
+
+/// Bytes of a frame before its payload.
+const HEAD_BYTES: usize = 9;
+/// Length, type and no flags, and the stream 0.
+const GOAWAY_HEAD: [u8; HEAD_BYTES] = [0, 0, 8, kind::GOAWAY, 0, 0, 0, 0, 0];
+const ENHANCE_YOUR_CALM: u32 = 0xb;
+
+/// Types of frames (RFC 9113, section 6).
+pub(super) mod kind {
+    pub(in crate::http) const DATA: u8 = 0;
+    pub(in crate::http) const HEADERS: u8 = 1;
+    pub(in crate::http) const RST_STREAM: u8 = 3;
+    pub(in crate::http) const GOAWAY: u8 = 7;
+    pub(in crate::http) const CONTINUATION: u8 = 9;
+}
+
+/// The head of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FrameHead {
+    /// Bytes of its payload.
+    pub(super) len: usize,
+    pub(super) kind: u8,
+    pub(super) stream: u32,
+}
+
+/// Follows frames through a stream of bytes.
+#[derive(Debug)]
+pub(super) struct Frames {
+    /// Bytes before the next head: the rest of a payload.
+    skip: usize,
+    head: [u8; HEAD_BYTES],
+    /// Bytes of `head` that have come.
+    come: usize,
+}
+
+impl Frames {
+    /// Frames that begin behind so many bytes.
+    pub(super) fn behind(bytes: usize) -> Self {
+        Self { skip: bytes, head: [0; HEAD_BYTES], come: 0 }
+    }
+
+    /// Reads on. `each` is told the head of each frame as soon as all of the head has come.
+    pub(super) fn read(&mut self, mut bytes: &[u8], mut each: impl FnMut(FrameHead)) {
+        loop {
+            let skipped = self.skip.min(bytes.len());
+            self.skip -= skipped;
+            bytes = &bytes[skipped..];
+            let taken = (HEAD_BYTES - self.come).min(bytes.len());
+            if taken == 0 {
+                return;
+            }
+            self.head[self.come..self.come + taken].copy_from_slice(&bytes[..taken]);
+            self.come += taken;
+            bytes = &bytes[taken..];
+            if self.come == HEAD_BYTES {
+                let [long, lengths @ .., kind, _flags, s0, s1, s2, s3] = self.head;
+                let head = FrameHead {
+                    len: usize::from(long) << 16 | usize::from(u16::from_be_bytes(lengths)),
+                    kind,
+                    // The highest bit is reserved.
+                    stream: u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]),
+                };
+                self.come = 0;
+                self.skip = head.len;
+                each(head);
+            }
+        }
+    }
+
+    /// Whether the last frame is whole, and nothing of the next one has come.
+    pub(super) fn is_between(&self) -> bool {
+        self.skip == 0 && self.come == 0
+    }
+}
+
+/// A GOAWAY frame for a client that floods. Streams up to `last` may have been processed.
+pub(super) fn calm_down(last: u32) -> [u8; HEAD_BYTES + 8] {
+    let mut frame = [0; HEAD_BYTES + 8];
+    let (head, payload) = frame.split_at_mut(HEAD_BYTES);
+    head.copy_from_slice(&GOAWAY_HEAD);
+    payload[..4].copy_from_slice(&last.to_be_bytes());
+    payload[4..].copy_from_slice(&ENHANCE_YOUR_CALM.to_be_bytes());
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heads(frames: &mut Frames, pieces: &[&[u8]]) -> Vec<(usize, u8, u32)> {
+        let mut heads = Vec::new();
+        for piece in pieces {
+            frames.read(piece, |head| heads.push((head.len, head.kind, head.stream)));
+        }
+        heads
+    }
+
+    #[test]
+    fn frames_are_told_apart_however_they_are_cut() {
+        let bytes = b"preface\x00\x00\x02\x06\x01\x80\x00\x00\x05ab\x00\x00\x00\x04\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x7f\xff\xff\xff";
+        let expected = [(2, 6, 5), (0, 4, 0), (0x1_0000, 0, 0x7fff_ffff)];
+        for cut in 0..=bytes.len() {
+            let mut frames = Frames::behind(7);
+            let (one, other) = bytes.split_at(cut);
+            assert_eq!(heads(&mut frames, &[one, other]), expected, "{cut}");
+            assert!(!frames.is_between(), "a payload is to come");
+        }
+        let mut frames = Frames::behind(0);
+        assert!(frames.is_between());
+        assert_eq!(heads(&mut frames, &[&calm_down(5)]), [(8, kind::GOAWAY, 0)]);
+        assert!(frames.is_between());
+        heads(&mut frames, &[b"\0"]);
+        assert!(!frames.is_between());
+    }
+}

@@ -116,6 +116,11 @@ fn text(origin: &Origin, more: &str) -> String {
     )
 }
 
+/// Ends a connection in a way that cannot be taken for the end of a request.
+fn reset(client: TcpStream) {
+    rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO)).unwrap();
+}
+
 fn all(mut stream: TcpStream) -> String {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
@@ -292,11 +297,70 @@ fn options_go_as_far_as_they_say() {
 fn a_body_that_is_streamed_is_refused_as_any_other() {
     let gateway =
         Gateway::start("buffer-request = false\n[limits]\nrequest-body = \"1KiB\"\nhead-timeout = \"200ms\"\n");
-    let post = "POST / HTTP/1.1\r\nhost: site.example\r\ntransfer-encoding: chunked\r\n\r\n";
+    let post = "POST / HTTP/1.1\r\nhost: site.example\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
     let answer = gateway.serpent.exchange(format!("{post}800\r\n{}\r\n0\r\n\r\n", "x".repeat(0x800)).as_bytes());
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
     let answer = gateway.serpent.exchange(format!("{post}4\r\npart\r\n").as_bytes());
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+}
+
+/// Sends a request in chunks of a byte, each when the one before has been seen. Nothing may wait for a timer meanwhile: the shortest
+/// that looks after a request is of a second.
+fn in_chunks_as_they_are_seen(client: &mut TcpStream, head: &str, mut is_seen: impl FnMut(&mut TcpStream)) {
+    const CHUNKS: u32 = 30;
+    client.write_all(head.as_bytes()).unwrap();
+    let start = std::time::Instant::now();
+    for _ in 0..CHUNKS {
+        client.write_all(b"1\r\nx\r\n").unwrap();
+        is_seen(client);
+    }
+    assert!(start.elapsed().as_secs() < u64::from(CHUNKS) / 2, "it crawls: {:?}", start.elapsed());
+    client.write_all(b"0\r\n\r\n").unwrap();
+}
+
+/// Reads up to the next byte of a body of x.
+fn next_x(stream: &mut TcpStream) {
+    let mut byte = [0];
+    while byte != *b"x" {
+        stream.read_exact(&mut byte).unwrap();
+    }
+}
+
+#[test]
+fn a_streamed_body_goes_on_as_it_comes_through_an_upstream_that_speaks_http2() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = |name: &str, server: String| {
+        let file = folder.path().join(name);
+        let config = format!(
+            "listen = [\"127.0.0.1:0\"]\nworkers = 1\n[uplink]\nrate = \"off\"\n[[upstream]]\nname = \"app\"\nservers = [\"{server}\"]\n\
+             [[site]]\n[[site.route]]\npath = \"/\"\nupstream = \"app\"\nbuffer-request = false\n"
+        );
+        fs::write(&file, config).unwrap();
+        Serpent::start(&["serve", "--config", file.to_str().unwrap()])
+    };
+    let behind = gateway("behind.toml", format!("http://{}", listener.local_addr().unwrap()));
+    let before = gateway("before.toml", format!("h2c://{}", behind.address()));
+    let mut client = before.connect();
+    let mut origin = None;
+    let head = "POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+    in_chunks_as_they_are_seen(&mut client, head, |_| {
+        let stream = origin.get_or_insert_with(|| {
+            let mut stream = listener.accept().unwrap().0;
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            stream
+        });
+        next_x(stream);
+    });
+    origin.unwrap().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+    let answer = all(client);
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok"), "{answer}");
 }
 
 #[test]

@@ -290,6 +290,37 @@ fn the_alarm_is_set_for_the_first_who_will_have_waited_too_long() {
     });
 }
 
+/// All other tasks wait: only then does the clock move.
+async fn parked() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_waits_for_a_slot_is_woken_by_the_task_that_leaves_it() {
+    let admission = Admission::by_hand(&plain(&["all"], 1)).unwrap();
+    let leave: [fn(Slot); 3] = [Slot::finish, Slot::fail, drop];
+    for leave in leave {
+        let slot = enter(&admission, 0);
+        let waiting = tokio::spawn(tokio::time::timeout(Duration::from_secs(3600), admission.enter(arrival(0))));
+        parked().await;
+        tokio::spawn(async move { leave(slot) });
+        waiting.await.unwrap().expect("it is woken").expect("it is let in").finish();
+    }
+    // So it is by a request before it that gives up, and by more slots.
+    let first = enter(&admission, 0);
+    let second = tokio::spawn(admission.enter(arrival(0)));
+    let third = tokio::spawn(tokio::time::timeout(Duration::from_secs(3600), admission.enter(arrival(0))));
+    parked().await;
+    first.finish();
+    second.abort();
+    third.await.unwrap().expect("it is woken").expect("it is let in").finish();
+    let _slot = enter(&admission, 0);
+    let waiting = tokio::spawn(tokio::time::timeout(Duration::from_secs(3600), admission.enter(arrival(0))));
+    parked().await;
+    admission.reconfigure(&plain(&["all"], 2)).unwrap();
+    waiting.await.unwrap().expect("it is woken").expect("it is let in").finish();
+}
+
 #[test]
 fn the_driver_rings_by_itself() {
     let class = Class { most_wait_ns: Some(5_000_000), ..Class::default() };

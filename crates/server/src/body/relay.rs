@@ -551,6 +551,65 @@ mod tests {
         }
     }
 
+    /// The ends of a relay whose origin, in a task of its own, has filled all the room that there is.
+    async fn full_relay(memory_bytes: usize, file_bytes: u64) -> (tokio::task::JoinHandle<RelayEnd>, Relayed) {
+        let (relay, relayed) = relay(&store(memory_bytes, file_bytes), None);
+        let frames = (0..100).map(|at| Some(Ok(Frame::data(data(10_000, at))))).collect();
+        let passing = tokio::spawn(relay.pass(Frames(frames), Afterwards::Nothing));
+        // The clock moves when the task is parked, and no file is being written.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(!passing.is_finished());
+        (passing, relayed)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_origin_that_waits_in_its_task_is_woken_by_the_clients_that_takes_or_goes() {
+        const LONG: Duration = Duration::from_secs(3600);
+        for (memory_bytes, file_bytes) in [(25_000, 0), (1000, 200_000), (0, 0)] {
+            let (passing, relayed) = full_relay(memory_bytes, file_bytes).await;
+            let got = tokio::spawn(tokio::time::timeout(LONG, relayed.collect()));
+            assert_eq!(got.await.unwrap().expect("the client is woken").unwrap().to_bytes().len(), 1_000_000);
+            assert_eq!(passing.await.unwrap(), RelayEnd::Whole);
+
+            let (passing, relayed) = full_relay(memory_bytes, file_bytes).await;
+            tokio::spawn(async move { drop(relayed) });
+            let end = tokio::time::timeout(LONG, passing).await.expect("the origin is woken");
+            assert_eq!(end.unwrap(), RelayEnd::ClientGone);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_waits_in_its_task_is_woken_by_the_origins_that_brings_or_ends() {
+        const LONG: Duration = Duration::from_secs(3600);
+        for (memory_bytes, file_bytes) in [(1000, 0), (0, 100_000)] {
+            for whole in [true, false] {
+                let (relay, mut relayed) = relay(&store(memory_bytes, file_bytes), None);
+                let (sender, body) = tokio::sync::mpsc::channel::<Bytes>(8);
+                let passing = tokio::spawn(relay.pass(Channel(body), Afterwards::Nothing));
+                let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+                tokio::spawn(async move {
+                    while let Some(frame) = relayed.frame().await {
+                        told.send(frame.map(|frame| frame.into_data().unwrap().len()).ok()).unwrap();
+                    }
+                });
+                for _ in 0..3 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    sender.send(data(100, 0)).await.unwrap();
+                    let heard = tokio::time::timeout(LONG, heard.recv()).await.expect("the client is woken");
+                    assert_eq!(heard, Some(Some(100)));
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                if whole {
+                    drop(sender)
+                } else {
+                    passing.abort()
+                }
+                let end = tokio::time::timeout(LONG, heard.recv()).await.expect("the client is woken");
+                assert_eq!(end, if whole { None } else { Some(None) });
+            }
+        }
+    }
+
     #[test]
     fn where_files_are_off_an_origin_waits_for_room_in_memory() {
         runtime().block_on(async {

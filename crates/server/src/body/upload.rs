@@ -1,4 +1,7 @@
-//! The body of an HTTP/1.1 request, between the connection that reads it and whoever asks for it.
+//! The body of an HTTP/1.1 request, between the connection that reads it and the origin that takes it.
+//!
+//! *Invariant*: the two ends may be in different tasks, and may move between tasks. Each end that waits has left its waker, and
+//! whatever ends its wait wakes it. An end in the same task is not woken: the connection polls the other end, then looks itself.
 
 use std::{
     io,
@@ -28,7 +31,10 @@ struct Slot {
     left: Option<u64>,
     /// There was nothing when it was asked for.
     wanted: bool,
-    waker: Option<Waker>,
+    /// Wakes the task that waits for more of the body.
+    taker: Option<Waker>,
+    /// Wakes the connection's task, which waits until more is asked for.
+    feeder: Option<Waker>,
 }
 
 /// What comes next of a body.
@@ -46,32 +52,39 @@ pub(crate) fn upload(bytes: Option<u64>) -> (Feed, Upload) {
 }
 
 impl Feed {
-    /// Whether more was asked for.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.0.lock().wanted
+    /// Ready when more was asked for; if not, the current task is woken as soon as another one asks.
+    pub(crate) fn poll_wanted(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut slot = self.0.lock();
+        if slot.wanted {
+            return Poll::Ready(());
+        }
+        slot.feeder.get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
+        Poll::Pending
     }
 
-    /// The next, where it was asked for; or what went wrong. Whoever asked in this very task is to look by itself.
+    /// Hands over the next piece, or what went wrong. If the current task asked for it, that polls the body again by itself.
     pub(crate) fn push(&self, cx: &Context<'_>, piece: Result<Piece, io::ErrorKind>) {
-        let mut slot = self.0.lock();
-        (slot.next, slot.end) = match piece {
-            Ok(Piece { frame, is_last }) => (frame, is_last.then_some(Ok(()))),
-            Err(kind) => (None, Some(Err(kind))),
+        let taker = {
+            let mut slot = self.0.lock();
+            (slot.next, slot.end) = match piece {
+                Ok(Piece { frame, is_last }) => (frame, is_last.then_some(Ok(()))),
+                Err(kind) => (None, Some(Err(kind))),
+            };
+            slot.wanted = false;
+            slot.taker.take()
         };
-        slot.wanted = false;
-        if let Some(waker) = slot.waker.take().filter(|waker| !waker.will_wake(cx.waker())) {
-            waker.wake();
-        }
+        wake_other(taker, cx);
     }
 }
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        let mut slot = self.0.lock();
-        slot.end.get_or_insert(Err(io::ErrorKind::ConnectionAborted));
-        if let Some(waker) = slot.waker.take() {
-            waker.wake();
-        }
+        let taker = {
+            let mut slot = self.0.lock();
+            slot.end.get_or_insert(Err(io::ErrorKind::ConnectionAborted));
+            slot.taker.take()
+        };
+        taker.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -91,7 +104,10 @@ impl Body for Upload {
             Some(Err(kind)) => Poll::Ready(Some(Err(kind.into()))),
             None => {
                 slot.wanted = true;
-                slot.waker = Some(cx.waker().clone());
+                slot.taker.get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
+                let feeder = slot.feeder.take();
+                drop(slot);
+                wake_other(feeder, cx);
                 Poll::Pending
             }
         }
@@ -104,5 +120,88 @@ impl Body for Upload {
 
     fn size_hint(&self) -> SizeHint {
         self.0.lock().left.map_or_else(SizeHint::new, SizeHint::with_exact)
+    }
+}
+
+/// Wakes a task, if that is not the current one.
+fn wake_other(waker: Option<Waker>, cx: &Context<'_>) {
+    if let Some(waker) = waker.filter(|waker| !waker.will_wake(cx.waker())) {
+        waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, time::Duration};
+
+    use http_body_util::BodyExt as _;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Far longer than all that has to happen. The clock stands still while a task can run, so only a lost wake-up takes it.
+    const LONG: Duration = Duration::from_secs(3600);
+
+    fn piece(data: &'static str, is_last: bool) -> Piece {
+        Piece { frame: Some(Frame::data(Bytes::from_static(data.as_bytes()))), is_last }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_tasks_wake_each_other_for_each_piece_of_a_body() {
+        let (feed, upload) = upload(None);
+        let taking = tokio::spawn(timeout(LONG, upload.collect()));
+        // Whichever end waits first, the other one wakes it.
+        for data in ["a", "b", "c"] {
+            timeout(LONG, poll_fn(|cx| feed.poll_wanted(cx))).await.expect("the taker has asked");
+            poll_fn(|cx| Poll::Ready(feed.push(cx, Ok(piece(data, data == "c"))))).await;
+        }
+        let body = taking.await.unwrap().expect("the connection has fed it").unwrap();
+        assert_eq!(body.to_bytes(), "abc");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_waits_for_the_question_is_woken_by_it() {
+        let (feed, upload) = upload(None);
+        let feeding = tokio::spawn(timeout(LONG, async move {
+            poll_fn(|cx| feed.poll_wanted(cx)).await;
+            poll_fn(|cx| Poll::Ready(feed.push(cx, Ok(piece("a", true))))).await;
+        }));
+        // The connection's task is parked before the first question.
+        tokio::task::yield_now().await;
+        let body = timeout(LONG, upload.collect()).await.expect("the connection has fed it").unwrap();
+        assert_eq!(body.to_bytes(), "a");
+        feeding.await.unwrap().expect("it was asked");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_ends_wakes_the_task_that_waits_for_more_of_a_body() {
+        let (feed, upload) = upload(Some(10));
+        let taking = tokio::spawn(timeout(LONG, upload.collect()));
+        tokio::task::yield_now().await;
+        drop(feed);
+        let error = taking.await.unwrap().expect("it is told of the end").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_that_moves_to_another_task_is_woken_there() {
+        let (feed, mut upload) = upload(None);
+        // Both ends have left the waker of this task first.
+        poll_fn(|cx| {
+            assert!(feed.poll_wanted(cx).is_pending());
+            assert!(Pin::new(&mut upload).poll_frame(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        let taking = tokio::spawn(timeout(LONG, upload.collect()));
+        tokio::task::yield_now().await;
+        let feeding = tokio::spawn(timeout(LONG, async move {
+            for data in ["a", "b"] {
+                poll_fn(|cx| feed.poll_wanted(cx)).await;
+                poll_fn(|cx| Poll::Ready(feed.push(cx, Ok(piece(data, data == "b"))))).await;
+            }
+        }));
+        feeding.await.unwrap().expect("it was asked");
+        assert_eq!(taking.await.unwrap().expect("it was fed").unwrap().to_bytes(), "ab");
     }
 }

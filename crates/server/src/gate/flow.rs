@@ -516,3 +516,69 @@ impl fmt::Debug for Flow {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use scheduler::Order;
+    use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
+
+    use super::*;
+    use crate::{
+        config::{Classes, Cutoffs, Enforce, UplinkConfig, UplinkRate},
+        gate::Gate,
+        uplink::Uplink,
+    };
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    /// A connection of which another task wants to hand a stream's body to the framing, which holds all that it may.
+    async fn waits_for_its_connection() -> (Gate, JoinHandle<u64>, TcpStream) {
+        let config = UplinkConfig {
+            rate: UplinkRate::Off,
+            order: Order::Srpt,
+            enforce: Enforce::Off,
+            cutoffs: Cutoffs::Learned,
+            guard_stretch: None,
+            utilisation: 1.0,
+            segment_overhead_bytes: 66,
+            device: None,
+        };
+        let uplink = Uplink::new(&config, &Classes::one()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let gate = uplink.gate(listener.accept().await.unwrap().0);
+        let flow = gate.flow();
+        let class = ClassAt { class: ClassId(0), generation: 0 };
+        let (_, job) = flow.begin(class, true, Some(1 << 20), Urgency::Ranked, Box::new(|_| ()));
+        let job = job.expect("streams are ranked");
+        assert_eq!(std::future::poll_fn(|cx| flow.poll_leave(cx, job, 1 << 20)).await, CREDIT_LIMIT_BYTES);
+        flow.stalled();
+        let waiting = tokio::spawn({
+            let flow = flow.clone();
+            async move { std::future::poll_fn(|cx| flow.poll_leave(cx, job, 1 << 20)).await }
+        });
+        // The clock moves when the task is parked.
+        tokio::time::pause();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(!waiting.is_finished());
+        (gate, waiting, client)
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_waits_in_its_task_is_woken_by_the_connections() {
+        // The socket took all that the framing held.
+        let (gate, waiting, _client) = waits_for_its_connection().await;
+        let flow = gate.flow();
+        tokio::spawn(async move { flow.sent(CREDIT_LIMIT_BYTES) });
+        assert_eq!(timeout(LONG, waiting).await.expect("it is woken").unwrap(), CREDIT_LIMIT_BYTES);
+        tokio::time::resume();
+        // The socket took a part, and the rest is held back by the client's window.
+        let (gate, waiting, _client) = waits_for_its_connection().await;
+        let flow = gate.flow();
+        tokio::spawn(async move {
+            flow.sent(CREDIT_LIMIT_BYTES / 2);
+            flow.flushed();
+        });
+        assert_eq!(timeout(LONG, waiting).await.expect("it is woken").unwrap(), CREDIT_LIMIT_BYTES);
+    }
+}

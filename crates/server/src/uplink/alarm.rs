@@ -5,8 +5,12 @@
 
 use std::time::Duration;
 
+#[cfg(any(test, feature = "test-util"))]
 use parking_lot::Mutex;
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 #[cfg(target_os = "linux")]
 use {
     kernel::{timer::TimerFd, timer_events::TimerEvents},
@@ -18,10 +22,8 @@ use {
 pub(crate) enum Alarm {
     #[cfg(target_os = "linux")]
     Precise(Arc<TimerFd>),
-    Coarse {
-        due: Mutex<Option<Instant>>,
-        changed: Notify,
-    },
+    /// When it rings; `None` before it was first set.
+    Coarse(watch::Sender<Option<Instant>>),
     /// Nobody listens: whoever moves the clock looks when it is due.
     #[cfg(any(test, feature = "test-util"))]
     ByHand(Mutex<Option<Instant>>),
@@ -39,7 +41,7 @@ impl Alarm {
 
     /// One for what need not be exact to a millisecond.
     pub fn coarse() -> Self {
-        Self::Coarse { due: Mutex::new(None), changed: Notify::new() }
+        Self::Coarse(watch::Sender::new(None))
     }
 
     /// Rings once after this time, whatever it was set to before. Zero rings at once.
@@ -51,9 +53,8 @@ impl Alarm {
                     tracing::error!(%error, "the pacer's timer cannot be set");
                 }
             }
-            Self::Coarse { due, changed } => {
-                *due.lock() = Some(Instant::now() + after);
-                changed.notify_one();
+            Self::Coarse(due) => {
+                due.send_replace(Some(Instant::now() + after));
             }
             #[cfg(any(test, feature = "test-util"))]
             Self::ByHand(due) => *due.lock() = Some(Instant::now() + after),
@@ -77,22 +78,26 @@ impl Alarm {
                 tracing::error!(error = %failed, "the pacer's timer cannot be watched: responses will wait");
                 std::future::pending().await
             }
-            Self::Coarse { due, changed } => loop {
-                let next = *due.lock();
-                match next {
-                    Some(at) if at <= Instant::now() => {
-                        *due.lock() = None;
-                        rung();
-                    }
-                    Some(at) => {
-                        tokio::select! {
-                            () = tokio::time::sleep_until(at) => {}
-                            () = changed.notified() => {}
+            Self::Coarse(due) => {
+                let mut due = due.subscribe();
+                let mut next = *due.borrow_and_update();
+                // The sender is in `self`, so there is always another change to wait for.
+                loop {
+                    let rings = async {
+                        match next {
+                            Some(at) => sleep_until(at).await,
+                            None => std::future::pending().await,
                         }
+                    };
+                    tokio::select! {
+                        () = rings => {
+                            next = None;
+                            rung();
+                        }
+                        _ = due.changed() => next = *due.borrow_and_update(),
                     }
-                    None => changed.notified().await,
                 }
-            },
+            }
             #[cfg(any(test, feature = "test-util"))]
             Self::ByHand(_) => std::future::pending().await,
         }
@@ -104,7 +109,8 @@ impl Alarm {
     /// When it rings; `None` while it is not set, and where the kernel knows.
     pub fn due(&self) -> Option<Instant> {
         match self {
-            Self::ByHand(due) | Self::Coarse { due, .. } => *due.lock(),
+            Self::ByHand(due) => *due.lock(),
+            Self::Coarse(due) => *due.borrow(),
             #[cfg(target_os = "linux")]
             Self::Precise(_) => None,
         }
@@ -114,6 +120,58 @@ impl Alarm {
     pub fn unset(&self) {
         if let Self::ByHand(due) = self {
             *due.lock() = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::{sync::mpsc, time::timeout};
+
+    use super::*;
+
+    /// Only ends a test that would wait for ever.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn set_on_one_thread_it_rings_on_another_each_time() {
+        for alarm in [Alarm::new(), Alarm::coarse()] {
+            let alarm = Arc::new(alarm);
+            let (sender, mut rung) = mpsc::unbounded_channel();
+            let listening = tokio::spawn({
+                let alarm = alarm.clone();
+                async move { alarm.listen(|| sender.send(()).unwrap()).await }
+            });
+            for at in 0..100 {
+                alarm.set(Duration::from_micros(at % 3));
+                timeout(PATIENCE, rung.recv()).await.expect("it rings").unwrap();
+            }
+            listening.abort();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn set_anew_while_it_is_waited_for_it_rings_then_and_once() {
+        let alarm = Arc::new(Alarm::coarse());
+        let (sender, mut rung) = mpsc::unbounded_channel();
+        let ms = Duration::from_millis;
+        let start = Instant::now();
+        tokio::spawn({
+            let alarm = alarm.clone();
+            async move { alarm.listen(|| sender.send(start.elapsed()).unwrap()).await }
+        });
+        // Between two settings the listener looks, and waits.
+        for (set_ms, rings_ms) in [(&[100, 50][..], 50), (&[50, 100], 100), (&[0], 0)] {
+            let before = start.elapsed();
+            for &set in set_ms {
+                alarm.set(ms(set));
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(timeout(PATIENCE, rung.recv()).await.unwrap(), Some(before + ms(rings_ms)), "{set_ms:?}");
+            tokio::time::sleep(ms(1000)).await;
+            assert!(rung.try_recv().is_err(), "it rang twice: {set_ms:?}");
         }
     }
 }

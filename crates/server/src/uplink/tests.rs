@@ -3,7 +3,7 @@ use std::{
     task::Wake,
 };
 
-use tokio::{sync::Notify, time};
+use tokio::{sync::mpsc, time};
 
 use super::*;
 use crate::config::ClassConfig;
@@ -23,8 +23,7 @@ fn config(order: Order) -> UplinkConfig {
 
 /// An uplink whose alarm nobody hears.
 fn uplink(order: Order) -> Uplink {
-    let alarm = Alarm::Coarse { due: Mutex::new(None), changed: Notify::new() };
-    Uplink::with_alarm(&config(order), &Classes::one(), alarm).unwrap()
+    Uplink::with_alarm(&config(order), &Classes::one(), Alarm::coarse()).unwrap()
 }
 
 /// A response that asks for leave, and how often it was woken.
@@ -91,6 +90,55 @@ async fn whoever_is_given_leave_when_it_asks_is_not_woken_for_it() {
     assert_eq!((small.woken(), large.woken()), (1, 0));
 }
 
+/// Leave for all that a response asks for, in a task of its own; tells each time that it has some.
+fn asks_in_a_task(uplink: &Uplink, mut left_bytes: u64) -> (JobId, mpsc::UnboundedReceiver<u64>) {
+    let class = ClassAt { class: ClassId(0), generation: 0 };
+    let job = uplink.shared.started(class, Size::Known(left_bytes), None);
+    let (sender, given) = mpsc::unbounded_channel();
+    let shared = uplink.shared.clone();
+    tokio::spawn(async move {
+        while left_bytes > 0 {
+            let ask = |cx: &mut std::task::Context<'_>| match shared.ask(job, left_bytes, cx.waker()) {
+                Some(bytes) => std::task::Poll::Ready(bytes),
+                None => std::task::Poll::Pending,
+            };
+            let bytes = std::future::poll_fn(ask).await;
+            left_bytes -= bytes;
+            sender.send(bytes).unwrap();
+        }
+    });
+    (job, given)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_waits_for_leave_is_woken_by_the_drivers_task_and_by_one_that_needs_it_no_more() {
+    let all = |mut given: mpsc::UnboundedReceiver<u64>| async move {
+        let mut bytes = 0;
+        while let Some(more) = time::timeout(Duration::from_secs(3600), given.recv()).await.expect("it is woken") {
+            bytes += more;
+        }
+        bytes
+    };
+    let uplink = uplink(Order::Srpt);
+    // The driver's task and both askers are parked whenever the clock moves.
+    let driver = tokio::spawn({
+        let uplink = uplink.clone();
+        async move { uplink.drive().await }
+    });
+    let ((_, small), (_, large)) = (asks_in_a_task(&uplink, 100_000), asks_in_a_task(&uplink, 1_000_000));
+    assert_eq!((all(small).await, all(large).await), (100_000, 1_000_000));
+
+    // Without a driver: leave that was given to the first in order comes to the next when the first is over.
+    driver.abort();
+    let first = Asker::new(&uplink, 10_000);
+    while first.ask(&uplink, 10_000).is_some() {}
+    let (_, mut given) = asks_in_a_task(&uplink, 100_000);
+    time::sleep(Duration::from_secs(1)).await;
+    assert!(given.try_recv().is_err() && first.woken() == 0, "there is no driver");
+    uplink.shared.finished(first.job, false);
+    assert!(time::timeout(Duration::from_secs(3600), given.recv()).await.expect("it is woken").is_some());
+}
+
 #[test]
 fn quick_fix_has_two_bands_whatever_divides_small_from_large() {
     for cutoffs in [Cutoffs::Learned, Cutoffs::Given(vec![2048, 20_480])] {
@@ -115,8 +163,7 @@ async fn a_response_that_begins_after_a_change_is_of_the_class_by_which_its_requ
     let (first, turned) = (["gold", "plain", "gone"], ["plain", "new", "gold"]);
     for before in [None, Some(Policy::Strict)] {
         let config = config(Order::Fifo);
-        let alarm = Alarm::Coarse { due: Mutex::new(None), changed: Notify::new() };
-        let uplink = Uplink::with_alarm(&config, &named(&first, before), alarm).unwrap();
+        let uplink = Uplink::with_alarm(&config, &named(&first, before), Alarm::coarse()).unwrap();
         let started = |class, generation| {
             let class = ClassAt { class: ClassId(class), generation };
             Asker { job: uplink.shared.started(class, Size::Known(1_000_000), None), woken: Arc::default() }

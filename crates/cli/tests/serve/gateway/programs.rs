@@ -60,12 +60,21 @@ fn a_silent_program_ends_with_its_client() {
             assert!(start.elapsed() < PATIENCE, "the program does not begin");
             std::thread::yield_now();
         }
-        // A reset, which nobody takes for the end of a request.
-        rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO)).unwrap();
-        drop(client);
+        reset(client);
         wait_for_metric(admin, "serpent_class_abandoned_total{class=\"plain\",state=\"running\"} 1");
         wait_for_metric(admin, "serpent_class_running{class=\"plain\"} 0");
     }
+}
+
+#[test]
+fn a_program_gets_a_body_for_which_there_is_no_room_as_it_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let programs = [("echo.sh", "echo 'Content-Type: text/css'; echo; exec cat")];
+    let (serpent, _) = with_programs(&folder, &programs, "[limits]\nbody-memory = \"0\"\nbody-file = \"0\"");
+    let mut client = serpent.connect();
+    let head = "POST /cgi/echo.sh HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+    in_chunks_as_they_are_seen(&mut client, head, next_x);
+    assert!(all(client).ends_with("\r\n0\r\n\r\n"));
 }
 
 #[test]

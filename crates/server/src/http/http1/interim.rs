@@ -1,6 +1,6 @@
 //! Interim responses (RFC 9110, section 15.2) on their way to an HTTP/1.1 client. To those of HTTP/2 hyper has no way.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
 
 use http::Version;
 use http1::{write_field, write_status_line};
@@ -8,46 +8,53 @@ use parking_lot::Mutex;
 
 use crate::upstream::Interim;
 
-/// What of them a connection's client has yet to get. There cannot be much: see [`crate::upstream`].
+/// Interim responses that a connection's client has yet to get. There cannot be much: see [`crate::upstream`].
 #[derive(Debug, Default)]
-pub(in crate::http) struct Interims {
-    /// There are some. To be seen without the lock, because mostly there are none.
-    wait: AtomicBool,
-    /// Requests that have their answer. Changes behind the lock.
-    answered: AtomicU64,
-    bytes: Mutex<Vec<u8>>,
+pub(in crate::http) struct Interims(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Requests that have their answer.
+    answered: u64,
+    bytes: Vec<u8>,
+    /// Wakes the connection's task. An interim response may come in another task.
+    connection: Option<Waker>,
 }
 
 impl Interims {
     /// A name for the request that is answered next.
     pub(in crate::http) fn next(&self) -> u64 {
-        self.answered.load(Relaxed)
+        self.0.lock().answered
     }
 
     /// One of a request's; from its answer on, it is too late.
     pub(in crate::http) fn push(&self, request: u64, interim: &Interim) {
-        let mut bytes = self.bytes.lock();
-        if self.answered.load(Relaxed) == request {
-            write(&mut bytes, interim);
-            self.wait.store(true, Relaxed);
-        }
+        let connection = {
+            let mut state = self.0.lock();
+            if state.answered != request {
+                return;
+            }
+            write(&mut state.bytes, interim);
+            state.connection.take()
+        };
+        connection.into_iter().for_each(Waker::wake);
     }
 
-    /// What is to be written now.
-    pub(in crate::http) fn take(&self) -> Vec<u8> {
-        if !self.wait.load(Relaxed) {
-            return Vec::new();
+    /// Takes what is to be written now; if there is nothing, the current task is woken for the next.
+    pub(in crate::http) fn poll_take(&self, cx: &Context<'_>) -> Poll<Vec<u8>> {
+        let mut state = self.0.lock();
+        if !state.bytes.is_empty() {
+            return Poll::Ready(std::mem::take(&mut state.bytes));
         }
-        self.wait.store(false, Relaxed);
-        std::mem::take(&mut self.bytes.lock())
+        state.connection.get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
+        Poll::Pending
     }
 
     /// The request has its answer. What is to be written before that.
     pub(in crate::http) fn answered(&self) -> Vec<u8> {
-        let mut bytes = self.bytes.lock();
-        self.answered.store(self.answered.load(Relaxed) + 1, Relaxed);
-        self.wait.store(false, Relaxed);
-        std::mem::take(&mut bytes)
+        let mut state = self.0.lock();
+        state.answered += 1;
+        std::mem::take(&mut state.bytes)
     }
 }
 

@@ -275,7 +275,9 @@ where
             if let Poll::Ready(response) = Pin::new(&mut *answer).poll(cx) {
                 return Poll::Ready(response);
             }
-            self.ahead.extend_from_slice(&interims.take());
+            while let Poll::Ready(interims) = interims.poll_take(cx) {
+                self.ahead.extend_from_slice(&interims);
+            }
             // An error of the connection will be met again.
             let _ = self.poll_ahead(cx);
             if !self.feed(cx) {
@@ -299,7 +301,7 @@ where
 
     /// Whether something of the request's body has come that was asked for.
     fn feed(&mut self, cx: &mut Context<'_>) -> bool {
-        if !self.feed.as_ref().is_some_and(Feed::is_wanted) {
+        if !self.feed.as_ref().is_some_and(|feed| feed.poll_wanted(cx).is_ready()) {
             return false;
         }
         let Poll::Ready(piece) = self.poll_piece(cx) else { return false };
@@ -343,6 +345,8 @@ where
         let exact = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
         let framing = Framing::of(&self.asked, &head, exact);
         self.asked.keeps = framing.keeps;
+        // That is for before a response (RFC 9110, section 10.1.1). Within one it would be taken for a part of it.
+        self.awaits_continue = false;
         let (asked, ahead) = (self.asked, std::mem::take(&mut self.ahead));
         let write = |out: &mut Vec<u8>| {
             out.extend_from_slice(&ahead);

@@ -179,6 +179,107 @@ async fn who_waits_with_a_body_is_asked_for_it_when_somebody_wants_it() {
     serving.await.unwrap();
 }
 
+/// Serves with an answer that another task works out, as origins behind HTTP/2 and programs do: it reads the body, and tells of each piece.
+async fn serve_in_another_task(mut session: Tested, taken: tokio::sync::mpsc::UnboundedSender<usize>) {
+    let answer = |_, body: Option<Upload>| {
+        let (taken, mut body) = (taken.clone(), Arriving::from(body));
+        let working = tokio::spawn(async move {
+            let mut len = 0;
+            while let Some(frame) = body.frame().await {
+                len += frame.unwrap().into_data().unwrap().len();
+                taken.send(len).unwrap();
+            }
+            Response::new(full(len.to_string()))
+        });
+        Box::pin(async move { working.await.unwrap() })
+    };
+    session.serve(&Interims::default(), answer, |refused| panic!("{refused:?}")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_is_read_as_soon_as_another_task_asks_for_it() {
+    let (mut client, session) = connected(1 << 16);
+    let (sender, mut taken) = tokio::sync::mpsc::unbounded_channel();
+    let serving = tokio::spawn(serve_in_another_task(session, sender));
+    let start = Instant::now();
+    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();
+    for sent in 1..=20 {
+        client.write_all(b"1\r\nx\r\n").await.unwrap();
+        // Only an event that comes by itself can end a wait: the clock would jump to it.
+        let got = tokio::time::timeout(Duration::from_secs(3600), taken.recv()).await;
+        assert_eq!(got, Ok(Some(sent)), "nobody reads the body");
+    }
+    client.write_all(b"0\r\n\r\n").await.unwrap();
+    let mut head = [0; 15];
+    client.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200 OK");
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    drop(client);
+    serving.await.unwrap();
+}
+
+/// A body without bytes, which ends when it is told.
+struct Until(tokio::sync::oneshot::Receiver<()>);
+
+impl Body for Until {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        Pin::new(&mut self.0).poll(cx).map(|_| None)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_is_read_for_another_task_while_the_response_is_sent() {
+    let (mut client, mut session) = connected(1 << 16);
+    let (sender, mut taken) = tokio::sync::mpsc::unbounded_channel();
+    let serving = tokio::spawn(async move {
+        let answer = |_, body: Option<Upload>| {
+            let (taken, mut body) = (sender.clone(), Arriving::from(body));
+            let (relay, relayed) = tokio::sync::oneshot::channel();
+            tokio::spawn(async move {
+                let mut len = 0;
+                while let Some(frame) = body.frame().await {
+                    len += frame.unwrap().into_data().unwrap().len();
+                    taken.send(len).unwrap();
+                }
+                let _ = relay.send(());
+            });
+            // The head goes at once, the body's end when the request's body is at its end.
+            std::future::ready(Response::new(Until(relayed).boxed_unsync()))
+        };
+        session.serve(&Interims::default(), answer, |refused| panic!("{refused:?}")).await;
+    });
+    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n").await.unwrap();
+    client.read_exact(&mut [0; 15]).await.unwrap();
+    for sent in 1..=5 {
+        client.write_all(b"x").await.unwrap();
+        let got = tokio::time::timeout(Duration::from_secs(3600), taken.recv()).await;
+        assert_eq!(got, Ok(Some(sent)), "nobody reads the body");
+    }
+    drop(client);
+    serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn within_a_response_no_client_is_asked_for_its_body() {
+    let (mut client, mut session) = connected(1 << 16);
+    let serving = tokio::spawn(async move {
+        // The response has begun before the first look at the request's body.
+        let answer = |_, body: Option<Upload>| std::future::ready(Response::new(body.unwrap().boxed_unsync()));
+        session.serve(&Interims::default(), answer, |refused| panic!("{refused:?}")).await;
+    });
+    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n").await.unwrap();
+    let mut got = vec![0; 15];
+    client.read_exact(&mut got).await.unwrap();
+    client.write_all(b"ok").await.unwrap();
+    client.shutdown().await.unwrap();
+    client.read_to_end(&mut got).await.unwrap();
+    assert_eq!(outline(&String::from_utf8(got).unwrap()), ["200: ok"]);
+    serving.await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn waiting_has_an_end() {
     for (sent, seconds, answers) in [
@@ -383,6 +484,33 @@ async fn interim_responses_come_between_whole_responses_and_before_their_own() {
         .map(|path| [format!("103 {path}"), "103 2".to_owned(), format!("200 {path}")]);
     let got: Vec<_> = got.into_iter().filter(|part| part != "100 ").collect();
     assert_eq!(got, expected.concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interim_response_of_another_task_goes_out_at_once() {
+    let (mut client, mut session) = connected(1 << 16);
+    let interims = Arc::new(Interims::default());
+    let serving = tokio::spawn({
+        let interims = interims.clone();
+        async move {
+            let answer = |_, _| std::future::pending::<Response<OriginBody>>();
+            session.serve(&interims, |head, body| Box::pin(answer(head, body)), |refused| panic!("{refused:?}")).await;
+        }
+    });
+    client.write_all(GET.as_bytes()).await.unwrap();
+    for link in ["1", "2"] {
+        // By now the connection's task waits for an answer that never comes.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        interims.push(interims.next(), &hints(link));
+        let expected = format!("HTTP/1.1 103 Early Hints\r\nlink: {link}\r\n\r\n");
+        let mut got = vec![0; expected.len()];
+        tokio::time::timeout(Duration::from_secs(3600), client.read_exact(&mut got))
+            .await
+            .expect("it is written")
+            .unwrap();
+        assert_eq!(String::from_utf8(got).unwrap(), expected);
+    }
+    serving.abort();
 }
 
 /// A body of which somebody can see whether it is still there.

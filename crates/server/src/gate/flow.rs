@@ -178,12 +178,6 @@ impl Flow {
         }
     }
 
-    /// Whether the client has closed its side, or is gone altogether. One that closes its side only, and waits for the answer,
-    /// cannot be told from one that is gone; it counts as gone, as with nginx.
-    pub(crate) fn client_gone(&self) -> bool {
-        self.client_side() != ClientSide::Open
-    }
-
     /// Segments without payload went out.
     pub(super) fn bare_segments(&self, segments: u64) {
         if self.mode() == Mode::Paced {

@@ -23,7 +23,7 @@ use super::{
     Connection, Marks,
     answer::{AnswerBody, Holding},
     exchange::sign,
-    presence::{Gone, LOOK_AFTER, gone},
+    presence::{Gone, gone},
     target::{self, Target},
 };
 use crate::{
@@ -218,13 +218,15 @@ impl Way<'_> {
             None => RequestBody::Empty,
         };
 
+        let still_sends = matches!(body, RequestBody::Streamed(_));
+        let mut gone = gone(connection, parts.version, still_sends, now);
         let slot = match route.config.admitted && live.classes.admission.enabled {
             false => None,
             true => {
                 let resource = verdict.resource.unwrap_or(route.config.resource);
                 let client = client_key(verdict.client);
                 let arrival = Arrival { class: verdict.class, resource, client, route: route.key };
-                let slot = pin!(self.enter(arrival, parts.version)).await?;
+                let slot = pin!(self.enter(arrival, &mut gone)).await?;
                 story.waited = Some(slot.waited);
                 if slot.waited > Duration::ZERO {
                     now = Instant::now();
@@ -255,7 +257,6 @@ impl Way<'_> {
                     believed: verdict.believed,
                     rules: Some(&route.config.request_headers).filter(|rules| !rules.is_empty()),
                 };
-                let still_sends = matches!(body, RequestBody::Streamed(_));
                 let method = parts.method.clone();
                 let request = Outbound { method, path, version: parts.version, headers, body };
                 let pools = connection.pools.of(live);
@@ -268,8 +269,7 @@ impl Way<'_> {
                             buffer: *buffer_response,
                             version: parts.version,
                             is_head: parts.method == Method::HEAD,
-                            still_sends,
-                            now,
+                            gone,
                         };
                         pin!(self.upstream(passing, slot, story)).await?
                     }
@@ -286,7 +286,7 @@ impl Way<'_> {
                 route.config.request_headers.apply(request.headers_mut());
                 parts.headers = headers;
                 // In a box, because this is seldom, and larger than the rest.
-                match Box::pin(self.program(route, found, target.decoded(), request, slot)).await? {
+                match Box::pin(self.program(route, found, target.decoded(), request, slot, gone)).await? {
                     Taken::Response(response) => response,
                     elsewhere => return Ok(elsewhere),
                 }
@@ -339,28 +339,14 @@ impl Way<'_> {
         }
     }
 
-    /// Waits for a slot, as long as the client does.
-    async fn enter(&self, arrival: Arrival, version: Version) -> Result<Slot, Failure> {
-        let mut enter = std::pin::pin!(self.live.admission.enter(arrival));
-        // In HTTP/2 a client that goes away resets its stream, which drops all of this. In HTTP/1 the connection would have to
-        // be read to see that, and there may be a next request to be read first.
-        let watched = version != Version::HTTP_2;
-        loop {
-            let entered = match watched {
-                true => tokio::time::timeout(LOOK_AFTER, enter.as_mut()).await,
-                false => Ok(enter.as_mut().await),
-            };
-            match entered {
-                Ok(Ok(slot)) if watched && slot.waited > Duration::ZERO && self.connection.flow.client_gone() => {
-                    // The slot goes to the next one.
-                    break;
-                }
-                Ok(entered) => return entered.map_err(Failure::Refused),
-                Err(_) if self.connection.flow.client_gone() => break,
-                Err(_) => {}
-            }
+    /// Waits for a slot, as long as the client does. In HTTP/2 a client that goes away resets its stream, which drops all of this.
+    async fn enter(&self, arrival: Arrival, gone: &mut Gone) -> Result<Slot, Failure> {
+        let slot = unless_gone(gone, pin!(self.live.admission.enter(arrival))).await?.map_err(Failure::Refused)?;
+        if slot.waited > Duration::ZERO && gone.is_over() {
+            // The slot goes to the next one.
+            return Err(client_gone());
         }
-        Err(client_gone())
+        Ok(slot)
     }
 
     async fn upstream(
@@ -376,8 +362,8 @@ impl Way<'_> {
         let Self { connection, live, .. } = *self;
         let ahead = self.ahead(&passing);
         let mut tell = |interim| ahead.send(interim, &connection.marks, live);
-        let mut gone = gone(connection, passing.version, passing.still_sends, passing.now);
-        let answer = unless_gone(&mut gone, pin!(passing.pools.pass(passing.errand, &mut tell))).await?;
+        let Passing { pools, errand, mut gone, .. } = passing;
+        let answer = unless_gone(&mut gone, pin!(pools.pass(errand, &mut tell))).await?;
         let Answer { response, server, upgraded } = match answer {
             Ok(answer) => answer,
             Err(error) => return Err(not_answered(slot, &error)),
@@ -477,6 +463,7 @@ impl Way<'_> {
         decoded: &str,
         request: Request<RequestBody>,
         slot: Option<Slot>,
+        mut gone: Gone,
     ) -> Result<Taken, Failure> {
         let Self { connection, live, verdict, .. } = *self;
         let Some(cgi) = &route.cgi else { return Err(StatusCode::INTERNAL_SERVER_ERROR.into()) };
@@ -496,7 +483,6 @@ impl Way<'_> {
             priority: class.priority,
         };
         // A program runs for its client alone: it ends with it.
-        let mut gone = gone(connection, request.version(), false, Instant::now());
         let running = pin!(cgi.run(request, context));
         let answer = match unless_gone(&mut gone, running).await? {
             Ok(answer) => answer,
@@ -603,9 +589,7 @@ struct Passing {
     buffer: bool,
     version: Version,
     is_head: bool,
-    /// Whether its client is still sending it.
-    still_sends: bool,
-    now: Instant,
+    gone: Gone,
 }
 
 /// Where what goes ahead of a response belongs.

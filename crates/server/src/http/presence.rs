@@ -17,7 +17,7 @@ use super::Connection;
 use crate::{gate::ClientSide, timer::Timer};
 
 /// How often it is looked whether a client is still there.
-pub(super) const LOOK_AFTER: Duration = Duration::from_secs(1);
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// A client that closes its side right behind its request has done so by then, and waits for the answer.
 const CLOSES_BEHIND_REQUEST: Duration = Duration::from_millis(100);
 
@@ -28,8 +28,9 @@ pub(super) struct SpareTimer(Mutex<Option<Timer>>);
 /// Ends when the client is gone. In HTTP/2 never: there the stream is reset, and with that whatever works for it is dropped.
 pub(super) struct Gone(Option<(Arc<Connection>, Watch)>);
 
-/// A client that closes its side may be gone, or wait for the answer; the kernel does not know. Who does it right behind the request
-/// waits; who does it later has given up. Of one that was still sending nobody can say, and only a reset tells.
+/// A client that closes its side may be gone, or wait for the answer; the kernel does not know. A client that does it right behind its
+/// request waits; one that does it later has given up. Of one that was still sending nobody can say, and only a reset tells. One watch
+/// follows a request through all its phases, so that it does not matter in which of them its client closes.
 struct Watch {
     timer: Option<Timer>,
     /// When it is looked next.
@@ -51,26 +52,47 @@ impl Watch {
         Self { timer, due: now + CLOSES_BEHIND_REQUEST, waits: still_sends.then_some(true) }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, side: impl Fn() -> ClientSide) -> Poll<()> {
-        let due = self.due;
-        let timer = self.timer.get_or_insert_with(|| Timer::at(due));
-        if timer.due() > due {
-            timer.set(due);
-        }
-        loop {
-            ready!(timer.poll(cx));
-            // It may have been set for an earlier request.
-            let now = Instant::now();
-            if self.due <= now {
-                let side = side();
-                let waits = *self.waits.get_or_insert(side == ClientSide::Closed);
-                if side == ClientSide::Gone || side == ClientSide::Closed && !waits {
-                    return Poll::Ready(());
+    /// Whether a client that is seen like this is gone. It may be looked at before the time, too.
+    fn is_over(&mut self, side: ClientSide, now: Instant) -> bool {
+        match side {
+            ClientSide::Open => {
+                if self.due <= now {
+                    self.waits.get_or_insert(false);
                 }
-                self.due = now + LOOK_AFTER;
+                false
             }
-            timer.set(self.due);
+            ClientSide::Closed => !*self.waits.get_or_insert(true),
+            ClientSide::Gone => true,
         }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, side: impl Fn() -> ClientSide) -> Poll<()> {
+        loop {
+            let due = self.due;
+            let timer = self.timer.get_or_insert_with(|| Timer::at(due));
+            // One that was set for an earlier look or request rings too soon, and is set anew then.
+            if timer.due() > due {
+                timer.set(due);
+            }
+            ready!(timer.poll(cx));
+            let now = Instant::now();
+            if now < due {
+                timer.set(due);
+                continue;
+            }
+            if self.is_over(side(), now) {
+                return Poll::Ready(());
+            }
+            self.due = now + LOOK_AFTER;
+        }
+    }
+}
+
+impl Gone {
+    /// Looks at once.
+    pub(super) fn is_over(&mut self) -> bool {
+        let Some((connection, watch)) = &mut self.0 else { return false };
+        watch.is_over(connection.flow.client_side(), Instant::now())
     }
 }
 
@@ -116,6 +138,24 @@ mod tests {
         let mut watch = Watch::new(timer, still_sends, start);
         let ended = std::future::poll_fn(|cx| watch.poll(cx, side));
         tokio::time::timeout(Duration::from_secs(60), ended).await.ok().map(|()| ms())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_early_look_says_the_same_as_those_that_follow() {
+        use ClientSide::{Closed, Gone, Open};
+        let start = Instant::now();
+        let ms = |ms| start + Duration::from_millis(ms);
+        for (still_sends, looks, expected) in [
+            (false, &[(30, Open), (200, Closed)][..], &[false, false][..]),
+            (false, &[(30, Closed), (200, Closed), (300, Gone)], &[false, false, true]),
+            (false, &[(30, Open), (100, Open), (200, Closed)], &[false, false, true]),
+            (false, &[(30, Gone)], &[true]),
+            (true, &[(200, Open), (300, Closed), (400, Gone)], &[false, false, true]),
+        ] {
+            let mut watch = Watch::new(None, still_sends, start);
+            let found: Vec<_> = looks.iter().map(|&(at, side)| watch.is_over(side, ms(at))).collect();
+            assert_eq!(found, expected, "{still_sends} {looks:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

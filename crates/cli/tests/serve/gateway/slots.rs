@@ -29,6 +29,38 @@ fn the_higher_class_goes_first_and_one_too_many_is_told_so() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_client_that_closes_its_side_behind_its_request_is_served_whether_it_has_to_wait_or_not() {
+    for kept in [true, false] {
+        let kept = if kept { "" } else { "buffer-response = false\n" };
+        let gateway = Gateway::start(&format!("{kept}{CLASSES}"));
+        let half_closed = |path: &str| {
+            let mut stream = gateway.serpent.connect();
+            // The request and the end go in one segment.
+            socket2::SockRef::from(&stream).set_tcp_cork(true).unwrap();
+            write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            stream
+        };
+        let first = half_closed("/plain/0");
+        let asked = gateway.origin.next();
+        let second = half_closed("/plain/1");
+        gateway.wait_for_waiting("plain", 1);
+        let third = gateway.ask("/plain/2", "");
+        gateway.wait_for_waiting("plain", 2);
+        reset(third);
+        asked.answer(b"first");
+        assert!(all(first).ends_with("first"));
+        assert_eq!(gateway.origin.answer("second"), "/plain/1");
+        let answer = all(second);
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("second"), "{answer}");
+        gateway.wait_for_waiting("plain", 0);
+        wait_for_metric(gateway.admin, "serpent_class_running{class=\"plain\"} 0");
+        assert!(gateway.origin.is_idle(), "nothing is asked for a client that is gone");
+    }
+}
+
+#[test]
 fn a_window_follows_what_probing_requests_say() {
     let gateway = Gateway::start(
         "[admission]\nwindows = \"probe\"\nprobe-every = \"1ms\"\nprobe-after = \"0s\"\nshrink-above = 0\ngrow-below = 0\n\
@@ -153,14 +185,14 @@ fn who_is_gone_spends_no_slot_and_the_work_of_the_site_keeps_its_own() {
     gateway.wait_for_waiting("plain", 1);
     let stays = gateway.ask("/plain/stays", "");
     gateway.wait_for_waiting("plain", 2);
-    drop(gone);
+    reset(gone);
     gateway.wait_for_waiting("plain", 1);
     // This one's client leaves while the site works for it. The site goes on working, so nobody else goes in.
-    drop(first);
+    reset(first);
     // One that comes and goes after it: by when that is noticed, the other departure would be, too.
     let later = gateway.ask("/plain/later", "");
     gateway.wait_for_waiting("plain", 2);
-    drop(later);
+    reset(later);
     gateway.wait_for_waiting("plain", 1);
     goes_in_when_the_site_is_done(&gateway, asked, stays);
 }

@@ -34,7 +34,8 @@ Exit codes:
   1  failure at run time
   2  error in the command line or the configuration")]
 pub struct Cli {
-    /// What to write to standard error: error, warn, info, debug, trace, or directives such as `serpent_server=debug`
+    /// What to write to standard error: error, warn, info, debug, trace, or directives such as `serpent_server=debug`. Libraries
+    /// are heard from debug on
     #[arg(
         long,
         global = true,

@@ -14,6 +14,7 @@ mod explain;
 pub mod fuzz;
 mod key;
 mod lab;
+mod log;
 mod paperwork;
 mod probe;
 mod serve;
@@ -26,7 +27,6 @@ use std::{
 };
 
 use clap::Parser as _;
-use tracing_subscriber::EnvFilter;
 
 use args::{Cli, Command};
 use exit::{FAILURE, USAGE};
@@ -34,10 +34,10 @@ use exit::{FAILURE, USAGE};
 /// Does what the command line says.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
-    match EnvFilter::try_new(&cli.log) {
+    match log::filter(&cli.log) {
         Ok(filter) => {
             let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-            subscriber.with_ansi(io::stderr().is_terminal()).init();
+            subscriber.with_ansi(io::stderr().is_terminal()).map_event_format(log::Bounded::new).init();
         }
         Err(error) => {
             return complain(USAGE, &format!("error: --log (or SERPENT_LOG) cannot be read: {error}"));

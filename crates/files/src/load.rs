@@ -96,7 +96,7 @@ impl SiteFiles {
             Ok(found) => match self.represent(path, found, preferences, &key, checked_ns) {
                 Ok(representation) => return Outcome::Found(representation),
                 Err(error) => {
-                    tracing::warn!(path = %key.path, %error, "a file was opened but cannot be read");
+                    tracing::warn!(path = ?key.path, %error, "a file was opened but cannot be read");
                     Outcome::Refused(Errno::from_io_error(&error).map_or(StatusCode::INTERNAL_SERVER_ERROR, status_of))
                 }
             },
@@ -244,7 +244,7 @@ impl SiteFiles {
     fn refused(&self, path: &RequestPath, error: Errno) -> Outcome {
         let status = status_of(error);
         if status.is_server_error() {
-            tracing::warn!(path = %path.canonical(), %error, "a file cannot be opened");
+            tracing::warn!(path = ?path.canonical(), %error, "a file cannot be opened");
         }
         Outcome::Refused(status)
     }

@@ -3,10 +3,13 @@
 use std::{
     fs,
     io::{Read, Write},
-    net::Shutdown,
+    net::{Shutdown, TcpStream},
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     process::Command,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
+
+use rustix::process::Signal;
 
 use super::support::{Serpent, certificate, site};
 
@@ -200,4 +203,70 @@ fn a_file_that_shrinks_or_vanishes_while_it_is_sent() {
         assert!(answer[head + 4..].iter().all(|byte| *byte == b'x'));
         serpent.assert_alive();
     }
+}
+
+/// A TLS record with a ClientHello that names the server by its IP address.
+fn hello_by_address() -> Vec<u8> {
+    let name = b"127.0.0.1";
+    let extension = [&[0, 0, 0, 14, 0, 12, 0, 0, 9], &name[..]].concat();
+    let head = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0xc0, 0x2f, 1, 0, 0, 18], &extension].concat();
+    let len = u8::try_from(head.len()).unwrap();
+    [&[22, 3, 1, 0, len + 4, 1, 0, 0, len], &head[..]].concat()
+}
+
+#[test]
+fn what_clients_do_wrong_is_not_in_the_log() {
+    let site = site();
+    let (chain, key) = certificate(site.path(), "localhost", &["localhost"]);
+    let www = site.path().join("www");
+    let (www, chain, key) = (www.to_str().unwrap(), chain.to_str().unwrap(), key.to_str().unwrap());
+    let listen = ["--listen", "http://127.0.0.1:0", "--listen", "https://127.0.0.1:0"];
+    let args = [&["serve", www, "--uplink", "off", "--tls-cert", chain, "--tls-key", key][..], &listen].concat();
+    let serpent = Serpent::start(&args);
+    let unasked = b"\0\0\x08\x06\x01\0\0\0\012345678".repeat(100_000);
+    let flood = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", &unasked[..]].concat();
+    for _ in 0..3 {
+        serpent.exchange(&flood);
+    }
+    for _ in 0..50 {
+        let mut stream = TcpStream::connect(serpent.urls[1].split_once("://").unwrap().1).unwrap();
+        stream.write_all(&hello_by_address()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert_eq!(answer.first(), Some(&21), "an alert, which comes after the name was read: {answer:?}");
+    }
+    serpent.assert_alive();
+    serpent.signal(Signal::TERM);
+    let (_, said) = serpent.wait();
+    let said: String = said.lines().filter(|line| !line.contains("open files")).collect();
+    assert_eq!(said, "");
+}
+
+#[test]
+fn lines_that_clients_can_cause_are_bounded_and_say_how_many_were_left_out() {
+    // Nothing listens there any more.
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{address}");
+    let serpent = Serpent::start(&["serve", "--upstream", &url, "--listen", "127.0.0.1:0", "--uplink", "off"]);
+    let gateway = serpent.address();
+    let ask = || {
+        let mut stream = TcpStream::connect(gateway).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 50"), "{answer}");
+    };
+    let asking = AtomicBool::new(true);
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while asking.load(Relaxed) {
+                ask();
+            }
+        });
+        let said = serpent.wait_for_stderr("lines like the next were left out)");
+        asking.store(false, Relaxed);
+        said
+    });
+    assert!(said.matches("no answer from an upstream").count() >= 100, "{said}");
 }

@@ -3,7 +3,7 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> std::io::Result<()> {
-//! use files::{Cache, CacheConfig, Files, FilesConfig};
+//! use serpent_files::{Cache, CacheConfig, Files, FilesConfig};
 //! use http::{HeaderMap, Method, StatusCode, Uri};
 //!
 //! let folder = tempfile::tempdir()?;

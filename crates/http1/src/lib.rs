@@ -1,7 +1,7 @@
 //! The HTTP/1.1 codec of both sides (RFC 9112), sans I/O: no socket, no clock, no allocation beyond what a message holds.
 //!
 //! ```
-//! use http1::{BodyKind, HeadLimits, HeadScan, Step};
+//! use serpent_http1::{BodyKind, HeadLimits, HeadScan, Step};
 //!
 //! let limits = HeadLimits { head_bytes: 8192, fields: 100 };
 //! let bytes = b"POST /form HTTP/1.1\r\nHost: a.example\r\nContent-Length: 3\r\n\r\na=b";

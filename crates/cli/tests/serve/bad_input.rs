@@ -223,7 +223,7 @@ fn what_clients_do_wrong_is_not_in_the_log() {
     let listen = ["--listen", "http://127.0.0.1:0", "--listen", "https://127.0.0.1:0"];
     let args = [&["serve", www, "--uplink", "off", "--tls-cert", chain, "--tls-key", key][..], &listen].concat();
     let serpent = Serpent::start(&args);
-    let unasked = b"\0\0\x08\x06\x01\0\0\0\012345678".repeat(100_000);
+    let unasked = b"\0\0\x08\x06\x01\0\0\0\0unasked!".repeat(100_000);
     let flood = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", &unasked[..]].concat();
     for _ in 0..3 {
         serpent.exchange(&flood);

@@ -520,7 +520,10 @@ impl Live {
             class_metrics,
             upstreams: Arc::new(upstreams.map_err(StartError::Upstream)?),
             started,
-            store: Store::new(&limits),
+            store: match before {
+                Some(before) => before.store.renewed(&limits),
+                None => Store::new(&limits),
+            },
             admin_token: admin_token.map(Arc::new),
             uplink: config.uplink.clone(),
             limits,

@@ -141,6 +141,7 @@ async fn serve(
     let flow = gate.flow();
     let live = shared.live.load_full();
     flow.set_write_timeout(live.limits.write_timeout);
+    flow.set_least_rate(live.limits.response_rate);
     if !tls {
         drop(live);
         let connection = Connection::new(shared, metrics, pools, flow, drain, ends, None);

@@ -27,8 +27,8 @@ use hyper_util::{
 use scheduler::{Order, class::ClassId, share::Policy, uplink::ShareError};
 use serpent_server::{
     config::{ClassConfig, Classes, Cutoffs, Enforce, UplinkConfig, UplinkRate},
-    gate::{Outcome, Urgency},
-    uplink::{ClassAt, Uplink, UplinkError},
+    gate::{Outcome, StreamExecutor, Urgency},
+    uplink::{ClassAt, Uplink, UplinkError, UplinkStats},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -115,7 +115,17 @@ async fn server(order: Order, write_timeout: Duration) -> Server {
 }
 
 async fn server_shared(order: Order, write_timeout: Duration, classes: &Classes) -> Server {
-    let uplink = Uplink::new(&config("8mbit", order), classes).unwrap();
+    server_of(&config("8mbit", order), write_timeout, 0, classes).await
+}
+
+/// One that holds nothing back, for tests that stop the clock.
+async fn server_unpaced(write_timeout: Duration, least_rate: u64) -> Server {
+    let config = UplinkConfig { rate: UplinkRate::Off, ..config("8mbit", Order::Srpt) };
+    server_of(&config, write_timeout, least_rate, &Classes::one()).await
+}
+
+async fn server_of(config: &UplinkConfig, write_timeout: Duration, least_rate: u64, classes: &Classes) -> Server {
+    let uplink = Uplink::new(config, classes).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (tell, outcomes) = mpsc::unbounded_channel();
@@ -129,6 +139,7 @@ async fn server_shared(order: Order, write_timeout: Duration, classes: &Classes)
             let (stream, _) = listener.accept().await.unwrap();
             let gate = gates.gate(stream);
             gate.set_write_timeout(write_timeout);
+            gate.set_least_rate(least_rate);
             let (flow, tell, generation) = (gate.flow(), tell.clone(), generations.clone());
             let service = service_fn(move |request: Request<Incoming>| {
                 let path = request.uri().path().to_owned();
@@ -148,7 +159,7 @@ async fn server_shared(order: Order, write_timeout: Duration, classes: &Classes)
                 async move { Ok::<_, Infallible>(response) }
             });
             tokio::spawn(async move {
-                let mut builder = auto::Builder::new(TokioExecutor::new());
+                let mut builder = auto::Builder::new(StreamExecutor);
                 builder.http2().max_send_buf_size(16 * 1024);
                 let _ = builder.serve_connection(TokioIo::new(gate), service).await;
             });
@@ -344,6 +355,112 @@ async fn a_client_that_takes_nothing_is_given_up() {
     let (_, outcome) = server.outcomes.recv().await.unwrap();
     assert!(!outcome.complete);
     drop(stream);
+}
+
+/// Keeps the clock from moving by itself while the kernel carries bytes, until this is dropped: a test that stops the clock
+/// moves it.
+fn hold_clock() -> std::sync::mpsc::Sender<()> {
+    let (held, let_go) = std::sync::mpsc::channel::<()>();
+    tokio::task::spawn_blocking(move || let_go.recv().is_err());
+    held
+}
+
+/// A client that takes so many bytes every 50 s of a response without end: whether it is given up within half an hour.
+async fn takes_every_50_s(bytes: usize) -> (bool, UplinkStats) {
+    let _held = hold_clock();
+    let mut server = server_unpaced(Duration::from_secs(60), 240).await;
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(16 * 1024).unwrap();
+    let mut stream = socket.connect(server.address).await.unwrap();
+    stream.write_all(b"GET /900000000 HTTP/1.1\r\nHost: test\r\n\r\n").await.unwrap();
+    let mut taken = vec![0; bytes];
+    for _ in 0..40 {
+        let given_up = stream.read_exact(&mut taken).await.is_err() || server.outcomes.try_recv().is_ok();
+        if given_up {
+            return (true, server.uplink.stats());
+        }
+        tokio::time::advance(Duration::from_secs(50)).await;
+    }
+    (false, server.uplink.stats())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_less_than_the_least_rate_is_given_up_and_a_slow_one_is_not() {
+    let (given_up, stats) = takes_every_50_s(1000).await;
+    assert!(given_up);
+    assert_eq!((stats.stalled, stats.given_up), (1, 1));
+    let (given_up, stats) = takes_every_50_s(100_000).await;
+    assert!(!given_up);
+    assert_eq!(stats.given_up, 0);
+}
+
+#[tokio::test]
+async fn a_response_that_waits_for_the_order_is_not_given_up_however_slow_it_is() {
+    let config = config("8mbit", Order::Srpt);
+    let mut server = server_of(&config, Duration::from_millis(50), u64::MAX, &Classes::one()).await;
+    fetch(server.address, "/400000", &Events::new()).await.unwrap();
+    let (_, outcome) = server.outcomes.recv().await.unwrap();
+    assert!(outcome.complete && outcome.send_time > Duration::from_millis(200), "{outcome:?}");
+}
+
+/// A client of HTTP/2 that opens windows by hand, of 1,000 bytes at first.
+async fn with_windows_of_1000(address: SocketAddr) -> h2::client::SendRequest<Bytes> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(1000).initial_connection_window_size(1 << 20);
+    let (sender, connection) = builder.handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// The body of the answer.
+async fn ask(sender: &h2::client::SendRequest<Bytes>, path: &str) -> h2::RecvStream {
+    let request = Request::get(format!("http://test{path}")).body(()).unwrap();
+    let (response, _) = sender.clone().ready().await.unwrap().send_request(request, true).unwrap();
+    response.await.unwrap().into_body()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_whose_client_opens_no_window_is_reset_though_another_one_moves() {
+    let _held = hold_clock();
+    let mut server = server_unpaced(Duration::from_secs(60), 240).await;
+    let sender = with_windows_of_1000(server.address).await;
+    let mut stalls = ask(&sender, "/100000").await;
+    assert_eq!(stalls.data().await.unwrap().unwrap().len(), 1000);
+    let mut moves = ask(&sender, "/90000000").await;
+    let start = tokio::time::Instant::now();
+    while server.outcomes.is_empty() && start.elapsed() < Duration::from_secs(200) {
+        let data = moves.data().await.unwrap().unwrap();
+        moves.flow_control().release_capacity(data.len()).unwrap();
+        tokio::time::advance(Duration::from_millis(100)).await;
+    }
+    let waited = start.elapsed();
+    let error = stalls.data().await.unwrap().unwrap_err();
+    assert_eq!(error.reason(), Some(h2::Reason::CANCEL));
+    assert!((60..65).contains(&waited.as_secs()), "{waited:?}");
+    let (path, outcome) = server.outcomes.recv().await.unwrap();
+    assert_eq!((path.as_str(), outcome.complete), ("/100000", false));
+    assert!(moves.data().await.unwrap().is_ok());
+    let stats = server.uplink.stats();
+    assert_eq!((stats.stalled, stats.given_up), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_whose_client_opens_its_window_slowly_is_not_reset() {
+    let _held = hold_clock();
+    let server = server_unpaced(Duration::from_secs(60), 240).await;
+    let sender = with_windows_of_1000(server.address).await;
+    let mut slow = ask(&sender, "/100000").await;
+    let (start, mut taken) = (tokio::time::Instant::now(), 0);
+    while let Some(data) = slow.data().await {
+        let len = data.unwrap().len();
+        taken += len;
+        // 333 bytes a second.
+        tokio::time::advance(Duration::from_millis(3 * len as u64)).await;
+        slow.flow_control().release_capacity(len).unwrap();
+    }
+    assert_eq!(taken, 100_000);
+    assert!(start.elapsed() > Duration::from_secs(240));
 }
 
 #[tokio::test]

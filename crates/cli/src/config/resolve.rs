@@ -607,8 +607,15 @@ impl Resolver<'_> {
                 default.handshake_timeout,
             ),
             head_timeout: self.setting(None, &section.head_timeout, values::duration, default.head_timeout),
+            request_body_rate: self.setting(
+                None,
+                &section.request_body_rate,
+                values::size_or_off,
+                default.request_body_rate,
+            ),
             idle_timeout: self.setting(None, &section.idle_timeout, values::duration, default.idle_timeout),
             write_timeout: self.setting(None, &section.write_timeout, values::duration, default.write_timeout),
+            response_rate: self.setting(None, &section.response_rate, values::size_or_off, default.response_rate),
             http2_streams: self.setting(
                 None,
                 &section.http2_streams,
@@ -628,6 +635,7 @@ impl Resolver<'_> {
                 default.body_memory_bytes as u64,
             )),
             body_file_bytes: self.setting(None, &section.body_file, values::size_or_off, default.body_file_bytes),
+            body_files_bytes: self.setting(None, &section.body_files, values::size, default.body_files_bytes),
             body_directory: match &section.body_directory {
                 Some(written) if written.get_ref().0 == "auto" => None,
                 written => self.file(written, FileKind::Directory),

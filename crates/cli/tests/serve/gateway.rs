@@ -296,7 +296,7 @@ fn options_go_as_far_as_they_say() {
 #[test]
 fn a_body_that_is_streamed_is_refused_as_any_other() {
     let gateway =
-        Gateway::start("buffer-request = false\n[limits]\nrequest-body = \"1KiB\"\nhead-timeout = \"200ms\"\n");
+        Gateway::start("buffer-request = false\n[limits]\nrequest-body = \"1KiB\"\nidle-timeout = \"200ms\"\n");
     let post = "POST / HTTP/1.1\r\nhost: site.example\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
     let answer = gateway.serpent.exchange(format!("{post}800\r\n{}\r\n0\r\n\r\n", "x".repeat(0x800)).as_bytes());
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
@@ -361,6 +361,33 @@ fn a_streamed_body_goes_on_as_it_comes_through_an_upstream_that_speaks_http2() {
     origin.unwrap().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
     let answer = all(client);
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok"), "{answer}");
+}
+
+#[test]
+fn a_body_that_goes_on_as_it_comes_may_pause_for_longer_than_one_that_is_collected() {
+    let gateway = Gateway::start_as(|origin| {
+        let more = "buffer-request = false\n[limits]\nhead-timeout = \"300ms\"\n";
+        let whole = "[[site]]\n[[site.route]]\npath = \"/whole/\"\nupstream = \"app\"\n";
+        text(origin, more).replace("[[site]]\n", whole)
+    });
+    let post = |path: &str| {
+        let mut stream = gateway.serpent.connect();
+        let head =
+            format!("POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(b"5\r\nhello\r\n").unwrap();
+        stream
+    };
+    let mut pauses = post("/streamed");
+    // Both fall silent at the same time, and one of them is told that it was for too long; twice, so that it is the later one.
+    for _ in 0..2 {
+        assert!(all(post("/whole/late")).starts_with("HTTP/1.1 408 "));
+    }
+    pauses.write_all(b"5\r\nworld\r\n0\r\n\r\n").unwrap();
+    let asked = gateway.origin.next();
+    assert_eq!(asked.body, b"helloworld");
+    asked.answer(b"posted");
+    assert!(all(pauses).ends_with("posted"));
 }
 
 #[test]

@@ -67,8 +67,19 @@ impl Sample {
         let accepted = sum(|worker| &worker.accepted);
         let uplink = shared.uplink.stats();
         let cache = shared.live.load().cache.stats();
+        let store = shared.live.load().store.stats();
         let counters = vec![
             ("responses_incomplete", "Responses cut off, by the client or by us", sum(|worker| &worker.incomplete)),
+            (
+                "responses_stalled",
+                "Responses of which the client took too little for a quarter of limits.write-timeout",
+                uplink.stalled,
+            ),
+            (
+                "responses_given_up",
+                "Responses cut off because the client took too little for limits.write-timeout",
+                uplink.given_up,
+            ),
             ("response_body_bytes", "Body bytes taken by sockets", sum(|worker| &worker.body_bytes)),
             ("connections_accepted", "Connections accepted", accepted),
             ("accept_errors", "Failed attempts to accept a connection", sum(|worker| &worker.accept_errors)),
@@ -95,12 +106,14 @@ impl Sample {
             ),
             ("cache_hits", "Requests for files answered from memory at once", cache.hits),
             ("cache_misses", "Requests for files for which the file system was asked", cache.misses),
+            ("body_files_full", "Bodies that had to wait because limits.body-files was used up", store.refused),
             ("uplink_charged_bytes", "Wire bytes charged to the uplink", uplink.charged_bytes),
             ("uplink_grants", "Times a response was given leave to write", uplink.grants),
             ("uplink_guarded", "Responses put ahead because they waited too long", uplink.guarded),
         ];
         let gauges = vec![
             ("connections_open", "Connections open", accepted.saturating_sub(closed)),
+            ("body_file_bytes", "Bytes of bodies in temporary files", store.file_bytes),
             ("cache_bytes", "Bytes in the cache", cache.bytes),
             ("cache_entries", "Entries of the cache", cache.entries),
             ("uplink_responses", "Responses under way", uplink.jobs as u64),

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, Full};
 pub(crate) use self::upload::{Feed, Piece, Upload, upload};
 pub use self::{
     relay::{Afterwards, Relay, RelayEnd, Relayed, relay},
-    request::{Arriving, ClientBody, CollectError, RequestBody, Streamed, Whole},
+    request::{Arriving, ClientBody, CollectError, Patience, Pulse, RequestBody, Streamed, Whole},
     store::Store,
 };
 

@@ -17,12 +17,15 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use super::store::{FILE_CHUNK_BYTES, Reader, Room, Store, write_at};
+use super::store::{FILE_CHUNK_BYTES, FileRoom, Reader, Room, Store, write_at};
 
 /// When its client is gone, so much of a response is still taken, and for so long: most are at their end then, which is cheaper
 /// for the origin than a connection that breaks. One that is long or endless must not keep its slot for nobody.
 const AFTERWARDS_BYTES: u64 = 1024 * 1024;
 const AFTERWARDS: Duration = Duration::from_secs(5);
+
+/// A file of which all was taken is given back where it is larger.
+const KEPT_FILE_BYTES: u64 = 1024 * 1024;
 
 /// The client's side: a body.
 #[derive(Debug)]
@@ -47,10 +50,14 @@ struct State {
     /// Older than what is in the file. With each, how much of the room it has: all of it, or nothing.
     memory: VecDeque<(Bytes, usize)>,
     room: Room,
+    /// A ring: the byte with number `n` lies at `n` modulo `file_bytes`.
     file: Option<Arc<File>>,
     /// Of the file: what was taken, and what was written.
     taken_bytes: u64,
     written_bytes: u64,
+    file_room: FileRoom,
+    /// As large as the file may become.
+    file_bytes: u64,
     /// Nothing more comes, and why.
     end: Option<io::Result<Option<HeaderMap>>>,
     /// As announced, or as found at the end; what the client has not taken of it.
@@ -62,6 +69,15 @@ struct State {
     writer: Option<Waker>,
     /// Waits for the origin, or for the client to go.
     waits: Option<Waker>,
+}
+
+/// Where bytes go that wait for the client.
+enum Place {
+    File,
+    /// There is no room in files, and the client has taken all else.
+    Memory,
+    /// The client is gone.
+    Nowhere,
 }
 
 /// What is still taken of a body whose client is gone.
@@ -94,6 +110,8 @@ pub fn relay(store: &Store, exact_bytes: Option<u64>) -> (Relay, Relayed) {
         file: None,
         taken_bytes: 0,
         written_bytes: 0,
+        file_room: store.file_room(),
+        file_bytes: store.file_bytes(),
         end: None,
         left_bytes: exact_bytes,
         closed: false,
@@ -205,15 +223,26 @@ impl Relay {
         }
     }
 
-    /// Writes what is pending to the file.
+    /// Writes pending bytes to the file. Where that has no room, they wait until the client has taken all before
+    /// them, as if there were no file. False: the client is gone.
     async fn write(&mut self) -> io::Result<bool> {
         let bytes = self.pending.split().freeze();
-        if !self.room_in_file(bytes.len() as u64).await {
-            return Ok(false);
+        match self.place(bytes.len() as u64).await {
+            Place::Nowhere => return Ok(false),
+            Place::Memory => {
+                let reader = {
+                    let mut state = self.shared.lock();
+                    state.memory.push_back((bytes, 0));
+                    state.reader.take()
+                };
+                wake(reader);
+                return Ok(true);
+            }
+            Place::File => {}
         }
-        let (file, at) = {
+        let (file, at, file_bytes) = {
             let state = self.shared.lock();
-            (state.file.clone(), state.written_bytes)
+            (state.file.clone(), state.written_bytes, state.file_bytes)
         };
         let file = match file {
             Some(file) => file,
@@ -224,7 +253,13 @@ impl Relay {
             }
         };
         let len_bytes = bytes.len() as u64;
-        write_at(file, bytes, at).await?;
+        let at = at % file_bytes;
+        let mut first = bytes;
+        let rest = first.split_off(usize::try_from(file_bytes - at).map_or(first.len(), |end| end.min(first.len())));
+        write_at(file.clone(), first, at).await?;
+        if !rest.is_empty() {
+            write_at(file, rest, 0).await?;
+        }
         let reader = {
             let mut state = self.shared.lock();
             state.written_bytes += len_bytes;
@@ -258,26 +293,41 @@ impl Relay {
         .await
     }
 
-    /// Waits for room in the file. False: the client is gone.
-    async fn room_in_file(&self, bytes: u64) -> bool {
-        let limit_bytes = self.store.file_bytes();
-        std::future::poll_fn(|cx| {
+    /// Waits for room: in the file, or, where that can have no more, until all was taken.
+    async fn place(&self, bytes: u64) -> Place {
+        let (place, emptied) = std::future::poll_fn(|cx| {
             let mut state = self.shared.lock();
             if state.closed {
-                return Poll::Ready(false);
+                return Poll::Ready((Place::Nowhere, None));
             }
             let unread_bytes = state.written_bytes - state.taken_bytes;
-            if unread_bytes == 0 || unread_bytes.saturating_add(bytes) <= limit_bytes {
-                if unread_bytes == 0 {
-                    // All was read: the file begins anew.
-                    (state.taken_bytes, state.written_bytes) = (0, 0);
+            let mut emptied = None;
+            if unread_bytes == 0 {
+                // All was read: the file begins anew, and a large one is given back.
+                (state.taken_bytes, state.written_bytes) = (0, 0);
+                if state.file_room.bytes() > KEPT_FILE_BYTES {
+                    let room = std::mem::replace(&mut state.file_room, self.store.file_room());
+                    emptied = Some((state.file.take(), room));
                 }
-                return Poll::Ready(true);
+            }
+            if unread_bytes.saturating_add(bytes) <= state.file_bytes {
+                let file_bytes = state.file_bytes.min(state.written_bytes + bytes);
+                if state.file_room.grow_to(file_bytes) {
+                    return Poll::Ready((Place::File, emptied));
+                }
+            }
+            if state.is_empty() {
+                return Poll::Ready((Place::Memory, emptied));
             }
             state.writer = Some(cx.waker().clone());
             Poll::Pending
         })
-        .await
+        .await;
+        if emptied.is_some() {
+            // To close a large file takes time.
+            tokio::task::spawn_blocking(move || drop(emptied));
+        }
+        place
     }
 
     async fn finish(&mut self, mut end: io::Result<Option<HeaderMap>>) -> RelayEnd {
@@ -367,7 +417,9 @@ impl Body for Relayed {
             }
             match &state.file {
                 Some(file) if state.taken_bytes < state.written_bytes => {
-                    this.reading = Some((file.clone(), state.taken_bytes, state.written_bytes));
+                    let at = state.taken_bytes % state.file_bytes;
+                    let end = state.file_bytes.min(at + (state.written_bytes - state.taken_bytes));
+                    this.reading = Some((file.clone(), at, end));
                 }
                 _ => {
                     return match &mut state.end {
@@ -413,7 +465,9 @@ impl Drop for Relayed {
             state.closed = true;
             let bytes = state.memory.iter().map(|(_, room_bytes)| room_bytes).sum();
             state.room.shrink(bytes);
-            (state.writer.take(), state.waits.take(), (std::mem::take(&mut state.memory), state.file.take()))
+            let file = state.file.take();
+            state.file_room.shrink_to(0);
+            (state.writer.take(), state.waits.take(), (std::mem::take(&mut state.memory), file))
         };
         drop(kept);
         wake(writer);
@@ -608,6 +662,63 @@ mod tests {
                 assert_eq!(end, if whole { None } else { Some(None) });
             }
         }
+    }
+
+    #[test]
+    fn a_file_is_no_larger_than_it_may_be_though_its_client_never_has_all_of_it() {
+        runtime().block_on(async {
+            const FILE_BYTES: u64 = 300_000;
+            let (relay, mut relayed) = relay(&store(1000, FILE_BYTES), None);
+            let frames = (0..200).map(|at| Some(Ok(Frame::data(data(10_000, at))))).collect();
+            let passing = tokio::spawn(relay.pass(Frames(frames), Afterwards::Nothing));
+            let (mut got, mut largest) = (Vec::new(), 0);
+            loop {
+                // It reads on when much waits for it.
+                let much_waits = |state: &State| state.end.is_some() || state.kept_bytes() > FILE_BYTES / 2;
+                while !much_waits(&relayed.shared.lock()) {
+                    tokio::task::yield_now().await;
+                }
+                let Some(frame) = relayed.frame().await else { break };
+                got.extend_from_slice(&frame.unwrap().into_data().unwrap());
+                let file = relayed.shared.lock().file.clone();
+                largest = largest.max(file.map_or(0, |file| file.metadata().unwrap().len()));
+            }
+            assert!(got == (0..200).flat_map(|at| data(10_000, at)).collect::<Vec<_>>());
+            assert!(0 < largest && largest <= FILE_BYTES, "{largest}");
+            assert_eq!(passing.await.unwrap(), RelayEnd::Whole);
+        });
+    }
+
+    #[test]
+    fn when_other_bodies_have_all_the_room_in_files_an_origin_waits_for_its_client() {
+        runtime().block_on(async {
+            let limits = Limits { body_memory_bytes: 1000, body_files_bytes: 300_000, ..Limits::default() };
+            let store = Store::new(&limits);
+            let frames = || (0..40).map(|at| Some(Ok(Frame::data(data(10_000, at))))).collect();
+            let (first, lazy) = relay(&store, None);
+            let mut first = Box::pin(first.pass(Frames(frames()), Afterwards::Nothing));
+            let (second, mut relayed) = relay(&store, None);
+            let mut second = Box::pin(second.pass(Frames(frames()), Afterwards::Nothing));
+            for _ in 0..1000 {
+                assert!(futures_poll(&mut first).await.is_pending());
+                assert!(futures_poll(&mut second).await.is_pending());
+                tokio::task::spawn_blocking(|| ()).await.unwrap();
+            }
+            let stats = store.stats();
+            assert!((200_000..=300_000).contains(&stats.file_bytes) && stats.refused > 0, "{stats:?}");
+            // A client that reads gets all of its response.
+            let mut got = Vec::new();
+            let (end, ()) = tokio::join!(second, async {
+                while let Some(frame) = relayed.frame().await {
+                    got.extend_from_slice(&frame.unwrap().into_data().unwrap());
+                }
+            });
+            assert_eq!(end, RelayEnd::Whole);
+            assert!(got == (0..40).flat_map(|at| data(10_000, at)).collect::<Vec<_>>());
+            drop((lazy, relayed));
+            assert_eq!(first.await, RelayEnd::ClientGone);
+            assert_eq!(store.stats().file_bytes, 0);
+        });
     }
 
     #[test]

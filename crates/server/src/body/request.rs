@@ -6,7 +6,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
     time::Duration,
@@ -20,12 +20,9 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{
-    store::{FILE_CHUNK_BYTES, Reader, Room, Store, write_at},
+    store::{FILE_CHUNK_BYTES, FileRoom, Reader, Room, Store, write_at},
     upload::Upload,
 };
-
-/// The least rate of a request's body: as in Apache's `RequestReadTimeout`, one second more for so many bytes.
-const BODY_BYTES_PER_SECOND: u64 = 500;
 
 /// The body of a request, as the connection has it.
 #[derive(Debug)]
@@ -100,9 +97,41 @@ pub struct ClientBody<B = Arriving> {
 }
 
 /// How long a client may keep us waiting for its body.
+#[derive(Clone, Debug)]
+pub enum Patience {
+    /// So long in all, and a second more for so many bytes; if they are none, so long each time.
+    Rate {
+        /// At first.
+        time: Duration,
+        /// Bytes that bring another second.
+        bytes_per_second: u64,
+    },
+    /// So long each time, unless the answer moves.
+    Idle {
+        /// Without a byte in either direction.
+        time: Duration,
+        /// The answer's sign of life.
+        pulse: Pulse,
+    },
+}
+
+/// Tells the body of a request that its answer moves; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Pulse(Arc<AtomicU64>);
+
+impl Pulse {
+    /// Something of the answer has come.
+    pub fn beat(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+/// The time of a body.
 #[derive(Debug)]
 struct Pace {
-    patience: Duration,
+    patience: Patience,
+    /// Beats of the answer when more was asked for.
+    beats: u64,
     /// Bytes that have come.
     bytes: u64,
     /// For how long they were waited for, and since when more of them are. Time in which nobody asks does not count.
@@ -112,18 +141,18 @@ struct Pace {
 }
 
 impl<B: Body<Data = Bytes>> ClientBody<B> {
-    /// With `patience` it fails as timed out when it was waited for longer than that, and a second for every
-    /// `BODY_BYTES_PER_SECOND` that came.
-    pub fn new(inner: B, patience: Option<Duration>) -> Self {
+    /// With `patience` it fails as timed out when it was waited for longer than that.
+    pub fn new(inner: B, patience: Option<Patience>) -> Self {
         let arrived = Arc::new(AtomicBool::new(inner.is_end_stream()));
-        let pace = patience.filter(|_| !inner.is_end_stream()).map(|patience| Pace {
-            patience,
-            bytes: 0,
-            waited: Duration::ZERO,
-            since: None,
-            timer: Box::pin(sleep_until(Instant::now() + patience)),
-        });
+        let pace = patience.filter(|_| !inner.is_end_stream()).map(Pace::new);
         Self { inner, pace, arrived }
+    }
+
+    /// As it is, but waited for with other patience from now on.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Patience) -> Self {
+        self.pace = (!self.inner.is_end_stream()).then(|| Pace::new(patience));
+        self
     }
 
     /// Tells, also when the body is gone, whether it was read to its end.
@@ -192,6 +221,12 @@ where
 }
 
 impl Pace {
+    fn new(patience: Patience) -> Self {
+        let (Patience::Rate { time, .. } | Patience::Idle { time, .. }) = patience;
+        let timer = Box::pin(sleep_until(Instant::now() + time));
+        Self { patience, beats: 0, bytes: 0, waited: Duration::ZERO, since: None, timer }
+    }
+
     fn came(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         if let Some(since) = self.since.take() {
@@ -202,8 +237,20 @@ impl Pace {
     /// Ready when there was enough waiting. To be asked when nothing has come.
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let now = Instant::now();
-        let patience = self.patience + Duration::from_secs(self.bytes / BODY_BYTES_PER_SECOND);
-        let due = *self.since.get_or_insert(now) + patience.saturating_sub(self.waited);
+        let left = match &self.patience {
+            Patience::Rate { time, bytes_per_second: 0 } => *time,
+            Patience::Rate { time, bytes_per_second } => {
+                (*time + Duration::from_secs(self.bytes / bytes_per_second)).saturating_sub(self.waited)
+            }
+            Patience::Idle { time, pulse } => {
+                let beats = pulse.0.load(Relaxed);
+                if std::mem::replace(&mut self.beats, beats) != beats {
+                    self.since = None;
+                }
+                *time
+            }
+        };
+        let due = *self.since.get_or_insert(now) + left;
         // It is only ever due later than it was, so the timer is set anew only when it fires.
         loop {
             ready!(self.timer.as_mut().poll(cx));
@@ -245,6 +292,8 @@ struct Kept {
     len_bytes: u64,
     trailers: Option<HeaderMap>,
     _room: Room,
+    /// Behind the file, so that it is given back when that is gone.
+    _file_room: FileRoom,
 }
 
 /// A body that the client is still sending.
@@ -295,7 +344,8 @@ impl RequestBody {
     pub fn from_bytes(bytes: impl Into<Bytes>, store: &Store) -> Self {
         let memory = bytes.into();
         let len_bytes = memory.len() as u64;
-        Self::whole(Arc::new(Kept { memory, file: None, len_bytes, trailers: None, _room: store.room() }))
+        let (_room, _file_room) = (store.room(), store.file_room());
+        Self::whole(Arc::new(Kept { memory, file: None, len_bytes, trailers: None, _room, _file_room }))
     }
 
     /// A client's body, to be passed on as it comes; an error after `limit_bytes`.
@@ -311,7 +361,7 @@ impl RequestBody {
     /// Whose fault it is that it is not here.
     pub async fn collect(body: impl Into<ClientBody>, limit_bytes: u64, store: &Store) -> Result<Self, CollectError> {
         let mut body = body.into();
-        let mut room = store.room();
+        let (mut room, mut file_room) = (store.room(), store.file_room());
         let mut memory = BytesMut::new();
         let mut file: Option<Arc<File>> = None;
         let (mut written_bytes, mut pending) = (0, BytesMut::new());
@@ -327,13 +377,16 @@ impl RequestBody {
                         memory.extend_from_slice(&data);
                         continue;
                     }
-                    let is_full = written_bytes + (pending.len() + data.len()) as u64 > store.file_bytes();
+                    let file_bytes = written_bytes + (pending.len() + data.len()) as u64;
+                    let is_full = file_bytes > store.file_bytes() || !file_room.grow_to(file_bytes);
                     pending.extend_from_slice(&data);
                     if is_full {
                         let next = pending.freeze();
                         let kept_bytes = len_bytes - next.len() as u64;
                         let memory = memory.freeze();
-                        let kept = Kept { memory, file, len_bytes: kept_bytes, trailers: None, _room: room };
+                        file_room.shrink_to(written_bytes);
+                        let (_room, _file_room) = (room, file_room);
+                        let kept = Kept { memory, file, len_bytes: kept_bytes, trailers: None, _room, _file_room };
                         let kept = Some(Whole::new(Arc::new(kept)));
                         let left_bytes = limit_bytes - len_bytes;
                         return Ok(Self::Streamed(Box::new(Streamed { kept, next, body, left_bytes })));
@@ -358,7 +411,8 @@ impl RequestBody {
         if len_bytes == 0 && trailers.is_none() {
             return Ok(Self::Empty);
         }
-        let kept = Kept { memory: memory.freeze(), file, len_bytes, trailers, _room: room };
+        let memory = memory.freeze();
+        let kept = Kept { memory, file, len_bytes, trailers, _room: room, _file_room: file_room };
         Ok(Self::whole(Arc::new(kept)))
     }
 
@@ -489,6 +543,11 @@ mod tests {
     }
 
     const PATIENCE: Duration = Duration::from_secs(30);
+    const BODY_BYTES_PER_SECOND: u64 = 500;
+
+    fn patience(bytes_per_second: u64) -> Option<Patience> {
+        Some(Patience::Rate { time: PATIENCE, bytes_per_second })
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_falls_silent_in_its_body_is_given_up() {
@@ -496,7 +555,7 @@ mod tests {
         let start = Instant::now();
         // Ten seconds' worth at the least rate.
         sender.send(Bytes::from(vec![0; 10 * BODY_BYTES_PER_SECOND as usize])).await.unwrap();
-        let body = ClientBody::new(Channel(receiver), Some(PATIENCE));
+        let body = ClientBody::new(Channel(receiver), patience(BODY_BYTES_PER_SECOND));
         let arrived = body.arrived();
         assert!(matches!(body.drain(u64::MAX).await, Err(CollectError::Late)));
         let waited = start.elapsed();
@@ -507,7 +566,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_time_in_which_nobody_asks_for_a_body_is_not_its_clients() {
         let (sender, receiver) = mpsc::channel(8);
-        let mut body = ClientBody::new(Channel(receiver), Some(PATIENCE));
+        let mut body = ClientBody::new(Channel(receiver), patience(BODY_BYTES_PER_SECOND));
         let arrived = body.arrived();
         for _ in 0..10 {
             tokio::time::sleep(PATIENCE).await;
@@ -517,6 +576,59 @@ mod tests {
         drop(sender);
         assert!(!arrived.load(Relaxed));
         assert!(body.frame().await.is_none() && arrived.load(Relaxed));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_least_rate_a_slow_body_is_read_to_its_end_and_a_silent_one_is_given_up() {
+        let (sender, receiver) = mpsc::channel(8);
+        let sending = tokio::spawn(async move {
+            for _ in 0..10 {
+                tokio::time::sleep(PATIENCE - Duration::from_secs(1)).await;
+                sender.send(Bytes::from_static(b"x")).await.unwrap();
+            }
+            sender
+        });
+        let mut body = ClientBody::new(Channel(receiver), patience(0));
+        for _ in 0..10 {
+            assert!(body.frame().await.unwrap().is_ok());
+        }
+        let _sender = sending.await.unwrap();
+        let silent = Instant::now();
+        assert!(matches!(body.drain(u64::MAX).await, Err(CollectError::Late)));
+        assert_eq!(silent.elapsed(), PATIENCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_goes_on_as_it_comes_may_pause_as_long_as_its_answer_moves() {
+        let (_sender, receiver) = mpsc::channel(8);
+        let pulse = Pulse::default();
+        let body = ClientBody::new(Channel(receiver), patience(BODY_BYTES_PER_SECOND))
+            .with_patience(Patience::Idle { time: PATIENCE, pulse: pulse.clone() });
+        let start = Instant::now();
+        let answering = async {
+            for _ in 0..20 {
+                tokio::time::sleep(PATIENCE / 2).await;
+                pulse.beat();
+            }
+        };
+        let (drained, ()) = tokio::join!(body.drain(u64::MAX), answering);
+        assert!(matches!(drained, Err(CollectError::Late)));
+        let waited = start.elapsed();
+        assert!((11 * PATIENCE..=12 * PATIENCE).contains(&waited), "{waited:?}");
+    }
+
+    #[tokio::test]
+    async fn a_body_for_whose_file_there_is_no_room_waits_for_the_origin() {
+        let limits = Limits { body_memory_bytes: 10_000, body_files_bytes: 50_000, ..Limits::default() };
+        let store = Store::new(&limits);
+        let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 200000\r\n\r\n";
+        let (body, mut client) = incoming(head).await;
+        client.write_all(&[7; 200_000]).await.unwrap();
+        let body = RequestBody::collect(body, 1 << 20, &store).await.unwrap();
+        assert!(matches!(body, RequestBody::Streamed(_)));
+        assert_eq!(store.stats().refused, 1);
+        assert_eq!(body.collect().await.unwrap().to_bytes().len(), 200_000);
+        assert_eq!(store.stats().file_bytes, 0);
     }
 
     /// A request's body with these bytes, in chunks without an end until more is written.

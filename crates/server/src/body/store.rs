@@ -8,7 +8,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
 };
@@ -33,8 +33,35 @@ struct Inner {
     memory_bytes: usize,
     total_bytes: usize,
     file_bytes: u64,
+    files_bytes: u64,
+    /// Shared with the stores of earlier configurations, whose files lie on the same disk.
+    disk: Arc<Disk>,
     directory: Option<PathBuf>,
     used_bytes: AtomicUsize,
+}
+
+/// Bytes of all files together, and bodies that found no room in them.
+#[derive(Debug, Default)]
+struct Disk {
+    used_bytes: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// The state of the room for files, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StoreStats {
+    /// Bytes of files there are.
+    pub(crate) file_bytes: u64,
+    /// Bodies so far that found no room because others had it.
+    pub(crate) refused: u64,
+}
+
+/// A part of the room for files, given back when dropped.
+#[derive(Debug)]
+pub(super) struct FileRoom {
+    store: Arc<Inner>,
+    bytes: u64,
+    is_refused: bool,
 }
 
 /// A part of the memory, given back when dropped.
@@ -47,10 +74,21 @@ pub(super) struct Room {
 impl Store {
     /// Nothing is kept yet.
     pub fn new(limits: &Limits) -> Self {
+        Self::with_disk(limits, Arc::default())
+    }
+
+    /// By other limits; the room for files is shared with this one.
+    pub(crate) fn renewed(&self, limits: &Limits) -> Self {
+        Self::with_disk(limits, self.0.disk.clone())
+    }
+
+    fn with_disk(limits: &Limits, disk: Arc<Disk>) -> Self {
         Self(Arc::new(Inner {
             memory_bytes: limits.body_memory_bytes,
             total_bytes: limits.body_memory_bytes.saturating_mul(BODIES_IN_MEMORY),
             file_bytes: limits.body_file_bytes,
+            files_bytes: limits.body_files_bytes,
+            disk,
             directory: limits.body_directory.clone(),
             used_bytes: AtomicUsize::new(0),
         }))
@@ -64,6 +102,17 @@ impl Store {
     /// Bytes of one body that may lie in memory.
     pub(super) fn memory_bytes(&self) -> usize {
         self.0.memory_bytes
+    }
+
+    /// The state of the room for files.
+    pub(crate) fn stats(&self) -> StoreStats {
+        let Disk { used_bytes, refused } = &*self.0.disk;
+        StoreStats { file_bytes: used_bytes.load(Relaxed), refused: refused.load(Relaxed) }
+    }
+
+    /// No part of a file yet.
+    pub(super) fn file_room(&self) -> FileRoom {
+        FileRoom { store: self.0.clone(), bytes: 0, is_refused: false }
     }
 
     /// No memory yet.
@@ -83,6 +132,41 @@ impl Store {
             let directory = self.0.directory.as_deref().map_or_else(std::env::temp_dir, Path::to_owned);
             io::Error::new(error.kind(), format!("no temporary file for a body in {}: {error}", directory.display()))
         })
+    }
+}
+
+impl FileRoom {
+    /// Takes room for a file of so many bytes in all, if there is any.
+    pub(super) fn grow_to(&mut self, bytes: u64) -> bool {
+        let Some(more) = bytes.checked_sub(self.bytes).filter(|&more| more > 0) else { return true };
+        let Disk { used_bytes, refused } = &*self.store.disk;
+        let before = used_bytes.fetch_add(more, Relaxed);
+        if before.saturating_add(more) > self.store.files_bytes {
+            used_bytes.fetch_sub(more, Relaxed);
+            if !std::mem::replace(&mut self.is_refused, true) {
+                refused.fetch_add(1, Relaxed);
+            }
+            return false;
+        }
+        self.bytes = bytes;
+        true
+    }
+
+    /// The file needs no more than so many bytes.
+    pub(super) fn shrink_to(&mut self, bytes: u64) {
+        let less = self.bytes.saturating_sub(bytes);
+        self.bytes -= less;
+        self.store.disk.used_bytes.fetch_sub(less, Relaxed);
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for FileRoom {
+    fn drop(&mut self) {
+        self.shrink_to(0);
     }
 }
 
@@ -163,5 +247,22 @@ mod tests {
         assert!(late.grow(40) && !late.grow(1));
         drop((rooms, late));
         assert_eq!(store.0.used_bytes.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn files_share_one_room_whichever_configuration_they_were_made_under() {
+        let limits = Limits { body_files_bytes: 100, ..Limits::default() };
+        let before = Store::new(&limits);
+        let mut early = before.file_room();
+        assert!(early.grow_to(60) && early.grow_to(60));
+        let store = before.renewed(&Limits { body_files_bytes: 90, ..limits });
+        drop(before);
+        let mut late = store.file_room();
+        assert!(late.grow_to(30) && !late.grow_to(31) && !late.grow_to(40));
+        assert_eq!(store.stats(), StoreStats { file_bytes: 90, refused: 1 });
+        early.shrink_to(50);
+        assert!(late.grow_to(40));
+        drop((early, late));
+        assert_eq!(store.stats(), StoreStats { file_bytes: 0, refused: 1 });
     }
 }

@@ -160,17 +160,25 @@ pub struct Limits {
     pub body_memory_bytes: usize,
     /// Bytes of one body kept in a temporary file at most; beyond it the origin, or the client, has to wait.
     pub body_file_bytes: u64,
+    /// Bytes of all bodies kept in temporary files at once; beyond it a body is treated as if it were allowed no file.
+    pub body_files_bytes: u64,
     /// The directory of such files; `None`: the system's.
     pub body_directory: Option<PathBuf>,
     /// Time for a TLS handshake.
     pub handshake_timeout: Duration,
     /// Time for a request head, from its first byte (from the accept for the first request); then 408.
     pub head_timeout: Duration,
-    /// How long a keep-alive connection may be idle.
+    /// The least rate of a request's body, in bytes a second, beyond `head_timeout`; then 408. 0: a client may only not fall silent
+    /// for that long. A body that goes on to its origin as it comes has no least rate.
+    pub request_body_rate: u64,
+    /// How long a keep-alive connection may be idle, and how long both directions of a request that goes on as it comes.
     pub idle_timeout: Duration,
     /// How long a client may take nothing of a response that *we* offer it. Time spent waiting for the scheduler's
     /// leave does not count: starved responses are never cut off.
     pub write_timeout: Duration,
+    /// The least rate at which a client has to take what is offered, in bytes a second, in the mean of about `write_timeout`; 0:
+    /// none.
+    pub response_rate: u64,
     /// Concurrent streams of an HTTP/2 connection.
     pub http2_streams: u32,
     /// How long responses under way may take after SIGTERM; `None`: as long as they need.
@@ -186,11 +194,14 @@ impl Default for Limits {
             request_body_bytes: 1024 * 1024,
             body_memory_bytes: 256 * 1024,
             body_file_bytes: 1024 * 1024 * 1024,
+            body_files_bytes: 16 * 1024 * 1024 * 1024,
             body_directory: None,
             handshake_timeout: Duration::from_secs(10),
             head_timeout: Duration::from_secs(30),
+            request_body_rate: 500,
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(60),
+            response_rate: 240,
             http2_streams: 128,
             shutdown_timeout: None,
         }

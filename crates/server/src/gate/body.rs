@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use scheduler::JobId;
 
-use super::flow::Flow;
+use super::{flow::Flow, stream::Offer};
 
 pin_project_lite::pin_project! {
     /// A response body behind the gate. In HTTP/2 it asks leave for every chunk; in HTTP/1 it only tells when it ended.
@@ -21,6 +21,10 @@ pin_project_lite::pin_project! {
         ticket: u64,
         // HTTP/2: the job to ask leave for.
         asks: Option<JobId>,
+        // HTTP/2: tells its stream that the client has something to take; known from the first time that it is asked on, because
+        // only then the stream's own task runs.
+        offer: Option<Offer>,
+        multiplexed: bool,
         // Nobody knew at the beginning how long it is.
         open_ended: bool,
         // Taken from the inner body, and waiting for leave.
@@ -47,12 +51,21 @@ pin_project_lite::pin_project! {
 }
 
 impl<B: Body> GatedBody<B> {
-    pub(super) fn new(inner: B, flow: Flow, ticket: u64, asks: Option<JobId>, exact_bytes: Option<u64>) -> Self {
+    pub(super) fn new(
+        inner: B,
+        flow: Flow,
+        ticket: u64,
+        asks: Option<JobId>,
+        multiplexed: bool,
+        exact_bytes: Option<u64>,
+    ) -> Self {
         Self {
             inner,
             flow,
             ticket,
             asks,
+            offer: None,
+            multiplexed,
             open_ended: exact_bytes.is_none(),
             held: Bytes::new(),
             exact_bytes,
@@ -72,6 +85,12 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let mut this = self.project();
+        if *this.multiplexed {
+            match this.offer {
+                Some(offer) => offer.taken(),
+                None => *this.offer = Offer::of_stream(this.flow, *this.ticket),
+            }
+        }
         while this.held.is_empty() {
             let frame = match ready!(this.inner.as_mut().poll_frame(cx)) {
                 Some(Ok(frame)) => frame,
@@ -106,6 +125,9 @@ where
         {
             *this.open_ended = false;
             this.flow.length_known(*this.ticket, left.saturating_add((this.held.len() + data.len()) as u64));
+        }
+        if let Some(offer) = this.offer {
+            offer.given(this.flow.ahead_bytes());
         }
         Poll::Ready(Some(Ok(Frame::data(data))))
     }

@@ -69,6 +69,10 @@ struct Inner {
     /// The client is on this machine.
     is_local: bool,
     write_timeout_ms: AtomicU64,
+    /// In bytes a second; 0: none.
+    least_rate: AtomicU64,
+    /// The last response under way was given up, because its client took nothing of it.
+    given_up: AtomicBool,
     /// Some response was ranked. To be seen without the lock, because where nothing is limited none ever is.
     has_ranked: AtomicBool,
     state: Mutex<State>,
@@ -90,8 +94,9 @@ struct State {
     held_bytes: u64,
     /// The connection is gone; nothing may begin any more.
     closed: bool,
-    /// Writes that the socket took.
+    /// Writes that the socket took, and their bytes.
     writes: u64,
+    sent_bytes: u64,
     /// HTTP/2: bodies that wait for the connection, not for the uplink.
     waiting: Vec<Waiting>,
 }
@@ -126,6 +131,8 @@ struct Sending {
     sent_bytes: u64,
     /// Body bytes, once the body came to its end, and whether that was its proper end.
     ended: Option<(u64, bool)>,
+    /// It was counted as stalled.
+    is_slow: bool,
     done: Option<Box<dyn FnOnce(Outcome) + Send>>,
 }
 
@@ -148,6 +155,9 @@ const HEAD_BYTES: u64 = 250;
 /// HTTP/2, where nothing is paced: bytes handed to the framing beyond those the socket took.
 const CREDIT_LIMIT_BYTES: u64 = 64 * 1024;
 
+/// HTTP/2: bytes handed to the framing at a time, which a client has to take within the write timeout.
+const STREAM_CHUNK_BYTES: u64 = 16 * 1024;
+
 impl Flow {
     pub(super) fn new(shared: Arc<Shared>, stream: Arc<TcpStream>, is_local: bool) -> Self {
         let state = Mutex::new(State::default());
@@ -157,6 +167,8 @@ impl Flow {
                 stream,
                 is_local,
                 write_timeout_ms: AtomicU64::new(0),
+                least_rate: AtomicU64::new(0),
+                given_up: AtomicBool::new(false),
                 has_ranked: AtomicBool::new(false),
                 state,
             }),
@@ -199,6 +211,82 @@ impl Flow {
         }
     }
 
+    /// The least rate at which a client has to take what is offered, in bytes a second. Slower ones are given up a while after
+    /// the write timeout, as [`super::credit`] has it. Zero, as at the beginning: none.
+    pub fn set_least_rate(&self, bytes_per_second: u64) {
+        self.inner.least_rate.store(bytes_per_second, Ordering::Relaxed);
+    }
+
+    pub(super) fn least_rate(&self) -> u64 {
+        self.inner.least_rate.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that the connection has to pass on before any that are given to it now.
+    pub(super) fn ahead_bytes(&self) -> u64 {
+        let state = self.inner.state.lock();
+        state.sent_bytes + state.credit_bytes
+    }
+
+    /// Bytes that have arrived at the client's machine.
+    pub(super) fn delivered_bytes(&self) -> u64 {
+        let sent_bytes = self.inner.state.lock().sent_bytes;
+        // Where the system does not tell, what the socket took counts.
+        sent_bytes.saturating_sub(kernel::socket::unacked_bytes(&*self.inner.stream).unwrap_or(0))
+    }
+
+    /// A client takes too little of a response, or, without a ticket, of all that its connection sends.
+    pub(super) fn slow(&self, ticket: Option<u64>) {
+        let responses = {
+            let mut state = self.inner.state.lock();
+            let of = state.responses.iter_mut().filter(|it| ticket.is_none_or(|ticket| it.ticket == ticket));
+            of.filter_map(|it| (!std::mem::replace(&mut it.is_slow, true)).then_some(())).count()
+        };
+        if responses > 0 {
+            self.inner.shared.count_stalled(responses as u64);
+            self.tell_tcp("a client takes too little of its response");
+        }
+    }
+
+    /// As [`Flow::slow`], and for so long that it is given up.
+    pub(super) fn too_slow(&self, ticket: Option<u64>) {
+        self.slow(ticket);
+        let (given_up, is_last) = {
+            let state = self.inner.state.lock();
+            let of = state.responses.iter().filter(|it| ticket.is_none_or(|ticket| it.ticket == ticket));
+            let given_up = of.count();
+            (given_up, given_up == state.responses.len())
+        };
+        self.inner.given_up.store(is_last, Ordering::Relaxed);
+        self.inner.shared.count_given_up(given_up as u64);
+        self.tell_tcp("a response is given up, because its client takes too little of it");
+    }
+
+    /// Whether the last response under way was given up because its client took nothing of it.
+    pub(crate) fn gave_up(&self) -> bool {
+        self.inner.given_up.load(Ordering::Relaxed)
+    }
+
+    /// Below the levels that are on by default, because clients decide how often.
+    fn tell_tcp(&self, what: &'static str) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        let peer = self.inner.stream.peer_addr().ok();
+        let tcp = kernel::socket::tcp_info(&*self.inner.stream).ok();
+        tracing::debug!(
+            client = ?peer,
+            state = ?tcp.map(|it| it.state),
+            unacked_segments = tcp.map(|it| it.unacked_segments),
+            notsent_bytes = tcp.map(|it| it.notsent_bytes),
+            retransmitted_segments = tcp.map(|it| it.total_retrans_segments),
+            rwnd_limited_us = tcp.map(|it| it.rwnd_limited_us),
+            rtt_us = tcp.map(|it| it.rtt_us),
+            acked_bytes = tcp.map(|it| it.bytes_acked),
+            last_ack_ms = tcp.map(|it| it.last_ack_received_ms),
+            "{what}"
+        );
+    }
+
     /// Announces a response to the scheduler and puts its body behind the gate. The body's `size_hint` tells its length;
     /// without an exact one it is ranked by attained service. `done` is called exactly once, when the last byte was taken
     /// by the socket or the response was given up; it must not block.
@@ -235,7 +323,7 @@ impl Flow {
         let exact = response.body().size_hint().exact();
         let (ticket, job) = self.begin(class, multiplexed, exact, urgency, Box::new(done));
         let asks = job.filter(|_| multiplexed);
-        response.map(|body| GatedBody::new(body, self, ticket, asks, exact))
+        response.map(|body| GatedBody::new(body, self, ticket, asks, multiplexed, exact))
     }
 
     /// Ranks what is written from here on like the body of an HTTP/1 response whose length is not known, until that is dropped:
@@ -267,7 +355,17 @@ impl Flow {
         let ticket = state.next_ticket;
         state.next_ticket += 1;
         let began = shared.now();
-        let sending = Sending { ticket, job, rankable, class, began, sent_bytes: 0, ended: None, done: Some(done) };
+        let sending = Sending {
+            ticket,
+            job,
+            rankable,
+            class,
+            began,
+            sent_bytes: 0,
+            ended: None,
+            is_slow: false,
+            done: Some(done),
+        };
         state.responses.push_back(sending);
         (ticket, job)
     }
@@ -326,6 +424,7 @@ impl Flow {
         let mut state = self.inner.state.lock();
         state.stalled = false;
         state.writes += 1;
+        state.sent_bytes += bytes;
         let (mut unranked, mut ended, mut waiting) = (bytes, None, Vec::new());
         if state.multiplexed {
             let covered = bytes.min(state.credit_bytes);
@@ -449,10 +548,11 @@ impl Flow {
                 return Poll::Pending;
             }
         }
+        let bytes = bytes.min(limit).min(STREAM_CHUNK_BYTES);
         let leave = if self.mode() == Mode::Pass && self.inner.is_local {
-            Some(bytes.min(limit))
+            Some(bytes)
         } else {
-            shared.ask(job, bytes.min(limit), cx.waker())
+            shared.ask(job, bytes, cx.waker())
         };
         match leave {
             Some(leave) => {

@@ -6,7 +6,9 @@
 //! (handshakes, control frames, heads without a body, error pages) pass at once and are only counted.
 
 mod body;
+mod credit;
 mod flow;
+mod stream;
 mod turn;
 
 use std::{
@@ -21,17 +23,26 @@ use scheduler::{JobId, Path, estimate::Exactness};
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::TcpStream,
-    time::Sleep,
+    time::Instant,
 };
 
-pub(crate) use self::flow::{Burst, ClientSide};
-use self::turn::Ticket;
-pub(crate) use self::turn::Turns;
 pub use self::{
     body::GatedBody,
     flow::{Flow, Outcome, Urgency},
+    stream::StreamExecutor,
 };
-use crate::uplink::{Mode, Shared};
+use self::{
+    credit::{Credit, Look},
+    turn::Ticket,
+};
+pub(crate) use self::{
+    flow::{Burst, ClientSide},
+    turn::Turns,
+};
+use crate::{
+    timer::Timer,
+    uplink::{Mode, Shared},
+};
 
 /// A connection behind the gate.
 #[derive(Debug)]
@@ -48,8 +59,8 @@ pub struct Gate {
     path: u64,
     /// Bytes acknowledged when a round trip was last measured.
     acked_bytes: Option<u64>,
-    /// Runs while the socket takes nothing.
-    stalled: Option<Stall>,
+    /// Made when the socket is full for the first time.
+    stall: Option<Box<Stall>>,
     /// Whose turn it is to be read from; `None`: everybody's.
     turns: Option<Arc<Turns>>,
     ticket: Option<Ticket>,
@@ -80,7 +91,7 @@ impl Gate {
             unmeasured_bytes: 0,
             path: peer.map_or(0, path_name),
             acked_bytes: None,
-            stalled: None,
+            stall: None,
             turns: None,
             ticket: None,
         };
@@ -116,7 +127,7 @@ impl Gate {
         }
         loop {
             if self.stream.poll_write_ready(cx)?.is_pending() {
-                return self.poll_stalled(cx);
+                return self.poll_full(cx);
             }
             let mode = self.flow.mode();
             let revisits = self.unmeasured_bytes >= REVISIT_BYTES;
@@ -129,7 +140,7 @@ impl Gate {
                     Some(bytes) => bytes as usize,
                     None => {
                         // Waiting for our own leave is no fault of the client's.
-                        self.stalled = None;
+                        self.has_room();
                         return Poll::Pending;
                     }
                 },
@@ -142,7 +153,7 @@ impl Gate {
             }
             match sent {
                 Ok(taken) => {
-                    self.stalled = None;
+                    self.has_room();
                     self.flow.sent(taken as u64);
                     return Poll::Ready(Ok(taken));
                 }
@@ -153,22 +164,45 @@ impl Gate {
     }
 
     /// The socket takes nothing: the client, or the path to it, is slow. That has an end.
-    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_full(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.flow.stalled();
         let Some(timeout) = self.flow.write_timeout() else { return Poll::Pending };
+        // In a band of the kernel a response may be starved by the order, and nothing tells that apart from a slow client.
+        let rate = if self.flow.mode() == Mode::Bands { 0 } else { self.flow.least_rate() };
+        let mut now = Instant::now();
+        let (stream, acked) = (&self.stream, || acked_bytes(&self.stream));
+        let Stall { credit, timer } = &mut **self.stall.get_or_insert_with(|| {
+            let credit = Credit::new(timeout, now, acked_bytes(stream));
+            Box::new(Stall { timer: Timer::at(credit.poll_timeout(now)), credit })
+        });
+        credit.handle_full(now, rate, acked);
         loop {
-            let timer = self.stalled.get_or_insert_with(|| Stall {
-                timer: Box::pin(tokio::time::sleep(timeout)),
-                acked_bytes: acked_bytes(&self.stream),
-            });
-            ready!(timer.timer.as_mut().poll(cx));
-            let acked_bytes = acked_bytes(&self.stream);
-            if acked_bytes <= timer.acked_bytes {
-                let said = "the client took nothing of the response in time";
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, said)));
+            let due = credit.poll_timeout(now);
+            if timer.due() > due {
+                timer.set(due);
             }
-            // It does take something, only not yet so much that there is room for more.
-            self.stalled = None;
+            ready!(timer.poll(cx));
+            now = Instant::now();
+            if now < due {
+                timer.set(due);
+                continue;
+            }
+            match credit.handle_look(now, rate, acked()) {
+                Look::Goes => {}
+                Look::Slow => self.flow.slow(None),
+                Look::Over => {
+                    self.flow.too_slow(None);
+                    let said = "the client took too little of the response in time";
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, said)));
+                }
+            }
+        }
+    }
+
+    /// The socket is not full, or the response waits for our own leave.
+    fn has_room(&mut self) {
+        if let Some(stall) = &mut self.stall {
+            stall.credit.handle_room(Instant::now);
         }
     }
 
@@ -201,11 +235,11 @@ impl Gate {
     }
 }
 
-/// A socket that takes nothing, for how long already, and what its client had taken when that began.
+/// How slow the client was, and when to look at that again.
 #[derive(Debug)]
 struct Stall {
-    timer: Pin<Box<Sleep>>,
-    acked_bytes: Option<u64>,
+    credit: Credit,
+    timer: Timer,
 }
 
 fn acked_bytes(stream: &TcpStream) -> Option<u64> {
@@ -344,5 +378,10 @@ impl Gate {
     /// How long the socket may take nothing of what is offered; see [`Flow::set_write_timeout`].
     pub fn set_write_timeout(&self, timeout: Duration) {
         self.flow.set_write_timeout(timeout);
+    }
+
+    /// The least rate at which a client has to take what is offered; see [`Flow::set_least_rate`].
+    pub fn set_least_rate(&self, bytes_per_second: u64) {
+        self.flow.set_least_rate(bytes_per_second);
     }
 }

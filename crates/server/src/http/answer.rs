@@ -14,7 +14,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::presence::Gone;
 use crate::{
     admission::Slot,
-    body::{OriginBody, Relayed},
+    body::{OriginBody, Pulse, Relayed},
     upstream::UpstreamBody,
 };
 use files::FileBody;
@@ -37,6 +37,7 @@ pub(crate) struct Holding {
     body: UpstreamBody,
     slot: Option<Slot>,
     gone: Option<Gone>,
+    pulse: Option<Pulse>,
 }
 
 impl fmt::Debug for Holding {
@@ -46,13 +47,13 @@ impl fmt::Debug for Holding {
 }
 
 impl Holding {
-    pub(super) fn new(body: UpstreamBody, slot: Option<Slot>, gone: Gone) -> Self {
-        Self { body, slot, gone: Some(gone) }
+    pub(super) fn new(body: UpstreamBody, slot: Option<Slot>, gone: Gone, pulse: Option<Pulse>) -> Self {
+        Self { body, slot, gone: Some(gone), pulse }
     }
 
     /// A body of which nothing is to be waited for.
     pub(super) fn ended(body: UpstreamBody) -> Self {
-        Self { body, slot: None, gone: None }
+        Self { body, slot: None, gone: None, pulse: None }
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
@@ -63,6 +64,9 @@ impl Holding {
                 Some(Err(io::ErrorKind::ConnectionAborted.into()))
             });
         };
+        if let Some(pulse) = &self.pulse {
+            pulse.beat();
+        }
         if let Some(Err(error)) = &frame {
             tracing::warn!(%error, "a response of an upstream broke off");
             self.slot.take().into_iter().for_each(Slot::fail);

@@ -386,7 +386,7 @@ fn served_over_http2(bytes: &[u8], piece: usize) -> (Vec<u8>, u64) {
     runtime.block_on(async {
         let stream = Framed::new(stream, Bytes::new(), metrics.clone());
         let mut serving =
-            drive_http2(stream, &HttpSettings::new(&limits()), Arc::new(Marks::new(Arc::default())), answer);
+            drive_http2(stream, &HttpSettings::new(&limits()), Arc::new(Marks::new(Arc::default())), || false, answer);
         for _ in 0..polls {
             if std::future::poll_fn(|cx| Poll::Ready(serving.as_mut().poll(cx))).await.is_ready() {
                 return;

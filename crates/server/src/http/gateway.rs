@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     admission::{Arrival, Refused, Slot},
-    body::{Afterwards, ClientBody, CollectError, RelayEnd, RequestBody, relay},
+    body::{Afterwards, ClientBody, CollectError, Patience, Pulse, RelayEnd, RequestBody, relay},
     cgi::{self, CgiAnswer},
     class_metrics::ClassCounters,
     classify::{Classified, Facts, Verdict},
@@ -206,8 +206,14 @@ impl Way<'_> {
             }
             Origin::Cgi(_) => true,
         };
+        let mut pulse = None;
         let body = match body.take() {
-            Some(body) => {
+            Some(mut body) => {
+                if !buffered {
+                    // Its client may speak and listen at once, with long pauses in both.
+                    let time = live.limits.idle_timeout;
+                    body = body.with_patience(Patience::Idle { time, pulse: pulse.insert(Pulse::default()).clone() });
+                }
                 // Who asks for another protocol goes on with that right behind the head.
                 parts.headers.remove(header::UPGRADE);
                 // In boxes is what not every request needs, so that it does not make room for it.
@@ -270,6 +276,7 @@ impl Way<'_> {
                             version: parts.version,
                             is_head: parts.method == Method::HEAD,
                             gone,
+                            pulse,
                         };
                         pin!(self.upstream(passing, slot, story)).await?
                     }
@@ -339,7 +346,8 @@ impl Way<'_> {
         }
     }
 
-    /// Waits for a slot, as long as the client does. In HTTP/2 a client that goes away resets its stream, which drops all of this.
+    /// Waits for a slot while the client does. In HTTP/2 a client that goes away resets its stream, which drops all of this; the
+    /// kernel is asked too, because a connection that takes nothing is not read either.
     async fn enter(&self, arrival: Arrival, gone: &mut Gone) -> Result<Slot, Failure> {
         let slot = unless_gone(gone, pin!(self.live.admission.enter(arrival))).await?.map_err(Failure::Refused)?;
         if slot.waited > Duration::ZERO && gone.is_over() {
@@ -375,7 +383,7 @@ impl Way<'_> {
         if let Some(upgraded) = upgraded {
             connection.marks.tunnel(upgraded, story.class);
         }
-        Ok(response.map(|body| AnswerBody::Upstream(Box::new(Holding::new(body, slot, gone)))))
+        Ok(response.map(|body| AnswerBody::Upstream(Box::new(Holding::new(body, slot, gone, passing.pulse)))))
     }
 
     /// As [`Way::upstream`], but the answer is kept here until its client takes it. The site works on it, whether or not its client is
@@ -389,7 +397,7 @@ impl Way<'_> {
         // Not the connection: what outlives its client must not keep its socket open.
         let (live, marks) = (self.live.clone(), self.connection.marks.clone());
         let ahead = self.ahead(&passing);
-        let Passing { pools, errand, is_head, .. } = passing;
+        let Passing { pools, errand, is_head, pulse, .. } = passing;
         let held_for = async move {
             let answer = pools.pass(errand, &mut |interim| ahead.send(interim, &marks, &live)).await;
             let Answer { response, server, upgraded } = match answer {
@@ -419,6 +427,10 @@ impl Way<'_> {
                 }
             } else {
                 let (relay, relayed) = relay(&live.store, exact_bytes);
+                let body = body.map_frame(move |frame| {
+                    pulse.iter().for_each(Pulse::beat);
+                    frame
+                });
                 tokio::spawn(async move {
                     match relay.pass(body, Afterwards::ALittle).await {
                         RelayEnd::Whole => held.finish(),
@@ -590,6 +602,8 @@ struct Passing {
     version: Version,
     is_head: bool,
     gone: Gone,
+    /// Where its client waits for the answer while it sends.
+    pulse: Option<Pulse>,
 }
 
 /// Where what goes ahead of a response belongs.

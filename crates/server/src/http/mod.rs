@@ -35,7 +35,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -44,9 +44,9 @@ use tokio::{
 };
 
 use crate::{
-    body::{Arriving, ClientBody},
+    body::{self, Arriving, ClientBody},
     config::Limits,
-    gate::Flow,
+    gate::{Flow, StreamExecutor},
     metrics::WorkerMetrics,
     serve::{Live, Shared},
     tls::ClientCertificate,
@@ -77,14 +77,14 @@ const HTTP2_GOODBYE: Duration = Duration::from_secs(2);
 /// What HTTP needs to know of the limits, made once for all connections of a configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpSettings {
-    http2: http2::Builder<TokioExecutor>,
+    http2: http2::Builder<StreamExecutor>,
     head: HeadLimits,
     patience: Patience,
 }
 
 impl HttpSettings {
     pub(crate) fn new(limits: &Limits) -> Self {
-        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        let mut http2 = http2::Builder::new(StreamExecutor);
         http2
             .timer(TokioTimer::new())
             .max_send_buf_size(HTTP2_SEND_BUFFER_BYTES)
@@ -263,7 +263,8 @@ impl Connection {
 
     /// A request's body, whose time is kept.
     fn client_body(&self, body: Arriving, live: &Live) -> ClientBody {
-        ClientBody::new(body, Some(live.limits.head_timeout))
+        let (time, bytes_per_second) = (live.limits.head_timeout, live.limits.request_body_rate);
+        ClientBody::new(body, Some(body::Patience::Rate { time, bytes_per_second }))
     }
 }
 
@@ -317,20 +318,21 @@ fn serve_http2<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (marks, metrics) = (connection.marks.clone(), connection.metrics.clone());
+    let (marks, metrics, flow) = (connection.marks.clone(), connection.metrics.clone(), connection.flow.clone());
     let exchange = Exchange::new(connection);
     let answer = move |request: Request<Incoming>| {
         let (parts, body) = request.into_parts();
         exchange.begin(Box::new(parts), Arriving::from(body))
     };
-    drive_http2(Framed::new(stream, early, metrics), &live.http, marks, answer)
+    drive_http2(Framed::new(stream, early, metrics), &live.http, marks, move || flow.gave_up(), answer)
 }
 
-/// Has each request answered. In a box, so that a connection of HTTP/1 is not as large.
+/// Has each request answered. `gave_up`: whether the client takes nothing of a response. In a box, so that a connection of HTTP/1 is not as large.
 fn drive_http2<S, F, B>(
     stream: Framed<S>,
     settings: &HttpSettings,
     marks: Arc<Marks>,
+    gave_up: impl Fn() -> bool + Send + Sync + 'static,
     answer: impl Fn(Request<Incoming>) -> F + Send + 'static,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>>
 where
@@ -349,7 +351,8 @@ where
         let mut idle = pin!(sleep_until(Instant::now() + idle_timeout));
         let mut ending = false;
         let _ = poll_fn(|cx| {
-            if !ending && marks.closing() {
+            // Of a client that takes nothing of its last response no next request is waited for.
+            if !ending && (marks.closing() || gave_up() && marks.idle_since().is_some()) {
                 ending = true;
                 idle.as_mut().reset(Instant::now() + HTTP2_GOODBYE);
                 http.as_mut().graceful_shutdown();

@@ -1,5 +1,5 @@
-//! Whether the client of an HTTP/1 request is there while somebody works for it. Nothing reads its connection meanwhile, so the
-//! kernel is asked.
+//! Whether the client of a request is there while somebody works for it. In HTTP/1 nothing reads its connection meanwhile, and in
+//! HTTP/2 nothing does while an answer to a control frame cannot be written, so the kernel is asked.
 
 use std::{
     future::Future,
@@ -25,12 +25,16 @@ const CLOSES_BEHIND_REQUEST: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct SpareTimer(Mutex<Option<Timer>>);
 
-/// Ends when the client is gone. In HTTP/2 never: there the stream is reset, and with that whatever works for it is dropped.
-pub(super) struct Gone(Option<(Arc<Connection>, Watch)>);
+/// Ends when the client is gone.
+pub(super) struct Gone {
+    connection: Arc<Connection>,
+    watch: Watch,
+}
 
-/// A client that closes its side may be gone, or wait for the answer; the kernel does not know. A client that does it right behind its
-/// request waits; one that does it later has given up. Of one that was still sending nobody can say, and only a reset tells. One watch
-/// follows a request through all its phases, so that it does not matter in which of them its client closes.
+/// A client that closes its side may be gone, or wait for the answer; the kernel cannot tell. A client that closes right behind its
+/// request waits; one that closes later has given up. For a client that was still sending, only a reset tells. One watch follows a
+/// request through all its phases, so the phase in which its client closes does not matter. An HTTP/2 client that closes its side
+/// takes no answer.
 struct Watch {
     timer: Option<Timer>,
     /// When it is looked next.
@@ -41,15 +45,17 @@ struct Watch {
 
 /// Watches over the client of a request that is here whole, unless it `still_sends`.
 pub(super) fn gone(connection: &Arc<Connection>, version: Version, still_sends: bool, now: Instant) -> Gone {
-    Gone((version != Version::HTTP_2).then(|| {
-        let spare = connection.spare_timer.0.lock().take();
-        (connection.clone(), Watch::new(spare, still_sends, now))
-    }))
+    let spare = connection.spare_timer.0.lock().take();
+    let waits = match version {
+        Version::HTTP_2 => Some(false),
+        _ => still_sends.then_some(true),
+    };
+    Gone { connection: connection.clone(), watch: Watch::new(spare, waits, now) }
 }
 
 impl Watch {
-    fn new(timer: Option<Timer>, still_sends: bool, now: Instant) -> Self {
-        Self { timer, due: now + CLOSES_BEHIND_REQUEST, waits: still_sends.then_some(true) }
+    fn new(timer: Option<Timer>, waits: Option<bool>, now: Instant) -> Self {
+        Self { timer, due: now + CLOSES_BEHIND_REQUEST, waits }
     }
 
     /// Whether a client that is seen like this is gone. It may be looked at before the time, too.
@@ -91,8 +97,7 @@ impl Watch {
 impl Gone {
     /// Looks at once.
     pub(super) fn is_over(&mut self) -> bool {
-        let Some((connection, watch)) = &mut self.0 else { return false };
-        watch.is_over(connection.flow.client_side(), Instant::now())
+        self.watch.is_over(self.connection.flow.client_side(), Instant::now())
     }
 }
 
@@ -100,15 +105,15 @@ impl Future for Gone {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Some((connection, watch)) = &mut self.0 else { return Poll::Pending };
+        let Self { connection, watch } = &mut *self;
         watch.poll(cx, || connection.flow.client_side())
     }
 }
 
 impl Drop for Gone {
     fn drop(&mut self) {
-        if let Some((connection, watch)) = &mut self.0 {
-            *connection.spare_timer.0.lock() = watch.timer.take();
+        if let Some(timer) = self.watch.timer.take() {
+            *self.connection.spare_timer.0.lock() = Some(timer);
         }
     }
 }
@@ -118,24 +123,20 @@ mod tests {
     use super::*;
 
     /// When the watch ends, where the client does these things at these milliseconds; `None`: not within a minute.
-    async fn ends(still_sends: bool, does: &[(u64, ClientSide)]) -> Option<u64> {
-        let own = ends_with(None, still_sends, does).await;
+    async fn ends(waits: Option<bool>, does: &[(u64, ClientSide)]) -> Option<u64> {
+        let own = ends_with(None, waits, does).await;
         for spare_ms in [0, 1, 99, 100, 101, 5000, 3_600_000] {
             let spare = Timer::at(Instant::now() + Duration::from_millis(spare_ms));
-            assert_eq!(
-                ends_with(Some(spare), still_sends, does).await,
-                own,
-                "by a timer that was set to {spare_ms} ms"
-            );
+            assert_eq!(ends_with(Some(spare), waits, does).await, own, "by a timer that was set to {spare_ms} ms");
         }
         own
     }
 
-    async fn ends_with(timer: Option<Timer>, still_sends: bool, does: &[(u64, ClientSide)]) -> Option<u64> {
+    async fn ends_with(timer: Option<Timer>, waits: Option<bool>, does: &[(u64, ClientSide)]) -> Option<u64> {
         let start = Instant::now();
         let ms = || start.elapsed().as_millis() as u64;
         let side = || does.iter().rev().find(|(at, _)| *at <= ms()).map_or(ClientSide::Open, |(_, side)| *side);
-        let mut watch = Watch::new(timer, still_sends, start);
+        let mut watch = Watch::new(timer, waits, start);
         let ended = std::future::poll_fn(|cx| watch.poll(cx, side));
         tokio::time::timeout(Duration::from_secs(60), ended).await.ok().map(|()| ms())
     }
@@ -145,28 +146,35 @@ mod tests {
         use ClientSide::{Closed, Gone, Open};
         let start = Instant::now();
         let ms = |ms| start + Duration::from_millis(ms);
-        for (still_sends, looks, expected) in [
-            (false, &[(30, Open), (200, Closed)][..], &[false, false][..]),
-            (false, &[(30, Closed), (200, Closed), (300, Gone)], &[false, false, true]),
-            (false, &[(30, Open), (100, Open), (200, Closed)], &[false, false, true]),
-            (false, &[(30, Gone)], &[true]),
-            (true, &[(200, Open), (300, Closed), (400, Gone)], &[false, false, true]),
+        for (waits, looks, expected) in [
+            (None, &[(30, Open), (200, Closed)][..], &[false, false][..]),
+            (None, &[(30, Closed), (200, Closed), (300, Gone)], &[false, false, true]),
+            (None, &[(30, Open), (100, Open), (200, Closed)], &[false, false, true]),
+            (None, &[(30, Gone)], &[true]),
+            (Some(true), &[(200, Open), (300, Closed), (400, Gone)], &[false, false, true]),
         ] {
-            let mut watch = Watch::new(None, still_sends, start);
+            let mut watch = Watch::new(None, waits, start);
             let found: Vec<_> = looks.iter().map(|&(at, side)| watch.is_over(side, ms(at))).collect();
-            assert_eq!(found, expected, "{still_sends} {looks:?}");
+            assert_eq!(found, expected, "{waits:?} {looks:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_closes_later_than_behind_its_request_is_gone() {
         use ClientSide::{Closed, Gone};
-        assert_eq!(ends(false, &[]).await, None);
-        assert_eq!(ends(false, &[(5000, Closed)]).await, Some(5100), "it has given up");
-        assert_eq!(ends(false, &[(1, Closed)]).await, None, "it waits for the answer");
-        assert_eq!(ends(false, &[(1, Closed), (5000, Gone)]).await, Some(5100));
-        assert_eq!(ends(false, &[(0, Gone)]).await, Some(100));
-        assert_eq!(ends(true, &[(5000, Closed)]).await, None, "that was the end of its request");
-        assert_eq!(ends(true, &[(5000, Closed), (7000, Gone)]).await, Some(7100));
+        assert_eq!(ends(None, &[]).await, None);
+        assert_eq!(ends(None, &[(5000, Closed)]).await, Some(5100), "it has given up");
+        assert_eq!(ends(None, &[(1, Closed)]).await, None, "it waits for the answer");
+        assert_eq!(ends(None, &[(1, Closed), (5000, Gone)]).await, Some(5100));
+        assert_eq!(ends(None, &[(0, Gone)]).await, Some(100));
+        assert_eq!(ends(Some(true), &[(5000, Closed)]).await, None, "that was the end of its request");
+        assert_eq!(ends(Some(true), &[(5000, Closed), (7000, Gone)]).await, Some(7100));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_http2_client_that_closes_its_side_is_gone_whenever_it_does() {
+        assert_eq!(ends(Some(false), &[]).await, None);
+        assert_eq!(ends(Some(false), &[(0, ClientSide::Closed)]).await, Some(100));
+        assert_eq!(ends(Some(false), &[(5000, ClientSide::Closed)]).await, Some(5100));
     }
 }

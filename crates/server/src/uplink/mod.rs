@@ -120,6 +120,10 @@ pub struct UplinkStats {
     pub grants: u64,
     /// Responses put ahead by the guard so far.
     pub guarded: u64,
+    /// Responses of which the client took too little for a quarter of the write timeout, so far.
+    pub stalled: u64,
+    /// Those of them that were given up.
+    pub given_up: u64,
 }
 
 /// How responses are treated from now on.
@@ -145,6 +149,8 @@ pub(crate) struct Shared {
     estimates: AtomicBool,
     /// Whether a rate is known; to be seen without the lock.
     has_rate: AtomicBool,
+    stalled: AtomicU64,
+    given_up: AtomicU64,
     core: Mutex<Core>,
     alarm: Alarm,
 }
@@ -215,6 +221,8 @@ impl Uplink {
             unsent_limit_bytes: AtomicU64::new(0),
             estimates: AtomicBool::new(estimates(config)),
             has_rate: AtomicBool::new(false),
+            stalled: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
             core: Mutex::new(Core {
                 machine,
                 charged_before_bytes: vec![0; class_names.len()],
@@ -327,6 +335,8 @@ impl Uplink {
             charged_bytes: stats.charged_bytes,
             grants: stats.grants,
             guarded: stats.guarded,
+            stalled: self.shared.stalled.load(Ordering::Relaxed),
+            given_up: self.shared.given_up.load(Ordering::Relaxed),
         }
     }
 }
@@ -372,6 +382,16 @@ impl Shared {
             1 => Mode::Paced,
             _ => Mode::Bands,
         }
+    }
+
+    /// The clients of so many responses take too little of them.
+    pub fn count_stalled(&self, responses: u64) {
+        self.stalled.fetch_add(responses, Ordering::Relaxed);
+    }
+
+    /// So many responses were given up for that.
+    pub fn count_given_up(&self, responses: u64) {
+        self.given_up.fetch_add(responses, Ordering::Relaxed);
     }
 
     /// Whether the uplink's rate is being found by measuring round trips.

@@ -266,3 +266,44 @@ fn a_slow_body_holds_no_slot_though_another_protocol_is_asked_for() {
     assert_eq!(gateway.origin.answer("next"), "/plain/next");
     assert!(all(client).ends_with("next"));
 }
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Sends a GET of HTTP/2 whose answer must not have a body: no window is opened for any stream.
+fn ask_without_window(gateway: &Gateway, path: &str) -> TcpStream {
+    let mut stream = gateway.serpent.connect();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    // SETTINGS_INITIAL_WINDOW_SIZE = 0.
+    stream.write_all(&frame(4, 0, 0, &[0, 4, 0, 0, 0, 0])).unwrap();
+    // :method GET, :scheme http, :path and :authority as literals.
+    let mut head = vec![0x82, 0x86, 0x04, u8::try_from(path.len()).unwrap()];
+    head.extend_from_slice(path.as_bytes());
+    head.extend_from_slice(b"\x01\x01a");
+    stream.write_all(&frame(1, 5, 1, &head)).unwrap();
+    stream
+}
+
+#[test]
+fn a_stream_whose_client_opens_no_window_holds_its_slot_no_longer_than_the_write_timeout() {
+    let more = CLASSES.replace("slots = 1", "slots = 1\n[limits]\nwrite-timeout = \"500ms\"");
+    let gateway = Gateway::start_as(|origin| {
+        text(origin, &more).replace("upstream = \"app\"\n", "upstream = \"app\"\nbuffer-response = false\n")
+    });
+    let mut stalled = ask_without_window(&gateway, "/plain/stalled");
+    gateway.origin.next().answer(&big());
+    let stays = gateway.ask("/plain/stays", "");
+    // It gets its turn when the slot is free.
+    assert_eq!(gateway.origin.answer("stays"), "/plain/stays");
+    assert!(all(stays).ends_with("stays"));
+    // The connection, of which nothing else is under way, ends soon after, and not after the idle time-out.
+    let mut said = Vec::new();
+    stalled.read_to_end(&mut said).unwrap();
+    let reset = frame(3, 0, 1, &8_u32.to_be_bytes());
+    assert!(said.windows(reset.len()).any(|it| it == reset), "no RST_STREAM with CANCEL");
+    wait_for_metric(gateway.admin, "serpent_responses_given_up_total 1");
+    wait_for_metric(gateway.admin, "serpent_responses_stalled_total 1");
+}

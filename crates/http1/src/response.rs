@@ -80,7 +80,8 @@ impl ResponseHead {
             }
             let colon = memchr(b':', line).ok_or_else(|| malformed("a line of its head is no field"))?;
             let (name, value) = (&line[..colon], &line[value_in(line, colon)]);
-            if name.eq_ignore_ascii_case(b"connection") && options.read(value) {
+            // An option is trimmed of more white space than a field may hold.
+            if name.eq_ignore_ascii_case(b"connection") && !has_control_byte(value) && options.read(value) {
                 // Nothing in it goes beyond this connection.
                 continue;
             }

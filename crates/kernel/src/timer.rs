@@ -39,6 +39,14 @@ impl TimerFd {
     }
 }
 
+/// A timer that was made elsewhere (`timerfd_create(2)`), non-blocking. Any other descriptor can neither be set nor expire.
+#[cfg(target_os = "linux")]
+impl From<std::os::fd::OwnedFd> for TimerFd {
+    fn from(timer: std::os::fd::OwnedFd) -> Self {
+        Self(timer.into())
+    }
+}
+
 #[cfg(unix)]
 impl std::os::fd::AsFd for TimerFd {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {

@@ -28,6 +28,8 @@ pub(crate) struct Metrics {
     pub(crate) reloads_failed: AtomicU64,
     pub(crate) certificate_reloads_ok: AtomicU64,
     pub(crate) certificate_reloads_failed: AtomicU64,
+    /// Tasks that must never end, and did.
+    pub(crate) tasks_restarted: Arc<AtomicU64>,
 }
 
 impl Metrics {
@@ -40,6 +42,7 @@ impl Metrics {
             reloads_failed: AtomicU64::new(0),
             certificate_reloads_ok: AtomicU64::new(0),
             certificate_reloads_failed: AtomicU64::new(0),
+            tasks_restarted: Arc::default(),
         }
     }
 

@@ -1,15 +1,20 @@
 //! A worker: one thread, one runtime. Connections stay on the worker that accepted them.
 
 use std::{
+    future::Future,
     io,
-    sync::{Arc, atomic::Ordering::Relaxed, mpsc::Sender},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::Sender,
+    },
     thread::JoinHandle,
     time::Duration,
 };
 
 use tokio::{
     sync::mpsc::{self, UnboundedReceiver},
-    time::timeout,
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{
@@ -20,6 +25,11 @@ use crate::{
     probing::probe_for_ever,
     serve::Shared,
 };
+
+/// How late a task is started anew. Responses do not notice the first pause of the pacer; the pauses double, so that a task
+/// that ends each time does not fill the log.
+const RESTART_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 /// After a reload the new upstreams are checked this late.
 const UPSTREAMS_INTERVAL: Duration = Duration::from_millis(200);
@@ -59,12 +69,21 @@ async fn work(shared: Arc<Shared>, number: usize, turns: Arc<Turns>, mut command
     let metrics = shared.metrics.workers[number].clone();
     let pools = Arc::new(WorkerPools::new(&shared));
     if number == 0 {
+        let restarts = &shared.metrics.tasks_restarted;
         let uplink = shared.uplink.clone();
-        tokio::spawn(async move { uplink.drive().await });
+        tokio::spawn(keep_running("the pacer", restarts.clone(), move || {
+            let uplink = uplink.clone();
+            async move { uplink.drive().await }
+        }));
         let admission = shared.live.load().admission.clone();
-        tokio::spawn(async move { admission.drive().await });
-        tokio::spawn(probe_for_ever(shared.clone()));
-        tokio::spawn(drive_upstreams(shared.clone()));
+        tokio::spawn(keep_running("admission", restarts.clone(), move || {
+            let admission = admission.clone();
+            async move { admission.drive().await }
+        }));
+        let probing = shared.clone();
+        tokio::spawn(keep_running("probing", restarts.clone(), move || probe_for_ever(probing.clone())));
+        let checking = shared.clone();
+        tokio::spawn(keep_running("checks", restarts.clone(), move || drive_upstreams(checking.clone())));
     }
     // Every task that serves holds a sender: the receiver ends when all of them have.
     let (mut alive, mut all_ended) = mpsc::channel::<()>(1);
@@ -100,6 +119,27 @@ async fn work(shared: Arc<Shared>, number: usize, turns: Arc<Turns>, mut command
                 drop(done);
             }
         }
+    }
+}
+
+/// Runs a task that must never end. When it ends, or panics, it is started anew.
+async fn keep_running<F>(name: &'static str, restarts: Arc<AtomicU64>, task: impl Fn() -> F)
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    let mut pause = RESTART_PAUSE;
+    loop {
+        let started = Instant::now();
+        let ended = tokio::spawn(task()).await;
+        restarts.fetch_add(1, Relaxed);
+        let error = ended.err().map_or_else(|| "it came to its end".into(), |error| error.to_string());
+        tracing::error!(task = name, error, "a task that must never end has ended, and is started anew");
+        if started.elapsed() >= LONGEST_RESTART_PAUSE {
+            pause = RESTART_PAUSE;
+        }
+        sleep(pause).await;
+        pause = LONGEST_RESTART_PAUSE.min(2 * pause);
     }
 }
 
@@ -182,5 +222,32 @@ struct Closed(Arc<WorkerMetrics>);
 impl Drop for Closed {
     fn drop(&mut self) {
         self.0.closed.fetch_add(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_panics_or_ends_is_started_anew_and_counted() {
+        let restarts = Arc::new(AtomicU64::new(0));
+        let counted = restarts.clone();
+        let (tell, mut started) = mpsc::unbounded_channel();
+        tokio::spawn(keep_running("a test", restarts.clone(), move || {
+            let (tell, before) = (tell.clone(), counted.load(Relaxed));
+            async move {
+                tell.send(before).unwrap();
+                match before {
+                    0 => panic!("as the pacer should not"),
+                    1 => {}
+                    _ => std::future::pending().await,
+                }
+            }
+        }));
+        for expected in 0..3 {
+            assert_eq!(started.recv().await, Some(expected));
+        }
+        assert_eq!(restarts.load(Relaxed), 2);
     }
 }

@@ -14,6 +14,12 @@ use rustix::time::{
 #[derive(Debug)]
 pub(super) struct TimerFd(OwnedFd);
 
+impl From<OwnedFd> for TimerFd {
+    fn from(timer: OwnedFd) -> Self {
+        Self(timer)
+    }
+}
+
 impl TimerFd {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?))

@@ -104,11 +104,21 @@ impl Sample {
                 "Changed certificates that cannot be used",
                 metrics.certificate_reloads_failed.load(Relaxed),
             ),
+            (
+                "tasks_restarted",
+                "Times the pacer, admission or the checks of upstreams ended and were started anew",
+                metrics.tasks_restarted.load(Relaxed),
+            ),
             ("cache_hits", "Requests for files answered from memory at once", cache.hits),
             ("cache_misses", "Requests for files for which the file system was asked", cache.misses),
             ("body_files_full", "Bodies that had to wait because limits.body-files was used up", store.refused),
             ("uplink_charged_bytes", "Wire bytes charged to the uplink", uplink.charged_bytes),
             ("uplink_grants", "Times a response was given leave to write", uplink.grants),
+            (
+                "uplink_timer_failures",
+                "Failures of the pacer's timer, after which a coarser one does its work",
+                uplink.timer_failures,
+            ),
             ("uplink_guarded", "Responses put ahead because they waited too long", uplink.guarded),
         ];
         let gauges = vec![

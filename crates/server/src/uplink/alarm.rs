@@ -1,9 +1,12 @@
 //! An alarm that any thread can set and one task waits for.
 //!
 //! On Linux it is a timer behind a file descriptor: the runtime's own timers have a resolution of a millisecond, in which
-//! a link of 100 Mbit/s sends eight segments. Elsewhere, the runtime's timers must do.
+//! a link of 100 Mbit/s sends eight segments. Elsewhere, and where that timer fails, the runtime's timers must do.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 
 #[cfg(any(test, feature = "test-util"))]
 use parking_lot::Mutex;
@@ -14,92 +17,177 @@ use tokio::{
 #[cfg(target_os = "linux")]
 use {
     kernel::{timer::TimerFd, timer_events::TimerEvents},
-    std::sync::Arc,
+    std::{
+        io,
+        sync::{Arc, atomic::AtomicBool},
+    },
 };
 
 /// See the head of this module.
 #[derive(Debug)]
 pub(crate) enum Alarm {
     #[cfg(target_os = "linux")]
-    Precise(Arc<TimerFd>),
-    /// When it rings; `None` before it was first set.
-    Coarse(watch::Sender<Option<Instant>>),
+    Precise(Precise),
+    Coarse(Coarse),
     /// Nobody listens: whoever moves the clock looks when it is due.
     #[cfg(any(test, feature = "test-util"))]
     ByHand(Mutex<Option<Instant>>),
+}
+
+/// A timer of the system's, and one that takes its place when it fails.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+pub(crate) struct Precise {
+    timer: Arc<TimerFd>,
+    failed: AtomicBool,
+    failures: AtomicU64,
+    instead: Coarse,
+}
+
+/// A timer of the runtime's.
+#[derive(Debug)]
+pub(crate) struct Coarse {
+    /// When it rings; `None` before it was first set.
+    due: watch::Sender<Option<Instant>>,
 }
 
 impl Alarm {
     pub fn new() -> Self {
         #[cfg(target_os = "linux")]
         match TimerFd::new() {
-            Ok(timer) => return Self::Precise(Arc::new(timer)),
+            Ok(timer) => return Self::precise(timer),
             Err(error) => tracing::debug!(%error, "no precise timer here; the pacer's turns are a millisecond apart"),
         }
         Self::coarse()
     }
 
+    #[cfg(target_os = "linux")]
+    pub(super) fn precise(timer: TimerFd) -> Self {
+        let (failed, failures) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self::Precise(Precise { timer: Arc::new(timer), failed, failures, instead: Coarse::default() })
+    }
+
     /// One for what need not be exact to a millisecond.
     pub fn coarse() -> Self {
-        Self::Coarse(watch::Sender::new(None))
+        Self::Coarse(Coarse::default())
     }
 
     /// Rings once after this time, whatever it was set to before. Zero rings at once.
     pub fn set(&self, after: Duration) {
         match self {
             #[cfg(target_os = "linux")]
-            Self::Precise(timer) => {
-                if let Err(error) = timer.set_after(after.max(Duration::from_nanos(1))) {
-                    tracing::error!(%error, "the pacer's timer cannot be set");
-                }
-            }
-            Self::Coarse(due) => {
-                due.send_replace(Some(Instant::now() + after));
-            }
+            Self::Precise(precise) => precise.set(after),
+            Self::Coarse(coarse) => coarse.set(after),
             #[cfg(any(test, feature = "test-util"))]
             Self::ByHand(due) => *due.lock() = Some(Instant::now() + after),
         }
     }
 
     /// Waits until it rings, calling `rung` each time. Never returns; one task only.
-    pub async fn listen(&self, mut rung: impl FnMut()) {
+    pub async fn listen(&self, rung: impl FnMut()) {
         match self {
             #[cfg(target_os = "linux")]
-            Self::Precise(timer) => {
-                let failed = match TimerEvents::new(timer.clone()) {
-                    Ok(events) => loop {
-                        match events.expired().await {
-                            Ok(()) => rung(),
-                            Err(error) => break error,
-                        }
-                    },
-                    Err(error) => error,
-                };
-                tracing::error!(error = %failed, "the pacer's timer cannot be watched: responses will wait");
-                std::future::pending().await
-            }
-            Self::Coarse(due) => {
-                let mut due = due.subscribe();
-                let mut next = *due.borrow_and_update();
-                // The sender is in `self`, so there is always another change to wait for.
-                loop {
-                    let rings = async {
-                        match next {
-                            Some(at) => sleep_until(at).await,
-                            None => std::future::pending().await,
-                        }
-                    };
-                    tokio::select! {
-                        () = rings => {
-                            next = None;
-                            rung();
-                        }
-                        _ = due.changed() => next = *due.borrow_and_update(),
-                    }
-                }
-            }
+            Self::Precise(precise) => precise.listen(rung).await,
+            Self::Coarse(coarse) => coarse.listen(rung).await,
             #[cfg(any(test, feature = "test-util"))]
             Self::ByHand(_) => std::future::pending().await,
+        }
+    }
+
+    /// How often its timer has failed.
+    pub fn failures(&self) -> u64 {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::Precise(precise) => precise.failures.load(Relaxed),
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Precise {
+    fn set(&self, after: Duration) {
+        if !self.failed.load(Relaxed) {
+            match self.timer.set_after(after.max(Duration::from_nanos(1))) {
+                Ok(()) => return,
+                Err(error) => self.give_up(&error),
+            }
+        }
+        self.instead.set(after);
+    }
+
+    async fn listen(&self, mut rung: impl FnMut()) {
+        let mut instead = self.instead.due.subscribe();
+        if !self.failed.load(Relaxed) {
+            let error = tokio::select! {
+                biased;
+                error = self.watch(&mut rung) => Some(error),
+                // Another thread has found that it cannot be set.
+                _ = instead.changed() => None,
+            };
+            if let Some(error) = error {
+                self.give_up(&error);
+            }
+            // The time that it was set to is lost. An alarm that rings too early does no harm: the pacer sets it again.
+            self.instead.set(Duration::ZERO);
+        }
+        self.instead.listen(rung).await;
+    }
+
+    /// Until the timer fails.
+    async fn watch(&self, rung: &mut impl FnMut()) -> io::Error {
+        let events = match TimerEvents::new(self.timer.clone()) {
+            Ok(events) => events,
+            Err(error) => return error,
+        };
+        loop {
+            match events.expired().await {
+                Ok(()) => rung(),
+                Err(error) => return error,
+            }
+        }
+    }
+
+    fn give_up(&self, error: &io::Error) {
+        self.failures.fetch_add(1, Relaxed);
+        if !self.failed.swap(true, Relaxed) {
+            tracing::error!(
+                %error,
+                "the pacer's timer has failed; from now on its turns are a millisecond apart, which a restart may mend"
+            );
+        }
+    }
+}
+
+impl Default for Coarse {
+    fn default() -> Self {
+        Self { due: watch::Sender::new(None) }
+    }
+}
+
+impl Coarse {
+    fn set(&self, after: Duration) {
+        self.due.send_replace(Some(Instant::now() + after));
+    }
+
+    async fn listen(&self, mut rung: impl FnMut()) {
+        let mut due = self.due.subscribe();
+        let mut next = *due.borrow_and_update();
+        // The sender is in `self`, so there is always another change to wait for.
+        loop {
+            let rings = async {
+                match next {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = rings => {
+                    next = None;
+                    rung();
+                }
+                _ = due.changed() => next = *due.borrow_and_update(),
+            }
         }
     }
 }
@@ -110,9 +198,19 @@ impl Alarm {
     pub fn due(&self) -> Option<Instant> {
         match self {
             Self::ByHand(due) => *due.lock(),
-            Self::Coarse(due) => *due.borrow(),
+            Self::Coarse(coarse) => *coarse.due.borrow(),
             #[cfg(target_os = "linux")]
             Self::Precise(_) => None,
+        }
+    }
+
+    /// Waits until it rings, once.
+    #[cfg(test)]
+    pub async fn listen_once(&self) {
+        let rung = tokio::sync::Notify::new();
+        tokio::select! {
+            () = self.listen(|| rung.notify_one()) => {}
+            () = rung.notified() => {}
         }
     }
 

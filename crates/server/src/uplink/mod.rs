@@ -124,6 +124,8 @@ pub struct UplinkStats {
     pub stalled: u64,
     /// Those of them that were given up.
     pub given_up: u64,
+    /// How often the pacer's timer has failed.
+    pub timer_failures: u64,
 }
 
 /// How responses are treated from now on.
@@ -253,6 +255,8 @@ impl Uplink {
 
     /// Drives the timer until dropped. Exactly one task runs this, on a runtime that is never blocked.
     pub async fn drive(&self) {
+        // What an earlier driver has heard and not done.
+        self.shared.turn();
         self.shared.alarm.listen(|| self.shared.turn()).await;
     }
 
@@ -337,6 +341,7 @@ impl Uplink {
             guarded: stats.guarded,
             stalled: self.shared.stalled.load(Ordering::Relaxed),
             given_up: self.shared.given_up.load(Ordering::Relaxed),
+            timer_failures: self.shared.alarm.failures(),
         }
     }
 }

@@ -206,3 +206,60 @@ async fn what_a_class_has_had_stays_with_its_name() {
     uplink.reconfigure(&config, &named(&["gold"], None)).unwrap();
     assert_eq!(bytes(), [("gold".to_owned(), charged)], "nor is it lost where nothing is shared any more");
 }
+
+/// Asks as the gate does, until there is leave.
+#[cfg(target_os = "linux")]
+async fn leave(uplink: &Uplink, asker: &Asker, bytes: u64) -> u64 {
+    std::future::poll_fn(|cx| {
+        uplink.shared.ask(asker.job, bytes, cx.waker()).map_or(std::task::Poll::Pending, std::task::Poll::Ready)
+    })
+    .await
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(start_paused = true)]
+async fn a_response_has_its_turn_though_the_timer_fails() {
+    use std::os::fd::OwnedFd;
+    // One that cannot be watched, and one that can, but is not heard to ring; neither can be set.
+    let unwatchable = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+    let (silent, _other_end) = std::os::unix::net::UnixStream::pair().unwrap();
+    silent.set_nonblocking(true).unwrap();
+    for (timer, listens_first) in [(unwatchable(), true), (unwatchable(), false), (silent.into(), true)] {
+        let alarm = Alarm::precise(kernel::timer::TimerFd::from(timer));
+        let uplink = Uplink::with_alarm(&config(Order::Srpt), &Classes::one(), alarm).unwrap();
+        let driver = uplink.clone();
+        let drive = async move { driver.drive().await };
+        let (first, second) = (Asker::new(&uplink, 100_000), Asker::new(&uplink, 100_000));
+        let driven = if listens_first {
+            let driven = tokio::spawn(drive);
+            tokio::task::yield_now().await;
+            assert!(leave(&uplink, &first, 100_000).await > 0, "the link is free");
+            driven
+        } else {
+            assert!(leave(&uplink, &first, 100_000).await > 0, "the link is free");
+            tokio::spawn(drive)
+        };
+        for _ in 0..3 {
+            let given = time::timeout(Duration::from_secs(10), leave(&uplink, &second, 100_000)).await;
+            assert!(given.is_ok_and(|bytes| bytes > 0));
+        }
+        assert!(uplink.stats().timer_failures > 0);
+        driven.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_is_started_anew_catches_up_with_what_its_predecessor_missed() {
+    let uplink = uplink(Order::Srpt);
+    let (first, second) = (Asker::new(&uplink, 100_000), Asker::new(&uplink, 100_000));
+    assert!(first.ask(&uplink, 100_000).is_some(), "the link is free");
+    assert_eq!(second.ask(&uplink, 100_000), None);
+    // It rang, and the task that heard it ended before it did anything.
+    time::advance(Duration::from_secs(1)).await;
+    uplink.shared.alarm.listen_once().await;
+    assert_eq!(second.woken(), 0);
+    let driver = uplink.clone();
+    tokio::spawn(async move { driver.drive().await });
+    tokio::task::yield_now().await;
+    assert_eq!(second.woken(), 1);
+}

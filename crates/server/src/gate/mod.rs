@@ -64,6 +64,8 @@ pub struct Gate {
     /// Whose turn it is to be read from; `None`: everybody's.
     turns: Option<Arc<Turns>>,
     ticket: Option<Ticket>,
+    /// The runtime takes the socket for readable, and it may be empty: it is new, or the last read filled its buffer.
+    may_be_empty: bool,
 }
 
 /// The path is measured again after so many bytes ("Implementation of a New Scheduling Policy in Web Servers", 3.3.5),
@@ -94,6 +96,7 @@ impl Gate {
             stall: None,
             turns: None,
             ticket: None,
+            may_be_empty: true,
         };
         gate.tell_round_trip();
         gate
@@ -294,11 +297,17 @@ impl AsyncRead for Gate {
         loop {
             ready!(this.stream.poll_read_ready(cx))?;
             if let Some(turns) = &this.turns {
+                if this.may_be_empty && this.ticket.is_none() && !turns.is_free() && is_empty(&this.stream) {
+                    // A connection without data does not wait for a turn.
+                    this.may_be_empty = false;
+                    continue;
+                }
                 ready!(turns.poll_turn(&mut this.ticket, cx));
             }
             let room = buf.remaining();
             match this.stream.try_read_buf(buf) {
                 Ok(read) => {
+                    this.may_be_empty = read == room;
                     if 0 < read && read < room {
                         // The socket is empty now. Saying so to the runtime spares the read that would find that out.
                         let empty = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
@@ -309,11 +318,22 @@ impl AsyncRead for Gate {
                     this.tell_round_trip();
                     return Poll::Ready(Ok(()));
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    this.may_be_empty = false;
+                    if let Some(turns) = &this.turns {
+                        turns.give_back();
+                    }
+                }
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
     }
+}
+
+/// Whether nothing is to be read, not even an end. The runtime hears of that.
+fn is_empty(stream: &TcpStream) -> bool {
+    let peek = || socket2::SockRef::from(stream).peek(&mut [std::mem::MaybeUninit::uninit()]);
+    matches!(stream.try_io(Interest::READABLE, peek), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 impl AsyncWrite for Gate {

@@ -130,6 +130,16 @@ impl Turns {
         called.into_iter().for_each(Waker::wake);
     }
 
+    /// Whether a turn is to be had at once.
+    pub(super) fn is_free(&self) -> bool {
+        self.taken.load(Relaxed) < AT_A_TIME
+    }
+
+    /// There was nothing to read: another client may take this turn.
+    pub(super) fn give_back(&self) {
+        self.taken.store(self.taken.load(Relaxed).saturating_sub(1), Relaxed);
+    }
+
     /// The worker has nothing to do.
     pub(crate) fn rest(&self) {
         self.taken.store(0, Relaxed);
@@ -139,13 +149,14 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use std::{
+        pin::Pin,
         sync::atomic::AtomicUsize,
         task::{Context, Wake},
     };
 
     use tokio::{
-        io::{AsyncReadExt as _, AsyncWriteExt as _},
-        net::UnixStream,
+        io::{AsyncRead as _, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf},
+        net::{TcpListener, TcpStream, UnixStream},
     };
 
     use super::*;
@@ -298,5 +309,51 @@ mod tests {
         });
         let most = most.load(Relaxed);
         assert!((1..=CLIENTS / 4).contains(&most), "{most} of {CLIENTS} at once");
+    }
+
+    /// A connection behind the gate, and its client.
+    async fn connection(turns: &Arc<Turns>) -> (super::super::Gate, TcpStream) {
+        let uplink = crate::uplink::Uplink::with_rate_off();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (uplink.gate(listener.accept().await.unwrap().0).in_turn(turns.clone()), client)
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_data_spends_no_turn() {
+        let turns = turns();
+        let mut connections = Vec::new();
+        for _ in 0..10 {
+            let (mut gate, client) = connection(&turns).await;
+            // Ready to be written to, as any new connection is, and looked at.
+            gate.stream().writable().await.unwrap();
+            let read =
+                poll_fn(|cx| Poll::Ready(Pin::new(&mut gate).poll_read(cx, &mut ReadBuf::new(&mut [0; 8])).is_ready()));
+            assert!(!read.await);
+            connections.push((gate, client));
+        }
+        assert_eq!((turns.taken.load(Relaxed), turns.queue.lock().waiting.len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_data_were_all_read_spends_no_second_turn() {
+        let turns = turns();
+        let (mut gate, mut client) = connection(&turns).await;
+        client.write_all(b"abcd").await.unwrap();
+        gate.read_exact(&mut [0; 4]).await.unwrap();
+        assert_eq!(turns.taken.load(Relaxed), 1);
+        let mut bytes = [0; 8];
+        for taken in [1, AT_A_TIME] {
+            // The runtime takes the socket for readable still.
+            turns.taken.store(taken, Relaxed);
+            let read =
+                poll_fn(|cx| Poll::Ready(Pin::new(&mut gate).poll_read(cx, &mut ReadBuf::new(&mut bytes)).is_ready()));
+            assert!(!read.await);
+            assert_eq!((turns.taken.load(Relaxed), turns.queue.lock().waiting.len()), (taken, 0));
+            if taken == 1 {
+                client.write_all(b"efghijkl").await.unwrap();
+                gate.read_exact(&mut [0; 8]).await.unwrap();
+            }
+        }
     }
 }

@@ -346,6 +346,24 @@ impl Uplink {
     }
 }
 
+#[cfg(test)]
+impl Uplink {
+    /// One that holds nothing back.
+    pub(crate) fn with_rate_off() -> Self {
+        let config = UplinkConfig {
+            rate: UplinkRate::Off,
+            order: Order::Srpt,
+            enforce: Enforce::Off,
+            cutoffs: Cutoffs::Learned,
+            guard_stretch: None,
+            utilisation: 1.0,
+            segment_overhead_bytes: 66,
+            device: None,
+        };
+        Self::new(&config, &Classes::one()).expect("nothing is needed for it")
+    }
+}
+
 /// For tests that stop the runtime's clock and move it themselves ([`tokio::time::pause`], [`tokio::time::advance`]).
 #[cfg(feature = "test-util")]
 impl Uplink {

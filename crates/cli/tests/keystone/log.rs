@@ -1,16 +1,20 @@
 //! What the server's uplink writes at level `trace`: every decision.
+//!
+//! One subscriber of the process writes down the lines of each thread apart. With a subscriber for each thread, lines were lost:
+//! `tracing` remembers for each call site whether its lines are wanted, and while a single subscriber is known it asks the thread
+//! that comes by first. A test without a log could say no for all others.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex},
-};
+use std::{cell::RefCell, fmt, sync::Once};
 
 use tracing::{
     Event, Level, Subscriber,
     field::{Field, Visit},
-    subscriber::DefaultGuard,
 };
 use tracing_subscriber::{Layer, layer::Context, prelude::*};
+
+thread_local! {
+    static LINES: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+}
 
 /// A line of the log. A job is its number in the driver, which is used again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,32 +27,33 @@ pub struct Line {
 }
 
 /// The lines written by this thread since [`Log::start`].
-#[derive(Clone, Default)]
-pub struct Log {
-    lines: Arc<Mutex<Vec<Line>>>,
-}
+pub struct Log(());
 
 impl Log {
-    /// Writes down what this thread does until the guard is dropped.
-    pub fn start() -> (Self, DefaultGuard) {
-        let log = Self::default();
-        let guard = tracing_subscriber::registry().with(log.clone()).set_default();
-        (log, guard)
+    /// Writes down what each thread does. To be called before anything is done with an uplink, by each test.
+    pub fn start() -> Self {
+        static STARTED: Once = Once::new();
+        STARTED
+            .call_once(|| tracing_subscriber::registry().with(Lines).try_init().expect("the process has no other log"));
+        LINES.take();
+        Self(())
     }
 
     /// What was written since this was last asked.
     pub fn take(&self) -> Vec<Line> {
-        std::mem::take(&mut self.lines.lock().unwrap())
+        LINES.take()
     }
 }
 
-impl<S: Subscriber> Layer<S> for Log {
+struct Lines;
+
+impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let metadata = event.metadata();
         if metadata.target() == "serpent_server::uplink" && *metadata.level() == Level::TRACE {
             let mut line = Line::default();
             event.record(&mut line);
-            self.lines.lock().unwrap().push(line);
+            LINES.with_borrow_mut(|lines| lines.push(line));
         }
     }
 }

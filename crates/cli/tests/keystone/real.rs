@@ -69,7 +69,7 @@ pub struct Played {
 
 /// Plays a plan through the driver.
 pub fn play(plan: &Plan) -> Played {
-    let (log, _guard) = Log::start();
+    let log = Log::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     // Who runs is decided here, so the runtime must not cut anybody's turn short.
     runtime.block_on(tokio::task::unconstrained(async {
@@ -82,6 +82,7 @@ pub fn play(plan: &Plan) -> Played {
 /// Two wait behind a first one. The next in line is given leave for what it offered, and comes back with a byte: how much
 /// earlier the alarm rings for the last.
 pub fn earlier_when_leave_comes_back(config: &UplinkConfig) -> Duration {
+    let log = Log::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(tokio::task::unconstrained(async {
         let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
@@ -102,7 +103,9 @@ pub fn earlier_when_leave_comes_back(config: &UplinkConfig) -> Duration {
         advance(due - Instant::now()).await;
         uplink.ring();
         let before = uplink.alarm_at().expect("one waits");
+        log.take();
         assert!(matches!(Pin::new(&mut gates[1]).poll_write(&mut cx, &ZEROS[..1]), Poll::Ready(Ok(1))));
+        assert!(log.take().iter().any(|line| line.what == "unused"));
         before - uplink.alarm_at().expect("one waits")
     }))
 }

@@ -16,8 +16,8 @@
 //! 2. [`Admission::poll_decision`] says that it is to start, and from then on it holds a slot; or that it is refused, and
 //!    then its name is no longer in force.
 //! 3. [`Admission::handle_finished`] when the site is done with it, which gives the slot back.
-//! 4. [`Admission::handle_gone`] when its client is gone or the request was given up, waiting or running. One that waited
-//!    has spent no slot.
+//! 4. [`Admission::handle_gone`] when its client is gone, waiting or running, or [`Admission::handle_given_up`] when the
+//!    gateway or the site gave it up. One that waited has spent no slot.
 //!
 //! After every `handle_*` ask [`Admission::poll_decision`] until it says `None`, and again at [`Admission::poll_timeout`].
 //! A name that is no longer in force may still be passed, as by somebody who had not heard yet; nothing happens then.
@@ -58,6 +58,7 @@
 //! - Work is conserved as far as the share promises it.
 
 mod decision;
+mod patience;
 mod queue;
 mod service;
 mod settings;
@@ -78,6 +79,7 @@ pub use self::{
     settings::{Late, Moves, ResourceId, Settings, SettingsError},
 };
 use self::{
+    patience::Patience,
     queue::{Asks, Queue, Rank},
     service::ServiceTimes,
 };
@@ -98,6 +100,8 @@ pub struct Admission {
     running: u32,
     running_of_class: Vec<u32>,
     service: Vec<ServiceTimes>,
+    /// By class.
+    patience: Vec<Patience>,
     /// Those who wait only for a certain time, by its end.
     expiries: BTreeSet<(Instant, RequestId)>,
     /// Those who wait and can still make their deadlines, by when they must start for that.
@@ -159,6 +163,7 @@ impl Admission {
             running: 0,
             running_of_class: vec![0; settings.classes.len()],
             service: vec![ServiceTimes::default(); settings.windows.len()],
+            patience: vec![Patience::default(); settings.classes.len()],
             expiries: BTreeSet::new(),
             latest_starts: BTreeSet::new(),
             overfull: VecDeque::new(),
@@ -210,6 +215,14 @@ impl Admission {
             stats[class_now(old).index()].add(&of_class);
         }
         self.stats = stats;
+        let mut patience = vec![Patience::default(); classes];
+        for (old, of_class) in self.patience.drain(..).enumerate() {
+            let now = &mut patience[class_now(old).index()];
+            if now.ns().is_none() {
+                *now = of_class;
+            }
+        }
+        self.patience = patience;
         let mut by_arrival: Vec<RequestId> = self.requests.iter().map(|(_, request)| request.id).collect();
         by_arrival.sort_unstable();
         for id in by_arrival {
@@ -286,8 +299,26 @@ impl Admission {
         }
     }
 
-    /// A request's client is gone, or the request was given up. If it ran, its slot is free; if it waited, it took none.
-    pub fn handle_gone(&mut self, request: RequestId) {
+    /// A request's client is gone. If the request ran, its slot is free; if it waited, it took none.
+    pub fn handle_gone(&mut self, now: Instant, request: RequestId) {
+        let Some(it) = self.known(request) else { return };
+        let patience = &mut self.patience[it.arrival.class.index()];
+        let age_ns = now.ns_since(it.arrived);
+        match it.state {
+            State::Waiting(_) => patience.handle_left(0, age_ns),
+            State::Running { since } => {
+                let waited_ns = since.ns_since(it.arrived);
+                // A client that leaves during a long service may have seen enough of the answer.
+                if now.ns_since(since) < waited_ns {
+                    patience.handle_left(waited_ns, age_ns);
+                }
+            }
+        }
+        self.handle_given_up(request);
+    }
+
+    /// A request was given up, and not by its client. If it ran, its slot is free; if it waited, it took none.
+    pub fn handle_given_up(&mut self, request: RequestId) {
         let Some(it) = self.known(request) else { return };
         let stats = &mut self.stats[it.arrival.class.index()];
         match it.state {
@@ -348,14 +379,14 @@ impl Admission {
 
     fn poll_expired(&mut self, now: Instant) -> Option<Decision> {
         let &(_, request) = self.expiries.first().filter(|(at, _)| *at <= now)?;
-        self.refuse(request, Refusal::WaitedTooLong)
+        self.refuse(now, request, Refusal::WaitedTooLong)
     }
 
     /// Late ones are refused, one at a time, or all put behind those in time.
     fn poll_late(&mut self, now: Instant) -> Option<Decision> {
         while let Some(&(at, id)) = self.latest_starts.first().filter(|(at, _)| *at < now) {
             if self.refuses_late() {
-                return self.refuse(id, Refusal::TooLate);
+                return self.refuse(now, id, Refusal::TooLate);
             }
             self.latest_starts.remove(&(at, id));
             let Some(Request { arrival, state: State::Waiting(rank), .. }) = self.known(id) else { continue };
@@ -394,7 +425,7 @@ impl Admission {
             if most_running.is_some_and(|most| self.running_of_class[class.index()] >= most) {
                 continue;
             }
-            if let Some((Rank { late, id, .. }, _)) = queue.first(now) {
+            if let Some((Rank { late, id, .. }, _)) = queue.first(now, self.patience_ns(class)) {
                 let first = &self.requests[id.index()];
                 let delay =
                     if self.settings.policy.is_by_delay() { self.delay(now, it, first) } else { Delay::default() };
@@ -405,18 +436,20 @@ impl Admission {
         let choice = self.lanes[lane].choose(now, window, &contenders);
         self.contenders = contenders;
         let share::Choice { class, reason: share } = choice?;
-        let (rank, turn) = self.lanes[lane].queues[class.index()].first(now)?;
+        let (rank, turn) = self.lanes[lane].queues[class.index()].first(now, self.patience_ns(class))?;
         let request = self.requests[rank.id.index()];
         self.unqueue(&request);
         self.lanes[lane].queues[class.index()].take(rank, request.arrival.client);
         self.requests[rank.id.index()].state = State::Running { since: now };
         self.hold(rank.id);
         self.stats[class.index()].started += 1;
+        let waited_ns = now.ns_since(request.arrived);
+        self.patience[class.index()].handle_stayed(0, waited_ns);
         Some(Start {
             request: rank.id,
             class,
             resource: request.arrival.resource,
-            waited_ns: now.ns_since(request.arrived),
+            waited_ns,
             reason: Reason { idlest, share, turn },
         })
     }
@@ -440,17 +473,18 @@ impl Admission {
         while let Some((lane, class)) = self.overfull.pop_front() {
             let queue = &self.lanes[lane].queues[class.index()];
             if queue.len() > self.settings.classes[class.index()].most_waiting as usize
-                && let Some(last) = queue.last(now)
+                && let Some(last) = queue.last(now, self.patience_ns(class))
             {
-                return self.refuse(last.id, Refusal::QueueFull);
+                return self.refuse(now, last.id, Refusal::QueueFull);
             }
         }
         None
     }
 
-    fn refuse(&mut self, request: RequestId, refusal: Refusal) -> Option<Decision> {
+    fn refuse(&mut self, now: Instant, request: RequestId, refusal: Refusal) -> Option<Decision> {
         let it = self.known(request)?;
         let State::Waiting(rank) = it.state else { return None };
+        self.patience[it.arrival.class.index()].handle_stayed(0, now.ns_since(it.arrived));
         self.withdraw(&it, rank);
         let stats = &mut self.stats[it.arrival.class.index()];
         match refusal {
@@ -459,6 +493,14 @@ impl Admission {
             Refusal::QueueFull | Refusal::NoSuchQueue => stats.refused_full += 1,
         }
         Some(Decision::Refuse { request, refusal })
+    }
+
+    /// How long the clients of a class are willing to wait, as far as that is known. Who would be refused then would have to
+    /// be served before.
+    fn patience_ns(&self, class: ClassId) -> Option<u64> {
+        let learned_ns = self.patience[class.index()].ns();
+        let given_ns = self.settings.classes[class.index()].most_wait_ns;
+        [learned_ns, given_ns].into_iter().flatten().min()
     }
 
     fn known(&self, request: RequestId) -> Option<Request> {

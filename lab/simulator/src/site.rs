@@ -46,6 +46,7 @@
 mod course;
 pub mod delays;
 pub mod front;
+pub mod overload;
 pub mod promises;
 mod run;
 mod station;

@@ -342,14 +342,15 @@ pub fn queue_order(text: &str) -> Result<QueueOrder, String> {
         after_ns: u64::try_from(after.as_nanos()).unwrap_or(u64::MAX),
     };
     match text.split_once(':') {
+        None if text == "adaptive" => Ok(QueueOrder::Adaptive),
         None if text == "fifo" => Ok(QueueOrder::Fifo),
         None if text == "shortest" => Ok(QueueOrder::Shortest),
         None if text == "fair" => Ok(QueueOrder::FairAmongClients),
         None if text == "lifo-under-overload" => Ok(lifo(OVERLOAD)),
         Some(("lifo-under-overload", after)) => duration(after).map(lifo),
         _ => Err(format!(
-            "`{text}` is not an order: write `fifo`, `shortest`, `fair`, or `lifo-under-overload`, which may say from \
-             which wait on, as in `lifo-under-overload:500ms`"
+            "`{text}` is not an order: write `adaptive`, `fifo`, `shortest`, `fair`, or `lifo-under-overload`, which may \
+             say from which wait on, as in `lifo-under-overload:500ms`"
         )),
     }
 }
@@ -357,6 +358,7 @@ pub fn queue_order(text: &str) -> Result<QueueOrder, String> {
 /// An order as it is written.
 pub fn show_queue_order(order: QueueOrder) -> String {
     match order {
+        QueueOrder::Adaptive => "adaptive".to_owned(),
         QueueOrder::Fifo => "fifo".to_owned(),
         QueueOrder::Shortest => "shortest".to_owned(),
         QueueOrder::FairAmongClients => "fair".to_owned(),
@@ -494,11 +496,11 @@ mod tests {
         ] {
             assert!(priority(text).unwrap_err().contains("write `inherited`"), "{text}");
         }
-        for text in ["fifo", "shortest", "fair", "lifo-under-overload:500ms"] {
+        for text in ["adaptive", "fifo", "shortest", "fair", "lifo-under-overload:500ms"] {
             assert_eq!(show_queue_order(queue_order(text).unwrap()), text);
         }
         assert_eq!(show_queue_order(queue_order("lifo-under-overload").unwrap()), "lifo-under-overload:1s");
-        for text in ["lifo", "fifo:1s", "lifo-under-overload:", "lifo-under-overload:0s", "sjf"] {
+        for text in ["lifo", "adaptive:1s", "fifo:1s", "lifo-under-overload:", "lifo-under-overload:0s", "sjf"] {
             assert!(queue_order(text).is_err(), "{text}");
         }
     }

@@ -11,10 +11,15 @@ pub enum QueueOrder {
     /// First come, first served.
     #[default]
     Fifo,
+    /// First come, first served, until the oldest has waited for half as long as clients are willing to; then last come, first
+    /// served, until it has not. How long that is, is learned from those that leave (`patience.rs` beside this file), and is
+    /// never more than [`crate::class::Class::most_wait_ns`]. Where no client leaves and none is refused this is
+    /// [`QueueOrder::Fifo`].
+    Adaptive,
     /// Shortest expected service first.
     Shortest,
-    /// First come, first served, until somebody has waited for longer than `after_ns` nanoseconds; then last come, first
-    /// served, until nobody has. Under overload not all can be served in time, and those who came last still wait for it.
+    /// [`QueueOrder::Adaptive`] with a fixed limit: last come, first served, while the oldest has waited for longer than
+    /// `after_ns` nanoseconds. Under overload not all can be served in time, and those who came last still wait for it.
     LifoUnderOverload {
         /// The wait that means overload.
         after_ns: u64,
@@ -60,7 +65,7 @@ impl Queue {
         let place = match self.order {
             QueueOrder::Fifo => 0,
             QueueOrder::Shortest => asks.expected_ns,
-            QueueOrder::LifoUnderOverload { .. } => asks.arrived.as_ns(),
+            QueueOrder::Adaptive | QueueOrder::LifoUnderOverload { .. } => asks.arrived.as_ns(),
             QueueOrder::FairAmongClients => self.rounds.join(asks.client),
         };
         let rank = Rank { late: false, place, id: asks.id };
@@ -96,29 +101,35 @@ impl Queue {
         }
     }
 
-    /// Who goes next.
-    pub fn first(&self, now: Instant) -> Option<(Rank, Turn)> {
+    /// Who goes next. `patience_ns` is how long clients are willing to wait ([`QueueOrder::Adaptive`]).
+    pub fn first(&self, now: Instant, patience_ns: Option<u64>) -> Option<(Rank, Turn)> {
         let first = *self.line.first()?;
         if self.line.len() == 1 {
             return Some((first, Turn::Only));
         }
-        if self.is_overloaded(now) {
+        if self.is_overloaded(now, patience_ns) {
             return Some((self.newest_in_time().unwrap_or(first), Turn::Newest));
         }
         Some((first, Turn::First))
     }
 
     /// Who would go last if nobody else came: whoever is refused when there are too many.
-    pub fn last(&self, now: Instant) -> Option<Rank> {
-        if !self.is_overloaded(now) {
+    pub fn last(&self, now: Instant, patience_ns: Option<u64>) -> Option<Rank> {
+        if !self.is_overloaded(now, patience_ns) {
             return self.line.last().copied();
         }
         self.late().next().or_else(|| self.line.first()).copied()
     }
 
     /// Only an order that turns round has an overload.
-    fn is_overloaded(&self, now: Instant) -> bool {
-        let QueueOrder::LifoUnderOverload { after_ns } = self.order else { return false };
+    fn is_overloaded(&self, now: Instant, patience_ns: Option<u64>) -> bool {
+        let after_ns = match self.order {
+            QueueOrder::LifoUnderOverload { after_ns } => Some(after_ns),
+            // The other half is for the service, and for those that are less patient.
+            QueueOrder::Adaptive => patience_ns.map(|patience_ns| patience_ns / 2),
+            QueueOrder::Fifo | QueueOrder::Shortest | QueueOrder::FairAmongClients => None,
+        };
+        let Some(after_ns) = after_ns else { return false };
         // By arrival, so the oldest stands first among those in time, or first among the late.
         let oldest = self.line.first().into_iter().chain(self.late().next());
         oldest
@@ -208,7 +219,7 @@ mod tests {
     /// Serves all that wait; each as the letter of its client.
     fn served(queue: &mut Queue, clients: &[(Rank, char)], now: Instant) -> String {
         let mut letters = String::new();
-        while let Some((rank, _)) = queue.first(now) {
+        while let Some((rank, _)) = queue.first(now, None) {
             let (_, client) = clients.iter().find(|(of, _)| of.id == rank.id).unwrap();
             queue.take(rank, *client as u64);
             letters.push(*client);
@@ -233,7 +244,7 @@ mod tests {
         let mut waiting = fill(&mut queue, "AAAB");
         let mut letters = String::new();
         for i in 100..106 {
-            let (rank, _) = queue.first(Instant::ORIGIN).unwrap();
+            let (rank, _) = queue.first(Instant::ORIGIN, None).unwrap();
             let client = waiting.iter().find(|(of, _)| of.id == rank.id).unwrap().1;
             queue.take(rank, client as u64);
             letters.push(client);
@@ -273,11 +284,11 @@ mod tests {
         let mut queue = Queue::new(order);
         let waiting = fill(&mut queue, "ABC");
         assert_eq!(
-            queue.first(Instant::from_ns(50)).map(|(rank, turn)| (rank.id.sequence, turn)),
+            queue.first(Instant::from_ns(50), None).map(|(rank, turn)| (rank.id.sequence, turn)),
             Some((1, Turn::First))
         );
-        assert_eq!(queue.last(Instant::from_ns(50)).map(|rank| rank.id.sequence), Some(3));
-        assert_eq!(queue.last(Instant::from_ns(102)).map(|rank| rank.id.sequence), Some(1));
+        assert_eq!(queue.last(Instant::from_ns(50), None).map(|rank| rank.id.sequence), Some(3));
+        assert_eq!(queue.last(Instant::from_ns(102), None).map(|rank| rank.id.sequence), Some(1));
         assert_eq!(served(&mut queue, &waiting, Instant::from_ns(102)), "CBA");
     }
 
@@ -287,7 +298,7 @@ mod tests {
         let mut waiting = fill(&mut queue, "ABCD");
         waiting[1].0 = queue.set_late(waiting[1].0);
         waiting[3].0 = queue.set_late(waiting[3].0);
-        assert_eq!(queue.last(Instant::from_ns(500)).map(|rank| rank.id.sequence), Some(2));
+        assert_eq!(queue.last(Instant::from_ns(500), None).map(|rank| rank.id.sequence), Some(2));
         assert_eq!(served(&mut queue, &waiting, Instant::from_ns(500)), "CADB");
     }
 }

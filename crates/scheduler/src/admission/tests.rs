@@ -126,15 +126,15 @@ fn a_slot_is_released_when_the_site_is_done_and_not_spent_by_who_is_gone() {
     let mut admission = Admission::new(Settings::multi_resource(classes(1), Policy::Strict, &[1])).unwrap();
     let [a, b, c, d] = [(); 4].map(|()| admission.handle_arrived(ms(0), ask(0, 0)).unwrap());
     assert_eq!(started(&decide(&mut admission, ms(0))), [a]);
-    admission.handle_gone(b);
+    admission.handle_gone(ms(1), b);
     assert_eq!(decide(&mut admission, ms(1)), [], "nothing has become free");
     admission.handle_finished(ms(2), a);
     assert_eq!(started(&decide(&mut admission, ms(2))), [c]);
-    admission.handle_gone(c);
+    admission.handle_gone(ms(3), c);
     assert_eq!(started(&decide(&mut admission, ms(3))), [d], "the site is rid of it");
     // Names that are no longer in force.
     for id in [a, b, c] {
-        admission.handle_gone(id);
+        admission.handle_gone(ms(4), id);
         admission.handle_finished(ms(4), id);
     }
     assert_eq!(admission.running(ResourceId(0)), 1);
@@ -187,6 +187,85 @@ fn who_is_refused_is_who_would_have_gone_last() {
     assert_eq!(refusals(QueueOrder::LifoUnderOverload { after_ns: 999 }, greedy, ms(1)), [0], "the oldest");
 }
 
+/// One slot that is taken, and an adaptive order.
+fn adaptive(most_wait_ns: Option<u64>) -> Admission {
+    let class = Class { order: QueueOrder::Adaptive, most_wait_ns, ..Class::default() };
+    let mut admission = Admission::new(Settings::multi_resource(vec![class], Policy::Strict, &[1])).unwrap();
+    admission.handle_arrived(ms(0), ask(0, 0)).unwrap();
+    decide(&mut admission, ms(0));
+    admission
+}
+
+/// The site is done with the running request; who follows it, and why.
+fn next(admission: &mut Admission, now: Instant) -> Option<(RequestId, Turn)> {
+    let running = admission.requests.iter().find(|(_, it)| matches!(it.state, State::Running { .. }));
+    let running = running.map(|(_, it)| it.id)?;
+    admission.handle_finished(now, running);
+    match decide(admission, now)[..] {
+        [Decision::Start(start)] => Some((start.request, start.reason.turn)),
+        _ => None,
+    }
+}
+
+#[test]
+fn clients_that_leave_turn_the_adaptive_order_to_the_newest_while_the_oldest_has_waited_for_half_as_long() {
+    let mut admission = adaptive(None);
+    let impatient = [(); 2].map(|()| admission.handle_arrived(ms(0), ask(0, 0)).unwrap());
+    impatient.into_iter().for_each(|id| admission.handle_gone(ms(10_000), id));
+    let [a, b, c, d] = [11, 12, 13, 14].map(|at| admission.handle_arrived(ms(at * 1000), ask(0, 0)).unwrap());
+    assert_eq!(next(&mut admission, ms(14_500)), Some((a, Turn::First)), "the oldest has waited for 3.5 s");
+    assert_eq!(next(&mut admission, ms(17_500)), Some((d, Turn::Newest)), "the oldest has waited for 5.5 s");
+    let e = admission.handle_arrived(ms(17_600), ask(0, 0)).unwrap();
+    assert_eq!(next(&mut admission, ms(17_700)), Some((e, Turn::Newest)));
+    assert_eq!(next(&mut admission, ms(17_800)), Some((c, Turn::Newest)));
+    assert_eq!(next(&mut admission, ms(17_900)), Some((b, Turn::Only)), "it is late, but nobody else waits");
+}
+
+#[test]
+fn a_request_that_would_be_refused_at_last_counts_as_impatient_from_the_beginning() {
+    let mut admission = adaptive(Some(30_000_000_000));
+    let [a, _, c] = [(); 3].map(|()| admission.handle_arrived(ms(0), ask(0, 0)).unwrap());
+    assert_eq!(next(&mut admission, ms(15_000)), Some((a, Turn::First)));
+    assert_eq!(next(&mut admission, ms(15_001)), Some((c, Turn::Newest)));
+}
+
+#[test]
+fn what_the_gateway_or_the_site_gives_up_says_nothing_about_patience() {
+    let mut admission = adaptive(None);
+    let ids = [(); 9].map(|()| admission.handle_arrived(ms(0), ask(0, 0)).unwrap());
+    ids[2..].iter().for_each(|&id| admission.handle_given_up(id));
+    // Neither does a client that has waited for a short time and leaves during a long service.
+    let (served, _) = next(&mut admission, ms(10_000)).unwrap();
+    admission.handle_gone(ms(25_000), served);
+    assert_eq!(admission.patience[0].ns(), None);
+    assert_eq!(started(&decide(&mut admission, ms(25_000))), [ids[1]]);
+}
+
+#[test]
+fn clients_that_are_found_gone_when_it_is_their_turn_have_left() {
+    let mut admission = adaptive(None);
+    let ids = [(); 3].map(|()| admission.handle_arrived(ms(0), ask(0, 0)).unwrap());
+    assert_eq!(next(&mut admission, ms(500)).map(|it| it.0), Some(ids[0]));
+    admission.handle_gone(ms(500), ids[0]);
+    assert_eq!(started(&decide(&mut admission, ms(500))), [ids[1]]);
+    admission.handle_gone(ms(500), ids[1]);
+    assert!(admission.patience[0].ns().is_some_and(|ns| (400_000_000..=500_000_000).contains(&ns)));
+}
+
+#[test]
+fn what_is_known_of_patience_outlasts_a_change_of_settings() {
+    let mut admission = adaptive(None);
+    let impatient = [(); 2].map(|()| admission.handle_arrived(ms(0), ask(0, 0)).unwrap());
+    impatient.into_iter().for_each(|id| admission.handle_gone(ms(10_000), id));
+    let known = admission.patience[0].ns();
+    assert!(known.is_some());
+    let class = Class { order: QueueOrder::Adaptive, ..Class::default() };
+    let moves = Moves { classes: vec![ClassId(1)], resources: Vec::new() };
+    let settings = Settings::multi_resource(vec![class; 2], Policy::Strict, &[1]);
+    admission.handle_settings(settings, &moves).unwrap();
+    assert_eq!((admission.patience[0].ns(), admission.patience[1].ns()), (None, known));
+}
+
 #[test]
 fn who_waits_too_long_is_told_so_then_and_not_later() {
     let class = Class { most_wait_ns: Some(5_000_000), ..Class::default() };
@@ -203,12 +282,13 @@ fn who_waits_too_long_is_told_so_then_and_not_later() {
 fn any_share_goes_with_any_order() {
     let orders = [
         QueueOrder::Fifo,
+        QueueOrder::Adaptive,
         QueueOrder::Shortest,
         QueueOrder::LifoUnderOverload { after_ns: 0 },
         QueueOrder::FairAmongClients,
     ];
     for policy in Policy::ALL {
-        for (order, within) in orders.into_iter().zip(["0123", "1302", "3210", "0132"]) {
+        for (order, within) in orders.into_iter().zip(["0123", "0123", "1302", "3210", "0132"]) {
             let of = vec![Class { order, deadline_ns: Some(1_000_000_000), ..Class::default() }; 2];
             let mut admission = Admission::new(Settings::single_window(of, 1, policy, 2)).unwrap();
             let fillers = [0, 1].map(|class| admission.handle_arrived(ms(0), ask(class, 0)).unwrap());
@@ -319,8 +399,8 @@ fn delays_are_those_of_requests_from_their_arrival_to_their_end() {
     let gone = admission.handle_arrived(ms(1), ask(1, 0)).unwrap();
     admission.handle_arrived(ms(25), ask(0, 0)).unwrap();
     admission.handle_arrived(ms(35), ask(1, 0)).unwrap();
-    admission.handle_gone(gone);
-    admission.handle_gone(first);
+    admission.handle_gone(ms(0), gone);
+    admission.handle_gone(ms(0), first);
     let Some(Decision::Start(start)) = admission.poll_decision(ms(40)) else { panic!("nobody starts") };
     assert_eq!((start.class, start.reason.share), (ClassId(0), Delay));
 }

@@ -57,6 +57,7 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 pub(super) fn class(class: &ClassConfig) -> Map<String, Value> {
     let given = &class.given;
     let (order, overload) = match given.order {
+        QueueOrder::Adaptive => ("adaptive", None),
         QueueOrder::Fifo => ("fifo", None),
         QueueOrder::Shortest => ("shortest", None),
         QueueOrder::LifoUnderOverload { after_ns } => ("lifo-under-overload", Some(after_ns)),
@@ -201,7 +202,8 @@ fn change_order(order: &mut QueueOrder, patch: &Fields<'_>) -> Read<()> {
         (QueueOrder::LifoUnderOverload { after_ns }, None) => after_ns,
         _ => ns(OVERLOAD),
     };
-    match patch.name("order", &["fifo", "shortest", "lifo-under-overload", "fair"])? {
+    match patch.name("order", &["adaptive", "fifo", "shortest", "lifo-under-overload", "fair"])? {
+        Some("adaptive") => *order = QueueOrder::Adaptive,
         Some("fifo") => *order = QueueOrder::Fifo,
         Some("shortest") => *order = QueueOrder::Shortest,
         Some("fair") => *order = QueueOrder::FairAmongClients,
@@ -472,6 +474,22 @@ mod tests {
         let fields = changed(json!({})).unwrap();
         let shown: Vec<_> = fields.as_object().unwrap().keys().map(String::as_str).collect();
         assert!(CLASS_FIELDS.iter().all(|it| *it == "position" || shown.contains(it)), "{shown:?}");
+    }
+
+    #[test]
+    fn the_schema_names_the_defaults_of_a_class() {
+        let schema: Value = serde_json::from_str(include_str!("schema.json")).unwrap();
+        let shown = class(&ClassConfig::new("any"));
+        let mut compared = 0;
+        for (name, property) in schema["components"]["schemas"]["ClassSettings"]["properties"].as_object().unwrap() {
+            // That of the overload is the default of one order, and not of a class.
+            if let Some(default) = property.get("default").filter(|_| name != "overload_s") {
+                let same = default == &shown[name] || default.as_f64().is_some_and(|it| shown[name] == json!(it));
+                assert!(same, "{name} is {} and not {default}", shown[name]);
+                compared += 1;
+            }
+        }
+        assert!(compared >= 8, "{compared}");
     }
 
     #[test]

@@ -205,7 +205,7 @@ impl Desk {
         wakers.wake();
     }
 
-    /// Who was let in is gone, or was given up.
+    /// The client of a request that was let in is gone.
     pub fn gone(&self, request: RequestId) {
         let wakers = self.leave(&mut self.core.lock(), request);
         wakers.wake();
@@ -215,8 +215,11 @@ impl Desk {
     pub fn failed(&self, request: RequestId, route: u64, since: Instant) {
         let wakers = {
             let mut core = self.core.lock();
-            core.ended(self.now(), request, route, since, false);
-            self.leave(&mut core, request)
+            let now = self.now();
+            core.ended(now, request, route, since, false);
+            core.machine.handle_given_up(request);
+            tracing::trace!(at_ns = now.as_ns(), ?request, "failed");
+            self.pump(&mut core, now, None).1
         };
         wakers.wake();
     }
@@ -307,7 +310,7 @@ impl Desk {
 
     fn leave(&self, core: &mut Core, request: RequestId) -> Wakers {
         let now = self.now();
-        core.machine.handle_gone(request);
+        core.machine.handle_gone(now, request);
         tracing::trace!(at_ns = now.as_ns(), ?request, "gone");
         self.pump(core, now, None).1
     }

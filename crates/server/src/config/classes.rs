@@ -8,7 +8,7 @@ use http::{
 };
 use ipnet::IpNet;
 use scheduler::{
-    admission::{Late, ResourceId},
+    admission::{Late, QueueOrder, ResourceId},
     class::{Class, ClassId},
     control,
     share::{DELAY_WINDOW_NS, Policy},
@@ -239,7 +239,7 @@ impl ClassConfig {
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
-            given: Class { most_wait_ns: Some(30_000_000_000), ..Class::default() },
+            given: Class { order: QueueOrder::Adaptive, most_wait_ns: Some(30_000_000_000), ..Class::default() },
             priority: Priority::default(),
             objective: Objective { window: Duration::from_secs(60), ..Objective::default() },
             refusal: Refusal::default(),

@@ -95,7 +95,8 @@ idle-timeout = \"{patience_s}s\"
     for (class, weight) in plan.classes.iter().zip(weights(plan)) {
         let (name, ratio) = (&class.name, class.ratio);
         let waiting = match share {
-            Some(_) => format!("max-wait = \"{patience_s}s\"\nqueue = {room}\n"),
+            // The papers' gateways serve each class in the order of arrival.
+            Some(_) => format!("max-wait = \"{patience_s}s\"\nqueue = {room}\norder = \"fifo\"\n"),
             // No request waits.
             None => String::new(),
         };
@@ -261,7 +262,7 @@ mod tests {
             table.remove("site");
             // Without waiting requests, classes need no settings of delay.
             for class in table["class"].as_array_mut().unwrap() {
-                for key in ["delay-ratio", "max-wait", "queue"] {
+                for key in ["delay-ratio", "max-wait", "queue", "order"] {
                     let value = class.as_table_mut().unwrap().remove(key);
                     assert_eq!(value.is_some(), subject != "uncontrolled", "{subject}: {key}");
                 }

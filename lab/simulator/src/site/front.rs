@@ -223,7 +223,7 @@ impl Run {
                 match event {
                     Event::Connect { request, attempt } => self.connects(now_ns, request, attempt),
                     Event::Read(request) => self.is_read(now_ns, request),
-                    Event::Timeout(request) => self.times_out(request),
+                    Event::Timeout(request) => self.times_out(now_ns, request),
                 }
             }
             self.decide(now_ns);
@@ -273,14 +273,14 @@ impl Run {
         self.decide(now_ns);
     }
 
-    fn times_out(&mut self, request: usize) {
+    fn times_out(&mut self, now_ns: u64, request: usize) {
         let it = &mut self.requests[request];
         it.gone = it.answered_ns.is_none();
         if let (true, true, None, Some(id)) = (it.gone, self.setup.notices_gone, it.began_ns, it.id)
             && self.named.get(&id.index()) == Some(&request)
             && !self.site_queue.contains(&request)
         {
-            self.admission.handle_gone(id);
+            self.admission.handle_gone(Instant::from_ns(now_ns), id);
             self.named.remove(&id.index());
         }
     }

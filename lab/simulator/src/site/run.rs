@@ -203,7 +203,7 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
             if asked.started_ns.is_some() {
                 self.site.handle_abort(now_ns, ticket);
             }
-            self.admission.handle_gone(asked.id);
+            self.admission.handle_gone(Instant::from_ns(now_ns), asked.id);
             self.end(now_ns, &asked, End::Gone);
         }
         while let Some(&Reverse((_, client))) = self.due.peek().filter(|Reverse((at_ns, _))| *at_ns <= now_ns) {

@@ -29,6 +29,7 @@ fn class() -> impl Strategy<Value = Class> {
     let order = select(
         &[
             QueueOrder::Fifo,
+            QueueOrder::Adaptive,
             QueueOrder::Shortest,
             QueueOrder::LifoUnderOverload { after_ns: 300 },
             QueueOrder::FairAmongClients,
@@ -87,6 +88,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0..12u32).prop_map(|total| Event::Total { total }),
         1 => (settings(), moves()).prop_map(|(settings, moves)| Event::Settings { settings, moves }),
         10 => (0..500u64).prop_map(|ns| Event::Passed { ns }),
+        // So long that it says something about the patience of those who leave.
+        1 => (0..40_000_000_000u64).prop_map(|ns| Event::Passed { ns }),
         1 => (0..500u64).prop_map(|ns| Event::Back { ns }),
     ]
 }
@@ -152,7 +155,7 @@ impl World {
                     self.running.remove(&id);
                     self.waiting.remove(&id);
                     self.ended += 1;
-                    self.admission.handle_gone(id);
+                    self.admission.handle_gone(self.now, id);
                 }
             }
             Event::Window { resource, window } => self.admission.handle_window(ResourceId(*resource), *window),
@@ -255,8 +258,26 @@ fn run(settings: &Settings, events: &[Event]) -> Vec<Decision> {
     world.log
 }
 
+/// Classes and windows of these settings, with this order for all, and requests that wait as long as they must.
+fn patient(settings: &Settings, order: QueueOrder) -> Settings {
+    let classes = settings.classes.iter().map(|class| Class { order, most_wait_ns: None, ..*class }).collect();
+    Settings { classes, ..settings.clone() }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(250))]
+
+    #[test]
+    fn where_no_client_leaves_the_adaptive_order_is_that_of_arrival(
+        settings in settings(),
+        events in vec(event(), 1..250),
+    ) {
+        let events: Vec<_> = (events.into_iter())
+            .filter(|event| !matches!(event, Event::Gone { .. } | Event::Settings { .. } | Event::Back { .. }))
+            .collect();
+        let by = |order| run(&patient(&settings, order), &events);
+        prop_assert_eq!(by(QueueOrder::Adaptive), by(QueueOrder::Fifo));
+    }
 
     #[test]
     fn the_invariants_hold_and_the_same_events_give_the_same_decisions(

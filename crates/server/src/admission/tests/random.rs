@@ -40,6 +40,7 @@ enum Event {
 fn given() -> impl Strategy<Value = Class> {
     let order = select(
         &[
+            QueueOrder::Adaptive,
             QueueOrder::Fifo,
             QueueOrder::Shortest,
             QueueOrder::LifoUnderOverload { after_ns: 30_000_000 },

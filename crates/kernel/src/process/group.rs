@@ -3,11 +3,18 @@
 //! They are children of the group that we are in: of version 2 where it has the `cpu` controller, else of version 1. Version 2 lets
 //! a group either hold processes or share out a controller; where ours holds us, we move to a child of it first. Groups of
 //! gateways that are gone are taken away when the first of our own is made.
+//!
+//! *Invariant*: a group of a live gateway is locked (`flock` on its `cgroup.procs`), and only a group whose lock is free is
+//! taken away. The kernel frees the lock when the gateway ends, however it ends. A lock means the same in all namespaces.
+//! Process ids do not: gateways in two namespaces of process ids may share a home, and neither sees the other in `/proc`.
 
 use std::{
     fs::{self, File, OpenOptions},
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
@@ -15,14 +22,25 @@ use std::{
     },
 };
 
+use rustix::fs::{FlockOperation, flock};
+
 use super::{Launch, Limits, Priority, Step};
+
+/// Names that are tried for a group. Each that is taken is that of a group of another gateway.
+const MOST_NAMES: usize = 1000;
 
 /// A control group of ours. Dropping it kills what is in it and takes it away.
 #[derive(Debug)]
 pub struct Group {
     version: Version,
+    place: Place,
+}
+
+/// The folder of a group, which is locked.
+#[derive(Debug)]
+struct Place {
     folder: PathBuf,
-    /// Who writes 0 to it is in the group.
+    /// `cgroup.procs`. A process that writes 0 to it is in the group. The lock is held for as long as this is open.
     entrance: File,
 }
 
@@ -46,19 +64,10 @@ impl Group {
     /// # Errors
     /// What the system says, with what the operator may do about it.
     pub fn make(name: &str, weight: u16) -> io::Result<Self> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
         let home = home()?;
         let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
         let name: String = name.chars().take(64).map(plain).collect();
-        let folder =
-            home.folder.join(format!("serpent-{}-{}-{name}", std::process::id(), NUMBER.fetch_add(1, Relaxed)));
-        fs::create_dir(&folder).map_err(|error| explain(&folder, &error))?;
-        let opened = OpenOptions::new().write(true).open(folder.join("cgroup.procs"));
-        let made = opened.map(|entrance| Self { version: home.version, folder: folder.clone(), entrance });
-        let group = made.map_err(|error| {
-            let _ = fs::remove_dir(&folder);
-            explain(&folder, &error)
-        })?;
+        let group = Self { version: home.version, place: Place::make(&home.folder, &name)? };
         group.set_weight(weight)?;
         Ok(group)
     }
@@ -71,7 +80,7 @@ impl Group {
             // Ordinary are 1024, and 2 the least.
             Version::One => ("cpu.shares", (weight * 1024 / 100).max(2)),
         };
-        let file = self.folder.join(file);
+        let file = self.folder().join(file);
         fs::write(&file, value.to_string()).map_err(|error| explain(&file, &error))
     }
 
@@ -94,7 +103,7 @@ impl Group {
         match launch.start() {
             Ok(_) => Ok(()),
             Err(failed) if failed.step == Step::Program => Ok(()),
-            Err(failed) => Err(io::Error::new(failed.error.kind(), format!("{}: {failed}", self.folder.display()))),
+            Err(failed) => Err(io::Error::new(failed.error.kind(), format!("{}: {failed}", self.folder().display()))),
         }
     }
 
@@ -103,22 +112,61 @@ impl Group {
     /// # Errors
     /// Somebody is in it.
     pub fn remove_if_empty(&self) -> io::Result<()> {
-        fs::remove_dir(&self.folder)
+        fs::remove_dir(self.folder())
     }
 
     /// Where it is.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        &self.place.folder
     }
 
     pub(super) fn entrance(&self) -> BorrowedFd<'_> {
-        self.entrance.as_fd()
+        self.place.entrance.as_fd()
     }
+}
+
+impl Place {
+    /// Makes a folder in a group, with a name that no other has.
+    fn make(home: &Path, name: &str) -> io::Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        for _ in 0..MOST_NAMES {
+            let number = NUMBER.fetch_add(1, Relaxed);
+            let folder = home.join(format!("serpent-{}-{number}-{name}", std::process::id()));
+            match fs::create_dir(&folder) {
+                Ok(()) => {}
+                // A gateway in another namespace has the same process id.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(explain(&folder, &error)),
+            }
+            let locked = lock_new(&folder).map_err(|error| {
+                let _ = fs::remove_dir(&folder);
+                explain(&folder, &error)
+            })?;
+            if let Some(entrance) = locked {
+                return Ok(Self { folder, entrance });
+            }
+        }
+        let said = format!("{}: the groups of other gateways have all names that were tried", home.display());
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, said))
+    }
+}
+
+/// The entrance of a new folder, locked; `None`: a gateway that sweeps has taken the folder away before it was locked.
+fn lock_new(folder: &Path) -> io::Result<Option<File>> {
+    let path = folder.join("cgroup.procs");
+    let entrance = match OpenOptions::new().write(true).open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    // A gateway that sweeps holds the lock for a moment.
+    rustix::io::retry_on_intr(|| flock(&entrance, FlockOperation::LockExclusive))?;
+    let locked = entrance.metadata()?.ino();
+    Ok(fs::metadata(&path).is_ok_and(|now| now.ino() == locked).then_some(entrance))
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        remove(&self.folder);
+        remove(self.folder());
     }
 }
 
@@ -131,9 +179,10 @@ fn remove(folder: &Path) {
 
 /// The group that ours are children of, found and made ready the first time.
 fn home() -> io::Result<Home> {
-    static HOME: Mutex<Option<Home>> = Mutex::new(None);
+    // With the place that we moved to, whose lock is held to our end.
+    static HOME: Mutex<Option<(Home, Option<Place>)>> = Mutex::new(None);
     let mut known = HOME.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(home) = &*known {
+    if let Some((home, _)) = &*known {
         return Ok(home.clone());
     }
     let home =
@@ -147,10 +196,11 @@ fn home() -> io::Result<Home> {
         )
     })?;
     sweep(&home.folder);
-    if home.version == Version::Two {
-        share_out(&home.folder)?;
-    }
-    Ok(known.insert(home).clone())
+    let moved_to = match home.version {
+        Version::One => None,
+        Version::Two => share_out(&home.folder)?,
+    };
+    Ok(known.insert((home, moved_to)).0.clone())
 }
 
 /// Finds our group with the `cpu` controller.
@@ -190,14 +240,14 @@ fn has(words: &str, word: &str) -> bool {
     words.split_ascii_whitespace().any(|one| one == word)
 }
 
-/// Sees to it that children of the group have the `cpu` controller.
-fn share_out(folder: &Path) -> io::Result<()> {
+/// Sees to it that children of the group have the `cpu` controller. Where we had to move for that: to where.
+fn share_out(folder: &Path) -> io::Result<Option<Place>> {
     let control = folder.join("cgroup.subtree_control");
     if fs::read_to_string(&control).is_ok_and(|controllers| has(&controllers, "cpu")) {
-        return Ok(());
+        return Ok(None);
     }
     let first = match fs::write(&control, "+cpu") {
-        Ok(()) => return Ok(()),
+        Ok(()) => return Ok(None),
         Err(error) => error,
     };
     if first.kind() != io::ErrorKind::ResourceBusy {
@@ -205,20 +255,20 @@ fn share_out(folder: &Path) -> io::Result<()> {
     }
     // It holds processes, and we are one of them.
     let us = std::process::id();
-    let room = folder.join(format!("serpent-{us}-gateway"));
-    fs::create_dir(&room).map_err(|error| explain(&room, &error))?;
-    let moved = fs::write(room.join("cgroup.procs"), us.to_string());
-    moved.and_then(|()| fs::write(&control, "+cpu")).map_err(|error| {
+    let room = Place::make(folder, "gateway")?;
+    let moved = fs::write(room.folder.join("cgroup.procs"), us.to_string());
+    if let Err(error) = moved.and_then(|()| fs::write(&control, "+cpu")) {
         let _ = fs::write(folder.join("cgroup.procs"), us.to_string());
-        let _ = fs::remove_dir(&room);
-        match error.kind() {
+        let _ = fs::remove_dir(&room.folder);
+        return Err(match error.kind() {
             io::ErrorKind::ResourceBusy => io::Error::new(
                 error.kind(),
                 format!("{}: other processes are in our control group: start us in one of our own", control.display()),
             ),
             _ => explain(&control, &error),
-        }
-    })
+        });
+    }
+    Ok(Some(room))
 }
 
 /// Takes away what gateways that are gone have left.
@@ -226,9 +276,13 @@ fn sweep(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let owner =
-            name.to_str().and_then(|name| name.strip_prefix("serpent-")?.split('-').next()?.parse::<u32>().ok());
-        if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+        let rest = name.to_str().and_then(|name| name.strip_prefix("serpent-"));
+        let is_group = rest.and_then(|rest| rest.split('-').next()).is_some_and(|pid| pid.parse::<u32>().is_ok());
+        if !is_group {
+            continue;
+        }
+        let Ok(entrance) = File::open(entry.path().join("cgroup.procs")) else { continue };
+        if flock(&entrance, FlockOperation::NonBlockingLockExclusive).is_ok() {
             remove(&entry.path());
         }
     }

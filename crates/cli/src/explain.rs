@@ -79,6 +79,7 @@ pub struct ExplainArgs {
 }
 
 /// Why there is nothing to say.
+#[derive(Debug)]
 pub enum Failure {
     /// What was asked for makes no sense.
     Usage(String),

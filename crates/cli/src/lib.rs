@@ -8,6 +8,8 @@ mod advise;
 mod args;
 mod check;
 mod config;
+#[cfg(test)]
+mod documented;
 mod exit;
 mod explain;
 #[cfg(any(test, fuzzing))]

@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod args;
+#[cfg(test)]
+mod documented;
 mod paperwork;
 mod simulate;
 mod theory;

@@ -48,7 +48,12 @@ pub fn targets(config: &Config, named: &[String]) -> Result<Vec<Target>, String>
     let help = "give it one, as in `disk = { probe = \"/disk.php?cost=12\" }` in `[admission.resources]`";
     let chosen = if named.is_empty() {
         if with_page.is_empty() {
-            return Err(format!("no resource has a page to be probed by: {help}"));
+            let slots = if matches!(resources.as_slice(), [site] if site.window.is_none()) {
+                "; for a site without resources, in place of `slots = 20`: `site = { window = 20, probe = \"/basket\" }`"
+            } else {
+                ""
+            };
+            return Err(format!("no resource has a page to be probed by: {help}{slots}"));
         }
         with_page
     } else {

@@ -500,4 +500,6 @@ fn resources_are_chosen_by_name_or_by_having_a_page() {
     assert!(chosen(&["tape"]).unwrap_err().contains("`cpu`, `disk`"));
     let none = load(&FILE.replace("probe = \"/cpu.php\"", "window = 3").replace(", probe = \"/disk.php?cost=12\"", ""));
     assert!(targets::targets(&none, &[]).unwrap_err().contains("no resource has a page"));
+    let slots = load("[[site]]\nroot = \".\"\n[admission]\nslots = 20\n");
+    assert!(targets::targets(&slots, &[]).unwrap_err().contains("in place of `slots = 20`"));
 }

@@ -2,12 +2,23 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{
+    Parser, Subcommand,
+    builder::StyledStr,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 use clap_complete::Shell;
 
 use crate::{
-    advise::AdviseArgs, check::CheckArgs, config::Overrides, explain::ExplainArgs, key::KeyArgs, lab::LabArgs,
-    probe::ProbeArgs, uplink::UplinkCommand,
+    advise::AdviseArgs,
+    check::CheckArgs,
+    config::{self, Overrides},
+    elsewhere,
+    explain::ExplainArgs,
+    key::KeyArgs,
+    lab::LabArgs,
+    probe::ProbeArgs,
+    uplink::UplinkCommand,
 };
 
 /// A web server that sends the response with the shortest remaining work first.
@@ -48,6 +59,52 @@ pub struct Cli {
 
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// The command line of this process; the process ends here where there is a mistake in it.
+    pub fn parse_or_exit() -> Self {
+        Self::try_parse().unwrap_or_else(|error| with_sound_tips(error, std::env::args()).exit())
+    }
+}
+
+/// The error with tips that can help, in place of clap's: its values are alike by little, and it offers to take any unknown flag
+/// for a value.
+fn with_sound_tips(mut error: clap::Error, args: impl IntoIterator<Item = String>) -> clap::Error {
+    match (error.kind(), error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue)) {
+        (ErrorKind::InvalidValue, _, Some(ContextValue::String(given))) => {
+            let like = match error.get(ContextKind::ValidValue) {
+                Some(ContextValue::Strings(known)) => config::like(given, known.iter().map(String::as_str)),
+                _ => None,
+            };
+            if let Some(like) = like.map(|like| ContextValue::String(like.to_owned())) {
+                error.insert(ContextKind::SuggestedValue, like);
+            } else {
+                error.remove(ContextKind::SuggestedValue);
+            }
+        }
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(given)), _) => {
+            let serves = args.into_iter().nth(1).is_some_and(|command| command == "serve");
+            let tip = elsewhere::flag(given).filter(|_| serves);
+            let is_like = match error.get(ContextKind::SuggestedArg) {
+                Some(ContextValue::String(suggested)) => config::like(given, [suggested.as_str()]).is_some(),
+                _ => false,
+            };
+            let offers_a_value = matches!(error.get(ContextKind::Suggested), Some(ContextValue::StyledStrs(tips))
+                if tips.iter().any(|tip| tip.to_string().contains("as a value")));
+            if tip.is_some() || offers_a_value {
+                error.remove(ContextKind::Suggested);
+            }
+            if tip.is_some() || !is_like {
+                error.remove(ContextKind::SuggestedArg);
+            }
+            if let Some(tip) = tip {
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+            }
+        }
+        _ => {}
+    }
+    error
 }
 
 /// What to do.
@@ -135,7 +192,8 @@ mod tests {
 
     fn serve(args: &[&str]) -> Result<Overrides, String> {
         let args = ["serpent", "serve"].into_iter().chain(args.iter().copied());
-        match Cli::try_parse_from(args).map_err(|error| error.to_string())?.command {
+        let said = |error| with_sound_tips(error, args.clone().map(str::to_owned)).to_string();
+        match Cli::try_parse_from(args.clone()).map_err(said)?.command {
             Command::Serve(args) => Ok(*args),
             command => Err(format!("{command:?}")),
         }
@@ -144,6 +202,24 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_mistake_in_a_flag_gets_a_tip_only_where_it_can_help() {
+        for (args, tip) in [
+            (&["--port", "80"][..], Some("'--listen :80' listens on port 80")),
+            (&["--root=www"], Some("'serpent serve ./public'")),
+            (&["-p", "80"], Some("'--listen :80' listens on port 80")),
+            (&["--proxy", "http://a"], Some("'--upstream http://127.0.0.1:3000'")),
+            (&["--lisen", ":80"], Some("a similar argument exists: '--listen'")),
+            (&["--order", "strpt"], Some("a similar value exists: 'srpt'")),
+            (&["--order", "shortest"], None),
+            (&["--frobnicate"], None),
+        ] {
+            let said = serve(args).unwrap_err();
+            assert_eq!(said.contains("tip: "), tip.is_some(), "{args:?}: {said}");
+            assert!(said.contains(tip.unwrap_or_default()), "{args:?}: {said}");
+        }
     }
 
     #[test]

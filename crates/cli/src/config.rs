@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use server::config::Config;
 
 pub use overrides::Overrides;
-pub use problems::{Problem, Problems, Severity};
+pub use problems::{Problem, Problems, Severity, like};
 use resolve::Resolved;
 
 use crate::values::ListenAt;

@@ -10,6 +10,7 @@ mod check;
 mod config;
 #[cfg(test)]
 mod documented;
+mod elsewhere;
 mod exit;
 mod explain;
 #[cfg(any(test, fuzzing))]
@@ -17,6 +18,7 @@ pub mod fuzz;
 mod key;
 mod lab;
 mod log;
+mod open_files;
 mod paperwork;
 mod probe;
 mod serve;
@@ -28,14 +30,12 @@ use std::{
     process::ExitCode,
 };
 
-use clap::Parser as _;
-
 use args::{Cli, Command};
 use exit::{FAILURE, USAGE};
 
 /// Does what the command line says.
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_or_exit();
     match log::filter(&cli.log) {
         Ok(filter) => {
             let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);

@@ -9,7 +9,6 @@ use std::{
     thread,
 };
 
-use rustix::process::{Resource, getrlimit, setrlimit};
 use server::{
     Handle, Server, StartError,
     config::{Config, Origin, Route, Site},
@@ -22,7 +21,7 @@ use signal_hook::{
 use crate::{
     config::{self, Overrides, Problems},
     exit::{FAILURE, USAGE},
-    values,
+    open_files, values,
 };
 
 /// Why nothing is served.
@@ -51,7 +50,7 @@ pub fn serve(args: &Overrides) -> Result<(), Failure> {
     // Signals first: none that comes while starting is lost.
     let signals = Signals::new([SIGHUP, SIGTERM, SIGINT]).map_err(Failure::Signals)?;
     let config = load(args)?;
-    allow_connections(&config);
+    open_files::allow(&config);
     let serving = serving(&config);
     let server = Server::bind(config).map_err(Failure::Start)?;
     let ready = ready(&serving, &server);
@@ -81,7 +80,10 @@ pub fn serve(args: &Overrides) -> Result<(), Failure> {
 fn load(args: &Overrides) -> Result<Config, Failure> {
     let (config, warnings) = config::load_and_warn(args).map_err(Failure::Configuration)?;
     for warning in warnings.iter().flat_map(|warnings| &warnings.list) {
-        tracing::warn!("{}", warning.message);
+        match &warning.help {
+            Some(help) => tracing::warn!("{}: {help}", warning.message),
+            None => tracing::warn!("{}", warning.message),
+        }
     }
     Ok(config)
 }
@@ -156,59 +158,6 @@ fn reloads(asked: &mpsc::Receiver<()>, handle: &Handle, args: &Overrides) {
 
 fn reload(handle: &Handle, args: &Overrides) -> Result<(), Failure> {
     let config = load(args)?;
-    allow_connections(&config);
+    open_files::allow(&config);
     handle.reload(config).map_err(Failure::Start)
-}
-
-/// Descriptors that are open beside those of connections.
-const OTHER_DESCRIPTORS: u64 = 256;
-
-/// What connections hold open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Descriptors {
-    /// With their sockets alone.
-    least: u64,
-    /// With the files that they may have beside.
-    most: u64,
-}
-
-impl Descriptors {
-    /// A connection holds a socket and, while a large response is sent, a file. Where requests are passed on it is a socket more, to
-    /// the upstream, and two files: for what is kept of a request, and of a response.
-    fn of(connections: usize, passes_on: bool) -> Self {
-        let (sockets, files) = if passes_on { (2, 2) } else { (1, 1) };
-        let each = |count: u64| (connections as u64).saturating_mul(count).saturating_add(OTHER_DESCRIPTORS);
-        Self { least: each(sockets), most: each(sockets + files) }
-    }
-}
-
-/// Raises the soft limit on open files as far as it may be raised. A warning is due when not even the sockets fit.
-fn allow_connections(config: &Config) {
-    let connections = config.limits.connections;
-    let passes_on = !config.upstreams.is_empty();
-    let Descriptors { least: sockets, most: wanted } = Descriptors::of(connections, passes_on);
-    let mut limit = getrlimit(Resource::Nofile);
-    let Some(current) = limit.current.filter(|current| *current < wanted) else { return };
-    let raised = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted)).max(current);
-    limit.current = Some(raised);
-    let allowed = if setrlimit(Resource::Nofile, limit).is_ok() { raised } else { current };
-    if allowed < sockets {
-        let upstreams = if passes_on { ", with those to upstreams," } else { "" };
-        tracing::warn!(
-            "{connections} connections{upstreams} need {sockets} open files, and only {allowed} are allowed: lower \
-             `limits.connections`, or raise the limit (ulimit -n, LimitNOFILE=)"
-        );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_connection_that_is_passed_on_needs_another_socket_and_two_files() {
-        assert_eq!(Descriptors::of(1000, false), Descriptors { least: 1256, most: 2256 });
-        assert_eq!(Descriptors::of(1000, true), Descriptors { least: 2256, most: 4256 });
-        assert_eq!(Descriptors::of(usize::MAX, true).most, u64::MAX);
-    }
 }

@@ -151,8 +151,19 @@ pub fn workers(text: &str) -> Result<NonZeroUsize, String> {
 pub fn count(text: &str, largest: u64) -> Result<u64, String> {
     match text.parse::<u64>() {
         Ok(count) if (1..=largest).contains(&count) => Ok(count),
+        Err(_) if !text.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit()) => {
+            Err(format!("`{text}` is not a whole number: give a number from 1 to {largest}"))
+        }
         _ => Err(format!("`{text}` is out of range: give a number from 1 to {largest}")),
     }
+}
+
+/// Reads a number of connections, or `auto`.
+pub fn connections(text: &str) -> Result<Option<u64>, String> {
+    if text == "auto" {
+        return Ok(None);
+    }
+    count(text, 10_000_000).map(Some).map_err(|error| format!("{error}; or `auto`"))
 }
 
 /// Reads a count from 1 on, or `off` for none.

@@ -131,6 +131,8 @@ fn folder() -> tempfile::TempDir {
         fs::write(folder.path().join(format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
     }
     fs::write(folder.path().join("empty.pem"), "").unwrap();
+    let locked = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    fs::write(folder.path().join("locked.pem"), locked).unwrap();
     fs::write(
         folder.path().join("garbage.pem"),
         "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\nAAAA\n\
@@ -237,7 +239,10 @@ fn check_finds_certificates_that_cannot_work() {
         ("a.crt", "none.key", ":4:11", "`none.key` does not exist"),
         ("empty.pem", "a.key", ":3:12", "no certificate in `empty.pem`"),
         ("a.crt", "empty.pem", ":4:11", "no private key in `empty.pem`"),
-        ("a.key", "a.crt", ":3:12", "no certificate in `a.key`"),
+        ("a.key", "a.crt", ":3:12", "no certificate in `a.key`: it has a private key"),
+        ("a.key", "a.crt", ":4:11", "no private key in `a.crt`: it has a certificate"),
+        ("a.crt", "a.crt", ":4:11", "give `tls-key` the key that the certificate was made for"),
+        ("a.crt", "locked.pem", ":4:11", "its key is under a password"),
         ("garbage.pem", "a.key", ":3:12", "garbage.pem"),
         ("a.crt", "garbage.pem", ":4:11", "garbage.pem"),
         ("a.crt", "b.key", ":4:11", "do not belong together"),

@@ -144,10 +144,15 @@ fn program(path: &Path, span: Option<Range<usize>>) -> Option<Problem> {
 }
 
 fn unreadable(path: &Path, span: Option<Range<usize>>, error: &std::io::Error) -> Problem {
-    let file = path.display();
+    let (file, from_file) = (path.display(), span.is_some());
     match error.kind() {
-        std::io::ErrorKind::NotFound => Problem::new(format!("the file `{file}` does not exist"), span)
-            .help("check the path; a relative path in the file starts at the file's folder"),
+        std::io::ErrorKind::NotFound => {
+            Problem::new(format!("the file `{file}` does not exist"), span).help(if from_file {
+                "check the path; a relative path in the file starts at the file's folder"
+            } else {
+                "check the path"
+            })
+        }
         std::io::ErrorKind::PermissionDenied => Problem::new(format!("the file `{file}` may not be read"), span)
             .help("let the user that runs serpent read it, and for a key or a secret nobody else"),
         _ => Problem::new(format!("the file `{file}` cannot be read: {error}"), span),
@@ -161,8 +166,13 @@ fn directory(root: &Path, span: Option<Range<usize>>) -> Option<Problem> {
     };
     let root = root.display();
     Some(match error.kind() {
-        std::io::ErrorKind::NotFound => Problem::new(format!("the directory `{root}` does not exist"), span)
-            .help("make it, or name another; a relative path in the file starts at the file's folder"),
+        std::io::ErrorKind::NotFound => {
+            let help = match &span {
+                Some(_) => "make it, or name another; a relative path in the file starts at the file's folder",
+                None => "make it, or name another",
+            };
+            Problem::new(format!("the directory `{root}` does not exist"), span).help(help)
+        }
         std::io::ErrorKind::NotADirectory => {
             Problem::new(format!("`{root}` is not a directory"), span).help("name the directory that the file lies in")
         }
@@ -225,9 +235,34 @@ fn pem<T>(
     let bytes = std::fs::read(path).map_err(|error| unreadable(path, span.clone(), &error))?;
     match read(&bytes) {
         Ok(Some(found)) => Ok(found),
-        Ok(None) => Err(Problem::new(format!("there is no {what} in `{file}`"), span)
-            .help("give a PEM file: text with lines such as `-----BEGIN CERTIFICATE-----`")),
+        Ok(None) => {
+            let (found, help) = instead(&bytes, what);
+            Err(Problem::new(format!("there is no {what} in `{file}`{found}"), span).help(help))
+        }
         Err(error) => Err(Problem::new(format!("the {what} in `{file}` cannot be read: {error}"), span)),
+    }
+}
+
+/// What a PEM file without the wanted part has, and what to do.
+fn instead(bytes: &[u8], wanted: &str) -> (&'static str, &'static str) {
+    let text = String::from_utf8_lossy(bytes);
+    let has = |label: &str| text.lines().any(|line| line.starts_with("-----BEGIN ") && line.contains(label));
+    if has("ENCRYPTED PRIVATE KEY") {
+        (
+            ": its key is under a password",
+            "take it off: `openssl pkey -in FILE -out NEW`, and let nobody else read the new file",
+        )
+    } else if has("CERTIFICATE REQUEST") {
+        (": it has a request for one", "give the certificate that the authority made from the request")
+    } else if has("CERTIFICATE") && wanted != "certificate" {
+        (
+            ": it has a certificate",
+            "`tls-cert` is for the certificate; give `tls-key` the key that the certificate was made for",
+        )
+    } else if has("PRIVATE KEY") {
+        (": it has a private key", "`tls-key` is for the key; give the certificate that was made for it")
+    } else {
+        ("", "give a PEM file: text with lines such as `-----BEGIN CERTIFICATE-----`")
     }
 }
 

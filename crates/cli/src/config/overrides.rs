@@ -38,9 +38,9 @@ pub struct Overrides {
     #[arg(long, value_name = "N", value_parser = values::workers)]
     pub workers: Option<NonZeroUsize>,
 
-    /// Connections open at once [default: 16384]
-    #[arg(long, value_name = "N", value_parser = |text: &str| values::count(text, 10_000_000))]
-    pub connections: Option<u64>,
+    /// Connections open at once, or `auto` [default: auto, 16384 or as many as the limit on open files allows]
+    #[arg(long, value_name = "N", value_parser = values::connections)]
+    pub connections: Option<std::option::Option<u64>>,
 
     /// How long responses under way may take after SIGTERM, or `off` for as long as they need [default: off]
     #[arg(long, value_name = "TIME", value_parser = values::duration_or_off)]

@@ -4,6 +4,9 @@ use std::{fmt, ops::Range, path::PathBuf};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
+use super::raw;
+use crate::elsewhere::{self, Instead};
+
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
@@ -51,28 +54,75 @@ impl Problem {
         self
     }
 
-    /// What the TOML parser found.
-    pub fn from_toml(error: &toml::de::Error) -> Self {
-        let problem = Self::new(error.message(), error.span());
-        match misspelt(error.message()) {
-            Some(known) => problem.help(format!("did you mean `{known}`?")),
-            None => problem,
+    /// What the TOML parser found in the text.
+    pub fn from_toml(error: &toml::de::Error, text: &str) -> Self {
+        let (message, span) = (error.message(), error.span());
+        let written = span.clone().and_then(|span| text.get(span)).unwrap_or_default();
+        if let Some((name, known)) = unknown_field(message) {
+            return unknown(message, span, name, known);
+        }
+        let (found, expected) = message.split_once(", expected ").unwrap_or((message, ""));
+        let table = written.trim_matches(['[', ']']);
+        match (found, expected) {
+            ("invalid type: map", "a sequence") if written.starts_with('[') => {
+                Self::new(format!("there can be several `{table}`, so each is one of a list"), span)
+                    .help(format!("write `[[{table}]]`"))
+            }
+            (found, expected) if expected.starts_with("struct ") => {
+                Self::new(format!("{found}, expected a table, as in `{{ name = value }}`"), span)
+            }
+            (found, "a sequence") => Self::new(format!("{found}, expected a list, as in `[value]`"), span),
+            _ => Self::new(message, span),
         }
     }
 }
 
-/// The known name that is like `name`, if one is.
-pub fn like<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let likeness = |known: &str| strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase());
-    let rated = known.into_iter().map(|known| (likeness(known), known)).filter(|(likeness, _)| *likeness > 0.8);
-    rated.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
+/// Says of a setting that is not known where it belongs, or what it is called here.
+fn unknown(message: &str, span: Option<Range<usize>>, name: &str, known: Vec<&str>) -> Problem {
+    if let Some(known) = like(name, known) {
+        return Problem::new(message, span).help(format!("did you mean `{known}`?"));
+    }
+    match elsewhere::setting(name) {
+        Some(Instead::Setting(instead)) => {
+            return Problem::new(format!("unknown field `{name}`"), span).help(format!("here that is {instead}"));
+        }
+        Some(Instead::NotSupported(instead)) => {
+            return Problem::new(format!("`{name}` is not supported"), span).help(instead);
+        }
+        None => {}
+    }
+    let sections: Vec<_> = raw::sections_with(name).collect();
+    match &sections[..] {
+        [] => Problem::new(message, span),
+        [raw::TOP, ..] => Problem::new(format!("unknown field `{name}` in this table"), span).help(format!(
+            "`{name}` belongs at the top of the file, before the first table: what follows a `[table]` is part of it"
+        )),
+        sections => Problem::new(format!("unknown field `{name}` here"), span)
+            .help(format!("`{name}` belongs in {}", sections.join(" or "))),
+    }
 }
 
-/// What an unknown setting was meant to be, from "unknown field `x`, expected one of `a`, `b`".
-fn misspelt(message: &str) -> Option<&str> {
+/// The known name that is like `name`, if one is: up to a third of its letters differ, or it is alone in having more to it.
+pub fn like<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let name = name.to_lowercase();
+    let known: Vec<_> = known.into_iter().collect();
+    let distance = |known: &str| strsim::osa_distance(&name, &known.to_lowercase());
+    let near = |known: &&&str| 3 * distance(known) <= known.chars().count().max(name.chars().count());
+    if let Some(nearest) = known.iter().filter(near).min_by_key(|known| distance(known)) {
+        return Some(nearest);
+    }
+    let longer = |known: &&&str| {
+        let rest = known.strip_prefix(&*name).filter(|rest| rest.starts_with('-'));
+        rest.or_else(|| known.strip_suffix(&*name).filter(|rest| rest.ends_with('-'))).is_some()
+    };
+    let mut longer = known.iter().filter(longer);
+    longer.next().copied().filter(|_| longer.next().is_none())
+}
+
+/// The name, and those that are known, from "unknown field `x`, expected one of `a`, `b`".
+fn unknown_field(message: &str) -> Option<(&str, Vec<&str>)> {
     let mut quoted = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
-    let name = quoted.next()?;
-    like(name, quoted)
+    Some((quoted.next()?, quoted.collect()))
 }
 
 /// All mistakes of one configuration; displays as text for a terminal.

@@ -1,7 +1,7 @@
 //! Stage one: the file as written. Only the shape is checked here; values keep their place in the file, so that stage two
 //! can point at them.
 
-use std::{collections::BTreeMap, fmt, ops::Range};
+use std::{borrow::Cow, collections::BTreeMap, fmt, ops::Range};
 
 use serde::{
     Deserialize,
@@ -23,22 +23,29 @@ pub struct Written(pub String);
 pub type Setting = Option<Spanned<Written>>;
 
 macro_rules! sections {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$field_attr:meta])* $field:ident: $type:ty,)* })*) => {$(
-        $(#[$doc])*
+    ($(#[doc = $doc:literal] $name:ident { $($(#[$field_attr:meta])* $field:ident: $type:ty,)* })*) => {
+        /// Each section, as an operator knows it, and the names of its settings.
+        const SECTIONS: &[(&str, &[&str])] = &[$(($doc, &[$(stringify!($field)),*])),*];
+
+        $(
+        #[doc = $doc]
         #[derive(Clone, Debug, Default, Deserialize)]
         #[cfg_attr(test, derive(serde::Serialize))]
         #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
         pub struct $name { $($(#[$field_attr])* pub $field: $type,)* }
-    )*};
+        )*
+    };
 }
 
 sections! {
     /// The whole file.
     Raw {
+        #[serde(deserialize_with = "one_or_more")]
         listen: Option<Vec<Spanned<Written>>>,
         admin: Setting,
         admin_token: Setting,
         workers: Setting,
+        #[serde(deserialize_with = "one_or_more")]
         trusted_proxies: Option<Vec<Spanned<Written>>>,
         forwarded_by: Setting,
         default_class: Setting,
@@ -105,6 +112,7 @@ sections! {
 
     /// `[files]` and `[site.files]`
     RawFiles {
+        #[serde(deserialize_with = "one_or_more")]
         index: Option<Vec<Spanned<Written>>>,
         listing: Option<bool>,
         dot_files: Option<bool>,
@@ -116,7 +124,8 @@ sections! {
 
     /// `[[site]]`
     RawSite {
-        names: Vec<Spanned<Written>>,
+        #[serde(deserialize_with = "one_or_more")]
+        names: Option<Vec<Spanned<Written>>>,
         root: Setting,
         tls_cert: Setting,
         tls_key: Setting,
@@ -145,6 +154,7 @@ sections! {
 
     /// `request-headers` and `response-headers` of a route
     RawHeaders {
+        #[serde(deserialize_with = "one_or_more")]
         remove: Option<Vec<Spanned<Written>>>,
         set: Option<Pairs>,
         add: Option<Pairs>,
@@ -155,6 +165,7 @@ sections! {
         program: Setting,
         interpreter: Setting,
         environment: Option<Pairs>,
+        #[serde(deserialize_with = "one_or_more")]
         pass_environment: Option<Vec<Spanned<Written>>>,
         timeout: Setting,
         response_head: Setting,
@@ -164,6 +175,7 @@ sections! {
     /// `[[upstream]]`
     RawUpstream {
         name: Setting,
+        #[serde(deserialize_with = "one_or_more")]
         servers: Option<Vec<Spanned<Written>>>,
         connect_timeout: Setting,
         idle_timeout: Setting,
@@ -280,7 +292,7 @@ sections! {
         grow_below: Setting,
     }
 
-    /// A resource of `[admission]`, with more to say of it than its window
+    /// `resources` of `[admission]`, as tables
     RawWindow {
         window: Setting,
         least: Setting,
@@ -345,25 +357,99 @@ pub enum RawCutoffs {
     Sizes(Vec<Spanned<Written>>),
 }
 
+/// Reads a list, of which a single value may stand without brackets.
+fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Spanned<Written>>>, D::Error> {
+    enum OneOrMore {
+        One(Written),
+        More(Vec<Spanned<Written>>),
+    }
+    impl<'de> Deserialize<'de> for OneOrMore {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            struct TextOrList;
+            impl<'de> Visitor<'de> for TextOrList {
+                type Value = OneOrMore;
+
+                fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.write_str("a list of texts in quotes, or a single one")
+                }
+
+                fn visit_str<E>(self, text: &str) -> Result<OneOrMore, E> {
+                    Ok(OneOrMore::One(Written(text.to_owned())))
+                }
+
+                fn visit_i64<E>(self, number: i64) -> Result<OneOrMore, E> {
+                    Ok(OneOrMore::One(Written(number.to_string())))
+                }
+
+                fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<OneOrMore, A::Error> {
+                    let mut values = Vec::new();
+                    while let Some(value) = seq.next_element()? {
+                        values.push(value);
+                    }
+                    Ok(OneOrMore::More(values))
+                }
+            }
+            deserializer.deserialize_any(TextOrList)
+        }
+    }
+    let written = Spanned::<OneOrMore>::deserialize(deserializer)?;
+    let place = written.span();
+    Ok(Some(match written.into_inner() {
+        OneOrMore::One(value) => vec![Spanned::new(place, value)],
+        OneOrMore::More(values) => values,
+    }))
+}
+
+/// The sections that have a setting of this name, as an operator knows them. The first is the whole file.
+pub fn sections_with(setting: &str) -> impl Iterator<Item = &'static str> {
+    let has = move |fields: &[&str]| fields.iter().any(|field| field.replace('_', "-") == setting);
+    SECTIONS.iter().filter(move |(_, fields)| has(fields)).map(|(section, _)| section.trim())
+}
+
+/// The section that stands for what is outside of all tables.
+pub const TOP: &str = "The whole file.";
+
+/// Syntax errors that are shown: a file of another kind has one in each line.
+const MOST_SYNTAX_ERRORS: usize = 5;
+
 /// Reads the file's text. Whatever cannot be read is reported and left out, so that one run finds every mistake.
 pub fn read(text: &str) -> (Raw, Vec<Problem>) {
+    if text.trim_start().starts_with("-----BEGIN ") {
+        let message = "this is not a configuration: it looks like a PEM file, as of a certificate or a key";
+        let help = "give the configuration; `tls-cert` and `tls-key` of a `[[site]]` name such files in it";
+        return (Raw::default(), vec![Problem::new(message, None).help(help)]);
+    }
     let (mut table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         // What follows a syntax error may be misread: one is shown for each line, and nothing is read further.
-        let mut problems: Vec<_> = errors.iter().map(Problem::from_toml).collect();
+        let mut problems: Vec<_> = errors.iter().map(|error| Problem::from_toml(error, text)).collect();
         let line = |problem: &Problem| {
             problem.span.as_ref().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count())
         };
         problems.sort_by_key(|problem| line(problem));
         problems.dedup_by_key(|problem| line(problem));
+        if problems.len() > MOST_SYNTAX_ERRORS {
+            let more = problems.len() - MOST_SYNTAX_ERRORS;
+            problems.truncate(MOST_SYNTAX_ERRORS);
+            let message = format!("{more} more lines cannot be read");
+            problems
+                .push(Problem::new(message, None).help("is this a configuration of Serpent? It is written in TOML"));
+        }
         return (Raw::default(), problems);
     }
     let mut problems = Vec::new();
+    let sound = table.get_ref().iter().filter(|(key, value)| {
+        let problem = list_of_a_single_table(key, value);
+        let is_sound = problem.is_none();
+        problems.extend(problem);
+        is_sound
+    });
+    *table.get_mut() = sound.map(|(key, value)| (key.clone(), value.clone())).collect();
     loop {
         match Raw::deserialize(toml::de::Deserializer::from(table.clone())) {
             Ok(raw) => return (raw, problems),
             Err(error) => {
-                problems.push(Problem::from_toml(&error));
+                problems.push(Problem::from_toml(&error, text));
                 let Some(at) = error.span() else { return (Raw::default(), problems) };
                 let mut removed = false;
                 *table.get_mut() = table_without(table.get_ref(), &at, &mut removed);
@@ -373,6 +459,18 @@ pub fn read(text: &str) -> (Raw, Vec<Problem>) {
             }
         }
     }
+}
+
+/// Tables of which there is one: `[uplink]`. Serde would take a list for their settings in order.
+const SINGLE_TABLES: &[&str] =
+    &["uplink", "limits", "cache", "access-log", "files", "admission", "users", "keys", "session"];
+
+fn list_of_a_single_table(key: &Spanned<Cow<'_, str>>, value: &Spanned<DeValue<'_>>) -> Option<Problem> {
+    let name = key.get_ref();
+    let is_list = SINGLE_TABLES.contains(&&**name) && matches!(value.get_ref(), DeValue::Array(_));
+    is_list.then(|| {
+        Problem::new(format!("there is one `{name}` only"), Some(key.span())).help(format!("write `[{name}]`"))
+    })
 }
 
 /// The table without the innermost entry that an error points `at`.

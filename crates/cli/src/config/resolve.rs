@@ -23,7 +23,10 @@ use super::{
     problems::{self, Problem},
     raw::{Raw, RawCutoffs, RawFiles, RawSite, Setting, Written},
 };
-use crate::values::{self, ListenAt, Named};
+use crate::{
+    open_files,
+    values::{self, ListenAt, Named},
+};
 
 /// A configuration, with the places in the file that are still needed to point at.
 pub struct Resolved {
@@ -86,7 +89,7 @@ pub fn resolve(
     shape_is_sound: bool,
     problems: &mut Vec<Problem>,
 ) -> Resolved {
-    let mut r = Resolver { problems, folder, shape_is_sound, named: Vec::new() };
+    let mut r = Resolver { problems, folder, shape_is_sound, all_read: true, named: Vec::new() };
     let mut resources = r.resources(raw);
     let (upstreams, upstream_places) = r.upstreams(raw, flags);
     r.probes(raw, &mut resources, &upstreams);
@@ -104,13 +107,14 @@ pub fn resolve(
     let listen = r.listen(raw, flags, &sites, admin, shape_is_sound);
     let tls = listen.iter().any(|listen| listen.tls);
     let classes = r.classes(raw, flags, &mut sites, &mut resources, tls);
+    let limits = r.limits(raw, flags, !upstreams.is_empty());
     let config = Config {
         listen,
         sites,
         upstreams,
         classes,
         uplink: r.uplink(raw, flags),
-        limits: r.limits(raw, flags),
+        limits,
         workers: {
             let automatic = || values::workers("auto").expect("`auto` is a number of workers");
             r.setting(flags.workers, &raw.workers, values::workers, automatic())
@@ -124,15 +128,31 @@ pub fn resolve(
     Resolved { config, places, access_log, named: r.named, upstreams: upstream_places }
 }
 
+/// Clients speak TLS to it.
+const HTTPS_PORT: u16 = 443;
+
 struct Resolver<'a> {
     problems: &'a mut Vec<Problem>,
     folder: Option<&'a Path>,
     /// Nothing of the file was left out, so what is missing is missing.
     shape_is_sound: bool,
+    /// Every value so far could be read, so none was replaced by its default.
+    all_read: bool,
     named: Vec<NamedFile>,
 }
 
 impl Resolver<'_> {
+    /// Whether settings so far are as the operator wrote them, so that they can contradict each other.
+    fn is_as_written(&self) -> bool {
+        self.shape_is_sound && self.all_read
+    }
+
+    /// A value that cannot be read.
+    fn unread(&mut self, message: String, written: &Spanned<Written>) {
+        self.all_read = false;
+        self.problems.push(Problem::new(message, Some(written.span())));
+    }
+
     /// The flag if given, else what the file says, else the default.
     fn setting<T>(
         &mut self,
@@ -146,7 +166,7 @@ impl Resolver<'_> {
         }
         let Some(written) = written else { return default };
         read(&written.get_ref().0).unwrap_or_else(|message| {
-            self.problems.push(Problem::new(message, Some(written.span())));
+            self.unread(message, written);
             default
         })
     }
@@ -198,7 +218,7 @@ impl Resolver<'_> {
         for written in list {
             match read(&written.get_ref().0) {
                 Ok(value) => values.push(value),
-                Err(message) => self.problems.push(Problem::new(message, Some(written.span()))),
+                Err(message) => self.unread(message, written),
             }
         }
         values
@@ -215,7 +235,7 @@ impl Resolver<'_> {
         let mut given: Vec<(ListenAt, Option<Range<usize>>)> = Vec::new();
         match &raw.listen {
             _ if !flags.listen.is_empty() => given.extend(flags.listen.iter().map(|at| (*at, None))),
-            Some(list) if list.is_empty() => self.problems.push(
+            Some(list) if list.is_empty() && shape_is_sound => self.problems.push(
                 Problem::new("`listen` is empty: there is no address to serve on", None)
                     .help("name an address, as in `listen = [\":80\"]`, or leave `listen` out for the default"),
             ),
@@ -248,6 +268,22 @@ impl Resolver<'_> {
                     Problem::new(format!("{} is the address of `admin` already", at.address), span.clone())
                         .also(raw.admin.as_ref().map(Spanned::span), "given here")
                         .help("give `admin` an address of its own, out of reach of the public"),
+                );
+            }
+            if at.address.port() == HTTPS_PORT && at.tls.is_none() && !certificates && self.is_as_written() {
+                self.problems.push(
+                    Problem::warning(
+                        format!(
+                            "{} speaks HTTP without TLS, on the port of HTTPS: no site has a certificate",
+                            at.address
+                        ),
+                        span.clone(),
+                    )
+                    .help(format!(
+                        "give a site `tls-cert` and `tls-key` (flags --tls-cert and --tls-key), or write \
+                         `http://{}` if that is meant",
+                        at.address
+                    )),
                 );
             }
             // Port 0 means any free port, and so a different one each time.
@@ -323,7 +359,7 @@ impl Resolver<'_> {
         for (index, written) in raw.site.iter().enumerate() {
             let site = written.get_ref();
             let names = self.names(site, &mut taken);
-            if names.is_empty() && index > 0 && site.names.is_empty() && shape_is_sound {
+            if names.is_empty() && index > 0 && site.names.iter().flatten().next().is_none() && shape_is_sound {
                 self.problems.push(
                     Problem::new("this site has no names, so no request can reach it", Some(written.span()))
                         .help("give it `names`, or make it the first site: that one answers for unknown names"),
@@ -371,7 +407,7 @@ impl Resolver<'_> {
 
     fn names(&mut self, site: &RawSite, taken: &mut HashMap<String, Range<usize>>) -> Vec<String> {
         let mut names = Vec::new();
-        for written in &site.names {
+        for written in site.names.iter().flatten() {
             let (text, span) = (&written.get_ref().0, written.span());
             match values::host_name(text) {
                 Err(message) => self.problems.push(Problem::new(message, Some(span))),
@@ -572,7 +608,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn limits(&mut self, raw: &Raw, flags: &Overrides) -> Limits {
+    fn limits(&mut self, raw: &Raw, flags: &Overrides, passes_on: bool) -> Limits {
         let (section, default) = (&raw.limits, Limits::default());
         let to_usize = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let head = |text: &str| match values::size(text) {
@@ -581,12 +617,9 @@ impl Resolver<'_> {
             Err(message) => Err(message),
         };
         Limits {
-            connections: to_usize(self.setting(
-                flags.connections,
-                &section.connections,
-                |text| values::count(text, 10_000_000),
-                default.connections as u64,
-            )),
+            connections: self
+                .setting(flags.connections, &section.connections, values::connections, None)
+                .map_or_else(|| open_files::connections_that_fit(passes_on), to_usize),
             request_head_bytes: to_usize(self.setting(
                 None,
                 &section.request_head,

@@ -216,6 +216,21 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("workers = 0\n", ":1:11", "`0` is not a number of workers"),
     ("worker = 2\n", ":1:1", "unknown field `worker`, expected one of `listen`"),
     ("workers = true\n", ":1:11", "expected a text in quotes or a number"),
+    ("listen = true\n", ":1:10", "expected a list of texts in quotes, or a single one"),
+    ("listen = [true]\n", ":1:11", "expected a text in quotes or a number"),
+    ("[uplink]\nlisten = [\":80\"]\n", ":2:1", "`listen` belongs at the top of the file, before the first table"),
+    ("rate = \"1gbit\"\n", ":1:1", "`rate` belongs in `[uplink]`"),
+    ("[cache]\nidle-timeout = \"1s\"\n", ":2:1", "`idle-timeout` belongs in `[limits]` or `[[upstream]]`"),
+    ("[limits]\nidle = \"1s\"\n", ":2:1", "did you mean `idle-timeout`?"),
+    ("auth = \"basic\"\n", ":1:1", "`auth` is not supported"),
+    ("redirect = \"https\"\n", ":1:1", "`redirect` is not supported"),
+    ("allow = [\"10.0.0.0/8\"]\n", ":1:1", "`allow` is not supported"),
+    ("worker_processes = 4\n", ":1:1", "here that is `workers`"),
+    ("Proxy-Pass = \"http://a\"\n", ":1:1", "here that is `upstream` of a `[[site.route]]`"),
+    ("[[uplink]]\nrate = \"off\"\n", ":1:3", "write `[uplink]`"),
+    ("limits = [5]\n", ":1:1", "there is one `limits` only"),
+    ("uplink = \"10mbit\"\n", ":1:10", "expected a table"),
+    ("upstream = \"http://a\"\n", ":1:12", "expected a list, as in `[value]`"),
     ("listen = []\n", "", "there is no address to serve on"),
     ("listen = [\"example.org:80\"]\n", ":1:11", "give an IP address and a port"),
     ("listen = [\"https://:443\"]\n", ":1:11", "https://[::]:443 needs a certificate"),
@@ -236,7 +251,8 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("[uplink]\ncutoffs = [\"2KiB\", \"5KiB\", 5120]\n", ":2:28", "cutoffs must increase"),
     ("[uplink]\ncutoffs = [\"2KiB\", \"five\"]\n", ":2:20", "`five` is not a size"),
     ("[limits]\nconnections = 0\n", ":2:15", "from 1 to 10000000"),
-    ("[limits]\nconnections = -1\n", ":2:15", "from 1 to 10000000"),
+    ("[limits]\nconnections = -1\n", ":2:15", "out of range: give a number from 1 to 10000000"),
+    ("[limits]\nconnections = \"lots\"\n", ":2:15", "not a whole number: give a number from 1 to 10000000"),
     ("[limits]\nrequest-head = \"10\"\n", ":2:16", "from 1KiB to 1MiB"),
     ("[limits]\nhead-timeout = 30\n", ":2:16", "give a number and a unit"),
     ("[limits]\nidle-timeout = \"0s\"\n", ":2:16", "above zero"),
@@ -266,8 +282,32 @@ fn every_kind_of_mistake_is_found_at_its_place() {
 }
 
 #[test]
+fn no_word_of_another_server_is_a_setting_here() {
+    for word in crate::elsewhere::SETTINGS.iter().flat_map(|(words, _)| *words) {
+        assert_eq!(raw::sections_with(word).next(), None, "{word}");
+    }
+}
+
+#[test]
+fn every_single_table_is_known_as_one() {
+    let (raw, _) = raw::read("");
+    let value = serde_json::to_value(&raw).unwrap();
+    let tables = value
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|(key, value)| value.is_object() || ["users", "keys", "session"].contains(&key.as_str()));
+    for (key, _) in tables {
+        let (_, problems) = raw::read(&format!("[[{key}]]\n"));
+        assert_eq!(problems.len(), 1, "{key}: {problems:?}");
+        assert!(problems[0].message.contains("only"), "{key}: {problems:?}");
+    }
+}
+
+#[test]
 fn mistakes_about_sites() {
     for (text, place, part) in [
+        ("[site]\nroot = \"www\"\n", ":1:1", "write `[[site]]`"),
         ("", "", "the file has no site"),
         ("[[site]]\n", ":1:1", "this site has no `root`"),
         ("[[site]]\nroot = \"nowhere\"\n", ":2:8", "`nowhere` does not exist"),
@@ -284,6 +324,62 @@ fn mistakes_about_sites() {
         let said = load_text(text).unwrap_err();
         assert!(said.contains(part), "{text}\nsaid:\n{said}\nbut not: {part}");
         assert!(said.contains(&format!("--> serpent.toml{place}")), "{text}\nsaid:\n{said}\nbut not at {place}");
+    }
+}
+
+#[test]
+fn a_single_value_is_a_list_of_one() {
+    let text = "listen = \"127.0.0.1:80\"\ntrusted-proxies = \"10.0.0.0/8\"\n[[site]]\nnames = \"a\"\nroot = \"www\"\n\
+                files = { index = \"default.html\" }\n[[site.route]]\npath = \"/api\"\nupstream = \"app\"\n\
+                response-headers = { remove = \"Server\" }\n[[upstream]]\nname = \"app\"\nservers = \"http://a\"\n";
+    let config = load_text(text).unwrap_or_else(|said| panic!("{said}"));
+    assert_eq!(config.listen.len(), 1);
+    let site = &config.sites[0];
+    assert_eq!((&*site.names, &*site.files.index), (&["a".to_owned()][..], &["default.html".to_owned()][..]));
+    assert_eq!(site.routes[0].response_headers.remove, ["server"]);
+    assert_eq!(config.upstreams[0].servers.len(), 1);
+    let said = load_text(&format!("listen = \"here\"\n{SITE}")).unwrap_err();
+    assert!(said.contains("--> serpent.toml:1:10") && said.contains("give an IP address and a port"), "{said}");
+}
+
+#[test]
+fn what_is_no_configuration_is_one_mistake() {
+    let made = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).unwrap();
+    for text in [made.cert.pem(), made.signing_key.serialize_pem()] {
+        let (problems, said) = load_with(&text, Overrides::default()).unwrap_err();
+        assert!(said.contains("it looks like a PEM file"), "{said}");
+        assert_eq!(problems.list.len(), 1, "{said}");
+    }
+    let (problems, said) = load_with(&"server a { b; }\n".repeat(20), Overrides::default()).unwrap_err();
+    assert!(said.contains("15 more lines cannot be read") && said.contains("written in TOML"), "{said}");
+    assert_eq!(problems.list.len(), 6, "{said}");
+}
+
+#[test]
+fn a_directory_that_is_missing_is_told_of_as_it_was_given() {
+    let said = load_text("[[site]]\nroot = \"nowhere\"\n").unwrap_err();
+    assert!(said.contains("a relative path in the file"), "{said}");
+    let said = load(&Overrides { dir: Some("no/where".into()), ..Overrides::default() }).unwrap_err().to_string();
+    assert!(said.contains("the directory `no/where` does not exist") && !said.contains("in the file"), "{said}");
+}
+
+#[test]
+fn the_port_of_https_without_a_certificate_is_warned_of() {
+    let said_of = |listen: &str, flags: Overrides| {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("www")).unwrap();
+        let path = folder.path().join("serpent.toml");
+        fs::write(&path, format!("listen = [\"{listen}\"]\n{SITE}")).unwrap();
+        let (_, warnings) = load_and_warn(&Overrides { config: Some(path), ..flags }).unwrap();
+        warnings.map(|warnings| warnings.to_string()).unwrap_or_default()
+    };
+    let said = said_of(":443", Overrides::default());
+    assert!(said.contains("warning: [::]:443 speaks HTTP without TLS") && said.contains(":1:11"), "{said}");
+    assert!(said.contains("`tls-cert` and `tls-key`") && said.contains("`http://[::]:443`"), "{said}");
+    let flags = Overrides { listen: vec![values::listen("127.0.0.1:443").unwrap()], ..Overrides::default() };
+    assert!(said_of(":80", flags).contains("127.0.0.1:443 speaks HTTP without TLS"));
+    for other in ["http://:443", ":80", ":8443"] {
+        assert_eq!(said_of(other, Overrides::default()), "", "{other}");
     }
 }
 

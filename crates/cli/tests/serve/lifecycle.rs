@@ -2,8 +2,9 @@
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::{BufRead as _, BufReader, Read, Write},
     net::TcpListener,
+    process::{Command, Stdio},
 };
 
 use rustix::process::Signal;
@@ -29,6 +30,57 @@ fn one_line_tells_where_it_serves() {
     assert!(serpent.urls[1].starts_with("http://[::1]:"), "{}", serpent.ready);
     assert!(!serpent.ready.contains(":0"), "the port that was found is named: {}", serpent.ready);
     serpent.assert_alive();
+}
+
+/// The first line on standard error of a gateway that may open so many files.
+fn first_word_with_open_files(most: u32, more: &[&str]) -> String {
+    let gateway = "serve --upstream http://127.0.0.1:1 --listen 127.0.0.1:0 --uplink off --log info";
+    let script = format!("ulimit -n {most}; exec \"$@\"");
+    let mut child = Command::new("sh")
+        .args(["-c", &script, "sh", env!("CARGO_BIN_EXE_serpent")])
+        .args(gateway.split(' '))
+        .args(more)
+        .env_remove("SERPENT_LOG")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    child.kill().unwrap();
+    let said = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
+    assert!(ready.starts_with("serpent: serving "), "{ready}{said}");
+    said.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn as_many_connections_as_open_files_allow_are_no_reason_for_a_warning() {
+    let said = first_word_with_open_files(1000, &[]);
+    assert!(said.contains("INFO") && said.contains("372 connections, with those to upstreams, fit"), "{said}");
+    let said = first_word_with_open_files(1000, &["--connections", "300"]);
+    assert!(!said.contains("WARN"), "{said}");
+    let said = first_word_with_open_files(1000, &["--connections", "16384"]);
+    assert!(said.contains("WARN") && said.contains("need 33024 open files, and only 1000 are allowed"), "{said}");
+}
+
+#[test]
+fn a_start_on_the_port_of_https_without_a_certificate_warns_and_says_what_to_do() {
+    let site = site();
+    let www = site.path().join("www");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_serpent"))
+        .args(["serve", www.to_str().unwrap(), "--listen", "127.83.17.4:443", "--uplink", "off"])
+        .env_remove("SERPENT_LOG")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The warning comes before the address is bound, for which the privilege may be missing.
+    let mut said = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    let _ = child.kill();
+    child.wait().unwrap();
+    assert!(said.contains("WARN") && said.contains("127.83.17.4:443 speaks HTTP without TLS"), "{said}");
+    assert!(said.contains("--tls-cert and --tls-key"), "{said}");
 }
 
 #[test]

@@ -467,11 +467,11 @@ impl Resolver<'_> {
             settings.windows = resources.iter().map(|it| it.window.map(|_| it.least.get())).collect();
             checked = settings.check();
         }
-        if self.shape_is_sound
+        if self.is_as_written()
             && let Err(error) = checked
         {
             self.contradiction(raw, resources, error);
-        } else if !enabled && self.shape_is_sound {
+        } else if !enabled && self.is_as_written() {
             let help = "say how many requests the site does well at once: `[admission]` with `slots = 20`";
             let waits = |class: &RawClass| {
                 let settings = [&class.queue, &class.max_wait, &class.order, &class.refuse.status, &class.refuse.page];
@@ -537,7 +537,7 @@ impl Resolver<'_> {
         admission: &AdmissionConfig,
         policy: Option<Policy>,
     ) {
-        let Some(policy) = policy.filter(|_| self.shape_is_sound) else { return };
+        let Some(policy) = policy.filter(|_| self.is_as_written()) else { return };
         let slots = admission.total.or_else(|| admission.resources.iter().filter_map(|it| it.window).max());
         let classes = classes.iter().map(|class| class.given).collect();
         let share = ClassShare { policy, classes, slots: slots.map(NonZeroU32::get) };
@@ -560,7 +560,7 @@ impl Resolver<'_> {
 
     /// Settings that nothing looks at are hardly what was meant.
     fn without_effect(&mut self, raw: &Raw, admission: &AdmissionConfig, uplink: Option<Policy>) {
-        if !self.shape_is_sound {
+        if !self.is_as_written() {
             return;
         }
         let uses = |policy: Policy| admission.policy == policy || uplink == Some(policy);

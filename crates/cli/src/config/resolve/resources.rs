@@ -125,7 +125,7 @@ impl Resolver<'_> {
             shrink_above: self.setting(None, &section.shrink_above, values::shrink_above, default.shrink_above),
             grow_below: self.setting(None, &section.grow_below, values::grow_below, default.grow_below),
         };
-        if !self.shape_is_sound {
+        if !self.is_as_written() {
             return adjustment;
         }
         let method = section.windows.as_ref().map(Spanned::span);

@@ -698,6 +698,30 @@ fn what_hardly_was_meant_is_told_and_served() {
 }
 
 #[test]
+fn a_value_that_cannot_be_read_is_the_only_mistake_that_comes_of_it() {
+    let two = "[[class]]\nname = \"a\"\nreserved = 2\ndeadline = \"1s\"\n[[class]]\nname = \"b\"\nqueue = 5\n\
+               [[rule]]\nclass = \"a\"\nhost = \"a\"\n";
+    for share in ["strict", "weighted", "shared", "fixed", "edf", "ratio", "shard"] {
+        for (slots, windows) in [("\"lots\"", ""), ("-1", "windows = \"knee\"\n"), ("0", "windows = \"gess\"\n")] {
+            let said = said_of(&format!("{GATEWAY}{two}[admission]\nslots = {slots}\nshare = \"{share}\"\n{windows}"));
+            let wrong = 1 + usize::from(share == "shard") + usize::from(windows.contains("gess"));
+            assert_eq!(said.matches("error: ").count(), wrong, "{said}");
+            assert!(!said.contains("warning: ") && said.contains("give a number from 1 to"), "{said}");
+        }
+    }
+    for server in ["a:80", "localhost", "3000", "https://", "http//a", "http://a:99999", "ftp://a", "http://a/b"] {
+        let text = GATEWAY.replace("\"http://127.0.0.1:3000\"", &format!("\"{server}\""));
+        assert!(text.contains(server));
+        for more in ["", "tls-verify = false\n", "active = { path = \"/\" }\n"] {
+            let text = text.replace("servers = ", &format!("{more}servers = "));
+            let said = said_of(&format!("{text}{two}[admission]\nslots = 4\nshare = \"edf\"\n"));
+            assert!(said.starts_with("error: ") && said.matches("error: ").count() == 1, "{said}");
+            assert!(said.contains(server) && !said.contains("warning: "), "{said}");
+        }
+    }
+}
+
+#[test]
 fn what_stands_in_files_is_looked_at_as_at_the_start() {
     let said = said_of(&format!("{GATEWAY}[keys]\nfile = \"line\"\n"));
     assert!(said.contains("line 1: the hash is not SHA-256") && said.contains("--> serpent.toml:9:8"), "{said}");

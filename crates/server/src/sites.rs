@@ -25,6 +25,7 @@ pub(crate) struct Sites {
 
 struct Entry {
     files: Option<Files>,
+    /// Absolute.
     root: Option<PathBuf>,
     routes: Vec<RouteAt>,
     certificate: Option<CertificateFiles>,
@@ -72,7 +73,13 @@ impl Sites {
             let files = site.root.as_ref().map(open).transpose()?;
             let routes = site.routes.iter().map(RouteAt::open).collect::<Result<_, _>>()?;
             let (certificate, client_ca) = (site.certificate.clone(), site.client_ca.clone());
-            Ok(Entry { files, root: site.root.clone(), routes, certificate, client_ca })
+            // Programs start elsewhere, where a relative path would mean another directory.
+            let absolute = |root: &PathBuf| {
+                let failed = |error| SiteError { setting: "root", path: root.clone(), error };
+                std::path::absolute(root).map_err(failed)
+            };
+            let root = site.root.as_ref().map(absolute).transpose()?;
+            Ok(Entry { files, root, routes, certificate, client_ca })
         });
         let opened = opened.collect::<Result<Vec<_>, _>>()?;
         let first = &opened[0];
@@ -208,8 +215,8 @@ pub(crate) fn normal(host: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    fn names(sites: &[&[&str]]) -> Names {
-        let sites: Vec<Site> = sites
+    fn sites(names: &[&[&str]]) -> Vec<Site> {
+        names
             .iter()
             .map(|names| Site {
                 names: names.iter().map(|name| (*name).to_owned()).collect(),
@@ -227,8 +234,19 @@ mod tests {
                     mime_types: Vec::new(),
                 },
             })
-            .collect();
-        Names::new(&sites)
+            .collect()
+    }
+
+    fn names(names: &[&[&str]]) -> Names {
+        Names::new(&sites(names))
+    }
+
+    #[test]
+    fn the_root_of_a_site_is_absolute_for_programs() {
+        let mut sites = sites(&[&["a"]]);
+        sites[0].root = Some("src".into());
+        let opened = Sites::open(&sites, &Cache::new(crate::config::CacheConfig::default())).unwrap();
+        assert_eq!(opened.root(0), Some(&*std::env::current_dir().unwrap().join("src")));
     }
 
     #[test]

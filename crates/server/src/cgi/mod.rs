@@ -56,8 +56,9 @@ use self::{
 };
 use crate::{
     body::{OriginBody, RequestBody, full},
-    config::{CgiConfig, Priority},
+    config::{CgiConfig, ForwardedField, HeaderRules, Priority},
     programs::{GRACE, Program, Running, Started, log_lines, on_spawner, receiver},
+    upstream::{forget_client, take_named},
 };
 
 /// What is read of a program at once: what its pipe holds.
@@ -88,7 +89,7 @@ pub struct Context<'a> {
     /// The part of the path, decoded, that led here; the program and the path for it follow. Empty where a pattern without a prefix
     /// matched.
     pub prefix: &'a str,
-    /// The directory of the site's files, if it has any: `DOCUMENT_ROOT`, and what `PATH_TRANSLATED` starts with.
+    /// The directory of the site's files, absolute, if it has any: `DOCUMENT_ROOT` and the beginning of `PATH_TRANSLATED`.
     pub root: Option<&'a Path>,
     /// The client, behind proxies that are trusted.
     pub client: SocketAddr,
@@ -100,6 +101,11 @@ pub struct Context<'a> {
     pub tls: bool,
     /// Who it is, if a password was asked for and was right.
     pub user: Option<&'a str>,
+    /// The field whose word about the client is passed on, because it came from a proxy that is trusted.
+    pub believed: Option<ForwardedField>,
+    /// Changes to the request's header. They are made here, after the client's hop-by-hop fields were taken out. Before that, a
+    /// client could have the fields of a rule taken out, by naming them in `Connection`.
+    pub rules: Option<&'a HeaderRules>,
     /// The class's name, as `SERPENT_CLASS`.
     pub class: &'a str,
     /// The class's processor priority.
@@ -172,8 +178,14 @@ impl Cgi {
     }
 
     /// Runs the program that the request asks for. Dropping the future kills the program.
-    pub async fn run(&self, request: Request<RequestBody>, context: Context<'_>) -> Result<CgiAnswer, CgiError> {
+    pub async fn run(&self, mut request: Request<RequestBody>, context: Context<'_>) -> Result<CgiAnswer, CgiError> {
         let shared = &self.0;
+        let headers = request.headers_mut();
+        take_named(headers);
+        forget_client(headers, context.believed);
+        if let Some(rules) = context.rules {
+            rules.apply(headers);
+        }
         let place = Place::take(shared).ok_or(CgiError::Busy)?;
         let deadline = Instant::now() + shared.config.timeout;
         let is_head = request.method() == Method::HEAD;

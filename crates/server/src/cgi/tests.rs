@@ -91,6 +91,8 @@ fn context() -> Context<'static> {
         host: "example.org",
         tls: false,
         user: None,
+        believed: None,
+        rules: None,
         class: "gold",
         priority: Priority::Inherited,
     }
@@ -235,6 +237,42 @@ async fn a_program_is_told_all_that_the_standard_asks_for() {
     let shell = ["PATH", "PWD", "OLDPWD", "SHLVL", "_"];
     let more: Vec<_> = told.keys().filter(|name| !shell.contains(name)).collect();
     assert_eq!(more.len(), 28, "nothing else of ours is passed on: {more:?}");
+}
+
+#[tokio::test]
+async fn a_client_that_is_not_trusted_speaks_for_no_proxy_and_takes_out_no_field_of_a_rule() {
+    let site = Site::with("echo 'Content-Type: text/plain'\necho\nenv | grep ^HTTP_ | sort");
+    let cgi = site.open();
+    let rules = HeaderRules {
+        set: vec![("x-set".parse().unwrap(), HeaderValue::from_static("rule"))],
+        ..HeaderRules::default()
+    };
+    for (believed, told) in [
+        (None, &["HTTP_ACCEPT=a", "HTTP_X_SET=rule"][..]),
+        (
+            Some(ForwardedField::XForwardedFor),
+            &["HTTP_ACCEPT=a", "HTTP_X_FORWARDED_FOR=6.6.6.6", "HTTP_X_FORWARDED_PROTO=https", "HTTP_X_SET=rule"],
+        ),
+        (Some(ForwardedField::Forwarded), &["HTTP_ACCEPT=a", "HTTP_FORWARDED=for=6.6.6.6", "HTTP_X_SET=rule"]),
+    ] {
+        let mut request = get("/cgi-bin/run");
+        for (name, value) in [
+            ("accept", "a"),
+            ("x-forwarded-for", "6.6.6.6"),
+            ("x-forwarded-proto", "https"),
+            ("x_forwarded_for", "7.7.7.7"),
+            ("forwarded", "for=6.6.6.6"),
+            ("x-real-ip", "6.6.6.6"),
+            ("proxy", "http://evil.example"),
+            ("connection", "close, X-Set, x-hop"),
+            ("x-hop", "1"),
+        ] {
+            request.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        let answer = cgi.run(request, Context { believed, rules: Some(&rules), ..context() }).await;
+        let said = text(response(answer)).await;
+        assert_eq!(said.lines().collect::<Vec<_>>(), told, "{believed:?}");
+    }
 }
 
 #[tokio::test]

@@ -289,8 +289,7 @@ impl Way<'_> {
                 *request.uri_mut() = parts.uri.clone();
                 *request.version_mut() = parts.version;
                 *request.headers_mut() = headers.clone();
-                // The rules are for this program; where it redirects to, others apply.
-                route.config.request_headers.apply(request.headers_mut());
+                // For the place that the program may redirect to, where other rules hold.
                 parts.headers = headers;
                 // In a box, because this is seldom, and larger than the rest.
                 match Box::pin(self.program(route, found, target.decoded(), request, slot, gone)).await? {
@@ -491,6 +490,8 @@ impl Way<'_> {
             host: &host,
             tls: connection.tls.is_some(),
             user: verdict.user.as_deref(),
+            believed: verdict.believed,
+            rules: Some(&route.config.request_headers).filter(|rules| !rules.is_empty()),
             class: &class.name,
             priority: class.priority,
         };

@@ -367,6 +367,13 @@ struct Options {
     named: Vec<HeaderName>,
 }
 
+/// Takes out `Connection` and the fields that it names.
+pub(crate) fn take_named(headers: &mut HeaderMap) {
+    for name in take_connection(headers).named {
+        headers.remove(name);
+    }
+}
+
 fn take_connection(headers: &mut HeaderMap) -> Options {
     let mut options = Options::default();
     for value in headers.get_all(CONNECTION) {

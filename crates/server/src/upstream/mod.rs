@@ -50,6 +50,7 @@ pub use self::{
     server::Health,
     upgraded::Upgraded,
 };
+pub(crate) use self::{forwarded::forget_client, head::take_named};
 use self::{
     group::{Group, LOOK_UP_EVERY, Resolver, system_resolver},
     pool::Shelf,

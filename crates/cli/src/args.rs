@@ -68,8 +68,8 @@ impl Cli {
     }
 }
 
-/// The error with tips that can help, in place of clap's. Clap suggests values that are hardly alike, and offers to take any
-/// unknown flag for a value.
+/// The error with tips that can help, in place of clap's. Clap suggests values that are hardly alike, and offers to
+/// take any unknown flag for a value.
 fn with_sound_tips(mut error: clap::Error, args: impl IntoIterator<Item = String>) -> clap::Error {
     match (error.kind(), error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue)) {
         (ErrorKind::InvalidValue, _, Some(ContextValue::String(given))) => {

@@ -51,8 +51,8 @@ struct Descriptors {
 }
 
 impl Descriptors {
-    /// A connection holds a socket and, while a large response is sent, a file. Where requests are passed on it holds another
-    /// socket, to the upstream, and two files: for the kept parts of the request and of the response.
+    /// A connection holds a socket and, while a large response is sent, a file. Where requests are passed on it holds
+    /// another socket, to the upstream, and two files: for the kept parts of the request and of the response.
     fn of(connections: usize, passes_on: bool) -> Self {
         let sockets = Self::sockets(passes_on);
         let files = if passes_on { 2 } else { 1 };

@@ -102,8 +102,8 @@ fn unknown(message: &str, span: Option<Range<usize>>, name: &str, known: Vec<&st
     }
 }
 
-/// The known name that is like `name`, if one is. Up to a third of the letters differ, or it is the only name that begins or
-/// ends with this one.
+/// The known name that is like `name`, if one is. Up to a third of the letters differ, or it is the only name that
+/// begins or ends with this one.
 pub fn like<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
     let known: Vec<_> = known.into_iter().collect();

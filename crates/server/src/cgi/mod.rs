@@ -89,7 +89,8 @@ pub struct Context<'a> {
     /// The part of the path, decoded, that led here; the program and the path for it follow. Empty where a pattern without a prefix
     /// matched.
     pub prefix: &'a str,
-    /// The directory of the site's files, absolute, if it has any: `DOCUMENT_ROOT` and the beginning of `PATH_TRANSLATED`.
+    /// The directory of the site's files, absolute, if it has any: `DOCUMENT_ROOT` and the beginning of
+    /// `PATH_TRANSLATED`.
     pub root: Option<&'a Path>,
     /// The client, behind proxies that are trusted.
     pub client: SocketAddr,
@@ -103,8 +104,8 @@ pub struct Context<'a> {
     pub user: Option<&'a str>,
     /// The field whose word about the client is passed on, because it came from a proxy that is trusted.
     pub believed: Option<ForwardedField>,
-    /// Changes to the request's header. They are made here, after the client's hop-by-hop fields were taken out. Before that, a
-    /// client could have the fields of a rule taken out, by naming them in `Connection`.
+    /// Changes to the request's header. They are made here, after the client's hop-by-hop fields were taken out.
+    /// Before that, a client could have the fields of a rule taken out, by naming them in `Connection`.
     pub rules: Option<&'a HeaderRules>,
     /// The class's name, as `SERPENT_CLASS`.
     pub class: &'a str,

@@ -123,8 +123,8 @@ pub(super) fn tell_behind(headers: &mut HeaderMap, fields: &Fields) {
 }
 
 /// Takes out all that upstreams and programs take for a proxy's word, but for the field that is believed.
-/// `X-Forwarded-For` is believed with its whole family (`-Proto`, `-Host`, ...). A spelling with `_`, which is the same to CGI
-/// and WSGI programs, is never believed.
+/// `X-Forwarded-For` is believed with its whole family (`-Proto`, `-Host`, ...). A spelling with `_`, which is the
+/// same to CGI and WSGI programs, is never believed.
 pub(crate) fn forget_client(headers: &mut HeaderMap, believed: Option<ForwardedField>) {
     let stays = |name: &HeaderName| match believed {
         Some(ForwardedField::XForwardedFor) => {

@@ -51,7 +51,6 @@ const LICENCES: &[&str] = &[
     "Unicode-3.0",
     "0BSD",
     "CC0-1.0",
-    "BSL-1.0",
     "bzip2-1.0.6",
 ];
 

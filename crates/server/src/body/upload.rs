@@ -146,6 +146,15 @@ mod tests {
         Piece { frame: Some(Frame::data(Bytes::from_static(data.as_bytes()))), is_last }
     }
 
+    async fn push(feed: &Feed, piece: Piece) {
+        let mut piece = Some(piece);
+        poll_fn(|cx| {
+            piece.take().into_iter().for_each(|piece| feed.push(cx, Ok(piece)));
+            Poll::Ready(())
+        })
+        .await;
+    }
+
     #[tokio::test(start_paused = true)]
     async fn two_tasks_wake_each_other_for_each_piece_of_a_body() {
         let (feed, upload) = upload(None);
@@ -153,7 +162,7 @@ mod tests {
         // Whichever end waits first, the other one wakes it.
         for data in ["a", "b", "c"] {
             timeout(LONG, poll_fn(|cx| feed.poll_wanted(cx))).await.expect("the taker has asked");
-            poll_fn(|cx| Poll::Ready(feed.push(cx, Ok(piece(data, data == "c"))))).await;
+            push(&feed, piece(data, data == "c")).await;
         }
         let body = taking.await.unwrap().expect("the connection has fed it").unwrap();
         assert_eq!(body.to_bytes(), "abc");
@@ -164,7 +173,7 @@ mod tests {
         let (feed, upload) = upload(None);
         let feeding = tokio::spawn(timeout(LONG, async move {
             poll_fn(|cx| feed.poll_wanted(cx)).await;
-            poll_fn(|cx| Poll::Ready(feed.push(cx, Ok(piece("a", true))))).await;
+            push(&feed, piece("a", true)).await;
         }));
         // The connection's task is parked before the first question.
         tokio::task::yield_now().await;
@@ -198,7 +207,7 @@ mod tests {
         let feeding = tokio::spawn(timeout(LONG, async move {
             for data in ["a", "b"] {
                 poll_fn(|cx| feed.poll_wanted(cx)).await;
-                poll_fn(|cx| Poll::Ready(feed.push(cx, Ok(piece(data, data == "b"))))).await;
+                push(&feed, piece(data, data == "b")).await;
             }
         }));
         feeding.await.unwrap().expect("it was asked");

@@ -495,8 +495,8 @@ impl Admission {
         Some(Decision::Refuse { request, refusal })
     }
 
-    /// How long the clients of a class are willing to wait, as far as that is known. Who would be refused then would have to
-    /// be served before.
+    /// How long the clients of a class are willing to wait, as far as that is known. At [`crate::class::Class::most_wait_ns`] a
+    /// request is refused, which is as bad for its client.
     fn patience_ns(&self, class: ClassId) -> Option<u64> {
         let learned_ns = self.patience[class.index()].ns();
         let given_ns = self.settings.classes[class.index()].most_wait_ns;

@@ -1,27 +1,28 @@
 //! How long clients are willing to wait, learned from those that leave.
 //!
-//! A gateway that serves first come, first served under overload serves the dead: every request that gets its turn has
-//! waited nearly as long as its client is willing to, and the client leaves before the answer is there. The order
-//! [`super::QueueOrder::Adaptive`] turns to the newest request before that happens. It has to know how long is too long,
-//! and no constant is right: people leave after ten seconds, programs after one or after thirty.
+//! Under overload, first come, first served wastes the site's work. Every request that gets its turn has waited
+//! nearly as long as its client is willing to, and the client leaves before the answer is there. The order
+//! [`super::QueueOrder::Adaptive`] turns to the newest request before that happens. It has to know how long is too
+//! long, and no constant is right: people leave after ten seconds, programs after one or after thirty.
 //!
-//! The *patience* of a class is the wait that 95 % of its clients are willing to bear. Most waits end before patience does,
-//! because the request gets its turn: such a wait says only that the patience was longer (it is censored). The life table
-//! of demographers (the actuarial estimate; with cells of no width it is that of Kaplan and Meier, 1958) takes both kinds
-//! into account. Time is cut into cells. Each cell counts the requests that waited through it or left in it, and those
-//! that left. The part that left is the cell's hazard; the product of one minus hazard is the part of clients that are
-//! still there.
+//! The *patience* of a class is the wait that 95 % of its clients are willing to bear. Most waits end before
+//! patience does, because the request gets its turn: such a wait says only that the patience was longer (it is
+//! censored). The life table of demographers (the actuarial estimate; with cells of no width it is that of Kaplan
+//! and Meier, 1958) takes both kinds into account. Time is cut into cells. Each cell counts the requests that
+//! waited through it or left in it, and those that left. The part that left is the cell's hazard; the product of
+//! one minus hazard is the part of clients that are still there.
 //!
-//! - A cell's counts are halved when there are many, so that each cell remembers the last few hundred requests that got so
-//!   far. A quiet night, in which no request waits, forgets nothing.
-//! - Each cell begins with some imaginary requests that did not leave. One client that leaves says nothing about the
-//!   others; two do where no others have waited for so long.
-//! - A wait shorter than [`LEAST_NS`] is not counted: it harms nobody, and most requests of a site without overload are
-//!   started so. They cost nothing here.
+//! - A cell's counts are halved when there are many, so that each cell remembers the last few hundred requests that
+//!   got so far. A quiet night, in which no request waits, forgets nothing.
+//! - Each cell begins with some imaginary requests that did not leave. One client that leaves says nothing about
+//!   the others; two do where no others have waited for so long.
+//! - A wait shorter than [`LEAST_NS`] is not counted: no client leaves for it. Most requests of a site without
+//!   overload wait for less, and cost nothing here.
 //!
-//! Sources: Mandelbaum and Zeltyn, "Data-stories about (im)patient customers in tele-queues" (2013), estimate patience so;
-//! Maurer, "Fail at Scale" (2015), serves the newest first while a queue stands ("adaptive LIFO"); Nichols and Jacobson,
-//! "Controlling Queue Delay" (2012), judge a queue by the time that packets spend in it, not by its length.
+//! Sources: Mandelbaum and Zeltyn, "Data-stories about (im)patient customers in tele-queues" (2013), estimate
+//! patience so; Maurer, "Fail at Scale" (2015), serves the newest first while a queue stands ("adaptive LIFO");
+//! Nichols and Jacobson, "Controlling Queue Delay" (2012), judge a queue by the time that packets spend in it, not
+//! by its length.
 
 use alloc::{boxed::Box, vec};
 
@@ -40,7 +41,7 @@ const REMEMBERED: f64 = 400.0;
 /// The part of clients that may be less patient than the patience.
 const MAY_LEAVE: f64 = 0.05;
 
-/// What is known of the patience of a class's clients.
+/// The life table of a class's clients, and the patience that follows from it.
 #[derive(Clone, Debug)]
 pub(super) struct Patience {
     cells: Box<[Cell]>,

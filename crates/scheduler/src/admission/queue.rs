@@ -13,8 +13,8 @@ pub enum QueueOrder {
     Fifo,
     /// First come, first served, until the oldest has waited for half as long as clients are willing to; then last come, first
     /// served, until it has not. How long that is, is learned from those that leave (`patience.rs` beside this file), and is
-    /// never more than [`crate::class::Class::most_wait_ns`]. Where no client leaves and none is refused this is
-    /// [`QueueOrder::Fifo`].
+    /// never more than [`crate::class::Class::most_wait_ns`]. Where no client leaves
+    /// and none waits for half of that, this is [`QueueOrder::Fifo`].
     Adaptive,
     /// Shortest expected service first.
     Shortest,

@@ -1,14 +1,14 @@
 //! Goodput under overload: how many answers reach clients that still wait for them.
 //!
-//! Before a site with a fixed number of slots stands the very admission of the server. Clients come at random, wait, give up
-//! when their patience ends, and some ask again. The model is as hard as reality:
+//! The server's own admission stands before a site with a fixed number of slots. Clients come at
+//! random, wait, give up when their patience ends, and some ask again. The model is as hard as reality:
 //!
 //! - The site finishes a request that it has begun, whether or not its client is still there. Such work is wasted.
-//! - The gateway looks once a second whether the client of a waiting request is there, and once more when it is its turn.
+//! - The gateway looks once a second whether the client of a waiting request is there, and when the request has its turn.
 //! - Nothing tells how patient a client is.
 //!
-//! [`Setup::bound`] is the goodput of a gateway that starts every request at once and pays for none in excess: a request can
-//! outlast its client's patience at the site alone. [`Outcome::goodput`] is measured against that.
+//! [`Setup::bound`] is what is possible: the load, but no more than the site can do, times the part of clients that are
+//! more patient than the service is long. [`Outcome::goodput`] is measured against that.
 //!
 //! ```
 //! use scheduler::admission::QueueOrder;
@@ -80,7 +80,7 @@ pub enum Patience {
     Endless,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Answers to clients that were there, over what the site can do.

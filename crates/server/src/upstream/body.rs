@@ -1,4 +1,4 @@
-//! Bodies on their way to an upstream and from it.
+//! Request bodies sent to an upstream and response bodies received from it.
 
 use std::{
     io,
@@ -20,20 +20,20 @@ use tokio::time::Instant;
 use super::{UpstreamError, error::Wait, head, send::Exchange};
 use crate::{body::RequestBody, timer::Timer};
 
-/// Bytes that are given on at once, so that what the upstream has taken can be told.
+/// Most bytes handed to hyper at once. Small pieces show how much the upstream has taken.
 const PIECE: usize = 64 * 1024;
 
-/// What is known of a request's body while it is sent.
+/// The state of a request's body while it is sent, shared by the body and its [`Watch`].
 #[derive(Debug)]
 pub(super) struct Feed {
     start: Instant,
-    /// The client is to send more.
+    /// The body waits for more data from the client.
     waits_for_client: AtomicBool,
-    /// When something was last taken of it, in nanoseconds since `start`.
+    /// When a piece of the body was last taken, in nanoseconds since `start`.
     taken: AtomicU64,
-    /// Whoever sends it is done with it.
+    /// The sender has dropped the body or read it to its end.
     done: AtomicBool,
-    /// How it broke off.
+    /// The error that broke the body off.
     pub(super) broke: Mutex<Option<io::Error>>,
 }
 
@@ -48,31 +48,32 @@ impl Feed {
         })
     }
 
-    /// Whether nothing can go on before the client has sent more.
+    /// Whether the exchange waits for more data from the client.
     fn waits_for_client(&self) -> bool {
         self.waits_for_client.load(Relaxed) && !self.done.load(Relaxed)
     }
 }
 
-/// A request's body, as it is sent. Small, because hyper moves it about; most requests have none.
+/// A request's body while it is sent. It is boxed because hyper moves it around and most requests have no
+/// body.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing(Option<Box<Sending>>);
 
 #[derive(Debug)]
 struct Sending {
     body: RequestBody,
-    /// What is left of a frame that was large.
+    /// The unsent rest of a large frame.
     rest: Bytes,
     feed: Arc<Feed>,
 }
 
 impl Outgoing {
-    /// Without a `feed` there is no body.
+    /// Wraps a body. Without a `feed` the request has no body.
     pub(super) fn new(body: RequestBody, feed: Option<Arc<Feed>>) -> Self {
         Self(feed.map(|feed| Box::new(Sending { body, rest: Bytes::new(), feed })))
     }
 
-    /// The body again, where nothing of it was read.
+    /// Gives the body back. Used only where nothing of it was read.
     pub(super) fn unread(mut self) -> RequestBody {
         self.0.as_mut().map_or(RequestBody::Empty, |sending| std::mem::take(&mut sending.body))
     }
@@ -144,27 +145,27 @@ impl Sending {
     }
 }
 
-/// Watches over the time that an exchange takes.
+/// Watches an exchange for silence of the upstream and for its total time.
 #[derive(Debug)]
 pub(super) struct Watch {
     timer: Timer,
     idle: Duration,
     end: Option<Instant>,
-    /// When the upstream last was heard of.
+    /// When the upstream last sent or took bytes.
     heard: Instant,
-    /// It was heard of since.
+    /// Bytes have moved since `heard` was set.
     hears: bool,
-    /// Others use the connection too: that something moves on it says nothing.
+    /// The connection is multiplexed, so traffic on it is no sign of progress.
     shared: bool,
     pub(super) feed: Option<Arc<Feed>>,
 }
 
 impl Watch {
-    /// A timer that was used before is cheaper than a new one.
+    /// Starts the watch. Reusing a timer is cheaper than making a new one.
     pub(super) fn new(timer: Option<Timer>, now: Instant, idle: Duration, end: Option<Instant>, shared: bool) -> Self {
         let first = earlier(now + idle, end);
         let timer = match timer {
-            // One that rings too early is set anew then, and seldom rings at all.
+            // A timer that is due too early is set again when it fires; it seldom fires at all.
             Some(timer) if timer.due() <= first => timer,
             Some(mut timer) => {
                 timer.set(first);
@@ -175,12 +176,12 @@ impl Watch {
         Self { timer, idle, end, heard: now, hears: false, shared, feed: None }
     }
 
-    /// The upstream was heard of, or took something: that is no silence either.
+    /// Notes that the upstream sent or took bytes, which ends a silence.
     pub(super) fn hears(&mut self) {
         self.hears = true;
     }
 
-    /// Whether it is the client that keeps everybody waiting.
+    /// Whether the exchange waits for the client rather than for the upstream.
     pub(super) fn waits_for_client(&self) -> bool {
         self.feed.as_ref().is_some_and(|feed| feed.waits_for_client())
     }
@@ -189,7 +190,7 @@ impl Watch {
         self.timer
     }
 
-    /// Ready when the upstream was silent for too long. To be asked when there is nothing of it.
+    /// Ready when the upstream was silent for too long. Polled when the upstream has nothing ready.
     pub(super) fn poll_silence(&mut self, cx: &mut Context<'_>, wait: Wait) -> Poll<Wait> {
         if self.hears {
             self.hears = false;
@@ -201,12 +202,12 @@ impl Watch {
             if self.end.is_some_and(|end| end <= now) {
                 return Poll::Ready(Wait::End);
             }
-            // When the client is to send, there is none.
+            // While the client has to send, the upstream is not silent.
             if let Some(feed) = &self.feed {
                 if feed.waits_for_client() {
                     self.heard = now;
                 }
-                // hyper takes something whenever it is asked, until it has enough.
+                // hyper takes a piece whenever it polls the body, until its buffers are full.
                 if self.shared {
                     self.heard = self.heard.max(feed.start + Duration::from_nanos(feed.taken.load(Relaxed)));
                 }
@@ -220,7 +221,7 @@ impl Watch {
     }
 }
 
-/// Trailers without what must not be there; `None` where nothing is left of them. They are the last frame.
+/// Removes forbidden fields from trailers; `None` if none are left. Trailers are the last frame.
 fn filtered(frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
     let mut trailers = match frame.into_trailers() {
         Ok(trailers) => trailers,
@@ -238,13 +239,13 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The body of an upstream's response. When it has ended, its connection is free for others; when it is dropped earlier, the
-/// connection is closed, or the HTTP/2 stream reset.
+/// The body of an upstream's response. At its end the connection becomes free for other requests. If it is
+/// dropped earlier, the connection is closed or the HTTP/2 stream reset.
 #[derive(Debug)]
 pub struct UpstreamBody {
-    /// Of HTTP/2; what comes by HTTP/1.1 is the exchange's.
+    /// The HTTP/2 body; an HTTP/1.1 body is read through the exchange.
     incoming: Option<Incoming>,
-    /// `None`: over.
+    /// `None`: the response has ended.
     exchange: Option<Box<Exchange>>,
 }
 
@@ -257,7 +258,7 @@ impl UpstreamBody {
         body
     }
 
-    /// Nothing.
+    /// An empty body.
     pub(super) fn empty() -> Self {
         Self { incoming: None, exchange: None }
     }
@@ -273,7 +274,7 @@ impl UpstreamBody {
         error: impl FnOnce(&Exchange) -> UpstreamError,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         self.incoming = None;
-        // Without an exchange it was over already, and nothing can break off.
+        // Without an exchange the response has ended already and cannot break off.
         Poll::Ready(self.exchange.take().map(|exchange| Err(error(&exchange).into())))
     }
 }

@@ -1,4 +1,4 @@
-//! Asks servers whether they are well.
+//! Active health checks: asks each server regularly for a page.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::config::ActiveChecks;
 
-/// Checks all servers of an upstream, for ever.
+/// Checks all servers of an upstream, forever.
 pub(super) async fn check_for_ever(group: Arc<Group>, checks: ActiveChecks) {
     let mut ticks = interval(checks.every.max(std::time::Duration::from_millis(1)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -29,7 +29,7 @@ pub(super) async fn check_for_ever(group: Arc<Group>, checks: ActiveChecks) {
         ticks.tick().await;
         while running.try_join_next().is_some() {}
         for server in group.all() {
-            // One that hangs is not asked again meanwhile.
+            // A server whose last check still hangs is not checked again meanwhile.
             if server.state.checking.swap(true, Relaxed) {
                 continue;
             }
@@ -40,7 +40,7 @@ pub(super) async fn check_for_ever(group: Arc<Group>, checks: ActiveChecks) {
                 let outcome = match tokio::time::timeout(checks.timeout, check(&group, server, &checks)).await {
                     Ok(Ok(())) => Ok(()),
                     Ok(Err(Unwell::Server(what))) => Err(what),
-                    // Nothing is known of the server.
+                    // A shortage on this machine says nothing about the server.
                     Ok(Err(Unwell::Us(error))) => return error.log(),
                     Err(_) => Err(format!("no answer within {:?}", checks.timeout)),
                 };
@@ -50,7 +50,7 @@ pub(super) async fn check_for_ever(group: Arc<Group>, checks: ActiveChecks) {
     }
 }
 
-/// A check under way, also when it is dropped.
+/// A running check. Dropping it clears the server's `checking` flag.
 struct Checking(Arc<Server>);
 
 impl Drop for Checking {
@@ -62,7 +62,7 @@ impl Drop for Checking {
 /// Why a check did not pass.
 enum Unwell {
     Server(String),
-    /// There was none, for want of what we need for it.
+    /// The check could not be made because this machine lacks a resource.
     Us(UpstreamError),
 }
 
@@ -111,7 +111,7 @@ async fn check(group: &Group, server: &Server, checks: &ActiveChecks) -> Result<
     if (from..=to).contains(&status) { Ok(()) } else { Err(format!("status {status}").into()) }
 }
 
-/// Drives a connection until the head of its response is here.
+/// Drives a connection until the head of its response has arrived.
 async fn alongside<B>(
     connection: impl Future<Output = hyper::Result<()>>,
     answer: impl Future<Output = hyper::Result<http::Response<B>>>,

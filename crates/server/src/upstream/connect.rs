@@ -26,10 +26,10 @@ use super::{
 };
 use crate::config::UpstreamConfig;
 
-/// A connection.
+/// A connection to a server.
 pub(super) struct Transport {
     stream: Stream,
-    /// Counts for as long as the socket is open.
+    /// Counts the connection for as long as the socket is open.
     _connected: Option<Connected>,
 }
 
@@ -40,12 +40,12 @@ enum Stream {
     TlsUnix(Box<TlsStream<UnixStream>>),
 }
 
-/// How TLS is spoken with the servers of an upstream.
+/// The TLS settings of an upstream's servers.
 #[derive(Debug)]
 pub(super) struct ClientTls {
     material: Material,
     name: Option<ServerName<'static>>,
-    /// HTTP/2 or HTTP/1.1, as the server likes.
+    /// HTTP/2 or HTTP/1.1, chosen by the server.
     any: Offering,
     http1: Offering,
     http2: Offering,
@@ -53,7 +53,8 @@ pub(super) struct ClientTls {
 
 type Offering = Arc<ClientConfig>;
 
-/// What was read from files. Where it has changed, connections made with it are not to be used on.
+/// The certificates and keys read from files. If they change, connections made with the old ones are not
+/// reused.
 #[derive(Debug, PartialEq)]
 struct Material {
     roots: Vec<CertificateDer<'static>>,
@@ -61,7 +62,7 @@ struct Material {
     key: Option<PrivateKeyDer<'static>>,
 }
 
-/// Which versions of HTTP are offered by ALPN.
+/// The versions of HTTP that are offered by ALPN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
     Any,
@@ -138,7 +139,7 @@ impl ClientTls {
         }))
     }
 
-    /// Whether both were made of the same certificates.
+    /// Whether both were made from the same certificates.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.material == other.material
     }
@@ -168,7 +169,7 @@ fn certificates(path: &std::path::Path) -> Result<Vec<CertificateDer<'static>>, 
     if read.is_empty() { Err(format!("{} holds no certificate", path.display())) } else { Ok(read) }
 }
 
-/// Connects, and agrees on TLS. Whether HTTP/2 is spoken on it.
+/// Connects and completes the TLS handshake. Also returns whether the connection speaks HTTP/2.
 pub(super) async fn connect(
     server: &Server,
     tls: Option<&ClientTls>,
@@ -223,12 +224,12 @@ macro_rules! on_stream {
 }
 
 impl Transport {
-    /// Whether nothing has come, not even an end. It may be unknown, and to look costs nothing: nobody is woken afterwards.
+    /// Whether certainly nothing was received, not even an end. The look is cheap and registers no waker.
     pub(super) fn is_silent(&self) -> bool {
         let looked = match &self.stream {
             Stream::Tcp(stream) => stream.try_io(Interest::READABLE, || Ok(())),
             Stream::Unix(stream) => stream.try_io(Interest::READABLE, || Ok(())),
-            // Something of it may have been read already.
+            // TLS may have read and buffered bytes already, so silence is not certain.
             Stream::TlsTcp(_) | Stream::TlsUnix(_) => return false,
         };
         looked.is_err()
@@ -278,7 +279,8 @@ impl fmt::Debug for Transport {
     }
 }
 
-/// Takes any certificate, as the operator said; but who shows it must have its key.
+/// Accepts any certificate, as the operator configured. The server must still prove that it has the
+/// certificate's key.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 

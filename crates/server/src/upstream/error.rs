@@ -1,4 +1,4 @@
-//! What goes wrong with an upstream, and whose fault it is.
+//! The errors of an upstream, and whose fault each is.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -9,15 +9,15 @@ use tokio::time::Instant;
 
 use super::http1::Broken;
 
-/// Time between two lines of the log about the same, where there would be one for each request.
+/// Time between two log lines about the same shortage or loop, which could otherwise occur for each request.
 const SELDOM: Duration = Duration::from_secs(10);
 
-/// Why an upstream cannot be used as configured: the operator's to mend.
+/// Why an upstream cannot be used as configured; the operator has to fix it.
 #[derive(Debug)]
 pub struct UpstreamSetupError {
-    /// Its name.
+    /// The upstream's name.
     pub upstream: String,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
 }
 
@@ -29,100 +29,103 @@ impl fmt::Display for UpstreamSetupError {
 
 impl std::error::Error for UpstreamSetupError {}
 
-/// Why there is no response, or no more of it. A body that breaks off is an [`io::Error`] with one of these in it.
+/// Why there is no response, or no rest of one. A body that breaks off ends with an [`io::Error`] that holds
+/// one of these.
 #[derive(Debug)]
 pub enum UpstreamError {
-    /// No server may be asked: 503.
+    /// No server can be asked: 503.
     NoServer {
         /// The upstream's name.
         upstream: Arc<str>,
-        /// Why none.
+        /// Why no server can be asked.
         why: Unavailable,
     },
-    /// It cannot be reached, or broke off, or answered what is not HTTP: 502.
+    /// The server cannot be reached, broke off, or sent an answer that is not HTTP: 502.
     Failed {
         /// The server.
         server: Arc<str>,
-        /// What it did.
+        /// The failure of the server.
         failure: Failure,
-        /// Since the start of the request.
+        /// Time since the start of the request.
         after: Duration,
     },
-    /// It took too long: 504.
+    /// The server took too long: 504.
     TimedOut {
         /// The server.
         server: Arc<str>,
-        /// What was awaited.
+        /// The step that took too long.
         wait: Wait,
-        /// Since the start of the request.
+        /// Time since the start of the request.
         after: Duration,
     },
-    /// We lack what a connection needs, open files or ports: 503. No server's fault.
+    /// This machine lacks a resource for a connection, such as open files or ports: 503. Not the server's
+    /// fault.
     Shortage {
-        /// The server that a connection was for.
+        /// The server that the connection was for.
         server: Arc<str>,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The request has come through here before, and too often: 508. An upstream leads back to us.
+    /// The request has passed through this proxy too often: 508. An upstream leads back to this proxy.
     Loop {
         /// The upstream's name.
         upstream: Arc<str>,
-        /// How often, as `Via` says.
+        /// How often it passed, counted in `Via`.
         times: usize,
     },
-    /// The client's body broke off (400), was too long (413) or too slow (408), or its request cannot be passed on (400).
+    /// The client's body broke off (400), was too long (413) or too slow (408), or its request cannot be
+    /// passed on (400).
     Request(io::Error),
 }
 
-/// Why no server may be asked.
+/// Why no server can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailable {
-    /// None is known: the names have no addresses so far, or none is started.
+    /// No server is known: names have no addresses yet, or no worker has started.
     Unknown,
-    /// Checks found all of them down.
+    /// Checks found all servers down.
     Down,
-    /// Each has as many connections as it may have.
+    /// Each server has reached its limit of connections.
     Full,
 }
 
-/// What an error came of, where libraries have errors of their own.
+/// The cause of an error, in the error type of a library.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a server did wrong.
+/// The failure of a server.
 #[derive(Debug)]
 pub enum Failure {
-    /// It took no connection.
+    /// The server refused the connection.
     Connect(io::Error),
-    /// TLS could not be agreed upon, or its certificate is not what it should be.
+    /// The TLS handshake failed, or the certificate is not valid for this server.
     Tls(io::Error),
-    /// It closed or reset the connection, or the HTTP/2 stream.
+    /// The server closed or reset the connection or the HTTP/2 stream.
     Closed(Cause),
-    /// What it sent is not HTTP.
+    /// The answer is not HTTP.
     Malformed(Cause),
-    /// The head of its response is larger than is allowed.
+    /// The head of the response exceeds the limit.
     HeadTooLarge,
-    /// It sent too many interim responses, or too large ones.
+    /// The server sent too many interim responses, or too large ones.
     TooManyInterims,
-    /// It changed protocols without being asked to.
+    /// The server changed protocols although the request did not ask for it.
     Switched,
 }
 
-/// What was awaited.
+/// The step of an exchange that took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// A connection, TLS included.
     Connection,
-    /// The head of the response, or that more of the request is taken.
+    /// The head of the response, or progress in sending the request.
     Head,
     /// More of the response's body.
     Body,
-    /// The end of it all.
+    /// The end of the whole exchange.
     End,
 }
 
 impl UpstreamError {
-    /// What the client is told, if it was not told anything yet.
+    /// The status for the client, if no response has begun yet.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::NoServer { .. } | Self::Shortage { .. } => StatusCode::SERVICE_UNAVAILABLE,
@@ -137,7 +140,7 @@ impl UpstreamError {
         }
     }
 
-    /// Whether the upstream is at fault, and neither the client nor we.
+    /// Whether the upstream is at fault, rather than the client or this server.
     pub fn is_of_upstream(&self) -> bool {
         match self {
             Self::NoServer { why, .. } => *why == Unavailable::Down,
@@ -146,7 +149,7 @@ impl UpstreamError {
         }
     }
 
-    /// A word for metrics.
+    /// The label value for metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NoServer { why: Unavailable::Unknown, .. } => "unknown",
@@ -171,12 +174,12 @@ impl UpstreamError {
         }
     }
 
-    /// Tells the operator, as far as it is the operator's business.
+    /// Logs the error if it concerns the operator.
     pub fn log(&self) {
         static SHORTAGE: Mutex<Option<Instant>> = Mutex::new(None);
         static LOOP: Mutex<Option<Instant>> = Mutex::new(None);
         match self {
-            // Any client can have that as often as it likes. The access log has its status.
+            // Any client can cause this error as often as it likes. The access log has its status.
             Self::Request(_) => tracing::debug!(error = %self, "a request broke off on its way to an upstream"),
             Self::Shortage { .. } if seldom(&SHORTAGE) => {
                 tracing::error!(error = %self, "no connection to an upstream")
@@ -189,12 +192,12 @@ impl UpstreamError {
         }
     }
 
-    /// What an error of [`super::UpstreamBody`] was.
+    /// The upstream error inside an error of [`super::UpstreamBody`].
     pub fn of_body(error: io::Error) -> Self {
         error.downcast().unwrap_or_else(Self::Request)
     }
 
-    /// The server that is to blame, if one is.
+    /// The server at fault, if there is one.
     pub fn server(&self) -> Option<&Arc<str>> {
         match self {
             Self::Failed { server, .. } | Self::TimedOut { server, .. } => Some(server),
@@ -291,7 +294,7 @@ impl From<UpstreamError> for io::Error {
 }
 
 impl Failure {
-    /// What hyper's error means, of an HTTP/2 connection.
+    /// The failure that an error of a hyper HTTP/2 connection stands for.
     pub(super) fn of(error: hyper::Error) -> Self {
         if error.is_parse_too_large() {
             Self::HeadTooLarge
@@ -304,7 +307,7 @@ impl Failure {
 }
 
 impl Failure {
-    /// What the end of an exchange over HTTP/1.1 means; an error is the request's.
+    /// The failure that ended an exchange over HTTP/1.1, or the error of the request itself.
     pub(super) fn of_http1(broken: Broken) -> Result<Self, io::Error> {
         Ok(match broken {
             Broken::Closed(error) => Self::Closed(error.into()),
@@ -316,17 +319,18 @@ impl Failure {
     }
 }
 
-/// Whether it is we who lack something, when a server could not be connected to. `reached`: once it could.
+/// Whether a failed connect was caused by a shortage on this machine. `reached`: the server was connected to
+/// before.
 pub(super) fn is_shortage(error: &io::Error, reached: bool) -> bool {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => true,
-        // Said of a server that is out of reach from all of our addresses, too.
+        // The system also returns this error if no local address can reach the server.
         Some(Errno::ADDRNOTAVAIL) => reached,
         _ => false,
     }
 }
 
-/// What kind an error is of, or, where it does not say, what caused it.
+/// The kind of an error or, if it is `Other`, of the first cause with a kind.
 fn kind_within(error: &io::Error) -> io::ErrorKind {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = next {
@@ -338,7 +342,7 @@ fn kind_within(error: &io::Error) -> io::ErrorKind {
     io::ErrorKind::Other
 }
 
-/// Whether a line is due again.
+/// Whether enough time has passed for another log line.
 fn seldom(last: &Mutex<Option<Instant>>) -> bool {
     let (mut last, now) = (last.lock(), Instant::now());
     let due = last.is_none_or(|last| now.saturating_duration_since(last) >= SELDOM);
@@ -348,8 +352,9 @@ fn seldom(last: &Mutex<Option<Instant>>) -> bool {
     due
 }
 
-/// Whether the request was certainly not processed (RFC 9113 8.7): its HTTP/2 stream was refused, or is beyond the last that
-/// a GOAWAY names. Of streams up to that one, h2 reports an I/O error when the connection ends.
+/// Whether the request was certainly not processed (RFC 9113, section 8.7): its HTTP/2 stream was refused, or
+/// its number is above the last one named by a GOAWAY. For streams up to that number, h2 reports an I/O error
+/// when the connection ends.
 pub(super) fn is_unprocessed(error: &hyper::Error) -> bool {
     h2_error(error).is_some_and(|error| {
         error.is_remote()
@@ -357,7 +362,7 @@ pub(super) fn is_unprocessed(error: &hyper::Error) -> bool {
     })
 }
 
-/// Whether only one stream of an HTTP/2 connection is concerned.
+/// Whether the error concerns only one stream of an HTTP/2 connection.
 pub(super) fn is_reset(error: &hyper::Error) -> bool {
     h2_error(error).is_some_and(h2::Error::is_reset)
 }
@@ -366,7 +371,7 @@ fn h2_error(error: &hyper::Error) -> Option<&h2::Error> {
     std::error::Error::source(error)?.downcast_ref()
 }
 
-/// An error with its causes.
+/// Displays an error with its causes.
 struct Chain<'a>(&'a dyn std::error::Error);
 
 impl fmt::Display for Chain<'_> {
@@ -425,7 +430,7 @@ mod tests {
         }
     }
 
-    /// As hyper has it.
+    /// An error that wraps its cause in the way hyper does.
     #[derive(Debug)]
     struct Caused(io::Error);
 

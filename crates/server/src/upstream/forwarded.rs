@@ -1,4 +1,4 @@
-//! What upstreams are told of a client: `X-Forwarded-*` and `Forwarded` (RFC 7239).
+//! The fields that tell upstreams about the client: `X-Forwarded-*` and `Forwarded` (RFC 7239).
 
 use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
@@ -13,22 +13,22 @@ pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwar
 pub(super) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 pub(super) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// An address as upstreams are told of it, written out once for all requests of a connection. An IPv4 address that was mapped into
-/// IPv6 is written as what it is.
+/// A client's address as upstreams see it, formatted once for all requests of a connection. An IPv4 address
+/// mapped into IPv6 is written as IPv4.
 #[derive(Debug)]
 pub struct ClientAddress {
     text: Cow<'static, str>,
     value: HeaderValue,
-    /// What was told last. Most connections ask for one host.
+    /// The field values of the last request. Most connections ask for only one host.
     told: Mutex<Option<Arc<Told>>>,
 }
 
-/// What is told of a client that asks for one host.
+/// The field values about a client that asks for one host.
 #[derive(Debug)]
 pub(super) struct Told {
     address: HeaderValue,
     scheme: HeaderValue,
-    /// Empty: it is not known.
+    /// Empty: the host is not known.
     host: HeaderValue,
     forwarded: HeaderValue,
 }
@@ -36,7 +36,7 @@ pub(super) struct Told {
 impl From<IpAddr> for ClientAddress {
     fn from(address: IpAddr) -> Self {
         let text = address.to_canonical().to_string();
-        // Digits, dots and colons.
+        // The text consists of digits, dots and colons, so it is a valid field value.
         let value = HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("unknown"));
         Self { text: text.into(), value, told: Mutex::new(None) }
     }
@@ -48,7 +48,7 @@ impl ClientAddress {
         Self { text: Cow::Borrowed(text), value: HeaderValue::from_static(text), told: Mutex::new(None) }
     }
 
-    /// `None` where it is no field value.
+    /// The field values for this host; `None` if it is not a valid field value.
     fn told(&self, scheme: &str, host: &str) -> Option<Arc<Told>> {
         let mut last = self.told.lock();
         if let Some(told) = &*last
@@ -83,11 +83,11 @@ impl ClientAddress {
     }
 }
 
-/// The fields that tell of a client.
+/// The fields to add about a client.
 #[derive(Debug)]
 pub(super) enum Fields {
     All(Arc<Told>),
-    /// What it asks for cannot be told.
+    /// Only the address: the requested host is not a valid field value.
     Address(HeaderValue),
 }
 
@@ -111,7 +111,7 @@ impl Fields {
     }
 }
 
-/// Puts them behind what a proxy says that is believed.
+/// Adds the fields behind those of a trusted proxy.
 pub(super) fn tell_behind(headers: &mut HeaderMap, fields: &Fields) {
     fields.each(|name, value| {
         if *name == X_FORWARDED_FOR || *name == FORWARDED {
@@ -139,7 +139,7 @@ pub(crate) fn forget_client(headers: &mut HeaderMap, believed: Option<ForwardedF
     }
 }
 
-/// Whether upstreams take a field for a proxy's word.
+/// Whether upstreams read a field as a proxy's statement about the client.
 pub(super) fn tells_of_client(name: &HeaderName) -> bool {
     let name = name.as_str().as_bytes();
     let is = |expected: &str, name: &[u8]| {
@@ -156,7 +156,7 @@ pub(super) fn tells_of_client(name: &HeaderName) -> bool {
     }
 }
 
-/// Adds to the values of a field, as one.
+/// Joins the values of a field into one and appends another value.
 fn append(headers: &mut HeaderMap, name: HeaderName, last: &HeaderValue) {
     let mut text = BytesMut::new();
     for value in headers.get_all(&name) {

@@ -1,4 +1,4 @@
-//! The servers of one upstream, and the names that they are found by.
+//! The servers of one upstream, and the look-up of their names.
 
 use std::{
     collections::HashMap,
@@ -27,19 +27,19 @@ use crate::config::{UpstreamAddress, UpstreamConfig, UpstreamServer};
 pub(super) const LOOK_UP_EVERY: Duration = Duration::from_secs(15);
 /// Time for one look-up.
 const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time between two look-ups for requests that wait for a first address.
+/// Time between two look-ups for requests that wait for the first address.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(1);
 
 /// Finds the addresses of a name and port.
 pub(super) type Resolver = Arc<dyn Fn(String, u16) -> Lookup + Send + Sync>;
 pub(super) type Lookup = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
 
-/// The system's way.
+/// The resolver of the operating system.
 pub(super) fn system_resolver() -> Resolver {
     Arc::new(|host, port| Box::pin(async move { Ok(tokio::net::lookup_host((host.as_str(), port)).await?.collect()) }))
 }
 
-/// An upstream as one configuration has it.
+/// An upstream as defined in one configuration.
 pub(super) struct Group {
     pub(super) name: Arc<str>,
     pub(super) config: UpstreamConfig,
@@ -47,33 +47,33 @@ pub(super) struct Group {
     sources: Vec<Source>,
     lists: ArcSwap<Lists>,
     resolver: Resolver,
-    /// Held while names without addresses are looked up for requests that wait; when that last was tried.
+    /// Held while names are looked up for waiting requests. Contains the time of the last attempt.
     looking: tokio::sync::Mutex<Option<Instant>>,
-    /// Held while the lists are made anew.
+    /// Serializes the rebuilding of `lists`.
     making: Mutex<()>,
-    /// Attempts beyond the first.
+    /// Attempts after the first one of a request.
     pub(super) retries: AtomicU64,
-    /// Requests that no server could be asked for.
+    /// Requests for which no server could be asked.
     pub(super) unserved: AtomicU64,
 }
 
-/// What servers come from.
+/// A configured or started server, which may resolve to several addresses.
 struct Source {
     spec: UpstreamServer,
     class: Option<usize>,
-    /// What is known of its addresses. Empty: nothing so far.
+    /// The known addresses. Empty: none yet.
     endpoints: Mutex<Vec<Endpoint>>,
 }
 
-/// The servers, at one time.
+/// A snapshot of the servers.
 #[derive(Default)]
 struct Lists {
     all: Vec<Arc<Server>>,
-    /// By class; the last one is that of all classes for which there is nothing of their own.
+    /// The servers of each class. The last entry serves all classes without servers of their own.
     by_class: Vec<Vec<Arc<Server>>>,
 }
 
-/// What makes two servers the same, also over a change of the configuration.
+/// The identity of a server, which survives a change of the configuration.
 type Key = (Endpoint, Option<usize>, bool, Option<bool>, String);
 
 fn key(endpoint: &Endpoint, class: Option<usize>, spec: &UpstreamServer) -> Key {
@@ -81,7 +81,7 @@ fn key(endpoint: &Endpoint, class: Option<usize>, spec: &UpstreamServer) -> Key 
 }
 
 impl Group {
-    /// `started`: the servers that are started here, by class.
+    /// Makes the group. `started` has the servers started by this process, by class.
     pub(super) fn new(
         config: &UpstreamConfig,
         started: &[Vec<UpstreamServer>],
@@ -92,7 +92,7 @@ impl Group {
             let endpoints = match &spec.address {
                 UpstreamAddress::Socket(address) => vec![Endpoint::Tcp(*address)],
                 UpstreamAddress::Unix(path) => vec![Endpoint::Unix(path.clone())],
-                // What was known goes on being used until it is looked up anew.
+                // The known addresses stay in use until the next look-up.
                 UpstreamAddress::Name(..) => before.map_or_else(Vec::new, |before| before.endpoints_of(spec, class)),
             };
             Source { spec: spec.clone(), class, endpoints: Mutex::new(endpoints) }
@@ -122,7 +122,8 @@ impl Group {
         Ok(group)
     }
 
-    /// Whether a group made of these would be no different: then this one, and its connections, can stay.
+    /// Whether a group made from the other's configuration would not differ, so that this one and its
+    /// connections can stay.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let sources = |group: &Self| -> Vec<_> {
             group.sources.iter().map(|source| (source.spec.clone(), source.class)).collect()
@@ -136,7 +137,7 @@ impl Group {
             }
     }
 
-    /// The servers that a class may use.
+    /// Calls `look` with the servers that a class may use.
     pub(super) fn with_servers<T>(&self, class: usize, look: impl FnOnce(&[Arc<Server>]) -> T) -> T {
         let lists = self.lists.load();
         let at = class.min(lists.by_class.len().saturating_sub(1));
@@ -151,7 +152,7 @@ impl Group {
         self.sources.iter().any(|source| matches!(source.spec.address, UpstreamAddress::Name(..)))
     }
 
-    /// Looks up all names. A name that cannot be found keeps the addresses that it had.
+    /// Looks up all names. A name that cannot be resolved keeps its last addresses.
     pub(super) async fn look_up(&self) {
         let mut changed = false;
         for source in &self.sources {
@@ -184,7 +185,7 @@ impl Group {
         }
     }
 
-    /// Looks up names for a request that has no server because nothing is known of them yet.
+    /// Looks up names for a request that has no server because no address is known yet.
     pub(super) async fn look_up_first(&self, class: usize) {
         if !self.has_names() {
             return;
@@ -202,7 +203,7 @@ impl Group {
         self.sources.iter().find(same).map_or_else(Vec::new, |source| source.endpoints.lock().clone())
     }
 
-    /// Servers that stay are the same as before; those that are gone get no more requests.
+    /// Rebuilds the lists. Unchanged servers keep their state; removed ones get no more requests.
     fn make_lists(&self, states: &HashMap<Key, Arc<State>>) {
         let _making = self.making.lock();
         let before = self.lists.load_full();
@@ -237,7 +238,7 @@ impl Group {
         self.lists.store(Arc::new(Lists { all, by_class }));
     }
 
-    /// None of its servers gets a request from here any more.
+    /// Retires all servers: they get no more requests from this group.
     pub(super) fn retire(&self) {
         for server in &self.lists.load().all {
             server.retired.store(true, Relaxed);
@@ -245,7 +246,8 @@ impl Group {
     }
 }
 
-/// Never the same twice in a process, so that connections to one server are never taken for those to another.
+/// Makes an identifier that is unique within the process, so that connections to different servers are never
+/// confused.
 fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Relaxed)

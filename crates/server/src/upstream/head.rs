@@ -1,7 +1,9 @@
-//! Heads of messages as they go on: hop-by-hop fields out, the client told of ([`super::forwarded`]), the framing made new.
+//! Message heads as they are passed on. Hop-by-hop fields are removed, fields about the client added
+//! ([`super::forwarded`]), and the framing is made new.
 //!
-//! What frames a request is made new from its body; `Content-Length` and `Transfer-Encoding` of the client never go on. `Expect`
-//! does not go on either: the client is answered here, and the upstream is sent the body right away.
+//! The framing of a request follows from its body; the client's `Content-Length` and `Transfer-Encoding` are
+//! never passed on. `Expect` is not passed on either: this server answers it, and sends the upstream the body
+//! immediately.
 
 use std::io;
 
@@ -26,28 +28,28 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const PROXY_AUTHENTICATION_INFO: HeaderName = HeaderName::from_static("proxy-authentication-info");
 
-/// By this name we are in `Via`.
+/// The name of this server in `Via`.
 const PSEUDONYM: &[u8] = b"serpent";
-/// What has come through here more often goes round in a circle.
+/// A request that passed through here more often than this is in a loop.
 const MOST_TIMES_HERE: usize = 8;
 
-/// What of a request's head is the same for every attempt, beside its fields.
+/// The parts of a request's head, except its fields, that are the same for every attempt.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) method: Method,
     path: PathAndQuery,
-    /// The host that the upstream is to see; `None`: the server's own.
+    /// The host that the upstream sees; `None`: the server's own.
     host: Option<HeaderValue>,
-    /// The protocols that the client would rather speak.
+    /// The protocols that the client asks to upgrade to.
     pub(super) upgrade: Option<HeaderValue>,
-    /// Whether trailers are taken.
+    /// Whether the client accepts trailers.
     trailers: bool,
     framing: Framing,
-    /// What of our fields is not among the others: there is no map to put them into that nobody looks at.
+    /// Fields that are not yet in the header map. HTTP/1.1 writes them directly, which saves inserting them.
     ours: Option<Ours>,
 }
 
-/// Fields that tell of the client and of us.
+/// The fields about the client and about this proxy.
 #[derive(Debug)]
 struct Ours {
     via: HeaderValue,
@@ -64,14 +66,15 @@ impl Ours {
 /// How the body is framed over HTTP/1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
-    /// No body, and nothing said about it.
+    /// No body, and no field about one.
     None,
-    /// Of known length, which may be 0.
+    /// A body of known length, which may be 0.
     Length(u64),
     Chunked,
 }
 
-/// What of the fields of a request is there that has to be looked at. One look at all is cheaper than one for each that is not there.
+/// Which special fields a request has. One pass over all names is cheaper than a look-up for each special
+/// field.
 #[derive(Clone, Copy, Debug, Default)]
 struct There {
     via: bool,
@@ -98,13 +101,13 @@ impl There {
 /// Why a request is not passed on.
 #[derive(Debug)]
 pub(super) enum Unfit {
-    /// It has come through here so often.
+    /// It has passed through this server too often; how often.
     Loops(usize),
-    /// The upstream could not be told of it.
+    /// It cannot be expressed in a message to the upstream.
     Unspeakable(io::Error),
 }
 
-/// Makes the head of a request what every upstream may see of it.
+/// Prepares the head of a request for any server of its upstream.
 pub(super) fn request(request: Outbound, ask: &Ask<'_>) -> Result<(Head, HeaderMap, RequestBody), Unfit> {
     let Outbound { method, path, version, mut headers, body } = request;
     let there = There::of(&headers);
@@ -125,7 +128,8 @@ pub(super) fn request(request: Outbound, ask: &Ask<'_>) -> Result<(Head, HeaderM
     }
     let mut ours = Some(Ours { via: via(version), client: forwarded::Fields::of(ask) });
     if let Some(Ours { via, client }) = ours.take_if(|_| ask.believed.is_some() || ask.rules.is_some()) {
-        // A proxy that is believed has told of the client too, and rules may speak of all fields.
+        // A trusted proxy sent fields about the client too, and header rules may name any field, so the map
+        // gets them now.
         headers.append(VIA, via);
         forwarded::tell_behind(&mut headers, &client);
     }
@@ -135,10 +139,10 @@ pub(super) fn request(request: Outbound, ask: &Ask<'_>) -> Result<(Head, HeaderM
         host = Some(value);
     }
     if let Some(rules) = ask.rules {
-        // The client's is not a rule's.
+        // A `Host` field present after the rules was set by them, not by the client.
         headers.remove(HOST);
         rules.apply(&mut headers);
-        // What frames the message, and what is between us and the upstream only, is no rule's to say.
+        // Header rules cannot set the framing or hop-by-hop fields.
         strip_request(&mut headers);
         if let Some(value) = headers.remove(HOST) {
             host = Some(value);
@@ -152,7 +156,7 @@ pub(super) fn request(request: Outbound, ask: &Ask<'_>) -> Result<(Head, HeaderM
         None => Framing::Chunked,
         Some(0) if there.length || matches!(method, Method::POST | Method::PUT | Method::PATCH) => Framing::Length(0),
         Some(0) => Framing::None,
-        // Only chunks can have trailers behind them.
+        // Only a chunked body can have trailers.
         Some(_) if headers.contains_key(TRAILER) => Framing::Chunked,
         Some(length) => Framing::Length(length),
     };
@@ -160,7 +164,7 @@ pub(super) fn request(request: Outbound, ask: &Ask<'_>) -> Result<(Head, HeaderM
 }
 
 impl Head {
-    /// Writes the head for a server of HTTP/1.1, with these fields.
+    /// Writes the head for an HTTP/1.1 server, with these fields.
     pub(super) fn write(&self, headers: &HeaderMap, own_host: &HeaderValue, out: &mut Vec<u8>) {
         out.extend_from_slice(self.method.as_str().as_bytes());
         out.push(b' ');
@@ -193,7 +197,7 @@ impl Head {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// How the body is framed behind it.
+    /// The framing of the body over HTTP/1.1.
     pub(super) fn coding(&self) -> Coding {
         match self.framing {
             Framing::None | Framing::Length(0) => Coding::None,
@@ -202,7 +206,7 @@ impl Head {
         }
     }
 
-    /// The request for a server of HTTP/2.
+    /// The request for an HTTP/2 server.
     pub(super) fn request<B>(
         &self,
         mut headers: HeaderMap,
@@ -238,7 +242,7 @@ impl Head {
     }
 }
 
-/// What `Via` says of us (RFC 9110 7.6.3), after the protocol that the client speaks.
+/// This proxy's entry in `Via` (RFC 9110, section 7.6.3), which names the client's protocol.
 fn via(version: Version) -> HeaderValue {
     HeaderValue::from_static(match version {
         Version::HTTP_09 | Version::HTTP_10 => "1.0 serpent",
@@ -247,7 +251,7 @@ fn via(version: Version) -> HeaderValue {
     })
 }
 
-/// How often a request has come through here, or through others of our name, as `Via` says.
+/// How often a request has passed through this proxy or others of its name, counted in `Via`.
 fn times_here(headers: &HeaderMap) -> usize {
     let is_ours = |entry: &&[u8]| {
         let mut words = entry.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
@@ -257,23 +261,24 @@ fn times_here(headers: &HeaderMap) -> usize {
     headers.get_all(VIA).iter().map(entries).sum()
 }
 
-/// Takes out of a trailer what must not be there (RFC 9110 6.5.1), because whoever merges it into the head would be deceived: what
-/// frames and routes a message, what changes how it is handled or read, who somebody is, and what is for the next hop only.
+/// Removes fields that a trailer must not have (RFC 9110, section 6.5.1), because a recipient that merges
+/// them into the head would be deceived. They are fields about framing, routing, handling, content and
+/// identity, and hop-by-hop fields.
 pub(super) fn trailers(trailers: &mut HeaderMap) {
     let options = take_connection(trailers);
     let barred = |name: &&HeaderName| {
         let name = name.as_str();
         let barred = matches!(
             name,
-            // Framing, routing, and the next hop.
+            // Framing, routing and hop-by-hop.
             "content-length" | "transfer-encoding" | "trailer" | "host" | "te" | "upgrade" | "keep-alive"
                 | "proxy-connection" | "http2-settings" | "via"
-            // How the body is read.
+            // Interpretation of the body.
                 | "content-encoding" | "content-type" | "content-range"
-            // How the message is handled.
+            // Handling of the message.
                 | "cache-control" | "expect" | "max-forwards" | "pragma" | "range" | "age" | "date" | "expires"
                 | "location" | "retry-after" | "vary" | "warning"
-            // Who somebody is.
+            // Identity.
                 | "authorization" | "www-authenticate" | "proxy-authenticate" | "proxy-authorization"
                 | "proxy-authentication-info" | "cookie" | "set-cookie"
         );
@@ -286,7 +291,7 @@ pub(super) fn trailers(trailers: &mut HeaderMap) {
     }
 }
 
-/// Makes the head of a response what any client may see of it. `exact` is the length of its body, where it is known, and `method`
+/// Prepares the head of a response for any client. `exact` is the length of its body, if known; `method` is
 /// the request's.
 pub(super) fn response(status: StatusCode, headers: &mut HeaderMap, exact: Option<u64>, method: &Method) {
     let (mut connection, mut between, mut length) = (false, false, false);
@@ -308,7 +313,7 @@ pub(super) fn response(status: StatusCode, headers: &mut HeaderMap, exact: Optio
     let (mut protocols, mut length_is_wrong) = (None, false);
     if between {
         protocols = headers.remove(UPGRADE);
-        // If there was one the body was read by it; a length beside it would be believed by others.
+        // The transfer coding framed the body. A length beside it could be believed by another recipient.
         length_is_wrong = headers.remove(TRANSFER_ENCODING).is_some();
         for name in [KEEP_ALIVE, PROXY_CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHENTICATION_INFO, TE] {
             headers.remove(name);
@@ -331,14 +336,14 @@ pub(super) fn response(status: StatusCode, headers: &mut HeaderMap, exact: Optio
     }
 }
 
-/// One length, said once. Of lengths that differ there is no body.
+/// Reduces `Content-Length` to one valid value. Lengths that differ are removed.
 fn mend_length(headers: &mut HeaderMap, exact: Option<u64>, bodiless: bool) {
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     let Some(first) = lengths.next() else { return };
     if lengths.next().is_none() && !first.is_empty() && first.as_bytes().iter().all(u8::is_ascii_digit) {
         return;
     }
-    // Of a response to HEAD, nobody has looked at the length.
+    // For a response to HEAD, the length has not been checked by the framing.
     let said = || {
         let mut said = None;
         for value in headers.get_all(CONTENT_LENGTH) {
@@ -359,11 +364,11 @@ fn mend_length(headers: &mut HeaderMap, exact: Option<u64>, bodiless: bool) {
     }
 }
 
-/// What `Connection` says.
+/// The options of `Connection`.
 #[derive(Default)]
 struct Options {
     upgrade: bool,
-    /// Other fields that are for the next hop only.
+    /// Other fields that are hop-by-hop.
     named: Vec<HeaderName>,
 }
 
@@ -393,7 +398,8 @@ fn take_connection(headers: &mut HeaderMap) -> Options {
     options
 }
 
-/// Takes out what is between the client and us. The protocols of an upgrade, and whether trailers are taken.
+/// Removes hop-by-hop fields from a request. Returns the protocols of an upgrade, and whether trailers are
+/// accepted.
 fn strip_request(headers: &mut HeaderMap) -> (Option<HeaderValue>, bool) {
     let options = take_connection(headers);
     let trailers = headers.get_all(TE).iter().any(|value| welcomes_trailers(value.as_bytes()));
@@ -408,7 +414,7 @@ fn strip_request(headers: &mut HeaderMap) -> (Option<HeaderValue>, bool) {
     (upgrade, trailers)
 }
 
-/// Whether a field of a request is between the client and us only, or frames its body.
+/// Whether a field of a request is hop-by-hop or frames its body.
 fn is_between(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
@@ -426,7 +432,8 @@ fn is_between(name: &HeaderName) -> bool {
     )
 }
 
-/// The protocols that may be changed to. Not HTTP/2 and TLS: whoever speaks these past us is seen by no rule.
+/// The protocols to which an upgrade is allowed. HTTP/2 and TLS are excluded, because they would carry
+/// requests past all rules.
 fn protocols(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut kept = BytesMut::new();
     for value in headers.get_all(UPGRADE) {
@@ -446,7 +453,7 @@ fn protocols(headers: &HeaderMap) -> Option<HeaderValue> {
     if kept.is_empty() { None } else { HeaderValue::from_maybe_shared(kept.freeze()).ok() }
 }
 
-/// Sets a field to a text made of field values.
+/// Sets a field to a text composed of field values.
 pub(super) fn set(headers: &mut HeaderMap, name: HeaderName, text: &mut BytesMut) {
     match HeaderValue::from_maybe_shared(text.split().freeze()) {
         Ok(value) => {
@@ -458,7 +465,7 @@ pub(super) fn set(headers: &mut HeaderMap, name: HeaderName, text: &mut BytesMut
     }
 }
 
-/// One `Cookie` field out of the crumbs of HTTP/2 (RFC 9113 8.2.3), of which HTTP/1.1 has none.
+/// Joins the `Cookie` fields of HTTP/2 (RFC 9113, section 8.2.3) into one, as HTTP/1.1 requires.
 fn join_cookies(headers: &mut HeaderMap) {
     let mut crumbs = headers.get_all(COOKIE).iter();
     if crumbs.next().is_none() || crumbs.next().is_none() {

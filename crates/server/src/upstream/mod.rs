@@ -1,13 +1,15 @@
-//! Servers behind this one: connections to them, and which of them has a request.
+//! Upstream servers: connections to them, and the choice of the server for each request.
 //!
-//! [`Upstreams`] is what all worker threads share: which servers there are, how busy they are, how well. [`Pools`] are the
-//! connections of one worker thread. A request goes to the server with the fewest requests under way, counted over all
-//! threads; its connection comes from the thread's own. An HTTP/1.1 connection is driven by whoever has it, so that nobody has to
-//! be woken in between; an HTTP/2 connection, which several share, by a task of its own. Nothing is spawned for a request.
+//! [`Upstreams`] is shared by all worker threads: it has the servers, their load and their health. [`Pools`]
+//! has the connections of one worker thread. A request goes to the server with the fewest requests under way,
+//! counted over all threads, on a connection of its own thread. An HTTP/1.1 connection is driven by the task
+//! that uses it, so no other task is woken in between. An HTTP/2 connection is shared by several requests and
+//! driven by a task of its own. Nothing is spawned for a request.
 //!
-//! A request is sent again only where that does no harm: nothing of it was written, or the server certainly did not process it, or
-//! its method is idempotent and its body can be read again; and never after an answer has begun, nor after a server was silent
-//! for too long, for then the client has waited long enough.
+//! A request is sent again only where that is safe. Either nothing of it was written, or the server certainly
+//! did not process it, or its method is idempotent and its body can be read again. It is never sent again
+//! after an answer has begun. Neither is it after a server was silent for too long, because then the client
+//! has waited long enough.
 
 mod body;
 mod checks;
@@ -58,25 +60,25 @@ use self::{
 };
 use crate::config::{ForwardedField, HeaderRules, UpstreamConfig, UpstreamServer};
 
-/// Time between two looks for connections that were idle for too long.
+/// Time between two searches for connections that were idle for too long.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 
-/// All upstreams of a configuration: their servers, how well they are, how busy. All worker threads have one.
+/// All upstreams of a configuration: their servers, health and load. Shared by all worker threads.
 pub struct Upstreams {
     groups: Vec<Arc<Group>>,
     resolver: Resolver,
 }
 
-/// A worker thread's connections to upstreams. To be used on that thread's runtime only.
+/// A worker thread's connections to upstreams. They may be used only on that thread's runtime.
 #[derive(Debug)]
 pub struct Pools(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     upstreams: Arc<Upstreams>,
-    /// For each server that was asked one; they are few.
+    /// One for each server that had a request from this thread.
     shelves: Mutex<Vec<Arc<Shelf>>>,
-    /// Who goes first of servers that are equally busy.
+    /// Rotates the choice between servers that are equally busy.
     turn: AtomicUsize,
     tidied: AtomicBool,
 }
@@ -84,78 +86,82 @@ struct Inner {
 /// An interim response (RFC 9110, section 15.2), as any client may see it.
 pub type Interim = Response<Empty<Bytes>>;
 
-/// What an upstream answered.
+/// The answer of an upstream.
 #[derive(Debug)]
 pub struct Answer {
-    /// The response; hop-by-hop fields are gone. Its body is an error if it breaks off or takes too long.
+    /// The response, without hop-by-hop fields. Its body ends with an error if it breaks off or takes too
+    /// long.
     pub response: Response<UpstreamBody>,
-    /// The server that answered, for the log.
+    /// The name of the server that answered, for the log.
     pub server: Arc<str>,
-    /// After a 101: the connection, on which the new protocol is spoken from now on.
+    /// After a 101: the connection, which carries the new protocol from now on.
     pub upgraded: Option<Box<Upgraded>>,
 }
 
-/// What is asked of an upstream, beside the request itself.
+/// The parameters for passing a request on, beside the request itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// Its place in [`crate::config::Config::upstreams`].
+    /// The upstream's index in [`crate::config::Config::upstreams`].
     pub upstream: usize,
-    /// The class's place, for upstreams with a pool of workers for each class.
+    /// The class's index, for upstreams with a pool of workers for each class.
     pub class: usize,
-    /// The address of whoever is connected to us, for `X-Forwarded-For` and `Forwarded`. Behind a proxy that is trusted it is the
-    /// proxy's: what that says of the client in the field that is believed is kept, and the proxy added.
+    /// The address of the peer of the client's connection, for `X-Forwarded-For` and `Forwarded`. Behind a
+    /// trusted proxy this is the proxy's address; it is appended to the proxy's own statement in the believed
+    /// field.
     pub client: &'a ClientAddress,
-    /// `http` or `https`: what the client speaks to us.
+    /// `http` or `https`: the scheme of the client's connection to this server.
     pub scheme: &'a str,
     /// The host that the client asked for, for `X-Forwarded-Host`.
     pub host: &'a str,
-    /// Whether the upstream sees that host rather than its own.
+    /// Whether the upstream sees the client's host rather than the server's own.
     pub keep_host: bool,
-    /// The field whose word about the client is passed on, because it came from a proxy that is trusted; `None`: nobody's is.
+    /// The field about the client that is passed on because a trusted proxy sent it; `None`: no field is
+    /// believed.
     pub believed: Option<ForwardedField>,
-    /// Changes to the request's header. They are made here, after hop-by-hop fields were taken out: else a client could have the
-    /// fields that they set taken out again, by naming them in `Connection`.
+    /// Changes to the request's header. They are applied after hop-by-hop fields are removed. Otherwise a
+    /// client could have the fields that they set removed, by naming them in `Connection`.
     pub rules: Option<&'a HeaderRules>,
 }
 
-/// Numbers of one upstream.
+/// The statistics of one upstream.
 #[derive(Clone, Debug)]
 pub struct UpstreamStats {
-    /// How it is called.
+    /// The upstream's name.
     pub name: Arc<str>,
-    /// Its servers, those that are known at the moment.
+    /// Its currently known servers.
     pub servers: Vec<ServerStats>,
-    /// Attempts beyond the first.
+    /// Attempts after the first one of a request.
     pub retries: u64,
-    /// Requests that no server could be asked for.
+    /// Requests for which no server could be asked.
     pub unserved: u64,
 }
 
-/// Numbers of one server.
+/// The statistics of one server.
 #[derive(Clone, Debug)]
 pub struct ServerStats {
     /// Its address.
     pub server: Arc<str>,
-    /// The class that it is for; `None`: all.
+    /// The class that it serves; `None`: all.
     pub class: Option<usize>,
-    /// Requests that were sent to it, or were to be.
+    /// Requests sent to it, and attempts to send one.
     pub requests: u64,
-    /// Those that failed by its fault.
+    /// Requests that failed by the server's fault.
     pub failures: u64,
-    /// Those under way, changed protocols included.
+    /// Requests under way, changed protocols included.
     pub in_flight: u32,
-    /// Connections to it.
+    /// Open connections to it.
     pub connections: u32,
-    /// How it is.
+    /// Its health.
     pub health: Health,
 }
 
 impl Upstreams {
-    /// Reads certificates. Connects to nobody. `started` are the servers that are started here, by upstream and class; upstreams
-    /// without any may be left out at the end.
+    /// Makes the upstreams of a configuration and reads their certificates. It does not connect. `started`
+    /// has the servers started by this process, by upstream and class; trailing upstreams without any may be
+    /// left out.
     ///
     /// # Errors
-    /// Certificates that cannot be used.
+    /// A certificate cannot be used.
     pub fn new(configs: &[UpstreamConfig], started: &[Vec<Vec<UpstreamServer>>]) -> Result<Self, UpstreamSetupError> {
         Self::with_resolver(configs, started, system_resolver())
     }
@@ -168,12 +174,12 @@ impl Upstreams {
         Self::make(configs, started, resolver, None)
     }
 
-    /// The upstreams of a new configuration. What is known of a server stays where the upstream still has it, and where nothing
-    /// of an upstream has changed, connections stay too ([`Pools::succeed`]). What changed is retired only by
-    /// [`Upstreams::replaced_by`].
+    /// Makes the upstreams of a new configuration. The state of a server is kept if the upstream still has
+    /// it. If nothing of an upstream has changed, its connections are kept too ([`Pools::succeed`]). Changed
+    /// upstreams are retired only by [`Upstreams::replaced_by`].
     ///
     /// # Errors
-    /// Certificates that cannot be used; then nothing has changed.
+    /// A certificate cannot be used; then nothing has changed.
     pub fn succeed(
         &self,
         configs: &[UpstreamConfig],
@@ -201,7 +207,7 @@ impl Upstreams {
         Ok(Self { groups, resolver })
     }
 
-    /// Another one has taken its place: idle connections to servers that only this one has are closed.
+    /// Retires the upstreams that `next` does not have; idle connections to their servers are closed.
     pub fn replaced_by(&self, next: &Self) {
         for group in &self.groups {
             if !next.groups.iter().any(|next| Arc::ptr_eq(next, group)) {
@@ -210,7 +216,7 @@ impl Upstreams {
         }
     }
 
-    /// Checks servers and looks up names; to be run by one thread, for ever. Its end, by being dropped, ends the checks.
+    /// Checks servers and looks up names, forever. One thread runs it; dropping it ends the checks.
     pub async fn drive(self: Arc<Self>) {
         let mut tasks = JoinSet::new();
         for group in &self.groups {
@@ -231,7 +237,7 @@ impl Upstreams {
         std::future::pending().await
     }
 
-    /// Numbers, for metrics and the like.
+    /// The current statistics, for metrics.
     pub fn stats(&self) -> Vec<UpstreamStats> {
         let of_server = |server: Arc<Server>| ServerStats {
             server: server.name.clone(),
@@ -259,12 +265,12 @@ impl fmt::Debug for Upstreams {
 }
 
 impl Pools {
-    /// No connections yet.
+    /// Makes pools without connections.
     pub fn new(upstreams: Arc<Upstreams>) -> Self {
         Self::with_shelves(upstreams, Vec::new())
     }
 
-    /// For the same thread, after a reload: connections to servers that have not changed stay.
+    /// Makes the same thread's pools after a reload: connections to unchanged servers are kept.
     pub fn succeed(&self, upstreams: Arc<Upstreams>) -> Self {
         let mut shelves = self.0.shelves.lock().clone();
         let stays: Vec<u64> = upstreams.groups.iter().flat_map(|group| group.all()).map(|server| server.id).collect();
@@ -272,15 +278,15 @@ impl Pools {
         Self::with_shelves(upstreams, shelves)
     }
 
-    /// For a request of an older configuration: connections to servers that both have are shared. For a short time only, in which
-    /// nothing of its own is closed for being idle.
+    /// Makes pools for a request of an older configuration, which share connections to servers that both
+    /// have. They must be short-lived, because their own idle connections are not closed.
     pub fn beside(&self, upstreams: Arc<Upstreams>) -> Self {
         let pools = self.succeed(upstreams);
         pools.0.tidied.store(true, Relaxed);
         pools
     }
 
-    /// Whether they are to the servers of these upstreams.
+    /// Whether these pools belong to these upstreams.
     pub fn are_of(&self, upstreams: &Arc<Upstreams>) -> bool {
         Arc::ptr_eq(&self.0.upstreams, upstreams)
     }
@@ -303,7 +309,7 @@ impl Pools {
         new
     }
 
-    /// Closes connections that were idle for too long, as long as the pools are there.
+    /// Closes connections that were idle for too long, for as long as the pools exist.
     fn tidy_for_ever(&self) {
         let pools = Arc::downgrade(&self.0);
         tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! A worker thread's connections to one server: those that wait for a request, and those that carry several.
+//! A worker thread's connections to one server: idle HTTP/1.1 connections and shared HTTP/2 connections.
 
 use std::{
     collections::VecDeque,
@@ -25,9 +25,10 @@ use super::{
 };
 use crate::timer::Timer;
 
-/// What one HTTP/2 stream may have on the way to us, and unread here.
+/// Flow-control window of one HTTP/2 stream: bytes under way or unread.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// As many streams as HTTP/2 servers commonly allow may be unread without one of them holding up the others.
+/// Flow-control window of a connection. It lets as many streams be unread as servers commonly allow, without
+/// stalling the others.
 const CONNECTION_WINDOW: u32 = 128 * STREAM_WINDOW;
 
 /// The connections of a worker thread to a server.
@@ -36,19 +37,20 @@ pub(super) struct Shelf {
     /// Most idle connections.
     keep: usize,
     keep_for: Duration,
-    /// HTTP/1.1 connections that wait for a request, the last used at the back. A request takes the last used, so the one at the
-    /// front was used when as many were in use at once, and it is closed when that is `keep_for` ago.
+    /// Idle HTTP/1.1 connections, the last used at the back. A request takes the one at the back, so the
+    /// front one was last needed when as many were in use at once. It is closed when it has been idle for
+    /// `keep_for`.
     idle: Mutex<VecDeque<Box<Http1>>>,
-    /// HTTP/2 connections.
+    /// Shared HTTP/2 connections.
     shared: Mutex<Vec<Arc<Http2>>>,
-    /// Held while a connection is made that others may share.
+    /// Held while a connection is made that other requests may share.
     connecting: tokio::sync::Mutex<()>,
 }
 
-/// An HTTP/1.1 connection. No task of its own drives it but whoever has it: it carries one exchange at a time.
+/// An HTTP/1.1 connection. It carries one exchange at a time and is driven by the task of that exchange.
 pub(super) struct Http1 {
     pub(super) wire: Wire<Transport, Outgoing>,
-    /// A timer for whoever uses it.
+    /// A timer for the next exchange.
     pub(super) timer: Option<Timer>,
     /// Whether it carried a request before.
     pub(super) used: bool,
@@ -59,21 +61,21 @@ pub(super) struct Http1 {
 /// An HTTP/2 connection.
 pub(super) struct Http2 {
     pub(super) sender: http2::SendRequest<Outgoing>,
-    /// Streams that it may have at once.
+    /// The server's current limit of concurrent streams.
     most_streams: Arc<AtomicUsize>,
     streams: AtomicUsize,
     /// Whether it carried a request before.
     pub(super) used: AtomicBool,
-    /// Something is wrong with it; those who use it may end, but nobody begins.
+    /// The connection is failing: streams on it may end, but none begins.
     retired: AtomicBool,
     /// When its last stream ended.
     since: Mutex<Instant>,
 }
 
-/// A place on an HTTP/2 connection.
+/// A stream slot on an HTTP/2 connection.
 pub(super) struct Stream(pub(super) Arc<Http2>);
 
-/// What a request goes over.
+/// A connection for one request.
 pub(super) enum Connection {
     Http1(Box<Http1>),
     Http2(Stream),
@@ -81,17 +83,17 @@ pub(super) enum Connection {
 
 /// Why there is no connection.
 pub(super) enum NoConnection {
-    /// There may be no more of them.
+    /// The limit of connections is reached.
     Full,
     Failed(UpstreamError),
 }
 
-/// What connection a request needs, and until when.
+/// The connection that a request needs, and until when.
 #[derive(Clone, Copy)]
 pub(super) struct Need {
-    /// HTTP/1.1, for a change of protocols.
+    /// It must be HTTP/1.1, for a change of protocols.
     pub(super) http1: bool,
-    /// One that no request was on.
+    /// It must not have carried a request before.
     pub(super) fresh: bool,
     pub(super) started: Instant,
     pub(super) end: Option<Instant>,
@@ -114,14 +116,14 @@ impl Shelf {
         shelf
     }
 
-    /// A connection: one that is here, or a new one.
+    /// Gives an existing connection or a new one.
     pub(super) async fn connection(self: &Arc<Self>, group: &Group, need: Need) -> Result<Connection, NoConnection> {
         if let Some(connection) = self.ready(need) {
             return Ok(connection);
         }
         let until = Instant::now() + group.config.connect_timeout;
         let until = need.end.map_or(until, |end| end.min(until));
-        // Whoever may share a connection waits for it rather than make another.
+        // A request that may share a connection waits for the one being made.
         let mut first = None;
         if !need.http1 && self.server.protocol() != Protocol::Http1 {
             match tokio::time::timeout_at(until, self.connecting.lock()).await {
@@ -135,17 +137,18 @@ impl Shelf {
         let most = group.config.most_connections.map(std::num::NonZeroU32::get);
         let mut connected = Connected::new(&self.server, most);
         if connected.is_none() {
-            // One that the server has closed is to be found yet, and one that is being closed may be gone in a moment.
+            // A connection closed by the server may not be noticed yet, and one being closed may be gone in a
+            // moment.
             self.tidy(Instant::now());
             tokio::task::yield_now().await;
             connected = Connected::new(&self.server, most);
         }
         let Some(connected) = connected else { return self.borrowed(need).ok_or(NoConnection::Full) };
         if first.is_some() && self.server.protocol() == Protocol::Http1 {
-            // By now it is known that there is nothing to share.
+            // The server speaks HTTP/1.1 only, so there is nothing to share.
             first = None;
         }
-        // Seldom, and larger than all else that a request waits for.
+        // Boxed, because this future is large and seldom needed.
         let made = Box::pin(self.make(group, need, until, connected)).await;
         drop(first);
         made
@@ -161,7 +164,7 @@ impl Shelf {
         if need.fresh { None } else { self.take_idle().map(Connection::Http1) }
     }
 
-    /// A connection of ours or of another worker thread's, where there may be no new one.
+    /// A connection of this thread or another, for when no new one may be made.
     fn borrowed(&self, need: Need) -> Option<Connection> {
         let need = Need { fresh: false, ..need };
         self.ready(need).or_else(|| {
@@ -262,12 +265,14 @@ impl Shelf {
         NoConnection::Failed(UpstreamError::TimedOut { server: self.server.name.clone(), wait, after })
     }
 
-    /// Closes what was idle for too long. Whether the server is still one of its upstream's.
+    /// Closes connections that were idle for too long. Returns whether the server still belongs to its
+    /// upstream.
     pub(super) fn tidy(&self, now: Instant) -> bool {
         let retired = self.server.retired.load(Relaxed);
         let keep_for = if retired { Duration::ZERO } else { self.keep_for };
         let over = |since: Instant| since + keep_for <= now;
-        // Those that were closed by the server are found by having a look at them, and that is no work for behind a lock.
+        // Finding connections closed by the server takes a system call each, so it is not done under the
+        // lock.
         let mut idle = std::mem::take(&mut *self.idle.lock());
         idle.retain_mut(|connection| !over(connection.since) && !connection.is_over());
         let mut newer = self.idle.lock();
@@ -283,13 +288,13 @@ impl Shelf {
 }
 
 impl Http1 {
-    /// Whether the server has ended it meanwhile, or sent what nobody asked for.
+    /// Whether the server has closed the connection or sent unexpected bytes.
     fn is_over(&mut self) -> bool {
-        // Mostly the one look is enough.
+        // The first check is cheap and mostly enough.
         !self.wire.transport().is_silent() && self.wire.is_over()
     }
 
-    /// Puts it where the next request finds it, if it can carry another one.
+    /// Returns the connection to its pool if it can carry another exchange.
     pub(super) fn put_back(mut self: Box<Self>) {
         if !self.wire.is_free() {
             return;
@@ -303,7 +308,8 @@ impl Http1 {
         if home.keep == 0 {
             return;
         }
-        // Few at a time: requests wait meanwhile. The rest is closed with the next ones, or by `tidy`.
+        // At most two are closed here, because requests wait for the lock. The next calls or `tidy` close the
+        // rest.
         let mut closed = [None, None];
         let mut idle = home.idle.lock();
         for place in &mut closed {

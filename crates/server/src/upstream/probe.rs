@@ -1,8 +1,8 @@
-//! Asks an upstream for one page, for nobody: to measure how long it takes.
+//! Asks an upstream for one page, without a client, to measure how long it takes.
 //!
-//! The page goes the way of any request: the same servers, the same choice between them, TLS or not, HTTP/1.1 or HTTP/2, and
-//! connections that are kept for the next one. It takes no slot and waits in no queue; whoever asks sees to it that not too many
-//! are asked at once.
+//! The page takes the path of any request: the same servers and choice between them, TLS or not, HTTP/1.1 or
+//! HTTP/2, and kept connections. It takes no slot and waits in no queue; the caller limits how many are asked
+//! for at once.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -16,36 +16,36 @@ use tokio::time::Instant;
 use super::{Ask, ClientAddress, Failure, Pools, Unavailable, UpstreamError, UpstreamSetupError, Upstreams};
 use crate::{body::RequestBody, config::UpstreamConfig};
 
-/// So that the site's own log tells them from visitors.
+/// Lets the site's own log tell probes from visitors.
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("serpent/", env!("CARGO_PKG_VERSION"), " (probe)"));
 
-/// A page of an upstream that can be asked for again and again. To be used on one runtime only.
+/// A page of an upstream that can be asked for repeatedly. It may be used only on one runtime.
 ///
-/// It owns its connections: as many idle ones as the upstream's configuration keeps, and for as long. With it they are closed.
+/// It owns its connections and keeps idle ones as the upstream's configuration says. Dropping it closes them.
 #[derive(Debug)]
 pub struct Probe {
     pools: Pools,
     upstream: usize,
     class: usize,
     page: PathAndQuery,
-    /// `None`: the server's own.
+    /// `None`: the server's own host.
     host: Option<String>,
     client: ClientAddress,
 }
 
-/// What came of a page, the whole body included.
+/// The outcome of a page, its whole body included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Its status.
     pub status: StatusCode,
-    /// From the question to the end of the body.
+    /// Time from the request to the end of the body.
     pub took: Duration,
     /// Bytes of the body.
     pub bytes: u64,
 }
 
 impl Answer {
-    /// Whether it is the page. An error page or a redirect is done with sooner, and tells nothing of the page.
+    /// Whether the answer is the page. An error page or a redirect is faster and says nothing about the page.
     pub fn is_page(&self) -> bool {
         self.status.is_success()
     }
@@ -54,42 +54,42 @@ impl Answer {
 /// Why there is no whole answer.
 #[derive(Debug)]
 pub enum ProbeError {
-    /// There was none in the time that was given for it.
+    /// No whole answer arrived within the given time.
     TimedOut {
-        /// That time.
+        /// The given time.
         after: Duration,
     },
-    /// What would have failed any request.
+    /// An error that would have failed any request.
     Upstream(UpstreamError),
 }
 
-/// Who is to blame for an answer that did not come.
+/// The party at fault for a missing answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The site: it took no connection, broke off, or was silent for too long.
+    /// The site: it refused the connection, broke off, or was silent for too long.
     Site,
-    /// The operator: the configuration does not allow it, or leads nowhere.
+    /// The operator: the configuration does not allow the probe, or leads to no server.
     Operator,
-    /// This machine, which lacks open files or ports. Nothing is known of the site.
+    /// This machine, which lacks open files or ports. Nothing is known about the site.
     Us,
 }
 
 impl Probe {
-    /// Of an upstream that nobody else uses. Reads its certificates, connects to nobody. `host` takes the place of the
-    /// server's own.
+    /// Makes a probe with an upstream of its own. It reads the certificates but does not connect. `host`
+    /// replaces the server's own host.
     ///
     /// # Errors
-    /// Certificates that cannot be used, or a host that is none.
+    /// A certificate cannot be used, or `host` is invalid.
     pub fn new(config: &UpstreamConfig, page: PathAndQuery, host: Option<&str>) -> Result<Self, UpstreamSetupError> {
         let upstreams = Upstreams::new(std::slice::from_ref(config), &[])?;
         Self::of(Arc::new(upstreams), 0, page, host)
     }
 
-    /// Of one of the upstreams that a server has, by its place: requests under way, failures and pauses count for both. The
-    /// connections are its own.
+    /// Makes a probe of an existing upstream, by its index. Requests under way, failures and pauses are
+    /// shared with the server's traffic; connections are not.
     ///
     /// # Errors
-    /// No such upstream, or a host that is none.
+    /// There is no such upstream, or `host` is invalid.
     pub fn of(
         upstreams: Arc<Upstreams>,
         upstream: usize,
@@ -106,21 +106,21 @@ impl Probe {
         }
         let client = std::net::IpAddr::from(std::net::Ipv4Addr::LOCALHOST).into();
         let pools = Pools::new(upstreams);
-        // Beyond all classes: the servers that all of them share.
+        // An index beyond all classes stands for the servers that all classes share.
         Ok(Self { pools, upstream, class: usize::MAX, page, host: host.map(str::to_owned), client })
     }
 
-    /// Asks the servers that a class has, where an upstream has some for each.
+    /// Asks the servers of a class, if the upstream has servers for each class.
     #[must_use]
     pub fn for_class(self, class: usize) -> Self {
         Self { class, ..self }
     }
 
-    /// Asks for the page, and reads it to its end. Many may be asked for at once. To drop the future closes the connection, or
-    /// resets the HTTP/2 stream.
+    /// Asks for the page and reads it to its end. Several calls may run at once. Dropping the future closes
+    /// the connection or resets the HTTP/2 stream.
     ///
     /// # Errors
-    /// There was no whole answer within `timeout`. A status that says so is no error here.
+    /// There was no whole answer within `timeout`. An error status is an answer, not an error.
     pub async fn ask(&self, timeout: Duration) -> Result<Answer, ProbeError> {
         let started = Instant::now();
         match tokio::time::timeout(timeout, self.whole()).await {
@@ -157,7 +157,7 @@ impl Probe {
 }
 
 impl ProbeError {
-    /// Who is to blame.
+    /// The party at fault.
     pub fn fault(&self) -> Fault {
         match self {
             Self::TimedOut { .. } => Fault::Site,

@@ -1,4 +1,4 @@
-//! A request on its way: the server is chosen, and another one if that does no harm.
+//! Passes a request on: chooses the server, and tries another one where that is safe.
 
 use std::{
     future::poll_fn,
@@ -27,7 +27,8 @@ use super::{
 };
 use crate::body::RequestBody;
 
-/// Times that a request is sent again, beside the retries, because the connection had been closed before any of it was written.
+/// Most times that a request is sent again, beside the retries, because the connection closed before any of
+/// it was written.
 const UNSENT: u32 = 3;
 
 /// A request and its response, from the moment that it has a connection.
@@ -42,24 +43,25 @@ pub(super) struct Exchange {
 
 /// How an attempt ended without a response.
 enum Lost {
-    /// Nothing of it was written. The fields, where they were given away, and the body.
+    /// Nothing was written. Returns the fields, if the attempt took them, and the body.
     Unsent(Option<HeaderMap>, Outgoing),
     /// The server certainly did not process it.
     Unprocessed(UpstreamError),
-    /// Nobody knows. The connection had carried a request before, and may have been closed for want of another.
+    /// The server may have processed it. True: the connection had carried a request before, so it may have
+    /// been closed for being idle.
     Unknown(UpstreamError, bool),
-    /// It is not to be tried again.
+    /// The request must not be sent again.
     Final(UpstreamError),
 }
 
-/// What broke a response off.
+/// The error that broke a response off.
 pub(super) enum Broke {
     Http1(Broken),
     Http2(hyper::Error),
 }
 
 impl Exchange {
-    /// The next of the response's body; `incoming` is HTTP/2's.
+    /// Polls for the next frame of the response's body; `incoming` is the body of an HTTP/2 response.
     pub(super) fn poll_frame(
         &mut self,
         incoming: Option<&mut Incoming>,
@@ -78,7 +80,7 @@ impl Exchange {
         }
     }
 
-    /// Whether there is no more of an HTTP/1.1 response.
+    /// Whether an HTTP/1.1 response has ended.
     pub(super) fn is_end(&self) -> bool {
         match &self.connection {
             Connection::Http1(http1) => http1.wire.is_end(),
@@ -86,7 +88,7 @@ impl Exchange {
         }
     }
 
-    /// What is to come of an HTTP/1.1 response.
+    /// The size of the rest of an HTTP/1.1 response.
     pub(super) fn size_hint(&self) -> SizeHint {
         match &self.connection {
             Connection::Http1(http1) => http1.wire.size_hint(),
@@ -94,7 +96,7 @@ impl Exchange {
         }
     }
 
-    /// The response is whole.
+    /// Records success and returns the connection to its pool, after the whole response.
     pub(super) fn finish(self) {
         let Self { server, watch, connection, .. } = self;
         server.succeeded();
@@ -104,7 +106,7 @@ impl Exchange {
         }
     }
 
-    /// The response broke off.
+    /// The error for a response that broke off.
     pub(super) fn broke(&self, broke: Broke) -> UpstreamError {
         if let Some(error) = self.client_broke() {
             return error;
@@ -118,15 +120,15 @@ impl Exchange {
         }
     }
 
-    /// The server was silent for too long, or all of it took too long.
+    /// The error for an exchange in which the server was silent for too long, or whose total time is over.
     pub(super) fn timed_out(&self, wait: Wait) -> UpstreamError {
         if wait == Wait::End && self.watch.waits_for_client() {
-            // A server that waits for a client as we do has done nothing wrong.
+            // The server waited for the client as this proxy did, so it is not at fault.
             let what = "its client had not sent all of it when the total time was over";
             return UpstreamError::Request(io::Error::new(io::ErrorKind::TimedOut, what));
         }
         if let Connection::Http2(stream) = &self.connection {
-            // Others on it may have the same to fear.
+            // The other streams of the connection may be stuck too.
             stream.0.retire();
         }
         self.server.failed(&self.group.name, &self.group.config.passive);
@@ -147,7 +149,8 @@ impl Exchange {
         feed.broke.lock().take().map(UpstreamError::Request)
     }
 
-    /// Sends the request by HTTP/1.1, and awaits the head of the response. `interim` gets what comes before it.
+    /// Sends the request over HTTP/1.1 and awaits the head of the response. `interim` gets the interim
+    /// responses before it.
     async fn attempt_http1(
         &mut self,
         head: &Head,
@@ -158,7 +161,7 @@ impl Exchange {
         let Self { connection, watch, server, .. } = self;
         let Connection::Http1(http1) = connection else { return Err(Lost::Unsent(None, body)) };
         http1.wire.begin(&head.method, |out| head.write(fields, &server.host, out), body, head.coding());
-        // The watch has just begun when the first bytes go.
+        // The watch begins when the first bytes are written, so these need no note.
         let mut begins = true;
         let polled = poll_fn(|cx| {
             let polled = http1.wire.poll_head(cx, interim);
@@ -174,7 +177,7 @@ impl Exchange {
         }
     }
 
-    /// Sends the request by HTTP/2, and awaits the head of the response.
+    /// Sends the request over HTTP/2 and awaits the head of the response.
     async fn attempt_http2(&mut self, request: Request<Outgoing>) -> Result<(Response<()>, Option<Incoming>), Lost> {
         let Self { connection, watch, .. } = self;
         let Connection::Http2(Stream(http2)) = connection else {
@@ -182,7 +185,7 @@ impl Exchange {
             return Err(Lost::Unsent(Some(parts.headers), body));
         };
         let used = http2.used.swap(true, Relaxed);
-        // In a box, because what hyper returns has room for a request.
+        // Boxed, because hyper's result has room for a whole request.
         let mut sending = Box::pin(http2.sender.clone().try_send_request(request));
         match poll_fn(|cx| or_silence(sending.as_mut().poll(cx), watch, cx)).await {
             Ok(Ok(response)) => {
@@ -229,7 +232,7 @@ impl Exchange {
         if let Connection::Http2(stream) = &self.connection
             && !reset
         {
-            // It is closing.
+            // The connection is closing.
             stream.0.retire();
         }
         let failure = Failure::of(error);
@@ -242,14 +245,14 @@ impl Exchange {
         if closed {
             Lost::Unknown(error, used)
         } else {
-            // What answers garbage has the request.
+            // The answer is malformed, so the server has received the request.
             self.server.failed(&self.group.name, &self.group.config.passive);
             Lost::Final(error)
         }
     }
 }
 
-/// What was awaited; or, where there is nothing so far, that this has lasted for too long.
+/// The output; or, if there is none yet, a time-out when the silence has lasted too long.
 fn or_silence<T>(polled: Poll<T>, watch: &mut Watch, cx: &mut Context<'_>) -> Poll<Result<T, Wait>> {
     match polled {
         Poll::Ready(output) => Poll::Ready(Ok(output)),
@@ -257,18 +260,18 @@ fn or_silence<T>(polled: Poll<T>, watch: &mut Watch, cx: &mut Context<'_>) -> Po
     }
 }
 
-/// A request for an upstream, as its client made it but for its path.
+/// A request for an upstream, as the client made it except for its path.
 #[derive(Debug)]
 pub struct Outbound {
-    /// Its method.
+    /// The method.
     pub method: Method,
-    /// What the upstream is asked for.
+    /// The path and query to ask the upstream for.
     pub path: PathAndQuery,
-    /// What its client speaks.
+    /// The version of HTTP that the client speaks.
     pub version: Version,
-    /// All of its fields.
+    /// All fields.
     pub headers: HeaderMap,
-    /// Its body.
+    /// The body.
     pub body: RequestBody,
 }
 
@@ -288,14 +291,14 @@ pub struct Errand {
     head: Head,
     started: Instant,
     end: Option<Instant>,
-    /// Whoever sends it takes these.
+    /// Moved out by the attempt that sends them.
     headers: HeaderMap,
     body: RequestBody,
 }
 
 impl Pools {
-    /// Makes a request what its upstream is to see. Its target is so already; hop-by-hop fields are taken out here, and fields that
-    /// tell of the client put in.
+    /// Prepares a request for its upstream: removes hop-by-hop fields and adds fields about the client. The
+    /// request's path is already the upstream's.
     ///
     /// # Errors
     /// There is no such upstream, or the request cannot be passed on.
@@ -309,19 +312,21 @@ impl Pools {
         Ok(Box::new(Errand { upstream: ask.upstream, class: ask.class, head, started: now, end, headers, body }))
     }
 
-    /// Prepares a request, and passes it on.
+    /// Prepares a request and passes it on.
     ///
     /// # Errors
-    /// As those of both.
+    /// Those of [`Pools::prepare`] and [`Pools::pass`].
     pub async fn send(&self, request: Request<RequestBody>, ask: Ask<'_>) -> Result<Answer, UpstreamError> {
         self.pass(self.prepare(request.into(), ask, Instant::now())?, &mut drop).await
     }
 
-    /// Passes a request on. To drop the future, or the response's body before its end, closes the connection. `interim` gets the
-    /// interim responses of each attempt (RFC 9110, section 15.2), without those to `Expect`; HTTP/1.1 servers' only.
+    /// Passes a request on. Dropping the future, or the response's body before its end, closes the
+    /// connection. `interim` gets the interim responses of each attempt (RFC 9110, section 15.2), except
+    /// those to `Expect`, from HTTP/1.1 servers only.
     ///
     /// # Errors
-    /// No response: nobody to ask, or whoever was asked failed or took too long, or the request itself broke off.
+    /// There is no response: no server could be asked, the server failed or took too long, or the request
+    /// broke off.
     pub async fn pass(
         &self,
         mut errand: Box<Errand>,
@@ -375,19 +380,19 @@ impl Pools {
             };
             let mut watch = Watch::new(timer, Instant::now(), group.config.idle_timeout, end, http2);
             watch.feed = (!matches!(*body, RequestBody::Empty)).then(|| Feed::new(started));
-            // Kept for another attempt where there may be one.
+            // A copy of the body, if there may be another attempt.
             let spare = match left {
                 0 => None,
                 _ if idempotent || http2 => body.again(),
                 _ => None,
             };
             let outgoing = Outgoing::new(std::mem::take(body), watch.feed.clone());
-            // In a box, because it goes with the response from one to the other.
+            // Boxed, because it moves along with the response.
             let mut exchange = Box::new(Exchange { group: group.clone(), server, watch, connection, started });
             let attempted = match http2 {
                 false => exchange.attempt_http1(head, headers, outgoing, interim).await,
                 true => {
-                    // The fields are hyper's as soon as it has them.
+                    // The fields move into hyper's request, so another attempt needs a copy.
                     let fields = if spare.is_some() { headers.clone() } else { std::mem::take(headers) };
                     let spec = &exchange.server.spec;
                     let request = head.request(fields, outgoing, spec.tls, &spec.authority);

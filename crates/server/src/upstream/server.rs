@@ -1,4 +1,4 @@
-//! One server: how busy it is, and how well. All worker threads look at the same.
+//! One server: its load and its health, shared by all worker threads.
 
 use std::{
     net::SocketAddr,
@@ -28,27 +28,27 @@ pub(super) enum Endpoint {
     Unix(PathBuf),
 }
 
-/// A server as one configuration has it.
+/// A server as defined in one configuration.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// By this, worker threads find their connections to it.
+    /// Worker threads find their connections to the server by this identifier.
     pub(super) id: u64,
-    /// For logs.
+    /// The name in logs.
     pub(super) name: Arc<str>,
     pub(super) spec: UpstreamServer,
     pub(super) endpoint: Endpoint,
-    /// The class that it is for; `None`: all.
+    /// The class that it serves; `None`: all.
     pub(super) class: Option<usize>,
     pub(super) host: HeaderValue,
     pub(super) state: Arc<State>,
     protocol: AtomicU8,
-    /// No longer one of the upstream's.
+    /// The server no longer belongs to the upstream.
     pub(super) retired: AtomicBool,
-    /// The connections of all worker threads, for when there may be no more of them.
+    /// The connections of all worker threads, to borrow from when the limit of connections is reached.
     pub(super) shelves: Mutex<Vec<Weak<Shelf>>>,
 }
 
-/// What outlives a change of the configuration.
+/// The state of a server that survives a change of the configuration.
 #[derive(Debug)]
 pub(super) struct State {
     start: Instant,
@@ -58,19 +58,19 @@ pub(super) struct State {
     failures: AtomicU64,
     /// Failures since the last success.
     in_a_row: AtomicU32,
-    /// Left alone until then, in nanoseconds since `start`; 0: not left alone.
+    /// The pause lasts until then, in nanoseconds since `start`; 0: not paused.
     paused_until: AtomicU64,
     /// Active checks found it down.
     down: AtomicBool,
-    /// Active checks that all ended as the last one did.
+    /// How many active checks in a row had the result of the last one.
     checks_in_a_row: AtomicU32,
     last_check_passed: AtomicBool,
     pub(super) checking: AtomicBool,
-    /// It took a connection, at some time.
+    /// The server has accepted a connection before.
     reached: AtomicBool,
 }
 
-/// What a server speaks, as far as is known.
+/// The protocol of a server, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Unknown,
@@ -78,14 +78,14 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// How a server is.
+/// The health of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It is used.
+    /// The server is in use.
     Well,
-    /// It failed too often, and is left alone for a while.
+    /// It failed too often and gets no requests for a while.
     Paused,
-    /// Checks found it down.
+    /// Active checks found it down.
     Down,
 }
 
@@ -109,7 +109,7 @@ impl Server {
         Self {
             id,
             name: name.into(),
-            // An authority is made of bytes that a field value may have.
+            // All bytes of an authority are valid in a field value.
             host: HeaderValue::from_str(host_of(&spec.authority)).unwrap_or(HeaderValue::from_static("localhost")),
             spec: spec.clone(),
             endpoint,
@@ -133,14 +133,14 @@ impl Server {
         self.protocol.store(protocol as u8, Relaxed);
     }
 
-    /// It took a connection.
+    /// Records that the server accepted a connection.
     pub(super) fn reached(&self) {
         if !self.state.reached.load(Relaxed) {
             self.state.reached.store(true, Relaxed);
         }
     }
 
-    /// What a connection failed of, where that is no fault of its.
+    /// Sorts a failed connection: a shortage of this machine, or a failure of the server.
     pub(super) fn shortage(&self, failure: Failure) -> Result<UpstreamError, Failure> {
         match failure {
             Failure::Connect(error) if is_shortage(&error, self.state.reached.load(Relaxed)) => {
@@ -150,7 +150,7 @@ impl Server {
         }
     }
 
-    /// A request to it went wrong, by its fault.
+    /// Records that a request failed by the server's fault.
     pub(super) fn failed(&self, upstream: &str, checks: &PassiveChecks) {
         self.state.failures.fetch_add(1, Relaxed);
         if checks.failures == 0 {
@@ -171,7 +171,7 @@ impl Server {
         }
     }
 
-    /// It answered; whether the answer is whole is not known yet.
+    /// Records that the head of an answer arrived. The body may still fail.
     pub(super) fn answered(&self, upstream: &str) {
         if self.state.paused_until.load(Relaxed) != 0 {
             self.state.paused_until.store(0, Relaxed);
@@ -180,14 +180,14 @@ impl Server {
         }
     }
 
-    /// It answered, and the answer is whole.
+    /// Records that a whole answer arrived.
     pub(super) fn succeeded(&self) {
         if self.state.in_a_row.load(Relaxed) != 0 {
             self.state.in_a_row.store(0, Relaxed);
         }
     }
 
-    /// Takes in what an active check found.
+    /// Records the result of an active check.
     pub(super) fn checked(&self, upstream: &str, outcome: Result<(), String>, checks: &ActiveChecks) {
         let state = &self.state;
         let passed = outcome.is_ok();
@@ -213,7 +213,7 @@ impl Server {
 }
 
 fn host_of(authority: &http::uri::Authority) -> &str {
-    // Names and passwords are no part of Host.
+    // User names and passwords are no part of `Host`.
     let whole = authority.as_str();
     whole.rsplit_once('@').map_or(whole, |(_, host)| host)
 }
@@ -240,7 +240,7 @@ impl State {
         })
     }
 
-    /// Never 0, which means never.
+    /// Nanoseconds since `start`. Never 0, which stands for no pause.
     fn now(&self) -> u64 {
         nanos(self.start.elapsed()).saturating_add(1)
     }
@@ -271,7 +271,8 @@ impl State {
         self.connections.load(Relaxed)
     }
 
-    /// The pause is over, and this request is the one that tries the server. Others keep away for as long again.
+    /// Whether the pause is over and this request is the one that tries the server. The pause begins again
+    /// for all others.
     fn try_again(&self, pause: Duration) -> bool {
         let until = self.paused_until.load(Relaxed);
         let now = self.now();
@@ -281,7 +282,7 @@ impl State {
     }
 }
 
-/// A server that has a request under way.
+/// A server with a request under way, which is counted until this is dropped.
 #[derive(Debug)]
 pub(super) struct InFlight(Arc<Server>);
 
@@ -307,12 +308,12 @@ impl Drop for InFlight {
     }
 }
 
-/// A connection to a server.
+/// A connection to a server, which is counted until this is dropped.
 #[derive(Debug)]
 pub(super) struct Connected(Arc<State>);
 
 impl Connected {
-    /// `None`: there may be no more of them.
+    /// Counts a connection; `None` if the limit is reached.
     pub(super) fn new(server: &Server, most: Option<u32>) -> Option<Self> {
         let within = |count: u32| match most {
             Some(most) if count >= most => None,
@@ -329,9 +330,10 @@ impl Drop for Connected {
     }
 }
 
-/// The server that has a request: one whose pause is over and that nobody tries yet; else, of those that are well, the one with
-/// the fewest requests under way; else one that is paused, for none may be well any more. Servers that are down are never
-/// asked, nor those in `skip`. `turn` says who goes first of equals.
+/// Chooses the server for a request. First comes a server whose pause is over and that no request tries yet.
+/// Then comes the healthy server with the fewest requests under way. Last comes a paused one, since no server
+/// may be healthy. Servers that are down or in `skip` are never chosen. `turn` rotates the choice between
+/// equals.
 pub(super) fn choose<'a>(
     servers: &'a [Arc<Server>],
     skip: &[u64],

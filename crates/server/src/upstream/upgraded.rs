@@ -11,13 +11,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{connect::Transport, server::InFlight};
 
-/// A connection on which another protocol is spoken from now on.
+/// A connection that carries another protocol from now on.
 #[derive(Debug)]
 pub struct Upgraded {
     transport: Transport,
-    /// What the server has said in it already.
+    /// Bytes of the new protocol that were read with the head.
     early: Bytes,
-    /// The request is under way until the connection closes.
+    /// The request counts as under way until the connection closes.
     _in_flight: InFlight,
 }
 

@@ -36,7 +36,7 @@ fn parts(method: &str, version: Version, fields: &[(&str, &str)]) -> Parts {
     request.body(()).unwrap().into_parts().0
 }
 
-/// [`request`], of these parts.
+/// [`request`], from these parts.
 fn made(parts: Parts, body: &RequestBody, ask: &Ask<'_>) -> Result<(Head, HeaderMap), Unfit> {
     let body = body.again().expect("it is here whole");
     request(Request::from_parts(parts, body).into(), ask).map(|(head, headers, _)| (head, headers))
@@ -53,7 +53,7 @@ fn lines(headers: &HeaderMap) -> Vec<String> {
     lines
 }
 
-/// The fields that an upstream sees, without those that tell of the client.
+/// The fields that an upstream sees, without those about the client.
 fn seen(http2: bool, method: &str, version: Version, fields: &[(&str, &str)], body: &RequestBody) -> Vec<String> {
     let mut lines = all_seen(http2, parts(method, version, fields), body, &ASK);
     let ours = ["x-forwarded-", "forwarded:", "via: 1.0 serpent", "via: 1.1 serpent", "via: 2.0 serpent"];
@@ -142,7 +142,7 @@ fn framing_is_made_of_the_body_whatever_the_client_said() {
     ];
     for lie in lies {
         for http2 in [false, true] {
-            // Over HTTP/2, hyper adds the length that it knows of the body.
+            // Over HTTP/2, hyper adds the body's length if it knows it.
             let expected: &[&str] = if http2 { &[] } else { &["content-length: 5", "host: app:8080"] };
             assert_eq!(seen(http2, "POST", Version::HTTP_11, lie, &whole(b"hello")), expected, "{lie:?}");
         }

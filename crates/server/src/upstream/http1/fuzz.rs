@@ -1,4 +1,4 @@
-//! Fuzz target: what a server answers.
+//! Fuzz target: the answer of an HTTP/1.1 server.
 
 use std::{
     future::poll_fn,
@@ -18,13 +18,13 @@ use super::{Interim, Wire};
 use crate::http::fuzz::Pieces;
 use ::http1::Coding;
 
-/// Smaller than hyper's limits, so that it has no say.
+/// Smaller than hyper's limits, so that those never apply.
 const HEAD_BYTES: usize = 1024;
 
-/// The answer of an HTTP/1.1 server. However it is cut, it is read the same; and where it is read at all, hyper's client reads the
-/// same of it.
+/// Reads the answer of an HTTP/1.1 server, cut in different ways; the result must not differ. If it can be
+/// read, hyper's client must read the same.
 pub fn answers(bytes: &[u8]) {
-    // Below what hyper takes of chunk extensions and trailers.
+    // Shorter than hyper's limits for chunk extensions and trailers.
     let bytes = &bytes[..bytes.len().min(8000)];
     let odd = 2 + bytes.iter().fold(0, |sum, byte| (sum * 31 + usize::from(*byte)) % 61);
     for method in [Method::GET, Method::HEAD] {
@@ -42,7 +42,7 @@ pub fn answers(bytes: &[u8]) {
     }
 }
 
-/// Whether there may be a response of a minor version above 1, which hyper refuses.
+/// Whether the bytes may contain a response of a minor version above 1, which hyper refuses.
 fn has_later_version(bytes: &[u8]) -> bool {
     bytes.windows(8).any(|version| version.starts_with(b"HTTP/1.") && matches!(version[7], b'2'..=b'9'))
 }
@@ -60,7 +60,7 @@ impl Body for Nothing {
     }
 }
 
-/// A whole answer, and what was before and after it.
+/// A whole answer, the interim responses before it, and the state of the connection after it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Read {
     pub(super) answer: Answer,
@@ -78,14 +78,14 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Without what is told of the connection, which does not go on where it says nothing else.
+    /// Removes `Connection`. It is not passed on, so the two readers may differ in it.
     fn without_connection(mut self) -> Self {
         self.headers.remove(http::header::CONNECTION);
         self
     }
 }
 
-/// `None`: it is malformed, or not whole.
+/// Reads an answer in pieces. `None`: it is malformed or incomplete.
 pub(super) fn read(bytes: &[u8], piece: usize, method: &Method) -> Option<Read> {
     let mut wire = Wire::<_, Nothing>::new(Pieces::new(bytes, piece), HEAD_BYTES);
     wire.begin(method, |out| out.extend_from_slice(b"GET / HTTP/1.1\r\n\r\n"), Nothing, Coding::None);
@@ -116,7 +116,7 @@ pub(super) fn read(bytes: &[u8], piece: usize, method: &Method) -> Option<Read> 
     }
     assert!(wire.is_end() && length.is_none_or(|length| length == body.len() as u64));
     let answer = Answer { status: parts.status, headers: parts.headers, body, trailers };
-    // What is behind it may not have been read yet.
+    // The bytes behind the answer may not have been read yet.
     let is_free = wire.is_free() && wire.transport.is_at_end();
     Some(Read { answer, interims, is_free })
 }
@@ -148,7 +148,7 @@ fn by_hyper(bytes: &[u8], method: &Method) -> Option<Answer> {
     RUNTIME.with(|runtime| runtime.block_on(asked))
 }
 
-/// Answers when it is asked: what comes before that, hyper takes for a fault.
+/// A server that answers only after the request. hyper treats an earlier answer as an error.
 struct Server {
     pieces: Pieces,
     asked: bool,

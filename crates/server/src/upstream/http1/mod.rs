@@ -1,8 +1,8 @@
-//! HTTP/1.1 as a client speaks it (RFC 9112), over one connection.
+//! The client side of HTTP/1.1 (RFC 9112), over one connection.
 //!
-//! It is not hyper's, whose client has two ends and channels between them: a short proxied request costs a fifth less in user mode
-//! without it (docs/results.md). And interim responses are heard of here without anything being allocated for them. Whoever has the
-//! connection moves its bytes: nothing is spawned, nobody is woken in between.
+//! hyper's client is not used here, because it has two ends with channels between them. Without it a short
+//! proxied request costs a fifth less user time (docs/results.md). Interim responses also need no allocation.
+//! The task that uses the connection moves its bytes: no task is spawned or woken in between.
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -26,41 +26,41 @@ use crate::message::{inbox::Inbox, outgoing::Sending};
 
 /// An HTTP/1.1 connection to a server. It carries one exchange after the other.
 ///
-/// The order of calls: [`Wire::begin`], [`Wire::poll_head`] until it is ready, [`Wire::poll_frame`] until there are no more; then the
-/// next, if [`Wire::is_free`].
+/// The order of calls: [`Wire::begin`], [`Wire::poll_head`] until it is ready, [`Wire::poll_frame`] until
+/// there are no more frames. If [`Wire::is_free`], the next exchange can begin.
 #[derive(Debug)]
 pub(super) struct Wire<T, B> {
     transport: T,
-    /// As large as the head of a response may be, and all interim ones before it.
+    /// Size limit of a response's head, and of all interim responses before it.
     head_bytes: usize,
     sending: Sending<B>,
-    /// Read and not handed on.
+    /// Bytes read and not yet handed on.
     read: Inbox,
-    /// In `read` there is no end of a head before here.
+    /// The end of the head is not before this offset in `read`.
     searched: usize,
-    /// Lines in that, about.
+    /// Lines in the searched part, approximately.
     lines: usize,
     /// The request is HEAD.
     bodiless: bool,
-    /// What came before the response: how many, and bytes.
+    /// The interim responses so far: their number and their bytes.
     interims: (usize, usize),
     body: Body,
-    /// Nothing that was said forbids another exchange.
+    /// Neither side has said that the connection will close after this exchange.
     keeps: bool,
     moved: bool,
 }
 
-/// How far the body of a response is.
+/// The state of reading a response's body.
 #[derive(Debug)]
 enum Body {
-    /// The head comes first.
+    /// The head has not arrived yet.
     Awaited,
-    /// So many bytes are to come.
+    /// This many bytes remain.
     Length(u64),
     Chunked(Chunks),
-    /// Only these are to come.
+    /// Only these trailers remain.
     Trailers(HeaderMap),
-    /// All bytes until the server closes the connection.
+    /// The body lasts until the server closes the connection.
     ToEnd,
     Ended,
 }
@@ -76,18 +76,18 @@ impl From<ResponseBody> for Body {
     }
 }
 
-/// What ended an exchange.
+/// The cause that ended an exchange.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// The connection.
+    /// The connection was closed or reset.
     Closed(io::Error),
-    /// What the server sent is not HTTP.
+    /// The answer is not HTTP.
     Malformed(Box<dyn std::error::Error + Send + Sync>),
     /// The head of the response is too large.
     HeadTooLarge,
     /// There were too many interim responses, or they were too large.
     TooManyInterims,
-    /// The request: its body ended too soon, or with an error.
+    /// The request's body ended too soon or with an error.
     Request(io::Error),
 }
 
@@ -96,7 +96,7 @@ where
     T: AsyncRead + AsyncWrite + Unpin,
     B: http_body::Body<Data = Bytes, Error = io::Error> + Default + Unpin,
 {
-    /// On a connection that nothing was said on.
+    /// Wraps a connection on which nothing was sent or received.
     pub(super) fn new(transport: T, head_bytes: usize) -> Self {
         Self {
             transport,
@@ -123,7 +123,8 @@ where
         self.moved = false;
     }
 
-    /// The head of the response. `interim` gets what comes before it, without those to `Expect`.
+    /// Polls for the head of the response. `interim` gets the interim responses before it, except those to
+    /// `Expect`.
     pub(super) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -141,7 +142,7 @@ where
         }
     }
 
-    /// The next of the response's body.
+    /// Polls for the next frame of the response's body.
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         if self.is_end() {
             return Poll::Ready(None);
@@ -162,12 +163,12 @@ where
         }
     }
 
-    /// Whether there is no more of the response.
+    /// Whether the response has ended.
     pub(super) fn is_end(&self) -> bool {
         matches!(self.body, Body::Ended)
     }
 
-    /// What is to come of the response's body.
+    /// The size of the rest of the response's body.
     pub(super) fn size_hint(&self) -> SizeHint {
         match &self.body {
             Body::Ended => SizeHint::with_exact(0),
@@ -181,32 +182,34 @@ where
         self.keeps && self.is_end() && self.read.is_empty() && self.sending.is_done()
     }
 
-    /// Between exchanges: whether the server has ended the connection, or sent what nobody asked for. Nobody is woken for it.
+    /// Between exchanges: whether the server has closed the connection or sent unexpected bytes. It registers
+    /// no waker.
     pub(super) fn is_over(&mut self) -> bool {
         self.poll_read(&mut Context::from_waker(std::task::Waker::noop())).is_ready()
     }
 
-    /// What it goes over.
+    /// The underlying connection.
     pub(super) fn transport(&self) -> &T {
         &self.transport
     }
 
-    /// Whether bytes have moved since this was last asked.
+    /// Whether bytes have moved since the last call.
     pub(super) fn take_moved(&mut self) -> bool {
         std::mem::take(&mut self.moved)
     }
 
-    /// The body of a request of which nothing was sent, and nothing read.
+    /// The request's body, if nothing of the request was sent and nothing of a response read.
     pub(super) fn unsent(&mut self) -> Option<B> {
         self.sending.unsent()
     }
 
-    /// The connection, and what was read of it beyond the response.
+    /// The connection, and the bytes read after the response.
     pub(super) fn into_parts(self) -> (T, Bytes) {
         (self.transport, self.read.into_bytes())
     }
 
-    /// Moves the request on, as far as it goes. That the server takes no more of it is no error: it may have answered.
+    /// Sends as much of the request as possible. A server that stops reading is no error: it may have
+    /// answered already.
     fn send(&mut self, cx: &mut Context<'_>) -> Result<(), Broken> {
         let moved = self.sending.send(&mut self.transport, cx).map_err(Broken::Request)?;
         self.moved |= moved;
@@ -219,7 +222,7 @@ where
         Poll::Ready(read)
     }
 
-    /// Looks for the head of the response in what was read.
+    /// Searches the bytes read for the head of the response.
     fn take_head(&mut self, interim: &mut (dyn FnMut(Interim) + Send)) -> Result<Option<Response<()>>, Broken> {
         loop {
             self.skip_empty_lines();
@@ -246,7 +249,8 @@ where
                 StatusCode::SWITCHING_PROTOCOLS => self.keeps = false,
                 status if status.is_informational() => {
                     self.interims = (self.interims.0 + 1, self.interims.1 + end);
-                    // That is about a body which is on its way already, and which the client was asked for here.
+                    // `100 Continue` is about a body that is on its way already; this server asked the client
+                    // for it.
                     if status != StatusCode::CONTINUE {
                         interim(into_interim(answer.response));
                     }
@@ -260,7 +264,7 @@ where
         }
     }
 
-    /// Some servers send one more after a body.
+    /// Skips empty lines before a head. Some servers send one too many after a body.
     fn skip_empty_lines(&mut self) {
         let before = self.read.len();
         while let [b'\n', ..] | [b'\r', b'\n', ..] = self.read[..] {
@@ -270,7 +274,7 @@ where
         self.interims.1 += before - self.read.len();
     }
 
-    /// Where the first head ends: at the first empty line.
+    /// The end of the first head, which is its first empty line.
     fn end_of_head(&mut self) -> Option<usize> {
         let from = self.searched.saturating_sub(2);
         for at in memchr::memchr_iter(b'\n', &self.read[from..]) {
@@ -312,7 +316,8 @@ where
                         chunks.take(len);
                         let data = self.read.take(len);
                         let Body::Chunked(chunks) = &mut self.body else { return Ok(None) };
-                        // With its last data a body mostly brings its end. What is malformed is so the next time, too.
+                        // The last data of a body mostly comes with the body's end. A malformed end is found
+                        // again by the next call.
                         if let Ok((framing, next)) = chunks.next(&self.read) {
                             self.read.skip(framing);
                             if next == Next::End {
@@ -331,7 +336,8 @@ where
         Ok((!data.is_empty()).then(|| Frame::data(data)))
     }
 
-    /// Reads the framing that came with the head. The head is not handed on yet, so a malformed response can still be replaced.
+    /// Reads the framing that came with the head. The head is not handed on yet, so a malformed response can
+    /// still be replaced.
     fn skip_framing(&mut self) -> Result<(), Broken> {
         let Body::Chunked(chunks) = &mut self.body else { return Ok(()) };
         let (framing, next) = chunks.next(&self.read).map_err(|_| malformed_chunks())?;
@@ -356,7 +362,7 @@ impl From<ResponseError> for Broken {
     }
 }
 
-/// An interim response in the form in which any client may see it.
+/// An interim response as any client may see it.
 fn into_interim(response: Response<()>) -> Interim {
     let mut interim = response.map(|()| Empty::new());
     *interim.version_mut() = Version::HTTP_11;

@@ -13,7 +13,7 @@ const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n
      Connection: x-hop\r\nX-Hop: 1\r\nContent-Length: 0\r\n\r\n";
 
 fn got(text: &str) -> Option<Read> {
-    // That hyper reads the same, and that cuts make no difference, is seen to there.
+    // The fuzz target checks that hyper reads the same and that cuts make no difference.
     answers(text.as_bytes());
     read(text.as_bytes(), text.len().max(1), &Method::GET)
 }
@@ -37,7 +37,7 @@ fn a_response_ends_where_the_standard_says() {
         (&format!("{chunked}\r\n1\r\no\r\n1;x=y\r\nk\r\n0\r\n\r\n"), "ok", true),
         (&format!("{chunked}\r\n2  \r\nok\r\n0\r\n\r\n"), "ok", true),
         (&format!("{chunked}\r\n0\r\n\r\n"), "", true),
-        // Whoever says both may have been deceived.
+        // A server that sends both may have been deceived.
         (&format!("{chunked}content-length: 70\r\n\r\n2\r\nok\r\n0\r\n\r\n"), "ok", false),
     ];
     for (text, body, is_free) in table {
@@ -51,7 +51,7 @@ fn a_response_ends_where_the_standard_says() {
     }
     let trailers = got(&format!("{chunked}\r\n2\r\nok\r\n0\r\nX-Sum: 7\r\nx-sum: 8 \r\n\r\n")).unwrap().answer.trailers;
     assert_eq!(trailers.get_all("x-sum").iter().collect::<Vec<_>>(), ["7", "8"]);
-    // To HEAD there is never a body, whatever is said of it.
+    // A response to HEAD never has a body, whatever its fields say.
     for text in ["HTTP/1.1 200 OK\r\ncontent-length: 70\r\n\r\n", &format!("{chunked}\r\n"), "HTTP/1.1 200 OK\r\n\r\n"]
     {
         let read = read(text.as_bytes(), 5, &Method::HEAD).unwrap();
@@ -102,7 +102,7 @@ fn interim_responses_are_told_of_but_for_those_that_we_asked_for() {
     let read = got(&text).unwrap();
     assert_eq!(read.interims, ["103 link=</a.css>; rel=preload link=</b.js>", "102", "199"]);
     assert!(read.answer.body == b"ok" && read.is_free);
-    // After a change of protocols it is no longer HTTP.
+    // After a change of protocols the bytes are no longer HTTP.
     let read = got("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\nHTTP/1.1 103\r\n\r\n").unwrap();
     assert_eq!((read.answer.status, read.interims.len(), read.is_free), (StatusCode::SWITCHING_PROTOCOLS, 0, false));
 }
@@ -126,7 +126,7 @@ fn interim_responses_are_neither_many_nor_large() {
     assert_eq!(many(MOST_INTERIMS + 1), (MOST_INTERIMS, false));
 }
 
-/// A wire on which so many bytes are on the way at once, and the server at its other end.
+/// A wire with a buffer of so many bytes, and the server's end of it.
 fn wire(bytes: usize) -> (Wire<DuplexStream, Frames>, DuplexStream) {
     let (near, far) = duplex(bytes);
     (Wire::new(near, 4096), far)
@@ -154,7 +154,7 @@ async fn a_request_is_written_as_it_is_framed_however_little_is_taken_at_once() 
         let table = [
             (Frames::default(), Coding::None, "HEAD|"),
             (Frames::data(&["hello, ", "", "world"]), Coding::Length(12), "HEAD|hello, world"),
-            // What is too much goes nowhere.
+            // Bytes beyond the declared length are not sent.
             (Frames::data(&["hello, ", "world", "!"]).and(trailers()), Coding::Length(9), "HEAD|hello, wo"),
             (Frames::default(), Coding::Chunked { trailers: true }, "HEAD|0\r\n\r\n"),
             (
@@ -169,7 +169,7 @@ async fn a_request_is_written_as_it_is_framed_however_little_is_taken_at_once() 
             ),
         ];
         let (mut wire, mut server) = wire(bytes);
-        // One after the other, on one connection.
+        // All rows are exchanges on one connection.
         for (body, coding, expected) in table {
             let serve = async {
                 let mut written = vec![0; expected.len()];
@@ -247,7 +247,7 @@ async fn small_pieces_of_a_body_do_not_keep_what_was_read_with_them() {
         kept.push(poll_fn(|cx| wire.poll_frame(cx)).await.unwrap().unwrap().into_data().unwrap());
     }
     assert!(kept.iter().all(Bytes::is_unique));
-    // Large ones are not copied, and read in ever larger pieces.
+    // Large chunks are not copied, and the reads grow.
     let large = vec![b'x'; 1 << 19];
     server.write_all(b"80000\r\n").await.unwrap();
     server.write_all(&large).await.unwrap();

@@ -23,7 +23,7 @@ async fn a_dead_server_costs_no_request_and_is_left_alone() {
     assert_eq!(server_stats(&upstreams)[0].failures, 3);
     assert_eq!(upstreams.stats()[0].retries, 3);
 
-    // Later a single request tries it, which costs that request nothing either.
+    // After the pause a single request tries the server and, as that fails, is served by the other one.
     tokio::time::advance(Duration::from_secs(11)).await;
     for _ in 0..5 {
         asked(&pools, get("/")).await.unwrap();
@@ -124,7 +124,7 @@ async fn a_server_that_hangs_fails_its_checks() {
     assert_eq!(healths(&upstreams), [Health::Down]);
 }
 
-/// What a name stands for, or why it cannot be found.
+/// The addresses of a name, or why it cannot be resolved.
 type Answered = Arc<Mutex<Result<Vec<SocketAddr>, io::ErrorKind>>>;
 
 fn resolver(answered: &Answered) -> Resolver {
@@ -150,7 +150,7 @@ fn addresses(upstreams: &Upstreams) -> Vec<String> {
 async fn names_are_looked_up_anew() {
     let (one, two) = (Peer::echo_path().await, Peer::echo_path().await);
     let answered: Answered = Arc::new(Mutex::new(Err(io::ErrorKind::NotFound)));
-    // The clock may move while bytes are on the way.
+    // Long, because the paused clock may advance while bytes are under way.
     let long = Duration::from_secs(1 << 20);
     let config = UpstreamConfig { keep_for: long, connect_timeout: long, idle_timeout: long, ..named() };
     let upstreams = Arc::new(Upstreams::with_resolver(&[config], &[], resolver(&answered)).unwrap());
@@ -158,7 +158,7 @@ async fn names_are_looked_up_anew() {
     assert_eq!(reason(&pools, get("/")).await, "unknown");
     tokio::time::advance(Duration::from_secs(2)).await;
     *answered.lock() = Ok(vec![one.address]);
-    // Whether or not they are driven.
+    // The upstreams work whether or not `drive` runs.
     asked(&pools, get("/")).await.unwrap();
     assert_eq!(addresses(&upstreams), [one.address.to_string()]);
 
@@ -228,7 +228,7 @@ async fn a_new_configuration_keeps_what_has_not_changed() {
     drop(pools.send(get("/"), to_other).await.unwrap());
     assert_eq!((healths(&before), peer.connections()), (vec![Health::Well, Health::Paused], 2));
 
-    // In another order, and with one of them changed.
+    // Another order, with one of them changed.
     let changed = UpstreamConfig { most_connections: NonZeroU32::new(7), ..other };
     let after = Arc::new(before.succeed(&[changed, stays], &[]).unwrap());
     before.replaced_by(&after);

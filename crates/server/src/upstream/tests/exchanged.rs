@@ -1,4 +1,4 @@
-//! HTTP/1.1: what goes on, what comes back, over which connection, and what is sent again.
+//! HTTP/1.1: the forwarded message, the answer, the connection used, and what is sent again.
 
 use std::{
     pin::Pin,
@@ -122,7 +122,7 @@ async fn what_the_upstream_sees_byte_by_byte() {
     assert_eq!(heard(absolute).await, format!("GET /abs HTTP/1.1|{host}|"));
 }
 
-/// A client, a gateway that streams, and whatever is behind it.
+/// A client, a streaming gateway, and its upstream.
 pub(super) async fn front(pools: Pools, body: TestBody, method: &str) -> hyper::Result<Response<Incoming>> {
     let (near, far) = tokio::io::duplex(1024);
     let pools = Arc::new(pools);
@@ -181,7 +181,7 @@ where
 async fn bodies_and_trailers_are_streamed_both_ways() {
     for method in ["POST", "GET"] {
         for two in [false, true] {
-            // Answers with the very body of the request, as it comes.
+            // Answers with the request's body as it arrives.
             let peer = Peer::http(|request| async move {
                 let te = request.headers().get("te").cloned();
                 let body = request.into_body().map_err(io::Error::other).map_frame(|mut frame| {
@@ -204,7 +204,7 @@ async fn bodies_and_trailers_are_streamed_both_ways() {
             let response = front(pools, body, method).await.unwrap();
             assert_eq!(response.headers()["x-te"], "trailers");
             let mut body = response.into_body();
-            // The first part is back before the last has been sent.
+            // The first part returns before the last has been sent.
             assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "one,");
             sender.send(Ok(http_body::Frame::data(Bytes::from_static(b"two")))).await.unwrap();
             assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "two");
@@ -318,7 +318,7 @@ async fn an_upstream_that_reads_nothing_holds_the_client_back() {
         }
     });
     let answer = tokio::spawn(front(pools, body, "POST"));
-    // It stops by itself: nothing moves any more, though there is more to send.
+    // The transfer stops by itself, though there is more to send.
     let (mut last, mut still) = (0, 0);
     while still < 2000 {
         tokio::task::yield_now().await;
@@ -371,7 +371,7 @@ async fn a_connection_that_was_closed_while_idle_costs_nobody_a_request() {
     let peer = Peer::raw(|mut stream, _| async move {
         read_head(&mut stream).await;
         write(&mut stream, OK).await;
-        // Closed, though it was to be kept.
+        // The server closes the connection although it was to be kept.
     })
     .await;
     let (pools, upstreams) = pools(UpstreamConfig { retries: 0, ..config(vec![at(peer.address)]) });
@@ -384,7 +384,8 @@ async fn a_connection_that_was_closed_while_idle_costs_nobody_a_request() {
     assert_eq!(server_stats(&upstreams)[0].failures, 0);
 }
 
-/// On the first connection: answers one request, and closes when it has read the next. On further ones: answers everything.
+/// On the first connection, answers one request and closes after reading the next. On later connections,
+/// answers everything.
 async fn breaks_on_second() -> (Peer, Arc<Mutex<Vec<String>>>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = seen.clone();
@@ -428,7 +429,7 @@ async fn what_may_have_been_done_is_not_done_twice() {
     assert_eq!(reason(&pools, post("/pay", "100")).await, "closed");
     assert_eq!(*seen.lock(), ["GET /first", "POST /pay"]);
     assert_eq!(server_stats(&upstreams)[0].failures, 1);
-    // Nor is anything where the operator wants no retries.
+    // Without retries, nothing is sent again.
     let (peer, seen) = breaks_on_second().await;
     let (pools, _) = super::pools(UpstreamConfig { retries: 0, ..config(vec![at(peer.address)]) });
     asked(&pools, get("/first")).await.unwrap();
@@ -534,7 +535,7 @@ async fn what_is_not_http_is_told_apart() {
     }
 }
 
-/// What was told of interim answers, and the answer.
+/// The interim answers passed to the caller, and the answer.
 async fn told(pools: &Pools, request: Request<RequestBody>) -> (Vec<String>, Result<String, &'static str>) {
     let mut told = Vec::new();
     let answer = pools
@@ -555,7 +556,7 @@ const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nlink: x\r\nconnection: x-hop\r\
 #[tokio::test]
 async fn interim_answers_are_told_of_but_for_those_that_we_asked_for() {
     let peer = Peer::raw(|mut stream, _| async move {
-        // The second is for the same connection.
+        // The second request uses the same connection.
         for interims in [&format!("HTTP/1.1 100 Continue\r\n\r\n{HINTS}HTTP/1.1 102\r\n\r\n"), HINTS, ""] {
             read_head(&mut stream).await;
             write(&mut stream, &format!("{interims}{OK}")).await;
@@ -621,7 +622,7 @@ async fn a_body_that_is_not_read_to_its_end_closes_the_connection() {
     closed.notified().await;
     until("it is closed", || server_stats(&upstreams)[0].connections == 0).await;
     assert_eq!((server_stats(&upstreams)[0].in_flight, server_stats(&upstreams)[0].failures), (0, 0));
-    // The same where the answer is not awaited.
+    // The same if the answer is not awaited.
     let hanging = Peer::raw(|mut stream, _| async move {
         let _ = stream.read_to_end(&mut Vec::new()).await;
     })

@@ -22,7 +22,7 @@ async fn requests_share_a_connection() {
     let peer = Peer::http(move |request| {
         let go = gone.clone();
         async move {
-            // All of them are here at once, or none is answered.
+            // All requests must be here at once, or none is answered.
             go.wait().await;
             let authority = request.uri().authority().unwrap().to_string();
             let host = request.headers().contains_key("host");
@@ -69,7 +69,7 @@ async fn beyond_what_a_connection_carries_there_is_another() {
     let (pools, _) = pools(config(vec![http2(at(peer.address))]));
     let pools = Arc::new(pools);
     for _ in 0..2 {
-        // By then the server has said how many it takes.
+        // By then the server has announced its limit of streams.
         asked(&pools, get("/")).await.unwrap();
     }
     let mut asking = tokio::task::JoinSet::new();
@@ -118,7 +118,7 @@ async fn a_stream_that_is_not_read_is_reset_and_the_others_go_on() {
     assert_eq!((server_stats(&upstreams)[0].in_flight, server_stats(&upstreams)[0].failures), (0, 0));
 }
 
-/// Refuses the first stream as it is told, and answers all others.
+/// Refuses the first stream with `refuse`, and answers all others.
 async fn refuses_first(refuse: fn(&mut h2::server::SendResponse<Bytes>)) -> (Peer, Arc<AtomicUsize>) {
     let taken = Arc::new(AtomicUsize::new(0));
     let counted = taken.clone();
@@ -146,7 +146,7 @@ async fn a_refused_stream_is_sent_again_whatever_its_method() {
     let (pools, upstreams) = pools(config(vec![http2(at(peer.address))]));
     assert_eq!(asked(&pools, post("/pay", "100")).await.unwrap().1, "ok");
     assert_eq!((taken.load(SeqCst), server_stats(&upstreams)[0].failures), (2, 0));
-    // A stream that broke off otherwise may have been processed.
+    // A stream that ended with another error may have been processed.
     let (peer, taken) = refuses_first(|respond| respond.send_reset(h2::Reason::INTERNAL_ERROR)).await;
     let other = Peer::echo_path().await;
     let (pools, _) = super::pools(config(vec![http2(at(peer.address)), http2(at(other.address))]));
@@ -156,7 +156,7 @@ async fn a_refused_stream_is_sent_again_whatever_its_method() {
 
 #[tokio::test]
 async fn what_a_server_that_goes_away_did_not_process_is_sent_again() {
-    // SETTINGS; GOAWAY that names stream 1, or none, as the last that was processed.
+    // SETTINGS, then a GOAWAY that names no stream (0) or stream 1 as the last one processed.
     const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
     for (last, expected) in [(0, Ok("ok")), (1, Err("closed"))] {
         let peer = Peer::raw(move |mut stream, number| async move {
@@ -233,7 +233,7 @@ async fn a_graceful_end_costs_no_request() {
     assert_eq!((peer.connections(), server_stats(&upstreams)[0].failures), (2, 0));
 }
 
-/// A certificate authority, and what it signed, as files.
+/// A certificate authority, and the files it signed.
 struct Paper {
     folder: tempfile::TempDir,
     ca: CertifiedIssuer<'static, KeyPair>,
@@ -259,7 +259,7 @@ impl Paper {
         (params.signed_by(&key, &self.ca).unwrap(), key)
     }
 
-    /// For the upstream to be given.
+    /// Certificate files for the upstream's configuration.
     fn client(&self, name: &str) -> CertificateFiles {
         let (certificate, key) = self.signed(name);
         let files = CertificateFiles { chain: self.file("client.pem"), key: self.file("client.key") };
@@ -353,7 +353,7 @@ async fn certificates_are_checked_unless_the_operator_says_otherwise() {
 
     let asking = paper.peer("app.test", &["http/1.1"], true).await;
     let refused = outcome(over_tls(&asking, "app.test", Some(&ca))).await;
-    // In TLS 1.3 the client is through before the server has looked.
+    // In TLS 1.3 the client's handshake ends before the server has verified its certificate.
     assert!(matches!(refused, "tls" | "closed"), "{refused}");
     let config = over_tls(&asking, "app.test", Some(&ca));
     assert_eq!(outcome(UpstreamConfig { tls_certificate: Some(paper.client("us.test")), ..config }).await, "ok");

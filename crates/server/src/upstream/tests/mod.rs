@@ -1,5 +1,5 @@
-//! With real servers, over loopback and Unix sockets. Where a clock matters it is tokio's, and stands still unless nothing else
-//! is to do.
+//! Tests with real servers, over loopback and Unix sockets. Where time matters, tokio's paused clock is used,
+//! which advances only when no task can run.
 
 mod checked;
 mod exchanged;
@@ -44,7 +44,7 @@ pub(super) fn text(text: impl Into<Bytes>) -> TestBody {
     Full::new(text.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A server, and how many connections it took.
+/// A server, and the number of connections it accepted.
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
     pub(super) connections: Arc<AtomicUsize>,
@@ -55,7 +55,7 @@ impl Peer {
         self.connections.load(SeqCst)
     }
 
-    /// Speaks HTTP/1.1 and HTTP/2.
+    /// A server that speaks HTTP/1.1 and HTTP/2.
     pub(super) async fn http<F, A>(service: F) -> Self
     where
         F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
@@ -64,7 +64,7 @@ impl Peer {
         Self::raw(move |stream, _| serve(stream, service.clone())).await
     }
 
-    /// Does with each connection, the first being number 0, what a function does.
+    /// A server that runs `each` for every connection, numbered from 0.
     pub(super) async fn raw<F, A>(each: F) -> Self
     where
         F: Fn(TcpStream, usize) -> A + Send + 'static,
@@ -83,7 +83,7 @@ impl Peer {
         Self { address, connections }
     }
 
-    /// Answers each request with its path.
+    /// A server that answers each request with its path.
     pub(super) async fn echo_path() -> Self {
         Self::http(|request| async move { Response::new(text(request.uri().path().to_owned())) }).await
     }
@@ -103,8 +103,8 @@ where
         auto::Builder::new(TokioExecutor::new()).serve_connection_with_upgrades(TokioIo::new(stream), service).await;
 }
 
-/// The same over a Unix socket. What is written there is there: a clock that moves when nobody has anything to do does not move
-/// while bytes are on the way, as it might over loopback.
+/// A server on a Unix socket. Bytes written there arrive at once, so the paused clock does not advance while
+/// they are under way. Over loopback it might.
 pub(super) struct Near {
     folder: tempfile::TempDir,
     connections: Arc<AtomicUsize>,
@@ -123,7 +123,7 @@ impl Near {
         at_unix(self.path())
     }
 
-    /// Nobody listens.
+    /// A path on which no server listens.
     pub(super) fn dead() -> Self {
         Self { folder: tempfile::tempdir().unwrap(), connections: Arc::new(AtomicUsize::new(0)) }
     }
@@ -222,7 +222,7 @@ pub(super) fn post(path: &str, bytes: impl Into<Bytes>) -> Request<RequestBody> 
     Request::post(path).body(whole(bytes)).unwrap()
 }
 
-/// Sends, and reads the answer to its end.
+/// Sends a request and reads the answer to its end.
 pub(super) async fn asked(pools: &Pools, request: Request<RequestBody>) -> Result<(StatusCode, String), UpstreamError> {
     let answer = pools.send(request, ASK).await?;
     let status = answer.response.status();
@@ -241,7 +241,7 @@ pub(super) fn server_stats(upstreams: &Upstreams) -> Vec<ServerStats> {
     upstreams.stats().remove(0).servers
 }
 
-/// Lets other tasks run until something is so.
+/// Lets other tasks run until a condition holds.
 pub(super) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let limit = std::time::Instant::now() + Duration::from_secs(60);
     while !is_so() {
@@ -250,7 +250,7 @@ pub(super) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Reads a head, and whatever came with it.
+/// Reads a head, and any bytes that came with it.
 pub(super) async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     let mut read = Vec::new();
     let mut buf = [0; 4096];

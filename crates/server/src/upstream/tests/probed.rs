@@ -1,4 +1,4 @@
-//! Pages that are asked for to measure them.
+//! Probes: pages that are asked for to measure them.
 
 use http::{header, uri::PathAndQuery};
 use tokio::task::JoinSet;

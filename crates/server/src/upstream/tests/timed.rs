@@ -1,11 +1,11 @@
-//! Time-outs. The clock moves only when nothing else is to do.
+//! Time-outs, with a clock that advances only when no task can run.
 
 use super::{
     exchanged::{channel_body, front},
     *,
 };
 
-/// Reads nothing and says nothing, but `says`.
+/// A server that reads nothing and sends only `says`.
 fn silent(says: &'static str) -> Near {
     Near::raw(move |mut stream, _| async move {
         if says.is_empty() {
@@ -80,7 +80,7 @@ async fn an_upstream_that_sends_now_and_then_is_not_silent() {
 
 #[tokio::test(start_paused = true)]
 async fn connecting_takes_only_so_long() {
-    // Takes the connection, and never agrees on TLS.
+    // Accepts the connection but never completes the TLS handshake.
     let peer = silent("");
     let mut server = peer.at();
     server.tls = true;
@@ -91,7 +91,7 @@ async fn connecting_takes_only_so_long() {
     let error = asked(&pools, get("/")).await.unwrap_err();
     assert_eq!(timed_out(error), (Wait::Connection, 5));
     assert_eq!(server_stats(&upstreams)[0].failures, 1);
-    // Nothing was sent: another server has it, whatever the method.
+    // Nothing was sent, so another server gets the request, whatever its method.
     let (pools, upstreams) = super::pools(UpstreamConfig { retries: 1, ..config });
     assert_eq!(asked(&pools, post("/x", "y")).await.unwrap().1, "/x");
     assert_eq!(server_stats(&upstreams)[0].connections, 0);
@@ -122,7 +122,7 @@ async fn an_upstream_that_takes_nothing_of_a_request_is_given_up() {
         let peer = Near::raw(move |stream, _| async move {
             if two {
                 let mut connection = h2::server::handshake(stream).await.unwrap();
-                // Reads, but gives the stream no room.
+                // Accepts streams but gives them no flow-control window.
                 let mut kept = Vec::new();
                 while let Some(stream) = connection.accept().await {
                     kept.push(stream);
@@ -145,7 +145,7 @@ async fn an_upstream_that_takes_a_large_request_slowly_is_not_silent() {
             let (mut read, mut rests) = (0, vec![12 << 20, 4 << 20]);
             while let Some(frame) = body.frame().await {
                 read += frame.unwrap().into_data().unwrap().len();
-                // Each time there is more to come than buffers on the way can hold.
+                // Each time, more data remains than the buffers under way can hold.
                 if rests.pop_if(|rest| *rest <= read).is_some() {
                     tokio::time::sleep(Duration::from_secs(50)).await;
                 }
@@ -178,7 +178,7 @@ async fn idle_connections_are_closed_in_time() {
     }
 }
 
-/// As many requests at once, each of which takes half a second, and what is left of a second after them.
+/// Runs so many requests of half a second at once, then waits for the rest of the second.
 async fn second_of(pools: &Arc<Pools>, requests: usize) {
     let mut asking = tokio::task::JoinSet::new();
     for _ in 0..requests {
@@ -195,7 +195,7 @@ async fn as_many_connections_are_kept_as_were_in_use_at_once_a_moment_ago() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         Response::new(text("done"))
     });
-    // With the number and the time that users get.
+    // The default limit and keep time.
     let (pools, upstreams) = pools(UpstreamConfig::new("app", vec![peer.at()]));
     let pools = Arc::new(pools);
     let connections = || server_stats(&upstreams)[0].connections;
@@ -270,7 +270,7 @@ async fn a_client_that_takes_all_of_the_time_is_not_the_upstreams_fault() {
         assert_eq!(start.elapsed().as_secs(), 30);
         assert_eq!(server_stats(&upstreams)[0].failures, 0, "{two}");
         assert_eq!(asked(&pools, post("/", "x")).await.unwrap().1, "1");
-        // Others may still be on a shared connection.
+        // Other requests may still use a shared connection.
         assert_eq!(peer.connections(), if two { 1 } else { 2 });
         drop(sender);
     }

@@ -1,8 +1,10 @@
-//! Programs that we run: started away from the threads that serve connections, their output read, their end awaited.
+//! Child processes: starting them off the threads that serve connections, reading their output, awaiting
+//! their ends.
 //!
-//! A start blocks for about a millisecond, and for as long as its new process needs to get the processor. So it is done on threads
-//! made for it, and every priority has its own: a program that nobody lets run yet keeps only its like from being started. These
-//! threads never end, because a program ends with the thread that started it.
+//! A start blocks for about a millisecond, and until the new process gets the processor. Therefore it runs on
+//! threads made for it, separately for each priority: a program that is denied the processor delays only
+//! starts of the same priority. These threads never end, because a program is killed when the thread that
+//! started it ends.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,10 +26,10 @@ use tokio::{
 
 use crate::config::{ClassConfig, Config, Origin, Priority};
 
-/// Time between SIGTERM and SIGKILL for what runs for a request.
+/// Time between SIGTERM and SIGKILL for programs of a request.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
-/// A class whose priority cannot be given to its programs: the operator's to mend.
+/// A class whose priority cannot be given to its programs; the operator has to fix it.
 #[derive(Debug)]
 pub struct PriorityError {
     class: String,
@@ -42,23 +44,24 @@ impl fmt::Display for PriorityError {
 
 impl std::error::Error for PriorityError {}
 
-/// Sees to it that the priorities of a configuration can be given to programs, where it has any programs: tries them, makes control
-/// groups, and puts our own threads above real-time classes. To be called before the threads that serve are started, and at every
-/// reload before anything is started for it. Takes nothing from what is in force: that is for `settle`. Blocks.
+/// Prepares the priorities of a configuration that has programs: tries them, makes control groups, and raises
+/// the server's threads above real-time classes. Call it before the serving threads start, and at every
+/// reload before anything is started for it. It revokes nothing that is in force, which `settle` does.
+/// Blocks.
 ///
 /// # Errors
-/// The class whose priority we may not set, and what to grant.
+/// The class whose priority may not be set, and the permission to grant.
 pub fn prepare(config: &Config) -> Result<(), PriorityError> {
     prepare_classes(&config.classes.classes, are_run_by(config))
 }
 
-/// Whether a configuration has programs: for requests, or as servers of an upstream.
+/// Whether a configuration runs programs: for requests, or as workers of an upstream.
 pub(crate) fn are_run_by(config: &Config) -> bool {
     let cgi = config.sites.iter().flat_map(|site| &site.routes).any(|route| matches!(route.origin, Origin::Cgi(_)));
     cgi || config.upstreams.iter().any(|upstream| upstream.workers.is_some())
 }
 
-/// As [`prepare`], for changed classes; `are_run` tells whether there are programs.
+/// Does the same as [`prepare`] for changed classes; `are_run`: there are programs.
 pub(crate) fn prepare_classes(classes: &[ClassConfig], are_run: bool) -> Result<(), PriorityError> {
     if !are_run {
         return Ok(());
@@ -67,7 +70,7 @@ pub(crate) fn prepare_classes(classes: &[ClassConfig], are_run: bool) -> Result<
     for class in classes {
         process::check(scheduling(class.priority).0).map_err(|error| failed(class, error.to_string()))?;
     }
-    // First, so that groups are tried as they are used.
+    // Raised first, so that control groups are tried in the state in which they are used.
     if let Some(highest) = highest(classes) {
         raise(highest);
     }
@@ -80,8 +83,9 @@ pub(crate) fn prepare_classes(classes: &[ClassConfig], are_run: bool) -> Result<
     Ok(())
 }
 
-/// What [`prepare`] leaves for when a configuration is in force and nothing can fail any more: groups get their weights, those of classes
-/// that are gone are taken away once nobody is in them, and our own threads go no higher than they have to. Blocks for moments.
+/// Completes [`prepare`] once a configuration is in force: control groups get their weights, unused empty
+/// groups are removed, and the server's threads are lowered as far as possible. It cannot fail. Blocks for
+/// moments.
 pub(crate) fn settle(classes: &[ClassConfig], are_run: bool) {
     let classes = if are_run { classes } else { &[] };
     let weights = classes.iter().filter_map(|class| match class.priority {
@@ -96,7 +100,7 @@ pub(crate) fn settle(classes: &[ClassConfig], are_run: bool) {
             }
             true
         }
-        // Nobody is about to be put in it, or has been and runs still.
+        // A group is kept while a program is being started in it or still runs in it.
         None => Arc::strong_count(group) > 1 || group.remove_if_empty().is_err(),
     });
     lower(highest(classes));
@@ -106,10 +110,10 @@ fn highest(classes: &[ClassConfig]) -> Option<u8> {
     classes.iter().filter_map(|class| scheduling(class.priority).0.real_time()).max()
 }
 
-/// The real-time priority that our own threads are just above.
+/// The real-time priority just below that of the server's threads.
 static ABOVE: Mutex<Option<u8>> = Mutex::new(None);
 
-/// Puts our own threads above a real-time priority, unless they are above it.
+/// Raises the server's threads above a real-time priority, unless they are above it already.
 fn raise(highest: u8) {
     let mut above = ABOVE.lock();
     if *above >= Some(highest) {
@@ -134,7 +138,7 @@ fn raise(highest: u8) {
     *above = Some(highest);
 }
 
-/// Lets our own threads go no higher than above this real-time priority, or back to ordinary scheduling.
+/// Lowers the server's threads to just above a real-time priority, or to ordinary scheduling.
 fn lower(highest: Option<u8>) {
     let mut above = ABOVE.lock();
     if *above <= highest {
@@ -150,18 +154,18 @@ fn lower(highest: Option<u8>) {
     }
 }
 
-/// Takes away what [`prepare`] has made for as long as programs run: control groups. What is in them is killed. Blocks.
+/// Removes the control groups made by [`prepare`] and kills the processes in them. Blocks.
 pub fn finish() {
     GROUPS.lock().clear();
 }
 
-/// Control groups, by class.
+/// Control groups, by class name.
 type Groups = HashMap<String, Arc<Group>>;
 
 static GROUPS: LazyLock<Mutex<Groups>> = LazyLock::new(Mutex::default);
 
-/// The control group of a class. One that is there keeps its weight, since whoever asks may belong to a configuration that was replaced.
-/// Blocks.
+/// The control group of a class. An existing group keeps its weight, because the caller's configuration may
+/// have been replaced. Blocks.
 fn group(class: &str, weight: u16) -> io::Result<Arc<Group>> {
     let mut groups = GROUPS.lock();
     if let Some(group) = groups.get(class) {
@@ -182,20 +186,20 @@ fn scheduling(priority: Priority) -> (process::Priority, Option<u16>) {
     }
 }
 
-/// What is to be run.
+/// A program to run.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) path: CString,
-    /// The first is its own name.
+    /// The arguments, of which the first is the program's name.
     pub(crate) arguments: Vec<CString>,
     pub(crate) environment: Vec<CString>,
     pub(crate) directory: Option<CString>,
     pub(crate) limits: Limits,
-    /// Whether there is something to read for it.
+    /// Whether the program gets a pipe as standard input.
     pub(crate) input: bool,
 }
 
-/// A program that runs, and our ends of its streams, which do not block.
+/// A running program and this process's nonblocking ends of its pipes.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) process: Process,
@@ -205,7 +209,7 @@ pub(crate) struct Started {
 }
 
 impl Program {
-    /// Starts it, on a thread that [`on_spawner`] gives.
+    /// Starts the program. Call it on a thread of [`on_spawner`].
     pub(crate) fn start(self, class: &str, priority: Priority) -> io::Result<Started> {
         let (priority, weight) = scheduling(priority);
         let group = weight.map(|weight| group(class, weight)).transpose()?;
@@ -218,7 +222,8 @@ impl Program {
         };
         let (output_end, output) = pipe_with(PipeFlags::CLOEXEC)?;
         let (errors_end, errors) = pipe_with(PipeFlags::CLOEXEC)?;
-        // Of our ends only: the two ends of a pipe have flags of their own, and programs expect theirs to block.
+        // Only our ends become nonblocking: the two ends of a pipe have separate flags, and programs expect
+        // theirs to block.
         for ours in input_end.iter().chain([&output_end, &errors_end]) {
             rustix::io::ioctl_fionbio(ours, true)?;
         }
@@ -239,17 +244,17 @@ impl Program {
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Threads that start programs of one priority.
+/// The threads that start programs of one priority.
 struct Spawners {
     waiting: Mutex<VecDeque<Work>>,
     more: Condvar,
 }
 
-/// Runs something that starts a program, on a thread that never ends and starts programs of this priority only. Who does not wait
-/// any more has nothing started. The queue is as long as callers let it become.
+/// Runs `work`, which starts a program, on a thread that never ends and serves only this priority. If the
+/// future is dropped before that, nothing is started. The queue is bounded only by the callers.
 ///
 /// # Errors
-/// The system has no thread for us.
+/// The system cannot create a thread.
 pub(crate) async fn on_spawner<T: Send + 'static>(
     priority: Priority,
     work: impl FnOnce() -> T + Send + 'static,
@@ -268,7 +273,8 @@ pub(crate) async fn on_spawner<T: Send + 'static>(
 
 fn spawners(priority: Priority) -> io::Result<Arc<Spawners>> {
     static ALL: LazyLock<Mutex<HashMap<Priority, Arc<Spawners>>>> = LazyLock::new(Mutex::default);
-    // Threads are never given back: whatever the weight, they are the same.
+    // The threads are the same for every weight, so there is one kind for all weights; they are never
+    // released.
     let kind = match priority {
         Priority::CgroupWeight(_) => Priority::CgroupWeight(100),
         other => other,
@@ -283,14 +289,14 @@ fn spawners(priority: Priority) -> io::Result<Arc<Spawners>> {
         match std::thread::Builder::new().name("spawner".to_owned()).spawn(move || runs.run()) {
             Ok(_) => {}
             Err(error) if number == 0 => return Err(error),
-            // Fewer do as well.
+            // Fewer threads are enough.
             Err(_) => break,
         }
     }
     Ok(all.entry(kind).or_insert(spawners).clone())
 }
 
-/// Two at least: a program whose file comes from a slow disk does not hold up all others.
+/// At least two threads, so that a program on a slow disk does not block all others.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(2, |processors| processors.get().clamp(2, 4))
 }
@@ -307,18 +313,18 @@ impl Spawners {
                     }
                 }
             };
-            // The thread has to live on: all programs that it started would end with it.
+            // The thread must survive a panic, because all programs that it started would die with it.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         }
     }
 }
 
-/// A program whose end can be awaited. Dropping it kills the program.
+/// A running program whose end can be awaited. Dropping it kills the program.
 #[derive(Debug)]
 pub(crate) struct Running(ProcessEvents);
 
 impl Running {
-    /// Must be called within a runtime.
+    /// Wraps a process. Must be called within a runtime.
     pub(crate) fn new(process: Process) -> io::Result<Self> {
         ProcessEvents::new(process).map(Self)
     }
@@ -327,16 +333,16 @@ impl Running {
         self.0.process().id()
     }
 
-    /// Can be dropped and called again.
+    /// Waits for the end. The future may be dropped and made again.
     pub(crate) async fn ended(&mut self) -> Ended {
         match self.0.ended().await {
             Ok(ended) => ended,
-            // The runtime is shutting down: the program is killed when this is dropped.
+            // The runtime is shutting down; dropping this kills the program.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Asks it to end, and kills it after a while, with all that it started.
+    /// Asks the program to end and, after a grace time, kills its process group.
     pub(crate) async fn stop(&mut self, grace: Duration) -> Ended {
         let _ = self.0.process().terminate();
         if let Ok(ended) = timeout(grace, self.ended()).await {
@@ -347,19 +353,19 @@ impl Running {
     }
 }
 
-/// Our end of a pipe that a program writes to.
+/// This process's end of a pipe that a program writes to.
 pub(crate) fn receiver(end: OwnedFd) -> io::Result<pipe::Receiver> {
     pipe::Receiver::from_owned_fd(end)
 }
 
-/// Longest line of a program that is logged; what is longer is cut off.
+/// Longest logged line of a program; longer ones are cut off.
 const LINE_BYTES: usize = 1024;
 
-/// Lines logged of a program at once, and how many more each second. The rest is counted.
+/// Most lines of a program logged at once, and per second after that. The others are only counted.
 const LINES_AT_ONCE: f64 = 50.0;
 const LINES_PER_SECOND: f64 = 10.0;
 
-/// What a program says, in lines, with a bound on their length and number.
+/// Splits a program's output into lines, and limits their length and number.
 #[derive(Debug)]
 pub(crate) struct Lines {
     line: Vec<u8>,
@@ -373,14 +379,14 @@ impl Lines {
         Self { line: Vec::new(), leave: LINES_AT_ONCE, at: now, dropped: 0 }
     }
 
-    /// Takes more bytes, and gives lines that are whole.
+    /// Takes more bytes and logs the complete lines.
     pub(crate) fn take(&mut self, now: Instant, bytes: &[u8], mut log: impl FnMut(&str)) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (text, whole) = match part.strip_suffix(b"\n") {
                 Some(text) => (text, true),
                 None => (part, false),
             };
-            // One byte more than is shown, to know that something was cut off.
+            // One byte more than is shown reveals that the line is cut off.
             let room = (LINE_BYTES + 1).saturating_sub(self.line.len());
             self.line.extend_from_slice(&text[..text.len().min(room)]);
             if whole {
@@ -389,7 +395,7 @@ impl Lines {
         }
     }
 
-    /// Gives what is left.
+    /// Logs an unfinished last line.
     pub(crate) fn finish(&mut self, now: Instant, mut log: impl FnMut(&str)) {
         if !self.line.is_empty() {
             self.end_of_line(now, &mut log);
@@ -414,7 +420,7 @@ impl Lines {
         let cut = self.line.len() > LINE_BYTES;
         self.line.truncate(LINE_BYTES);
         let text = String::from_utf8_lossy(self.line.trim_ascii_end());
-        // What a program says must not look like lines of ours, nor move a terminal's cursor.
+        // A program's output must not look like log lines of the server, nor move a terminal's cursor.
         let clean = |letter: char| if letter.is_control() && letter != '\t' { '\u{fffd}' } else { letter };
         let mut text: String = text.chars().map(clean).collect();
         if cut {
@@ -427,7 +433,7 @@ impl Lines {
     }
 }
 
-/// Reads what a program says until nobody can say anything any more.
+/// Logs a program's output until the last writer has closed the pipe.
 pub(crate) async fn log_lines(mut from: pipe::Receiver, log: impl Fn(&str)) {
     use tokio::io::AsyncReadExt as _;
     let mut lines = Lines::new(Instant::now());
@@ -438,7 +444,7 @@ pub(crate) async fn log_lines(mut from: pipe::Receiver, log: impl Fn(&str)) {
     lines.finish(Instant::now(), &log);
 }
 
-/// `PATH` for programs: ours, or what a shell would take.
+/// `PATH` for programs: the server's own, or a shell's default.
 pub(crate) fn path_variable() -> std::ffi::OsString {
     std::env::var_os("PATH").filter(|path| !path.is_empty()).unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into())
 }
@@ -447,14 +453,14 @@ pub(crate) fn path_variable() -> std::ffi::OsString {
 pub(crate) mod tests {
     use super::*;
 
-    /// Whether a priority may be set here; if not it is said loudly, and in CI that is a failure.
+    /// Whether a priority may be set here. If not, the test says that it is skipped; in CI it fails.
     pub(crate) fn may(test: &str, priority: Priority) -> bool {
         let Err(refused) = process::check(scheduling(priority).0) else { return true };
         skip(test, &refused);
         false
     }
 
-    /// A test that cannot run here: said loudly, and in CI a failure.
+    /// Reports a test that cannot run here; in CI it fails.
     fn skip(test: &str, why: &dyn fmt::Display) {
         assert!(std::env::var_os("CI").is_none(), "in CI {test} must run: {why}");
         eprintln!("SKIPPED: {test}: {why}");
@@ -490,7 +496,7 @@ pub(crate) mod tests {
             [class("settled-one", Priority::CgroupWeight(200)), class("settled-two", Priority::CgroupWeight(50))];
         match Group::make("trial", 100) {
             Ok(_) => {}
-            // A machine without the controller, or whose control groups are somebody else's, is no fault of ours.
+            // A missing controller, or control groups owned by another system, is a property of the machine.
             Err(error) if matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::ReadOnlyFilesystem) => {
                 return eprintln!("SKIPPED: {TEST}: {error}");
             }
@@ -505,11 +511,12 @@ pub(crate) mod tests {
             read("cpu.weight").and_then(|weight| weight.trim().parse().ok()).or_else(shares)
         };
         assert_eq!((weight(&one), weight(&two)), (Some(200), Some(50)));
-        // What may still fail changes nothing, and neither do programs of the configuration before.
+        // A preparation that may still be abandoned changes no weights; neither do programs of the earlier
+        // configuration.
         let changed = [class("settled-one", Priority::CgroupWeight(400))];
         prepare_classes(&changed, true).expect("as before");
         assert_eq!((weight(&one), weight(&two)), (Some(200), Some(50)));
-        // A process that has ended, and was waited for, is in its group for another moment: what was in the way is tried again.
+        // A reaped process stays in its group for another moment, so the removal is tried again.
         let settle_without = |class: &str, folder_of_it: &std::path::Path, are_run: bool| {
             let started = Instant::now();
             loop {
@@ -592,7 +599,7 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn who_waits_no_more_has_nothing_started() {
-        // All threads of a priority that no other test uses are held up, so that the next work has to wait.
+        // All threads of a priority that no other test uses are kept busy, so that the next work has to wait.
         let priority = Priority::Nice(18);
         let (release, held) = std::sync::mpsc::channel::<()>();
         let held = Arc::new(Mutex::new(held));
@@ -613,7 +620,7 @@ pub(crate) mod tests {
         let started = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let mark = started.clone();
         let given_up = on_spawner(priority, move || mark.store(true, std::sync::atomic::Ordering::SeqCst));
-        // Polled once, so that it is in the queue.
+        // Polled once, so that the work is in the queue.
         tokio::select! {
             biased;
             _ = given_up => panic!("nobody can do it"),

@@ -1,17 +1,19 @@
-//! Servers that are started here, for upstreams that name a command: for each class a pool of processes, each with its class's
-//! processor priority.
+//! Worker processes: servers that this process starts for upstreams with a command. Each class has a pool of
+//! them with its processor priority.
 //!
-//! - A process listens on a Unix socket of its own, in a folder that only we may enter, or on a port of the loopback address. Where it
-//!   listens stays the same however often it is started anew.
-//! - It is ready when a connection to it succeeds. One that is not ready in time is stopped and counts as having ended. A port may be
-//!   somebody else's when it is started again; sockets are surer.
-//! - One that ends is started again after a pause: a short one if it has served for a while, otherwise twice the one before, up to half
-//!   a minute. Nobody gives up: what is wrong may be mended, and until then every attempt is in the log.
-//! - At a reload, processes whose command and class are unchanged stay. The others' successors are started beside them
-//!   ([`Workers::reload`]), and the old ones end when the last request that may use them has let go of its configuration. Successors of
-//!   which none gets ready replace nobody ([`Workers::wait_until_ready`]).
+//! - A process listens on a Unix socket in a folder that only this server's user may enter, or on a loopback
+//!   port. The address stays the same over restarts.
+//! - It is ready when a connection to it succeeds. A process that is not ready in time is stopped and counts
+//!   as ended. Another program may take a port during a restart; sockets are safer.
+//! - A process that ends is restarted after a pause. The pause is short if the process served for a while;
+//!   otherwise it doubles, up to half a minute. Restarts never stop: the cause may be fixed, and every
+//!   attempt is in the log.
+//! - At a reload, processes with unchanged command and class stay. The successors of the others are started
+//!   beside them ([`Workers::reload`]). The old ones end when the last request has released their
+//!   configuration. If no successor gets ready, the reload fails and the old processes stay
+//!   ([`Workers::wait_until_ready`]).
 //!
-//! One thread watches over all of them, and outlives this: it ends when the last process has.
+//! One thread supervises all processes. It outlives [`Workers`] and ends with the last process.
 
 use std::{
     collections::HashMap,
@@ -42,40 +44,40 @@ use crate::{
     programs::{Program, Running, log_lines, on_spawner, path_variable, receiver},
 };
 
-/// Pauses before a process that has ended is started again.
+/// Shortest and longest pause before an ended process is restarted.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Whoever has served for so long has not failed to start.
+/// A process that has served for this long has started successfully.
 const SETTLED: Duration = Duration::from_secs(30);
 
-/// Time between two looks at whether a process takes connections yet.
+/// Time between two attempts to connect to a starting process.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Longest time on the processor in a real-time class without once waiting for something. Far longer than for a program that runs for one
-/// request: a server with always more to do need not wait for anything.
+/// Longest processor time in a real-time class without waiting once. It is far longer than for a CGI program,
+/// because a busy server may never have to wait.
 const REAL_TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// The path of a Unix socket is no longer (`sun_path`, with the NUL).
+/// Longest path of a Unix socket (`sun_path`, less the NUL).
 const SOCKET_PATH_BYTES: usize = 107;
 
-/// The processes of all upstreams that have any. They are stopped when this is dropped.
+/// The processes of all upstreams with a command. Dropping this stops them.
 #[derive(Debug)]
 pub struct Workers {
     folder: PathBuf,
     pools: HashMap<Key, Arc<Pool>>,
-    /// Names of the classes, in their order.
+    /// The classes' names, in their order.
     classes: Vec<String>,
-    /// Pools that were started with this, and are not another's too.
+    /// Pools that this started itself, rather than shares with an earlier configuration.
     new: Vec<Key>,
     supervisor: Arc<Supervisor>,
 }
 
-/// What makes a pool the same at a reload.
+/// The identity of a pool over a reload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     upstream: String,
-    /// The class's name: its place is another when a class before it goes.
+    /// The class's name, because its index changes when an earlier class is removed.
     class: String,
 }
 
@@ -85,11 +87,11 @@ struct Pool {
     priority: Priority,
     config: WorkersConfig,
     processes: Vec<Arc<Slot>>,
-    /// A word, or its end, stops them.
+    /// A message, or dropping the sender, stops the processes.
     stop: watch::Sender<()>,
 }
 
-/// One process, and whoever comes after it.
+/// The place of one process and of its restarts.
 #[derive(Debug)]
 struct Slot {
     number: u32,
@@ -111,46 +113,47 @@ impl Now {
     }
 }
 
-/// What a process is doing.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerState {
-    /// It does not take connections yet.
+    /// It does not accept connections yet.
     Starting,
     /// It serves.
     Ready,
-    /// It has ended, and is started again after a pause.
+    /// It has ended, and is restarted after a pause.
     Waiting,
-    /// It is to end.
+    /// It was asked to end.
     Stopping,
-    /// It has ended for good.
+    /// It has ended and is not restarted.
     Stopped,
 }
 
-/// A process, for whoever watches.
+/// The statistics of a process.
 #[derive(Clone, Debug)]
 pub struct WorkerStats {
-    /// Its upstream.
+    /// The upstream's name.
     pub upstream: String,
-    /// Its class's name.
+    /// The class's name.
     pub class: String,
-    /// Its number within its pool.
+    /// The number within its pool.
     pub process: u32,
-    /// Its process id, while there is one.
+    /// The process id, while there is a process.
     pub pid: Option<u32>,
     /// What it is doing.
     pub state: WorkerState,
-    /// Since when it has been ready.
+    /// When it became ready.
     pub since: Option<SystemTime>,
-    /// How often it was started again.
+    /// How often it was restarted.
     pub restarts: u64,
 }
 
 impl Workers {
-    /// Starts all processes, without waiting for them, and sees to it that those that end are started again. `folder` is where their
-    /// sockets are; it is made, and only we may enter it. Blocks for moments. Needs no runtime.
+    /// Starts all processes without waiting for them, and restarts those that end. `folder` holds their
+    /// sockets; it is made so that only this server's user may enter it. Blocks for moments. Needs no
+    /// runtime.
     ///
     /// # Errors
-    /// The command cannot be run, or the folder not be used: the operator's to mend.
+    /// The command cannot be run, or the folder not be used; the operator has to fix it.
     pub fn start(upstreams: &[UpstreamConfig], classes: &[ClassConfig], folder: &Path) -> io::Result<Self> {
         let supervisor = Arc::new(Supervisor::start()?);
         let (folder, pools) = (folder.to_owned(), HashMap::new());
@@ -158,11 +161,12 @@ impl Workers {
         none.reload(upstreams, classes)
     }
 
-    /// The processes for a changed configuration: those of unchanged pools are shared with this, others are started. Drop this when the
-    /// new ones are [ready](Self::wait_until_ready) and nobody asks for the old ones any more.
+    /// Makes the processes of a changed configuration: unchanged pools are shared, others are started. Drop
+    /// the old value when the new processes are [ready](Self::wait_until_ready) and no request uses the old
+    /// ones any more.
     ///
     /// # Errors
-    /// As [`Workers::start`]; then nothing has changed.
+    /// Those of [`Workers::start`]; then nothing has changed.
     pub fn reload(&self, upstreams: &[UpstreamConfig], classes: &[ClassConfig]) -> io::Result<Self> {
         let with_workers = || upstreams.iter().filter_map(|upstream| Some((upstream, upstream.workers.as_ref()?)));
         for (upstream, config) in with_workers() {
@@ -219,7 +223,7 @@ impl Workers {
         Ok(Pool { priority: class.priority, config: config.clone(), processes, stop })
     }
 
-    /// Where the processes of an upstream listen: by class, in the classes' order, then by process.
+    /// The addresses of an upstream's processes: by class, in the classes' order, then by process.
     pub fn servers(&self, upstream: &UpstreamConfig) -> Vec<Vec<UpstreamServer>> {
         let server = |slot: &Arc<Slot>| UpstreamServer {
             address: slot.address.clone(),
@@ -234,11 +238,12 @@ impl Workers {
         self.classes.iter().map(of).collect()
     }
 
-    /// Waits until every process that was started with this takes connections, or has ended, or has had its time to, counted from now.
-    /// Those of unchanged pools are not waited for. Blocks; not for threads of a runtime.
+    /// Waits until every process that this started accepts connections, has ended, or has used up its start
+    /// time from now. Unchanged pools are not waited for. Blocks; not for threads of a runtime.
     ///
     /// # Errors
-    /// A pool none of whose processes serves: the operator's to mend. They are started again all the same until this is dropped.
+    /// A pool has no ready process; the operator has to fix it. Its processes are still restarted until this
+    /// is dropped.
     pub fn wait_until_ready(&self) -> io::Result<()> {
         let new: Vec<_> = self.new.iter().filter_map(|key| Some((key, self.pools.get(key)?.clone()))).collect();
         let pools: Vec<_> = new.iter().map(|(_, pool)| pool.clone()).collect();
@@ -267,7 +272,7 @@ impl Workers {
         }
     }
 
-    /// How the processes are.
+    /// The statistics of all processes.
     pub fn stats(&self) -> Vec<WorkerStats> {
         let place = |key: &Key| self.classes.iter().position(|class| *class == key.class);
         let mut pools: Vec<_> = self.pools.iter().collect();
@@ -290,8 +295,8 @@ impl Workers {
         pools.into_iter().flat_map(of).collect()
     }
 
-    /// Stops the processes, also those shared with others after a reload, and waits for their ends. Blocks, as long as `stop_timeout` of
-    /// the slowest; not for threads of a runtime.
+    /// Stops all processes, shared ones included, and waits for their ends. Blocks for up to the longest
+    /// `stop_timeout`; not for threads of a runtime.
     pub fn stop(&self) {
         let pools: Vec<_> = self.pools.values().cloned().collect();
         for pool in &pools {
@@ -305,11 +310,11 @@ impl Workers {
     }
 }
 
-/// The thread that watches over processes.
+/// The thread that supervises the processes.
 #[derive(Debug)]
 struct Supervisor {
     runtime: Handle,
-    /// Held by every process's keeper too: the thread ends when nobody holds it.
+    /// Each keeper holds a clone; the thread ends when all are dropped.
     alive: mpsc::Sender<()>,
 }
 
@@ -338,12 +343,12 @@ impl Supervisor {
             what.await;
             drop(done);
         });
-        // An error says that it is done.
+        // An error means that all keepers have ended.
         let _ = waits.recv();
     }
 }
 
-/// Whoever keeps one process running.
+/// Keeps one process running.
 struct Keeper {
     name: String,
     slot: Arc<Slot>,
@@ -355,7 +360,7 @@ struct Keeper {
 
 /// Why a process does not run any more.
 enum Over {
-    /// It is to be started again.
+    /// It is restarted.
     Again { served: Duration },
     /// It was stopped.
     Stopped,
@@ -387,7 +392,7 @@ impl Keeper {
         self.slot.state.send_replace(WorkerState::Stopped);
     }
 
-    /// One process, from its start to its end.
+    /// Runs one process from its start to its end.
     async fn run(&mut self) -> Over {
         let started = Instant::now();
         let again = |since: Instant| Over::Again { served: since.elapsed() };
@@ -401,7 +406,7 @@ impl Keeper {
         let (class, priority) = (self.class.clone(), self.priority);
         let address = self.slot.address.clone();
         let start = move || {
-            // What a process before it has left behind would keep it from listening.
+            // A socket left by an earlier process would prevent listening.
             if let UpstreamAddress::Unix(path) = &address {
                 let _ = fs::remove_file(path);
             }
@@ -419,14 +424,14 @@ impl Keeper {
         };
         let pid = process.id();
         self.slot.now.lock().pid = Some(pid);
-        // They end with the last who can write to them.
+        // These tasks end when the last writer has closed the pipe.
         let name = self.name.clone();
         tokio::spawn(log_lines(output, move |line| tracing::info!(worker = %name, pid, "{line}")));
         let name = self.name.clone();
         tokio::spawn(log_lines(errors, move |line| tracing::warn!(worker = %name, pid, "{line}")));
 
         let ended = tokio::select! {
-            // Its end goes first: if it has ended, it is somebody else who takes connections on its port.
+            // The end is polled first: if the process has ended, another program is accepting on its port.
             biased;
             ended = process.ended() => Some(ended),
             ready = timeout(self.config.start_timeout, ready(&self.slot.address)) => {
@@ -511,7 +516,7 @@ async fn ready(address: &UpstreamAddress) {
     }
 }
 
-/// What may be shown of a command: arguments may be secrets.
+/// The part of a command that may be shown; arguments may be secrets.
 fn shown(config: &WorkersConfig) -> &str {
     config.command.first().map_or("", String::as_str)
 }
@@ -537,7 +542,7 @@ fn check(config: &WorkersConfig) -> io::Result<()> {
     executable(config).map(|_| ())
 }
 
-/// The program of a command, found as a shell finds it.
+/// The path of a command's program, searched for as a shell does.
 fn executable(config: &WorkersConfig) -> io::Result<PathBuf> {
     let name = config.command.first().ok_or_else(|| wrong("the command is empty"))?;
     let may = |path: &Path| {
@@ -560,12 +565,12 @@ fn executable(config: &WorkersConfig) -> io::Result<PathBuf> {
     found.ok_or_else(|| io::Error::new(ErrorKind::NotFound, format!("there is no program {name} in PATH")))
 }
 
-/// Makes the folder, or sees to it that it is ours alone.
+/// Makes the folder, or checks that it belongs to this user alone.
 fn private(folder: &Path) -> io::Result<()> {
     let named =
         |error: io::Error| io::Error::new(error.kind(), format!("folder of sockets {}: {error}", folder.display()));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(named)?;
-    // Not where a link leads: whoever made it may lead it elsewhere.
+    // Links are not followed, because their owner could redirect them.
     let metadata = fs::symlink_metadata(folder).map_err(named)?;
     if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
         return Err(named(io::Error::new(ErrorKind::PermissionDenied, "it is not ours (remove it, or name another)")));
@@ -576,7 +581,7 @@ fn private(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A path for a socket that no other has, whoever uses the folder: `shop-gold-PID-7.socket`.
+/// A unique path for a socket, also if other processes use the folder: `shop-gold-PID-7.socket`.
 fn socket_path(folder: &Path, upstream: &str, class: &str) -> io::Result<PathBuf> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let plain = |name: &str| -> String {
@@ -593,8 +598,8 @@ fn socket_path(folder: &Path, upstream: &str, class: &str) -> io::Result<PathBuf
     Ok(path)
 }
 
-/// A port of the loopback address that nobody listens on, below those that the system gives to connections of its own accord: one of
-/// these might be taken when a process is started again.
+/// An unused loopback port below the system's ephemeral range. A port of that range might be taken while a
+/// process restarts.
 fn free_port() -> io::Result<u16> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
@@ -608,7 +613,7 @@ fn free_port() -> io::Result<u16> {
             return Ok(port);
         }
     }
-    // Few ports are left to choose from here.
+    // No port below the range was free.
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 

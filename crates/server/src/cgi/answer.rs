@@ -1,38 +1,38 @@
-//! The head of what a program answers (RFC 3875, section 6). No I/O.
+//! The head of a program's answer (RFC 3875, section 6). No I/O.
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, uri::PathAndQuery};
 
-/// Fields at most; none honest has as many.
+/// Most fields of a head; no honest program sends as many.
 const MOST_FIELDS: usize = 100;
 
-/// A head, read.
+/// A parsed head.
 #[derive(Debug)]
 pub(super) enum Head {
-    /// Of a response, a redirect of the client among them.
+    /// A response, or a redirect of the client.
     Response(ResponseHead),
-    /// Of a local redirect.
+    /// A local redirect.
     Local(PathAndQuery),
 }
 
 #[derive(Debug)]
 pub(super) struct ResponseHead {
     pub(super) status: StatusCode,
-    /// Without those that are about one connection, and without Content-Length.
+    /// The fields, without hop-by-hop fields and `Content-Length`.
     pub(super) fields: HeaderMap,
-    /// What the program says of its length.
+    /// The body's length, if the program gave it.
     pub(super) len_bytes: Option<u64>,
 }
 
-/// Where a head ends, its empty line included. `None`: not yet. `seen` is what was looked at before
-/// without finding it.
+/// The end of a head, after its empty line; `None`: not there yet. `seen` is the length of the part that was
+/// searched before.
 pub(super) fn end(bytes: &[u8], seen: usize) -> Option<usize> {
-    // A head without a line.
+    // A head without lines.
     match bytes {
         [b'\n', ..] => return Some(1),
         [b'\r', b'\n', ..] => return Some(2),
         _ => {}
     }
-    // The empty line may have begun in what was seen.
+    // The empty line may begin in the part that was searched before.
     let mut at = seen.saturating_sub(3);
     while let Some(newline) = memchr::memchr(b'\n', &bytes[at..]) {
         let next = at + newline + 1;
@@ -45,10 +45,10 @@ pub(super) fn end(bytes: &[u8], seen: usize) -> Option<usize> {
     None
 }
 
-/// Reads a head, with or without its empty line. Lines end in LF or CRLF.
+/// Parses a head, with or without its empty line. Lines end in LF or CRLF.
 ///
 /// # Errors
-/// What the program does wrong.
+/// The program's mistake.
 pub(super) fn parse(bytes: &[u8]) -> Result<Head, String> {
     if bytes.starts_with(b"HTTP/") {
         return Err(
@@ -72,7 +72,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Head, String> {
             "location" => once(&mut location, "Location", value)?,
             "content-length" => once(&mut len_bytes, "Content-Length", read_length(&value)?)?,
             "content-type" if fields.contains_key(header::CONTENT_TYPE) => return Err(twice("Content-Type")),
-            // About a connection that the program does not know.
+            // Hop-by-hop: the program does not know the client's connection.
             "connection" | "keep-alive" | "proxy-connection" | "te" | "trailer" | "transfer-encoding" | "upgrade" => {}
             _ => {
                 fields.append(name, value);
@@ -82,7 +82,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Head, String> {
     if status.is_none() && location.is_none() && !fields.contains_key(header::CONTENT_TYPE) {
         return Err("it has none of the fields Content-Type, Location and Status".to_owned());
     }
-    // Fields beside it, as a cookie, can only be meant for the client.
+    // Other fields, such as a cookie, can only be meant for the client, so this is not a local redirect.
     if let (Some(location), None) = (&location, status)
         && fields.keys().all(|name| name == header::CONTENT_TYPE)
         && location.as_bytes().starts_with(b"/")
@@ -105,7 +105,7 @@ fn field(line: &[u8]) -> Result<(HeaderName, HeaderValue), String> {
         format!("a line of its head is no header field: {shown:?}")
     };
     let colon = memchr::memchr(b':', line).ok_or_else(wrong)?;
-    // A name ends at the colon; white space before it, and lines that go on, are not names.
+    // White space before the colon and continuation lines are invalid names.
     let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| wrong())?;
     let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).map_err(|_| wrong())?;
     Ok((name, value))
@@ -119,12 +119,12 @@ fn twice(name: &str) -> String {
     format!("it has the field {name} twice")
 }
 
-/// Three digits, and what a reader may like to know.
+/// Three digits, and optionally a reason phrase.
 fn read_status(value: &HeaderValue) -> Result<StatusCode, String> {
     let bytes = value.as_bytes();
     let digits = bytes.get(..3).filter(|_| matches!(bytes.get(3), None | Some(b' ')));
     let status = digits.and_then(|digits| StatusCode::from_bytes(digits).ok());
-    // Interim responses are not a program's to send.
+    // A program may not send interim responses.
     status.filter(|status| status.as_u16() >= 200).ok_or_else(|| format!("its Status makes no sense: {value:?}"))
 }
 
@@ -193,10 +193,10 @@ mod tests {
         let head = response("Location: https://example.org/x\nStatus: 308 Permanent\nContent-Type: a/b\n");
         assert_eq!(head.status, StatusCode::PERMANENT_REDIRECT);
         assert_eq!(local("Location: /a/b?c=d\n"), "/a/b?c=d");
-        // With a status it is meant for the client.
+        // With a status the redirect is meant for the client.
         let head = response("Status: 303 See Other\nLocation: /a\n");
         assert_eq!((head.status, &head.fields["location"]), (StatusCode::SEE_OTHER, &"/a".parse().unwrap()));
-        // A type is of a body that nobody sees.
+        // A content type describes a body that the client never sees.
         assert_eq!(local("Content-Type: text/html\nLocation: /a\n"), "/a");
         let head = response("Set-Cookie: a=b\nLocation: /a b\n");
         assert_eq!((head.status, &head.fields["location"]), (StatusCode::FOUND, &"/a b".parse().unwrap()));

@@ -1,16 +1,16 @@
-//! Fuzz target: what a program answers.
+//! Fuzz target: the answer of a program.
 
 use http::header;
 
 use super::answer::{self, Head};
 
-/// The head of an answer ends at one place, wherever reading stopped before; and what was read of it reads the same when it is
-/// written down.
+/// The end of a head must not depend on where an earlier search stopped. A parsed head that is written out
+/// again must parse the same.
 pub fn cgi_answers(bytes: &[u8]) {
     let end = answer::end(bytes, 0);
     for cut in 0..=bytes.len().min(300) {
         if let Some(found) = answer::end(&bytes[..cut], 0) {
-            // One that begins with an empty line may be told only by more bytes.
+            // A head that begins with an empty line may be recognized only with more bytes.
             assert_eq!(Some(found), end, "what comes later changes nothing");
         } else {
             assert_eq!(answer::end(bytes, cut), end, "nothing is missed behind what was seen");
@@ -44,7 +44,7 @@ pub fn cgi_answers(bytes: &[u8]) {
                     assert_eq!((again.status, again.len_bytes), (response.status, response.len_bytes));
                     assert_eq!(again.fields, response.fields);
                 }
-                // With the status and the redirect written out there may be a field more than is allowed.
+                // Writing out the status and the redirect may exceed the limit of fields by one.
                 Err(reason) if reason.contains("more than") => {}
                 other => panic!("{other:?}"),
             }

@@ -1,4 +1,4 @@
-//! From a path to a program and the rest of the path. Blocks.
+//! Finds the program that a path names, and the rest of the path. Blocks.
 
 use std::{
     ffi::OsString,
@@ -16,12 +16,12 @@ use super::CgiError;
 use crate::config::SymlinkPolicy;
 use files::{Node, RequestPath, Root};
 
-/// Where programs are.
+/// The programs of a route.
 #[derive(Debug)]
 pub(super) enum Programs {
-    /// A directory of them. Links in it lead to what is in it.
+    /// A directory of programs. Links in it may lead only to files within it.
     Directory { root: Root, path: PathBuf },
-    /// A single one, whatever the path.
+    /// One program for all paths.
     Single(PathBuf),
 }
 
@@ -29,9 +29,9 @@ pub(super) enum Programs {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) path: PathBuf,
-    /// The part of the decoded path that names it.
+    /// The part of the decoded path that names the program.
     pub(super) script_name: Vec<u8>,
-    /// What follows: empty, or starting with a slash.
+    /// The rest of the path: empty, or starting with a slash.
     pub(super) path_info: Vec<u8>,
 }
 
@@ -39,7 +39,8 @@ impl Programs {
     pub(super) fn open(program: &Path, interpreted: bool) -> io::Result<Self> {
         let wrong =
             |error: io::Error| io::Error::new(error.kind(), format!("cannot run {}: {error}", program.display()));
-        // Relative paths stay where they are, whatever happens to the working directory. Links are kept: they may be switched.
+        // Made absolute, so that a change of the working directory has no effect. Links are kept, because
+        // they may be switched.
         let path = std::path::absolute(program).map_err(wrong)?;
         let metadata = std::fs::metadata(&path).map_err(wrong)?;
         if metadata.is_dir() {
@@ -54,7 +55,7 @@ impl Programs {
         Ok(Self::Single(path))
     }
 
-    /// Finds the program that a path names behind the prefix that led here.
+    /// Finds the program that a path names behind the prefix of its route.
     pub(super) fn find(&self, path: &str, prefix: &[u8], interpreted: bool) -> Result<Found, CgiError> {
         let path = RequestPath::parse(path).map_err(|_| CgiError::NotFound)?;
         let mut decoded = Vec::with_capacity(path.relative().as_os_str().len() + 2);
@@ -63,7 +64,7 @@ impl Programs {
         if path.directory() && decoded.len() > 1 {
             decoded.push(b'/');
         }
-        // The slash between belongs to what follows.
+        // The slash after the prefix belongs to the rest.
         let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix);
         let rest =
             decoded.strip_prefix(prefix).filter(|rest| rest.is_empty() || rest[0] == b'/').ok_or(CgiError::NotFound)?;
@@ -84,13 +85,13 @@ impl Programs {
     }
 }
 
-/// How much of `/a/b/c` names a program.
+/// The length of the part of `/a/b/c` that names a program.
 fn within(root: &Root, rest: &[u8], interpreted: bool) -> Result<usize, CgiError> {
     let mut end = 0;
     while let Some(b'/') = rest.get(end) {
         let start = end + 1;
         end = start + memchr::memchr(b'/', &rest[start..]).unwrap_or(rest.len() - start);
-        // The path of a directory is no program's; what is hidden is not there.
+        // A directory is no program, and hidden files are never found.
         if start == end || rest[start] == b'.' {
             return Err(CgiError::NotFound);
         }

@@ -1,15 +1,19 @@
-//! Programs run for each request (RFC 3875), each with the processor priority of its request's class.
+//! CGI: programs run for each request (RFC 3875), each with the processor priority of its request's class.
 //!
-//! - The path behind the route's prefix names the program, and what follows is `PATH_INFO` (`lookup`). Programs are executable regular
-//!   files below their directory; links lead nowhere else, and names that start with a dot are not there.
-//! - The environment is made from nothing: `PATH`, the variables of the standard, what is configured (`variables`). There is never an
-//!   argument from the query: interpreters have taken them for options.
-//! - The answer's head is read (`answer`); the body is passed on as it comes. Programs that write whole HTTP responses ("non-parsed
-//!   header") are not supported, and are told so in the log.
-//! - A program is started on a thread of its own kind ([`crate::programs`]) and has a *keeper* from then on: a task that writes the
-//!   request's body to it, logs what it says on standard error, knows its time, and waits for its end. Whoever reads the answer only
-//!   reads. Who stops reading, because the client is gone, has the keeper kill the program, with all in its process group.
-//! - What a program left running in its process group ends with it. Programs that are to stay start a session of their own.
+//! - The path behind the route's prefix names the program; the rest is `PATH_INFO` (`lookup`). Programs are
+//!   executable regular files below their directory. Links lead nowhere else, and names that start with a dot
+//!   are not found.
+//! - The environment starts empty. It gets `PATH`, the standard's variables and the configured ones
+//!   (`variables`). The query never becomes an argument, because interpreters have taken such arguments for
+//!   options.
+//! - The head of the answer is parsed (`answer`); the body is passed on as it comes. Programs that write
+//!   whole HTTP responses ("non-parsed header") are not supported; the log says so.
+//! - A program is started on a thread for its priority ([`crate::programs`]). From then on it has a *keeper*:
+//!   a task that writes the request's body to it, logs its standard error, enforces its time-out and waits
+//!   for its end. The reader of the answer only reads. If the reader stops because the client is gone, the
+//!   keeper kills the program's process group.
+//! - Processes left in the program's process group are killed when it ends. A process that is to stay must
+//!   start a session of its own.
 
 mod answer;
 #[cfg(any(test, fuzzing))]
@@ -61,11 +65,11 @@ use crate::{
     upstream::{forget_client, take_named},
 };
 
-/// What is read of a program at once: what its pipe holds.
+/// Bytes read from a program at once: the capacity of a pipe.
 const READ_BYTES: usize = 64 << 10;
 
-/// Longest time on the processor in a real-time class without once waiting for something. A program that computes for longer belongs
-/// in an ordinary class: it keeps everybody else from the processor.
+/// Longest processor time in a real-time class without waiting once. A program that computes for longer
+/// belongs in an ordinary class, because it keeps all other threads from the processor.
 const REAL_TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// The programs of a route.
@@ -77,30 +81,30 @@ struct Shared {
     config: CgiConfig,
     programs: Programs,
     interpreter: Option<CString>,
-    /// Of our own environment.
+    /// Variables of the server's own environment.
     passed_on: Vec<(String, Vec<u8>)>,
     running: AtomicU32,
     limits: Limits,
 }
 
-/// What a program has to know beside the request.
+/// The parameters of a program, beside the request.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    /// The part of the path, decoded, that led here; the program and the path for it follow. Empty where a pattern without a prefix
-    /// matched.
+    /// The decoded part of the path that matched the route; the program's name and its path follow. Empty
+    /// where a pattern without a prefix matched.
     pub prefix: &'a str,
     /// The directory of the site's files, absolute, if it has any: `DOCUMENT_ROOT` and the beginning of
     /// `PATH_TRANSLATED`.
     pub root: Option<&'a Path>,
-    /// The client, behind proxies that are trusted.
+    /// The client's address, as told by trusted proxies.
     pub client: SocketAddr,
-    /// Our end of the connection.
+    /// This server's end of the connection.
     pub local: SocketAddr,
-    /// The host that was asked for, without port.
+    /// The host of the request, without port.
     pub host: &'a str,
     /// Whether the connection is TLS.
     pub tls: bool,
-    /// Who it is, if a password was asked for and was right.
+    /// The user's name, if a correct password was given.
     pub user: Option<&'a str>,
     /// The field whose word about the client is passed on, because it came from a proxy that is trusted.
     pub believed: Option<ForwardedField>,
@@ -113,39 +117,40 @@ pub struct Context<'a> {
     pub priority: Priority,
 }
 
-/// Why there is no answer.
+/// Why a program gave no answer.
 #[derive(Debug)]
 pub enum CgiError {
     /// There is no such program: 404.
     NotFound,
-    /// It may not be run: 403.
+    /// The program may not be run: 403.
     Forbidden,
-    /// Too many run: 503.
+    /// Too many programs are running: 503.
     Busy,
-    /// It cannot be started: 500.
+    /// The program cannot be started: 500.
     Start(io::Error),
-    /// It ended without an answer, or with one that makes no sense: 502.
+    /// The program ended without an answer, or with an invalid one: 502.
     Answer(String),
-    /// It took too long, and was killed: 504.
+    /// The program took too long and was killed: 504.
     TimedOut,
     /// The client's body broke off.
     Request(io::Error),
 }
 
-/// What a program answered.
+/// The answer of a program.
 #[derive(Debug)]
 pub enum CgiAnswer {
     /// A response. Dropping its body kills the program.
     Response(Response<OriginBody>),
-    /// A local redirect (RFC 3875, section 6.2.2), which has no fields for the client: path and query to answer in its place.
+    /// A local redirect (RFC 3875, section 6.2.2) without fields for the client: the path and query to answer
+    /// instead.
     Local(http::uri::PathAndQuery),
 }
 
 impl Cgi {
-    /// Looks at the directory, or at the program. Blocks.
+    /// Opens the directory, or the single program. Blocks.
     ///
     /// # Errors
-    /// What the system says: the operator's to mend.
+    /// The error of the operating system, which the operator has to fix.
     pub fn open(config: &CgiConfig) -> io::Result<Self> {
         let programs = Programs::open(&config.program, config.interpreter.is_some())?;
         let interpreter = config.interpreter.as_deref().map(|interpreter| {
@@ -166,14 +171,14 @@ impl Cgi {
             running: AtomicU32::new(0),
             limits: Limits {
                 real_time: Some(config.timeout.min(REAL_TIME_LIMIT)),
-                // Threads may use all processors for all of the time.
+                // A program's threads may use all processors for the whole time.
                 cpu: Some(config.timeout.saturating_mul(processors)),
             },
             config: config.clone(),
         })))
     }
 
-    /// Programs that run now.
+    /// Programs that are running.
     pub fn running(&self) -> u32 {
         self.0.running.load(Relaxed)
     }
@@ -205,7 +210,8 @@ impl Cgi {
             priority: context.priority,
             input: !body.is_end_stream(),
         };
-        // Finding and starting it is no matter of its time-out: it is us who take the time.
+        // Finding and starting the program does not count against its time-out, because the server causes
+        // that delay.
         let started = on_spawner(context.priority, move || job.start()).await.map_err(CgiError::Start)?;
         let (name, started) = started?;
         let mut output = Output::keep(&name, started, body, place, deadline).map_err(CgiError::Start)?;
@@ -227,7 +233,7 @@ impl Cgi {
 }
 
 impl CgiError {
-    /// What the client is told.
+    /// The status for the client.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::NotFound => StatusCode::NOT_FOUND,
@@ -257,7 +263,7 @@ impl fmt::Display for CgiError {
 
 impl std::error::Error for CgiError {}
 
-/// One of the programs that may run at once, until it is dropped.
+/// One of the program slots of a route, until dropped.
 #[derive(Debug)]
 struct Place(Arc<Shared>);
 
@@ -275,7 +281,7 @@ impl Drop for Place {
     }
 }
 
-/// What is to be done where blocking harms nobody.
+/// The work of finding and starting a program, for a thread that may block.
 struct Job {
     shared: Arc<Shared>,
     variables: Variables,
@@ -311,7 +317,7 @@ impl Job {
         let directory = path.parent().map(c_path).transpose().map_err(CgiError::Start)?;
         let script = c_path(path).map_err(CgiError::Start)?;
         let (program, arguments) = match &shared.interpreter {
-            // php-cgi runs nothing without this: it shows that a server has started it.
+            // php-cgi runs nothing without this variable, which shows that a server started it.
             Some(interpreter) => {
                 variables.set("REDIRECT_STATUS", "200");
                 (interpreter.clone(), vec![interpreter.clone(), script])
@@ -331,18 +337,18 @@ impl Job {
     }
 }
 
-/// What a keeper tells whoever reads the answer: that it will not become whole.
+/// Why an answer stays incomplete, sent from the keeper to the reader of the answer.
 #[derive(Debug)]
 enum Cut {
     TimedOut,
     Request(io::Error),
 }
 
-/// What whoever reads the answer tells the keeper: that nothing more is wanted, and what is left to be read so that the program may end
-/// in peace. A keeper that is told nothing before the sender is gone kills the program.
+/// The reader's message to the keeper that it has finished: the pipe's rest, to be drained so that the
+/// program can end normally. If the sender is dropped without a message, the keeper kills the program.
 type Done = Option<pipe::Receiver>;
 
-/// A program from its start to its end.
+/// Looks after a program from its start to its end.
 struct Keeper {
     name: String,
     program: Running,
@@ -399,9 +405,10 @@ impl Keeper {
             Ended::Signal(_) if !told => tracing::warn!(program = %self.name, pid, "a program {ended}"),
             ended => tracing::debug!(program = %self.name, pid, "a program {ended}"),
         }
-        // Whoever reads the answer may go by what is in the pipe now.
+        // Tells the reader that the program has ended, so the pipe holds the rest of the answer.
         self.cut = None;
-        // What it said last is in the pipe. Who holds the pipe open without being in its group is not waited for.
+        // The last of standard error is in the pipe. A process outside the group that holds the pipe open is
+        // not waited for.
         if !logged {
             let _ = tokio::time::timeout(GRACE, log).await;
         }
@@ -414,7 +421,7 @@ impl Keeper {
     }
 }
 
-/// Reads what nobody wants, so that its writer does not fail, for as long as it is asked.
+/// Reads and discards the rest of an answer, so that the program's writes do not fail. Never returns.
 async fn drain(left: Done) -> Infallible {
     let Some(mut left) = left else { return std::future::pending().await };
     let mut buffer = [0; 4096];
@@ -422,10 +429,10 @@ async fn drain(left: Done) -> Infallible {
     std::future::pending().await
 }
 
-/// Writes the request's body to a program. One that does not want it may leave it; an error is the client's.
+/// Writes the request's body to a program. A program may leave the body unread; an error is the client's.
 async fn feed(mut input: pipe::Sender, mut body: RequestBody) -> io::Result<()> {
     while let Some(frame) = body.frame().await {
-        // Trailers have no place in the standard.
+        // CGI has no trailers.
         let Ok(data) = frame?.into_data() else { continue };
         if input.write_all(&data).await.is_err() {
             break;
@@ -434,18 +441,18 @@ async fn feed(mut input: pipe::Sender, mut body: RequestBody) -> io::Result<()> 
     Ok(())
 }
 
-/// What a program writes, as the one who reads it sees it.
+/// The output of a program, for the reader of the answer.
 #[derive(Debug)]
 struct Output {
     stream: pipe::Receiver,
     read: BytesMut,
-    /// `None` when the keeper's work is over: the program has ended.
+    /// `None`: the keeper has finished, so the program has ended.
     cut: Option<oneshot::Receiver<Cut>>,
     done: Option<oneshot::Sender<Done>>,
 }
 
 impl Output {
-    /// Gives a started program its keeper.
+    /// Spawns the keeper of a started program.
     fn keep(name: &str, started: Started, body: RequestBody, place: Place, deadline: Instant) -> io::Result<Self> {
         let Started { process, input, output, errors } = started;
         let program = Running::new(process)?;
@@ -458,10 +465,10 @@ impl Output {
         Ok(Self { stream, read: BytesMut::new(), cut: Some(cut), done: Some(done_sender) })
     }
 
-    /// Reads more of what it writes; `false` at the end.
+    /// Reads more output; `false` at the end.
     fn poll_more(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<bool, Cut>> {
         if let Some(cut) = &mut self.cut {
-            // Looked at first: the output of a program that was killed comes to an end too.
+            // Polled first, because the output of a killed program ends too.
             match Pin::new(cut).poll(cx) {
                 Poll::Pending => {}
                 Poll::Ready(Ok(cut)) => {
@@ -486,8 +493,9 @@ impl Output {
         }
     }
 
-    /// Reads what an ended program has left in its pipe. Who has left its group and still holds the pipe open is not waited for. Read by
-    /// hand, since the runtime may not know yet that there is something.
+    /// Reads the output that an ended program left in its pipe. A process outside the group that holds the
+    /// pipe open is not waited for. It reads directly, since the runtime may not have been notified of the
+    /// data yet.
     fn read_left(&mut self) -> bool {
         let mut buffer = [0; 4096];
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.stream, &mut buffer)) {
@@ -499,7 +507,7 @@ impl Output {
         }
     }
 
-    /// Reads the head, and leaves of what was read the body.
+    /// Reads the head; the start of the body stays in `read`.
     async fn head(&mut self, limit_bytes: usize) -> Result<Head, CgiError> {
         let wrong = |what: &str| Err(CgiError::Answer(what.to_owned()));
         let mut seen = 0;
@@ -523,7 +531,7 @@ impl Output {
         }
     }
 
-    /// What it still writes is read by its keeper and thrown away.
+    /// Gives the rest of the output to the keeper, which drains it.
     fn discard(self) {
         let Self { stream, done, .. } = self;
         if let Some(done) = done {
@@ -533,7 +541,7 @@ impl Output {
 
     fn into_response(self, head: ResponseHead, is_head: bool, name: String) -> Response<OriginBody> {
         let ResponseHead { status, fields, len_bytes } = head;
-        // Neither may say a length but 0.
+        // These statuses allow no length but 0.
         let empty = matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT);
         let body = if is_head || empty || status == StatusCode::NOT_MODIFIED || len_bytes == Some(0) {
             self.discard();
@@ -551,18 +559,18 @@ impl Output {
     }
 }
 
-/// The body of a program's answer. Dropped before its end, it kills the program.
+/// The body of a program's answer. Dropping it before its end kills the program.
 #[derive(Debug)]
 struct ProgramBody {
-    /// `None` at the end.
+    /// `None`: the end.
     output: Option<Output>,
-    /// What is still to come, if the program has said it.
+    /// The remaining bytes, if the program gave a length.
     left_bytes: Option<u64>,
     name: String,
 }
 
 impl ProgramBody {
-    /// What was read, as far as it belongs to the body.
+    /// Takes the bytes read that belong to the body.
     fn take(&mut self) -> Option<Bytes> {
         let output = self.output.as_mut().filter(|output| !output.read.is_empty())?;
         let mut data = output.read.split().freeze();

@@ -1,4 +1,4 @@
-//! Real programs, mostly of the shell.
+//! Tests with real programs, mostly shell scripts.
 
 use std::{
     collections::BTreeMap,
@@ -43,15 +43,15 @@ impl Site {
         self.folder.path().join(name)
     }
 
-    /// With a program of the shell.
+    /// A site with one shell script.
     fn with(script: &str) -> Self {
         let site = Self::new();
         site.add("run", script);
         site
     }
 
-    /// Written by another process: a program that another test starts just then would have a copy of our descriptor for a moment, and
-    /// who is being written to cannot be run.
+    /// Adds a script, written by another process. A program started by another test would briefly inherit our
+    /// descriptor, and a file open for writing cannot be executed.
     fn add(&self, name: &str, script: &str) {
         let mut writer = Command::new("/bin/sh")
             .args(["-c", "cat >\"$0\" && chmod 755 \"$0\""])
@@ -67,7 +67,7 @@ impl Site {
         Cgi::open(&self.config).unwrap()
     }
 
-    /// A pipe that programs of the shell can read and write by its name.
+    /// Makes a named pipe for shell scripts.
     fn pipe(&self, name: &str) -> PathBuf {
         let path = self.at(name);
         rustix::fs::mknodat(
@@ -168,7 +168,7 @@ async fn refused(cgi: &Cgi) -> CgiError {
     }
 }
 
-/// All programs have ended and were waited for.
+/// Waits until all programs have ended and been reaped.
 async fn idle(cgi: &Cgi) {
     until("no program runs", || cgi.running() == 0).await;
 }
@@ -182,7 +182,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Reads what a program of the shell writes to a pipe with a name: to the end, when all writers are gone.
+/// Reads a named pipe to its end, which comes when all writers are gone.
 async fn read(path: PathBuf) -> String {
     tokio::task::spawn_blocking(|| fs::read_to_string(path).unwrap()).await.unwrap()
 }
@@ -278,7 +278,7 @@ async fn a_client_that_is_not_trusted_speaks_for_no_proxy_and_takes_out_no_field
 #[tokio::test]
 async fn a_body_goes_in_and_an_answer_comes_out() {
     let site = Site::with("echo 'Content-Type: text/plain'\necho 'Status: 201 Made'\necho\ncat");
-    // More than all pipes hold, so that both ways have to move at once.
+    // More than all pipes hold, so that both directions must move at once.
     let body: String = "0123456789abcdef".repeat(40_000);
     let cgi = site.open();
     let answer = ask(&cgi, post(body.clone()).await).await;
@@ -411,7 +411,7 @@ async fn only_so_many_run_at_once() {
 
 #[tokio::test]
 async fn who_is_not_waited_for_any_more_is_killed_with_all_it_started() {
-    // The pipe `alive` is at its end when nobody who could write to it is left.
+    // The pipe `alive` ends when no process can write to it.
     let site = Site::with(
         "exec 3>alive\n(trap '' TERM; sleep 1000) &\necho 'Content-Type: text/plain'\necho\necho begun\nwait",
     );
@@ -424,7 +424,7 @@ async fn who_is_not_waited_for_any_more_is_killed_with_all_it_started() {
     assert_eq!(reading.await.unwrap(), "");
     idle(&cgi).await;
 
-    // Before there is an answer.
+    // The client leaves before there is an answer.
     let site = Site::with("exec 3>alive\necho begun >&3\nsleep 1000");
     let alive = site.pipe("alive");
     let cgi = site.open();
@@ -451,7 +451,8 @@ async fn who_is_not_waited_for_any_more_is_killed_with_all_it_started() {
 async fn who_takes_too_long_is_killed_though_it_will_not_end() {
     let mut site = Site::with("trap '' TERM\nexec 3>alive\nwhile :; do sleep 1000; done");
     site.config.timeout = Duration::from_millis(100);
-    // Opened without waiting for who writes: on a slow machine the program may be killed before it does.
+    // Opened without waiting for a writer, because on a slow machine the program may be killed before it
+    // opens the pipe.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let mut alive = fs::File::options().read(true).custom_flags(nonblocking).open(site.pipe("alive")).unwrap();
     let cgi = site.open();
@@ -459,7 +460,7 @@ async fn who_takes_too_long_is_killed_though_it_will_not_end() {
     assert!(matches!(error, CgiError::TimedOut), "{error}");
     assert_eq!(error.status(), StatusCode::GATEWAY_TIMEOUT);
     idle(&cgi).await;
-    // Not at its end yet is `WouldBlock`.
+    // Before the end, a read returns `WouldBlock`.
     until("nobody is left who could write", || matches!(io::Read::read(&mut alive, &mut [0]), Ok(0))).await;
 
     let mut site = Site::with("echo 'Content-Type: text/plain'\necho\necho begun\nsleep 1000");
@@ -470,7 +471,7 @@ async fn who_takes_too_long_is_killed_though_it_will_not_end() {
             let error = response(Ok(answer)).into_body().collect().await.expect_err("it is cut off");
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         }
-        // On a machine so slow that it has not begun.
+        // On a slow machine the program may not have begun.
         Err(error) => assert!(matches!(error, CgiError::TimedOut), "{error}"),
     }
     idle(&cgi).await;
@@ -478,7 +479,7 @@ async fn who_takes_too_long_is_killed_though_it_will_not_end() {
 
 #[tokio::test]
 async fn an_answer_ends_with_its_program_though_others_hold_the_pipe() {
-    // Who starts a session of its own is not killed; it is not waited for either.
+    // A process with a session of its own is neither killed nor waited for.
     let Some(setsid) = ["/usr/bin/setsid", "/bin/setsid"].into_iter().find(|path| Path::new(path).exists()) else {
         assert!(std::env::var_os("CI").is_none(), "in CI there must be a setsid (util-linux)");
         return eprintln!("SKIPPED: there is no setsid here");
@@ -491,7 +492,7 @@ async fn an_answer_ends_with_its_program_though_others_hold_the_pipe() {
     let cgi = site.open();
     assert_eq!(text(ask(&cgi, get("/cgi-bin/run")).await).await, "whole\n");
     idle(&cgi).await;
-    // It lives, and reads.
+    // It still runs and reads.
     tokio::task::spawn_blocking(move || fs::write(go, "on\n").unwrap()).await.unwrap();
 }
 
@@ -520,7 +521,7 @@ async fn a_body_that_breaks_off_is_the_clients_fault() {
 
 #[tokio::test]
 async fn a_program_runs_with_the_priority_of_its_class() {
-    // Fields of proc(5): 19 nice, 40 rt_priority, 41 policy; of the shell itself and of a child of it.
+    // Fields of proc(5): 19 nice, 40 rt_priority, 41 policy; of the shell and of its child.
     let site = Site::with(
         "echo 'Content-Type: text/plain'\necho\nread line </proc/self/stat; echo $line; cat /proc/self/stat",
     );
@@ -538,7 +539,7 @@ async fn a_program_runs_with_the_priority_of_its_class() {
         let seen = text(response(answer)).await;
         for line in seen.lines() {
             let fields: Vec<_> = line[line.rfind(')').unwrap() + 2..].split(' ').collect();
-            // A real-time class keeps the nice value that it had, and that means nothing there.
+            // A real-time class keeps the previous nice value, which has no effect there.
             let nice = if expected.1 == "0" { fields[19 - 3] } else { "0" };
             assert_eq!((nice, fields[40 - 3], fields[41 - 3]), expected, "{priority:?}");
         }
@@ -546,7 +547,7 @@ async fn a_program_runs_with_the_priority_of_its_class() {
     }
 }
 
-/// Descriptors and children of this process. Other tests have some too.
+/// Descriptors and children of this process, including those of other tests.
 fn held() -> (usize, usize) {
     let children = fs::read_dir("/proc/self/task")
         .unwrap()
@@ -574,7 +575,7 @@ async fn a_thousand_programs_leave_nothing_behind() {
         }
     }
     idle(&cgi).await;
-    // Other tests of this process come and go with theirs; a leak of ours would be a thousand, or thousands.
+    // Other tests have descriptors and children too; a leak here would be a thousand or more.
     until("all descriptors and processes are given back", || {
         let (descriptors, children) = held();
         descriptors < before.0 + 200 && children < before.1 + 100

@@ -1,4 +1,4 @@
-//! What a program is told (RFC 3875, section 4). No I/O.
+//! The environment variables of a program (RFC 3875, section 4). No I/O.
 
 use std::{
     ffi::{CString, OsStr},
@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Version, header};
 use super::Context;
 use crate::body::RequestBody;
 
-/// Variables, each name once: who sets one again has the last word.
+/// Variables, with each name once: setting a name again replaces its value.
 #[derive(Debug, Default)]
 pub(super) struct Variables(Vec<(Vec<u8>, Vec<u8>)>);
 
@@ -24,17 +24,18 @@ impl Variables {
         }
     }
 
-    /// As the system takes them.
+    /// The variables in the system's form.
     ///
     /// # Errors
-    /// A NUL in a value: no client can send one in a field or an address; decoded paths were checked for it.
+    /// A value contains a NUL. No client can send one in a field or an address, and decoded paths are checked
+    /// for it.
     pub(super) fn into_environment(self) -> io::Result<Vec<CString>> {
         let entry = |(name, value): (Vec<u8>, Vec<u8>)| kernel::process::c_string([name, value].join(&b'='));
         self.0.into_iter().map(entry).collect()
     }
 }
 
-/// What is known before the program is looked up.
+/// The variables that are known before the program is looked up.
 pub(super) fn of_request(request: &Request<RequestBody>, context: &Context<'_>) -> Variables {
     let mut variables = Variables::default();
     let mut set = |name: &str, value: &[u8]| variables.set(name, value);
@@ -56,7 +57,7 @@ pub(super) fn of_request(request: &Request<RequestBody>, context: &Context<'_>) 
     set("QUERY_STRING", uri.query().unwrap_or_default().as_bytes());
     let client = context.client.ip().to_canonical().to_string();
     set("REMOTE_ADDR", client.as_bytes());
-    // We look no names up, and the address may stand in their place.
+    // No names are looked up; the standard allows the address instead.
     set("REMOTE_HOST", client.as_bytes());
     set("REMOTE_PORT", context.client.port().to_string().as_bytes());
     if let Some(user) = context.user {
@@ -70,7 +71,7 @@ pub(super) fn of_request(request: &Request<RequestBody>, context: &Context<'_>) 
     match request.body().len_bytes() {
         Some(0) if !headers.contains_key(header::CONTENT_LENGTH) => {}
         Some(length) => set("CONTENT_LENGTH", length.to_string().as_bytes()),
-        // The program reads to the end.
+        // Of unknown length: the program reads to the end.
         None => {}
     }
     if !headers.contains_key(header::HOST)
@@ -93,7 +94,7 @@ fn protocol(version: Version) -> &'static str {
     }
 }
 
-/// Header fields as `HTTP_*`, those of one name joined.
+/// Header fields as `HTTP_*`; fields of one name are joined.
 fn for_fields(headers: &HeaderMap, mut set: impl FnMut(&str, &[u8])) {
     for name in headers.keys().filter(|name| tells(name)) {
         let mut variable = String::with_capacity("HTTP_".len() + name.as_str().len());
@@ -106,26 +107,26 @@ fn for_fields(headers: &HeaderMap, mut set: impl FnMut(&str, &[u8])) {
     }
 }
 
-/// Whether a program is told of a field.
+/// Whether a field is passed to programs.
 fn tells(name: &HeaderName) -> bool {
-    // `X_A` and `X-A` would be one variable, so that a client could speak for a proxy: only letters, digits and dashes.
+    // `X_A` and `X-A` would be one variable, which would let a client forge a proxy's field.
     let unmistakable = name.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     unmistakable
         && !matches!(
             name.as_str(),
-            // They have variables of their own.
+            // These have variables of their own.
             "content-type" | "content-length"
-            // Secrets: whoever checks them is us (as Apache does it).
+            // Credentials, which this server checks itself (as Apache does).
             | "authorization" | "proxy-authorization"
-            // HTTP_PROXY is the name of a setting that libraries read ("httpoxy").
+            // Libraries read HTTP_PROXY as a setting ("httpoxy").
             | "proxy"
-            // About the client's connection to us.
+            // Hop-by-hop.
             | "connection" | "keep-alive" | "proxy-connection" | "te" | "trailer" | "transfer-encoding" | "upgrade" | "expect"
             | "http2-settings"
         )
 }
 
-/// A variable of our own environment.
+/// A variable of the server's own environment.
 pub(super) fn own(name: &str) -> Option<(String, Vec<u8>)> {
     std::env::var_os(name).map(|value| (name.to_owned(), OsStr::as_bytes(&value).to_vec()))
 }

@@ -1,4 +1,4 @@
-//! Real servers, written in Perl, which every Debian has; `perl-base` is enough.
+//! Tests with real servers in Perl, which every Debian has; `perl-base` is enough.
 
 use std::{
     io::{Read as _, Write as _},
@@ -14,8 +14,8 @@ use crate::{config::Classes, programs::tests::may};
 /// Longer than any step takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Answers every connection with its id, its arguments, a word of its environment and its priority; ends when it is told `end`, and
-/// not when it is asked to if it is told `stay`.
+/// Answers every connection with its id, its arguments, an environment variable and its priority. It ends on
+/// `end`, and ignores SIGTERM after `stay`.
 const SERVER: &str = r#"
 use Socket;
 $| = 1;
@@ -49,7 +49,7 @@ struct Site {
 }
 
 impl Site {
-    /// With the server above, or `None` where there is no Perl.
+    /// A site with the server above; `None` if there is no Perl.
     fn new(test: &str, command: &[&str]) -> Option<Self> {
         if !Path::new("/usr/bin/perl").exists() {
             assert!(std::env::var_os("CI").is_none(), "in CI {test} must run: it needs perl");
@@ -165,7 +165,7 @@ fn every_class_has_its_processes_and_they_end_with_us() {
             assert!(ask(address, "hello").starts_with(&format!("{pid} {class} test ")));
         }
     }
-    // Dropping asks them to end; stopping waits for it.
+    // Dropping asks the processes to end; stopping waits for their ends.
     workers.stop();
     for one in &stats {
         assert!(!alive(one.pid.unwrap()));
@@ -235,7 +235,7 @@ fn who_never_listens_is_stopped_and_tried_again() {
     assert!(workers.stats()[0].since.is_none());
     workers.stop();
 
-    // One that ends at once.
+    // A process that ends immediately.
     site.config().command = ["sh", "-c", "exit 1", "{socket}"].map(str::to_owned).to_vec();
     site.config().start_timeout = PATIENCE;
     let workers = Workers::start(&site.upstreams, &site.classes, &site.sockets()).unwrap();
@@ -289,7 +289,7 @@ fn a_class_that_goes_leaves_the_processes_of_others_alone() {
 fn who_is_new_and_never_ready_is_named_and_who_was_there_is_not_waited_for() {
     const TEST: &str = "who_is_new_and_never_ready_is_named_and_who_was_there_is_not_waited_for";
     let Some(mut site) = Site::new(TEST, &["{socket}"]) else { return };
-    // They never listen, and have long to do so.
+    // These processes never listen, and have a long start time.
     site.config().command = ["sh", "-c", "exec sleep 1000", "{socket}"].map(str::to_owned).to_vec();
     let before = Workers::start(&site.upstreams, &site.classes, &site.sockets()).unwrap();
     let mut broken = site.upstreams[0].clone();

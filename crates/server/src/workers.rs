@@ -139,7 +139,7 @@ pub struct WorkerStats {
     pub process: u32,
     /// The process id, while there is a process.
     pub pid: Option<u32>,
-    /// What it is doing.
+    /// Its current state.
     pub state: WorkerState,
     /// When it became ready.
     pub since: Option<SystemTime>,

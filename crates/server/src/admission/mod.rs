@@ -1,11 +1,12 @@
-//! The way into the site: who waits, who goes in. [`scheduler::admission::Admission`] decides; this drives it.
+//! Admission to the site: which requests wait, and which may go in. [`scheduler::admission::Admission`]
+//! decides; this module drives it.
 //!
-//! Any thread that learns something (a request came, the site is done with one, a client is gone) tells the scheduler and
-//! carries out what follows, under a lock that is never held over I/O or a wake-up. Where nothing happens but time, the
-//! alarm rings in the task that runs [`Admission::drive`].
+//! Any thread with an event (a request arrived, the site has finished one, a client is gone) tells the
+//! scheduler and carries out the decisions. It does so under a lock that is never held over I/O or a wake-up.
+//! When only time passes, the alarm fires in the task that runs [`Admission::drive`].
 //!
-//! What is decided for a request that waits lies in its ticket until its future is polled. If the future is dropped before
-//! that, it gives back what it was given, so that no slot is lost between the two.
+//! A decision for a waiting request is stored in its ticket until its future is polled. If the future is
+//! dropped before that, it returns its slot, so that no slot is lost.
 
 mod desk;
 mod routes;
@@ -34,61 +35,62 @@ use self::{
 };
 use crate::{class_metrics::ClassCounters, config::Classes};
 
-/// The gate before the site. Clones share everything; all worker threads have one.
+/// Admission to the site. Clones share all state; each worker thread has one.
 ///
-/// A handle speaks the numbers of classes and resources that were in force when it was made, by [`Admission::new`] or
-/// [`Admission::reconfigure`]. So a request that was classified before a change may enter after it by the old handle.
+/// A handle uses the numbers of classes and resources in force when it was made, by [`Admission::new`] or
+/// [`Admission::reconfigure`]. So a request that was classified before a change can still enter by the old
+/// handle.
 #[derive(Clone, Debug)]
 pub struct Admission {
     desk: Arc<Desk>,
     generation: u64,
 }
 
-/// A request that wants in.
+/// A request that asks for admission.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     /// Its class.
     pub class: ClassId,
-    /// What it mainly needs.
+    /// The resource that it mainly needs.
     pub resource: ResourceId,
-    /// A hash of its client's address.
+    /// A hash of the client's address.
     pub client: u64,
-    /// Its route: a number by which service times are learned.
+    /// The key of its route, under which service times are learned.
     pub route: u64,
 }
 
-/// Why a request does not get in.
+/// A refused request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Its class, as it came.
+    /// The class with which it arrived.
     pub class: ClassId,
-    /// Why.
+    /// The reason.
     pub refusal: Refusal,
-    /// How long it waited for that.
+    /// How long it waited before the refusal.
     pub waited: Duration,
 }
 
-/// What contradicts itself in settings of admission.
+/// A contradiction in the settings of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contradiction {
-    /// Classes, and slots shared between them.
+    /// In the classes, or in the slots shared between them.
     Slots(SettingsError),
-    /// How windows are adjusted.
+    /// In the adjustment of windows.
     Windows(control::SettingsError),
 }
 
-/// A request of our own that is to be sent to the site, to see how long it takes. Dropping it says that nothing is known.
+/// A probing request to send to the site, to measure how long it takes. Dropping it reports no result.
 #[derive(Debug)]
 pub struct Probe {
-    /// What it mainly needs.
+    /// The resource that it mainly needs.
     pub resource: Arc<str>,
     due: Due,
     desk: Arc<Desk>,
     probed: Probed,
 }
 
-/// A place in the site. Given back when dropped; say [`Slot::finish`] where the site has done its work, so that its service
-/// time counts, and [`Slot::fail`] where it cannot.
+/// A slot of the site, which is returned when dropped. Call [`Slot::finish`] when the site has done its work,
+/// so that the service time counts, and [`Slot::fail`] if the site cannot do it.
 #[derive(Debug)]
 pub struct Slot {
     /// How long the request waited for it.
@@ -96,7 +98,7 @@ pub struct Slot {
     held: Option<Held>,
 }
 
-/// A slot that was counted.
+/// A slot that counts against limits.
 #[derive(Debug)]
 struct Held {
     desk: Arc<Desk>,
@@ -107,8 +109,8 @@ struct Held {
     counters: Option<ClassCounters>,
 }
 
-/// A request on its way in, made by [`Admission::enter`]. It arrives when it is first polled. Dropping it takes it out of its
-/// queue: it has spent no slot.
+/// A request that waits for admission, made by [`Admission::enter`]. It arrives at the first poll. Dropping
+/// it removes the request from its queue and uses no slot.
 #[derive(Debug)]
 #[must_use = "it does nothing unless it is awaited"]
 pub struct Enter {
@@ -118,7 +120,7 @@ pub struct Enter {
 
 #[derive(Debug)]
 enum State {
-    /// Nobody waits.
+    /// Admission is off: no request waits.
     Open,
     New {
         desk: Arc<Desk>,
@@ -131,7 +133,7 @@ enum State {
     Done,
 }
 
-/// Plain numbers of the gate.
+/// Statistics of admission.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
     /// By class, in the order in force.
@@ -140,14 +142,14 @@ pub struct Stats {
     pub resources: Vec<ResourceStats>,
 }
 
-/// Plain numbers of a resource.
+/// Statistics of a resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResourceStats {
     /// Its name.
     pub name: Arc<str>,
     /// Its window, if it has one of its own.
     pub window: Option<u32>,
-    /// Requests for it at the site; those without a window of their own have one number together.
+    /// Its requests at the site; resources without a window of their own share one count.
     pub running: u32,
     /// How often its window was adjusted.
     pub window_changes: u64,
@@ -156,10 +158,10 @@ pub struct ResourceStats {
 }
 
 impl Admission {
-    /// Nobody waits.
+    /// Makes the admission with no requests.
     ///
     /// # Errors
-    /// What contradicts itself in the settings.
+    /// The settings contradict each other.
     pub fn new(classes: &Classes) -> Result<Self, Contradiction> {
         Ok(Self { desk: Arc::new(Desk::new(classes)?), generation: 0 })
     }
@@ -173,48 +175,50 @@ impl Admission {
         Enter { arrival, state }
     }
 
-    /// Rings when somebody has waited for too long; to be run by one thread, for ever.
+    /// Fires the alarm when a request has waited for too long. One thread runs it, forever.
     pub async fn drive(&self) {
         self.desk.drive().await;
     }
 
-    /// Takes over changed classes and resources, by their names. Who waits goes on waiting, or in the default class if its own
-    /// is gone. What is returned speaks the new numbers.
+    /// Applies changed classes and resources, matched by name. Waiting requests keep waiting, in the default
+    /// class if theirs is gone. The returned handle uses the new numbers.
     ///
     /// # Errors
-    /// What contradicts itself; then nothing has changed.
+    /// The settings contradict each other; then nothing has changed.
     pub fn reconfigure(&self, classes: &Classes) -> Result<Self, Contradiction> {
         let generation = self.desk.reconfigure(classes)?;
         Ok(Self { desk: self.desk.clone(), generation })
     }
 
-    /// What contradicts itself in settings, without taking them over.
+    /// Checks settings for contradictions without applying them.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first contradiction.
     pub fn check(classes: &Classes) -> Result<(), Contradiction> {
         check(classes)
     }
 
-    /// Waits until a probing request is to be sent; to be called by one task.
+    /// Waits until a probing request is due. One task calls it.
     pub async fn probe(&self) -> Probe {
         let (due, resource) = self.desk.probe().await;
         Probe { resource, due, desk: self.desk.clone(), probed: Probed::Lost }
     }
 
-    /// Plain numbers, for metrics.
+    /// Statistics, for metrics.
     pub fn stats(&self) -> Stats {
         self.desk.stats()
     }
 }
 
-/// For tests that stop the runtime's clock and move it themselves ([`tokio::time::pause`], [`tokio::time::advance`]).
+/// For tests that pause the runtime's clock and advance it themselves ([`tokio::time::pause`],
+/// [`tokio::time::advance`]).
 #[cfg(any(test, feature = "test-util"))]
 impl Admission {
-    /// As [`Admission::new`], with an alarm that only [`Admission::ring`] rings, in place of [`Admission::drive`].
+    /// Does the same as [`Admission::new`], with an alarm that only [`Admission::ring`] fires, not
+    /// [`Admission::drive`].
     ///
     /// # Errors
-    /// As [`Admission::new`].
+    /// Those of [`Admission::new`].
     pub fn by_hand(classes: &Classes) -> Result<Self, Contradiction> {
         Ok(Self { desk: Arc::new(Desk::by_hand(classes)?), generation: 0 })
     }
@@ -224,14 +228,14 @@ impl Admission {
         self.desk.alarm_at()
     }
 
-    /// Rings the alarm. It is not set any more then, unless what follows sets it again.
+    /// Fires the alarm, which is then unset unless the consequences set it again.
     pub fn ring(&self) {
         self.desk.ring();
     }
 }
 
 impl Slot {
-    /// Its service time is counted here.
+    /// Adds the service time to these counters.
     pub fn counted(mut self, counters: &ClassCounters) -> Self {
         if let Some(held) = &mut self.held {
             held.counters = Some(counters.clone());
@@ -239,21 +243,22 @@ impl Slot {
         self
     }
 
-    /// What the site answered. An error of its own is no work done.
+    /// Records the status of the site's answer. A server error does not count as work done.
     pub fn answered(&mut self, status: StatusCode) {
         if let Some(held) = &mut self.held {
             held.done = !status.is_server_error();
         }
     }
 
-    /// The site cannot do its work: it is not there, broke off, or takes too long.
+    /// Returns the slot of a request that the site cannot serve: it is unreachable, broke off, or takes too
+    /// long.
     pub fn fail(mut self) {
         if let Some(held) = self.held.take() {
             held.desk.failed(held.request, held.route, held.since);
         }
     }
 
-    /// The site has done its work.
+    /// Returns the slot of a request that the site has served.
     pub fn finish(mut self) {
         if let Some(held) = self.held.take() {
             let service = held.desk.finished(held.request, held.route, held.since, held.done);
@@ -265,12 +270,12 @@ impl Slot {
 }
 
 impl Probe {
-    /// It was answered as it should be, after so long.
+    /// Reports a correct answer and the time that it took.
     pub fn answered(mut self, after: Duration) {
         self.probed = Probed::Answered { service_ns: ns(after) };
     }
 
-    /// It was not, and the site is to blame.
+    /// Reports a failure for which the site is to blame.
     pub fn failed(mut self) {
         self.probed = Probed::Failed;
     }
@@ -371,12 +376,13 @@ impl fmt::Display for Contradiction {
 
 impl std::error::Error for Contradiction {}
 
-/// What the scheduler is to do.
+/// The scheduler's settings for these classes.
 fn settings(classes: &Classes) -> Settings {
     let admission = &classes.admission;
     let given = classes.classes.iter().map(|class| class.given);
     if !admission.enabled {
-        // Who waited when it was turned off goes in at once, and no setting contradicts that.
+        // Requests that waited when admission was turned off go in at once; no other setting can contradict
+        // that.
         let open = given.map(|_| Class::default()).collect();
         return Settings::uncontrolled(open, admission.resources.len(), Policy::Strict);
     }

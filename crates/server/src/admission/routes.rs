@@ -1,13 +1,14 @@
-//! How long the site takes for the requests of each route.
+//! Estimates how long the site takes for the requests of each route.
 //!
-//! A moving average in which each request counts for an eighth: it follows a change within a few dozen requests, and one
-//! slow request does not turn the order round. Routes that nobody asks for are forgotten, so their number is bounded.
+//! The estimate is a moving average in which each request counts for an eighth. It follows a change within a
+//! few dozen requests, and one slow request does not reverse the order. Unused routes are forgotten, so their
+//! number is bounded.
 
 use quick_cache::unsync::Cache;
 
-/// Routes remembered at most.
+/// Most routes remembered.
 const ROUTES: usize = 1024;
-/// A new service time counts for one part in so many.
+/// A new service time counts for one part in this many.
 const PARTS: u64 = 8;
 
 #[derive(Debug)]

@@ -1,29 +1,31 @@
-//! Whose request is it, and what is it worth.
+//! Sorts requests into classes, by rules and sessions.
 //!
-//! Rules are asked in order, and the first all of whose conditions hold is the one that matches; no later one is looked at.
-//! Its class is the request's. Where none matches it is the default class.
+//! Rules are tried in order. The first one whose conditions all hold matches, and no later one is tried. Its
+//! class is the request's; without a match it is the default class.
 //!
 //! # Sessions
 //!
-//! With sessions configured, a class that came from a rule is kept in a signed cookie (`sessions`), and later requests with
-//! that cookie have it, whatever they ask for:
+//! With sessions configured, a class that a rule gave is kept in a signed cookie (`sessions`). Later requests
+//! with that cookie have the class, whatever they ask for:
 //!
-//! - Without a session, the rule that matches gives the class and begins a session. Where no rule matches, none begins: the
-//!   default class needs no cookie.
-//! - In a session, rules are asked as ever. The one that matches still says what the request needs of the site. If it
-//!   `raises_session` and its class is more important than the session's, the request and the session take that class.
-//!   Otherwise the session's class holds, also when the rule's class is more or less important. So no request lowers a session,
-//!   and a rule that does not raise hides those behind it, in a session as without.
-//! - A session ends when its cookie has not been set anew for a lifetime. It is set anew by the first request after half of
-//!   that, so that most responses set no cookie.
-//! - A cookie that we did not sign, that is over, or that names a class that does not exist any more is no session.
+//! - Without a session, the matching rule gives the class and begins a session. Where no rule matches, none
+//!   begins: the default class needs no cookie.
+//! - In a session, rules are tried too. The matching rule still gives the resource. If it has
+//!   `raises_session` and its class is more important than the session's, the request and the session take
+//!   that class. Otherwise the session's class holds. So no request lowers a session, and a rule that does
+//!   not raise hides the rules behind it.
+//! - A session ends when its cookie has not been renewed for a lifetime. The first request after half of that
+//!   renews it, so most responses set no cookie.
+//! - A cookie with an invalid signature, an expired one, or one of a class that no longer exists is no
+//!   session.
 //!
 //! # Passwords
 //!
-//! To check a password takes milliseconds (`passwords`), and so is done only when a rule that asks for a user is reached, its
-//! other conditions hold, the request brings a password, and it was not checked a moment ago. Then the verdict comes later.
-//! Both verdicts, for a right and for a wrong password, are made at once, so that nothing of the request need be kept. When too
-//! many checks wait, the password counts as wrong: the request is served in the class that it would have without.
+//! Checking a password takes milliseconds (`passwords`). It is done only when a rule with a user condition is
+//! tried, its other conditions hold, and the request has a password without a cached result. Then the verdict
+//! comes later. The verdicts for a right and for a wrong password are both prepared at once, so that the
+//! request need not be kept. When too many checks wait, the password counts as wrong: the request gets the
+//! class that it would have without one.
 
 mod apr1;
 mod conditions;
@@ -60,11 +62,11 @@ use self::{
 };
 use crate::config::{Classes, Condition, ForwardedField};
 
-/// Sorts requests into classes. Cheap to ask; files are read when it is made.
+/// Sorts requests into classes. Classifying is cheap; files are read when the classifier is made.
 #[derive(Debug)]
 pub struct Classifier {
     classes: Classes,
-    /// The conditions of every rule, the cheap ones first.
+    /// The conditions of every rule, cheap ones first.
     conditions: Vec<Vec<Condition>>,
     passwords: Option<Arc<Passwords>>,
     keys: Option<Keys>,
@@ -72,12 +74,12 @@ pub struct Classifier {
     trivial: bool,
 }
 
-/// Why a classifier cannot be made: the operator's to mend.
+/// Why a classifier cannot be made; the operator has to fix it.
 #[derive(Debug)]
 pub struct ClassifierError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it, with the line where it has one.
+    /// The problem, with its line if there is one.
     pub message: String,
 }
 
@@ -89,55 +91,57 @@ impl fmt::Display for ClassifierError {
 
 impl std::error::Error for ClassifierError {}
 
-/// What is known of a request.
+/// The properties of a request that rules can test.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// Method, target, header.
     pub parts: &'a Parts,
-    /// The host that was asked for, as [`crate::config::Site::names`] has them: without port, in lower case.
+    /// The requested host, in the form of [`crate::config::Site::names`]: without port, in lower case.
     pub host: &'a str,
     /// The other end of the connection.
     pub peer: SocketAddr,
-    /// Our end of the connection.
+    /// This server's end of the connection.
     pub local: SocketAddr,
-    /// Names in the client's certificate, which was checked: the common name and the DNS names. Empty without one.
+    /// Names in the client's verified certificate: the common name and the DNS names. Empty without one.
     pub certificate_names: &'a [Box<str>],
-    /// Has the client shown a certificate that we trust?
+    /// Whether the client has shown a trusted certificate.
     pub has_certificate: bool,
     /// Whether the connection is TLS.
     pub tls: bool,
-    /// Now, for sessions.
+    /// The current time, for sessions.
     pub now: SystemTime,
 }
 
-/// What a request is.
+/// The result of classifying a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// Its class.
     pub class: ClassId,
-    /// The rule that gave it, counted from 0; `None`: none matched, or a session's class holds.
+    /// The index of the rule that gave it; `None`: none matched, or the session's class holds.
     pub rule: Option<usize>,
-    /// What it mainly needs, where the rule that matched says so.
+    /// The resource that it mainly needs, if the matching rule names one.
     pub resource: Option<ResourceId>,
-    /// The client's address, behind proxies that are trusted.
+    /// The client's address, as told by trusted proxies.
     pub client: IpAddr,
-    /// The field in which the peer's word about its client is believed; `None`: the peer is no proxy that is trusted.
+    /// The field in which the peer's statement about its client is believed; `None`: the peer is no trusted
+    /// proxy.
     pub believed: Option<ForwardedField>,
-    /// Who it is, if a rule asked and the password was right. For the log and for programs (`REMOTE_USER`).
+    /// The user's name, if a rule tested it and the password was right. For the log and for programs
+    /// (`REMOTE_USER`).
     pub user: Option<Box<str>>,
     /// A cookie to set, by which the session keeps its class.
     pub set_cookie: Option<HeaderValue>,
 }
 
-/// A verdict, now or after a password was checked (which takes long, on purpose, and so is done elsewhere).
+/// A verdict, available now or after a password check, which is slow by design and runs on another thread.
 pub enum Classified {
     /// Here.
     Now(Verdict),
-    /// To be awaited within a tokio runtime; may be dropped at any time.
+    /// To be awaited within a tokio runtime; it may be dropped at any time.
     Later(Pin<Box<dyn Future<Output = Verdict> + Send>>),
 }
 
-/// What becomes of a request whose rule and session are known.
+/// The outcome for a request whose rule and session are known.
 struct Decision {
     class: ClassId,
     rule: Option<usize>,
@@ -148,7 +152,7 @@ impl Classifier {
     /// Reads the files that the classes name. Blocks.
     ///
     /// # Errors
-    /// A file that cannot be read or understood.
+    /// A file cannot be read or parsed.
     pub fn new(classes: &Classes) -> Result<Self, ClassifierError> {
         let in_order = |conditions: &Vec<Condition>| {
             let mut conditions = conditions.clone();
@@ -166,12 +170,12 @@ impl Classifier {
         })
     }
 
-    /// Whether all requests are of one class, so that nobody need be asked.
+    /// Whether all requests have one class, so that none need be classified.
     pub fn is_trivial(&self) -> bool {
         self.trivial
     }
 
-    /// The users, where there are any.
+    /// The users, if there are any.
     pub fn passwords(&self) -> Option<&Arc<Passwords>> {
         self.passwords.as_ref()
     }
@@ -204,7 +208,7 @@ impl Classifier {
                 Check::Right => if_right,
                 Check::Wrong => if_wrong,
                 Check::Busy => {
-                    // Whoever tries passwords out must not fill the log too.
+                    // A client that guesses passwords must not fill the log too.
                     tracing::debug!(client = %if_wrong.client, "a password was not checked: too many wait for that");
                     if_wrong
                 }
@@ -249,7 +253,7 @@ impl Classifier {
     fn decide(&self, matched: Option<usize>, session: Option<Session>) -> Decision {
         let rule = matched.map(|rule| (rule, &self.classes.rules[rule]));
         match (session, rule) {
-            // A key that was taken back must not live on in a cookie. Who shows one shows it with each request.
+            // A revoked key must not survive in a cookie. A client with a key sends it with each request.
             (session, Some((at, rule)))
                 if conditions::ask_who(&rule.conditions)
                     && session.is_none_or(|session| rule.class < session.class) =>
@@ -272,13 +276,14 @@ impl Classifier {
     }
 }
 
-/// The path of a request as routes and rules see it: decoded, and with empty and dot segments resolved. `None` for what is no
-/// path, or no UTF-8; no pattern matches that. `%2F` and `%25` stay as they are: a slash within a name is none between names.
+/// A request's path for routes and rules: decoded, and with empty and dot segments resolved. `None`: it is no
+/// path or not UTF-8, so no pattern matches it. `%2F` and `%25` stay encoded, because a slash within a name
+/// does not separate names.
 pub fn decoded_path(raw: &str) -> Option<Cow<'_, str>> {
     files::pattern_path(raw)
 }
 
-/// What [`decoded_path`] has made, or a part of it, as it is written in a request target.
+/// Encodes a path from [`decoded_path`], or a part of one, for a request target.
 pub fn encoded_path(decoded: &str) -> Cow<'_, str> {
     files::encode_pattern_path(decoded)
 }
@@ -290,7 +295,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ClassifierError> {
     })
 }
 
-/// A key that nobody knows, for hashes that must not tell anything.
+/// A random secret key, for hashes that must reveal nothing.
 fn random_key() -> hmac::Key {
     hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).expect("the system has randomness")
 }

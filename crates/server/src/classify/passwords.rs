@@ -1,16 +1,16 @@
-//! Names and passwords, as Apache's `htpasswd` writes them.
+//! Names and passwords in the format of Apache's `htpasswd`.
 //!
-//! bcrypt (`$2y$`), `$apr1$` and `{SHA}` are taken. What `crypt(3)` makes is not: how it is checked depends on the system's C
-//! library, and its older kinds are no protection any more.
+//! bcrypt (`$2y$`), `$apr1$` and `{SHA}` are supported. Hashes of `crypt(3)` are not: checking them depends
+//! on the system's C library, and the older kinds no longer protect anything.
 //!
-//! To check a password takes long, on purpose. So it is done on a thread that may block, few at once, and the verdict is kept
-//! until the file is read anew: under a keyed hash of name and password, so that nothing is kept that could be used elsewhere.
-//! Few of one address wait at a time. Who comes while too many wait is told so, rather than kept waiting behind whoever tries
-//! passwords out.
+//! Checking a password is slow by design. It runs on a thread that may block, with few checks at once. The
+//! result is cached until the file is read again, under a keyed hash of name and password, so the cache is
+//! useless elsewhere. Few checks of one address wait at a time. A request that finds too many waiting is told
+//! so, rather than queued behind a client that guesses passwords.
 //!
-//! *Invariant.* A check takes as long whoever the user is, and whether there is one: the work for the dearest kind in the file is
-//! done for all. bcrypt's work doubles with each step of its cost, so the steps from a user's cost to the dearest, each once,
-//! make up the difference.
+//! *Invariant.* A check takes equally long for every user, existing or not: the work for the most expensive
+//! hash of the file is always done. bcrypt's work doubles with each step of its cost. Each step from a user's
+//! cost to the highest, done once, makes up the difference.
 
 use std::{
     collections::HashMap,
@@ -30,52 +30,53 @@ use tokio::sync::Semaphore;
 
 use super::{ClassifierError, apr1, random_key, read};
 
-/// Verdicts kept. Each is some hundred bytes; who tries more passwords out than this cannot push those out that are in use.
+/// Cached results, some hundred bytes each. A client that tries more passwords than this does not evict
+/// results in use.
 const KEPT: usize = 4096;
-/// Checks that wait for their turn. At 50 ms each the last one waits a few seconds, as long as people do.
+/// Most waiting checks. At 50 ms each, the last one waits for a few seconds, which people accept.
 const MOST_WAITING: usize = 64;
-/// Those of them that come from one address: a browser asks for a dozen things at once.
+/// Most waiting checks of one address: a browser sends a dozen requests at once.
 const MOST_OF_ONE: usize = 16;
-/// No longer names and passwords are looked at; bcrypt itself looks at 72 bytes.
+/// Longest name and password that is checked; bcrypt itself reads 72 bytes.
 const MAX_BYTES: usize = 1024;
-/// What `htpasswd` calls the largest cost: some ten seconds.
+/// The largest cost that `htpasswd` accepts: some ten seconds.
 const MAX_BCRYPT_COST: u32 = 17;
 const SHA: &str = "{SHA}";
 const APR1: &str = "$apr1$";
 const BCRYPT: [&str; 3] = ["$2y$", "$2b$", "$2a$"];
 
-/// The users of a file, and what was found out about those who said they were one of them.
+/// The users of a file, and the cached results of checks.
 pub struct Passwords {
     users: HashMap<Box<str>, Hash>,
     dearest: Dearest,
     blind: hmac::Key,
     kept: Cache<[u8; 32], bool>,
     at_once: Arc<Semaphore>,
-    /// How many checks wait, for each address that has any.
+    /// The number of waiting checks for each address that has any.
     waiting: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// A place among those that wait.
+/// A place among the waiting checks.
 struct Place<'a> {
     passwords: &'a Passwords,
     client: IpAddr,
 }
 
-/// A name, and a password that may be its own. Never shown.
+/// A name and a password to check. Never displayed.
 #[derive(Clone)]
 pub struct Credentials {
     text: Vec<u8>,
     colon: usize,
 }
 
-/// What a check came to.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// It is who it says.
+    /// The password is the user's.
     Right,
-    /// There is no such user, or the password is another.
+    /// There is no such user, or the password is wrong.
     Wrong,
-    /// Too many checks wait already.
+    /// Too many checks are waiting.
     Busy,
 }
 
@@ -85,7 +86,7 @@ enum Hash {
     Sha([u8; 20]),
 }
 
-/// The dearest that is in the file.
+/// The most expensive hashes in the file.
 #[derive(Clone, Copy, Default)]
 struct Dearest {
     bcrypt_cost: Option<u32>,
@@ -96,15 +97,15 @@ impl Passwords {
     /// Reads a file. Blocks.
     ///
     /// # Errors
-    /// A file that cannot be read, or a line of it that is not understood.
+    /// The file cannot be read, or a line of it cannot be parsed.
     pub fn read(path: &Path) -> Result<Self, ClassifierError> {
         Self::parse(&read(path)?).map_err(|message| ClassifierError { path: path.to_owned(), message })
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// What is wrong with it, and in which line.
+    /// The problem, and its line.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let mut users = HashMap::new();
         let mut dearest = Dearest::default();
@@ -119,7 +120,7 @@ impl Passwords {
             if user.is_empty() {
                 return Err(wrong("there is no name before the `:`"));
             }
-            // As Apache does, what stands behind another colon is left alone.
+            // As in Apache, text after another colon is ignored.
             let hash = Hash::parse(rest.split(':').next().unwrap_or_default())
                 .map_err(|what| wrong(&format!("the password of `{user}` {what}")))?;
             match hash {
@@ -127,7 +128,7 @@ impl Passwords {
                 Hash::Apr1 { .. } => dearest.apr1 = true,
                 Hash::Sha(_) => {}
             }
-            // As with Apache, the first line of a name holds.
+            // As in Apache, the first line of a name counts.
             users.entry(user.into()).or_insert(hash);
         }
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -136,18 +137,19 @@ impl Passwords {
             dearest,
             blind: random_key(),
             kept: Cache::new(KEPT),
-            // Half of the processors are left to those who serve.
+            // Half of the processors are left to threads that serve.
             at_once: Arc::new(Semaphore::new((processors / 2).max(1))),
             waiting: Mutex::default(),
         })
     }
 
-    /// What is known without a check.
+    /// The cached result, if there is one.
     pub fn known(&self, credentials: &Credentials) -> Option<bool> {
         self.kept.get(&self.fingerprint(credentials))
     }
 
-    /// Checks a password that came from an address, unless it is known. Within a tokio runtime; may be dropped at any time.
+    /// Checks a password sent from an address, unless the result is cached. Needs a tokio runtime; may be
+    /// dropped at any time.
     pub async fn check(self: Arc<Self>, credentials: Credentials, client: IpAddr) -> Check {
         if let Some(right) = self.known(&credentials) {
             return Check::of(right);
@@ -156,7 +158,7 @@ impl Passwords {
         let Ok(turn) = self.at_once.clone().acquire_owned().await else { return Check::Busy };
         let passwords = self.clone();
         let checked = tokio::task::spawn_blocking(move || {
-            // Held until the work is done, also if nobody waits for it any more.
+            // Held until the work is done, even if the caller no longer waits.
             let _turn = turn;
             passwords.check_blocking(&credentials)
         });
@@ -164,9 +166,9 @@ impl Passwords {
         checked.await.map_or(Check::Busy, Check::of)
     }
 
-    /// Checks a password, unless it is known: whether it is right. Blocks for as long as that takes.
+    /// Returns whether a password is right, from the cache or by a check. Blocks meanwhile.
     pub fn check_blocking(&self, credentials: &Credentials) -> bool {
-        // A browser asks for several things at once: the first check is for all of them.
+        // A browser sends several requests at once: the first check serves all of them.
         if let Some(right) = self.known(credentials) {
             return right;
         }
@@ -178,7 +180,7 @@ impl Passwords {
     fn place(&self, client: IpAddr) -> Option<Place<'_>> {
         let client = match client {
             IpAddr::V4(_) => client,
-            // Whoever has one address of a network has all of it.
+            // A client with one IPv6 address of a network usually has all of it.
             IpAddr::V6(client) => Ipv6Addr::from(u128::from(client) >> 64 << 64).into(),
         };
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -248,7 +250,8 @@ impl fmt::Debug for Passwords {
 }
 
 impl Credentials {
-    /// What a request says of who sends it (RFC 7617). Nothing where it says so twice: others may read the other one.
+    /// The credentials of a request (RFC 7617). `None` if it has several: another recipient may read a
+    /// different one.
     pub fn basic(headers: &HeaderMap) -> Option<Self> {
         let mut fields = headers.get_all(header::AUTHORIZATION).iter();
         let (Some(field), None) = (fields.next(), fields.next()) else { return None };
@@ -261,7 +264,7 @@ impl Credentials {
         Some(Self { text, colon })
     }
 
-    /// The name.
+    /// The user's name.
     pub fn user(&self) -> &str {
         std::str::from_utf8(self.name_bytes()).unwrap_or_default()
     }
@@ -321,7 +324,8 @@ impl Hash {
     }
 }
 
-/// What must be done beside a check of this cost, or without one, so that all is as much as a check of the dearest.
+/// The bcrypt costs to compute besides a check of this cost, or instead of one, to equal a check of the
+/// highest cost.
 fn missing_costs(cost: Option<u32>, dearest: u32) -> Range<u32> {
     match cost {
         Some(cost) => cost..dearest,
@@ -329,7 +333,7 @@ fn missing_costs(cost: Option<u32>, dearest: u32) -> Range<u32> {
     }
 }
 
-/// Whether two are the same, in a time that does not tell where they differ.
+/// Whether two values are equal, in a time that does not reveal where they differ.
 fn same(one: &[u8], other: &[u8]) -> bool {
     constant_time::verify_slices_are_equal(one, other).is_ok()
 }
@@ -476,7 +480,7 @@ mod tests {
 
         let turns = u32::try_from(passwords.at_once.available_permits()).expect("a few");
         let busy = passwords.at_once.clone().acquire_many_owned(turns).await.expect("open");
-        // One who tries passwords out, from as many addresses as a network has.
+        // A client that guesses passwords, from many addresses of one network.
         let mut waiting: Vec<_> = (0..MOST_OF_ONE)
             .map(|number| Box::pin(check(&passwords, "sue", &number.to_string(), &format!("2001:db8::{number:x}"))))
             .collect();

@@ -1,8 +1,8 @@
 //! The cookie by which a session keeps its class: `v1.CLASS.EXPIRY.SIGNATURE`.
 //!
-//! The class stands there by name, in base64url, so that it stays the same when a reload numbers classes anew; the expiry in
-//! seconds since 1970; the signature is HMAC-SHA256 of all before it, with the cookie's name. What has another signature, is
-//! over, or names a class that does not exist any more counts for nothing: a new session begins.
+//! The class is given by name, in base64url, so that it survives a reload that renumbers classes. The expiry
+//! is in seconds since 1970. The signature is the HMAC-SHA256 of the parts before it and the cookie's name. A
+//! cookie that is forged, expired or of a class that no longer exists is ignored: a new session begins.
 
 use std::{
     fmt::{self, Write as _},
@@ -19,12 +19,12 @@ use scheduler::class::ClassId;
 use super::{ClassifierError, conditions::cookies, read};
 use crate::config::{Classes, SessionConfig};
 
-/// What the signature is for, so that it cannot be one of something else made with the same secret.
+/// The purpose of the signature, so that no other signature made with the same secret can be used here.
 const PURPOSE: &[u8] = b"serpent session\0";
 const VERSION: &str = "v1";
-/// Bytes of a secret at least: as many as the signature has.
+/// Fewest bytes of a secret: as many as the signature has.
 const SECRET_BYTES: usize = 32;
-/// Cookies of one name that are looked at. Browsers send several only where paths or domains differ.
+/// Most cookies of one name that are tried. Browsers send several only where paths or domains differ.
 const MOST_TRIED: usize = 4;
 
 /// Reads and writes the cookie.
@@ -37,7 +37,7 @@ pub(super) struct Sessions {
     secure: bool,
 }
 
-/// A session that is in order.
+/// A valid session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Session {
     pub(super) class: ClassId,
@@ -72,7 +72,8 @@ impl Sessions {
         let mut given = [0; 32];
         let len = URL_SAFE_NO_PAD.decode_slice(signature, &mut given).ok()?;
         constant_time::verify_slices_are_equal(self.sign(payload).as_ref(), &given[..len]).ok()?;
-        // What follows is our own word, maybe of another configuration.
+        // The signature is valid, so the parts were written by this server, maybe under another
+        // configuration.
         let mut parts = payload.split('.');
         let (Some(VERSION), Some(name), Some(expiry), None) = (parts.next(), parts.next(), parts.next(), parts.next())
         else {
@@ -84,7 +85,7 @@ impl Sessions {
         Some(Session { class: ClassId(u16::try_from(class).ok()?), ageing: left < self.lifetime / 2 })
     }
 
-    /// The field that sets the cookie.
+    /// The `Set-Cookie` value of a session.
     pub(super) fn write(&self, class: ClassId, now: SystemTime) -> Option<HeaderValue> {
         let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let expiry = since_1970.saturating_add(self.lifetime).as_secs();
@@ -133,7 +134,7 @@ fn secret(path: &Path) -> Result<Vec<u8>, ClassifierError> {
     Ok(secret)
 }
 
-/// Made once, so that a reload does not end sessions.
+/// The secret of this process, made once so that a reload does not end sessions.
 fn secret_of_this_process() -> &'static [u8; SECRET_BYTES] {
     static SECRET: OnceLock<[u8; SECRET_BYTES]> = OnceLock::new();
     SECRET.get_or_init(|| {

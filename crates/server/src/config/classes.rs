@@ -1,4 +1,4 @@
-//! Whose request it is, what that is worth, and how many are served at once.
+//! Classes of requests, the rules that assign them, and the sharing of the site's slots.
 
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
@@ -16,36 +16,36 @@ use scheduler::{
 
 use super::{PathPattern, Priority};
 
-/// Classes, who is in which, and what they are given.
+/// The classes, the rules that assign requests to them, and their shares.
 #[derive(Clone, Debug)]
 pub struct Classes {
     /// The classes, the most important first. Never empty.
     pub classes: Vec<ClassConfig>,
     /// The class of requests that no rule matches.
     pub default: ClassId,
-    /// Who is in which class: the first that matches.
+    /// The rules that assign classes; the first match counts.
     pub rules: Vec<Rule>,
     /// How the site's slots are shared between classes.
     pub admission: AdmissionConfig,
-    /// How the uplink is shared between classes; `None`: all are one.
+    /// How the uplink is shared between classes; `None`: all classes are treated as one.
     pub uplink_share: Option<Policy>,
-    /// Names and passwords, as Apache's htpasswd writes them.
+    /// The file of names and passwords, in the format of Apache's `htpasswd`.
     pub users: Option<PathBuf>,
     /// Key values.
     pub keys: Option<KeysConfig>,
     /// The cookie by which a session keeps its class.
     pub session: Option<SessionConfig>,
-    /// Whose word on the client's address is taken.
+    /// The proxies whose statement about the client's address is believed.
     pub trusted_proxies: Vec<IpNet>,
-    /// The field in which they give it. Only one is believed: a proxy that writes one passes on what its client has written in
-    /// the other.
+    /// The field with that statement. Only one is believed, because a proxy that writes one field passes on
+    /// the client's own text in the other.
     pub forwarded: ForwardedField,
 }
 
 /// The field in which proxies name their client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedField {
-    /// `X-Forwarded-For`, which nearly all of them write.
+    /// `X-Forwarded-For`, which nearly all proxies write.
     #[default]
     XForwardedFor,
     /// `Forwarded` (RFC 7239).
@@ -57,17 +57,17 @@ pub enum ForwardedField {
 pub struct ClassConfig {
     /// Its name.
     pub name: String,
-    /// What it is given.
+    /// Its share and limits.
     pub given: Class,
     /// The processor priority of programs and workers that do its work.
     pub priority: Priority,
-    /// What is promised to it.
+    /// The objective promised for it.
     pub objective: Objective,
-    /// What a refused request of it gets.
+    /// The answer to its refused requests.
     pub refusal: Refusal,
 }
 
-/// What is promised to a class; it is watched, not enforced.
+/// The objective promised for a class; it is monitored, not enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Objective {
     /// Mean system time (waiting and service).
@@ -76,18 +76,18 @@ pub struct Objective {
     pub percentile: Option<(f64, Duration)>,
     /// Largest part of requests that may fail: refused, or answered 5xx.
     pub error_rate: Option<f64>,
-    /// The time over which it is watched.
+    /// The time over which it is monitored.
     pub window: Duration,
 }
 
-/// What a refused request gets.
+/// The answer to a refused request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
-    /// 503 as a rule.
+    /// The status; 503 by default.
     pub status: StatusCode,
-    /// `Retry-After`.
+    /// The value of `Retry-After`.
     pub retry_after: Option<Duration>,
-    /// A page (file) in place of our own.
+    /// The file of a page that replaces the built-in one.
     pub page: Option<PathBuf>,
 }
 
@@ -96,56 +96,57 @@ pub struct Refusal {
 pub struct AdmissionConfig {
     /// Whether requests wait for slots at all.
     pub enabled: bool,
-    /// Which class goes first.
+    /// How classes are ordered.
     pub policy: Policy,
-    /// Requests at the site at once, whatever they need; `None`: no limit.
+    /// Most requests at the site at once, for all resources together; `None`: no limit.
     pub total: Option<NonZeroU32>,
-    /// What requests can need, with a window for each or none. Never empty.
+    /// The resources that requests can need, each with or without a window. Never empty.
     pub resources: Vec<ResourceConfig>,
-    /// What is done with a request that cannot make its deadline any more.
+    /// The treatment of a request that can no longer meet its deadline.
     pub late: Late,
-    /// How long what has left counts for the shares that keep delays in ratios.
+    /// How long departed requests count for the shares that keep delays in ratios.
     pub delay_window: Duration,
     /// How the windows of resources are adjusted.
     pub adjustment: Adjustment,
 }
 
-/// What requests can need of the site.
+/// A resource of the site that requests can need.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResourceConfig {
     /// Its name.
     pub name: String,
-    /// Requests for it at the site at once; `None`: no limit of its own. The first such number, where it is adjusted.
+    /// Most requests for it at the site at once; `None`: no limit of its own. The initial value, if the
+    /// window is adjusted.
     pub window: Option<NonZeroU32>,
-    /// The least that it is adjusted to.
+    /// The smallest adjusted window.
     pub least: NonZeroU32,
-    /// The most that it is adjusted to.
+    /// The largest adjusted window.
     pub most: NonZeroU32,
     /// The bound on the service time of its probing requests.
     pub bound: Option<Duration>,
-    /// What is asked for to probe it.
+    /// The page that probes it.
     pub probe: Option<ProbeConfig>,
 }
 
-/// A page that mainly needs one resource, to be asked for beside all requests of clients.
+/// A page that mainly needs one resource, requested in addition to clients' requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeConfig {
-    /// The place of the upstream that is asked.
+    /// The upstream's index.
     pub upstream: usize,
-    /// What it is asked for.
+    /// The path and query of the page.
     pub path: PathAndQuery,
-    /// The host that is asked for. `None`: the server's own.
+    /// The host of the request; `None`: the server's own.
     pub host: Option<Authority>,
 }
 
 /// How the windows of resources are adjusted while the gateway runs. See [`scheduler::control`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adjustment {
-    /// By which rule.
+    /// The adjustment rule.
     pub method: control::Method,
     /// Time between two probing requests to a resource.
     pub probe_every: Duration,
-    /// Time to the first one.
+    /// Time until the first one.
     pub probe_after: Duration,
     /// The paper's Dmax.
     pub shrink_above: i32,
@@ -156,16 +157,16 @@ pub struct Adjustment {
 /// A rule: all conditions must hold.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// How it is called: given, or `rule N` counted from 1.
+    /// The rule's name: the configured one, or `rule N` counted from 1.
     pub name: String,
-    /// The class of what it matches.
+    /// The class of matching requests.
     pub class: ClassId,
-    /// What it mainly needs of the site, in place of what its route says.
+    /// The resource that they mainly need, instead of their route's.
     pub resource: Option<ResourceId>,
-    /// Conditions; none of them: everything.
+    /// Conditions; an empty list matches everything.
     pub conditions: Vec<Condition>,
-    /// Whether a session that has a class already takes this one if it is more important ("add to basket"). Otherwise its
-    /// class stays as it is.
+    /// Whether a session takes this class if it is more important than the session's ("add to basket").
+    /// Otherwise the session keeps its class.
     pub raises_session: bool,
 }
 
@@ -186,26 +187,26 @@ pub enum Condition {
     Header(HeaderName, ValueMatch),
     /// A cookie, and its values.
     Cookie(String, ValueMatch),
-    /// Addresses of ours that the connection came to; port 0 stands for any.
+    /// This server's addresses that the connection came to; port 0 stands for any.
     Destination(Vec<SocketAddr>),
     /// Clients' addresses.
     Client(Vec<IpNet>),
-    /// Users who gave their password; none listed: any of them.
+    /// Users with a correct password; an empty list stands for any user.
     User(Vec<String>),
-    /// Client certificates that we trust, by common name or DNS name of the subject; none listed: any of them.
+    /// Trusted client certificates, by common name or DNS name of the subject; an empty list stands for any.
     Certificate(Vec<String>),
-    /// Levels of key values; none listed: any of them.
+    /// Levels of key values; an empty list stands for any.
     Key(Vec<String>),
 }
 
-/// Values of a key. Where it is there several times, it is enough that one of them fits.
+/// Values of a key. If it occurs several times, one match is enough.
 #[derive(Clone, Debug)]
 pub enum ValueMatch {
-    /// It is there.
+    /// The key is present.
     Present,
-    /// One of these.
+    /// The value is one of these.
     OneOf(Vec<String>),
-    /// A regular expression is found in it.
+    /// A regular expression matches in the value.
     Regex(regex::Regex),
 }
 
@@ -214,9 +215,9 @@ pub enum ValueMatch {
 pub struct KeysConfig {
     /// The file.
     pub file: PathBuf,
-    /// The header field that a key comes in.
+    /// The header field with the key.
     pub header: Option<HeaderName>,
-    /// The key of the query that it comes in.
+    /// The query parameter with the key.
     pub query: Option<String>,
 }
 
@@ -225,17 +226,18 @@ pub struct KeysConfig {
 pub struct SessionConfig {
     /// Its name.
     pub cookie: String,
-    /// The file with the secret that signs it, at least 32 bytes; `None`: one made at the start, lost with the process.
+    /// The file with the signing secret, of at least 32 bytes; `None`: a random one, lost when the process
+    /// ends.
     pub secret: Option<PathBuf>,
     /// How long a class is kept.
     pub lifetime: Duration,
-    /// Whether it is only for TLS (`Secure`).
+    /// Whether the cookie is sent only over TLS (`Secure`).
     pub secure: bool,
 }
 
 impl ClassConfig {
-    /// A class of which nothing is written but its name. Written settings replace these defaults one by one, and the class of a
-    /// configuration without classes has them all. Their reasons stand in docs/DEFAULTS.md.
+    /// Makes a class with only a name. Configured settings replace these defaults one by one, and a
+    /// configuration without classes has one class of only defaults. docs/DEFAULTS.md gives their reasons.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -248,7 +250,7 @@ impl ClassConfig {
 }
 
 impl Classes {
-    /// One class for all; nobody waits.
+    /// One class for all requests, none of which waits.
     pub fn one() -> Self {
         Self {
             classes: vec![ClassConfig::new("default")],
@@ -266,7 +268,7 @@ impl Classes {
 }
 
 impl AdmissionConfig {
-    /// Nobody waits.
+    /// No request waits.
     pub fn off() -> Self {
         Self {
             enabled: false,
@@ -281,7 +283,7 @@ impl AdmissionConfig {
 }
 
 impl ResourceConfig {
-    /// One that may be adjusted to whatever is good, and cannot be probed.
+    /// Makes a resource whose window may take any sensible size, and which has no probe.
     pub fn new(name: impl Into<String>, window: Option<NonZeroU32>) -> Self {
         let limits = control::Window::new(window.map_or(1, NonZeroU32::get));
         let most = NonZeroU32::new(limits.most).unwrap_or(NonZeroU32::MAX);

@@ -1,4 +1,4 @@
-//! Routes of a site, and what stands behind them: files, upstreams, programs.
+//! Routes of a site, and the origins behind them: files, upstreams, programs.
 
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
@@ -7,19 +7,19 @@ use scheduler::admission::ResourceId;
 
 use super::CertificateFiles;
 
-/// Where requests whose path matches go. The first of a site's routes that matches has the request; one that none matches is
-/// for the site's files.
+/// A route to an origin. The first route of a site that matches a request serves it; without a match the
+/// site's files do.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// How it is called in logs, metrics and `serpent explain`: as its pattern is written.
+    /// The name in logs, metrics and `serpent explain`: the text of the pattern.
     pub name: String,
-    /// Which paths.
+    /// The paths that it matches.
     pub pattern: PathPattern,
-    /// What answers.
+    /// The origin that answers.
     pub origin: Origin,
-    /// What the request mainly needs of the site.
+    /// The resource of the site that its requests mainly need.
     pub resource: ResourceId,
-    /// Whether it waits for a slot of the site. On as a rule, but for files.
+    /// Whether its requests wait for a slot of the site. On by default, except for files.
     pub admitted: bool,
     /// Changes to the request's header before it goes to the origin.
     pub request_headers: HeaderRules,
@@ -27,22 +27,22 @@ pub struct Route {
     pub response_headers: HeaderRules,
 }
 
-/// Paths, as requested and decoded, with dot segments resolved.
+/// A pattern of request paths, which are decoded and have their dot segments resolved.
 #[derive(Clone, Debug)]
 pub enum PathPattern {
-    /// Those that start with a prefix. It ends a path segment: `/api` matches `/api` and `/api/x`, not `/apis`; `/api/` matches
-    /// what is below.
+    /// Paths that start with a prefix, which must end at a path segment. `/api` matches `/api` and `/api/x`
+    /// but not `/apis`; `/api/` matches paths below it.
     Prefix(String),
-    /// Those that a glob matches as a whole.
+    /// Paths that a glob matches as a whole.
     Glob(globset::GlobMatcher),
-    /// Those in which a regular expression is found.
+    /// Paths in which a regular expression matches.
     Regex(regex::Regex),
 }
 
 impl PathPattern {
-    /// Whether a path, as [`crate::classify::decoded_path`] gives it, is one of these: then what follows the prefix. The prefix
-    /// is taken off as it is written, so what follows `/api` starts with a slash (or is empty), and what follows `/api/` does
-    /// not. With globs and regular expressions nothing is taken off.
+    /// Returns the rest of a path from [`crate::classify::decoded_path`] behind the prefix; `None`: the
+    /// pattern does not match. The rest behind `/api` is empty or starts with a slash; behind `/api/` it does
+    /// not. Globs and regular expressions remove nothing.
     pub fn matches<'a>(&self, path: &'a str) -> Option<&'a str> {
         match self {
             Self::Prefix(prefix) => {
@@ -55,7 +55,7 @@ impl PathPattern {
         }
     }
 
-    /// As it is written.
+    /// The pattern's text.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Prefix(prefix) => prefix,
@@ -65,46 +65,47 @@ impl PathPattern {
     }
 }
 
-/// What answers.
+/// The origin of answers.
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// The files of the site's root.
     Files,
-    /// Servers behind this one.
+    /// Upstream servers.
     Upstream {
-        /// Which: its place in [`super::Config::upstreams`].
+        /// The index in [`super::Config::upstreams`].
         upstream: usize,
-        /// What takes the place of the prefix that matched; `None`: the path stays. Only with [`PathPattern::Prefix`].
+        /// The replacement of the matched prefix; `None`: the path stays. Only with [`PathPattern::Prefix`].
         replace_prefix: Option<String>,
-        /// Whether the client's Host goes on, rather than the upstream's own.
+        /// Whether the client's `Host` is passed on, rather than the upstream's own.
         keep_host: bool,
-        /// Whether the request's body is read whole before the request waits for its slot, so that a slow upload holds none.
+        /// Whether the body is read whole before the request waits for its slot, so that a slow upload holds
+        /// none.
         buffer_request: bool,
-        /// Whether a response that its client takes slowly is kept here, so that it does not hold a slot.
+        /// Whether a response that the client reads slowly is buffered here, so that it holds no slot.
         buffer_response: bool,
     },
     /// A program run for each request (RFC 3875).
     Cgi(CgiConfig),
 }
 
-/// Changes to a header, in this order: removed, set, added.
+/// Changes to a header, made in this order: remove, set, add.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderRules {
-    /// Fields taken out.
+    /// Fields to remove.
     pub remove: Vec<HeaderName>,
-    /// Fields replaced, or added where there are none.
+    /// Fields to set, replacing existing ones.
     pub set: Vec<(HeaderName, HeaderValue)>,
-    /// Fields added to those that are there.
+    /// Fields to add to existing ones.
     pub add: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl HeaderRules {
-    /// Whether nothing is changed.
+    /// Whether the rules change nothing.
     pub fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
     }
 
-    /// Changes a header.
+    /// Applies the changes to a header.
     pub(crate) fn apply(&self, headers: &mut HeaderMap) {
         for name in &self.remove {
             headers.remove(name);
@@ -118,49 +119,50 @@ impl HeaderRules {
     }
 }
 
-/// Servers that do the same work.
+/// A group of servers that do the same work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamConfig {
-    /// How it is called in routes, logs and metrics.
+    /// The name in routes, logs and metrics.
     pub name: String,
-    /// Its servers, those that operators name; never empty unless `workers` is given.
+    /// The configured servers; never empty unless `workers` is given.
     pub servers: Vec<UpstreamServer>,
-    /// Servers that are started here, a pool for each class.
+    /// Servers that this process starts, a pool for each class.
     pub workers: Option<WorkersConfig>,
-    /// Certificate authorities for TLS (PEM) in place of the system's.
+    /// Certificate authorities for TLS (PEM), instead of the system's.
     pub tls_ca: Option<PathBuf>,
-    /// The name that the server's certificate must have, where it is not the one of its address.
+    /// The name that the server's certificate must have, if not that of its address.
     pub tls_name: Option<String>,
-    /// Our own certificate, where the upstream asks for one.
+    /// The client certificate for upstreams that ask for one.
     pub tls_certificate: Option<CertificateFiles>,
-    /// Whether the server's certificate is checked. Off only where the operator says so.
+    /// Whether the server's certificate is verified. Off only if the operator says so.
     pub tls_verify: bool,
     /// Time to connect, TLS included.
     pub connect_timeout: Duration,
-    /// Longest silence of the upstream while the head of its response, or more of its body, is awaited; and longest time in
-    /// which it takes nothing of a request.
+    /// Longest silence of the upstream while the response's head or more of its body is awaited, and longest
+    /// time in which it reads nothing of a request.
     pub idle_timeout: Duration,
     /// Longest time from the start of a request to the end of its response; `None`: no limit.
     pub total_timeout: Option<Duration>,
     /// Most idle connections kept for each server and worker thread.
     pub keep_connections: usize,
-    /// How long an idle connection is kept. Below the upstream's own limit, so that it does not close one just when it is used.
+    /// How long an idle connection is kept. It must be below the upstream's own limit, or the upstream may
+    /// close a connection just when it is used.
     pub keep_for: Duration,
-    /// Connections at most for each server, over all worker threads; `None`: no limit. Beyond it the request is refused: to
-    /// wait is what slots are for.
+    /// Most connections to each server, over all worker threads; `None`: no limit. A request beyond it is
+    /// refused, because waiting is the task of slots.
     pub most_connections: Option<NonZeroU32>,
-    /// Further servers tried when a request did not reach one, or may be repeated without harm.
+    /// Most other servers tried when a request reached none, or can safely be repeated.
     pub retries: u32,
     /// Largest head of a response, and of the interim responses before it, together.
     pub head_bytes: usize,
-    /// When a server is left alone, and when it is tried again.
+    /// When a server is paused after failures.
     pub passive: PassiveChecks,
-    /// Requests that ask a server whether it is well.
+    /// Requests that check a server's health.
     pub active: Option<ActiveChecks>,
 }
 
 impl UpstreamConfig {
-    /// An upstream in clear, with what an operator has who says nothing more.
+    /// Makes an upstream without TLS, with the default settings.
     pub fn new(name: impl Into<String>, servers: Vec<UpstreamServer>) -> Self {
         Self {
             name: name.into(),
@@ -187,37 +189,37 @@ impl UpstreamConfig {
 /// One server of an upstream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamServer {
-    /// How it is reached.
+    /// Its address.
     pub address: UpstreamAddress,
-    /// HTTP/2 rather than HTTP/1.1. Over TLS, `None` leaves it to ALPN; without TLS it means HTTP/1.1.
+    /// Whether it speaks HTTP/2. `None`: over TLS, ALPN decides; without TLS it is HTTP/1.1.
     pub http2: Option<bool>,
-    /// Whether TLS is spoken.
+    /// Whether TLS is used.
     pub tls: bool,
-    /// The host and port that its requests name, as the operator wrote them; for a Unix socket `localhost`.
+    /// The host and port for its requests, as configured; for a Unix socket `localhost`.
     pub authority: http::uri::Authority,
 }
 
-/// How a server is reached.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UpstreamAddress {
     /// An address.
     Socket(SocketAddr),
-    /// A name and port, looked up anew from time to time; all its addresses are servers.
+    /// A name and port, looked up again regularly; each of its addresses is a server.
     Name(String, u16),
     /// A Unix socket.
     Unix(PathBuf),
 }
 
-/// When a server is left alone.
+/// When a server is paused after failures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PassiveChecks {
-    /// Failures in a row (connections refused, resets, time-outs; not error pages) until it is left alone; 0: never.
+    /// Failures in a row (connections refused, resets, time-outs; not error pages) until the pause; 0: never.
     pub failures: u32,
-    /// For how long it is left alone; then a single request tries it.
+    /// The length of the pause; after it a single request tries the server.
     pub pause: Duration,
 }
 
-/// Requests that ask a server whether it is well.
+/// Requests that check a server's health.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ActiveChecks {
     /// The path, with query.
@@ -226,27 +228,27 @@ pub struct ActiveChecks {
     pub every: Duration,
     /// Time for the answer.
     pub timeout: Duration,
-    /// Statuses that mean it is well, from and to.
+    /// The statuses of a healthy server, from and to.
     pub statuses: (u16, u16),
-    /// Checks passed in a row until it is used again.
+    /// Passed checks in a row until it is used again.
     pub rise: u32,
-    /// Checks failed in a row until it is left alone.
+    /// Failed checks in a row until it is not used.
     pub fall: u32,
 }
 
-/// Servers that are started here: for each class a pool of processes, each with its class's processor priority.
+/// Servers that this process starts: for each class a pool of processes, with the class's processor priority.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkersConfig {
-    /// Program and arguments. `{socket}` in them is replaced by the path of the Unix socket that the worker is to listen on,
-    /// `{port}` by a port of the loopback address, `{class}` by its class's name.
+    /// The program and its arguments. `{socket}` is replaced by the path of the Unix socket to listen on,
+    /// `{port}` by a loopback port, and `{class}` by the class's name.
     pub command: Vec<String>,
-    /// The directory it is started in.
+    /// The working directory.
     pub directory: Option<PathBuf>,
-    /// Its environment, beside what is always set.
+    /// Environment variables, beside those that are always set.
     pub environment: Vec<(String, String)>,
     /// Processes for each class.
     pub processes: NonZeroU32,
-    /// Time until it must take connections.
+    /// Time until a process must accept connections.
     pub start_timeout: Duration,
     /// Time between SIGTERM and SIGKILL.
     pub stop_timeout: Duration,
@@ -257,31 +259,32 @@ pub struct WorkersConfig {
 pub struct CgiConfig {
     /// The directory of the programs, or a single program.
     pub program: PathBuf,
-    /// What the programs are started with, as `/usr/bin/php-cgi`; `None`: they are started themselves.
+    /// The interpreter that runs the programs, such as `/usr/bin/php-cgi`; `None`: they are executed
+    /// directly.
     pub interpreter: Option<PathBuf>,
     /// Variables beside those of the standard.
     pub environment: Vec<(String, String)>,
-    /// Variables of our own environment that are passed on.
+    /// Variables of this server's environment that are passed on.
     pub pass_environment: Vec<String>,
-    /// Longest time until the program has ended; then it is killed.
+    /// Longest run time of a program; then it is killed.
     pub timeout: Duration,
-    /// Largest head of its answer.
+    /// Largest head of the answer.
     pub head_bytes: usize,
-    /// Programs at once, beside what slots allow; beyond it 503.
+    /// Most programs at once, in addition to the limit of slots; beyond it 503.
     pub most_running: NonZeroU32,
 }
 
 /// The priority of the processes that do a class's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Priority {
-    /// As we are.
+    /// The priority of this server.
     #[default]
     Inherited,
     /// Ordinary scheduling with a nice value: -20 (first) to 19.
     Nice(i8),
-    /// Before all ordinary ones, in turns with its like (SCHED_RR), from 1 to 99 (first).
+    /// Above all ordinary processes, in turns with equals (SCHED_RR), from 1 to 99 (highest).
     RoundRobin(u8),
-    /// Before all ordinary ones, until it waits for something (SCHED_FIFO), from 1 to 99 (first).
+    /// Above all ordinary processes, until it waits (SCHED_FIFO), from 1 to 99 (highest).
     Fifo(u8),
     /// A control group of its own with this weight, 1 to 10000; 100 is ordinary.
     CgroupWeight(u16),

@@ -1,4 +1,4 @@
-//! Listening sockets, and connections taken from them.
+//! Listening sockets, and the connections accepted from them.
 
 use std::{
     io,
@@ -22,10 +22,10 @@ use crate::{
     uplink::Uplink,
 };
 
-/// Connections that may wait to be accepted: as many as `net.core.somaxconn` allows (4096, where nobody changed it), to which
-/// the kernel lowers it. So the operator has one place to say it, as with most servers.
+/// Most connections that wait to be accepted. The kernel lowers it to `net.core.somaxconn` (4096 by default),
+/// so that the operator sets it in one place, as with most servers.
 const BACKLOG: i32 = 65_535;
-/// After an error that accepting again will not cure at once (no descriptors, no memory).
+/// Pause after an error that accepting again does not cure immediately (no descriptors, no memory).
 const BACKOFF: Duration = Duration::from_millis(100);
 
 /// Binds an address once for each worker. Several sockets share a port where the kernel spreads connections over them
@@ -36,7 +36,7 @@ pub(crate) fn bind(
     workers: usize,
     uplink: &Uplink,
 ) -> io::Result<Vec<StdTcpListener>> {
-    // With an IPv4 socket of its own beside it, the IPv6 wildcard must leave IPv4 alone.
+    // If an IPv4 socket has the same port, the IPv6 wildcard must not accept IPv4.
     let only_v6 = all.iter().any(|other| {
         other.address.is_ipv4() && other.address.ip().is_unspecified() && other.address.port() == listen.address.port()
     });
@@ -59,7 +59,8 @@ pub(crate) fn bind(
 
 fn listening(address: SocketAddr, only_v6: bool, share_port: bool, uplink: &Uplink) -> io::Result<StdTcpListener> {
     let socket = open(address, only_v6, share_port)?;
-    // Accepted sockets inherit it on Linux, which saves a call for each; `Connections` sees to other systems.
+    // Accepted sockets inherit the option on Linux, which saves a call each; `Connections` sets it on other
+    // systems.
     socket.set_tcp_nodelay(true)?;
     uplink.prepare_listener(&socket)?;
     socket.listen(BACKLOG)?;
@@ -85,11 +86,12 @@ fn open(address: SocketAddr, only_v6: bool, share_port: bool) -> io::Result<Sock
 pub(crate) struct Connections {
     pub(crate) socket: StdTcpListener,
     pub(crate) drain: Arc<Drain>,
-    /// Whether TLS is spoken; a reload can change it.
+    /// Whether TLS is used; a reload can change it.
     pub(crate) tls: Arc<AtomicBool>,
 }
 
-/// One connection, with its place among those allowed. Those taken when the server stops have none.
+/// An accepted connection and its place in the limit. Connections accepted while the server stops have no
+/// place.
 pub(crate) struct Accepted {
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
@@ -98,8 +100,8 @@ pub(crate) struct Accepted {
 }
 
 impl Connections {
-    /// Hands every connection to `serve` until the drain begins, and then those that the kernel has already completed, so
-    /// that none is reset by closing the socket.
+    /// Passes every connection to `serve` until the drain begins. Then it passes those that the kernel has
+    /// completed already, so that closing the socket resets none.
     pub(crate) async fn accept(self, places: &Arc<Places>, metrics: &WorkerMetrics, mut serve: impl FnMut(Accepted)) {
         let Self { socket, drain, tls } = self;
         let listener = match TcpListener::from_std(socket) {
@@ -108,7 +110,8 @@ impl Connections {
         };
         let mut failing = false;
         let mut ended = pin!(drain.begun());
-        // Looked at each time: while connections are always there, waiting for the end would never get its turn.
+        // Checked each time: under a constant stream of connections, a wait for the drain would never be
+        // polled.
         while !drain.has_begun() {
             let place = match places.try_take() {
                 Some(place) => place,
@@ -148,7 +151,7 @@ impl Connections {
                 }
             }
         }
-        // tokio's knowledge of what is readable may be old; the kernel is asked until it has no more.
+        // tokio's readiness may be outdated, so the kernel is asked until it has no more connections.
         let Ok(listener) = listener.into_std() else { return };
         loop {
             match listener.accept() {
@@ -168,13 +171,13 @@ impl Connections {
 
 fn prepared(stream: TcpStream) -> TcpStream {
     if cfg!(not(target_os = "linux")) {
-        // Fails only for a connection that is gone already.
+        // Fails only if the connection is gone already.
         let _ = stream.set_nodelay(true);
     }
     stream
 }
 
-/// Errors of the connection that was to be accepted, not of accepting.
+/// Whether an error concerns the accepted connection, not accepting itself.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind as Kind;
     matches!(
@@ -183,7 +186,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     ) || cfg!(target_os = "linux")
         && matches!(
             error.kind(),
-            // accept(2) on Linux passes on pending network errors of the new connection.
+            // On Linux, accept(2) returns pending network errors of the new connection.
             Kind::NetworkDown | Kind::NetworkUnreachable | Kind::HostUnreachable | Kind::TimedOut
         )
 }

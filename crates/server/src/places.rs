@@ -1,4 +1,4 @@
-//! Places for connections: a count with a limit that can change, and a queue for those who wait.
+//! Places for connections: a count with an adjustable limit, and a queue of waiting tasks.
 
 use std::sync::{
     Arc,
@@ -24,7 +24,7 @@ impl Places {
         Arc::new(Self { limit: AtomicUsize::new(limit), taken: AtomicUsize::new(0), freed: Notify::new() })
     }
 
-    /// Changes the limit. Connections beyond a lower one stay until they end.
+    /// Changes the limit. Connections beyond a lower limit stay until they end.
     pub(crate) fn resize(&self, limit: usize) {
         self.limit.store(limit, SeqCst);
         self.freed.notify_waiters();
@@ -39,7 +39,7 @@ impl Places {
     pub(crate) async fn take(self: &Arc<Self>) -> Place {
         loop {
             let mut freed = std::pin::pin!(self.freed.notified());
-            // Registered before looking, so that no place that becomes free is missed.
+            // Registered before the check, so that no freed place is missed.
             freed.as_mut().enable();
             if let Some(place) = self.try_take() {
                 return place;

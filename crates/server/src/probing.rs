@@ -14,19 +14,19 @@ use crate::{
     },
 };
 
-/// A probing request that takes so many times its bound is given up. It was late long before.
+/// A probing request is given up after this many times its bound. It counts as late long before.
 const BOUNDS: u32 = 10;
-/// And after this in any case.
+/// It is given up after this time in any case.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What a resource is probed by.
+/// The page that probes a resource.
 struct Page {
     upstreams: Arc<Upstreams>,
     config: ProbeConfig,
     probe: Arc<Probe>,
 }
 
-/// Sends them as they fall due, for ever.
+/// Sends probing requests as they fall due, forever.
 pub(crate) async fn probe_for_ever(shared: Arc<Shared>) {
     let admission = shared.live.load().admission.clone();
     let mut pages = HashMap::new();
@@ -56,7 +56,7 @@ pub(crate) async fn probe_for_ever(shared: Arc<Shared>) {
                 }
             },
         };
-        // No more than one for each resource: the next one falls due when this one has its answer.
+        // There is at most one per resource: the next one falls due after this one's answer.
         tokio::spawn(ask(probe, due, limit));
     }
 }
@@ -69,7 +69,7 @@ async fn ask(page: Arc<Probe>, due: admission::Probe, limit: Duration) {
             tracing::warn!(resource = &*due.resource, status, "a probing request was not served");
             due.failed();
         }
-        // A page that is gone, or moved, must not make the window small: that says nothing of the site.
+        // An error page or a redirect says nothing about the site's load, so it must not shrink the window.
         Ok(answer) => {
             let status = answer.status.as_u16();
             tracing::error!(

@@ -1,4 +1,4 @@
-//! What a request gets that is not let in.
+//! The answers to refused requests.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
@@ -7,7 +7,7 @@ use scheduler::class::ClassId;
 use crate::{classify::ClassifierError, config::Classes};
 use files::{FileBody, error_page};
 
-/// For each class, made once.
+/// The prepared answer of each class.
 #[derive(Debug)]
 pub(crate) struct Refusals(Vec<Refusal>);
 
@@ -18,7 +18,7 @@ struct Refusal {
     page: Option<Bytes>,
 }
 
-/// Larger pages have no place where many are refused.
+/// Largest page. Larger ones are unsuitable for many refusals.
 const MAX_PAGE_BYTES: u64 = 1024 * 1024;
 
 impl Refusals {
@@ -59,7 +59,7 @@ impl Refusals {
             None => response,
             Some(page) => {
                 headers.insert(header::CONTENT_LENGTH, HeaderValue::from(page.len()));
-                // It is the operator's, and may show what it likes.
+                // The page is the operator's, and may load what it wants.
                 headers.remove(header::CONTENT_SECURITY_POLICY);
                 response.map(|_| FileBody::from(page.clone()))
             }

@@ -1,4 +1,4 @@
-//! The sites, and which of them a host name means.
+//! The sites, and the choice of a site by host name.
 
 use std::{
     borrow::Cow,
@@ -14,12 +14,12 @@ use crate::{
 };
 use files::{Cache, Files};
 
-/// Sites by host name. Names of no site mean the first one.
+/// Sites by host name. Unknown names select the first site.
 pub(crate) struct Sites {
     names: Names,
     sites: Vec<Entry>,
-    /// Whether requests for one name can arrive on a connection that was opened for a name with another certificate, or whose
-    /// client was asked for another one.
+    /// Whether a connection can carry requests for a site with another certificate, or with other authorities
+    /// for client certificates, than the one it was opened for.
     several_certificates: bool,
 }
 
@@ -36,22 +36,22 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct RouteAt {
     pub(crate) config: Route,
-    /// By which its service times are learned.
+    /// The key under which its service times are learned.
     pub(crate) key: u64,
-    /// Its programs, where it has any.
+    /// Its programs, if it has any.
     pub(crate) cgi: Option<Cgi>,
 }
 
-/// A route that was found for a path.
+/// The route found for a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'p> {
-    /// Its place in [`Sites::routes`].
+    /// The index in [`Sites::routes`].
     pub(crate) number: usize,
-    /// What is left of the path behind the prefix.
+    /// The rest of the path behind the prefix.
     pub(crate) rest: &'p str,
 }
 
-/// Why a site cannot be opened: the operator's to mend.
+/// Why a site cannot be opened; the operator has to fix it.
 #[derive(Debug)]
 pub(crate) struct SiteError {
     /// The setting that names it.
@@ -88,17 +88,17 @@ impl Sites {
         Ok(Self { names: Names::new(sites), sites: opened, several_certificates })
     }
 
-    /// The site for a host, which may have a port.
+    /// The index of the site for a host, which may have a port.
     pub(crate) fn find(&self, host: &str) -> usize {
         if self.sites.len() == 1 { 0 } else { self.names.find(host).unwrap_or(0) }
     }
 
-    /// The files of a site that [`Sites::find`] named, where it has any.
+    /// The files of a site, by its index, if it has any.
     pub(crate) fn files(&self, site: usize) -> Option<&Files> {
         self.sites[site].files.as_ref()
     }
 
-    /// The directory of a site's files, where it has any.
+    /// The directory of a site's files, if it has any.
     pub(crate) fn root(&self, site: usize) -> Option<&Path> {
         self.sites[site].root.as_deref()
     }
@@ -114,13 +114,14 @@ impl Sites {
         routes.find_map(|(number, route)| route.config.pattern.matches(path).map(|rest| Found { number, rest }))
     }
 
-    /// The authorities whose certificates a site takes from its clients, if it asks for any.
+    /// The file of authorities for client certificates, if the site asks for any.
     pub(crate) fn client_ca(&self, site: usize) -> Option<&Path> {
         self.sites[site].client_ca.as_deref()
     }
 
-    /// Whether a connection whose client asked for `server_name` has shown the certificate of the site, and its client was asked
-    /// for one as the site would have asked. A site that asks for none does not mind: it trusts none that was shown.
+    /// Whether a connection opened for `server_name` was handled as the site requires: it used the site's
+    /// certificate and asked for the site's client certificates. A site that asks for none accepts any
+    /// request for one, since it trusts none.
     pub(crate) fn same_certificate(&self, server_name: &str, site: usize) -> bool {
         if !self.several_certificates {
             return true;
@@ -145,21 +146,21 @@ impl RouteAt {
     }
 }
 
-/// The site that answers for a host, which may have a port: its place.
+/// The index of the site for a host, which may have a port.
 pub fn site_of(sites: &[Site], host: &str) -> usize {
     Names::new(sites).find(host).unwrap_or(0)
 }
 
-/// A host as names of sites are compared with it: without port and trailing dot, in lower case.
+/// Normalizes a host for comparison with sites' names: without port and trailing dot, in lower case.
 pub fn host_of(host: &str) -> Cow<'_, str> {
     normal(host)
 }
 
-/// Host names, plain and with a wildcard, of a list of sites.
+/// The plain and wildcard host names of a list of sites.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     plain: HashMap<Box<str>, usize>,
-    /// What stands behind `*.`.
+    /// The names behind `*.`.
     wildcard: HashMap<Box<str>, usize>,
 }
 
@@ -177,7 +178,7 @@ impl Names {
         names
     }
 
-    /// The site that has the name: a plain name goes before wildcards, and the longest wildcard before others.
+    /// The site with the name. Plain names come before wildcards, and longer wildcards before shorter ones.
     pub(crate) fn find(&self, host: &str) -> Option<usize> {
         let name = normal(host);
         if let Some(&site) = self.plain.get(&*name) {
@@ -194,7 +195,7 @@ impl Names {
 /// A host without its port.
 pub(crate) fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
-        // The colons of an IPv6 address stand within brackets.
+        // The colons of an IPv6 address are within brackets.
         Some((name, port)) if !port.contains(']') => name,
         _ => host,
     }

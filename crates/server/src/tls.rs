@@ -1,10 +1,11 @@
-//! TLS: certificates by server name, read again when their files change; certificates of clients, where a site asks for them.
+//! TLS: certificates by server name, read again when their files change, and client certificates for sites
+//! that ask for them.
 //!
-//! A site may name authorities of its own for its clients. Which are asked is decided by the server name that the client gives,
-//! before it has said anything else, and a certificate is worth something only at sites that name the same file of authorities:
-//! [`ClientCertificate`] carries it along. Sessions are resumed without the certificate being checked again, so tickets of
-//! connections that were asked for one are good for as long as these authorities are in force, and no longer: a changed file or a
-//! reload ends them.
+//! Each site may name its own authorities for client certificates. The client's server name, which comes
+//! first in the handshake, decides which authorities are asked for. A certificate counts only at sites with
+//! the same file of authorities, so [`ClientCertificate`] names that file. Resumed sessions do not verify the
+//! certificate again. Their tickets are therefore valid only while these authorities are in force: a changed
+//! file or a reload ends them.
 
 use std::{
     collections::HashMap,
@@ -39,42 +40,42 @@ use crate::{
     sites::Names,
 };
 
-/// Sessions of TLS 1.2 clients that do not take tickets.
+/// Most sessions kept for TLS 1.2 clients that do not support tickets.
 const SESSIONS: usize = 4096;
 
-/// TLS as configured. Clones share everything.
+/// The configured TLS. Clones share all state.
 #[derive(Clone)]
 pub(crate) struct Tls(Arc<Settings>);
 
 struct Settings {
-    /// For those who are not asked for a certificate.
+    /// The configuration for clients that are not asked for a certificate.
     config: Arc<ServerConfig>,
     certificates: Arc<Certificates>,
     authorities: Vec<Authorities>,
-    /// By site: which of them its clients are asked by, if any.
+    /// For each site, the index of the authorities for its clients, if it asks for certificates.
     asked_by: Vec<Option<usize>>,
 }
 
-/// The authorities whose certificates a site takes from its clients.
+/// The authorities that a site trusts for client certificates.
 struct Authorities {
     file: Arc<Path>,
-    /// For those who are asked by them.
+    /// The configuration for clients that are asked for a certificate of these authorities.
     config: ArcSwap<ServerConfig>,
-    /// What the file looked like when it was read.
+    /// The file's stamp when it was read.
     seen: Mutex<Stamp>,
 }
 
-/// A client's certificate that was checked.
+/// A verified client certificate.
 #[derive(Debug)]
 pub(crate) struct ClientCertificate {
-    /// The file of the authorities that vouch for it. Other sites may trust others.
+    /// The file of the authorities that signed it. Other sites may trust others.
     pub(crate) authorities: Arc<Path>,
     /// Common names, and DNS names.
     pub(crate) names: Box<[Box<str>]>,
 }
 
 impl Tls {
-    /// Reads the certificates of the sites; `None` where no site has one.
+    /// Reads the certificates of the sites; `None` if no site has one.
     pub(crate) fn new(sites: &[Site], tickets: Option<Arc<dyn ProducesTickets>>) -> Result<Option<Self>, TlsError> {
         let Some(certificates) = Certificates::read(sites)? else { return Ok(None) };
         let certificates = Arc::new(certificates);
@@ -95,13 +96,15 @@ impl Tls {
         Ok(Some(Self(Arc::new(Settings { config, certificates, authorities, asked_by }))))
     }
 
-    /// Keys for session tickets, to be kept for the life of the process so that a reload does not end sessions.
+    /// Makes the keys for session tickets. They are kept for the life of the process, so that a reload does
+    /// not end sessions.
     pub(crate) fn tickets() -> Option<Arc<dyn ProducesTickets>> {
         // Fails only without randomness; then sessions are resumed from memory.
         aws_lc_rs::Ticketer::new().ok()
     }
 
-    /// The handshake; with it the client's certificate, if it was asked for one and has shown one.
+    /// Performs the handshake. Also returns the client's certificate, if it was asked for one and has sent
+    /// one.
     pub(crate) async fn accept<S>(self, stream: S) -> io::Result<(TlsStream<S>, Option<ClientCertificate>)>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -121,8 +124,8 @@ impl Tls {
         Ok((stream, certificate))
     }
 
-    /// Reads certificates whose files have changed; the old ones stay where the new ones cannot be used. How many were
-    /// taken over, and what was wrong with the others.
+    /// Reads certificates whose files have changed, and keeps the old ones if the new ones are unusable.
+    /// Returns how many were replaced, and the errors of the others.
     pub(crate) fn refresh(&self) -> (usize, Vec<TlsError>) {
         let (mut taken, mut errors) = self.0.certificates.refresh();
         for authorities in &self.0.authorities {
@@ -136,7 +139,7 @@ impl Tls {
 }
 
 impl Settings {
-    /// Who is to vouch for a client. Like its certificate, they are those of the first site for a name of no site.
+    /// The authorities for a client. As with certificates, a name of no site gets those of the first site.
     fn authorities_for(&self, server_name: Option<&str>) -> Option<&Authorities> {
         let site = server_name.and_then(|name| self.certificates.names.find(name)).unwrap_or(0);
         self.asked_by[site].map(|at| &self.authorities[at])
@@ -145,15 +148,15 @@ impl Settings {
 
 impl Authorities {
     fn read(file: &Path, certificates: &Arc<Certificates>) -> Result<Self, TlsError> {
-        // Before the file is read: a change while reading is then found later.
+        // The stamp is taken before reading, so that a change meanwhile is found later.
         let seen = Mutex::new(stamp(file));
         Ok(Self { file: file.into(), config: ArcSwap::from_pointee(asking(file, certificates)?), seen })
     }
 
-    /// Reads the file if it has changed; whether it was.
+    /// Reads the file if it has changed, and returns whether it has.
     fn refresh(&self, certificates: &Arc<Certificates>) -> Result<bool, TlsError> {
         let now = stamp(&self.file);
-        // Also after an error, which is then told once and not every few seconds.
+        // Stored also after an error, which is then logged once rather than every few seconds.
         if std::mem::replace(&mut *self.seen.lock(), now) == now {
             return Ok(false);
         }
@@ -162,7 +165,7 @@ impl Authorities {
     }
 }
 
-/// The authorities of a file; what is wrong with it, if anything is.
+/// The authorities of a file, or the problem with it.
 pub(crate) fn authorities(file: &Path) -> Result<rustls::RootCertStore, String> {
     let mut roots = rustls::RootCertStore::empty();
     let text = std::fs::read(file).map_err(|error| format!("it cannot be read: {error}"))?;
@@ -172,7 +175,7 @@ pub(crate) fn authorities(file: &Path) -> Result<rustls::RootCertStore, String> 
     if roots.is_empty() { Err("it holds no certificate".to_owned()) } else { Ok(roots) }
 }
 
-/// A configuration that asks clients for a certificate; they need not have one. Its tickets are its own.
+/// A configuration that asks clients for an optional certificate. Its tickets are its own.
 fn asking(file: &Path, certificates: &Arc<Certificates>) -> Result<ServerConfig, TlsError> {
     let wrong = |error: &dyn fmt::Display| TlsError::Authorities(file.to_owned(), error.to_string());
     let roots = authorities(file).map_err(|message| wrong(&message))?;
@@ -205,7 +208,7 @@ fn server_config(
     Ok(config)
 }
 
-/// The names of a certificate that was checked: common names, and DNS names.
+/// The names in a verified certificate: common names and DNS names.
 fn names(certificate: &CertificateDer<'_>) -> Box<[Box<str>]> {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Box::default() };
     let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
@@ -226,7 +229,7 @@ fn names(certificate: &CertificateDer<'_>) -> Box<[Box<str>]> {
     names.into()
 }
 
-/// Why TLS cannot be served: the operator's to mend.
+/// Why TLS cannot be served; the operator has to fix it.
 #[derive(Debug)]
 pub(crate) enum TlsError {
     /// A file cannot be read.
@@ -272,13 +275,13 @@ struct Certificates {
     /// By site: which certificate, if any.
     of_site: Vec<Option<usize>>,
     keys: Vec<ArcSwap<CertifiedKey>>,
-    /// Where the keys come from, and what the files looked like when they were read.
+    /// The files of the keys, and their stamps when they were read.
     files: Mutex<Vec<(CertificateFiles, Stamps)>>,
 }
 
-/// What tells that a file has changed.
+/// A file's modification time and size, by which a change is detected.
 type Stamp = Option<(SystemTime, u64)>;
-/// That of a chain and that of its key.
+/// The stamps of a chain and of its key.
 type Stamps = [Stamp; 2];
 
 impl Certificates {
@@ -295,7 +298,7 @@ impl Certificates {
             let at = match known.get(&(&certificate.chain, &certificate.key)) {
                 Some(&at) => at,
                 None => {
-                    // Stamps first: a change while reading is then found later.
+                    // Stamps are taken before reading, so that a change meanwhile is found later.
                     files.push((certificate.clone(), stamps(certificate)));
                     keys.push(ArcSwap::from_pointee(read(certificate)?));
                     known.insert((&certificate.chain, &certificate.key), keys.len() - 1);
@@ -318,7 +321,7 @@ impl Certificates {
             if now == *seen {
                 continue;
             }
-            // Also after an error, which is then told once and not every few seconds.
+            // Stored also after an error, which is then logged once rather than every few seconds.
             *seen = now;
             match read(files) {
                 Ok(fresh) => {
@@ -333,8 +336,8 @@ impl Certificates {
 }
 
 impl ResolvesServerCert for Certificates {
-    /// The certificate of the site with that name. Clients without a name, or with one of no site or of a site without a
-    /// certificate, get the first certificate, as they get the first site.
+    /// The certificate of the named site. A client without a name, or with the name of no site or of a site
+    /// without a certificate, gets the first one.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let site = hello.server_name().and_then(|name| self.names.find(name));
         let at = site.and_then(|site| self.of_site[site]).unwrap_or(0);
@@ -389,7 +392,8 @@ mod tests {
         CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority")
     }
 
-    /// Sites `one` and `same` ask by `one.ca`, `two` by `two.ca`, `free` asks nobody; all have one certificate.
+    /// Sites `one` and `same` ask for certificates of `one.ca`, `two` of `two.ca`, `free` for none. All share
+    /// one certificate.
     fn sites(directory: &TempDir, one: &Authority, two: &Authority) -> (Vec<Site>, RootCertStore) {
         let path = |name: &str| directory.path().join(name);
         std::fs::write(path("one.ca"), one.pem()).expect("written");
@@ -421,7 +425,7 @@ mod tests {
         (sites.collect(), trust)
     }
 
-    /// A client with a certificate of an authority, or without.
+    /// A client with a certificate of an authority, or without one.
     fn client(trust: &RootCertStore, authority: Option<&Authority>) -> Arc<ClientConfig> {
         let builder = ClientConfig::builder().with_root_certificates(trust.clone());
         let Some(authority) = authority else { return Arc::new(builder.with_no_client_auth()) };
@@ -433,7 +437,7 @@ mod tests {
         Arc::new(builder.with_client_auth_cert(vec![certificate.der().clone()], key).expect("they belong together"))
     }
 
-    /// What the server learns of a client, and how the handshake went; `None` where it failed.
+    /// The certificate that the server sees, and the kind of handshake; `None` if it failed.
     async fn meet(
         tls: &Tls,
         client: &Arc<ClientConfig>,
@@ -443,7 +447,7 @@ mod tests {
         let name = ServerName::try_from(name.to_owned()).expect("a name");
         let ask = async {
             let mut stream = TlsConnector::from(client.clone()).connect(name, near).await.ok()?;
-            // With what is read the tickets come.
+            // The tickets arrive together with this data.
             stream.read_exact(&mut [0; 5]).await.ok()?;
             stream.get_ref().1.handshake_kind()
         };
@@ -491,7 +495,7 @@ mod tests {
         let (certificate, kind) = meet(&tls, &client, "one.example").await.expect("trusted");
         assert_eq!((certificate.is_some(), kind), (true, HandshakeKind::Resumed));
 
-        // The same file names another authority: what was found good by the old one is not any more.
+        // The file now has another authority, so certificates of the old one are no longer accepted.
         std::fs::write(sites[0].client_ca.as_ref().expect("a file"), two.pem() + "\n").expect("written");
         let reloaded = Tls::new(&sites, tickets).expect("good files").expect("there are certificates");
         assert!(meet(&reloaded, &client, "one.example").await.is_none(), "after a reload");

@@ -1,4 +1,4 @@
-//! Bytes of a connection that were read, and not handed on yet.
+//! Bytes read from a connection and not yet handed on.
 
 use std::{
     cell::RefCell,
@@ -12,22 +12,22 @@ use std::{
 use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 
-/// Of a body, read at once to begin with, and at most where there is more than that.
+/// Bytes of a body read at once: at first, and at most once more arrives than that.
 const LEAST_READ_BYTES: usize = 8 * 1024;
 pub(crate) const MOST_READ_BYTES: usize = 128 * 1024;
-/// Of heads, read at once at most.
+/// Most bytes of heads read at once.
 const HEADS_READ_BYTES: usize = 16 * 1024;
 
 thread_local! {
-    /// A worker's, for all of its connections: those that wait have no buffer of their own.
+    /// One buffer for all connections of a worker thread, so that waiting connections need none.
     static HEADS: RefCell<Box<[u8]>> = RefCell::new(vec![0; HEADS_READ_BYTES].into());
 }
 
-/// Bytes of a connection that were read, and not handed on yet.
+/// Bytes read from a connection and not yet handed on.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     bytes: BytesMut,
-    /// So many bytes are read at once.
+    /// The size of the next read.
     read_bytes: usize,
 }
 
@@ -46,12 +46,12 @@ impl Deref for Inbox {
 }
 
 impl Inbox {
-    /// What comes now may be short.
+    /// Shrinks the reads again, because the next message may be short.
     pub(crate) fn restart(&mut self) {
         self.read_bytes = LEAST_READ_BYTES;
     }
 
-    /// Reads more. How much at once follows from how much comes.
+    /// Reads more. The size of reads adapts to the amount that arrives.
     pub(crate) fn poll_read(
         &mut self,
         transport: &mut (impl AsyncRead + Unpin),
@@ -68,7 +68,7 @@ impl Inbox {
         Poll::Ready(read)
     }
 
-    /// Reads more, as much as heads may be; as long as nothing comes, no memory is used for it.
+    /// Reads heads. A connection uses no memory for this until bytes arrive.
     pub(crate) fn poll_read_heads(
         &mut self,
         transport: &mut (impl AsyncRead + Unpin),
@@ -95,7 +95,7 @@ impl Inbox {
         self.bytes.split_to(len).freeze()
     }
 
-    /// Takes data. What is small is copied, because whoever keeps it would keep all that was read with it.
+    /// Takes data. Small data is copied, because a slice would keep the whole buffer allocated.
     pub(crate) fn take(&mut self, len: usize) -> Bytes {
         if len >= self.read_bytes / 8 {
             return self.bytes.split_to(len).freeze();
@@ -105,12 +105,12 @@ impl Inbox {
         data
     }
 
-    /// Throws away.
+    /// Discards bytes.
     pub(crate) fn skip(&mut self, len: usize) {
         self.bytes.advance(len);
     }
 
-    /// All of it.
+    /// All remaining bytes.
     pub(crate) fn into_bytes(self) -> Bytes {
         self.bytes.freeze()
     }

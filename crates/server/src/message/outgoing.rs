@@ -1,4 +1,4 @@
-//! A message on its way out: to an upstream, or to a client.
+//! A message being sent to an upstream or to a client.
 
 use std::{
     cell::RefCell,
@@ -12,16 +12,17 @@ use http_body::Body;
 use http1::{Coding, write_field};
 use tokio::io::AsyncWrite;
 
-/// Room for a head, and for what of the body fits behind it. A connection that waits has none.
+/// Capacity of a buffer for a head and the start of a body. An idle connection has no buffer.
 const ROOM_BYTES: usize = 4 * 1024;
-/// So many rooms are kept for the next messages of a worker.
+/// Most buffers kept for the next messages of a worker thread.
 const MOST_ROOMS: usize = 64;
 
 thread_local! {
     static ROOMS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What of a message is to be written, in this order: what is made here from `at` on, data of the body, what stands behind that.
+/// A message being sent. It is written in this order: `made` from `at` on, data of the body, and the framing
+/// behind that.
 #[derive(Debug)]
 pub(crate) struct Sending<B> {
     made: Vec<u8>,
@@ -30,23 +31,23 @@ pub(crate) struct Sending<B> {
     behind: &'static [u8],
     /// The rest of the body.
     body: Option<B>,
-    /// Bytes of it that are missing, of a known length.
+    /// The framing of the body, with the missing bytes of a known length.
     coding: Coding,
     state: State,
-    /// Something of the body was read.
+    /// Part of the body was read.
     begun: bool,
-    /// Something was written.
+    /// Part of the message was written.
     written: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// There is something to be written.
+    /// Something remains to be written.
     Writing,
     /// All was written, but not flushed.
     Flushing,
     Done,
-    /// The other side takes no more.
+    /// The peer accepts no more.
     Failed,
 }
 
@@ -79,17 +80,17 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> Sending<B> {
         self.written = false;
     }
 
-    /// Whether the whole message is gone.
+    /// Whether the whole message was sent.
     pub(crate) fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// Whether the other side takes no more of it.
+    /// Whether the peer accepts no more of the message.
     pub(crate) fn has_failed(&self) -> bool {
         self.state == State::Failed
     }
 
-    /// The body, where nothing was read of it or written of the message, and nothing can be any more.
+    /// The body, if none of it was read and none of the message written. Nothing can be sent afterwards.
     pub(crate) fn unsent(&mut self) -> Option<B>
     where
         B: Default,
@@ -101,7 +102,7 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> Sending<B> {
         Some(self.body.take().unwrap_or_default())
     }
 
-    /// Writes as much as goes; whether that was something. An error is the body's.
+    /// Writes as much as possible; returns whether any bytes were written. An error is the body's.
     pub(crate) fn send(&mut self, transport: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> io::Result<bool> {
         let mut moved = false;
         while self.state == State::Writing {
@@ -120,7 +121,7 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> Sending<B> {
             if self.state == State::Writing && self.body.is_none() {
                 self.state = State::Flushing;
             } else if more.is_pending() {
-                // What waits here for a client's body is not to wait in TLS.
+                // While this waits for the client's body, earlier data must not stay in TLS buffers.
                 let _ = Pin::new(&mut *transport).poll_flush(cx);
                 return Ok(moved);
             }
@@ -154,9 +155,9 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> Sending<B> {
         }
     }
 
-    /// Takes the next of the body, once what was taken before is written. Pending: there is none yet.
+    /// Takes the next data of the body after the earlier data is written. Pending: none has arrived yet.
     fn take_data(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
-        // The first of a body goes with its head, and the next when all before is written.
+        // The first data is sent with the head; the next is taken when all before it is written.
         while self.data.is_empty() && self.behind.is_empty() && (!self.begun || self.at == self.made.len()) {
             let Some(body) = &mut self.body else { break };
             let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else { return Ok(Poll::Pending) };
@@ -212,7 +213,7 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> Sending<B> {
         }
         let room = self.made.capacity() - self.made.len();
         if self.at == 0 && !self.made.is_empty() && self.data.len() + self.behind.len() <= room {
-            // One plain write takes it all.
+            // Small data is joined into one plain write.
             self.made.extend_from_slice(&std::mem::take(&mut self.data));
             self.made.extend_from_slice(std::mem::take(&mut self.behind));
         }

@@ -1,5 +1,6 @@
-//! The access log: entries go through a bounded channel to a thread that forms and writes lines, so that a slow disk never
-//! holds up a response. What does not fit is counted and reported, here and in the metrics.
+//! The access log. Entries go through a bounded channel to a thread that formats and writes lines, so that a
+//! slow disk never delays a response. Entries that find the channel full are counted and reported, here and
+//! in the metrics.
 
 use std::{
     fs::{File, OpenOptions},
@@ -23,22 +24,23 @@ use crate::{
 
 mod line;
 
-/// Entries on their way to the writer: a burst of a second at 4,000 requests/s and a megabyte of memory.
+/// Most entries waiting for the writer: a burst of one second at 4,000 requests/s, and a megabyte of memory.
 const QUEUE_ENTRIES: usize = 4096;
-/// A line is in the file at the latest after this time.
+/// Longest time until a line is in the file.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 const BUFFER_BYTES: usize = 64 * 1024;
-/// Longer targets and header fields are cut: they are for people to read.
+/// Longest target or header field; longer ones are cut, as they are for people to read.
 const MAX_FIELD_BYTES: usize = 2048;
 
-/// A writer's thread; it lasts as long as the process serves. Dropping it ends the thread after the last line.
+/// The writer's thread, which lives as long as the process serves. Dropping this ends the thread after the
+/// last line.
 #[derive(Debug)]
 pub(crate) struct Writer {
     log: Log,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where entries are sent to; cheap to clone.
+/// The sending side of the log; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     sender: SyncSender<Message>,
@@ -66,14 +68,14 @@ impl Sink {
         Ok(Self { writer, format: config.format })
     }
 
-    /// A log that keeps nothing, until a reload brings one that does.
+    /// A log that discards everything, until a reload replaces it.
     pub(crate) fn discard() -> Self {
         Self { writer: Box::new(io::sink()), format: LogFormat::Combined }
     }
 }
 
 impl Writer {
-    /// Starts the thread. `dropped` counts the lines that found no room.
+    /// Starts the thread. `dropped` counts the lines that found the channel full.
     pub(crate) fn start(sink: Sink, dropped: Arc<AtomicU64>) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(QUEUE_ENTRIES);
         let lines = Lines {
@@ -92,7 +94,7 @@ impl Writer {
         self.log.clone()
     }
 
-    /// Writes to another sink from here on; what was sent before is still written to the old one.
+    /// Writes to another sink from now on; earlier entries still go to the old one.
     pub(crate) fn replace(&self, sink: Sink) {
         let _ = self.log.sender.send(Message::Sink(sink));
     }
@@ -100,7 +102,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // The queue may be full: the thread makes room.
+        // If the channel is full, this waits for the thread.
         let _ = self.log.sender.send(Message::End);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -118,20 +120,20 @@ pub(crate) struct Entry {
     record: Box<Record>,
 }
 
-/// What a line says of how the answer came about.
+/// The part of a line that is known only after the request was processed.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     /// The name of its class.
     pub(crate) class: Arc<str>,
-    /// Who it was, where a password was checked.
+    /// The user's name, if a password was checked.
     pub(crate) user: Option<Box<str>>,
-    /// How long it waited to be let into the site.
+    /// How long the request waited for admission.
     pub(crate) waited: Duration,
-    /// The server behind this one that answered.
+    /// The upstream server that answered.
     pub(crate) upstream: Option<Arc<str>>,
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Debug)]
 struct Record {
     peer: IpAddr,
@@ -144,16 +146,16 @@ struct Record {
     response_time: Duration,
     slowdown: Option<f64>,
     told: Told,
-    /// Host, target, referer and user agent, in this order, one after the other.
+    /// Host, target, referer and user agent, concatenated in this order.
     text: Box<[u8]>,
     ends: [u32; 4],
-    /// In place of method, target and version, where there are none.
+    /// The request line of an unparsable request, instead of method, target and version.
     refused: Option<Box<[u8]>>,
 }
 
 impl Entry {
-    /// Copies what is needed from the head. It holds no reference to it, because that would keep hyper's buffer alive.
-    /// `refused` is the line of a request that could not be understood.
+    /// Copies the needed parts of the head. A reference would keep the connection's buffer alive. `refused`
+    /// is the line of a request that could not be parsed.
     pub(crate) fn new(peer: SocketAddr, parts: &Parts, refused: Option<Box<[u8]>>) -> Self {
         let field = |name| parts.headers.get(name).map_or(b"".as_slice(), http::HeaderValue::as_bytes);
         let host = parts.uri.authority().map_or_else(|| field(header::HOST), |authority| authority.as_str().as_bytes());
@@ -181,7 +183,7 @@ impl Entry {
         Self { record: Box::new(record) }
     }
 
-    /// Sends the entry off; never blocks.
+    /// Sends the entry to the writer; never blocks.
     pub(crate) fn write(self, log: &Log, status: StatusCode, outcome: &Outcome, response_time: Duration, told: Told) {
         let Self { mut record } = self;
         record.told = told;
@@ -208,7 +210,7 @@ struct Lines {
     sink: BufWriter<Box<dyn Write + Send>>,
     format: LogFormat,
     dropped: Arc<AtomicU64>,
-    /// Dropped lines that the log tells of.
+    /// Dropped lines that were already reported in the log.
     reported: u64,
     failing: bool,
     text: Vec<u8>,
@@ -265,7 +267,7 @@ impl Lines {
         self.check(&result);
     }
 
-    /// Tells of a failing disk once, not for every line.
+    /// Reports a failing disk once, rather than for every line.
     fn check(&mut self, result: &io::Result<()>) {
         match result {
             Err(error) if !self.failing => {
@@ -286,7 +288,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk that hangs until it is told to go on.
+    /// A disk that hangs until it is released.
     struct Disk {
         text: Arc<Mutex<Vec<u8>>>,
         go_on: Option<Receiver<()>>,

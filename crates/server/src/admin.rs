@@ -1,5 +1,5 @@
-//! Metrics, status and changes of classes on an address of their own, and what is done in the background: all on one thread,
-//! away from the workers.
+//! The admin address with metrics, status and changes of classes, and the background tasks. All run on one
+//! thread, apart from the workers.
 
 use std::{
     convert::Infallible,
@@ -36,14 +36,14 @@ mod token;
 
 pub(crate) use self::token::Token;
 
-/// How often certificate files are looked at.
+/// Time between two checks of certificate files.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(5);
-/// Connections to the admin address at once: a scraper or two, and people.
+/// Most connections to the admin address: one or two scrapers, and people.
 const CONNECTIONS: usize = 64;
-/// An admin connection is given up after this time.
+/// Longest life of an admin connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is looked whether classes have what was promised to them.
+/// Time between two checks of the classes' objectives.
 const OBJECTIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The admin side before it runs.
@@ -58,7 +58,7 @@ pub(crate) struct Running {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a reload changes of it.
+/// The part of the admin side that a reload changes.
 pub(crate) struct Control {
     address: Option<SocketAddr>,
     sockets: mpsc::UnboundedSender<Option<Admin>>,
@@ -110,7 +110,7 @@ impl Background {
                 tokio::spawn(watch_certificates(self.shared.clone()));
                 tokio::spawn(watch_objectives(self.shared.clone()));
                 tokio::spawn(admin(self.shared, self.sockets));
-                // Ends also when the sender is dropped.
+                // Also ends when the sender is dropped.
                 let _ = stopped.await;
             });
             runtime.shutdown_background();
@@ -138,7 +138,7 @@ async fn watch_certificates(shared: Arc<Shared>) {
         if live.tls.is_none() {
             continue;
         }
-        // Off this thread too: a metrics scrape must not wait for a slow disk.
+        // On another thread, because a metrics scrape must not wait for a slow disk.
         let refreshed = tokio::task::spawn_blocking(move || live.tls.as_ref().map(Tls::refresh)).await;
         let Ok(Some((taken, errors))) = refreshed else { continue };
         if taken > 0 {
@@ -190,7 +190,7 @@ async fn admin(shared: Arc<Shared>, mut sockets: mpsc::UnboundedReceiver<Option<
                         .timer(TokioTimer::new())
                         .header_read_timeout(HEAD_TIMEOUT)
                         .serve_connection(TokioIo::new(stream), answer);
-                    // A scraper that goes away is its own affair.
+                    // An error of a scraper's connection concerns only the scraper.
                     let _ = timeout(CONNECTION_TIMEOUT, connection).await;
                     drop(place);
                 });

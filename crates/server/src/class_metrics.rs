@@ -1,7 +1,8 @@
-//! What became of the requests of each class, and whether what was promised to it is kept.
+//! Counts the outcomes of each class's requests, and watches whether its objective is met.
 //!
-//! Workers count with relaxed atomics, each in a shard of its own as far as there are enough; whoever reads adds them up. What
-//! is counted is kept by the class's name: it survives changes of the configuration for as long as the name does.
+//! Workers count with relaxed atomics, each in its own shard as far as there are enough; readers add the
+//! shards up. Counters belong to a class's name and survive changes of the configuration for as long as the
+//! name does.
 
 mod objective;
 
@@ -28,43 +29,44 @@ use crate::{
     metrics::RESPONSE_TIME_BOUNDS_US,
 };
 
-/// Bits of a system time that percentiles are found by: they are exact to 1 part in 64.
+/// Bits of precision of a system time for percentiles: exact to 1 part in 64.
 const GROUPING_POWER: u8 = 6;
-/// Longer system times, in bits of microseconds, count as this long: 19 hours.
+/// Largest counted system time, in bits of microseconds: 19 hours. Longer ones count as this long.
 const MAX_VALUE_POWER: u8 = 36;
 
-/// The counters of all classes, by the numbers of one configuration. Cheap to clone.
+/// The counters of all classes, by the class numbers of one configuration. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ClassMetrics {
     classes: Arc<[(ClassCounters, Objective)]>,
     shards: usize,
 }
 
-/// The counters of one class, under whatever number. Cheap to clone.
+/// The counters of one class, whatever its number is. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ClassCounters(Arc<OfClass>);
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassOutcome {
-    /// How long it waited for a slot; `None` where it needed none.
+    /// How long it waited for a slot; `None` if it needed none.
     pub waited: Option<Duration>,
-    /// How long the site took for it, where that is known and its slot has not told ([`crate::admission::Slot::counted`]).
+    /// How long the site took, if known and not yet counted by its slot
+    /// ([`crate::admission::Slot::counted`]).
     pub service: Option<Duration>,
-    /// From its arrival to the end of its response.
+    /// Time from the request's arrival to the end of its response.
     pub system_time: Duration,
-    /// What it was answered.
+    /// The status of the response.
     pub status: StatusCode,
-    /// Why it was not let in, if it was not.
+    /// The reason for which it was refused, if it was.
     pub refused: Option<Refusal>,
-    /// Whether the client has taken all of the response.
+    /// Whether the client has received the whole response.
     pub complete: bool,
 }
 
 /// The counters of a class at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Totals {
-    /// By hundreds of the status, from 1xx on.
+    /// By the first digit of the status, from 1xx on.
     pub(crate) responses: [u64; 5],
     pub(crate) incomplete: u64,
     /// Refused, or answered 5xx.
@@ -74,10 +76,10 @@ pub(crate) struct Totals {
     pub(crate) system: TimesTotal,
 }
 
-/// Times counted.
+/// Counted times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TimesTotal {
-    /// By bucket of [`RESPONSE_TIME_BOUNDS_US`], the last one without bound.
+    /// One count for each bucket of [`RESPONSE_TIME_BOUNDS_US`]; the last bucket is unbounded.
     pub(crate) buckets: [u64; BUCKETS],
     pub(crate) sum_us: u64,
 }
@@ -91,7 +93,7 @@ struct OfClass {
     watch: Mutex<Watch>,
 }
 
-/// On cache lines of its own.
+/// The counters of some workers, on cache lines of their own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shard {
@@ -101,7 +103,7 @@ struct Shard {
     waiting: Times,
     service: Times,
     system: Times,
-    /// System times once more, finely enough for percentiles.
+    /// System times again, with enough precision for percentiles.
     fine: AtomicHistogram,
 }
 
@@ -112,13 +114,13 @@ struct Times {
 }
 
 impl ClassMetrics {
-    /// Nothing counted yet. `workers`: threads that count at once.
+    /// Makes counters at zero. `workers`: the number of threads that count.
     pub fn new(classes: &Classes, workers: usize) -> Self {
         let shards = workers.clamp(1, 16);
         Self { classes: Arc::from([]), shards }.renewed(classes)
     }
 
-    /// The same counters by the numbers of changed classes.
+    /// The same counters under the numbers of changed classes.
     pub fn renewed(&self, classes: &Classes) -> Self {
         let of_class = |class: &ClassConfig| {
             let known = self.iter().find(|it| *it.0.name == *class.name);
@@ -128,24 +130,24 @@ impl ClassMetrics {
         Self { classes: classes.classes.iter().map(of_class).collect(), shards: self.shards }
     }
 
-    /// The counters of a class; those of the last one if there is none of this number.
+    /// The counters of a class, or of the last class if there is none of this number.
     pub fn of(&self, class: ClassId) -> &ClassCounters {
         let (counters, _) =
             self.classes.get(class.index()).or(self.classes.last()).expect("there is at least one class");
         counters
     }
 
-    /// Counts what became of a request.
+    /// Counts the outcome of a request.
     pub fn record(&self, class: ClassId, outcome: &ClassOutcome) {
         self.of(class).record(outcome);
     }
 
-    /// By number.
+    /// All counters, in the order of their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &ClassCounters> {
         self.classes.iter().map(|(counters, _)| counters)
     }
 
-    /// Looks whether promises are kept. To be called every second or so.
+    /// Checks the objectives. Called about every second.
     pub(crate) fn watch(&self, now: Instant) {
         for (class, objective) in self.classes.iter() {
             let reading = class.reading();
@@ -169,7 +171,7 @@ impl ClassCounters {
         &self.0.name
     }
 
-    /// Counts what became of a request.
+    /// Counts the outcome of a request.
     pub fn record(&self, outcome: &ClassOutcome) {
         let shard = self.shard();
         let hundred = usize::from(outcome.status.as_u16() / 100).clamp(1, 5) - 1;
@@ -182,7 +184,7 @@ impl ClassCounters {
                 shard.service.add(service);
             }
             let us = shard.system.add(outcome.system_time);
-            // Fails beyond the largest value only.
+            // Fails only above the largest value.
             let _ = shard.fine.increment(us.min((1 << MAX_VALUE_POWER) - 1));
         }
         if !outcome.complete {
@@ -190,7 +192,7 @@ impl ClassCounters {
         }
         shard.responses[hundred].fetch_add(1, Relaxed);
         if refused || hundred == 4 {
-            // Last, and read first: nobody sees more failures than responses.
+            // Written last and read first, so that no reader sees more failures than responses.
             shard.failed.fetch_add(1, Ordering::Release);
         }
     }
@@ -200,7 +202,7 @@ impl ClassCounters {
         self.shard().service.add(service);
     }
 
-    /// What was promised, and whether it is kept.
+    /// The objectives of the class, and whether they are met.
     pub fn goals(&self) -> Vec<Goal> {
         self.0.watch.lock().goals()
     }
@@ -230,7 +232,7 @@ impl ClassCounters {
         for shard in &self.0.shards {
             let of_shard = shard.fine.load();
             fine = match fine {
-                // Of the same form, and far from overflowing.
+                // Both have the same form and are far from overflowing.
                 Some(sum) => sum.wrapping_add(&of_shard).ok(),
                 None => Some(of_shard),
             };
@@ -269,7 +271,7 @@ impl Shard {
 }
 
 impl Times {
-    /// In microseconds.
+    /// Adds a time and returns it in microseconds.
     fn add(&self, time: Duration) -> u64 {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.buckets[RESPONSE_TIME_BOUNDS_US.partition_point(|&bound| bound < us)].fetch_add(1, Relaxed);
@@ -283,7 +285,7 @@ impl TimesTotal {
         self.buckets.iter().sum()
     }
 
-    /// In seconds.
+    /// The mean in seconds.
     pub(crate) fn mean_s(&self) -> Option<f64> {
         let count = self.count();
         (count > 0).then(|| self.sum_us as f64 / 1e6 / count as f64)

@@ -120,8 +120,8 @@ impl Sites {
     }
 
     /// Whether a connection opened for `server_name` was handled as the site requires: it used the site's
-    /// certificate and asked for the site's client certificates. A site that asks for none accepts any
-    /// request for one, since it trusts none.
+    /// certificate and asked for the site's client certificates. A site that asks for none accepts a
+    /// connection that did, since it trusts no client certificate.
     pub(crate) fn same_certificate(&self, server_name: &str, site: usize) -> bool {
         if !self.several_certificates {
             return true;

@@ -1,4 +1,5 @@
-//! The two forms of an access log line. Whatever a client sent is escaped: it can neither end a line nor a field.
+//! The two formats of an access log line. Text from a client is escaped, so that it can end neither a line
+//! nor a field.
 
 use std::io::Write;
 
@@ -23,7 +24,7 @@ pub(super) fn write(line: &mut Vec<u8>, format: LogFormat, record: &Record) {
     line.push(b'\n');
 }
 
-/// Appends a line that tells of lines that are missing.
+/// Appends a line that reports missing lines.
 pub(super) fn write_dropped(line: &mut Vec<u8>, format: LogFormat, lines: u64) {
     // Writing to a vector cannot fail.
     let _ = match format {
@@ -32,13 +33,13 @@ pub(super) fn write_dropped(line: &mut Vec<u8>, format: LogFormat, lines: u64) {
     };
 }
 
-/// NCSA combined, then class, response time in seconds and slowdown. As in nginx and Apache, the address is that of the
-/// peer, and times are UTC.
+/// NCSA combined format, then class, response time in seconds and slowdown. As in nginx and Apache, the
+/// address is the peer's. Times are UTC.
 fn combined(line: &mut Vec<u8>, record: &Record) {
     let time = OffsetDateTime::from(record.time);
     let _ = write!(line, "{} - ", record.peer);
     match &record.told.user {
-        // A name with a space would be two fields.
+        // A name with a space would be read as two fields.
         Some(user) => escape(line, user.replace(' ', "_").as_bytes()),
         None => line.push(b'-'),
     }
@@ -93,7 +94,7 @@ fn json(line: &mut Vec<u8>, record: &Record) {
         }
         value["refused"] = String::from_utf8_lossy(refused).into();
     }
-    // A vector takes everything, and the value has string keys only.
+    // Writing to a vector cannot fail, and the value has only string keys.
     let _ = serde_json::to_writer(line, &value);
 }
 
@@ -114,7 +115,7 @@ fn quoted(line: &mut Vec<u8>, text: &[u8]) {
     line.push(b'"');
 }
 
-/// As nginx does it: quotes, backslashes and everything that is not printable ASCII as `\xHH`.
+/// Escapes as nginx does: quotes, backslashes and everything except printable ASCII become `\xHH`.
 fn escape(line: &mut Vec<u8>, text: &[u8]) {
     for &byte in text {
         match byte {

@@ -1,8 +1,9 @@
-//! The API of the admin address: classes and admission, shown to all who reach the address, and changed by who has the token.
+//! The API of the admin address. Every client of the address can read the classes and admission; changes need
+//! the token.
 //!
-//! Every change goes the way of a reload: whole new classes are made, checked, and put in the place of the old ones, or nothing
-//! changes. A change says which version it is about (`If-Match`), so that of two people who change the same thing at once the
-//! second one hears of it. What is changed here lasts until the next reload.
+//! Every change is made like a reload: a whole new set of classes is made, checked and swapped in, or nothing
+//! changes. A change names the version that it is based on (`If-Match`), so of two concurrent changes the
+//! second is refused. Changes last until the next reload.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,17 +27,17 @@ use crate::{
 /// Largest body of a request: settings of a class are a few hundred bytes.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Each class costs a little at every decision.
+/// Most classes. Each class costs a little at every decision.
 const MAX_CLASSES: usize = 256;
 const MAX_NAME_BYTES: usize = 64;
 const SCHEMA: &str = include_str!("schema.json");
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// Why a request is not done.
+/// Why a request is not carried out.
 struct Problem {
     status: StatusCode,
     wrong: Wrong,
-    /// The version in force, where that is what the request got wrong.
+    /// The version in force, if the request named another.
     version: Option<HeaderValue>,
 }
 
@@ -69,14 +70,14 @@ impl From<Wrong> for Problem {
 }
 
 impl From<StartError> for Problem {
-    /// What was asked for is sound as far as we can see, but cannot be done here: the files that classes name have changed, or
-    /// the uplink cannot be shared so.
+    /// The request looks valid but cannot be carried out: files that classes name have changed, or the uplink
+    /// cannot be shared as asked.
     fn from(error: StartError) -> Self {
         Self::new(StatusCode::CONFLICT, format!("cannot be taken over: {error}"))
     }
 }
 
-/// What a path means.
+/// The resource that a path names.
 #[derive(Clone, Debug, PartialEq)]
 enum Place {
     Schema,
@@ -109,7 +110,7 @@ impl Place {
     }
 }
 
-/// For the fuzz target: a change of classes as a request asks for it. The status is that of the refusal.
+/// A change of classes as requested, for the fuzz target. An error is the status of the refusal.
 #[cfg(any(test, fuzzing))]
 pub(super) fn asked_for(classes: &Classes, method: &Method, path: &str, body: &[u8]) -> Result<Classes, StatusCode> {
     let place = Place::of(path).ok_or(StatusCode::NOT_FOUND)?;
@@ -172,13 +173,13 @@ async fn change(shared: &Arc<Shared>, place: Place, parts: &Parts, body: Incomin
     };
     let (method, headers) = (parts.method.clone(), parts.headers.clone());
     let shared = shared.clone();
-    // Files that classes name are read anew, and others may be changing something.
+    // The change reads files and may wait for another change, so it runs on a thread that may block.
     let changed = tokio::task::spawn_blocking(move || carry_out(&shared, &method, &place, &headers, &patch)).await;
     changed
         .unwrap_or_else(|_| Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the change broke off: see the log")))
 }
 
-/// Blocks.
+/// Carries out a change. Blocks.
 fn carry_out(
     shared: &Shared,
     method: &Method,
@@ -213,12 +214,12 @@ fn carry_out(
     Ok(versioned(shared, &live, status, &value))
 }
 
-/// Whether a class is asked for that is not there.
+/// Whether the request creates a class.
 fn creates(classes: &Classes, method: &Method, place: &Place) -> bool {
     *method == Method::PUT && matches!(place, Place::Class(name) if find(classes, name).is_err())
 }
 
-/// The classes as they would be.
+/// The classes after the change.
 fn changed(classes: &Classes, method: &Method, place: &Place, patch: &Map<String, Value>) -> Done<Classes> {
     let creates = creates(classes, method, place);
     let mut classes = classes.clone();
@@ -235,7 +236,7 @@ fn changed(classes: &Classes, method: &Method, place: &Place, patch: &Map<String
     Ok(classes)
 }
 
-/// Whether who asks may change anything.
+/// Checks that the client may change anything.
 fn authorise(live: &Live, headers: &HeaderMap) -> Done<()> {
     let forbidden = |message: &str| Err(Problem::new(StatusCode::FORBIDDEN, message));
     let Some(token) = &live.admin_token else {
@@ -243,7 +244,7 @@ fn authorise(live: &Live, headers: &HeaderMap) -> Done<()> {
             "nothing can be changed here: set `admin_token` to a file that holds a token of at least 32 characters, and reload",
         );
     };
-    // A page of another site can make a browser ask, though not with the token.
+    // A page of another site can make a browser send requests, though without the token.
     if let Some(origin) = headers.get(header::ORIGIN) {
         let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
         let origin = origin.as_bytes();
@@ -271,7 +272,7 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| rest.trim_ascii())
 }
 
-/// The object that was sent.
+/// Reads the JSON object of a request's body.
 async fn read(headers: &HeaderMap, body: Incoming) -> Done<Map<String, Value>> {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -300,7 +301,7 @@ fn object(bytes: &[u8]) -> Done<Map<String, Value>> {
     }
 }
 
-/// Whether the version in force is the one that the request is about.
+/// Checks that the request is based on the version in force.
 fn expect(shared: &Shared, live: &Live, headers: &HeaderMap, creates: bool) -> Done<()> {
     let version = version(shared, live);
     let problem =
@@ -309,7 +310,7 @@ fn expect(shared: &Shared, live: &Live, headers: &HeaderMap, creates: bool) -> D
         let values = headers.get_all(name).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
         values.map(<[u8]>::trim_ascii)
     };
-    // Whether a tag is weak makes no difference to this one (RFC 9110, section 13.1.2).
+    // Weak and strong tags are equal in this comparison (RFC 9110, section 13.1.2).
     let is_seen = |tag: &[u8]| tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == version.as_bytes();
     if !creates && tags(header::IF_NONE_MATCH).any(is_seen) {
         return problem(StatusCode::PRECONDITION_FAILED, "it is there already (If-None-Match)");
@@ -318,7 +319,7 @@ fn expect(shared: &Shared, live: &Live, headers: &HeaderMap, creates: bool) -> D
         return problem(StatusCode::PRECONDITION_FAILED, "it is not there (If-Match: *)");
     }
     if !headers.contains_key(header::IF_MATCH) {
-        // Who creates overwrites nothing.
+        // A request that creates a class overwrites nothing.
         return match creates {
             true => Ok(()),
             false => problem(
@@ -338,7 +339,7 @@ fn expect(shared: &Shared, live: &Live, headers: &HeaderMap, creates: bool) -> D
 }
 
 fn version(shared: &Shared, live: &Live) -> HeaderValue {
-    // A process that was started anew counts anew.
+    // A restarted process begins a new count, so its start time is part of the version.
     let started = shared.metrics.started.duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
     HeaderValue::try_from(format!("\"{started:x}-{}\"", live.version)).expect("hexadecimal and decimal digits")
 }
@@ -364,11 +365,11 @@ fn create_class(classes: &mut Classes, name: &str, patch: &Map<String, Value>) -
     edit_class(classes, name, None, patch)
 }
 
-/// Changes a class, beginning `from` another state than that in force if there is one given.
+/// Changes a class, starting from `from` if given, else from its state in force.
 fn edit_class(classes: &mut Classes, name: &str, from: Option<ClassConfig>, patch: &Map<String, Value>) -> Done<()> {
     let at = find(classes, name)?;
     let mut class = match from {
-        // What cannot be set here stays.
+        // Settings that the API cannot change stay.
         Some(from) => {
             let before = &classes.classes[at];
             let mut class = ClassConfig { priority: before.priority, ..from };
@@ -410,7 +411,7 @@ fn delete_class(classes: &mut Classes, name: &str) -> Done<()> {
     Ok(())
 }
 
-/// Classes have other numbers now.
+/// Adapts references to classes after their numbers have changed.
 fn renumber(classes: &mut Classes, now: impl Fn(usize) -> usize) {
     let now = |class: &mut ClassId| *class = ClassId(now(class.index()) as u16);
     now(&mut classes.default);
@@ -553,7 +554,7 @@ mod tests {
         }
     }
 
-    /// Names in order, the default's, and those of rules.
+    /// The classes' names in order, the default's name, and those of the rules' classes.
     fn told(classes: &Classes) -> (String, String, String) {
         let name = |class: ClassId| classes.classes[class.index()].name.clone();
         let all = classes.classes.iter().map(|class| class.name.as_str()).collect();

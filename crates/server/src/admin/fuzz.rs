@@ -1,4 +1,4 @@
-//! Fuzz target: changes asked for at the admin address.
+//! Fuzz target: changes through the admin API.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use crate::{
     config::{Classes, Rule},
 };
 
-/// Lines `METHOD PATH BODY`, one change after the other. Whatever is asked for, there are sound classes afterwards; and what is
-/// shown of them can be sent back, and changes nothing.
+/// Applies lines `METHOD PATH BODY` one after the other. After each change the classes are valid. Their JSON
+/// form can be sent back and changes nothing.
 pub fn admin(bytes: &[u8]) {
     let mut classes = Classes::one();
     classes.rules = vec![Rule {

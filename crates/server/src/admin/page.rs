@@ -1,5 +1,5 @@
-//! The page of the admin address: classes, their queues and objectives, to look at and to change. It has nothing of its own but
-//! what it looks like; all it shows and does, it asks of the API.
+//! The page of the admin address, which shows and changes classes, queues and objectives. It contains only
+//! its appearance; all data and changes go through the API.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
@@ -9,11 +9,11 @@ const HTML: &str = include_str!("page.html");
 const SCRIPT: &str = include_str!("page.js");
 const STYLE: &str = include_str!("page.css");
 
-/// Nothing from elsewhere, nothing in the page itself, and nobody's frame.
+/// No external resources, no inline code, and no framing by other pages.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
-/// The page or a part of it.
+/// The page or one of its parts.
 pub(super) fn find(path: &str) -> Option<Response<Full<Bytes>>> {
     let (content_type, text) = match path {
         "/" => ("text/html; charset=utf-8", HTML),
@@ -45,7 +45,7 @@ mod tests {
             assert!(!HTML.contains(forbidden), "{forbidden}");
         }
         assert_eq!(HTML.matches("<script").count(), HTML.matches("<script src=\"/page.js\"").count());
-        // What others have named goes into the page as text, never as markup.
+        // Names from outside enter the page as text, never as markup.
         for forbidden in
             ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "http://", "https://"]
         {

@@ -1,5 +1,5 @@
-//! Settings of classes and of admission as JSON: shown, and changed as a merge patch (RFC 7396). What is not named stays, and
-//! `null` takes a limit away.
+//! Settings of classes and of admission as JSON, changed by a merge patch (RFC 7396). Fields that are not
+//! named stay, and `null` removes a limit.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -17,10 +17,10 @@ use crate::{
     config::{AdmissionConfig, ClassConfig, Classes, ResourceConfig},
 };
 
-/// Why settings cannot be as they are asked for.
+/// Why requested settings are invalid.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wrong {
-    /// The field, with the way to it; empty for all of it.
+    /// The path of the field; empty for the whole object.
     pub field: String,
     pub message: String,
 }
@@ -33,7 +33,7 @@ impl Wrong {
 
 type Read<T> = Result<T, Wrong>;
 
-/// What can be changed of a class.
+/// The settings of a class that can be changed.
 pub(super) const CLASS_FIELDS: [&str; 12] = [
     "position",
     "weight",
@@ -48,9 +48,9 @@ pub(super) const CLASS_FIELDS: [&str; 12] = [
     "objective",
     "refusal",
 ];
-/// The wait that means overload, where none is given.
+/// The default wait that counts as overload.
 const OVERLOAD: Duration = Duration::from_secs(1);
-/// No time need be longer: a year.
+/// Longest accepted time: a year.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The settings of a class.
@@ -123,7 +123,7 @@ pub(super) fn admission(admission: &AdmissionConfig) -> Value {
     })
 }
 
-/// Changes a class as asked for; the place it is to have, if that is asked for.
+/// Changes a class as requested. Returns its new position, if one is requested.
 pub(super) fn change_class(class: &mut ClassConfig, patch: &Map<String, Value>) -> Read<Option<usize>> {
     let patch = Fields { path: "", map: patch };
     patch.only(&CLASS_FIELDS)?;
@@ -220,7 +220,7 @@ fn change_order(order: &mut QueueOrder, patch: &Fields<'_>) -> Read<()> {
     }
 }
 
-/// Changes admission as asked for.
+/// Changes admission as requested.
 pub(super) fn change_admission(admission: &mut AdmissionConfig, patch: &Map<String, Value>) -> Read<()> {
     let patch = Fields { path: "", map: patch };
     patch.only(&["enabled", "policy", "total", "windows", "late", "delay_window_s", "limits", "adjustment"])?;
@@ -304,7 +304,7 @@ pub(super) fn change_admission(admission: &mut AdmissionConfig, patch: &Map<Stri
     Ok(())
 }
 
-/// What the settings contradict themselves in, with the names that people know.
+/// Describes a contradiction of settings with the configured names.
 pub(super) fn contradiction(error: Contradiction, classes: &Classes) -> Wrong {
     let class = |ClassId(id): ClassId| classes.classes.get(usize::from(id)).map_or("?", |it| it.name.as_str());
     let resource = |id: usize| classes.admission.resources.get(id).map_or("?", |it| it.name.as_str());
@@ -380,7 +380,7 @@ fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// An object that was sent, and the way to it.
+/// An object of the request, and its path.
 struct Fields<'a> {
     path: &'a str,
     map: &'a Map<String, Value>,
@@ -398,7 +398,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A field that `null` takes away.
+    /// A field that `null` removes.
     fn or_null<T>(&self, name: &str, read: impl Fn(&Self, &str) -> Read<Option<T>>) -> Read<Option<Option<T>>> {
         match self.map.get(name) {
             None => Ok(None),
@@ -428,7 +428,7 @@ impl<'a> Fields<'a> {
         number.map(Some).ok_or_else(wrong)
     }
 
-    /// In seconds.
+    /// A time in seconds.
     fn time(&self, name: &str) -> Read<Option<Duration>> {
         let Some(value) = self.map.get(name) else { return Ok(None) };
         let time = value.as_f64().and_then(|s| Duration::try_from_secs_f64(s).ok()).filter(|time| *time <= LONGEST);

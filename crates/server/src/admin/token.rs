@@ -1,22 +1,22 @@
-//! The token that changes need.
+//! The token that authorizes changes at the admin address.
 
 use std::{fmt, fs::File, io::Read, path::Path};
 
 use subtle::ConstantTimeEq;
 
-/// A shorter token could be guessed.
+/// Fewest characters. A shorter token could be guessed.
 const LEAST_CHARACTERS: usize = 32;
-/// A longer one is some other file.
+/// Most bytes. A longer file is not a token.
 const MOST_BYTES: u64 = 4096;
 
-/// See the head of this module. It is never shown.
+/// The token. It is never displayed.
 pub(crate) struct Token(Box<[u8]>);
 
 impl Token {
-    /// Reads it. Blocks.
+    /// Reads the token. Blocks.
     ///
     /// # Errors
-    /// What is wrong with the file, without anything that is in it.
+    /// The problem with the file, without any of its content.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let mut text = String::new();
         let read = File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text));
@@ -36,7 +36,7 @@ impl Token {
         Ok(Self(token.as_bytes().into()))
     }
 
-    /// In a time that tells nothing of where they differ.
+    /// Compares in a time that does not reveal where the values differ.
     pub(crate) fn is(&self, given: &[u8]) -> bool {
         self.0.ct_eq(given).into()
     }

@@ -1,4 +1,4 @@
-//! Requests come and go in every way they can, by a clock that is moved by hand, and by real threads.
+//! Requests enter and leave in all ways, with a manual clock and with real threads.
 
 use std::{
     num::NonZeroU32,
@@ -58,14 +58,14 @@ pub(super) struct Asker {
 }
 
 impl Asker {
-    /// One that has arrived; with its answer, if it has one at once.
+    /// A request that has arrived, and its answer if there is one at once.
     pub fn new(admission: &Admission, arrival: Arrival) -> (Self, Poll<Result<Slot, Refused>>) {
         let mut asker = Self { enter: Box::pin(admission.enter(arrival)), bell: Arc::default() };
         let answer = asker.poll();
         (asker, answer)
     }
 
-    /// One that waits.
+    /// A request that waits.
     fn waiting(admission: &Admission, arrival: Arrival) -> Self {
         let (asker, answer) = Self::new(admission, arrival);
         assert!(answer.is_pending(), "{answer:?}");
@@ -204,7 +204,7 @@ fn who_gives_up_when_it_was_refused_and_has_not_heard_of_it_disturbs_nobody() {
         pass(2).await;
         admission.ring();
         assert_eq!(refused.rung(), 1);
-        // The scheduler gives the number of the refused one to the next.
+        // The scheduler reuses the number of the refused request.
         let mut next = Asker::waiting(&admission, arrival(0));
         drop(refused);
         assert!(next.poll().is_pending());
@@ -290,7 +290,7 @@ fn the_alarm_is_set_for_the_first_who_will_have_waited_too_long() {
     });
 }
 
-/// All other tasks wait: only then does the clock move.
+/// All other tasks wait, so that the clock advances.
 async fn parked() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
@@ -306,7 +306,7 @@ async fn a_task_that_waits_for_a_slot_is_woken_by_the_task_that_leaves_it() {
         tokio::spawn(async move { leave(slot) });
         waiting.await.unwrap().expect("it is woken").expect("it is let in").finish();
     }
-    // So it is by a request before it that gives up, and by more slots.
+    // An earlier request that gives up, and more slots, have the same effect.
     let first = enter(&admission, 0);
     let second = tokio::spawn(admission.enter(arrival(0)));
     let third = tokio::spawn(tokio::time::timeout(Duration::from_secs(3600), admission.enter(arrival(0))));
@@ -366,7 +366,7 @@ fn who_waits_when_admission_is_turned_off_goes_in() {
         waiting.slot().finish();
         let uncounted = enter(&open, 0);
         let open = open.reconfigure(&on).unwrap();
-        // The first one still holds the only slot; the one that came meanwhile never took any.
+        // The first request still holds the only slot; the second never had one.
         let mut waiting = Asker::waiting(&open, arrival(0));
         uncounted.finish();
         assert!(waiting.poll().is_pending());
@@ -397,7 +397,7 @@ fn classes_are_known_by_name_and_those_of_a_class_that_is_gone_wait_in_the_defau
         let mut silver = Asker::waiting(&old, arrival(1));
         let mut gold = Asker::waiting(&old, arrival(0));
         let mut plain_one = Asker::waiting(&old, arrival(2));
-        // Gold goes, silver is now the first, and a new one stands before the default.
+        // Gold is removed, silver becomes the first, and a new class is added before the default.
         let new = old.reconfigure(&plain(&["silver", "new", "plain"], 1)).unwrap();
         let names = |admission: &Admission| {
             let of = |(name, stats): &(Arc<str>, ClassStats)| (name.to_string(), stats.waiting, stats.arrived);
@@ -406,7 +406,7 @@ fn classes_are_known_by_name_and_those_of_a_class_that_is_gone_wait_in_the_defau
         let named = |name: &str, waiting, arrived| (name.to_owned(), waiting, arrived);
         assert_eq!(names(&new), [named("silver", 1, 2), named("new", 0, 0), named("plain", 2, 1)]);
 
-        // A request that was classified before the change comes after it, by the old handle and the old numbers.
+        // A request classified before the change arrives after it, by the old handle with the old numbers.
         let mut late_silver = Asker::waiting(&old, arrival(1));
         let late_gold = Asker::waiting(&old, arrival(0));
         let mut new_one = Asker::waiting(&new, arrival(1));
@@ -489,7 +489,7 @@ fn who_cannot_make_its_deadline_any_more_is_refused_where_that_is_the_setting() 
         let slot = enter(&admission, 0);
         pass(20).await;
         slot.finish();
-        // The route is known to take 20 ms, so 10 ms are left to start in.
+        // The route is known to take 20 ms, so 10 ms are left until the latest start.
         let _slot = enter(&admission, 0);
         let mut waiting = Asker::waiting(&admission, arrival(0));
         assert_eq!(admission.alarm_at(), Some(start + Duration::from_millis(30) + Duration::from_nanos(1)));

@@ -1,5 +1,5 @@
-//! How many requests of each resource are let in at once, where that is adjusted. [`scheduler::control`] decides; this tells
-//! it what happens, and the scheduler what it says.
+//! Adjusts how many requests of each resource are let in at once. [`scheduler::control`] decides; this module
+//! passes events to it and its decisions to the scheduler.
 
 use std::{num::NonZeroU32, sync::Arc};
 
@@ -19,11 +19,12 @@ pub(super) struct Windows {
     /// By resource.
     names: Vec<Arc<str>>,
     changes: Vec<u64>,
-    /// Counts controllers: what a probing request says is for the one that sent it.
+    /// Numbers the controllers, so that the result of a probing request reaches only the controller that sent
+    /// it.
     epoch: u64,
 }
 
-/// A probing request that is to be sent.
+/// A probing request that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due {
     pub resource: ResourceId,
@@ -37,8 +38,8 @@ impl Windows {
         Ok(Self { control: build(&settings)?, settings, changes: vec![0; names.len()], names, epoch: 0 })
     }
 
-    /// Takes over changed settings. A window stays as it has become if nothing else is said of it than before. Says whether
-    /// somebody else adjusts them now, who knows of no probing requests yet.
+    /// Applies changed settings. A window keeps its adjusted size if its settings are unchanged. Returns
+    /// whether a new controller took over, which knows of no probing requests yet.
     pub fn reconfigure(&mut self, classes: &Classes) -> Result<bool, SettingsError> {
         let (mut settings, names) = (settings(classes), names(classes));
         if settings == self.settings && names == self.names {
@@ -61,7 +62,7 @@ impl Windows {
         Ok(true)
     }
 
-    /// What a resource's window has become, if it is adjusted.
+    /// The adjusted window of a resource; `None` if it is not adjusted.
     pub fn window(&self, resource: ResourceId) -> Option<u32> {
         self.control.as_ref()?.window(resource)
     }
@@ -85,13 +86,13 @@ impl Windows {
         }
     }
 
-    /// The probing request that is to be sent now.
+    /// The probing request that is due now.
     pub fn poll_probe(&mut self, now: Instant) -> Option<Due> {
         let resource = self.control.as_mut()?.poll_probe(now)?;
         Some(Due { resource, epoch: self.epoch })
     }
 
-    /// Adjusts what is to be adjusted, and says whether anything was.
+    /// Adjusts the windows that are due, and returns whether any changed.
     pub fn adjust(&mut self, now: Instant, admission: &mut machine::Admission) -> bool {
         let Some(control) = &mut self.control else { return false };
         let classes = admission.settings().classes.len() as u16;
@@ -117,7 +118,7 @@ impl Windows {
     }
 }
 
-/// What contradicts itself in how windows are to be adjusted.
+/// The contradiction in the settings of adjustment, if there is one.
 pub(super) fn check(classes: &Classes) -> Result<(), SettingsError> {
     build(&settings(classes)).map(drop)
 }
@@ -146,7 +147,7 @@ fn settings(classes: &Classes) -> Settings {
         shrink_above: adjustment.shrink_above,
         grow_below: adjustment.grow_below,
         ..Settings::new(
-            // Who is not let wait needs no window.
+            // A resource whose requests never wait needs no window.
             if admission.enabled { adjustment.method } else { Method::Fixed },
             admission.resources.iter().map(window).collect(),
         )
@@ -157,7 +158,7 @@ fn names(classes: &Classes) -> Vec<Arc<str>> {
     classes.admission.resources.iter().map(|resource| resource.name.as_str().into()).collect()
 }
 
-/// The narrowest windows that there can be.
+/// The narrowest possible windows.
 pub(super) fn narrowest(classes: &Classes) -> Vec<Option<u32>> {
     let admission = &classes.admission;
     let least = |it: &ResourceConfig| match admission.adjustment.method {

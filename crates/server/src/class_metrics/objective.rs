@@ -1,7 +1,7 @@
-//! Objectives, watched over a window that slides in tenths.
+//! Objectives, watched over a window that slides by tenths.
 //!
-//! Workers only count. Whoever watches reads the counters from time to time and keeps the readings of the last window: what
-//! happened in the window is the difference between the newest and the oldest.
+//! Workers only count. The watcher reads the counters regularly and keeps the readings of the last window.
+//! The window's values are the differences between the newest and the oldest reading.
 
 use std::{
     collections::VecDeque,
@@ -13,37 +13,37 @@ use histogram::Histogram;
 
 use crate::config::Objective;
 
-/// Parts in which a window slides.
+/// Number of steps in which a window slides.
 const PARTS: u32 = 10;
-/// A shorter window would see too little.
+/// Shortest window. A shorter one would contain too few requests.
 const LEAST_WINDOW: Duration = Duration::from_secs(1);
 
-/// The counters that objectives are about, at one moment.
+/// A reading of the counters that objectives use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reading {
     pub responses: u64,
     /// Refused, or answered 5xx.
     pub failed: u64,
-    /// Requests whose system time was counted, and its sum.
+    /// Requests with a counted system time, and the sum of these times.
     pub timed: u64,
     pub sum_us: u64,
     pub fine: Option<Histogram>,
 }
 
-/// One promise and what became of it.
+/// One objective, and whether it is met.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
-    /// Of what.
+    /// The measured quantity.
     pub kind: GoalKind,
-    /// What was promised: seconds, or the part of requests that may fail.
+    /// The promised limit: seconds, or the part of requests that may fail.
     pub target: f64,
-    /// How it was over the last window; `None`: nobody asked for anything.
+    /// The value over the last window; `None`: it had no requests.
     pub value: Option<f64>,
-    /// Whether it is kept; as it was last, where nobody asks for anything. `None`: not known yet.
+    /// Whether it is met. Without requests it stays as before. `None`: not known yet.
     pub met: Option<bool>,
 }
 
-/// What is promised.
+/// The quantity of an objective.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum GoalKind {
     /// The mean system time.
@@ -67,18 +67,18 @@ impl fmt::Display for GoalKind {
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     objective: Objective,
-    /// The oldest first. The first one is a window old, or as old as can be.
+    /// The oldest first. The first one is a window old, or the oldest available.
     readings: VecDeque<(Instant, Reading)>,
     goals: Vec<Goal>,
 }
 
 impl Watch {
-    /// From here on it is counted.
+    /// Starts with a first reading.
     pub fn begin(&mut self, now: Instant, reading: Reading) {
         self.readings.push_back((now, reading));
     }
 
-    /// This is promised from now on.
+    /// Changes the objective.
     pub fn follow(&mut self, objective: Objective) {
         if self.objective == objective {
             return;
@@ -96,7 +96,7 @@ impl Watch {
         self.objective = objective;
     }
 
-    /// Looks whether promises are kept, and says so where that has changed.
+    /// Checks the objective against a new reading, and logs when it becomes met or missed.
     pub fn look(&mut self, now: Instant, class: &str, reading: Reading) {
         let window = self.objective.window.max(LEAST_WINDOW);
         while self.readings.get(1).is_some_and(|(at, _)| now.saturating_duration_since(*at) >= window) {
@@ -129,7 +129,7 @@ impl Watch {
     }
 }
 
-/// What came between two readings.
+/// The value between two readings; `None` without requests.
 fn value(kind: GoalKind, before: &Reading, now: &Reading) -> Option<f64> {
     let part = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
     match kind {
@@ -142,7 +142,8 @@ fn value(kind: GoalKind, before: &Reading, now: &Reading) -> Option<f64> {
         GoalKind::Percentile(percent) => {
             let since = now.fine.as_ref()?.wrapping_sub(before.fine.as_ref()?).ok()?;
             let bucket = since.quantile_bucket((percent / 100.0).clamp(0.0, 1.0)).ok()??;
-            // Within the bucket it is not known; its lower end accuses nobody who keeps the promise.
+            // The exact value within the bucket is unknown. The lower end never reports a met objective as
+            // missed.
             Some(bucket.start() as f64 / 1e6)
         }
     }
@@ -195,7 +196,7 @@ mod tests {
         serve(&metrics, 20, StatusCode::OK, None);
         metrics.watch(after(start, 11));
         assert_eq!(goal(&metrics).value, Some(0.14));
-        // The slow ones leave the window first.
+        // The slow requests leave the window first.
         metrics.watch(after(start, 23));
         assert_eq!((goal(&metrics).value, goal(&metrics).met), (Some(0.02), Some(true)));
         metrics.watch(after(start, 60));

@@ -1,4 +1,4 @@
-//! `$apr1$`: MD5 a thousand times, as Apache's `htpasswd` did before bcrypt (`apr_md5_encode`).
+//! `$apr1$`: MD5 in a thousand rounds, the format of Apache's `htpasswd` before bcrypt (`apr_md5_encode`).
 
 use md5::{Digest, Md5};
 
@@ -6,12 +6,12 @@ const ROUNDS: u32 = 1000;
 const MAGIC: &[u8] = b"$apr1$";
 const ALPHABET: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Characters of a salt at most.
+/// Most characters of a salt.
 pub(super) const SALT_LEN: usize = 8;
 /// Characters of a sum.
 pub(super) const SUM_LEN: usize = 22;
 
-/// The sum of a password, as it is written behind the salt.
+/// The sum of a password, in the form written behind the salt.
 pub(super) fn sum(password: &[u8], salt: &[u8]) -> [u8; SUM_LEN] {
     let first = Md5::new().chain_update(password).chain_update(salt).chain_update(password).finalize();
     let mut start = Md5::new().chain_update(password).chain_update(MAGIC).chain_update(salt);

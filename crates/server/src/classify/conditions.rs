@@ -1,4 +1,5 @@
-//! Whether a condition holds of a request. What several conditions look at is found out once, when the first asks for it.
+//! Evaluates the conditions of rules on a request. A property that several conditions use is computed once,
+//! at first use.
 
 use std::{
     borrow::Cow,
@@ -16,7 +17,7 @@ use super::{
 use crate::config::{Condition, KeysConfig, ValueMatch};
 use files::pattern_path;
 
-/// A request, with what was found out about it.
+/// A request, and the properties computed so far.
 pub(super) struct Asked<'a> {
     pub(super) facts: Facts<'a>,
     pub(super) client: IpAddr,
@@ -28,16 +29,16 @@ pub(super) struct Asked<'a> {
     login: Cell<Login>,
 }
 
-/// What is known of the password of a request.
+/// The state of the request's password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Login {
-    /// Nobody has asked.
+    /// No condition has used it.
     Unasked,
     /// It has to be checked. Until then it counts as wrong.
     Unchecked,
-    /// There is none, or it is wrong.
+    /// There is no password, or it is wrong.
     Wrong,
-    /// It is right.
+    /// The password is right.
     Right,
 }
 
@@ -81,7 +82,8 @@ impl<'a> Asked<'a> {
             Condition::Destination(addresses) => addresses.iter().any(|address| is_destination(address, &local)),
             Condition::Client(nets) => nets.iter().any(|net| net.contains(&self.client)),
             Condition::User(users) => {
-                // Whether this user is asked for or not: otherwise the time would tell who is.
+                // The password is checked even for a user who is not listed; otherwise the time would reveal
+                // the listed users.
                 self.login() == Login::Right
                     && (users.is_empty() || self.user().is_some_and(|user| users.iter().any(|name| name == user)))
             }
@@ -95,12 +97,12 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The path as patterns see it.
+    /// The path in the form that patterns match.
     pub(super) fn path(&self) -> Option<&str> {
         self.path.get_or_init(|| pattern_path(self.facts.parts.uri.path())).as_deref()
     }
 
-    /// Values of a key of the query, decoded.
+    /// The decoded values of a query parameter.
     pub(super) fn query<'b>(&'b self, key: &'b str) -> impl Iterator<Item = Cow<'b, str>> {
         let query = self.facts.parts.uri.query().unwrap_or_default();
         form_urlencoded::parse(query.as_bytes()).filter(move |(found, _)| found == key).map(|(_, value)| value)
@@ -114,17 +116,17 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// Who it says that it is.
+    /// The credentials of the request.
     pub(super) fn credentials(&self) -> Option<&Credentials> {
         self.credentials.get_or_init(|| Credentials::basic(&self.facts.parts.headers)).as_ref()
     }
 
-    /// Who it is, if somebody asked and the password was right.
+    /// The user's name, if a condition used the password and it was right.
     pub(super) fn user(&self) -> Option<&str> {
         self.credentials().filter(|_| self.login.get() == Login::Right).map(Credentials::user)
     }
 
-    /// What is known of its password. Finds out what can be found out at once.
+    /// The state of the password. It is computed now if that needs no slow check.
     fn login(&self) -> Login {
         if self.login.get() == Login::Unasked {
             let known = || {
@@ -144,7 +146,7 @@ impl<'a> Asked<'a> {
         self.login.set(login);
     }
 
-    /// The credentials that must be checked before anything can be said, if somebody asked.
+    /// The credentials that must be checked before the user is known, if a condition used them.
     pub(super) fn unchecked(&self) -> Option<&Credentials> {
         self.credentials().filter(|_| self.login.get() == Login::Unchecked)
     }
@@ -163,7 +165,7 @@ pub(super) fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8]
     })
 }
 
-/// What a condition costs to find out, in no unit: the cheap ones of a rule are asked first.
+/// The relative cost of a condition: the cheap ones of a rule are evaluated first.
 pub(super) fn cost(condition: &Condition) -> u8 {
     match condition {
         Condition::Method(_) => 0,
@@ -177,12 +179,12 @@ pub(super) fn cost(condition: &Condition) -> u8 {
         Condition::Cookie(..) => 8,
         Condition::Query(..) => 9,
         Condition::Key(_) => 10,
-        // A password takes milliseconds, and is not checked where another condition does not hold anyway.
+        // Checking a password takes milliseconds; it is skipped if another condition does not hold.
         Condition::User(_) => 11,
     }
 }
 
-/// Whether some condition asks who the client is.
+/// Whether some condition identifies the client.
 pub(super) fn ask_who(conditions: &[Condition]) -> bool {
     conditions.iter().any(|it| matches!(it, Condition::Certificate(_) | Condition::Key(_) | Condition::User(_)))
 }
@@ -197,7 +199,7 @@ fn fits(values: &ValueMatch, value: &[u8]) -> bool {
 
 fn is_host(name: &str, host: &str) -> bool {
     match name.strip_prefix('*') {
-        // `.example.org`, and something before it.
+        // `.example.org` with something before it.
         Some(suffix) if suffix.starts_with('.') => {
             let (name, suffix) = (host.as_bytes(), suffix.as_bytes());
             name.len() > suffix.len() && name[name.len() - suffix.len()..].eq_ignore_ascii_case(suffix)
@@ -206,7 +208,8 @@ fn is_host(name: &str, host: &str) -> bool {
     }
 }
 
-/// A name that only starts with a dot, as `.profile`, has no extension.
+/// Whether the path has the extension. A name whose only dot is its first character, such as `.profile`, has
+/// none.
 fn has_extension(path: &str, extension: &str) -> bool {
     let name = path.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let Some(dot) = name.len().checked_sub(extension.len() + 1).filter(|dot| *dot > 0) else { return false };

@@ -1,7 +1,8 @@
-//! Why a request is of its class: every rule up to the one that matches, and what each of its conditions saw.
+//! Explains why a request has its class: every rule up to the matching one, and the values that its
+//! conditions tested.
 //!
-//! What is secret is not shown: passwords, keys, `Authorization`, and the session's cookie, neither of the request nor where
-//! a rule names their values.
+//! Secrets are not shown: passwords, keys, `Authorization` and the session's cookie. This holds for the
+//! request's values and for the values in rules.
 
 use std::{fmt, net::IpAddr};
 
@@ -14,41 +15,41 @@ use super::{
 };
 use crate::config::{Condition, ValueMatch};
 
-/// As much of a request's value as is shown.
+/// Most characters shown of a request's value.
 const MAX_SHOWN_CHARS: usize = 200;
 const HIDDEN: &str = "(not shown)";
 
 /// Why a request is of its class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
-    /// What the classifier says of the request. It is what it would have said had the request come.
+    /// The classifier's verdict, as if the request had arrived.
     pub verdict: Verdict,
     /// The name of the class.
     pub class: String,
-    /// The path that rules saw; `None`: it is not one that can match.
+    /// The path that rules matched; `None`: the path is invalid and cannot match.
     pub path: Option<String>,
-    /// The other end of the connection, where it is not the client but a proxy that is trusted.
+    /// The peer's address, if the peer is a trusted proxy rather than the client.
     pub proxy: Option<IpAddr>,
     /// The class of the request's session, if it has one.
     pub session_class: Option<String>,
     /// The rules, in order, up to the one that matches.
     pub rules: Vec<RuleExplained>,
-    /// How many rules stand behind those, and were not looked at.
+    /// The number of later rules, which were not tried.
     pub rules_left: usize,
-    /// What becomes of the session.
+    /// The effect on the session.
     pub session: SessionEffect,
 }
 
 /// A rule, and whether it matches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleExplained {
-    /// How it is called.
+    /// The rule's name.
     pub name: String,
     /// The name of its class.
     pub class: String,
     /// Whether it raises sessions.
     pub raises_session: bool,
-    /// Its conditions, as they are written.
+    /// Its conditions, in the order of the configuration.
     pub conditions: Vec<ConditionExplained>,
     /// Whether all of them hold.
     pub matches: bool,
@@ -57,28 +58,29 @@ pub struct RuleExplained {
 /// A condition, and whether it holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConditionExplained {
-    /// What is looked at: `host`, `path`, `header x-plan`...
+    /// The tested property: `host`, `path`, `header x-plan`...
     pub what: String,
-    /// What is asked of it.
+    /// The values that the condition accepts.
     pub asked: String,
-    /// What the request has; `None`: nothing.
+    /// The request's value; `None`: it has none.
     pub seen: Option<String>,
     /// Whether it holds.
     pub holds: bool,
 }
 
-/// What a request does to its session.
+/// The effect of a request on its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionEffect {
-    /// There is none, and none begins.
+    /// There is no session, and none begins.
     None,
-    /// One begins, with the class of the rule.
+    /// A session begins, with the class of the rule.
     Begun,
-    /// It keeps its class.
+    /// The session keeps its class.
     Kept,
-    /// It keeps its class, and its cookie is set anew, as more than half of its lifetime is over.
+    /// The session keeps its class, and its cookie is renewed, because more than half of its lifetime is
+    /// over.
     Renewed,
-    /// It takes the class of the rule, which is more important.
+    /// The session takes the class of the rule, which is more important.
     Raised,
 }
 
@@ -87,7 +89,7 @@ impl SessionEffect {
         matches!(self, Self::Begun | Self::Renewed | Self::Raised)
     }
 
-    /// A word for it.
+    /// The effect as a word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -100,10 +102,10 @@ impl SessionEffect {
 }
 
 impl Classifier {
-    /// Why a request is of its class. Blocks while a password is checked.
+    /// Explains the class of a request. Blocks while a password is checked.
     pub fn explain(&self, facts: Facts<'_>) -> Explanation {
         let asked = self.ask(facts);
-        // Asked as when classifying, so that a password is checked only where it would be.
+        // Evaluated as in classifying, so that a password is checked only where it would be.
         let mut verdict = self.verdict(&asked);
         if let (Some(passwords), Some(credentials)) = (&self.passwords, asked.unchecked()) {
             let right = passwords.check_blocking(credentials);
@@ -114,7 +116,8 @@ impl Classifier {
         let all = &self.classes.rules;
         let matched = self.conditions.iter().position(|rule| rule.iter().all(|condition| asked.holds(condition)));
         let shown = &all[..matched.map_or(all.len(), |at| at + 1)];
-        // Also where another condition of the rule does not hold: who asks wants to know. The match stays what it is.
+        // Checked even if another condition of the rule does not hold, to answer fully. This does not change
+        // the match.
         let asks_user = |condition: &Condition| matches!(condition, Condition::User(_));
         if let (Some(passwords), Some(credentials)) = (&self.passwords, asked.credentials())
             && shown.iter().any(|rule| rule.conditions.iter().any(asks_user))
@@ -222,7 +225,7 @@ impl Classifier {
 }
 
 impl Explanation {
-    /// The same for programs.
+    /// The explanation as JSON, for programs.
     pub fn to_json(&self) -> Value {
         let condition = |condition: &ConditionExplained| {
             let ConditionExplained { what, asked, seen, holds } = condition;
@@ -250,7 +253,7 @@ impl Explanation {
     }
 }
 
-/// For people.
+/// The explanation as text, for people.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.proxy {
@@ -309,7 +312,7 @@ fn or_any(wanted: &[String], any: &str) -> String {
     if wanted.is_empty() { any.to_owned() } else { wanted.join(", ") }
 }
 
-/// All values together; `None` where there are none.
+/// All values joined; `None` if there are none.
 fn all(values: impl Iterator<Item = String>) -> Option<String> {
     let values: Vec<_> = values.map(|value| format!("`{value}`")).collect();
     (!values.is_empty()).then(|| values.join(", "))
@@ -319,7 +322,7 @@ fn hide(secret: bool, text: String) -> String {
     if secret { HIDDEN.to_owned() } else { text }
 }
 
-/// What a client has sent, so that it can do a terminal no harm.
+/// A client's value, escaped so that it cannot control a terminal.
 fn shown(value: &[u8]) -> String {
     let text = String::from_utf8_lossy(value);
     let mut shown: String = text.chars().take(MAX_SHOWN_CHARS).flat_map(char::escape_debug).collect();

@@ -1,11 +1,13 @@
-//! Who the client is, behind proxies that are trusted.
+//! Finds the client's address behind trusted proxies.
 //!
-//! Every proxy appends the address that it was reached from, so the last entry is the word of whoever is connected to us, the
-//! one before it the word of that one, and so on. The walk starts at our end. It goes on while those who speak are trusted,
-//! and stops at the first address that is not: that is the client. What stands before it was written by the client, and may
-//! be anything. An entry that is no address ends the walk too, with whoever wrote it as the client.
+//! Every proxy appends the address of its peer. So the last entry was written by this server's peer, the
+//! entry before it by the peer's peer, and so on. The search starts at the peer and continues while the
+//! writers are trusted. The first address that is not trusted is the client. Entries before it were written
+//! by the client and may be anything. An entry that is no address ends the search too, and its writer counts
+//! as the client.
 //!
-//! *Invariant.* Nothing that stands before an entry can change how that entry is read: entries are told apart from the right.
+//! *Invariant.* No text before an entry can change how that entry is read: entries are separated from the
+//! right.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,7 +18,7 @@ use crate::config::ForwardedField;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Whether a peer is a proxy whose word is believed.
+/// Whether a peer is a trusted proxy.
 pub(super) fn is_trusted(peer: IpAddr, trusted: &[IpNet]) -> bool {
     let peer = peer.to_canonical();
     trusted.iter().any(|net| net.contains(&peer))
@@ -55,10 +57,10 @@ fn walk(peer: IpAddr, entries: impl Iterator<Item = Option<IpAddr>>, is_trusted:
     client
 }
 
-/// An address as proxies write it: with or without port, and IPv6 with or without brackets.
+/// An address in the forms that proxies write: with or without port, and IPv6 with or without brackets.
 fn address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?.trim_matches([' ', '\t']);
-    // A port may be hidden (RFC 7239, section 6).
+    // A port may be obfuscated (RFC 7239, section 6).
     let text = match text.rsplit_once(':') {
         Some((address, port)) if port.starts_with('_') => address,
         _ => text,
@@ -80,7 +82,7 @@ impl<'a> Iterator for Elements<'a> {
         let mut quoted = false;
         for (at, byte) in text.iter().enumerate().rev() {
             match byte {
-                // Seen from the right, the quote that opens a string is the first that is not escaped.
+                // Seen from the right, a string is opened by the first quote that is not escaped.
                 b'"' if !quoted => quoted = true,
                 b'"' => quoted = text[..at].iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1,
                 b',' if !quoted => {
@@ -94,7 +96,7 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// What `for` says in an element of `Forwarded` (RFC 7239, section 4). `None` if the element is malformed or does not say.
+/// The value of `for` in an element of `Forwarded` (RFC 7239, section 4). `None`: malformed or missing.
 fn node(element: &[u8]) -> Option<&[u8]> {
     let mut rest = element.trim_ascii();
     let mut node = None;

@@ -1,4 +1,4 @@
-//! Fuzz targets: who somebody is, and in which class a request is.
+//! Fuzz targets of classification: passwords, keys, sessions, proxies and rules.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -21,8 +21,8 @@ use super::{
 };
 use crate::config::{ClassConfig, Classes, Condition, ForwardedField, PathPattern, Rule, SessionConfig, ValueMatch};
 
-/// A file of names and passwords, and a field that gives one. A line that is put behind a good file is understood as without it,
-/// and an error names a line that there is.
+/// A file of names and passwords, and a field with credentials. Adding a line to a valid file must not change
+/// the other lines, and an error must name an existing line.
 pub fn passwords(bytes: &[u8]) {
     basic(bytes);
     match Passwords::parse(bytes) {
@@ -33,7 +33,7 @@ pub fn passwords(bytes: &[u8]) {
             // `htpasswd -s`, "secret".
             let more = [bytes, b"\nnewcomer:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\r\n# end"].concat();
             let more = Passwords::parse(&more).expect("another line breaks nothing");
-            // Checks of the other kinds take long, on purpose.
+            // Checks of the other hashes are slow by design.
             if bytes.contains(&b'$') || bytes.windows(8).any(|name| name == b"newcomer") {
                 return;
             }
@@ -63,7 +63,7 @@ fn basic(bytes: &[u8]) {
     }
 }
 
-/// `line N: ...`, where there is a line N: what follows.
+/// The text after `line N: `, where line N exists.
 fn in_a_line<'a>(bytes: &[u8], error: &'a str) -> &'a str {
     let (number, rest) = error.strip_prefix("line ").and_then(|rest| rest.split_once(": ")).expect("a line is named");
     let lines = bytes.split(|byte| *byte == b'\n').count();
@@ -71,7 +71,7 @@ fn in_a_line<'a>(bytes: &[u8], error: &'a str) -> &'a str {
     rest
 }
 
-/// A file of keys. Only a key whose hash stands there has a level, and errors show nothing of what may be a key.
+/// A file of keys. Only a key whose hash is in it has a level, and errors show no possible key.
 pub fn keys(bytes: &[u8]) {
     const KEY: &[u8] = b"a key that no input knows the hash of";
     match Keys::parse(bytes) {
@@ -103,8 +103,8 @@ fn now() -> SystemTime {
 
 const LIFETIME: Duration = Duration::from_secs(1000);
 
-/// A cookie, what we might have signed, and what becomes of a cookie of ours when somebody touches it. None but ours is taken,
-/// and ours to the byte.
+/// A cookie, a payload that the server might have signed, and modifications of a signed cookie. Only a signed
+/// cookie is accepted, and only unmodified.
 pub fn sessions(bytes: &[u8]) {
     let names = ["gold", "silver", "r\u{e9}st"];
     let classes = of_classes(&names, Vec::new());
@@ -126,12 +126,12 @@ pub fn sessions(bytes: &[u8]) {
         let field = sessions.write(class, now()).expect("a class that there is");
         let cookie = field.as_bytes().split(|byte| *byte == b';').next().expect("the cookie itself");
         assert_eq!(read(cookie), Some(Session { class, ageing: false }), "{name}");
-        // Other cookies beside it, as long as they do not take its name.
+        // Other cookies may stand beside it, if they do not have its name.
         if !bytes.windows(5).any(|name| name == b"class") && HeaderValue::from_bytes(bytes).is_ok() {
             assert_eq!(read(&[bytes, b";", cookie].concat()), Some(Session { class, ageing: false }));
             assert_eq!(read(&[bytes, b"\n", cookie].concat()), Some(Session { class, ageing: false }));
         }
-        // Touched: bytes in pairs of a place and a change.
+        // Modified: each pair of bytes is a position and a change.
         let mut touched = cookie.to_vec();
         for pair in bytes.chunks_exact(2).take(16) {
             let at = usize::from(pair[0]) % touched.len();
@@ -140,7 +140,7 @@ pub fn sessions(bytes: &[u8]) {
         assert!(read(&touched).is_none() || unpadded(&touched) == unpadded(cookie), "{:?}", touched.escape_ascii());
     }
 
-    // Signed by us, in another version or for another configuration.
+    // Signed by the server, in another version or for another configuration.
     let Ok(payload) = std::str::from_utf8(bytes) else { return };
     let signature = URL_SAFE_NO_PAD.encode(sessions.sign(payload));
     let cookie = format!("class={payload}.{signature}");
@@ -155,7 +155,7 @@ pub fn sessions(bytes: &[u8]) {
     }
 }
 
-/// A cookie without what is none of it: white space around it, and quotes.
+/// A cookie without the white space and the quotes around it.
 fn unpadded(cookie: &[u8]) -> Vec<u8> {
     let text = cookie.trim_ascii();
     let cut = text.split(|byte| *byte == b';').find(|pair| pair.trim_ascii().starts_with(b"class"));
@@ -163,8 +163,8 @@ fn unpadded(cookie: &[u8]) -> Vec<u8> {
     text.iter().copied().filter(|byte| !byte.is_ascii_whitespace() && *byte != b'"').collect()
 }
 
-/// What proxies write: lines of `X-Forwarded-For` or `Forwarded`. The word of a proxy that is trusted holds whatever stands before
-/// it, one that is not is not heard, and an address that is found was written there.
+/// Lines of `X-Forwarded-For` or `Forwarded`. A trusted proxy's entry counts whatever stands before it, an
+/// untrusted peer's lines are ignored, and an address that is found occurs in the input.
 pub fn forwarded(bytes: &[u8]) {
     let trusted: Vec<IpNet> = ["10.0.0.0/8", "fd00::/8"].iter().map(|net| net.parse().expect("a network")).collect();
     let proxy: IpAddr = "10.0.0.1".parse().expect("an address");
@@ -215,8 +215,8 @@ pub fn forwarded(bytes: &[u8]) {
     }
 }
 
-/// Rules, a line each with a condition or several, then an empty line and a request. A rule matches if all of its conditions hold
-/// by themselves, and the first that matches is the one; `explain` says the same.
+/// Rules, each a line with one or more conditions, then an empty line and a request. A rule matches if each
+/// of its conditions holds alone, and the first matching rule counts; `explain` must agree.
 pub fn rules(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let (rules, request) = text.split_once("\n\n").unwrap_or((text, ""));
@@ -281,7 +281,7 @@ fn of_classes(names: &[&str], rules: Vec<Rule>) -> Classes {
     Classes { classes: names.iter().map(named).collect(), default, rules, ..one }
 }
 
-/// `KIND VALUE`, or `KIND NAME VALUE`; several of them with ` & ` between.
+/// `KIND VALUE` or `KIND NAME VALUE`; several are joined by ` & `.
 fn conditions(line: &str) -> Option<Vec<Condition>> {
     if line.len() > 200 {
         return None;

@@ -1,8 +1,7 @@
-//! Key values: a file with a line `LEVEL HASH` each, where the hash is that of SHA-256, in hexadecimal. The keys themselves are
-//! stored nowhere.
+//! Key values: a file of lines `LEVEL HASH`, with SHA-256 in hexadecimal. The keys themselves are not stored.
 //!
-//! *Invariant.* How long a look-up takes tells nothing of the keys that there are: they are looked up by a keyed hash of their
-//! hash, whose key nobody knows, and compared in constant time.
+//! *Invariant.* The time of a look-up reveals nothing about the existing keys. They are looked up by a keyed
+//! hash of their hash, with a random secret, and compared in constant time.
 
 use std::{collections::HashMap, fmt, path::Path};
 
@@ -11,7 +10,7 @@ use http::{HeaderName, Uri, header, request::Parts};
 
 use super::{ClassifierError, random_key, read};
 
-/// As many of a request's values are looked at, of each place where a key may stand: a hash costs more than a comma.
+/// Most values of a request that are tried in each place of a key: a hash costs more than a comma.
 const MOST_TRIED: usize = 4;
 
 /// The keys of a file, by their hashes.
@@ -26,15 +25,15 @@ impl Keys {
     /// Reads a file. Blocks.
     ///
     /// # Errors
-    /// A file that cannot be read, or a line of it that is not understood.
+    /// The file cannot be read, or a line of it cannot be parsed.
     pub fn read(path: &Path) -> Result<Self, ClassifierError> {
         Self::parse(&read(path)?).map_err(|message| ClassifierError { path: path.to_owned(), message })
     }
 
-    /// Reads the text of a file: lines `LEVEL HASH`, empty ones, and comments behind `#`.
+    /// Parses the text of a file: lines `LEVEL HASH`, empty lines, and comments after `#`.
     ///
     /// # Errors
-    /// What is wrong with it, and in which line.
+    /// The problem, and its line.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let mut keys = Self { blind: random_key(), levels: HashMap::new() };
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
@@ -45,7 +44,7 @@ impl Keys {
             let (Some(hash), None) = (words.next(), words.next()) else {
                 return Err(wrong("it must be a level and a hash, as `serpent key` writes it"));
             };
-            // What is no hash may be a key: it is not shown.
+            // An invalid hash may be a key, so it is not shown.
             let hash = unhex(hash).ok_or_else(|| wrong("the hash is not SHA-256 in hexadecimal (64 digits)"))?;
             if keys.levels.insert(keys.blinded(&hash), (hash, level.into())).is_some() {
                 return Err(wrong("its key has stood in an earlier line"));
@@ -62,7 +61,7 @@ impl Keys {
         Some(level)
     }
 
-    /// The level of a request: that of the first of its values that is a key.
+    /// The level of a request: that of the first value that is a key.
     pub(super) fn level_of(&self, parts: &Parts, header: Option<&HeaderName>, query: Option<&str>) -> Option<&str> {
         let in_header = header.into_iter().flat_map(|name| {
             parts.headers.get_all(name).iter().take(MOST_TRIED).map(move |value| key_in(name, value.as_bytes()))
@@ -85,12 +84,12 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// What is stored of a key.
+/// The stored form of a key.
 pub fn hash(key: &[u8]) -> String {
     sha256(key).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The key in a field. In `Authorization` it stands behind `Bearer`.
+/// The key in a field. In `Authorization` it follows `Bearer`.
 fn key_in<'a>(name: &HeaderName, value: &'a [u8]) -> Option<&'a [u8]> {
     let value = value.trim_ascii();
     if name != header::AUTHORIZATION {

@@ -1,5 +1,5 @@
-//! Whatever comes, in whatever order, and wherever a future is dropped: nobody is lost, windows hold, and exactly those are
-//! woken who have an answer.
+//! Random events in random order, with futures dropped anywhere. No request is lost, windows hold, and
+//! exactly the tasks with an answer are woken.
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use scheduler::admission::Late;
@@ -12,7 +12,7 @@ const RESOURCES: [&str; 3] = ["site", "disk", "database"];
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// Comes by the handle of the last change, or an older one.
+    /// A request arrives by the handle of the last change, or by an older one.
     Came {
         class: u16,
         resource: u16,
@@ -108,7 +108,7 @@ struct World {
     slots: Vec<Slot>,
     came: usize,
     ended: usize,
-    /// So many may be in: the windows in force, or more who were in when they shrank.
+    /// Most requests that may be in: the windows in force, or the number that was in when they shrank.
     most: usize,
 }
 
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// Slots in use, by the scheduler's account.
+    /// Slots in use, as the scheduler counts them.
     fn running(&self) -> usize {
         self.admission().stats().classes.iter().map(|(_, stats)| stats.running).sum()
     }
@@ -191,7 +191,7 @@ impl World {
             true => self.classes.admission.total.map_or(usize::MAX, |total| total.get() as usize),
             false => usize::MAX,
         };
-        // Those who are over a limit that was lowered may stay, but nobody joins them.
+        // Requests above a lowered limit may stay, but no more enter.
         self.most = self.most.min(running).max(total);
         assert!(running <= self.most, "{running} in, {total} allowed");
         self.most = running.max(total);
@@ -202,7 +202,7 @@ impl World {
         assert_eq!(self.admission().desk.tickets().0, self.waiting.len(), "a ticket for each who waits");
     }
 
-    /// Everything comes to an end.
+    /// All requests come to an end.
     async fn end(mut self) {
         for _ in 0..self.came + 1 {
             self.ended += self.slots.len();

@@ -1,4 +1,4 @@
-//! Several threads enter and leave at once: windows hold, and nobody is lost.
+//! Several threads enter and leave concurrently: windows hold, and no request is lost.
 
 use super::*;
 
@@ -10,7 +10,7 @@ const GOLD: u32 = 2;
 /// It takes a second.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How many are in, and the most there ever were.
+/// The number of requests that are in, and its maximum.
 #[derive(Default)]
 struct Inside {
     now: AtomicU32,
@@ -28,7 +28,7 @@ impl Inside {
     }
 }
 
-/// Numbers that look like chance, the same ones every time.
+/// Pseudorandom numbers, the same in every run.
 fn draw(seed: &mut u64) -> u64 {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
@@ -41,7 +41,7 @@ async fn client(admission: Admission, mut seed: u64, all: Arc<Inside>, gold: Arc
         let class = (draw(&mut seed) % 2) as u16;
         let mut enter = Box::pin(admission.enter(arrival(class)));
         if draw(&mut seed).is_multiple_of(4) {
-            // Gone after a few looks, wherever that finds it.
+            // Dropped after a few polls, in whatever state it is then.
             for _ in 0..draw(&mut seed) % 3 {
                 let waiting = std::future::poll_fn(|cx| Poll::Ready(enter.as_mut().poll(cx))).await;
                 if waiting.is_ready() {

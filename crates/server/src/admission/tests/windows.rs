@@ -1,18 +1,18 @@
-//! Windows that are adjusted: who adjusts them hears what happens, and what it says counts at once.
+//! Adjusted windows: the controller learns of all events, and its decisions count at once.
 
 use parking_lot::Mutex;
 use scheduler::control::{Change, Controller, Finished, Load, Method, Probed, Reason};
 
 use super::*;
 
-/// What a controller was told.
+/// The events that a controller received.
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
     Finished { resource: u16, route: u64, service_ms: u64, done: bool },
     Probed(Probed),
 }
 
-/// Adjusts as the test says.
+/// A controller that adjusts as the test says.
 #[derive(Clone, Debug, Default)]
 struct ByTest(Arc<Mutex<Script>>);
 
@@ -110,7 +110,7 @@ fn a_window_that_grows_lets_in_who_waits_and_one_that_shrinks_lets_out_first() {
         let first = enter(&admission, 0);
         let mut waiting: Vec<_> = (0..3).map(|_| Asker::waiting(&admission, arrival(0))).collect();
         say(3);
-        // Anything that happens brings it about, here one more that waits.
+        // Any event triggers it, here another waiting request.
         let last = Asker::waiting(&admission, arrival(0));
         assert_eq!(waiting.iter().map(Asker::rung).collect::<Vec<_>>(), [1, 1, 0]);
         assert_eq!(window(&admission), (Some(3), 1));
@@ -143,7 +143,7 @@ fn probing_requests_are_due_in_time_and_what_they_say_counts() {
         (adjustment.probe_every, adjustment.probe_after) = (Duration::from_secs(1), Duration::from_secs(3));
         (adjustment.shrink_above, adjustment.grow_below) = (0, -1);
         let admission = Admission::by_hand(&classes).unwrap();
-        // What `drive` does first.
+        // The first step of `drive`.
         admission.ring();
         let due = admission.alarm_at().unwrap() - tokio::time::Instant::now();
         assert_eq!(due, Duration::from_secs(3), "also where nobody comes");

@@ -1,12 +1,13 @@
-//! The body of a response: nothing, bytes in memory, or a file that is read as it is sent.
+//! The body of a response: empty, bytes in memory, or a file that is read while it is sent.
 //!
-//! A file is read in chunks of [`CHUNK_BYTES`], and only when a chunk is asked for: a response that waits for its turn
-//! holds at most two chunks. On Linux a chunk is first asked of the page cache (`preadv2` with `RWF_NOWAIT`), which never
-//! blocks. What is not there is read by a thread that may block, two chunks at a time, and the kernel is told to read
-//! ahead, so that the next chunks are found in the page cache.
+//! A file is read in chunks of [`CHUNK_BYTES`], and only when the next chunk is polled for. A waiting
+//! response holds at most two chunks. On Linux a chunk is first read from the page cache (`preadv2` with
+//! `RWF_NOWAIT`), which never blocks. Data that is not cached is read by a thread that may block, two chunks
+//! at a time. The kernel is then told to read ahead, so that the next chunks are found in the page cache.
 //!
-//! Exactly the announced length is sent. A file that grew is cut off there. If one shrank, or cannot be read, the body
-//! ends in an error, so that the connection is aborted and the client knows: nothing is ever made up to fill the gap.
+//! Exactly the announced length is sent. A file that grew is cut off there. If it shrank or cannot be read,
+//! the body ends in an error. The connection is then aborted, so that the client notices; the gap is never
+//! filled with made-up bytes.
 
 use std::{
     collections::VecDeque,
@@ -25,14 +26,14 @@ use tokio::task::JoinHandle;
 
 use super::buffers;
 
-/// Largest frame of a body that is read from a file: large enough that a frame costs little beside its bytes, small
-/// enough that thousands of responses may wait with one or two of them.
+/// Largest frame of a body read from a file. It is large enough that the overhead of a frame is small, and
+/// small enough that thousands of waiting responses may hold one or two of them.
 pub const CHUNK_BYTES: usize = buffers::BUFFER_BYTES;
 
-/// What a thread that may block reads at once.
+/// Bytes read at once by a thread that may block.
 const BLOCKING_READ_BYTES: usize = 2 * CHUNK_BYTES;
 
-/// How far the kernel is told to read ahead.
+/// Bytes that the kernel is told to read ahead.
 #[cfg(target_os = "linux")]
 const READ_AHEAD_BYTES: u64 = 8 * CHUNK_BYTES as u64;
 
@@ -49,7 +50,7 @@ enum Inner {
     Stream(Box<Stream>),
 }
 
-/// What ranges are taken from.
+/// The data from which ranges are read.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     Memory(Bytes),
@@ -70,7 +71,7 @@ enum Part {
 }
 
 impl FileBody {
-    /// No bytes at all.
+    /// An empty body.
     pub fn empty() -> Self {
         Self(Inner::Empty)
     }
@@ -83,7 +84,7 @@ impl FileBody {
         }
     }
 
-    /// Several ranges of a source, each with what goes before it, and what goes after the last.
+    /// Several ranges of a source, each with the bytes before it, and the bytes after the last one.
     pub(crate) fn parts(source: &Source, ranges: impl IntoIterator<Item = (Bytes, Range<u64>)>, tail: Bytes) -> Self {
         let mut parts = VecDeque::new();
         let mut remaining_bytes = tail.len() as u64;
@@ -182,11 +183,11 @@ impl Stream {
 #[derive(Debug)]
 struct Reader {
     file: Arc<File>,
-    /// Whether the page cache can be asked; some file systems cannot.
+    /// Whether reads from the page cache alone work; some file systems lack them.
     ask_page_cache: bool,
-    /// Read already, from the start of the range that `poll_read` is called with.
+    /// Bytes read ahead, from the start of the range that `poll_read` is called with.
     ahead: Bytes,
-    /// A thread is reading the bytes from there.
+    /// A thread is reading the bytes from the start of that range.
     pending: Option<JoinHandle<io::Result<Bytes>>>,
 }
 
@@ -195,8 +196,8 @@ impl Reader {
         Self { file, ask_page_cache: cfg!(target_os = "linux"), ahead: Bytes::new(), pending: None }
     }
 
-    /// The first bytes of `range`: at least one, at most [`CHUNK_BYTES`]. The next call must go on where this one ended,
-    /// or with another range once this one is done.
+    /// The first bytes of `range`: at least one, at most [`CHUNK_BYTES`]. The next call must continue where
+    /// this one ended, or begin another range once this one is done.
     fn poll_read(&mut self, cx: &mut Context<'_>, range: &Range<u64>) -> Poll<io::Result<Bytes>> {
         loop {
             if let Some(pending) = &mut self.pending {
@@ -230,7 +231,7 @@ impl Reader {
         }
     }
 
-    /// What the page cache holds, at least one byte; `None` if a thread that may block has to look.
+    /// Reads at least one byte from the page cache; `None` if a thread that may block has to read.
     #[cfg(target_os = "linux")]
     fn read_from_page_cache(&mut self, start: u64, length: usize) -> Option<Bytes> {
         use rustix::io::ReadWriteFlags;
@@ -239,7 +240,8 @@ impl Reader {
         loop {
             let mut slices = [io::IoSliceMut::new(&mut buffer.as_mut()[..length])];
             match rustix::io::preadv2(&*self.file, &mut slices, start, ReadWriteFlags::NOWAIT) {
-                // The end of the file, perhaps: some kernels (5.9, 5.10) say so where the page is only not there.
+                // Perhaps the end of the file. Some kernels (5.9, 5.10) also return 0 if the page is not
+                // cached.
                 Ok(0) => return None,
                 Ok(read) => return Some(buffer.into_bytes(read)),
                 Err(Errno::INTR) => {}
@@ -270,7 +272,7 @@ pub(crate) fn read_up_to(file: &File, start: u64, length: usize) -> io::Result<V
             Err(error) => return Err(error.into()),
         }
     }
-    // The allocator may have given more than was asked for, and the read have used it.
+    // The allocator may have given more than requested, and the read may have used it.
     buffer.truncate(length);
     Ok(buffer)
 }
@@ -280,7 +282,7 @@ fn read_blocking(file: &File, start: u64, length: usize) -> io::Result<Bytes> {
     #[cfg(target_os = "linux")]
     {
         let next = start + bytes.len() as u64;
-        // Only advice: where it is not taken, the next read blocks a thread as this one did.
+        // Only advice: if it is ignored, the next read blocks a thread as this one did.
         let _ =
             rustix::fs::fadvise(file, next, std::num::NonZeroU64::new(READ_AHEAD_BYTES), rustix::fs::Advice::WillNeed);
     }
@@ -320,7 +322,8 @@ mod tests {
         Source::File(Arc::new(file.try_clone().unwrap()))
     }
 
-    /// The frames until the end, and the error if it ended in one. The size hint must tell the truth all along.
+    /// The frames until the end, and the error if it ended in one. The size hint must be right at every
+    /// frame.
     async fn frames(mut body: FileBody) -> (Vec<Bytes>, Option<io::Error>) {
         let mut frames = Vec::new();
         loop {

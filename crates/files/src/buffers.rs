@@ -1,6 +1,6 @@
-//! Buffers for chunks of files, used over and over: a new one would have to be cleared before the kernel fills it.
+//! Reused buffers for chunks of files. A new buffer would have to be cleared before the kernel fills it.
 
-// Only Linux can ask the page cache alone.
+// Only Linux can read from the page cache alone.
 #![cfg_attr(not(target_os = "linux"), allow(dead_code))]
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 /// Size of a buffer, and of the largest chunk.
 pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Buffers kept while nobody uses them: 4 MiB. More are made when needed, and given back to the allocator.
+/// Most unused buffers kept: 4 MiB. Further ones are allocated when needed and freed afterwards.
 const SPARE_BUFFERS: usize = 64;
 
 /// A chunk smaller than this gets memory of its own size, so that a waiting response does not hold a whole buffer.
@@ -31,7 +31,7 @@ pub(crate) fn take(length: usize) -> Buffer {
 }
 
 impl Buffer {
-    /// The first `filled` bytes; the buffer is used again once nobody holds them.
+    /// The first `filled` bytes. The buffer is reused when the last reference to them is dropped.
     pub fn into_bytes(mut self, filled: usize) -> Bytes {
         self.filled = filled.min(self.memory.len());
         Bytes::from_owner(self)

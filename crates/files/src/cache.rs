@@ -1,14 +1,14 @@
 //! Small hot files in memory.
 //!
-//! An entry is found by the raw path of the request, so that a hit decodes nothing and makes no system call. Only the
-//! canonical spelling of a path is kept: other spellings are brought to it first, and cannot crowd the cache.
+//! An entry is found by the raw path of the request, so that a hit decodes nothing and makes no system call.
+//! Only the canonical spelling of a path is kept. Other spellings are converted first and cannot fill the
+//! cache.
 //!
-//! An entry is trusted for `revalidate_after`. Then the first request for it goes to look at the file, while others
-//! that come meanwhile are still answered from memory.
+//! An entry is trusted for `revalidate_after`. The first request after that checks the file, while other
+//! requests are still answered from memory.
 //!
-//! *Invariant.* All bytes that came from here, kept or still being sent by responses after they were evicted, are
-//! counted, and stay below twice the cache's capacity: when responses hold on to that much, files are read from disk as
-//! they are sent.
+//! *Invariant.* All bytes that came from the cache are counted, including evicted ones that responses still
+//! send. They stay below twice the capacity: above that, files are read from disk while they are sent.
 
 use std::{
     fmt,
@@ -29,10 +29,11 @@ use super::{
 };
 use crate::config::CacheConfig;
 
-/// What an entry costs beside its bytes: headers, key, bookkeeping. An estimate, so that many tiny files are bounded too.
+/// Estimated bytes of an entry beside its content: headers, key, bookkeeping. It bounds the number of tiny
+/// files too.
 const ENTRY_OVERHEAD_BYTES: u64 = 2048;
 
-/// Each part of the cache that is locked by itself holds at least this many of the largest files, as a file that does
+/// Each separately locked part of the cache holds at least this many of the largest files. A file that does
 /// not fit one part would never be kept.
 const LARGEST_FILES_PER_SHARD: u64 = 4;
 
@@ -40,24 +41,24 @@ const LARGEST_FILES_PER_SHARD: u64 = 4;
 #[derive(Clone)]
 pub struct Cache(Arc<Shared>);
 
-/// How the cache is doing.
+/// The statistics of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Requests for files answered from memory at once.
+    /// Requests for files answered from memory.
     pub hits: u64,
-    /// Requests for files for which the file system was asked.
+    /// Requests for files that needed the file system.
     pub misses: u64,
-    /// Bytes that entries weigh, with an estimate of their bookkeeping.
+    /// Bytes of all entries, with an estimate of their bookkeeping.
     pub bytes: u64,
-    /// Bytes of files held in memory, also by responses that still send what was evicted.
+    /// Bytes of files held in memory, including evicted ones that responses still send.
     pub held_bytes: u64,
-    /// Entries.
+    /// The number of entries.
     pub entries: u64,
 }
 
 struct Shared {
     config: CacheConfig,
-    /// `None` where the cache is off.
+    /// `None`: the cache is off.
     store: Option<sync::Cache<Key, Arc<Entry>, Weight>>,
     started: Instant,
     hits: AtomicU64,
@@ -71,11 +72,11 @@ struct Shared {
 pub(crate) struct Entry {
     /// By coding.
     pub variants: [Variant; Coding::COUNT],
-    /// When the file system was last asked, on the cache's clock.
+    /// When the file system was last checked, on the cache's clock.
     checked_ns: AtomicU64,
 }
 
-/// What is known of a representation.
+/// The cached state of a representation.
 #[derive(Clone, Debug)]
 pub(crate) enum Variant {
     /// It does not exist.
@@ -100,19 +101,19 @@ struct KeyRef<'a> {
     path: &'a str,
 }
 
-/// Leave to hold a file in memory; given back when dropped.
+/// Permission to hold a file in memory, returned when dropped.
 pub(crate) struct Reservation {
     held_bytes: Arc<AtomicU64>,
     size: u64,
 }
 
 impl Cache {
-    /// A cache; one is meant to serve the whole process.
+    /// Makes a cache. One is meant to serve the whole process.
     pub fn new(config: CacheConfig) -> Self {
         let store = (config.capacity_bytes > 0 && config.max_file_bytes > 0).then(|| {
             let parallelism = std::thread::available_parallelism().map_or(1, |cores| cores.get());
             let shards_that_fit = config.capacity_bytes / config.max_file_bytes.saturating_mul(LARGEST_FILES_PER_SHARD);
-            // Rounded down to a power of two, which the store would round up to.
+            // Rounded down to a power of two, because the store would round up.
             let shards = 1 << shards_that_fit.clamp(1, 4 * parallelism as u64).ilog2();
             let options = OptionsBuilder::new()
                 .shards(shards)
@@ -133,7 +134,7 @@ impl Cache {
         }))
     }
 
-    /// Counts since the start, and the state now.
+    /// The counters since the start, and the current sizes.
     pub fn stats(&self) -> CacheStats {
         CacheStats {
             hits: self.0.hits.load(Relaxed),
@@ -144,7 +145,7 @@ impl Cache {
         }
     }
 
-    /// A number for a site that no other has or had.
+    /// A number for a site, unique in the life of the cache.
     pub(crate) fn new_site(&self) -> u32 {
         self.0.sites.fetch_add(1, Relaxed)
     }
@@ -153,7 +154,7 @@ impl Cache {
         self.0.store.as_ref()?.get(&KeyRef { site, path })
     }
 
-    /// The same, without a vote for keeping the entry.
+    /// The entry, without counting this look-up as a use.
     pub(crate) fn peek(&self, key: &Key) -> Option<Arc<Entry>> {
         self.0.store.as_ref()?.peek(key)
     }
@@ -170,15 +171,15 @@ impl Cache {
         }
     }
 
-    /// Forgets all of a site.
+    /// Removes all entries of a site.
     pub(crate) fn remove_site(&self, site: u32) {
         if let Some(store) = &self.0.store {
             store.retain(|key, _| key.site != site);
         }
     }
 
-    /// Whether an entry may be used as it is. Once it is too old, exactly one caller is told no, and has to look at the
-    /// file; for the others it counts as looked at.
+    /// Whether an entry may be used without a check. Once it is too old, exactly one caller gets false and
+    /// has to check the file; for the others the entry counts as checked.
     pub(crate) fn fresh(&self, entry: &Entry) -> bool {
         let now_ns = self.now_ns();
         let trusted_ns = u64::try_from(self.0.config.revalidate_after.as_nanos()).unwrap_or(u64::MAX);
@@ -192,7 +193,8 @@ impl Cache {
         }
     }
 
-    /// Leave to hold `size` bytes in memory, if the file is small enough and responses do not hold too much already.
+    /// Permission to hold `size` bytes, if the file is small enough and responses do not hold too much
+    /// already.
     pub(crate) fn reserve(&self, size: u64) -> Option<Reservation> {
         let CacheConfig { capacity_bytes, max_file_bytes, .. } = self.0.config;
         if self.0.store.is_none() || size > max_file_bytes || size > capacity_bytes {
@@ -224,7 +226,7 @@ impl fmt::Debug for Cache {
 }
 
 impl Reservation {
-    /// Bytes that give the reservation back with their last holder.
+    /// Bytes whose last reference returns the reservation.
     pub fn fill(self, bytes: Vec<u8>) -> Bytes {
         Bytes::from_owner(Held { bytes, _reservation: self })
     }

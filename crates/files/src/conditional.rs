@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderName, header};
 
-/// What a representation is compared by.
+/// The values by which a representation is compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Validators<'a> {
     /// The strong entity tag, with its quotes.
@@ -13,10 +13,10 @@ pub(crate) struct Validators<'a> {
     pub modified_s: u64,
 }
 
-/// What the preconditions of a GET or HEAD lead to.
+/// The result of the preconditions of a GET or HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Answer as if there were none.
+    /// Answer as if there were no preconditions.
     Proceed,
     /// 304.
     NotModified,
@@ -36,7 +36,8 @@ pub(crate) fn evaluate(headers: &HeaderMap, current: Validators<'_>) -> Verdict 
         return Verdict::Failed;
     }
     if headers.contains_key(header::IF_NONE_MATCH) {
-        // Weak comparison: a cache that was given our tag with a `W/` by someone between us still holds the same.
+        // Weak comparison: an intermediary may have added `W/` to our tag, and the cached representation is
+        // still the same.
         if any_tag(headers, &header::IF_NONE_MATCH, |tag| tag.opaque == current.etag) {
             return Verdict::NotModified;
         }
@@ -48,7 +49,8 @@ pub(crate) fn evaluate(headers: &HeaderMap, current: Validators<'_>) -> Verdict 
     Verdict::Proceed
 }
 
-/// Whether the `Range` header may be honoured: there is no `If-Range`, or it names exactly what we have.
+/// Whether the `Range` header may be honoured: there is no `If-Range`, or it names exactly the current
+/// representation.
 pub(crate) fn range_holds(headers: &HeaderMap, current: Validators<'_>) -> bool {
     let mut values = headers.get_all(header::IF_RANGE).iter();
     let Some(value) = values.next() else { return true };
@@ -65,12 +67,12 @@ pub(crate) fn range_holds(headers: &HeaderMap, current: Validators<'_>) -> bool 
 
 struct Tag<'a> {
     weak: bool,
-    /// With its quotes.
+    /// The tag with its quotes.
     opaque: &'a [u8],
 }
 
-/// Whether `*` or a tag for which `matches` holds is in the list. What follows a malformed member is not read: it
-/// cannot be told apart any more.
+/// Whether the list has `*` or a tag for which `matches` holds. Text after a malformed member is ignored,
+/// because its members cannot be separated.
 fn any_tag(headers: &HeaderMap, name: &HeaderName, matches: impl Fn(Tag<'_>) -> bool) -> bool {
     headers.get_all(name).iter().any(|value| {
         let mut rest = value.as_bytes().trim_ascii();
@@ -95,7 +97,8 @@ fn any_tag(headers: &HeaderMap, name: &HeaderName, matches: impl Fn(Tag<'_>) -> 
     })
 }
 
-/// The date of a header in seconds since 1970. A header that is repeated or malformed says nothing, as the RFC wants.
+/// The date of a header in seconds since 1970. A repeated or malformed header is ignored, as the RFC
+/// requires.
 fn date(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;
@@ -107,7 +110,7 @@ fn parse_date(value: &[u8]) -> Option<u64> {
     date.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
-/// A time as `Last-Modified` gives it.
+/// A time in the format of `Last-Modified`.
 pub(crate) fn format_date(seconds: u64) -> String {
     httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
 }

@@ -1,8 +1,8 @@
-//! The settings of a site's files, and of the cache that sites share. Nothing in here can be invalid.
+//! The settings of a site's files, and of the cache that sites share. Every value of these types is valid.
 
 use std::time::Duration;
 
-/// How the files of a site are served.
+/// The settings of a site's files.
 #[derive(Clone, Debug)]
 pub struct FilesConfig {
     /// File names tried, in this order, when a directory is asked for.
@@ -11,7 +11,7 @@ pub struct FilesConfig {
     pub listing: bool,
     /// Whether names that start with a dot are served (`/.well-known` always is); otherwise they answer 404.
     pub dot_files: bool,
-    /// What to do with symbolic links.
+    /// The treatment of symbolic links.
     pub symlinks: SymlinkPolicy,
     /// Whether `file.br`, `file.zst` and `file.gz` are sent in place of `file` to clients that accept them.
     pub precompressed: bool,
@@ -35,14 +35,14 @@ impl Default for FilesConfig {
     }
 }
 
-/// What to do with symbolic links below the root.
+/// The treatment of symbolic links below the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SymlinkPolicy {
     /// A path with a symbolic link in it answers 404.
     Never,
     /// Links are followed as long as they end within the root.
     WithinRoot,
-    /// Links are followed wherever they lead: the operator's word is trusted.
+    /// Links are followed wherever they lead; the operator is responsible.
     Follow,
 }
 
@@ -58,11 +58,11 @@ pub struct CacheControlRule {
 /// Small hot files kept in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheConfig {
-    /// Bytes kept at most; 0 turns the cache off.
+    /// Most bytes kept; 0 turns the cache off.
     pub capacity_bytes: u64,
     /// Larger files are always read from the file system.
     pub max_file_bytes: u64,
-    /// How long an entry is trusted before the file's metadata is looked at again.
+    /// How long an entry is trusted before the file's metadata is checked again.
     pub revalidate_after: Duration,
 }
 

@@ -11,7 +11,7 @@ pub(crate) struct ContentTypes {
 }
 
 impl ContentTypes {
-    /// Takes (extension in lower case without dot, type). A type of the operator's is sent as it is written.
+    /// Takes (extension in lower case without dot, type). The operator's types are sent unchanged.
     pub fn new(given: &[(String, String)]) -> io::Result<Self> {
         let by_extension = given
             .iter()
@@ -26,15 +26,15 @@ impl ContentTypes {
         Ok(Self { by_extension })
     }
 
-    /// The type of a file. Text is declared to be UTF-8, but XML is not: it declares its own encoding, which a charset
-    /// here would override (RFC 7303). An extension that nobody knows gives `application/octet-stream`.
+    /// The type of a file. Text is declared to be UTF-8. XML is not, because it declares its own encoding,
+    /// which a charset here would override (RFC 7303). An unknown extension gives `application/octet-stream`.
     pub fn of(&self, file: &Path) -> HeaderValue {
         let extension = file.extension().map(OsStr::as_bytes).and_then(|bytes| str::from_utf8(bytes).ok());
         let Some(extension) = extension.map(str::to_ascii_lowercase) else { return unknown() };
         if let Some(given) = self.by_extension.get(&extension) {
             return given.clone();
         }
-        // Newer than the table, or commonly meant otherwise than the table has it.
+        // Types newer than the table, or commonly used instead of the table's.
         let kind = match extension.as_str() {
             "mjs" => "text/javascript",
             "ico" => "image/vnd.microsoft.icon",

@@ -16,24 +16,28 @@
 //! # }
 //! ```
 //!
-//! A request for a small hot file is answered from memory, at once and without a system call. Everything else is looked
-//! up by a thread that may block (`load`), and large files are read as they are sent (`body`); a runtime thread never
-//! waits for a disk.
+//! A request for a small hot file is answered from memory, immediately and without a system call. All other
+//! requests are looked up by a thread that may block (`load`), and large files are read while they are sent
+//! (`body`). A runtime thread never waits for a disk.
 //!
-//! What is served, and what not:
-//! - GET and HEAD; OPTIONS tells so with a 204. Other methods of HTTP answer 405, unknown ones 501.
-//! - A path is decoded and normalised (`path`) and opened below the root and nowhere else (`resolve`).
-//! - A directory without its slash answers 301, with its slash an index file, a listing, or 403. The trailing slash
-//!   after a file's name answers 404.
-//! - What is missing, is a link that the policy does not follow, or is no regular file answers 404; what may not be
-//!   read 403.
-//! - `file.br`, `file.zst`, `file.gz` beside `file` are sent to those who accept them (`negotiate`), unless last
-//!   modified in an earlier second than `file`: they were made from an older state then. (nginx and Caddy do not look.)
-//! - Conditions come before ranges (`conditional`, `range`). HEAD knows no ranges, as RFC 9110 section 14.2 has it.
-//! - What is modified while it is read is read again; see `body` for what happens while it is sent.
+//! The rules of serving:
+//! - GET and HEAD are served; OPTIONS lists them with a 204. Other methods of HTTP answer 405, unknown ones
+//!   501.
+//! - A path is decoded and normalised (`path`) and opened only below the root (`resolve`).
+//! - A directory without its slash answers 301; with its slash, an index file, a listing, or 403. A trailing
+//!   slash after a file's name answers 404.
+//! - A path answers 404 if it does not exist, is a link that the policy does not follow, or is no regular
+//!   file. A file that may not be read answers 403.
+//! - `file.br`, `file.zst` and `file.gz` beside `file` are sent to clients that accept them (`negotiate`). A
+//!   sibling last modified in an earlier second than `file` is not, because it was made from an older state.
+//!   (nginx and Caddy do not check.)
+//! - Conditions are evaluated before ranges (`conditional`, `range`). HEAD has no ranges (RFC 9110, section
+//!   14.2).
+//! - A file that changes while it is read into memory is read again. `body` describes changes while it is
+//!   sent.
 //!
-//! The way of a request: `path` → `cache` → (`single_flight` → `load` → `resolve`, `negotiate`, `listing`) → `respond` →
-//! `conditional`, `range` → `body`.
+//! The path of a request: `path` → `cache` → (`single_flight` → `load` → `resolve`, `negotiate`, `listing`) →
+//! `respond` → `conditional`, `range` → `body`.
 
 #![forbid(unsafe_code)]
 
@@ -75,7 +79,7 @@ use self::{
     single_flight::SingleFlight,
 };
 
-/// The files of one site. Clones share everything.
+/// The files of one site. Clones share all state.
 #[derive(Clone)]
 pub struct Files(Arc<Shared>);
 
@@ -87,23 +91,24 @@ struct Shared {
 
 /// An answer, now or later.
 pub enum Served {
-    /// It is here.
+    /// The answer is available.
     Ready(Response<FileBody>),
     /// The file system has to be asked. To be awaited within a tokio runtime; it may be dropped at any time.
     Later(Pin<Box<dyn Future<Output = Response<FileBody>> + Send>>),
 }
 
 impl Files {
-    /// Opens the root of a site. Errors are the operator's: a root that cannot be opened, which is named, or a MIME type
-    /// that cannot be sent.
+    /// Opens the root of a site. An error is the operator's: a root that cannot be opened, which is named, or
+    /// an invalid MIME type.
     pub fn open(root: &Path, config: &FilesConfig, cache: Cache) -> io::Result<Self> {
         let site = Arc::new(SiteFiles::open(root, config, cache)?);
         Ok(Self(Arc::new(Shared { site, lookups: SingleFlight::default() })))
     }
 
-    /// Answers a request; its body, if any, is none of our business. Never blocks.
+    /// Answers a request; a request body is ignored. Never blocks.
     ///
-    /// Responses carry `Content-Length`, also to HEAD, where the body is empty. The body's size hint is always exact.
+    /// Responses have `Content-Length`, also to HEAD, where the body is empty. The body's size hint is always
+    /// exact.
     pub fn serve(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Served {
         match *method {
             Method::GET => self.get(uri, headers, true),
@@ -145,7 +150,7 @@ impl Files {
         let SiteFiles { cache, id, .. } = &*self.0.site;
         let entry = cache.get(*id, path)?;
         let chosen = match &entry.variants {
-            // No siblings, so the client's preferences do not matter.
+            // There are no siblings, so the client's preferences do not matter.
             [_, Variant::Absent, Variant::Absent, Variant::Absent] => Coding::Identity,
             variants => Preferences::parse(headers).choose(variants.each_ref().map(Variant::size)),
         };
@@ -187,7 +192,7 @@ impl Files {
                     response
                 }
                 Some(Outcome::Refused(status)) => error_page(status),
-                // A panic in our own code; it was reported where it happened.
+                // The look-up panicked; the panic was reported where it happened.
                 None => error_page(StatusCode::INTERNAL_SERVER_ERROR),
             }
         }))
@@ -195,7 +200,7 @@ impl Files {
 }
 
 impl Served {
-    /// Waits for the answer where it is not here yet.
+    /// The answer, after waiting for it if necessary.
     pub async fn response(self) -> Response<FileBody> {
         match self {
             Self::Ready(response) => response,
@@ -233,7 +238,7 @@ fn refuse(status: StatusCode) -> Served {
     Served::Ready(error_page(status))
 }
 
-/// A copy of the headers that the response depends on; most requests have none of them.
+/// A copy of the headers on which the response depends; most requests have none of them.
 fn relevant(headers: &HeaderMap) -> HeaderMap {
     let mut copy = HeaderMap::new();
     for name in respond::RELEVANT {

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::config::SymlinkPolicy;
 
-/// Names on a page, at most; a page of more helps nobody, and building it would take memory without bound.
+/// Most names on a page. A longer page is useless to a reader, and building it would need unbounded memory.
 const MAX_NAMES: usize = 10_000;
 
 const STYLE: &str = "html{color-scheme:light dark}\
@@ -33,7 +33,7 @@ const STYLE: &str = "html{color-scheme:light dark}\
     td:first-child{overflow-wrap:anywhere}a{text-decoration:none}a:hover{text-decoration:underline}\
     .n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}";
 
-/// The page for an open directory that stands at `path` below the root. Blocks.
+/// The page of an open directory at `path` below the root. Blocks.
 pub(crate) fn page(root: &Root, directory: OwnedFd, path: &RequestPath, dot_files: bool) -> Result<String, Errno> {
     let (items, complete) = read(root, directory, path, dot_files)?;
     Ok(render(path.relative().as_os_str().as_bytes(), &items, complete))
@@ -47,7 +47,7 @@ struct Item {
     modified_s: i64,
 }
 
-/// The names that would be served, directories first, and whether that is all of them.
+/// The names that would be served, directories first, and whether the list is complete.
 fn read(root: &Root, directory: OwnedFd, path: &RequestPath, dot_files: bool) -> Result<(Vec<Item>, bool), Errno> {
     let mut items = Vec::new();
     let mut complete = true;
@@ -62,7 +62,7 @@ fn read(root: &Root, directory: OwnedFd, path: &RequestPath, dot_files: bool) ->
             complete = false;
             break;
         }
-        // Whatever vanished meanwhile, or may not be looked at, is left out.
+        // Files that vanished meanwhile or cannot be examined are left out.
         items.extend(look_at(root, &directory, path, name));
     }
     items.sort_by_cached_key(|item| (!item.directory, item.name.to_ascii_lowercase(), item.name.clone()));
@@ -77,7 +77,7 @@ fn look_at(root: &Root, directory: &OwnedFd, path: &RequestPath, name: &[u8]) ->
         FileType::RegularFile => Some(item(false, stat.st_size as u64, stat.st_mtime as i64)),
         #[allow(clippy::unnecessary_cast)]
         FileType::Directory => Some(item(true, 0, stat.st_mtime as i64)),
-        // Only through the root: what a link outside of it leads to is not even measured.
+        // Examined only through the root, so that not even the size of a file outside is revealed.
         FileType::Symlink if root.policy() != SymlinkPolicy::Never => {
             let target = path.relative().join(Path::new(OsStr::from_bytes(name)));
             match root.find(&target).ok()? {
@@ -124,7 +124,7 @@ fn render(path: &[u8], items: &[Item], complete: bool) -> String {
     page
 }
 
-/// A name as HTML text or attribute. What is not UTF-8, and control characters, show as U+FFFD.
+/// A name as HTML text or attribute. Invalid UTF-8 and control characters show as U+FFFD.
 struct Escaped<'a>(&'a [u8]);
 
 impl std::fmt::Display for Escaped<'_> {
@@ -136,7 +136,7 @@ impl std::fmt::Display for Escaped<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                // Marks that turn the direction of writing could make one name look like another.
+                // Marks that change the writing direction could make one name look like another.
                 '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => f.write_char('\u{fffd}')?,
                 control if control.is_control() => f.write_char('\u{fffd}')?,
                 plain => f.write_char(plain)?,

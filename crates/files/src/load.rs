@@ -1,4 +1,4 @@
-//! From a path to a file: everything that may block, done in one go on a thread that may.
+//! Loads the file for a path. All blocking work is done in one go, on a thread that may block.
 
 use std::{
     ffi::OsStr,
@@ -26,16 +26,16 @@ use super::{
 };
 use crate::config::{CacheControlRule, FilesConfig};
 
-/// A file modified less than this ago is not kept in memory. The kernel's clock for modification times ticks every few
-/// milliseconds, and another change within the same tick could not be told from this one.
+/// A file modified less than this ago is not kept in memory. The kernel's clock for modification times ticks
+/// every few milliseconds, and a second change within the same tick would go unnoticed.
 const RECENT: Duration = Duration::from_millis(100);
 
-/// How often reading a file is begun anew because it changed meanwhile. After that it is sent as it is being read.
+/// How often reading is restarted because the file changed meanwhile. After that it is sent while it is read.
 const READ_ATTEMPTS: u32 = 2;
 
-/// A site's files, as the threads that may block see them.
+/// A site's files, for use by threads that may block.
 pub(crate) struct SiteFiles {
-    /// This site in the cache.
+    /// The site's number in the cache.
     pub id: u32,
     /// The cache.
     pub cache: Cache,
@@ -49,22 +49,22 @@ pub(crate) struct SiteFiles {
     types: ContentTypes,
 }
 
-/// What stands at a path.
+/// The result of looking up a path.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     /// A file, in the representation that the client prefers.
     Found(Arc<Representation>),
-    /// A directory that was asked for without its slash.
+    /// A directory, requested without its slash.
     Directory,
     /// A directory without an index: its listing.
     Listing { page: Bytes, cache_control: Option<HeaderValue> },
-    /// Nothing that is served.
+    /// No answer but this status.
     Refused(StatusCode),
 }
 
 /// A file that was found.
 struct Found {
-    /// Below the root.
+    /// The path below the root.
     relative: Vec<u8>,
     file: File,
     metadata: Metadata,
@@ -87,9 +87,9 @@ impl SiteFiles {
         })
     }
 
-    /// Finds what stands at a path, and keeps it in memory if it is worth it. Blocks.
+    /// Looks up a path, and keeps the file in memory if that is useful. Blocks.
     pub fn load(&self, path: &RequestPath, preferences: Preferences, key: Key) -> Outcome {
-        // Before the first look, so that the entry is not trusted for longer than it should.
+        // Taken before the first check, so that the entry is not trusted for too long.
         let checked_ns = self.cache.now_ns();
         self.root.refresh();
         let outcome = match self.find(path) {
@@ -109,7 +109,7 @@ impl SiteFiles {
     /// The file for a path: itself, or the index of a directory.
     fn find(&self, path: &RequestPath) -> Result<Found, Outcome> {
         if path.directory() {
-            // Directories that may be passed but not read have an index all the same, so this comes first.
+            // This comes first, because a directory that may be passed but not read still has an index.
             for name in &self.index {
                 let relative = path.join(name);
                 match self.root.find(as_path(&relative)) {
@@ -138,7 +138,7 @@ impl SiteFiles {
         }
     }
 
-    /// Chooses among the file and its siblings, and takes from memory what has not changed.
+    /// Chooses among the file and its siblings, and reuses unchanged ones from memory.
     fn represent(
         &self,
         path: &RequestPath,
@@ -193,12 +193,12 @@ impl SiteFiles {
         } else {
             self.cache.remove(key);
         }
-        // The original always exists, and only what exists is chosen.
+        // The original always exists, and only existing representations are chosen.
         answer.ok_or_else(|| io::Error::other("a representation was chosen that does not exist"))
     }
 
-    /// A file compressed beforehand. One that is older than the original is left alone: it was made from an earlier
-    /// state.
+    /// A precompressed sibling of a file. One that is older than the original is ignored, because it was made
+    /// from an earlier state.
     fn sibling(&self, relative: &[u8], coding: Coding, original: &Stamp) -> Option<(File, Metadata)> {
         let name = [relative, coding.suffix().as_bytes()].concat();
         match self.root.find(as_path(&name)) {

@@ -1,14 +1,14 @@
-//! Which representation a client gets: the file itself, or a sibling that was compressed beforehand (RFC 9110 section
+//! Chooses the representation for a client: the file itself, or a precompressed sibling (RFC 9110, section
 //! 12.5.3).
 //!
-//! The coding with the highest q-value wins. Among equals the smallest representation does, for its bytes are what the
-//! uplink has to carry. The file itself is chosen only where the client ranks `identity` above every coding there is,
-//! or accepts none of them: a sibling was put there to be used. A client that refuses everything, `identity` included,
-//! gets the file itself rather than a 406, which the RFC allows and which helps more.
+//! The coding with the highest q-value wins. Among equals the smallest representation wins, because the
+//! uplink has to carry its bytes. The file itself is chosen only if the client ranks `identity` above every
+//! existing coding or accepts none of them: a sibling is meant to be used. A client that refuses everything,
+//! `identity` included, gets the file itself. The RFC allows this, and it helps more than a 406.
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// A content coding for which siblings are looked for.
+/// A content coding that siblings may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Coding {
     Identity,
@@ -18,10 +18,10 @@ pub(crate) enum Coding {
 }
 
 impl Coding {
-    /// How many codings there are.
+    /// The number of codings.
     pub const COUNT: usize = 4;
 
-    /// All of them; `ALL[coding.index()] == coding`.
+    /// All codings; `ALL[coding.index()] == coding`.
     pub const ALL: [Self; Self::COUNT] = [Self::Identity, Self::Brotli, Self::Zstd, Self::Gzip];
 
     /// Position in tables by coding.
@@ -29,7 +29,7 @@ impl Coding {
         self as usize
     }
 
-    /// What is put after a file's name to find its sibling; empty for the file itself.
+    /// The suffix of a sibling's name; empty for the file itself.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Identity => "",
@@ -50,14 +50,14 @@ impl Coding {
     }
 }
 
-/// What an `Accept-Encoding` says of each coding: its q-value in thousandths, `None` where it says nothing.
+/// The q-values of `Accept-Encoding` for each coding, in thousandths; `None` if a coding is not mentioned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Preferences {
     quality: [Option<u16>; Coding::COUNT],
 }
 
 impl Preferences {
-    /// Reads the header. Members that make no sense are skipped.
+    /// Parses the header. Malformed members are skipped.
     pub fn parse(headers: &HeaderMap) -> Self {
         let mut quality = [None; Coding::COUNT];
         let mut others = None;
@@ -82,7 +82,7 @@ impl Preferences {
         }
         if others.is_some() {
             for (coding, q) in Coding::ALL.iter().zip(&mut quality) {
-                // `*` speaks of identity only to refuse it: it asks for some coding, whichever.
+                // `*` applies to identity only as a refusal: otherwise it asks for any real coding.
                 if q.is_none() && (*coding != Coding::Identity || others == Some(0)) {
                     *q = others;
                 }
@@ -91,7 +91,7 @@ impl Preferences {
         Self { quality }
     }
 
-    /// Chooses among the codings that exist, given their sizes in bytes. The file itself always does.
+    /// Chooses among the existing codings, given their sizes in bytes. The file itself always exists.
     pub fn choose(&self, sizes: [Option<u64>; Coding::COUNT]) -> Coding {
         let identity = self.quality[Coding::Identity.index()].unwrap_or(0);
         let mut best: Option<(u16, u64, Coding)> = None;

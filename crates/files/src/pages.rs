@@ -5,13 +5,13 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 
 use super::FileBody;
 
-/// The methods that files answer to.
+/// The methods that files support.
 const ALLOW: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 
 /// Pages run no script and load nothing; they need only their own style.
 const PAGE_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'");
 
-/// A small HTML page that says what went wrong. It names the status and nothing of the server's inside.
+/// A small HTML page for an error. It shows the status and nothing internal.
 pub fn error_page(status: StatusCode) -> Response<FileBody> {
     let reason = status.canonical_reason().unwrap_or("Error");
     let code = status.as_u16();
@@ -25,7 +25,7 @@ pub fn error_page(status: StatusCode) -> Response<FileBody> {
     )
 }
 
-/// An HTML page of our own making, with its length.
+/// A generated HTML page, with its length.
 pub(crate) fn page(status: StatusCode, html: Bytes) -> Response<FileBody> {
     let length = html.len();
     let mut response = Response::new(FileBody::from(html));
@@ -46,7 +46,7 @@ pub(crate) fn error_page_with(status: StatusCode, name: HeaderName, value: Heade
     response
 }
 
-/// 301 to a path on this host, with the query the request had.
+/// A 301 to a path on this host, with the request's query.
 pub(crate) fn moved_to(path: &str, query: Option<&str>) -> Response<FileBody> {
     let target = match query {
         Some(query) => format!("{path}?{query}"),
@@ -54,7 +54,7 @@ pub(crate) fn moved_to(path: &str, query: Option<&str>) -> Response<FileBody> {
     };
     match HeaderValue::from_bytes(target.as_bytes()) {
         Ok(location) => error_page_with(StatusCode::MOVED_PERMANENTLY, header::LOCATION, location),
-        // A query that cannot stand in a header; the HTTP parser lets none such through.
+        // The query is invalid in a header; the HTTP parser refuses such queries already.
         Err(_) => error_page(StatusCode::BAD_REQUEST),
     }
 }
@@ -67,12 +67,12 @@ pub(crate) fn options() -> Response<FileBody> {
     response
 }
 
-/// 405 with what would be allowed.
+/// A 405 with the allowed methods.
 pub(crate) fn method_not_allowed() -> Response<FileBody> {
     error_page_with(StatusCode::METHOD_NOT_ALLOWED, header::ALLOW, ALLOW)
 }
 
-/// The same response to `HEAD`: all its headers, nothing of its body.
+/// The same response for `HEAD`: all headers, no body.
 pub(crate) fn without_body(response: Response<FileBody>) -> Response<FileBody> {
     response.map(|_| FileBody::empty())
 }

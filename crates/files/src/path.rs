@@ -1,10 +1,12 @@
-//! From the path of a request to a path below the root: decoded, normalised, and unable to climb out.
+//! Converts the path of a request to a path below the root: decoded, normalised, and unable to leave the
+//! root.
 //!
 //! - Percent-escapes are decoded once. A broken escape or a NUL answers 400.
-//! - `.` and empty segments vanish (so `//a///b` is `/a/b`), `..` takes its parent away, also where it came as `%2e%2e`.
-//!   One `..` too many answers 400, as with nginx.
-//! - An escaped slash (`%2F`) is data, not a delimiter (RFC 3986 section 2.2); no file name can hold one, so it answers 404.
-//! - A backslash is an ordinary character of a file name, and is escaped wherever we write it.
+//! - `.` and empty segments are removed (so `//a///b` is `/a/b`). `..` removes its parent, also if it came as
+//!   `%2e%2e`. One `..` too many answers 400, as with nginx.
+//! - An escaped slash (`%2F`) is data, not a delimiter (RFC 3986, section 2.2). No file name can contain one,
+//!   so it answers 404.
+//! - A backslash is an ordinary character of a file name, and is escaped in all output.
 //! - Names are bytes: they need not be UTF-8.
 
 use std::{borrow::Cow, ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
@@ -14,22 +16,22 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 /// A decoded and normalised request path. Its segments are never empty, `.` or `..`, and hold neither a slash nor a NUL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RequestPath {
-    /// Segments joined by `/`, without a leading or trailing one. Empty for the root.
+    /// Segments joined by `/`, without a leading or trailing slash. Empty for the root.
     relative: Vec<u8>,
-    /// Whether a directory was asked for: the path ended in a slash (or in a dot segment), or is the root.
+    /// Whether a directory was requested: the path ended in a slash or a dot segment, or is the root.
     directory: bool,
 }
 
-/// Why a request path names nothing. The client is at fault.
+/// Why a request path names no file. The client is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathError {
-    /// Not a path, broken escapes, a NUL, or more `..` than there are parents: 400.
+    /// It is no path, or has broken escapes, a NUL, or more `..` than parents: 400.
     Invalid,
-    /// A name that no file can have: 404.
+    /// It has a name that no file can have: 404.
     NoSuchName,
 }
 
-/// What RFC 3986 calls `pchar`, and the slash, stay as they are; everything else is escaped.
+/// The characters to escape in a path: all except RFC 3986's `pchar` and the slash.
 const PATH: &AsciiSet = &SEGMENT
     .remove(b'/')
     .remove(b'!')
@@ -46,16 +48,17 @@ const PATH: &AsciiSet = &SEGMENT
     .remove(b':')
     .remove(b'@');
 
-/// Only unreserved characters stay: safe as a relative reference (no scheme can be seen in it) and in HTML.
+/// The characters to escape in a name: all except unreserved ones. The result is safe as a relative reference
+/// (it cannot look like a scheme) and in HTML.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 impl RequestPath {
-    /// Reads the path component of a request target.
+    /// Parses the path component of a request target.
     pub fn parse(raw: &str) -> Result<Self, PathError> {
         Self::read(raw, |name| if name.contains(&b'/') { Err(PathError::NoSuchName) } else { Ok(None) })
     }
 
-    /// Reads it; `rewrite` is shown every decoded name, and says what stands for it where it is not the name itself.
+    /// Parses a path. `rewrite` gets every decoded name, and may return a replacement for it.
     fn read(
         raw: &str,
         mut rewrite: impl FnMut(&[u8]) -> Result<Option<Vec<u8>>, PathError>,
@@ -95,7 +98,7 @@ impl RequestPath {
         Path::new(OsStr::from_bytes(&self.relative))
     }
 
-    /// Whether a directory was asked for.
+    /// Whether a directory was requested.
     pub fn directory(&self) -> bool {
         self.directory
     }
@@ -110,13 +113,13 @@ impl RequestPath {
         rest.split(|byte| *byte == b'/').any(|name| name.starts_with(b"."))
     }
 
-    /// The one spelling of this path that we use ourselves. It starts with exactly one slash.
+    /// The canonical spelling of this path. It starts with exactly one slash.
     pub fn canonical(&self) -> String {
         let slash = if self.directory && !self.relative.is_empty() { "/" } else { "" };
         format!("/{}{slash}", percent_encode(&self.relative, PATH))
     }
 
-    /// A name within this directory.
+    /// The path of a name within this directory.
     pub fn join(&self, name: &str) -> Vec<u8> {
         let mut joined = self.relative.clone();
         if !joined.is_empty() {
@@ -127,13 +130,13 @@ impl RequestPath {
     }
 }
 
-/// The path component of a request target as patterns of routes and rules see it: decoded, and with dot segments and empty
-/// segments resolved, as for a file. It starts with one slash, and ends in one where a directory is meant. `None` for what is
-/// no path, or no UTF-8: no pattern matches that.
+/// The path component of a request target in the form that patterns of routes and rules match. It is decoded,
+/// and dot and empty segments are resolved, as for a file. It starts with one slash, and ends in one if it
+/// means a directory. `None`: it is no path or not UTF-8, so no pattern matches it.
 ///
-/// An origin other than a directory may know names with a slash in them, so `%2F` stays as it is, and `%25` too, so that the two
-/// can be told apart. Dot segments behind an escaped slash are nobody's names: who decodes them would find another path than
-/// we did, so they are no path.
+/// Origins other than directories may have names with a slash in them. So `%2F` stays encoded, and so does
+/// `%25`, to distinguish the two. A path with dot segments behind an escaped slash is refused: an origin that
+/// decodes them would find a different path.
 pub fn pattern_path(raw: &str) -> Option<Cow<'_, str>> {
     if is_plain(raw) {
         return Some(Cow::Borrowed(raw));
@@ -161,7 +164,7 @@ pub fn pattern_path(raw: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(format!("/{relative}{slash}")))
 }
 
-/// Whether a path is what [`pattern_path`] would make of it. May say no of one that is.
+/// Whether [`pattern_path`] would leave a path unchanged. It may return false for such a path.
 fn is_plain(raw: &str) -> bool {
     let bytes = raw.as_bytes();
     let mut after_slash = false;
@@ -176,7 +179,7 @@ fn is_plain(raw: &str) -> bool {
     bytes.first() == Some(&b'/')
 }
 
-/// What [`pattern_path`] has made, or a part of it, as it is written in a request target.
+/// Encodes a path from [`pattern_path`], or a part of one, for a request target.
 pub fn encode_pattern_path(path: &str) -> Cow<'_, str> {
     const DECODED: &AsciiSet = &PATH.remove(b'%');
     percent_encoding::utf8_percent_encode(path, DECODED).into()

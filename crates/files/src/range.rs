@@ -1,8 +1,8 @@
-//! Byte ranges (RFC 9110 section 14).
+//! Byte ranges (RFC 9110, section 14).
 //!
-//! What a client may ask is bounded as section 14.2 advises: a header with more than [`MAX_RANGES`] ranges is ignored,
-//! and ranges that overlap or lie closer together than a part's own head are joined, so that an answer never holds a
-//! byte of the file twice. Parts come in the order in which they were asked for.
+//! Requests are bounded as section 14.2 advises. A header with more than [`MAX_RANGES`] ranges is ignored.
+//! Ranges that overlap, or lie closer together than the size of a part's head, are joined. So an answer never
+//! has a byte of the file twice. Parts keep the order of the request.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
@@ -12,24 +12,24 @@ use std::{
 use bytes::Bytes;
 use http::HeaderMap;
 
-/// Ranges in one request, at most: no honest client asks for more, and each costs a read and a part's head.
+/// Most ranges in one request. No honest client asks for more, and each costs a read and a part's head.
 pub(crate) const MAX_RANGES: usize = 64;
 
-/// Ranges with a smaller gap than this many bytes are joined: two parts would cost more than the gap.
+/// Ranges with a gap below this many bytes are joined: two parts would cost more than the gap.
 const JOIN_GAP_BYTES: u64 = 80;
 
-/// What the `Range` header asks of a representation.
+/// The ranges that a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ranges {
-    /// All of it: there is no such header, or it is one to be ignored.
+    /// The whole representation: there is no `Range` header, or it is ignored.
     Whole,
-    /// These bytes: one range or more, none empty, none overlapping.
+    /// One range or more, none empty, none overlapping.
     Parts(Vec<Range<u64>>),
-    /// Nothing that is there: 416.
+    /// No existing bytes: 416.
     Unsatisfiable,
 }
 
-/// Reads the `Range` header for a representation of `size` bytes.
+/// Parses the `Range` header for a representation of `size` bytes.
 pub(crate) fn resolve(headers: &HeaderMap, size: u64) -> Ranges {
     let mut values = headers.get_all(http::header::RANGE).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return Ranges::Whole };
@@ -45,7 +45,7 @@ pub(crate) fn resolve(headers: &HeaderMap, size: u64) -> Ranges {
             return Ranges::Whole;
         }
         match resolve_one(spec, size) {
-            // A suffix of an empty file is satisfiable, and cannot be written as a Content-Range.
+            // A suffix of an empty file is satisfiable, but has no form in Content-Range.
             Some(One::Satisfiable(range)) if range.is_empty() => return Ranges::Whole,
             Some(One::Satisfiable(range)) => wanted.push(range),
             Some(One::Unsatisfiable) => {}
@@ -64,21 +64,22 @@ pub(crate) fn content_range(range: &Range<u64>, size: u64) -> String {
     format!("bytes {}-{}/{size}", range.start, range.end - 1)
 }
 
-/// The frame of a `multipart/byteranges` body: what goes before each part, and after the last.
+/// The framing of a `multipart/byteranges` body: the bytes before each part, and after the last.
 #[derive(Debug)]
 pub(crate) struct Multipart {
     /// The value of `Content-Type`.
     pub content_type: String,
-    /// What precedes each range, and the range.
+    /// The bytes before each range, and the range.
     pub parts: Vec<(Bytes, Range<u64>)>,
-    /// What follows the last one.
+    /// The bytes after the last range.
     pub tail: Bytes,
 }
 
 impl Multipart {
     /// Frames `ranges` of a representation of `size` bytes and the given type.
     pub fn new(ranges: Vec<Range<u64>>, size: u64, part_type: &[u8]) -> Self {
-        // Not to be guessed by who wrote the file, so that no file can hold it. Each RandomState has keys of its own.
+        // Unpredictable for the file's author, so that no file can contain it. Each RandomState has keys of
+        // its own.
         let boundary = format!("{:016x}{:016x}", random_u64(), random_u64());
         let parts = ranges
             .into_iter()
@@ -104,7 +105,7 @@ enum One {
     Unsatisfiable,
 }
 
-/// One `first-last`, `first-` or `-suffix`; `None` where it is malformed.
+/// Parses `first-last`, `first-` or `-suffix`; `None` if it is malformed.
 fn resolve_one(spec: &str, size: u64) -> Option<One> {
     let (first, last) = spec.split_once('-')?;
     let (first, last) = (first.trim_ascii(), last.trim_ascii());
@@ -129,7 +130,7 @@ fn resolve_one(spec: &str, size: u64) -> Option<One> {
     Some(if first < size { One::Satisfiable(first..end) } else { One::Unsatisfiable })
 }
 
-/// A number of any length; beyond 64 bits it is as good as infinite.
+/// Parses a number of any length; above 64 bits it counts as infinite.
 fn number(digits: &str) -> Option<u64> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -137,7 +138,7 @@ fn number(digits: &str) -> Option<u64> {
     Some(digits.parse().unwrap_or(u64::MAX))
 }
 
-/// Joins ranges that overlap or nearly touch; each stands where its first member stood.
+/// Joins ranges that overlap or nearly touch; each takes the place of its first member.
 fn join(wanted: Vec<Range<u64>>) -> Vec<Range<u64>> {
     let mut by_start: Vec<(usize, Range<u64>)> = wanted.into_iter().enumerate().collect();
     by_start.sort_by_key(|(_, range)| range.start);
@@ -280,7 +281,7 @@ mod tests {
                 sorted.sort_by_key(|range| range.start);
                 prop_assert!(sorted.iter().all(|range| range.start < range.end && range.end <= size));
                 prop_assert!(sorted.windows(2).all(|pair| pair[0].end + JOIN_GAP_BYTES < pair[1].start));
-                // Every byte asked for is there.
+                // Every requested byte is in a part.
                 for spec in &specs {
                     if let Some(One::Satisfiable(wanted)) = resolve_one(spec, size) {
                         prop_assert!(parts.iter().any(|part| part.start <= wanted.start && wanted.end <= part.end));

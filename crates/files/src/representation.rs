@@ -1,4 +1,4 @@
-//! A file as it is sent: its bytes or where to read them, and every header worked out beforehand.
+//! A file in the form in which it is sent: its bytes or their source, and all headers, computed in advance.
 
 use std::{
     fs::Metadata,
@@ -14,10 +14,10 @@ use super::{
     negotiate::Coding,
 };
 
-/// Last second of the year 9999, the last that a date in a header can tell.
+/// The last second of the year 9999, the latest date that a header can express.
 const LAST_DATE_S: u64 = 253_402_300_799;
 
-/// What tells one state of a file from another.
+/// The properties by which states of a file are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -26,19 +26,19 @@ pub(crate) struct Stamp {
     pub size: u64,
     modified_s: i64,
     modified_ns: i64,
-    /// Change time: it moves even where somebody set the modification time back.
+    /// Change time: it moves even if the modification time was set back.
     changed_s: i64,
     changed_ns: i64,
 }
 
-/// One representation of a file: the file itself, or a sibling compressed beforehand.
+/// One representation of a file: the file itself, or a precompressed sibling.
 #[derive(Debug)]
 pub(crate) struct Representation {
     /// The state of the file that this was made from.
     pub stamp: Stamp,
-    /// Whether other codings were there to be chosen.
+    /// Whether other codings exist.
     pub varies: bool,
-    /// The bytes, or where they are.
+    /// The bytes, or the file with them.
     pub source: Source,
     /// `Content-Type`, also of the parts of a multipart answer.
     pub content_type: HeaderValue,
@@ -50,13 +50,13 @@ pub(crate) struct Representation {
     modified_s: u64,
 }
 
-/// What a representation's headers are made of, beside the file's own state.
+/// The data for a representation's headers, beside the file's own state.
 pub(crate) struct Description<'a> {
     pub coding: Coding,
     pub varies: bool,
     pub content_type: HeaderValue,
     pub cache_control: Option<&'a HeaderValue>,
-    /// The time of day.
+    /// The current time.
     pub now: SystemTime,
 }
 
@@ -74,8 +74,8 @@ impl Stamp {
         }
     }
 
-    /// Whether this was last modified in a second before that in which `other` was. Whole seconds, because some
-    /// compressors copy no more of the original's time.
+    /// Whether this was last modified in an earlier second than `other`. Whole seconds are compared, because
+    /// some compressors copy only these of the original's time.
     pub fn older_than(&self, other: &Self) -> bool {
         self.modified_s < other.modified_s
     }
@@ -87,7 +87,7 @@ impl Stamp {
         (0..window.as_nanos() as i128).contains(&(now_ns - modified_ns))
     }
 
-    /// A strong entity tag. The inode goes in mixed, as it is nobody's business.
+    /// A strong entity tag. The inode is hashed, so that it is not revealed.
     fn etag(&self, coding: Coding) -> String {
         let mut mixed = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a, 64 bits
         let fields = [self.modified_s as u64, self.modified_ns as u64, self.inode];
@@ -100,11 +100,11 @@ impl Stamp {
 }
 
 impl Representation {
-    /// Works out the headers. The source must hold exactly the size of the stamp.
+    /// Computes the headers. The source must have exactly the size of the stamp.
     pub fn new(stamp: Stamp, source: Source, description: Description<'_>) -> Self {
         let Description { coding, varies, content_type, cache_control, now } = description;
         let now_s = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        // Nothing may claim to be newer than its own response (RFC 9110 section 8.8.2.1).
+        // A date must not be later than its own response (RFC 9110, section 8.8.2.1).
         let modified_s = u64::try_from(stamp.modified_s).unwrap_or(0).min(now_s).min(LAST_DATE_S);
         let etag = header_value(stamp.etag(coding));
 
@@ -133,14 +133,14 @@ impl Representation {
         self.stamp.size
     }
 
-    /// What conditional requests are compared with.
+    /// The values for evaluating conditional requests.
     pub fn validators(&self) -> Validators<'_> {
         Validators { etag: self.etag.as_bytes(), modified_s: self.modified_s }
     }
 }
 
 fn header_value(text: String) -> HeaderValue {
-    // Dates and tags of our own making are plain ASCII.
+    // Generated dates and tags are plain ASCII.
     HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).unwrap_or(HeaderValue::from_static(""))
 }
 

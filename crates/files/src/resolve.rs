@@ -1,11 +1,12 @@
-//! Opening a path below a root, and never beside it.
+//! Opens a path below a root, and never outside it.
 //!
-//! On Linux `openat2` does the whole walk in the kernel, so that no race can lead it astray. Where it does not exist or is
-//! forbidden (`ENOSYS`, or `EPERM` from a sandbox), and where an absolute link has to be judged, [`walk`] goes component
-//! by component, holding each directory open and following no link but by hand. It is as safe; it costs more calls.
+//! On Linux `openat2` does the whole walk in the kernel, so that no race can divert it. It may be missing or
+//! forbidden (`ENOSYS`, or `EPERM` from a sandbox), and it cannot judge an absolute link. In these cases
+//! [`walk`] goes component by component, keeps each directory open and resolves links itself. This is as safe
+//! but needs more calls.
 //!
-//! Everything is opened with `O_NONBLOCK`, so that a pipe without a writer does not hold us, and what turns out to be
-//! neither a file nor a directory is not served.
+//! All files are opened with `O_NONBLOCK`, so that a pipe without a writer does not block. Only files and
+//! directories are served.
 
 use std::{
     collections::VecDeque,
@@ -29,14 +30,14 @@ use rustix::{
 
 use crate::config::SymlinkPolicy;
 
-/// A directory that is served, and how links in it are treated.
+/// A served directory, and the treatment of links in it.
 #[derive(Debug)]
 pub struct Root {
     path: PathBuf,
     policy: SymlinkPolicy,
-    /// The directory to which `path` led when it was last looked at.
+    /// The directory to which `path` led at the last check.
     current: ArcSwap<RootDirectory>,
-    /// Off where `openat2` was found missing, and in tests of the walk.
+    /// False where `openat2` was found missing, and in tests of the walk.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
     use_openat2: std::sync::atomic::AtomicBool,
 }
@@ -44,26 +45,26 @@ pub struct Root {
 #[derive(Debug)]
 struct RootDirectory {
     fd: OwnedFd,
-    /// Where the directory really is; absolute links are measured against it.
+    /// The real path of the directory, with which absolute links are compared.
     canonical: PathBuf,
     device: u64,
     inode: u64,
 }
 
-/// What stands at a path.
+/// The file or directory at a path.
 #[derive(Debug)]
 pub enum Node {
     /// A regular file, open for reading.
     File(File, Metadata),
     /// A directory, open for reading.
     Directory(OwnedFd),
-    /// A directory that may not be read, though perhaps passed through.
+    /// A directory that may not be read, but perhaps passed through.
     ClosedDirectory,
 }
 
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
-/// Enough for any honest chain of links; the kernel's own limit.
+/// Most links followed; the kernel's own limit, and enough for any honest chain.
 const MAX_LINKS: u32 = 40;
 
 impl Root {
@@ -73,7 +74,7 @@ impl Root {
             io::Error::new(error.kind(), format!("cannot serve the directory {}: {error}", path.display()))
         })?;
         Ok(Self {
-            // Relative roots stay where they were, whatever happens to the working directory.
+            // A relative root is made absolute, so that a change of the working directory has no effect.
             path: if path.is_absolute() { path.to_path_buf() } else { directory.canonical.clone() },
             policy,
             current: ArcSwap::from_pointee(directory),
@@ -81,8 +82,8 @@ impl Root {
         })
     }
 
-    /// Looks whether the root's path leads elsewhere by now (a deployment that switches a link), and goes along.
-    /// A root that vanished is kept as it was. Blocks.
+    /// Follows the root's path if it leads to another directory by now, as after a deployment that switches a
+    /// link. A root that vanished is kept. Blocks.
     pub fn refresh(&self) {
         let current = self.current.load();
         if let Ok(metadata) = std::fs::metadata(&self.path)
@@ -93,8 +94,8 @@ impl Root {
         }
     }
 
-    /// Opens what stands at a path below the root; the empty path is the root itself. The path must have no `..`.
-    /// Blocks.
+    /// Opens the file or directory at a path below the root; the empty path is the root. The path must have
+    /// no `..`. Blocks.
     pub fn find(&self, relative: &Path) -> Result<Node, Errno> {
         let root = self.current.load();
         let fd = match self.open_beneath(&root, relative, OPEN) {
@@ -113,12 +114,12 @@ impl Root {
         }
     }
 
-    /// How links are treated.
+    /// The treatment of links.
     pub fn policy(&self) -> SymlinkPolicy {
         self.policy
     }
 
-    /// Whether a directory stands there that only cannot be read. Where there is no `O_PATH` it counts as forbidden.
+    /// Whether the path is a directory that merely cannot be read. Without `O_PATH` it counts as forbidden.
     fn is_directory(&self, root: &RootDirectory, relative: &Path) -> bool {
         cfg!(target_os = "linux") && self.open_beneath(root, relative, STEP).is_ok()
     }
@@ -135,7 +136,7 @@ impl Root {
         walk(root.fd.as_fd(), &root.canonical, relative, flags, self.policy)
     }
 
-    /// `openat2`; `None` where it cannot tell.
+    /// Opens by `openat2`; `None` if it cannot decide.
     #[cfg(target_os = "linux")]
     fn open_in_kernel(&self, root: &RootDirectory, relative: &Path, flags: OFlags) -> Option<Result<OwnedFd, Errno>> {
         use std::sync::atomic::Ordering::Relaxed;
@@ -154,8 +155,8 @@ impl Root {
                 self.use_openat2.store(false, Relaxed);
                 None
             }
-            // AGAIN: something was renamed during the walk. XDEV: a link led out of the root, or is absolute and may
-            // still lead into it.
+            // AGAIN: a rename happened during the walk. XDEV: a link leads out of the root, or is absolute
+            // and may still lead into it.
             Err(Errno::AGAIN) => None,
             Err(Errno::XDEV) if self.policy == SymlinkPolicy::WithinRoot => None,
             result => Some(result),
@@ -181,13 +182,13 @@ impl RootDirectory {
     }
 }
 
-/// The status that tells a client why a path was not opened.
+/// The status for a path that could not be opened.
 pub(crate) fn status_of(error: Errno) -> StatusCode {
     match error {
         Errno::NOENT
         | Errno::NOTDIR
         | Errno::NAMETOOLONG
-        // A link that the policy does not follow, one that leads out, and one that leads nowhere.
+        // A link that the policy does not follow, leads out of the root, or leads nowhere.
         | Errno::LOOP
         | Errno::XDEV
         // Sockets and devices without a driver.
@@ -202,8 +203,8 @@ pub(crate) fn status_of(error: Errno) -> StatusCode {
     }
 }
 
-/// Opens `relative` below `root` one component at a time. Directories passed are held open, so `..` (which only links
-/// can bring) goes back to where we came from, and never above the root.
+/// Opens `relative` below `root`, one component at a time. Passed directories are kept open, so a `..` (only
+/// links can contain one) returns to the previous directory and never above the root.
 fn walk(
     root: BorrowedFd<'_>,
     canonical_root: &Path,
@@ -226,7 +227,7 @@ fn walk(
         let last = ahead.is_empty();
         let step = if last { flags } else { STEP } | OFlags::NOFOLLOW;
         let error = match retry(|| rustix::fs::openat(here, &name, step, Mode::empty())) {
-            // With O_PATH a link itself is opened, unless a directory was demanded: STEP and `find` do demand it.
+            // With O_PATH a link itself is opened, unless a directory is required, which STEP and `find` do.
             Ok(fd) if last => return Ok(fd),
             Ok(fd) => {
                 passed.push(fd);
@@ -234,7 +235,7 @@ fn walk(
             }
             Err(error) => error,
         };
-        // Systems differ in how they say that it is a link; reading it tells.
+        // Systems report a link by different errors, so it is identified by reading it.
         let Ok(target) = rustix::fs::readlinkat(here, &name, Vec::new()) else { return Err(error) };
         links += 1;
         if policy == SymlinkPolicy::Never || links > MAX_LINKS {
@@ -284,7 +285,7 @@ mod tests {
 
     use super::*;
 
-    /// outside/secret, and a root with files, directories and links of every kind.
+    /// A file outside/secret, and a root with files, directories and links of every kind.
     fn tree() -> TempDir {
         let top = tempfile::tempdir().unwrap();
         let at = |name: &str| top.path().join(name);
@@ -314,14 +315,14 @@ mod tests {
         }
         symlink(at("root/sub/inner").canonicalize().unwrap(), at("root/in_absolute")).unwrap();
         symlink(at("outside/secret").canonicalize().unwrap(), at("root/sub/out_absolute")).unwrap();
-        // Its name starts with the root's: a comparison of strings would be fooled.
+        // The name starts with the root's, which would deceive a comparison of strings.
         fs::create_dir(at("root_beside")).unwrap();
         fs::write(at("root_beside/secret"), "SECRET").unwrap();
         symlink(at("root_beside/secret").canonicalize().unwrap(), at("root/out_beside")).unwrap();
         top
     }
 
-    /// The root twice: with the kernel's walk, and with ours.
+    /// The root twice: with the kernel's walk, and with [`walk`].
     fn both(top: &TempDir, policy: SymlinkPolicy) -> [Root; 2] {
         let kernel = Root::open(&top.path().join("root"), policy).unwrap();
         let walking = Root::open(&top.path().join("root"), policy).unwrap();
@@ -411,7 +412,7 @@ mod tests {
         assert_eq!(content(&root, "sub/out_absolute"), Ok("SECRET".into()));
     }
 
-    /// Whoever swaps a directory for a link while we walk gains nothing by it.
+    /// Swapping a directory for a link during the walk must not lead out of the root.
     #[test]
     fn a_race_between_a_directory_and_a_link_never_leads_out() {
         let top = tree();
@@ -434,7 +435,7 @@ mod tests {
                 .flat_map(|policy| both(&top, *policy))
                 .flat_map(|root| (0..3000).filter_map(move |_| content(&root, "flip/secret").ok()))
                 .collect();
-            // First, so that a failure does not leave the other thread running.
+            // Set before the assertion, so that a failure does not leave the other thread running.
             done.store(true, std::sync::atomic::Ordering::Relaxed);
             assert!(seen.iter().all(|text| text == "public"), "{seen:?}");
         });
@@ -485,7 +486,8 @@ mod tests {
         assert_eq!(file.kind(), io::ErrorKind::NotADirectory);
     }
 
-    /// Permissions bind root too once it gives up the capabilities to override them; capabilities are per thread.
+    /// Root is subject to permissions too once it drops the capabilities to override them; capabilities are
+    /// per thread.
     #[cfg(target_os = "linux")]
     #[test]
     fn permissions_answer_403_and_closed_directories_can_be_passed() {

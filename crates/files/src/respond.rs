@@ -1,4 +1,4 @@
-//! From a representation and a request's headers to the response: 200, 206, 304, 412 or 416.
+//! Makes the response from a representation and a request's headers: 200, 206, 304, 412 or 416.
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
@@ -21,8 +21,8 @@ pub(crate) const RELEVANT: [header::HeaderName; 6] = [
     header::RANGE,
 ];
 
-/// The response to a GET, complete with its body. `ranges` is off for HEAD: ranges are defined for GET alone (RFC 9110
-/// section 14.2).
+/// The response to a GET, with its body. `ranges` is false for HEAD, because ranges are defined only for GET
+/// (RFC 9110, section 14.2).
 pub(crate) fn respond(representation: &Representation, request: &HeaderMap, ranges: bool) -> Response<FileBody> {
     let validators = representation.validators();
     match evaluate(request, validators) {
@@ -75,6 +75,6 @@ fn partial(representation: &Representation, mut parts: Vec<std::ops::Range<u64>>
 }
 
 fn header_value(text: String) -> HeaderValue {
-    // Numbers and words of our own making.
+    // The text consists of generated numbers and words.
     HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).unwrap_or(HeaderValue::from_static(""))
 }

@@ -33,7 +33,7 @@ where
             tokio::task::spawn_blocking(move || {
                 let value = work();
                 for waiting in completion.end() {
-                    // A caller that went away needs no answer.
+                    // A caller that is gone needs no answer.
                     let _ = waiting.send(value.clone());
                 }
             });
@@ -48,7 +48,7 @@ impl<K, V> Default for SingleFlight<K, V> {
     }
 }
 
-/// Removes the key when the work ends, and also when it panics, so that no caller waits for ever.
+/// Removes the key when the work ends or panics, so that no caller waits forever.
 struct Completion<K: Eq + Hash, V> {
     lookups: SingleFlight<K, V>,
     /// Taken when the work ends: after that the key may belong to other work.

@@ -1,4 +1,4 @@
-//! The file origin as a client sees it.
+//! Tests of the file origin from a client's side.
 
 mod wire;
 
@@ -535,8 +535,8 @@ async fn concurrent_misses_look_once() {
     for task in tasks {
         bodies.push(task.await.unwrap().into_body().collect().await.unwrap().to_bytes());
     }
-    // All tasks join before the first blocking thread can finish only by chance, but whoever came later found the
-    // entry of the first: the file was read once, and all share its bytes.
+    // Not all tasks need to join before the first blocking thread finishes. A late task found the entry of
+    // the first one, so the file was read once and all share its bytes.
     assert!(bodies.iter().all(|body| body.as_ptr() == bodies[0].as_ptr()));
 }
 
@@ -581,7 +581,7 @@ async fn a_large_file_that_shrinks_while_sent_ends_in_an_error() {
     assert_eq!(rest.last(), Some(&false));
 }
 
-/// Pieces of which paths are made that try to get out.
+/// Parts of paths that try to leave the root.
 fn piece() -> impl Strategy<Value = String> {
     prop_oneof![
         prop::sample::select(vec![

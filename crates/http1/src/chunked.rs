@@ -1,46 +1,46 @@
-//! The chunked coding (RFC 9112, section 7.1), followed through a stream of bytes. No I/O, no clock.
+//! The chunked coding (RFC 9112, section 7.1), decoded from a stream of bytes. No I/O, no clock.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Bytes of chunk extensions and trailers in one body of a client's: nobody sends many.
+/// Most bytes of chunk extensions and trailers in a client's body. Clients send few.
 const MAX_CLIENT_EXTRAS_BYTES: usize = 4096;
-/// The same of a server's.
+/// Most bytes of chunk extensions and trailers in a server's body.
 const MAX_SERVER_EXTRAS_BYTES: usize = 16 * 1024;
-/// Trailers of one body.
+/// Most trailers of one body.
 const MAX_TRAILERS: usize = 100;
 
-/// Where a chunked body is.
+/// The position within a chunked body.
 #[derive(Debug)]
 pub struct Chunks {
     state: State,
-    /// Size of the chunk as far as it is read, then its bytes left.
+    /// While the size is read, its value so far; then the bytes left of the chunk.
     size: u64,
     digits: u32,
     extras: usize,
     of_server: bool,
-    /// The trailers as they came: lines.
+    /// The trailer lines as received.
     trailers: Vec<u8>,
 }
 
-/// What follows the framing that was read.
+/// The content after the framing that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing so far.
+    /// More bytes are needed.
     More,
-    /// So many bytes of data, at least; to be told of by [`Chunks::take`] before the next call.
+    /// At least this many bytes of data. Report the consumed ones to [`Chunks::take`] before the next call.
     Data(usize),
-    /// Nothing: the body has ended.
+    /// The body has ended.
     End,
 }
 
-/// It is not the chunked coding. So it stays.
+/// The bytes are not the chunked coding. Every further call fails too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Size,
-    /// Spaces before the end of the line with the size, with which some servers fill it up.
+    /// Spaces after the size, with which some servers pad the line.
     Padding,
     Extension,
     SizeEnd,
@@ -56,17 +56,17 @@ enum State {
 }
 
 impl Chunks {
-    /// A client's body.
+    /// Decodes a client's body.
     pub fn of_client() -> Self {
         Self { state: State::Size, size: 0, digits: 0, extras: 0, of_server: false, trailers: Vec::new() }
     }
 
-    /// A server's body. It may be a little odd.
+    /// Decodes a server's body, with some tolerance.
     pub fn of_server() -> Self {
         Self { of_server: true, ..Self::of_client() }
     }
 
-    /// Reads framing from the front: its length, and what is behind it.
+    /// Reads framing from the front. Returns its length, and the content after it.
     pub fn next(&mut self, bytes: &[u8]) -> Result<(usize, Next), Malformed> {
         let mut at = 0;
         loop {
@@ -85,7 +85,7 @@ impl Chunks {
         }
     }
 
-    /// So many bytes of data were taken.
+    /// Records that so many bytes of data were consumed.
     pub fn take(&mut self, bytes: usize) {
         self.size -= bytes as u64;
         if self.size == 0 {
@@ -96,7 +96,7 @@ impl Chunks {
     /// The trailers of a body that has ended.
     ///
     /// # Errors
-    /// They are no fields, or too many.
+    /// The trailers are malformed, or too many.
     pub fn trailers(&self) -> Result<HeaderMap, Malformed> {
         let mut trailers = HeaderMap::new();
         if self.trailers.is_empty() {
@@ -172,7 +172,7 @@ impl Chunks {
 mod tests {
     use super::*;
 
-    /// The data, the trailers, and how far it was read.
+    /// The data, the trailers, and the end of the body's bytes.
     fn read(mut chunks: Chunks, text: &str, piece: usize) -> Result<(String, HeaderMap, usize), Malformed> {
         let (mut data, mut held, mut at) = (Vec::new(), Vec::new(), 0);
         for bytes in text.as_bytes().chunks(piece) {

@@ -1,8 +1,8 @@
 //! The head of an HTTP/1 request (RFC 9112, sections 2 to 6).
 //!
-//! Parsers of heads are lenient where the standard lets them: they accept bare line feeds, drop a Content-Length that stands
-//! beside a Transfer-Encoding, and merge equal ones. A server that others stand in front of must not disagree with them on
-//! where a message ends, so whatever is ambiguous is refused here. No I/O, no clock.
+//! Parsers of heads are often lenient where the standard permits it. They accept bare line feeds, merge equal
+//! Content-Lengths, and drop one beside a Transfer-Encoding. A server behind others must agree with them
+//! where a message ends, so ambiguous heads are refused here. No I/O, no clock.
 
 use std::ops::Range;
 
@@ -15,32 +15,32 @@ use crate::{
     host::is_host_and_port,
 };
 
-/// Empty lines that are forgiven before a request line (RFC 9112, section 2.2, asks for at least one).
+/// Empty lines skipped before a request line (RFC 9112, section 2.2, asks for at least one).
 const MAX_LEADING_EMPTY_LINES: u32 = 4;
 
-/// A connection that waits keeps room for so many fields.
+/// Fields for which an idle connection keeps memory.
 const KEPT_FIELDS: usize = 16;
 
-/// Longer targets cannot be held by `http::Uri`.
+/// Longest target that `http::Uri` can hold.
 const MAX_TARGET_BYTES: usize = u16::MAX as usize - 1;
 
-/// What a head may cost.
+/// The limits of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// Bytes of the whole head.
+    /// Most bytes of the whole head.
     pub head_bytes: usize,
-    /// Header fields.
+    /// Most header fields.
     pub fields: usize,
 }
 
-/// Where scanning stands after the bytes given.
+/// The result of scanning the bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// More bytes are needed.
     Partial,
-    /// The head is complete and in order.
+    /// The head is complete and valid.
     Complete(Head),
-    /// The head is the client's fault; nothing after it can be trusted to be a request.
+    /// The head is invalid by the client's fault; the bytes after it cannot be trusted to be a request.
     Refused(Refusal),
 }
 
@@ -49,22 +49,22 @@ pub enum Step {
 pub struct Head {
     /// Bytes from the start of the buffer to the end of the head.
     pub len: usize,
-    /// What follows it.
+    /// The body after it.
     pub body: BodyKind,
-    /// Whether a further request may come on the connection.
+    /// Whether another request may follow on the connection.
     pub keeps: bool,
-    /// Whether the client waits with the body until it is asked for it.
+    /// Whether the client sends the body only after a `100 Continue`.
     pub expects_continue: bool,
-    /// Whether the client makes something of trailers.
+    /// Whether the client accepts trailers.
     pub takes_trailers: bool,
 }
 
-/// What follows a head.
+/// The body that follows a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
-    /// The next request.
+    /// No body; the next request follows.
     None,
-    /// So many bytes, at least one.
+    /// This many bytes, at least one.
     Length(u64),
     /// Chunks.
     Chunked,
@@ -73,21 +73,21 @@ pub enum BodyKind {
 /// Why a head is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The answer.
+    /// The status of the answer.
     pub status: StatusCode,
     /// Whether the request was a HEAD, whose answer has no body.
     pub head: bool,
 }
 
-/// A resumable scan of one head. Feed it the bytes from the start of the head, each time with more of them; when it is complete,
-/// [`HeadScan::request`] has what stands in it.
+/// A resumable scan of one head. Each call gets the bytes from the start of the head, with more of them each
+/// time. When the head is complete, [`HeadScan::request`] returns its content.
 #[derive(Debug, Default)]
 pub struct HeadScan {
     /// Start of the line under scan.
     line_start: usize,
     /// Bytes after `line_start` known to hold no line feed.
     searched: usize,
-    /// Where the request line starts: behind forgiven empty lines.
+    /// The start of the request line, behind skipped empty lines.
     start: usize,
     empty_lines: u32,
     seen: Option<RequestLine>,
@@ -104,7 +104,7 @@ pub struct HeadScan {
 struct RequestLine {
     minor_version: u8,
     head: bool,
-    /// Length of the method; the target is behind the space after it.
+    /// The method's length; the target follows after a space.
     method: usize,
     target: usize,
 }
@@ -115,7 +115,7 @@ impl RequestLine {
     }
 }
 
-/// Where a field stands.
+/// The position of a field.
 #[derive(Clone, Debug)]
 struct Field {
     name: Range<usize>,
@@ -123,12 +123,12 @@ struct Field {
 }
 
 impl HeadScan {
-    /// Whether a byte of a request was seen: time for the head is running.
+    /// Whether a byte of the request has arrived, so that the time-out of heads runs.
     pub fn begun(&self, bytes: &[u8]) -> bool {
         bytes.len() > self.start
     }
 
-    /// Looks at `bytes`, which start where the head does and extend those of the last call.
+    /// Scans `bytes`, which start at the head and extend those of the last call.
     pub fn advance(&mut self, bytes: &[u8], limits: &HeadLimits) -> Step {
         match self.lines(bytes, limits) {
             Ok(None) => Step::Partial,
@@ -137,7 +137,7 @@ impl HeadScan {
         }
     }
 
-    /// A refusal for a reason that lies outside of the bytes: a time-out.
+    /// A refusal for a reason outside the bytes, such as a time-out.
     pub fn refuse(&self, bytes: &[u8], status: StatusCode) -> Refusal {
         Refusal { status, head: self.is_head(bytes) }
     }
@@ -148,7 +148,7 @@ impl HeadScan {
 
     fn lines(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<Option<Head>, StatusCode> {
         loop {
-            // Another protocol on this port (a TLS client, say) is told at once, not when its time is over.
+            // Another protocol on this port (such as TLS) is refused immediately, not after the time-out.
             let is_foreign = |&byte: &u8| byte != b'\r' && !is_token_byte(byte);
             if self.seen.is_none() && bytes.get(self.start).is_some_and(is_foreign) {
                 return Err(StatusCode::BAD_REQUEST);
@@ -196,7 +196,8 @@ impl HeadScan {
         if self.seen.is_none() { StatusCode::URI_TOO_LONG } else { StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE }
     }
 
-    /// One field line, without its line end (RFC 9112, section 5). Folded lines start with a space and so fail as names.
+    /// Parses a field line without its line end (RFC 9112, section 5). A folded line starts with a space, so
+    /// it is no name.
     fn field(&mut self, line: &[u8], request: RequestLine) -> Result<(), StatusCode> {
         let colon = memchr(b':', line).ok_or(StatusCode::BAD_REQUEST)?;
         let Range { start, end } = value_in(line, colon);
@@ -252,14 +253,15 @@ impl HeadScan {
         Ok(Head { len, body, keeps, expects_continue: self.expects_continue, takes_trailers: self.takes_trailers })
     }
 
-    /// The request whose head was found complete in these bytes, which are those it was found in.
+    /// The request whose complete head is in these bytes, which must be the scanned ones.
     ///
     /// # Errors
-    /// What it is to be answered with, where [`http`] cannot hold it. That is not to be expected: all was checked.
+    /// The status of the answer, if [`http`] cannot represent the head. The scan has checked everything, so
+    /// this is not expected.
     pub fn request(&self, head: &Bytes) -> Result<Box<Parts>, StatusCode> {
         let line = self.seen.ok_or(StatusCode::BAD_REQUEST)?;
         let wrong = StatusCode::BAD_REQUEST;
-        // In a box from the beginning, because it is given on from one to the other.
+        // Boxed from the start, because it is moved many times.
         let mut request = Box::new(Request::new(()).into_parts().0);
         let target = self.start + line.method + 1;
         request.method = Method::from_bytes(&head[self.start..target - 1]).map_err(|_| wrong)?;
@@ -275,7 +277,7 @@ impl HeadScan {
         Ok(request)
     }
 
-    /// Begins with the next head.
+    /// Starts over for the next head.
     pub fn restart(&mut self) {
         let mut fields = std::mem::take(&mut self.fields);
         fields.clear();
@@ -296,7 +298,7 @@ fn request_line(line: &[u8]) -> Result<RequestLine, StatusCode> {
     }
     let minor_version = match version {
         b"HTTP/1.0" => 0,
-        // A higher minor version is read as the highest that is known here (RFC 9110, section 2.5).
+        // A higher minor version is treated as the highest one supported (RFC 9110, section 2.5).
         [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'1'..=b'9'] => 1,
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
             return Err(StatusCode::HTTP_VERSION_NOT_SUPPORTED);
@@ -304,12 +306,12 @@ fn request_line(line: &[u8]) -> Result<RequestLine, StatusCode> {
         _ => return Err(StatusCode::BAD_REQUEST),
     };
     match method {
-        // CONNECT's target has a form of its own, and no file can answer either of them.
+        // CONNECT's target has a form of its own, and no file can answer CONNECT or TRACE.
         b"CONNECT" | b"TRACE" => return Err(StatusCode::METHOD_NOT_ALLOWED),
         b"OPTIONS" if target == b"*" => {}
         _ if target.len() > MAX_TARGET_BYTES => return Err(StatusCode::URI_TOO_LONG),
         _ if target.starts_with(b"/") && target.iter().all(|&byte| is_plain_target_byte(byte)) => {}
-        // Refused here what `http` cannot hold.
+        // Targets that `http` cannot represent are refused here.
         _ if (target.starts_with(b"/") || is_absolute(target)) && !target.contains(&b'#') => {
             let uri = Uri::try_from(target).map_err(|_| StatusCode::BAD_REQUEST)?;
             if uri.authority().is_some_and(|authority| !is_host_and_port(authority.as_str().as_bytes())) {
@@ -321,8 +323,8 @@ fn request_line(line: &[u8]) -> Result<RequestLine, StatusCode> {
     Ok(RequestLine { minor_version, head: method == b"HEAD", method: method.len(), target: target.len() })
 }
 
-/// Gives an absolute target the path that it stands for (RFC 9112, sections 3.2.1 and 3.2.4): `/` where there is none, and
-/// `*` where OPTIONS has neither path nor query. Targets of another form stay as they are.
+/// Completes the path of an absolute target (RFC 9112, sections 3.2.1 and 3.2.4): `/` if it is empty, or `*`
+/// for OPTIONS without path and query. Other forms of targets stay.
 fn with_whole_path(uri: Uri, target_bytes: usize, method: &Method) -> Result<Uri, http::Error> {
     let (Some(scheme), Some(authority), Some(path)) = (uri.scheme_str(), uri.authority(), uri.path_and_query()) else {
         return Ok(uri);
@@ -346,8 +348,8 @@ fn is_absolute(target: &[u8]) -> bool {
         .any(|scheme| target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)))
 }
 
-/// `chunked` alone is understood. Chunked anywhere but at the end is malformed (RFC 9112, section 6.3); any other coding is
-/// well-formed and unknown to us (section 6.1: 501).
+/// Only `chunked` is supported. Chunked anywhere but at the end is malformed (RFC 9112, section 6.3). Any
+/// other coding is well-formed but unsupported (section 6.1: 501).
 fn transfer_coding(value: &[u8]) -> Result<(), StatusCode> {
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(());
@@ -368,10 +370,10 @@ fn is_plain_target_byte(byte: u8) -> bool {
 
 /// `tchar` of RFC 9110, section 5.6.2.
 const TOKEN: u8 = 1;
-/// What nearly all targets consist of, and what can stand in any of them.
+/// Bytes that most targets consist of, and that are valid in every target.
 const PLAIN_TARGET: u8 = 2;
 
-/// What a byte may stand in. Every byte of a head is looked up here.
+/// The classes of each byte. Every byte of a head is looked up here.
 static KINDS: [u8; 256] = {
     let mut kinds = [0; 256];
     let sets: [(u8, &[u8]); 2] = [(TOKEN, b"!#$%&'*+-.^_`|~"), (PLAIN_TARGET, b"/-._~%?=&+,;:@")];
@@ -401,7 +403,7 @@ mod tests {
 
     const LIMITS: HeadLimits = HeadLimits { head_bytes: 200, fields: 4 };
 
-    /// The verdict on a text, which must not depend on how it is cut.
+    /// The result for a text, which must not depend on how it is cut.
     fn scan(text: &str) -> Step {
         let whole = HeadScan::default().advance(text.as_bytes(), &LIMITS);
         let mut scan = HeadScan::default();

@@ -50,7 +50,7 @@ pub enum ResponseError {
 
 /// Whether these bytes may be the beginning of a response.
 pub fn may_begin(bytes: &[u8]) -> bool {
-    // Half of an empty line, or the beginning of what is none.
+    // Half of an empty line, or the start of the version.
     bytes == b"\r" || bytes.iter().zip(b"HTTP/1.").all(|(byte, expected)| byte == expected)
 }
 
@@ -85,12 +85,12 @@ impl ResponseHead {
                 // Nothing in it goes beyond this connection.
                 continue;
             }
-            // A name holds no white space, so a folded line and a space before the colon are refused.
+            // A name has no white space, so folded lines and spaces before the colon are refused.
             let name = HeaderName::from_bytes(name).map_err(|_| malformed("no name of a field"))?;
             if name == CONTENT_LENGTH {
                 length = Some(Lengths::and(length, value));
             } else if name == TRANSFER_ENCODING {
-                // No other coding is decoded, and none twice.
+                // No other coding is decoded, and chunked is accepted only once.
                 coding = Some(coding.is_none() && value.eq_ignore_ascii_case(b"chunked"));
             }
             let value = HeaderValue::from_maybe_shared(head.slice_ref(value))

@@ -1,4 +1,4 @@
-//! The file origin under HTTP/1.1, byte for byte.
+//! Tests of the file origin under HTTP/1.1, byte for byte.
 
 use std::convert::Infallible;
 
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 
-/// What a client reads until the connection is closed, which the last request has to ask for.
+/// The bytes that a client reads until the connection closes, which the last request must ask for.
 async fn over_http1(files: &Files, requests: &str) -> String {
     let (mut client, server) = tokio::io::duplex(1 << 20);
     let files = files.clone();
@@ -59,7 +59,7 @@ async fn on_the_wire_a_file_that_shrinks_cuts_the_connection_off() {
     let io = TokioIo::new(server);
     let connection = tokio::spawn(http1::Builder::new().serve_connection(io, service));
     client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-    // Once the first bytes are here, the rest of 4 MiB still is to be read: a pipe of 1 MiB lies between.
+    // The pipe holds only 1 MiB, so when the first bytes are here, part of the 4 MiB is still unread.
     let mut answer = vec![0; 1000];
     client.read_exact(&mut answer).await.unwrap();
     fs::File::options().write(true).open(path).unwrap().set_len(1000).unwrap();

@@ -147,7 +147,7 @@ fn settings(classes: &Classes) -> Settings {
         shrink_above: adjustment.shrink_above,
         grow_below: adjustment.grow_below,
         ..Settings::new(
-            // A resource whose requests never wait needs no window.
+            // With admission off, no request waits and no window is adjusted.
             if admission.enabled { adjustment.method } else { Method::Fixed },
             admission.resources.iter().map(window).collect(),
         )

@@ -7,7 +7,7 @@ const TASKS: usize = 6;
 const REQUESTS: usize = 150;
 const WINDOW: u32 = 3;
 const GOLD: u32 = 2;
-/// It takes a second.
+/// Time limit of the test, which normally takes a second.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The number of requests that are in, and its maximum.

@@ -12,7 +12,8 @@ pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
 /// Most unused buffers kept: 4 MiB. Further ones are allocated when needed and freed afterwards.
 const SPARE_BUFFERS: usize = 64;
 
-/// A chunk smaller than this gets memory of its own size, so that a waiting response does not hold a whole buffer.
+/// A chunk smaller than this gets memory of its own size, so that a waiting response does not hold a whole
+/// buffer.
 const SMALL_BYTES: usize = BUFFER_BYTES / 8;
 
 static SPARE: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());

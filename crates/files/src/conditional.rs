@@ -1,4 +1,5 @@
-//! Conditional requests: which of 200, 304 and 412 (RFC 9110 section 13.2.2), and whether a range still holds (13.1.5).
+//! Conditional requests: which of 200, 304 and 412 (RFC 9110, section 13.2.2), and whether a range still
+//! holds (13.1.5).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -13,7 +13,8 @@ use std::{borrow::Cow, ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-/// A decoded and normalised request path. Its segments are never empty, `.` or `..`, and hold neither a slash nor a NUL.
+/// A decoded and normalised request path. Its segments are never empty, `.` or `..`, and contain neither a
+/// slash nor a NUL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RequestPath {
     /// Segments joined by `/`, without a leading or trailing slash. Empty for the root.

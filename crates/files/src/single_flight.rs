@@ -5,8 +5,8 @@ use std::{collections::HashMap, hash::Hash, sync::Arc};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Work in progress, by key. *Invariant*: a key is present exactly while a thread works on it, and every caller that
-/// joins before the end receives the result.
+/// Work in progress, by key. *Invariant*: a key is present exactly while a thread works on it. Every caller
+/// that joins before the end receives the result.
 pub(crate) struct SingleFlight<K, V>(Arc<Mutex<HashMap<K, Vec<oneshot::Sender<V>>>>>);
 
 impl<K, V> SingleFlight<K, V>
@@ -14,8 +14,8 @@ where
     K: Eq + Hash + Clone + Send + 'static,
     V: Clone + Send + 'static,
 {
-    /// Runs `work` on a blocking thread and returns its result. If work with this key is in progress, waits for that
-    /// instead. The work runs to its end even if every caller goes away. `None` if it panicked.
+    /// Runs `work` on a blocking thread and returns its result. If work with this key is in progress, waits
+    /// for that instead. The work runs to its end even if every caller goes away. `None` if it panicked.
     pub async fn join(&self, key: K, work: impl FnOnce() -> V + Send + 'static) -> Option<V> {
         let (sender, receiver) = oneshot::channel();
         let leads = match self.0.lock().entry(key.clone()) {

@@ -50,7 +50,8 @@ pub fn has_control_byte(value: &[u8]) -> bool {
     value.iter().fold(false, |found, &byte| found | (byte < 0x20 && byte != b'\t') | (byte == 0x7f))
 }
 
-/// The range of the value in a field line: after the colon, without the white space around it (RFC 9112, section 5).
+/// The range of the value in a field line: after the colon, without the white space around it (RFC 9112,
+/// section 5).
 pub(crate) fn value_in(line: &[u8], colon: usize) -> Range<usize> {
     let blanks = |byte: &&u8| matches!(byte, b' ' | b'\t');
     let start = colon + 1 + line[colon + 1..].iter().take_while(blanks).count();

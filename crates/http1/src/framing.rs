@@ -49,7 +49,8 @@ pub struct Framing {
 }
 
 impl Framing {
-    /// Chooses the framing of a response (RFC 9112, section 6.3). `exact` is the length of its body in bytes, if known.
+    /// Chooses the framing of a response (RFC 9112, section 6.3). `exact` is the length of its body in bytes,
+    /// if known.
     pub fn of(asked: &RequestTraits, response: &Parts, exact: Option<u64>) -> Self {
         let status = response.status;
         let keeps = asked.keeps && status != StatusCode::SWITCHING_PROTOCOLS && !says_close(&response.headers);
@@ -67,7 +68,8 @@ impl Framing {
         }
     }
 
-    /// Writes the head of the response. `write_date` writes the field `Date`; it is called if the response has none.
+    /// Writes the head of the response. `write_date` writes the field `Date`; it is called if the response
+    /// has none.
     pub fn write(
         &self,
         asked: &RequestTraits,

@@ -1,4 +1,5 @@
-//! The HTTP/1.1 codec of both sides (RFC 9112), sans I/O: no socket, no clock, no allocation beyond what a message holds.
+//! The HTTP/1.1 codec of both sides (RFC 9112), sans I/O: no socket, no clock, no allocation beyond the
+//! content of a message.
 //!
 //! ```
 //! use serpent_http1::{BodyKind, HeadLimits, HeadScan, Step};

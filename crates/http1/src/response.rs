@@ -9,8 +9,8 @@ use memchr::memchr;
 
 use crate::fields::{ConnectionOptions, content_length, has_control_byte, value_in};
 
-/// Interim responses that a client accepts before one response. A server that reports progress every 20 seconds (102, as
-/// WebDAV does) for half an hour stays below this.
+/// Interim responses that a client accepts before one response. A server that reports progress every 20
+/// seconds (102, as WebDAV does) for half an hour stays below this.
 pub const MOST_INTERIMS: usize = 100;
 /// Fields in one head; hyper accepts as many.
 const MOST_FIELDS: usize = 100;
@@ -60,7 +60,8 @@ pub fn is_interim(bytes: &[u8]) -> bool {
 }
 
 impl ResponseHead {
-    /// Reads a complete head. `fields_about` is the expected number of fields; `bodiless`: the request was HEAD.
+    /// Reads a complete head. `fields_about` is the expected number of fields; `bodiless`: the request was
+    /// HEAD.
     ///
     /// # Errors
     /// The head is malformed, or has too many fields.

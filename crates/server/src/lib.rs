@@ -1,9 +1,10 @@
 //! The data path: listener, TLS, HTTP, files, the uplink and its gate, admin.
 //!
-//! A driver moves bytes and timers, and decides nothing: who goes next is asked of the `scheduler` crate. This crate reads
-//! no configuration file; it takes a resolved [`config::Config`].
+//! This crate moves bytes and timers; the `scheduler` crate decides which request or response goes next. No
+//! configuration file is read here: the crate takes a resolved [`config::Config`].
 //!
-//! [`Server::bind`] opens everything a configuration names, [`Server::run`] serves, and a [`Handle`] reloads and stops.
+//! [`Server::bind`] opens everything a configuration names, [`Server::run`] serves, and a [`Handle`] reloads
+//! and stops.
 
 #![forbid(unsafe_code)]
 

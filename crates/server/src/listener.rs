@@ -28,8 +28,8 @@ const BACKLOG: i32 = 65_535;
 /// Pause after an error that accepting again does not cure immediately (no descriptors, no memory).
 const BACKOFF: Duration = Duration::from_millis(100);
 
-/// Binds an address once for each worker. Several sockets share a port where the kernel spreads connections over them
-/// (Linux); elsewhere the workers share one socket.
+/// Binds an address once for each worker. Several sockets share a port where the kernel spreads connections
+/// over them (Linux); elsewhere the workers share one socket.
 pub(crate) fn bind(
     listen: &Listen,
     all: &[Listen],

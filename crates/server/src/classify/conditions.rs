@@ -152,8 +152,8 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Names and values of a request's cookies (RFC 6265, section 5.4), as bytes; quotes around a value are not part of it.
-/// HTTP/2 clients may spread them over several fields.
+/// Names and values of a request's cookies (RFC 6265, section 5.4), as bytes; quotes around a value are not
+/// part of it. HTTP/2 clients may spread them over several fields.
 pub(super) fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
     let fields = headers.get_all(header::COOKIE).iter();
     let pairs = fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));

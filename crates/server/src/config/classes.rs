@@ -210,7 +210,8 @@ pub enum ValueMatch {
     Regex(regex::Regex),
 }
 
-/// Key values (API keys): a file with a line `LEVEL HASH` each, with SHA-256 in hexadecimal, made by `serpent key`.
+/// Key values (API keys): a file with a line `LEVEL HASH` each, with SHA-256 in hexadecimal, made by `serpent
+/// key`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeysConfig {
     /// The file.

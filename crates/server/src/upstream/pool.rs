@@ -271,8 +271,8 @@ impl Shelf {
         let retired = self.server.retired.load(Relaxed);
         let keep_for = if retired { Duration::ZERO } else { self.keep_for };
         let over = |since: Instant| since + keep_for <= now;
-        // Finding connections closed by the server takes a system call each, so it is not done under the
-        // lock.
+        // Each idle connection has to be looked at to find those closed by the server. That is not done under
+        // the lock.
         let mut idle = std::mem::take(&mut *self.idle.lock());
         idle.retain_mut(|connection| !over(connection.since) && !connection.is_over());
         let mut newer = self.idle.lock();

@@ -1,4 +1,4 @@
-//! From predictions to advice.
+//! Turns the predictions of the scenarios into advice.
 
 use super::{
     Advice, Plan, Policy,
@@ -10,26 +10,27 @@ use super::{
     words,
 };
 
-/// Below this load of the busiest hour the uplink is idle nearly always.
+/// Below this load of the busiest hour, the uplink is idle nearly all of the time.
 const IDLE: f64 = 0.3;
-/// What is saved of the mean and of the 99th percentile, in milliseconds, must be more than this to be noticed.
+/// Gains below these are not noticed: milliseconds saved of the mean and of the 99th percentile.
 const NOTICED_MS: (f64, f64) = (1.0, 10.0);
-/// Mean response time over that under fair sharing that is no gain, and that is a small one.
+/// Ratio of the mean response time to that under fair sharing. Above `NO_GAIN` there is no gain, and above
+/// `SMALL_GAIN` only a small one.
 const NO_GAIN: f64 = 0.95;
 const SMALL_GAIN: f64 = 0.8;
-/// A promise is needed if the largest 1 % take so many times as long on average.
+/// A guard is needed if the largest 1 % of the requests take on average this many times as long.
 const LARGE_SUFFER: f64 = 1.25;
-/// Or if one takes so many times as long, and so many milliseconds longer.
+/// A guard is also needed if one request takes this many times as long and this many milliseconds longer.
 const ONE_SUFFERS: (f64, f64) = (1.5, 30_000.0);
-/// A promise may cost so much of the mean.
+/// A guard is recommended only if it raises the mean response time by no more than this factor.
 const PROMISE_COST: f64 = 1.15;
-/// From this rate on the pacer's processor time is worth saving.
+/// From this rate on, the processor time of the pacer is worth saving.
 const FAST_BITS_PER_SECOND: u64 = 1_000_000_000;
-/// And exactness is worth so much of the mean.
+/// The kernel's bands are recommended only if they raise the mean response time by no more than this factor.
 const BANDS_COST: f64 = 1.1;
 
 impl Plan {
-    /// Puts together what the scenarios of the plan came to: all of them, each once, in any order.
+    /// Makes the advice from the outcomes of the plan's scenarios. It takes each outcome once, in any order.
     pub fn advise(&self, mut outcomes: Vec<Outcome>) -> Advice {
         outcomes.sort_by_key(|outcome| outcome.number);
         let whole = |outcome: &&Outcome| outcome.scenario.policies.len() == Policy::ALL.len();
@@ -57,7 +58,7 @@ impl Plan {
         }
     }
 
-    /// The scenario whose spread was tried otherwise, and the others, side by side.
+    /// Compares the scenario that was repeated with other spreads of its times with those repetitions.
     fn spreading(&self, outcomes: &[Outcome]) -> Option<Spreading> {
         let tried = |outcome: &Outcome| {
             let [fair, srpt] = [Policy::Fair, Policy::Srpt].map(|policy| of(&outcome.prediction, policy));
@@ -108,7 +109,7 @@ impl Plan {
     }
 }
 
-/// Those of a policy.
+/// Returns the prediction for a policy.
 pub(super) fn of(prediction: &Prediction, policy: Policy) -> Option<&PolicyPrediction> {
     prediction.policies.iter().find(|of| of.policy == policy.name())
 }
@@ -124,7 +125,7 @@ fn verdict(prediction: &Prediction) -> Verdict {
     match prediction.peak_load {
         peak if peak > 1.0 => Verdict::Overloaded,
         _ if ratio > NO_GAIN || !noticed => Verdict::Nothing,
-        // Only bursts within an idle hour are left: a gain must be large to be one.
+        // The uplink is idle, so only bursts can gain, and only a large gain counts.
         peak if peak < IDLE && saved_ms < 10.0 * NOTICED_MS.0 => Verdict::Nothing,
         peak if peak < IDLE || ratio > SMALL_GAIN => Verdict::Little,
         _ => Verdict::Worthwhile,
@@ -160,12 +161,12 @@ fn headline(verdict: Verdict, today: Option<&Prediction>, peak: f64, uplink: imp
     }
 }
 
-/// The first load at which scheduling is worth it.
+/// Returns the prediction at the lowest load at which scheduling is worthwhile.
 fn worthwhile(all: &[Prediction]) -> Option<&Prediction> {
     all.iter().find(|prediction| verdict(prediction) == Verdict::Worthwhile)
 }
 
-/// From which growth on scheduling is worth it.
+/// Says from which growth of the traffic on scheduling is worthwhile.
 fn when_it_matters(all: &[Prediction], today: Verdict) -> Option<String> {
     if matches!(today, Verdict::Worthwhile | Verdict::Overloaded) {
         return None;
@@ -224,7 +225,7 @@ fn who_gains(prediction: &Prediction, srpt: &PolicyPrediction) -> Vec<String> {
     said
 }
 
-/// Order and guard, and why.
+/// Recommends an order and a guard, with the reason.
 fn order(judged: Option<&Prediction>) -> (&'static str, Option<f64>, String) {
     let policy = |policy| judged.and_then(|judged| of(judged, policy));
     let Some(srpt) = policy(Policy::Srpt) else {
@@ -287,7 +288,7 @@ fn order(judged: Option<&Prediction>) -> (&'static str, Option<f64>, String) {
     ("srpt", None, why)
 }
 
-/// Who enforces it, and why.
+/// Recommends the part that enforces the order, with the reason.
 fn enforce(
     bits_per_second: u64,
     order: &str,

@@ -1,4 +1,4 @@
-//! Several scenarios, fed by one reading of the log.
+//! Runs several scenarios on one reading of the log.
 
 use workload::trace::Record;
 
@@ -10,11 +10,12 @@ use super::{
     survey::Window,
 };
 
-/// Some of a plan's scenarios under way. Give it the records that the survey got, in the same order.
+/// Some of a plan's scenarios while they run. A batch takes the records that the survey got, in the same
+/// order.
 pub struct Batch<'a> {
     plan: &'a Plan,
     window: Window,
-    /// Scenarios by how the times within a tick are spread, which is done once for those that share it.
+    /// Scenarios, grouped by how they spread the times within a tick. The spreading is done once for a group.
     feeds: Vec<Feed>,
 }
 
@@ -23,7 +24,7 @@ struct Feed {
     runs: Vec<(usize, Run)>,
 }
 
-/// What the scenarios of a [`Batch`] came to.
+/// The result of one scenario of a [`Batch`].
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub(super) number: usize,
@@ -32,7 +33,7 @@ pub struct Outcome {
 }
 
 impl<'a> Batch<'a> {
-    /// The scenarios of these numbers, below [`Plan::scenarios`]; other numbers are none.
+    /// Starts the scenarios with these numbers. Numbers from [`Plan::scenarios`] on are ignored.
     pub fn new(plan: &'a Plan, numbers: impl IntoIterator<Item = usize>) -> Self {
         let mut feeds: Vec<(super::spread::Spread, Feed)> = Vec::new();
         for number in numbers {
@@ -48,12 +49,12 @@ impl<'a> Batch<'a> {
         Self { plan, window: plan.site.window, feeds: feeds.into_iter().map(|(_, feed)| feed).collect() }
     }
 
-    /// Takes a record.
+    /// Takes one record.
     pub fn add(&mut self, record: &Record<'_>) {
         if !self.window.has(record.at_ns) || !self.plan.simulates(record.at_ns) {
             return;
         }
-        // Before the beginning there is nothing: a late record is of now.
+        // A late record may have a time before the beginning of the span; it counts as of the beginning.
         let at_ns = record.at_ns.saturating_sub(self.plan.site.span.from_ns);
         let size_bytes = self.plan.site.sizes.of(record);
         for Feed { spreader, runs } in &mut self.feeds {
@@ -63,7 +64,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// What they came to.
+    /// Ends all scenarios and returns their outcomes.
     pub fn finish(self) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         for Feed { mut spreader, mut runs } in self.feeds {

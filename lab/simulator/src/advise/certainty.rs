@@ -1,4 +1,4 @@
-//! How sure advice is.
+//! Judges how certain the advice is.
 
 use super::{
     Policy,
@@ -8,18 +8,19 @@ use super::{
     words,
 };
 
-/// Widths of a ratio, as fractions of it, that leave it certain, and that leave it good for something.
+/// Widths of the confidence interval, as fractions of the ratio. Up to `SURE` the ratio is certain; up to
+/// `USEFUL` it is still useful.
 const SURE: f64 = 0.15;
 const USEFUL: f64 = 0.4;
-/// Requests that heavy tails need.
+/// Numbers of requests: heavy-tailed sizes need `MANY`, and `FEW` are too few for them.
 const MANY: u64 = 20_000;
 const FEW: u64 = 1_000;
-/// A larger growth squeezes bursts that would not be squeezed.
+/// A larger growth of the traffic makes bursts denser than real growth would.
 const FAR: f64 = 5.0;
 const HOUR_S: f64 = 3600.0;
 const DAY_S: f64 = 24.0 * HOUR_S;
 
-/// What the advice rests on.
+/// Collects the reasons for and against the advice.
 pub(super) fn judge(
     site: &Site,
     whole: bool,
@@ -79,7 +80,7 @@ pub(super) fn judge(
 }
 
 impl Certainty {
-    /// As sure as the weakest reason; the weakest first.
+    /// The certainty is as high as its weakest reason. The weakest reason comes first.
     fn of(mut reasons: Vec<(Level, String)>) -> Self {
         reasons.sort_by_key(|&(level, _)| level);
         let level = reasons.first().map_or(Level::High, |&(level, _)| level);
@@ -132,7 +133,7 @@ fn lines(site: &Site) -> Option<(Level, String)> {
     })
 }
 
-/// What the times within a stamp matter: measured, not guessed.
+/// Judges how much the times within a stamp matter. The effect is measured, not guessed.
 fn stamps(site: &Site, spreading: &Spreading) -> Option<(Level, String)> {
     let range = |values: &mut dyn Iterator<Item = f64>| {
         values.fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)))

@@ -1,4 +1,4 @@
-//! Response times under several policies side by side, request by request, in constant memory.
+//! Measures response times under several policies side by side, request by request, in constant memory.
 
 use hdrhistogram::Histogram;
 use workload::stats::interval;
@@ -9,35 +9,37 @@ use super::{
     sizes::{CLASSES, bounds, class, decades},
 };
 
-/// Equal parts of the requests, by time, which an interval is made of.
+/// Number of equal parts, by time, of the requests. Confidence intervals come from the differences between
+/// parts.
 pub(super) const PARTS: usize = 10;
 /// Significant digits of percentiles.
 const DIGITS: u8 = 3;
-/// The largest value told apart: half a year in microseconds.
+/// The largest value that the histograms tell apart: half a year in microseconds.
 const LARGEST: u64 = 1 << 44;
-/// Steps of a slowdown in its histogram.
+/// Histogram steps per unit of slowdown.
 const SLOWDOWN_STEPS: f64 = 1000.0;
-/// A request loses if it takes so many times as long, and so much longer: less is not felt.
+/// A request loses if it takes this many times as long and this much longer. Smaller losses are not noticed.
 const LOSES_BY: f64 = 1.1;
 const LOSES_BY_NS: u64 = 1_000_000;
 
-/// A request that has ended under every policy. Times in nanoseconds.
+/// A request that has ended under every policy. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured<'a> {
     pub(super) size_bytes: u64,
     pub(super) wire_bytes: u64,
-    /// Which of the [`PARTS`] it is of.
+    /// The number of the part, below [`PARTS`], that the request belongs to.
     pub(super) part: usize,
-    /// Alone on the whole uplink.
+    /// Response time of the same response alone on the whole uplink.
     pub(super) alone_ns: f64,
-    /// Under each policy, fair sharing first.
+    /// Response time under each policy, fair sharing first.
     pub(super) response_ns: &'a [u64],
 }
 
 /// Sums over requests.
 #[derive(Clone, Debug)]
 pub(super) struct Measures {
-    /// From where on a size is of the largest 1 % and so on.
+    /// Sizes from which a request belongs to the largest 1 %, to the largest 0.1 %, and to the largest of
+    /// all.
     large_from_bytes: [u64; 3],
     requests: u64,
     wire_bytes: f64,
@@ -111,7 +113,7 @@ impl Measures {
         }
     }
 
-    /// What it comes to, policy by policy.
+    /// Returns the results, one prediction for each policy.
     pub(super) fn finish(&self, policies: &[Policy]) -> Vec<PolicyPrediction> {
         policies.iter().zip(&self.policies).map(|(policy, of)| self.prediction(policy.name(), of)).collect()
     }
@@ -213,8 +215,9 @@ impl OfPolicy {
     }
 }
 
-/// The ratio of two sums and its 95 % confidence interval, by leaving out one part after the other (jackknife; B. Efron and
-/// C. Stein, "The Jackknife Estimate of Variance", Annals of Statistics 9, 1981): the pseudo-values' mean, with Student's t.
+/// Returns the ratio of two sums and its 95 % confidence interval, by the jackknife. The jackknife leaves out
+/// one part after the other and takes the mean of the pseudo-values, with Student's t. Source: B. Efron and
+/// C. Stein, "The Jackknife Estimate of Variance", Annals of Statistics 9, 1981.
 fn ratio(parts: &[f64; PARTS], of: &[f64; PARTS]) -> Interval {
     let (sum, of_sum): (f64, f64) = (parts.iter().sum(), of.iter().sum());
     if of_sum <= 0.0 {

@@ -1,15 +1,22 @@
-//! From a site's own access log to what scheduling would do for it.
+//! Advice on scheduling for a site, computed from the site's own access log.
 //!
-//! What a log tells is when responses were asked for and how large they were; an uplink of a given rate, and an order on it,
-//! make response times of that. Nothing is assumed of how requests come: they come as they came. Growing load is the same
-//! traffic in less time, as in "Implementation of SRPT Scheduling in Web Servers", section 4.2.3.
+//! A log tells when each response was requested and how large it was. Response times follow from that, given
+//! the rate of an uplink and an order on it. No model of arrivals is assumed: requests arrive at the logged
+//! times. A higher load is the same traffic in less time, as in "Implementation of SRPT Scheduling in Web
+//! Servers", section 4.2.3.
 //!
-//! The way: give every record to a [`Survey`]; make a [`Plan`] of it; read the log again and give every record to one
-//! [`Batch`] of the plan's scenarios, or to several (on several threads, if wanted); give what they predict to
-//! [`Plan::advise`]. Memory does not grow with the log: what is kept is counts, and the requests that are under way.
+//! The steps:
 //!
-//! Every record with a size counts, whatever its method and status, with the bytes that were sent: that is what the uplink
-//! carried. An answer without a body (304, an error) still costs its head.
+//! - Give every record to a [`Survey`].
+//! - Make a [`Plan`] of the survey.
+//! - Read the log again and give every record to one or more [`Batch`]es of the plan's scenarios. Batches may
+//!   run on several threads.
+//! - Give the outcomes to [`Plan::advise`].
+//!
+//! Memory does not grow with the log: only counts and the requests in progress are kept.
+//!
+//! Every record with a size counts, whatever its method and status. Its size is the number of bytes sent,
+//! because the uplink carried them. A response without a body (304, an error) still costs its head.
 
 mod advice;
 mod batch;
@@ -37,32 +44,34 @@ pub use self::{
     survey::Survey,
 };
 
-/// What is asked.
+/// The question that the advice answers: the uplink, and how to simulate the log on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
     /// The rate of the uplink.
     pub uplink: Rate,
-    /// What of it Serpent uses, so that the queue stands where it is ordered. Fair sharing, as other servers do it, uses all.
+    /// Share of the uplink's rate that Serpent uses, so that the queue builds up where it is ordered. Fair
+    /// sharing uses the whole rate, as other servers do.
     pub utilisation: f64,
-    /// What a response costs on the wire beside its body.
+    /// Bytes on the wire that a response costs beside its body.
     pub wire: WireModel,
-    /// Seed of what the log does not tell.
+    /// Seed of the random choices for facts that the log does not tell.
     pub seed: u64,
-    /// Which part of the log is simulated.
+    /// The part of the log that is simulated.
     pub part: Part,
-    /// So many requests are quick enough: [`Part::Auto`] takes the busiest hours of a log with more.
+    /// Number of requests that is simulated quickly. For a log with more, [`Part::Auto`] takes the busiest
+    /// hours.
     pub quick_requests: u64,
 }
 
-/// Which part of a log is simulated.
+/// The part of a log that is simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
-    /// All of it if that is quick, otherwise the busiest hours.
+    /// The whole log if that is quick, otherwise the busiest hours.
     #[default]
     Auto,
-    /// All of it, however long it takes.
+    /// The whole log, however long it takes.
     Whole,
-    /// What lies between these, in nanoseconds from the first record; nothing else of the log counts.
+    /// The window between these times, in nanoseconds from the first record. Nothing outside it counts.
     Window(u64, u64),
 }
 
@@ -73,7 +82,8 @@ impl Part {
 }
 
 impl Question {
-    /// What the server does by default, and clients that keep their connections as browsers do.
+    /// A question with the defaults of the server, and with clients that keep their connections as browsers
+    /// do.
     pub fn new(uplink: Rate) -> Self {
         Self {
             uplink,
@@ -86,31 +96,32 @@ impl Question {
     }
 }
 
-/// Who goes first, among those that are held against each other.
+/// The order in which responses that compete for the uplink are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Everybody in turn on the whole uplink, as other servers do.
+    /// All responses in turn on the whole uplink, as other servers do.
     Fair,
     /// Fewest bytes left first.
     Srpt,
-    /// The same, but nobody is to take longer than three times what fair sharing would.
+    /// As [`Policy::Srpt`], but with a limit: no response is to take longer than three times its time under
+    /// fair sharing.
     Guarded,
-    /// Whom fair sharing would finish first.
+    /// The response first that fair sharing would finish first.
     Fsp,
     /// Least sent so far first.
     Las,
-    /// Fewest bytes left first, by the kernel's bands.
+    /// Fewest bytes left first, enforced by the kernel's bands.
     Banded,
 }
 
 impl Policy {
-    /// All of them; the others are compared with the first.
+    /// All policies. The others are compared with the first.
     pub const ALL: [Self; 6] = [Self::Fair, Self::Srpt, Self::Guarded, Self::Fsp, Self::Las, Self::Banded];
 
     /// The stretch of [`Policy::Guarded`].
     pub const GUARD_STRETCH: f64 = 3.0;
 
-    /// Its name in tables and for programs.
+    /// The name in tables and in output for programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fair => "fair",
@@ -129,17 +140,17 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Why there is no advice.
+/// The reason why there is no advice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAdvisable {
     /// No request of the log lies in the window.
     Nothing {
-        /// So many lie outside.
+        /// Number of requests outside the window.
         outside_window: u64,
     },
     /// No response has a body, so there is nothing to order.
     NoBodies {
-        /// So many requests were looked at.
+        /// Number of requests in the log.
         requests: u64,
     },
 }

@@ -1,28 +1,29 @@
-//! What is simulated: which part of the log, and at which loads.
+//! Chooses the part of the log and the loads that are simulated.
 
 use super::{NotAdvisable, Part, Policy, Survey, report::Simulated, spread::Spread, survey::Site, timeline::Span};
 
-/// Loads of the busiest hour that today's traffic is grown to.
+/// Loads of the busiest hour to which today's traffic is grown.
 const PEAK_LOADS: [f64; 4] = [0.5, 0.8, 0.9, 0.95];
-/// And what it is multiplied by, whatever load that makes.
+/// Factors by which today's traffic is also grown, whatever load results.
 const GROWTHS: [f64; 2] = [1.5, 2.0];
-/// What two scenarios must differ by to be worth both.
+/// Two growths are both simulated only if their ratio is larger than this.
 const APART: f64 = 1.05;
-/// The load at which scheduling is judged, if the site ever comes there: busy, and not yet full.
+/// The load at which scheduling is judged, if the plan reaches it: busy, but not yet full.
 pub(super) const BUSY: f64 = 0.8;
-/// Stamps finer than this need no second thought: a response takes longer.
+/// Stamps with a finer tick are not repeated with other spreads, because a response takes longer than the
+/// tick.
 const FINE_TICK_NS: u64 = 1_000_000;
 
-/// What is simulated. Made of a [`Survey`] of the whole log.
+/// The part of a log and the scenarios that are simulated. It is made of a [`Survey`] of the whole log.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(super) site: Site,
-    /// The parts that are simulated, by time; empty for all.
+    /// The parts of the log that are simulated, by time. An empty list stands for the whole log.
     pub(super) spans: Vec<Span>,
     pub(super) scenarios: Vec<Scenario>,
 }
 
-/// The traffic of the log, so many times as fast, under some policies.
+/// The traffic of the log, sped up by a factor, under some policies.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scenario {
     pub(super) growth: f64,
@@ -31,10 +32,10 @@ pub(super) struct Scenario {
 }
 
 impl Plan {
-    /// What to simulate of this log.
+    /// Decides which parts of the log to simulate, and at which loads.
     ///
     /// # Errors
-    /// If there is nothing in it to be ordered.
+    /// If the log holds nothing that could be ordered.
     pub fn new(survey: Survey) -> Result<Self, NotAdvisable> {
         let site = survey.finish()?;
         let whole = match site.question.part {
@@ -57,18 +58,19 @@ impl Plan {
         Ok(Self { site, spans, scenarios })
     }
 
-    /// How many scenarios there are. Each is to be simulated once, by a [`Batch`](super::Batch).
+    /// Number of scenarios. Each is simulated once, by a [`Batch`](super::Batch).
     pub fn scenarios(&self) -> usize {
         self.scenarios.len()
     }
 
-    /// Whether a record of this moment is simulated.
+    /// Whether a record of this time is simulated.
     pub(super) fn simulates(&self, at_ns: u64) -> bool {
         let after = self.spans.partition_point(|span| span.from_ns <= at_ns);
         self.spans.is_empty() || (after > 0 && at_ns < self.spans[after - 1].until_ns)
     }
 
-    /// Requests that are simulated, as far as the timeline tells: exact but for disorder at the borders of a span.
+    /// Number of requests that are simulated, as the timeline counts them. It is exact except for records out
+    /// of order at the borders of a span.
     pub(super) fn expected_requests(&self) -> u64 {
         let (_, cells) = self.site.timeline.cells();
         cells.filter(|&(from_ns, _)| self.simulates(from_ns)).map(|(_, cell)| cell.requests).sum()
@@ -82,7 +84,7 @@ impl Plan {
     }
 }
 
-/// By how much today's traffic is multiplied, today first.
+/// Factors by which today's traffic is multiplied, today's own (1) first.
 fn growths(peak: f64) -> Vec<f64> {
     let mut growths = vec![1.0];
     let apart = |growths: &[f64], new: f64| growths.iter().all(|old| old / new > APART || new / old > APART);
@@ -102,12 +104,12 @@ fn growths(peak: f64) -> Vec<f64> {
     growths
 }
 
-/// Whether a peak of this load is [`BUSY`] at most, but for rounding.
+/// Whether a peak of this load is at most [`BUSY`], within rounding.
 pub(super) fn is_not_yet_full(peak_load: f64) -> bool {
     peak_load <= BUSY * 1.001
 }
 
-/// The growth at which the peak is busy: the largest that does not go beyond, or today.
+/// The growth at which scheduling is judged: the largest at which the peak is not yet full, or today's.
 pub(super) fn judged(growths: &[f64], peak: f64) -> f64 {
     let within = growths.iter().filter(|&growth| is_not_yet_full(growth * peak));
     within.copied().fold(1.0, f64::max)

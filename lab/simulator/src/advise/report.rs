@@ -1,56 +1,57 @@
-//! What advice is made of: plain data, the same for a terminal, a page and a program.
+//! The parts of an advice: plain data, the same for a terminal, a page and a program.
 //!
-//! Times since 1970 are in seconds UTC, response times in milliseconds, sizes are bodies in bytes, loads and shares are
-//! fractions. A slowdown is the response time over that of the same response alone on the whole uplink.
+//! Times since 1970 are in seconds UTC, and response times are in milliseconds. Sizes are those of bodies, in
+//! bytes. Loads and shares are fractions. A slowdown is the response time over that of the same response
+//! alone on the whole uplink.
 
 use serde::Serialize;
 
 use super::plan::is_not_yet_full;
 
-/// Number of this form; another number is another form.
+/// Version of the serialized form. It changes when the form changes.
 pub const FORMAT: u32 = 1;
 
-/// All that is said about a log and an uplink.
+/// The whole advice about a log and an uplink.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
     /// [`FORMAT`].
     pub format: u32,
-    /// The uplink, as given.
+    /// Rate of the uplink, as given.
     pub uplink_bits_per_second: u64,
-    /// What of it Serpent uses; fair sharing as other servers do it uses all.
+    /// Share of the uplink's rate that Serpent uses. Fair sharing uses the whole rate, as other servers do.
     pub utilisation: f64,
-    /// Seed of what the log does not tell.
+    /// Seed of the random choices for facts that the log does not tell.
     pub seed: u64,
-    /// What was read.
+    /// Facts about the log.
     pub log: LogFacts,
-    /// The sizes in it.
+    /// The sizes of its responses.
     pub sizes: SizeFacts,
-    /// The load that it is of the uplink.
+    /// The load that the log puts on the uplink.
     pub load: LoadFacts,
-    /// What of it was simulated.
+    /// The part of the log that was simulated.
     pub simulated: Simulated,
     /// The response times, today first, then by growing load.
     pub predictions: Vec<Prediction>,
-    /// What the times within a stamp matter; missing where stamps are fine.
+    /// The effect of the times within a stamp. Missing where stamps are fine.
     pub spreading: Option<Spreading>,
-    /// What to do.
+    /// The recommendation.
     pub recommendation: Recommendation,
-    /// How sure that is.
+    /// The certainty of the recommendation.
     pub certainty: Certainty,
-    /// What the model leaves out, a sentence each.
+    /// Facts that the model leaves out, a sentence each.
     pub leaves_out: Vec<String>,
 }
 
-/// What was read.
+/// Facts about the log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LogFacts {
     /// The files, in the order of their times.
     pub files: Vec<String>,
     /// Their formats, each once.
     pub formats: Vec<String>,
-    /// Requests that are looked at.
+    /// Number of requests, within the window.
     pub requests: u64,
-    /// Records outside the window that was asked for.
+    /// Records outside the requested window.
     pub outside_window: u64,
     /// Lines that are no records.
     pub broken_lines: u64,
@@ -58,86 +59,87 @@ pub struct LogFacts {
     pub first_unix_s: f64,
     /// Time of the last request.
     pub last_unix_s: f64,
-    /// How finely times are written, in seconds.
+    /// Resolution of the log's times, in seconds.
     pub tick_s: f64,
-    /// Whether the log tells sizes; if not they are assumed.
+    /// Whether the log tells sizes. If not, sizes are assumed.
     pub has_sizes: bool,
-    /// Share of the successful answers whose size the log does not tell; they count as empty unless sizes are assumed.
+    /// Share of the successful responses whose size the log does not tell. They count as empty unless sizes
+    /// are assumed.
     pub answers_without_size: f64,
-    /// What a person should know of how they were read.
+    /// Remarks on the reading of the files.
     pub notes: Vec<String>,
 }
 
 /// The sizes of a site's responses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SizeFacts {
-    /// Mean over all responses, empty ones too.
+    /// Mean over all responses, empty ones included.
     pub mean_bytes: f64,
-    /// Half of those with a body are no larger.
+    /// Median size of the responses with a body.
     pub p50_bytes: u64,
-    /// Nine in ten.
+    /// 90th percentile.
     pub p90_bytes: u64,
-    /// 99 in a hundred.
+    /// 99th percentile.
     pub p99_bytes: u64,
-    /// The largest.
+    /// The largest size.
     pub largest_bytes: u64,
     /// Share of the responses that have no body: 304, errors.
     pub empty: f64,
-    /// Share of the bytes that the largest 1 % of those with a body carry.
+    /// Share of the bytes that belongs to the largest 1 % of the responses with a body.
     pub bytes_in_largest_percent: f64,
-    /// Shares by size, in steps of 1, 2, 5; the first is that of responses without a body.
+    /// Shares by size, in steps of 1, 2, 5. The first entry is for responses without a body.
     pub histogram: Vec<SizeShare>,
 }
 
-/// Those of a size.
+/// The share of the responses within a range of sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SizeShare {
     /// The smallest size.
     pub from_bytes: u64,
-    /// The first size that is too large.
+    /// The first size above the range.
     pub below_bytes: u64,
     /// Share of the requests.
     pub requests: f64,
-    /// Share of what goes over the uplink, heads and segment headers included.
+    /// Share of the bytes on the uplink, heads and segment headers included.
     pub bytes: f64,
 }
 
 /// The load of the uplink.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoadFacts {
-    /// Over the whole time that is looked at.
+    /// Mean over the whole window.
     pub mean: f64,
     /// In the busiest hour.
     pub peak: f64,
-    /// When that began.
+    /// Beginning of the busiest hour.
     pub peak_from_unix_s: f64,
-    /// How long it is, in seconds: less than an hour in a shorter log.
+    /// Length of the busiest hour, in seconds. It is less than an hour in a shorter log.
     pub peak_s: f64,
-    /// Share of the bytes on the uplink that no log tells, and that are estimated: heads and segment headers.
+    /// Share of the bytes on the uplink that no log tells and that are estimated: heads and segment headers.
     pub estimated: f64,
     /// Length of the periods that follow, in seconds.
     pub period_s: f64,
-    /// Load over time. Periods without a request have none.
+    /// Load over time. Periods without a request are left out.
     pub over_time: Vec<LoadPeriod>,
 }
 
 /// Load in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LoadPeriod {
-    /// When it began.
+    /// Beginning of the period.
     pub from_unix_s: f64,
     /// Requests in it.
     pub requests: u64,
-    /// What of the uplink they take.
+    /// Load that these requests put on the uplink.
     pub load: f64,
 }
 
-/// What was simulated.
+/// The part of the log that was simulated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Simulated {
-    /// Whether that is all there is; otherwise the busiest hours.
+    /// Whether this is the whole log. Otherwise it is the busiest hours.
     pub whole: bool,
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
     /// Beginning and end of each part, in seconds since 1970.
     pub spans_unix_s: Vec<(f64, f64)>,
@@ -146,24 +148,27 @@ pub struct Simulated {
 /// Response times at a load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
-    /// What the traffic of the log is multiplied by: its times are divided by it. 1 is today.
+    /// Factor by which the traffic of the log is multiplied: its times are divided by it. 1 is today's
+    /// traffic.
     pub growth: f64,
-    /// Load of the uplink in the busiest hour of today, times the growth.
+    /// Load of the uplink in today's busiest hour, times the growth.
     pub peak_load: f64,
-    /// Load over what is simulated, without what lies between its parts.
+    /// Load over the simulated parts, without the time between them.
     pub load: f64,
     /// Requests simulated.
     pub requests: u64,
-    /// Whether so many waited at once that nobody would have gone on waiting; then there are no figures.
+    /// Whether so many responses were in progress at once that real clients would have given up. Then there
+    /// are no figures.
     pub overloaded: bool,
-    /// Most requests under way at once, under whichever policy had most.
+    /// Most requests in progress at once, under the policy with the highest number.
     pub most_at_once: u64,
-    /// By policy, in the order of [`Policy::ALL`](super::Policy::ALL); the first is what it is compared with.
+    /// Results by policy, in the order of [`Policy::ALL`](super::Policy::ALL). The others are compared with
+    /// the first.
     pub policies: Vec<PolicyPrediction>,
 }
 
 impl Prediction {
-    /// Whether its busiest hour is no busier than where scheduling is judged.
+    /// Whether the load of the busiest hour is at most the load at which scheduling is judged.
     pub fn is_not_yet_full(&self) -> bool {
         is_not_yet_full(self.peak_load)
     }
@@ -172,25 +177,26 @@ impl Prediction {
 /// Response times under a policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PolicyPrediction {
-    /// Its name.
+    /// Name of the policy.
     pub policy: &'static str,
     /// Response times.
     pub response_ms: Distribution,
     /// Slowdowns.
     pub slowdown: Distribution,
-    /// The mean over that under fair sharing, and its 95 % confidence interval over ten parts of the time (jackknife).
+    /// The mean over that under fair sharing, with its 95 % confidence interval over ten parts of the time
+    /// (jackknife).
     pub mean_over_fair: Interval,
-    /// Those who lose.
+    /// Requests that take longer than under fair sharing.
     pub losers: Losers,
-    /// By size, in steps of ten; empty classes are left out.
+    /// Results by size, in steps of ten. Empty classes are left out.
     pub by_size: Vec<SizeClass>,
-    /// By size, in steps of 1, 2, 5; empty classes are left out.
+    /// Results by size, in steps of 1, 2, 5. Empty classes are left out.
     pub fine_by_size: Vec<SizeClass>,
-    /// The largest 1 %, the largest 0.1 %, and those as large as the largest.
+    /// The largest 1 %, the largest 0.1 %, and the responses as large as the largest.
     pub largest: Vec<SizeClass>,
 }
 
-/// A distribution in a few numbers; percentiles to three digits.
+/// A distribution in a few numbers. Percentiles have three digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Distribution {
     /// Mean.
@@ -203,14 +209,14 @@ pub struct Distribution {
     pub p99: f64,
 }
 
-/// A value and where it may lie.
+/// A value and its confidence interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Interval {
     /// The value.
     pub value: f64,
-    /// Not below.
+    /// Lower bound.
     pub low: f64,
-    /// Not above.
+    /// Upper bound.
     pub high: f64,
 }
 
@@ -219,71 +225,71 @@ pub struct Interval {
 pub struct Losers {
     /// Share of the requests that take more than a tenth, and more than a millisecond, longer.
     pub share: f64,
-    /// Of these the mean of how much longer, in milliseconds.
+    /// Mean extra time of these requests, in milliseconds.
     pub mean_longer_ms: f64,
-    /// The request that takes most times as long, of those that lose.
+    /// The losing request with the largest ratio to its time under fair sharing.
     pub worst: Option<Loser>,
-    /// The one that takes longest longer.
+    /// The losing request with the most extra time.
     pub latest: Option<Loser>,
 }
 
-/// A request that takes longer.
+/// A request that takes longer than under fair sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Loser {
-    /// Its body.
+    /// Size of its body.
     pub size_bytes: u64,
     /// Its response time under fair sharing.
     pub fair_ms: f64,
-    /// And under this policy.
+    /// Its response time under this policy.
     pub response_ms: f64,
 }
 
 impl Loser {
-    /// How many times as long it takes.
+    /// Ratio of the response time to that under fair sharing.
     pub fn stretch(&self) -> f64 {
         if self.fair_ms > 0.0 { self.response_ms / self.fair_ms } else { 1.0 }
     }
 
-    /// How much longer, in milliseconds.
+    /// Extra time compared with fair sharing, in milliseconds.
     pub fn longer_ms(&self) -> f64 {
         self.response_ms - self.fair_ms
     }
 }
 
-/// Responses of a class of sizes.
+/// The responses within a range of sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SizeClass {
     /// The smallest size.
     pub from_bytes: u64,
-    /// The first size that is too large; missing for the largest.
+    /// The first size above the range. Missing for the largest class.
     pub below_bytes: Option<u64>,
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
     /// Share of the requests.
     pub share: f64,
-    /// Share of what goes over the uplink.
+    /// Share of the bytes on the uplink.
     pub bytes: f64,
     /// Mean response time under fair sharing.
     pub fair_ms: f64,
     /// Mean response time.
     pub mean_ms: f64,
-    /// The one over the other.
+    /// Ratio of the mean response time to that under fair sharing.
     pub over_fair: f64,
 }
 
-/// What the times within a stamp matter: the mean response time under srpt over that under fair sharing, and the latter.
+/// The effect of the times within a stamp, measured by repeating one scenario with other spreads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spreading {
-    /// The growth at which this was tried.
+    /// Growth of the scenario that was repeated.
     pub growth: f64,
-    /// Ways of spreading tried.
+    /// The spreads that were tried.
     pub tried: Vec<Tried>,
 }
 
-/// A way of spreading.
+/// The result of one way to spread times within a stamp.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tried {
-    /// Which.
+    /// Description of the spread.
     pub spread: String,
     /// Mean response time under fair sharing.
     pub fair_mean_ms: f64,
@@ -291,43 +297,44 @@ pub struct Tried {
     pub srpt_mean_ms: f64,
 }
 
-/// What scheduling would do.
+/// The benefit of scheduling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The log holds more than this uplink can carry: it is not the uplink of this log.
+    /// The log holds more bytes than this uplink can carry, so it is not the log of this uplink.
     Overloaded,
-    /// Nothing that anybody would notice.
+    /// No noticeable benefit.
     Nothing,
-    /// A little, or only at times.
+    /// A small benefit, or one at times.
     Little,
-    /// Much.
+    /// A large benefit.
     Worthwhile,
 }
 
-/// What to do.
+/// The recommended order, guard and configuration, with reasons.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Recommendation {
-    /// What scheduling would do today.
+    /// The benefit of scheduling today.
     pub verdict: Verdict,
-    /// The same in a sentence.
+    /// The verdict in a sentence.
     pub headline: String,
-    /// Why, and for whom; a sentence each.
+    /// Reasons, and the requests that gain, a sentence each.
     pub reasons: Vec<String>,
-    /// Name of the order.
+    /// Name of the recommended order.
     pub order: &'static str,
-    /// The guard, if one is worth its cost.
+    /// Stretch of the guard, if a guard is worth its cost.
     pub guard: Option<f64>,
-    /// `server` or `kernel`.
+    /// The part that enforces the order: `server` or `kernel`.
     pub enforce: &'static str,
-    /// Borders between bands, learned from the sizes of the log.
+    /// Borders between the kernel's bands, learned from the sizes of the log.
     pub cutoffs_bytes: Vec<u64>,
-    /// A configuration file that does it. None where scheduling is worth it neither today nor with more traffic.
+    /// A configuration file for the recommendation. None where scheduling is worthwhile neither today nor
+    /// with more traffic.
     pub configuration: Option<String>,
 }
 
 impl Recommendation {
-    /// What the reasons and the configuration are, as a heading.
+    /// The heading above the reasons and the configuration.
     pub fn heading(&self) -> &'static str {
         match (self.verdict, &self.configuration) {
             (Verdict::Worthwhile | Verdict::Little, _) => "Recommended",
@@ -338,23 +345,23 @@ impl Recommendation {
     }
 }
 
-/// How sure it is.
+/// How certain the advice is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// The direction, if that.
+    /// At best the direction of the effect is certain.
     Low,
-    /// The direction, and about how much.
+    /// The direction and the rough amount are certain.
     Medium,
-    /// As far as the model goes.
+    /// The advice is as certain as the model allows.
     High,
 }
 
-/// How sure it is, and why not more so.
+/// The certainty of the advice, with reasons.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Certainty {
-    /// In a word: that of the weakest reason.
+    /// The level of the weakest reason.
     pub level: Level,
-    /// What it rests on, a sentence each.
+    /// Reasons, a sentence each.
     pub reasons: Vec<String>,
 }

@@ -1,4 +1,5 @@
-//! One scenario: the same requests under several policies at once, each request compared with itself.
+//! Runs one scenario: the same requests under several policies at once, so that each request is compared with
+//! itself.
 
 use scheduler::{Order, bands::BandPlan, uplink::Settings};
 use workload::{
@@ -16,14 +17,15 @@ use super::{
 };
 use crate::{Banded, Ended, Model, Ordered, Sharing, Ticket, banded};
 
-/// Most requests under way at once. More would not go on waiting, and their number must have a bound.
+/// Most requests in progress at once. With more, real clients would have given up, and memory must stay
+/// bounded.
 const MAX_UNDER_WAY: usize = 100_000;
 
-/// A scenario under way. Give it every request by time, then ask what it comes to.
+/// A running scenario. It takes every request in the order of time, then returns the prediction.
 pub(super) struct Run {
     scenario: Scenario,
     contenders: Vec<Contender>,
-    /// Requests under way under some policy, by the number of their ticket, which all policies share.
+    /// Requests in progress under at least one policy, by ticket number. All policies share the numbers.
     under_way: Vec<UnderWay>,
     free: Vec<u32>,
     most_at_once: usize,
@@ -34,9 +36,9 @@ pub(super) struct Run {
     expected: u64,
     measures: Measures,
     peak_load: f64,
-    /// As in the plan, from the beginning of the log.
+    /// The spans of the plan, counted from the beginning of the log.
     spans: Vec<Span>,
-    /// Moments of the log, from its beginning.
+    /// Times of the log, counted from its beginning.
     first_ns: Option<u64>,
     last_ns: u64,
 }
@@ -51,7 +53,7 @@ struct UnderWay {
     at_ns: u64,
     size_bytes: u64,
     part: u8,
-    /// Policies under which it has not ended.
+    /// Number of policies under which the request has not ended.
     left: u8,
     response_ns: [u64; Policy::ALL.len()],
 }
@@ -87,7 +89,7 @@ impl Run {
         &self.scenario
     }
 
-    /// A request, at its moment of the log, from its beginning.
+    /// Adds a request. Its time is that of the log, counted from the log's beginning.
     pub(super) fn add(&mut self, at_ns: u64, size_bytes: u64) {
         if self.overloaded {
             return;
@@ -122,7 +124,7 @@ impl Run {
         }
     }
 
-    /// What it came to, when all that is under way has ended.
+    /// Runs all requests to their end and returns the prediction.
     pub(super) fn finish(mut self) -> Prediction {
         if !self.overloaded {
             self.go_on_to_the_end();
@@ -139,14 +141,14 @@ impl Run {
         }
     }
 
-    /// Seconds of the log from the first request to the last, without what lies between the parts that are simulated.
+    /// Seconds of the log from the first request to the last, without the time between the simulated parts.
     fn simulated_s(&self) -> f64 {
         let all = Span { from_ns: self.first_ns.unwrap_or(self.last_ns), until_ns: self.last_ns };
         let parts = if self.spans.is_empty() { std::slice::from_ref(&all) } else { &self.spans };
         parts.iter().map(|part| part.common_seconds(all)).sum()
     }
 
-    /// Every policy serves until `now_ns`.
+    /// Advances the uplink of every policy to `now_ns`.
     fn go_on_to(&mut self, now_ns: u64) {
         for policy in 0..self.contenders.len() {
             while let Some(ended) = self.contenders[policy].model.poll_end(now_ns) {
@@ -155,7 +157,7 @@ impl Run {
         }
     }
 
-    /// Every policy serves until nobody is left.
+    /// Advances the uplink of every policy until all requests have ended.
     fn go_on_to_the_end(&mut self) {
         for policy in 0..self.contenders.len() {
             while let Some(now_ns) = self.contenders[policy].model.poll_timeout() {
@@ -187,7 +189,7 @@ impl Run {
     }
 }
 
-/// The uplink under a policy.
+/// The model of the uplink under a policy.
 fn model(policy: Policy, uplink: Rate, utilisation: f64, wire: WireModel, cutoffs: &[u64]) -> Box<dyn Model> {
     let whole = Link::constant(uplink);
     let paced = (uplink.bits_per_second() as f64 * utilisation).round() as u64;

@@ -1,11 +1,11 @@
-//! Sizes in classes: steps of 1, 2, 5.
+//! Classes of sizes, in steps of 1, 2, 5.
 
-/// So many classes: responses without a body, then three a decade up to 1 TB.
+/// Number of classes: one for responses without a body, then three a decade up to 1 TB.
 pub(super) const CLASSES: usize = 1 + 3 * DECADES;
 const DECADES: usize = 12;
 const STEPS: [u64; 3] = [1, 2, 5];
 
-/// The class of a size.
+/// Returns the class of a size.
 pub(super) fn class(size_bytes: u64) -> usize {
     if size_bytes == 0 {
         return 0;
@@ -18,7 +18,7 @@ pub(super) fn class(size_bytes: u64) -> usize {
     1 + 3 * decade + STEPS.iter().rposition(|&step| step <= lead).unwrap_or(0)
 }
 
-/// The smallest size of a class, and the first that is too large.
+/// Returns the smallest size of a class, and the first size above the class.
 pub(super) fn bounds(class: usize) -> (u64, u64) {
     let from = |class: usize| match class {
         0 => 0,
@@ -27,14 +27,14 @@ pub(super) fn bounds(class: usize) -> (u64, u64) {
     (from(class), from(class + 1))
 }
 
-/// The classes of each decade, for tables; the first alone.
+/// Returns the classes of each decade, for tables. The first class stands alone.
 pub(super) fn decades() -> impl Iterator<Item = std::ops::Range<usize>> {
-    // Below a kilobyte nobody tells sizes apart.
+    // Differences below a kilobyte do not matter, so those decades are one range.
     let first = 1 + 3 * 3;
     [0..1, 1..first].into_iter().chain((first..CLASSES).step_by(3).map(|class| class..class + 3))
 }
 
-/// Requests and work by size.
+/// Requests and work by class of size.
 #[derive(Clone, Debug)]
 pub(super) struct Cells {
     pub(super) requests: [u64; CLASSES],

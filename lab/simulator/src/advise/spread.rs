@@ -1,27 +1,29 @@
-//! Requests of a log at moments: stamps of a second hold many that did not come at once.
+//! Spreads the requests of one stamp over the stamp's time: requests stamped with the same second did not all
+//! arrive at once.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-/// Most requests of one stamp that are spread together; what comes beyond counts as of the stamp's end. Bounds the memory.
+/// Most requests of one stamp that are spread together. Further requests count as of the stamp's end. This
+/// bounds the memory.
 const MAX_TOGETHER: usize = 1 << 18;
 
-/// Where within its tick a request came.
+/// The way to choose a request's time within its tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spread {
-    /// Anywhere, evenly, by a seed.
+    /// Uniformly at random, by a seed.
     Random(u64),
-    /// All at equal distances: as little at once as can be.
+    /// All at equal distances, so that as few as possible arrive together.
     Even,
-    /// All at its beginning: as much at once as can be.
+    /// All at the beginning of the tick, so that as many as possible arrive together.
     Together,
 }
 
-/// Gives each request a moment within its tick, in the order of the log.
+/// Gives each request a time within its tick, in the order of the log.
 pub(super) struct Spreader {
     spread: Spread,
     rng: ChaCha12Rng,
-    /// Beginning and length of the tick that requests are gathered of.
+    /// Beginning and length of the tick whose requests are being gathered.
     tick: (u64, u64),
     settled_ns: u64,
     sizes: Vec<u64>,
@@ -35,8 +37,9 @@ impl Spreader {
         Self { spread, rng, tick: (0, 1), settled_ns: 0, sizes: Vec::new(), offsets: Vec::new() }
     }
 
-    /// A request stamped `at_ns`, by a clock of `tick_ns`. `each` gets moment and size of those whose moments are settled,
-    /// by time. One that is late in the log counts as of the tick that the log has come to.
+    /// Adds a request stamped `at_ns` by a clock of `tick_ns`. `each` gets the time and size of every request
+    /// whose time is settled, in the order of time. A request that is late in the log counts as of the latest
+    /// tick.
     pub(super) fn add(&mut self, at_ns: u64, tick_ns: u64, size_bytes: u64, each: impl FnMut(u64, u64)) {
         let from_ns = at_ns.max(self.tick.0);
         if from_ns > self.tick.0 || self.sizes.len() >= MAX_TOGETHER {
@@ -46,7 +49,7 @@ impl Spreader {
         self.sizes.push(size_bytes);
     }
 
-    /// Gives away those of the last tick.
+    /// Gives away the requests of the last tick.
     pub(super) fn flush(&mut self, mut each: impl FnMut(u64, u64)) {
         let (from_ns, tick_ns) = self.tick;
         let count = self.sizes.len() as u64;

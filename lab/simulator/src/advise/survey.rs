@@ -1,4 +1,4 @@
-//! The first reading of a log: what is in it.
+//! The first reading of a log: counts, sizes and load over time.
 
 use scheduler::bands::{BandLearner, RESPONSE_BANDS};
 use workload::{
@@ -13,30 +13,31 @@ use super::{
     timeline::{Span, Timeline},
 };
 
-/// Sizes that stand for all when cutoffs are learned; fewer than make the learner forget.
+/// Number of sizes that the learner of the cutoffs gets, as a sample of all sizes. With fewer, the learner
+/// would not be stable.
 const LEARNED_FROM: u32 = 10_000;
 /// Most points of a curve over time.
 const MAX_PERIODS: usize = 360;
-/// A larger size is a mistake of the log: 1 TiB.
+/// Largest believable size, 1 TiB. A larger number is an error of the log.
 const MAX_SIZE_BYTES: u64 = 1 << 40;
 
-/// Counts over the records of a log. Give each to [`Survey::add`], in the order of the log.
+/// Counts over the records of a log. [`Survey::add`] takes every record, in the order of the log.
 #[derive(Clone, Debug)]
 pub struct Survey {
     question: Question,
     window: Window,
     logged: Counts,
-    /// The same with assumed sizes, until the first record that tells one.
+    /// The same counts with assumed sizes, until the first record with a size.
     assumed: Option<Box<Counts>>,
-    /// Successful answers to GET, and those of them whose size the log does not tell.
+    /// Successful responses to GET, and the number of them whose size the log does not tell.
     answers: u64,
     answers_without_size: u64,
-    /// The coarsest stamp.
+    /// The coarsest resolution of a stamp so far.
     tick_ns: u64,
     log: LogFacts,
 }
 
-/// What is counted of requests with sizes, told or assumed.
+/// Counts over requests with sizes, logged or assumed.
 #[derive(Clone, Debug, Default)]
 struct Counts {
     summary: Summary,
@@ -45,7 +46,7 @@ struct Counts {
     wire_bytes: u64,
 }
 
-/// What the log holds, as far as it is looked at.
+/// The content of the log, within the window.
 #[derive(Clone, Debug)]
 pub(super) struct Site {
     pub(super) question: Question,
@@ -54,7 +55,8 @@ pub(super) struct Site {
     pub(super) span: Span,
     pub(super) timeline: Timeline,
     pub(super) tick_ns: u64,
-    /// From where on a size is of the largest 1 % and 0.1 % of the requests, and as large as the largest.
+    /// Sizes from which a request belongs to the largest 1 %, to the largest 0.1 %, and to the largest of
+    /// all.
     pub(super) large_from_bytes: [u64; 3],
     pub(super) cutoffs_bytes: Vec<u64>,
     pub(super) log: LogFacts,
@@ -62,17 +64,17 @@ pub(super) struct Site {
     pub(super) load: LoadFacts,
 }
 
-/// Where sizes come from.
+/// The source of sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Sizes {
     Logged,
-    /// The log has none: those of another site, an object's always the same.
+    /// The log has no sizes: they are drawn from those of another site, always the same for an object.
     Assumed {
         seed: u64,
     },
 }
 
-/// Which records count: those of this time, in nanoseconds from the first record.
+/// The window of time whose records count, in nanoseconds from the first record.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Window {
     of_ns: Option<(u64, u64)>,
@@ -87,7 +89,7 @@ impl Window {
 }
 
 impl Sizes {
-    /// Bytes of the body of an answer.
+    /// Returns the bytes of a response's body.
     pub(super) fn of(self, record: &Record<'_>) -> u64 {
         match self {
             Self::Logged => record.size_bytes.unwrap_or(0).min(MAX_SIZE_BYTES),
@@ -100,12 +102,12 @@ impl Sizes {
     }
 }
 
-/// Whether an answer to this has a body, as a rule.
+/// Whether the response to this request normally has a body.
 fn has_body(record: &Record<'_>) -> bool {
     matches!(record.method, None | Some(Method::Get)) && matches!(record.status, None | Some(200..=203 | 206..=299))
 }
 
-/// FNV-1a, with a last mixing: an object has the same number on every machine.
+/// FNV-1a with a final mixing step: an object has the same number on every machine.
 fn hash(seed: u64, object: Option<&Name<'_>>) -> u64 {
     let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let begun = seed.to_le_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
@@ -119,7 +121,7 @@ fn hash(seed: u64, object: Option<&Name<'_>>) -> u64 {
 }
 
 impl Survey {
-    /// Nothing read yet.
+    /// A survey that has read nothing.
     pub fn new(question: Question) -> Self {
         Self {
             window: Window { of_ns: question.part.window_ns(), origin_ns: None },
@@ -133,7 +135,7 @@ impl Survey {
         }
     }
 
-    /// Counts a record.
+    /// Counts one record.
     pub fn add(&mut self, record: &Record<'_>) {
         if !self.window.has(record.at_ns) {
             self.log.outside_window += 1;
@@ -152,8 +154,8 @@ impl Survey {
         self.tick_ns = self.tick_ns.max(record.tick_ns.max(1));
     }
 
-    /// A file was read to its end: its name, its format, how many of its lines are no records, and what a person should know
-    /// of how it was read.
+    /// Adds a file that was read to its end: its name, its format, the number of broken lines, and remarks on
+    /// the reading.
     pub fn add_file(&mut self, name: &str, format: &str, broken_lines: u64, notes: impl IntoIterator<Item = String>) {
         self.log.files.push(name.to_owned());
         if !self.log.formats.iter().any(|known| known == format) {
@@ -163,7 +165,7 @@ impl Survey {
         self.log.broken_lines += broken_lines;
     }
 
-    /// What there is to know, or why there is nothing to advise on.
+    /// Returns the facts about the site, or the reason why there is no advice.
     pub(super) fn finish(self) -> Result<Site, NotAdvisable> {
         let Self { question, window, logged, assumed, answers, answers_without_size, tick_ns, mut log } = self;
         let Some((first_ns, last_ns)) = logged.summary.span_ns() else {
@@ -176,7 +178,7 @@ impl Survey {
             return Err(NotAdvisable::NoBodies { requests: summary.records() });
         }
         timeline.put_by();
-        // A stamp stands for all the time until the next.
+        // A stamp stands for all the time until the next stamp.
         let span = Span { from_ns: first_ns, until_ns: last_ns.saturating_add(tick_ns) };
         let peak = timeline.peak(span);
         log.requests = summary.records();
@@ -217,7 +219,7 @@ impl Counts {
     }
 }
 
-/// As the server learns them of what it sends, from sizes that stand for those of the log.
+/// Learns the cutoffs as the server does from the responses that it sends, with a sample of the log's sizes.
 fn cutoffs(summary: &Summary) -> Vec<u64> {
     let mut learner = BandLearner::default();
     for i in 0..LEARNED_FROM {

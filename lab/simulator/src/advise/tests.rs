@@ -1,4 +1,4 @@
-//! Logs whose answer is known.
+//! Tests with logs whose answer is known.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
@@ -18,17 +18,17 @@ use super::{
 const SECOND: u64 = 1_000_000_000;
 const HOUR_S: u64 = 3600;
 
-/// A million bytes a second, so that a byte is a microsecond.
+/// An uplink of a million bytes a second, so that a byte takes a microsecond.
 fn uplink() -> Rate {
     Rate::from_bits_per_second(8_000_000).unwrap()
 }
 
-/// A fiftieth of that, for traffic by chance: hours of few requests.
+/// A question with a fiftieth of that rate, for random traffic: hours of few requests.
 fn slow() -> Question {
     Question { uplink: Rate::from_bits_per_second(160_000).unwrap(), ..question() }
 }
 
-/// Bodies only, so that a size is what it costs.
+/// A question that counts bodies only, so that a response costs its size.
 fn question() -> Question {
     Question { wire: WireModel::BODY_ONLY, ..Question::new(uplink()) }
 }
@@ -48,7 +48,7 @@ fn each(lines: &[Line], mut give: impl FnMut(&Record<'_>)) {
     for (number, line) in lines.iter().enumerate() {
         give(&Record {
             number: number as u64 + 1,
-            // Some day in 1995.
+            // A day in 1995.
             at_ns: 807_249_600 * SECOND + line.at_ns,
             tick_ns: line.tick_ns,
             object: Some(Name::Number(number as u64 % 100)),
@@ -69,7 +69,7 @@ fn plan(question: &Question, lines: &[Line]) -> Result<Plan, NotAdvisable> {
 
 fn advise(question: &Question, lines: &[Line]) -> Advice {
     let plan = plan(question, lines).unwrap();
-    // In two batches, as two threads would.
+    // Two batches, as two threads would have.
     let mut outcomes = Vec::new();
     for half in 0..2 {
         let mut batch = Batch::new(&plan, (0..plan.scenarios()).filter(|number| number % 2 == half));
@@ -79,7 +79,8 @@ fn advise(question: &Question, lines: &[Line]) -> Advice {
     plan.advise(outcomes)
 }
 
-/// Requests by chance, at a load of the slow uplink, over some minutes: one in a hundred has 200 kB, the others 1 to 10.
+/// Random requests at a load of the slow uplink, over some minutes. One in a hundred has 200 kB, the others 1
+/// to 10 kB.
 fn traffic(load: f64, minutes: u64, seed: u64) -> Vec<Line> {
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
     let mut at_s = 0.0;
@@ -122,14 +123,14 @@ fn means_are_those_of_the_ideals_which_share_no_code_with_the_scheduler() {
 
 #[test]
 fn requests_that_never_meet_take_what_they_take_alone() {
-    // Half a second of work every ten seconds, 5 % of the uplink, and nobody ever waits for anybody.
+    // Half a second of work every ten seconds is 5 % of the uplink, and no response ever waits for another.
     let lines: Vec<Line> = (0..1000).map(|i| line(i * 10 * SECOND, 500_000)).collect();
     let advice = advise(&question(), &lines);
     let today = &advice.predictions[0];
     assert!((today.peak_load - 0.05).abs() < 0.001 && (advice.load.mean - 0.05).abs() < 0.001, "{today:?}");
     assert!((mean_ms(today, Policy::Fair) - 500.0).abs() < 0.01);
     for policy in Policy::ALL.into_iter().skip(1) {
-        // Serpent leaves three hundredths of the uplink unused.
+        // Serpent leaves 3 % of the uplink unused.
         assert!((mean_ms(today, policy) - 500.0 / 0.97).abs() < 0.01, "{policy}");
     }
     assert_eq!(today.policies[0].slowdown.p99, 1.0);
@@ -139,8 +140,9 @@ fn requests_that_never_meet_take_what_they_take_alone() {
 
 #[test]
 fn who_gains_and_who_loses_is_told_request_by_request() {
-    // Every minute a response of a second, and while it is sent ten of a hundredth: by hand, fair sharing takes 1.1 s for
-    // the large one, and 20 ms for each small one; shortest first 1.1 s and 10 ms, each over 0.97.
+    // Every minute has a response of one second and, while it is sent, ten of a hundredth of a second.
+    // Computed by hand, fair sharing takes 1.1 s for the large one and 20 ms for each small one. Shortest
+    // first takes 1.1 s and 10 ms, each over 0.97.
     let minute = |i: u64| {
         let small = (1..=10).map(move |n| line(i * 60 * SECOND + n * SECOND / 20, 10_000));
         std::iter::once(line(i * 60 * SECOND, 1_000_000)).chain(small)
@@ -213,8 +215,8 @@ fn an_overload_that_does_not_end_is_broken_off() {
 
 #[test]
 fn large_responses_that_suffer_are_given_a_promise() {
-    // Small ones leave only a twentieth of the uplink: a large one has all of that under fair sharing, and under srpt what
-    // three hundredths less leave of it.
+    // Small responses leave only a twentieth of the uplink. Under fair sharing a large one gets all of that;
+    // under srpt it gets that minus the 3 % that Serpent leaves unused.
     let part = |i: u64| {
         let from_ns = i * 40 * SECOND;
         let small = (1..=3800).map(move |n| line(from_ns + n * SECOND / 95, 10_000));
@@ -233,7 +235,8 @@ fn large_responses_that_suffer_are_given_a_promise() {
 
 #[test]
 fn what_a_single_response_suffers_is_told_with_the_bounds_that_are_too_much() {
-    // Small ones leave three tenths of the uplink: a large one takes some 167 s under fair sharing, and 185 s under srpt.
+    // Small responses leave three tenths of the uplink. A large one takes some 167 s under fair sharing and
+    // 185 s under srpt.
     let part = |i: u64| {
         let from_ns = i * 400 * SECOND;
         let small = (1..=16_800).map(move |n| line(from_ns + n * SECOND / 70, 10_000));
@@ -264,7 +267,7 @@ fn stamps_of_a_second_are_spread_and_what_that_matters_is_measured() {
     let means: Vec<f64> = spreading.tried.iter().map(|tried| tried.fair_mean_ms).collect();
     assert!(means[2] < means[0] && means[0] < means[3], "the more at once, the longer: {means:?}");
     assert!(coarse.certainty.reasons.iter().any(|reason| reason.contains("written to the second")), "{coarse:#?}");
-    // By chance is what it was: the mean is met again.
+    // The traffic was random before its times were cut to seconds, so random spreading finds the same mean.
     let [was, is] = [&fine, &coarse].map(|advice| mean_ms(&advice.predictions[0], Policy::Fair));
     assert!((is / was - 1.0).abs() < 0.1, "{is} ms, and {was} with exact times");
     assert_eq!(coarse.predictions, advise(&slow(), &lines).predictions, "a seed decides everything");
@@ -290,7 +293,7 @@ fn without_sizes_those_of_another_site_are_assumed_and_it_says_so() {
     assert_eq!(of_object(1)[..100], of_object(1)[100..], "an object has one size");
     assert_ne!(of_object(1), of_object(2));
 
-    // One size in the log, and the log tells sizes: the others had none.
+    // One record has a size, so the log tells sizes. The other records count as empty.
     lines[77].size_bytes = Some(5000);
     let one = self::advise(&slow(), &lines);
     assert!(one.log.has_sizes && one.sizes.largest_bytes == 5000, "{:?}", one.sizes);

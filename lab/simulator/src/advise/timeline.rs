@@ -1,17 +1,17 @@
-//! Requests and work of a log over time, in memory that does not grow with it.
+//! Counts the requests and the work of a log over time, in memory that does not grow with the log.
 
 use std::collections::BTreeMap;
 
-/// Most cells that are kept; with more, they are made longer.
+/// Most cells that are kept. With more, cells are made longer.
 const MAX_CELLS: usize = 20_000;
 const MINUTE_NS: u64 = 60 * 1_000_000_000;
-/// A cell becomes so many times as long: a minute, ten, an hour, a day, then twice that and so on. So the busiest hour of
-/// a log of up to two years is known as an hour.
+/// Steps by which cells are made longer: from a minute to ten, an hour, a day, and then by doubling. So the
+/// busiest hour of a log of up to two years is known to the hour.
 const LENGTHEN: [(u64, u64); 3] = [(1, 10), (10, 6), (60, 24)];
-/// What a peak is the peak of: an hour is what operators' own graphs show, and long beside every response.
+/// Length of the peak. Operators' own graphs show hours, and an hour is long compared with every response.
 const PEAK_NS: u64 = 60 * MINUTE_NS;
 
-/// What happened in a span of time.
+/// Counts over a span of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) requests: u64,
@@ -30,25 +30,25 @@ impl Span {
         (self.until_ns - self.from_ns) as f64 / 1e9
     }
 
-    /// The same, counted from this moment on.
+    /// Returns the same span, counted from this time.
     pub(super) fn since(self, moment_ns: u64) -> Self {
         let [from_ns, until_ns] = [self.from_ns, self.until_ns].map(|at_ns| at_ns.saturating_sub(moment_ns));
         Self { from_ns, until_ns }
     }
 
-    /// Seconds of what lies in both.
+    /// Returns the seconds that lie in both spans.
     pub(super) fn common_seconds(self, other: Self) -> f64 {
         self.until_ns.min(other.until_ns).saturating_sub(self.from_ns.max(other.from_ns)) as f64 / 1e9
     }
 }
 
-/// Counts by the time.
+/// Counts over time.
 #[derive(Clone, Debug)]
 pub(super) struct Timeline {
     cell_ns: u64,
-    /// By the number of the cell since 1970; those without requests are missing.
+    /// Cells by number since 1970. Cells without requests are missing.
     cells: BTreeMap<u64, Cell>,
-    /// That of the last record, which is mostly that of the next.
+    /// The cell of the last record, which is usually that of the next. It is kept outside the tree.
     present: Option<(u64, Cell)>,
 }
 
@@ -77,7 +77,7 @@ impl Timeline {
         }
     }
 
-    /// Must be called before the counts are asked for.
+    /// Puts the present cell into the tree. It must be called before the counts are read.
     pub(super) fn put_by(&mut self) {
         let Some((number, cell)) = self.present.take() else { return };
         self.cells.entry(number).or_default().add(cell);
@@ -91,13 +91,14 @@ impl Timeline {
         }
     }
 
-    /// Length of a cell, and the cells by time.
+    /// Returns the length of a cell, and the cells by time.
     pub(super) fn cells(&self) -> (u64, impl Iterator<Item = (u64, Cell)>) {
         (self.cell_ns, self.cells.iter().map(|(&number, &cell)| (number * self.cell_ns, cell)))
     }
 
-    /// The busiest hour by work, wherever it begins, and its work; of a log shorter than an hour all of it, of one so long
-    /// that an hour is not told apart a cell. `all` is the span of the log.
+    /// Returns the busiest hour by work, wherever it begins, and its work. For a log shorter than an hour it
+    /// is the whole log. For a log so long that hours are not told apart it is one cell. `all` is the span of
+    /// the log.
     pub(super) fn peak(&self, all: Span) -> (Span, u64) {
         let length_ns = PEAK_NS.max(self.cell_ns);
         let within = length_ns / self.cell_ns;
@@ -113,13 +114,13 @@ impl Timeline {
                 (best, best_from) = (sum, (number + 1).saturating_sub(within));
             }
         }
-        // A log of 20 minutes is a peak of 20 minutes, not a third of an hour's.
+        // The peak of a log of 20 minutes is 20 minutes long; its load must not be divided by an hour.
         let from_ns =
             (best_from * self.cell_ns).max(all.from_ns).min(all.until_ns.saturating_sub(length_ns).max(all.from_ns));
         (Span { from_ns, until_ns: (from_ns + length_ns).min(all.until_ns) }, best)
     }
 
-    /// The busiest hours, each from the full hour, the busiest first, until they hold `requests`; by time. At least one.
+    /// Returns the busiest full hours that together hold `requests`, at least one, in the order of time.
     pub(super) fn busiest(&self, requests: u64) -> Vec<Span> {
         let length_ns = PEAK_NS.max(self.cell_ns);
         let mut hours: BTreeMap<u64, Cell> = BTreeMap::new();
@@ -168,7 +169,8 @@ mod tests {
 
     #[test]
     fn the_busiest_hour_begins_anywhere() {
-        // 100 bytes every ten minutes of a day, and 1000 from minute 590 until 620: no full hour holds all of them.
+        // 100 bytes every ten minutes of a day, and 1000 bytes at minutes 591, 601 and 611. No full hour
+        // holds all three.
         let quiet = (0..144).map(|i| (i * 10, 100));
         let busy = [590, 600, 610].map(|minute| (minute + 1, 1000));
         let (peak, work) = timeline(quiet.chain(busy)).peak(span(0, 1440));

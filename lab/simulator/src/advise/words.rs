@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Formats numbers for people.
 
-/// A time, from milliseconds.
+/// Formats a time, given in milliseconds.
 pub fn time(ms: f64) -> String {
     match ms {
         _ if ms < 0.0995 => format!("{:.0} µs", ms * 1e3),
@@ -13,13 +13,13 @@ pub fn time(ms: f64) -> String {
     }
 }
 
-/// Two times that are compared: so many digits that they differ, if they do.
+/// Formats two times to compare, with enough digits to show their difference, if they differ.
 pub fn times(one: f64, other: f64) -> [String; 2] {
     let short = [one, other].map(time);
     if short[0] != short[1] {
         return short;
     }
-    // Of the same unit, because they read alike.
+    // The two look alike, so both are shown in the same unit.
     let (unit_ms, unit) = match one.max(other) {
         most if most < 0.0995 => (1e-3, "µs"),
         most if most < 999.5 => (1.0, "ms"),
@@ -31,7 +31,7 @@ pub fn times(one: f64, other: f64) -> [String; 2] {
     (1..=3).map(with).find(|[one, other]| one != other).unwrap_or(short)
 }
 
-/// A size, with a decimal prefix.
+/// Formats a size, with a decimal prefix.
 pub fn bytes(bytes: f64) -> String {
     let (value, unit) = match bytes {
         _ if bytes < 999.5 => return format!("{bytes:.0} B"),
@@ -43,7 +43,7 @@ pub fn bytes(bytes: f64) -> String {
     if value < 9.95 { format!("{value:.1} {unit}") } else { format!("{value:.0} {unit}") }
 }
 
-/// A rate, in bits per second.
+/// Formats a rate, in bits per second.
 pub fn rate(bits_per_second: u64) -> String {
     let bits = bits_per_second as f64;
     match bits {
@@ -53,7 +53,7 @@ pub fn rate(bits_per_second: u64) -> String {
     }
 }
 
-/// A share in percent.
+/// Formats a share in percent.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent {
@@ -65,7 +65,7 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// Two or three digits.
+/// Formats a number with two or three digits.
 pub fn digits(value: f64) -> String {
     match value.abs() {
         size if size < 0.00095 => format!("{value:.4}"),

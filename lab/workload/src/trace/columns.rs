@@ -1,4 +1,4 @@
-//! Which column of a table, or key of a JSON log, means what.
+//! Maps the columns of a table, or the keys of a JSON log, to the fields of a record.
 
 use std::borrow::Cow;
 
@@ -8,18 +8,18 @@ use super::{
     text::{number, request_line, without_fragment},
 };
 
-/// What a column tells.
+/// A fact about a request that a column can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// When.
+    /// The time of the request.
     Time,
-    /// The day, where [`Field::Time`] has the time of day only.
+    /// The day, where [`Field::Time`] holds only the time of day.
     Date,
     /// Bytes sent.
     Size,
-    /// What was asked for.
+    /// The requested object.
     Object,
-    /// Who asked.
+    /// The client.
     Client,
     /// Status of the answer.
     Status,
@@ -29,16 +29,16 @@ pub enum Field {
     Class,
     /// Method and target as the client sent them: `GET / HTTP/1.1`.
     Request,
-    /// What comes behind the `?` of the object, where the object has none.
+    /// The query behind the `?`, for an object that has none.
     Query,
 }
 
-/// How many fields there are.
+/// Number of fields.
 const FIELDS: usize = 10;
 
-/// Names that each field has in the logs of common servers and in published traces, the best first. All are lower case with
-/// `_` for `-`, `.` and space; keys within a key follow it (`request.uri` is `request_uri`). A name of a time may end with its
-/// unit: `_s`, `_ms`, `_us`, `_ns`.
+/// Names of each field in the logs of common servers and in published traces, the best name first. All are
+/// lower case, with `_` for `-`, `.` and space. A key within a key follows it (`request.uri` is
+/// `request_uri`). The name of a time may end with its unit: `_s`, `_ms`, `_us`, `_ns`.
 #[rustfmt::skip]
 const NAMES: [(Field, &[&str]); FIELDS] = [
     (Field::Time, &["msec", "ts", "timestamp", "@timestamp", "time", "time_iso8601", "time_local", "starttime", "start_time",
@@ -59,19 +59,19 @@ const NAMES: [(Field, &[&str]); FIELDS] = [
     (Field::Query, &["cs_uri_query"]),
 ];
 
-/// How the columns of a log are found.
+/// The way to find the columns of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Columns {
-    /// By the names that logs usually give them.
+    /// By the usual names.
     #[default]
     Guessed,
-    /// Those that are listed by their name in this log, the others by their usual names.
+    /// The listed columns by their names in this log, the others by their usual names.
     Named(Vec<(Field, String)>),
-    /// By their place: the table has no line of names. `None` is a column to skip.
+    /// By position: the table has no header line. `None` is a column to skip.
     InOrder(Vec<Option<(Field, Unit)>>),
 }
 
-/// What a column is for; the lower the rank, the better the name.
+/// The purpose of a column. A lower rank is a better name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Role {
     pub(super) field: Field,
@@ -80,7 +80,7 @@ pub(super) struct Role {
 }
 
 impl Columns {
-    /// The role of a column of this (normalised) name.
+    /// The role of the column with this (normalised) name.
     pub(super) fn role(&self, name: &str) -> Option<Role> {
         let guessed = guess(name);
         match self {
@@ -94,7 +94,7 @@ impl Columns {
     }
 }
 
-/// The field that usually has this name, which is what people call it too.
+/// The field that usually has this name. People also name fields so in a format.
 pub(super) fn guess(name: &str) -> Option<Role> {
     let find = |name: &str, unit| {
         NAMES.iter().find_map(|&(field, names)| {
@@ -108,7 +108,7 @@ pub(super) fn guess(name: &str) -> Option<Role> {
     })
 }
 
-/// A name without its unit, and the unit.
+/// Splits a name into the name without its unit, and the unit.
 fn unit_of(name: &str) -> (&str, Unit) {
     let units =
         [("_s", Unit::Seconds), ("_ms", Unit::Milliseconds), ("_us", Unit::Microseconds), ("_ns", Unit::Nanoseconds)];
@@ -116,7 +116,7 @@ fn unit_of(name: &str) -> (&str, Unit) {
     found.unwrap_or((name, Unit::Guessed))
 }
 
-/// Appends a name as [`NAMES`] has them.
+/// Appends a name in the normalised form of [`NAMES`].
 pub(super) fn push_normalised(to: &mut String, name: &str) {
     to.extend(name.trim().chars().map(|character| match character {
         '-' | '.' | ' ' => '_',
@@ -134,11 +134,11 @@ pub(super) fn normalised(name: &str) -> String {
 pub(super) enum Value<'a> {
     Text(Cow<'a, [u8]>),
     Number(u64),
-    /// A number with a sign or a fraction, which few fields have.
+    /// A number with a sign or a fraction. Few fields accept one.
     Real(f64),
 }
 
-/// A record that is being put together.
+/// A record that is being assembled from values.
 #[derive(Default)]
 pub(super) struct Draft<'a> {
     time: Option<(Value<'a>, Unit)>,
@@ -151,12 +151,13 @@ pub(super) struct Draft<'a> {
     class: Option<Cow<'a, [u8]>>,
     request: Option<Cow<'a, [u8]>>,
     query: Option<Cow<'a, [u8]>>,
-    /// Rank of the column that gave each field, plus one; 0 is none yet.
+    /// Rank of the column that set each field, plus one. 0 means that no column has set it.
     ranks: [u8; FIELDS],
 }
 
 impl<'a> Draft<'a> {
-    /// Takes a value, unless a column with a better name gave one. An empty text, `-` and `null` are no value.
+    /// Sets a field, unless a column with a better name has set it. An empty text, `-` and `null` are no
+    /// value.
     pub(super) fn set(&mut self, role: Role, value: Value<'a>) -> Result<(), Reason> {
         if matches!(&value, Value::Text(text) if matches!(text.trim_ascii(), b"" | b"-" | b"null")) {
             return Ok(());
@@ -167,7 +168,7 @@ impl<'a> Draft<'a> {
         }
         *rank = role.rank + 1;
         match role.field {
-            // A time of day is none without its date, which may come later.
+            // A time of day needs its date, which may come later.
             Field::Time => self.time = Some((value, role.unit)),
             Field::Date => self.date = Some((value, role.unit)),
             Field::Size => {
@@ -207,7 +208,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// The record. Method and object come from the request line where no column has them.
+    /// Returns the record. Method and object come from the request line where no column has them.
     pub(super) fn finish(self) -> Result<Record<'a>, Reason> {
         let time = moment(self.time, self.date)?;
         let (mut method, mut object) = (self.method, self.object);
@@ -235,7 +236,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// The moment that a time and a date tell: the time alone, the date alone, or the time of day on that date.
+/// The time told by a time and a date: the time alone, the date alone, or the time of day on that date.
 fn moment(time: Option<(Value<'_>, Unit)>, date: Option<(Value<'_>, Unit)>) -> Result<Stamp, Reason> {
     if let (Some((Value::Text(time), _)), Some((Value::Text(date), unit))) = (&time, &date)
         && let Some(stamp) = stamp::parse(&[date.trim_ascii(), b" ", time.trim_ascii()].concat(), *unit)
@@ -250,7 +251,8 @@ fn moment(time: Option<(Value<'_>, Unit)>, date: Option<(Value<'_>, Unit)>) -> R
     time.or(date).ok_or("it has no time").and_then(|time| stamp(time).ok_or("the time is none that is known"))
 }
 
-/// Sizes may be written as `1839.0`; what is below zero stands for none.
+/// Converts a size to a whole number. Sizes may be written as `1839.0`, and a negative number stands for no
+/// size.
 fn whole(size: f64) -> Result<Option<u64>, Reason> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match size {
@@ -294,7 +296,7 @@ mod tests {
             let role = guess(&normalised(name)).unwrap_or_else(|| panic!("{name}"));
             assert_eq!((role.field, role.unit), (field, unit), "{name}");
         }
-        // nginx's `request_time` is how long it took, and a size has no unit of time.
+        // nginx's `request_time` is a duration, and a size has no unit of time.
         assert_eq!(guess("request_time"), None);
         assert_eq!(guess("size_ms"), None);
     }

@@ -1,4 +1,4 @@
-//! Lines of the Common Log Format, and of the Combined one, which has more at the end:
+//! Lines of the Common Log Format, and of the Combined Log Format, which adds fields at the end:
 //!
 //! ```text
 //! host ident user [01/Aug/1995:00:00:01 -0400] "GET /index.html HTTP/1.0" 200 1839 "referer" "user agent"
@@ -11,10 +11,15 @@ use super::{
     text::{number, request_line, without_fragment},
 };
 
-/// Reads a line of either format, without its end of line. What comes after the size is not looked at.
+/// Reads a line of either format, without its end of line. Everything after the size is ignored.
 ///
-/// Servers differ, and so may lines: the user may hold spaces, the request quotes (escaped by the server or not), any bytes,
-/// spaces, no protocol, or be missing (`-`); the size may be `-`; the virtual host may come first, as `name:port`.
+/// Servers differ, so lines may vary:
+///
+/// - The user may hold spaces.
+/// - The request may hold quotes (escaped or not), spaces and any bytes, lack a protocol, or be missing
+///   (`-`).
+/// - The size may be `-`.
+/// - The virtual host may come first, as `name:port`.
 pub fn parse(line: &[u8]) -> Result<Record<'_>, Reason> {
     let line = line.trim_ascii();
     let host = line.split(|&byte| byte == b' ').next().unwrap_or_default();
@@ -40,13 +45,14 @@ pub fn parse(line: &[u8]) -> Result<Record<'_>, Reason> {
     })
 }
 
-/// Whether the line has a referer and a user agent in quotes behind its size.
+/// Whether the line has a referer and a user agent in quotes after its size.
 pub(super) fn is_combined(line: &[u8]) -> bool {
     line.trim_ascii().ends_with(b"\"")
 }
 
-/// The first thing in brackets that is a time: the time, where its bracket opens, and where the line goes on. A client may be
-/// in brackets too, and a user may be called anything.
+/// Finds the first text in brackets that is a time. Returns the time, the position of its opening bracket,
+/// and the position after its closing bracket. A client may be in brackets too, and the name of a user may
+/// hold brackets.
 fn find_time(line: &[u8]) -> Option<(stamp::Stamp, usize, usize)> {
     memchr::memchr_iter(b'[', line).take(8).find_map(|open| {
         let close = open + memchr::memchr(b']', &line[open..line.len().min(open + 64)])?;
@@ -54,8 +60,9 @@ fn find_time(line: &[u8]) -> Option<(stamp::Stamp, usize, usize)> {
     })
 }
 
-/// What is in front of the closing quote, and the status and size behind it. A quote closes if status and size follow. One
-/// that is escaped is tried only if no other does: old servers escaped nothing, and paths may end with a backslash.
+/// Splits at the closing quote into the request, and the status and size. A quote closes if status and size
+/// follow it. An escaped quote is tried only if no other one closes: old servers escaped nothing, and a path
+/// may end with a backslash.
 fn split_request(text: &[u8]) -> Option<(&[u8], Option<u16>, Option<u64>)> {
     let closes = |only_plain: bool| {
         memchr::memchr_iter(b'"', text).find_map(|quote| {
@@ -70,7 +77,7 @@ fn split_request(text: &[u8]) -> Option<(&[u8], Option<u16>, Option<u64>)> {
     closes(true).or_else(|| closes(false))
 }
 
-/// ` 200 1839`, either of which may be `-`.
+/// Reads ` 200 1839`. Either number may be `-`.
 fn status_and_size(text: &[u8]) -> Option<(Option<u16>, Option<u64>)> {
     let mut fields = text.strip_prefix(b" ")?.splitn(3, |&byte| byte == b' ');
     let status = match fields.next()? {
@@ -85,7 +92,8 @@ fn status_and_size(text: &[u8]) -> Option<(Option<u16>, Option<u64>)> {
     Some((status, size_bytes))
 }
 
-/// The client among the fields in front of the time: the first, unless a virtual host with its port comes before it.
+/// Returns the client among the fields before the time. It is the first field, unless a virtual host with its
+/// port comes first.
 fn client<'a>(host: &'a [u8], fields: &'a [u8]) -> &'a [u8] {
     let Some(colon) = memchr::memchr(b':', host) else { return host };
     let is_virtual_host = number(&host[colon + 1..]).is_some_and(|port| port <= 65_535);
@@ -96,7 +104,8 @@ fn client<'a>(host: &'a [u8], fields: &'a [u8]) -> &'a [u8] {
     }
 }
 
-/// The path of a target that names scheme and host too, as requests to a proxy do: a log is of one server.
+/// Returns the path of a target. Requests to a proxy name scheme and host too, but a log belongs to one
+/// server.
 fn path_of(target: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     if target.first() == Some(&b'/') {
         return target;
@@ -113,7 +122,8 @@ fn path_of(target: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     }
 }
 
-/// Undoes what Apache and nginx do to bytes that would spoil a line: `\"`, `\\`, `\n` and the like, and `\xHH`.
+/// Undoes the escapes with which Apache and nginx write bytes that would break a line: `\"`, `\\`, `\n` and
+/// the like, and `\xHH`.
 fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
     let Some(first) = memchr::memchr(b'\\', text) else { return Cow::Borrowed(text) };
     let hex = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
@@ -166,7 +176,7 @@ mod tests {
         Ok((some(client), some(object), Some(status), size.into()))
     }
 
-    /// A line with this request, as it stands between its quotes.
+    /// A line with this request between its quotes.
     fn asking(request: &str) -> Vec<u8> {
         format!("h - - [01/Aug/1995:00:00:01 -0400] \"{request}\" 200 5").into_bytes()
     }
@@ -290,7 +300,7 @@ mod tests {
         }
     }
 
-    /// What Apache does to the bytes of a request line.
+    /// Escapes the bytes of a request line as Apache does.
     fn escaped(target: &[u8]) -> String {
         target
             .iter()

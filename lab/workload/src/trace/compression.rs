@@ -1,8 +1,8 @@
-//! Compressed logs, told by their first bytes.
+//! Compressed logs, recognised by their first bytes.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
-/// How a log is compressed.
+/// The compression of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Compression {
@@ -13,15 +13,15 @@ pub enum Compression {
     Xz,
 }
 
-/// Bytes that decide.
+/// Number of first bytes that decide the compression.
 const MAGIC_BYTES: usize = 6;
 /// Bytes decompressed at a time.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// Memory that the dictionary of an xz file may take: what `xz -9` needs to be read is 65 MiB.
+/// Limit of memory for the dictionary of an xz file. A file of `xz -9` needs 65 MiB.
 const XZ_MEMORY_KIB: u32 = 256 * 1024;
 
 impl Compression {
-    /// The compression of data that begins like this.
+    /// The compression of data with these first bytes.
     pub fn detect(head: &[u8]) -> Self {
         match head {
             [0x1f, 0x8b, 0x08, ..] => Self::Gzip,
@@ -32,7 +32,7 @@ impl Compression {
         }
     }
 
-    /// Its usual name; `None` for none.
+    /// The usual name; `None` for no compression.
     pub fn name(self) -> Option<&'static str> {
         match self {
             Self::None => None,
@@ -44,9 +44,9 @@ impl Compression {
     }
 }
 
-/// The data decompressed, and how it was compressed. Several compressed files put together are read as one.
+/// Decompresses the data, and tells its compression. Concatenated compressed files are read as one.
 ///
-/// Data that is cut off or damaged gives what comes before the fault, then an error.
+/// Data that is cut off or damaged gives everything before the fault, then an error.
 ///
 /// # Errors
 /// If the first bytes cannot be read.

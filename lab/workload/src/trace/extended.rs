@@ -7,7 +7,7 @@
 //! 2024-05-01 00:00:01 203.0.113.7 GET /index.html - 200 1839
 //! ```
 //!
-//! Times are UTC. Values are separated by spaces or tabs, and those with spaces in them are in quotes.
+//! Times are UTC. Values are separated by spaces or tabs, and values with spaces are in quotes.
 
 use std::borrow::Cow;
 
@@ -16,20 +16,21 @@ use super::{
     columns::{Columns, Draft, Field, Role, Value, normalised},
 };
 
-/// Reads the lines of one log. Its columns are those of the last `#Fields:`, which a server that starts anew writes again.
+/// Reads the lines of one log. Its columns are those of the last `#Fields:` line. A server writes that line
+/// again when it restarts.
 #[derive(Debug, Default)]
 pub struct Extended {
     fields: Vec<u8>,
     roles: Vec<Option<Role>>,
-    /// The day of the last `#Date:`, for a log whose lines have a time only.
+    /// The day of the last `#Date:`, for a log whose lines have only a time of day.
     day: Vec<u8>,
 }
 
 impl Extended {
-    /// The log that begins like this.
+    /// Makes a reader for the log with this beginning.
     ///
     /// # Errors
-    /// The names that its first `#Fields:` has, if a time and a size or an object are not among them.
+    /// If a time, or a size or an object, is missing from the first `#Fields:`; the error holds its names.
     pub fn new(head: &[u8]) -> Result<Self, Vec<String>> {
         let mut log = Self::default();
         let fields = lines(head).find_map(|line| directive(line, b"#Fields:")).unwrap_or_default();
@@ -41,12 +42,12 @@ impl Extended {
         Err(words(fields).map(|name| String::from_utf8_lossy(name).into_owned()).collect())
     }
 
-    /// Whether a log that begins like this is one.
+    /// Whether the data with this beginning is a log in this format.
     pub fn looks_like(head: &[u8]) -> bool {
         lines(head).any(|line| directive(line, b"#Fields:").is_some())
     }
 
-    /// Whether this line changes how the lines after it are read.
+    /// Whether this line changes how the following lines are read.
     pub fn is_changed_by(&self, line: &[u8]) -> bool {
         let changes = |name, known: &[u8]| directive(line, name).is_some_and(|value| value != known);
         changes(b"#Fields:", &self.fields) || changes(b"#Date:", &self.day)
@@ -74,7 +75,7 @@ impl Extended {
             }
         }
         if let Some(day) = words(&self.day).next() {
-            // Of a worse rank than a column of the line.
+            // The rank is worse than that of a column of the line.
             draft.set(
                 Role { field: Field::Date, unit: Default::default(), rank: u8::MAX - 1 },
                 Value::Text(day.into()),
@@ -88,13 +89,13 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii)
 }
 
-/// The value of a directive of this name.
+/// The value of the directive with this name.
 fn directive<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let (start, value) = line.split_at_checked(name.len())?;
     start.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
 }
 
-/// The values of a line. A quote that is not closed before a space is part of its value.
+/// Splits a line into its values. A quote that is not closed before a space is part of its value.
 fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = line.trim_ascii();
     std::iter::from_fn(move || {
@@ -108,7 +109,7 @@ fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Where a value in quotes ends; two quotes within it are one of its own.
+/// Returns the end of a value in quotes. Two quotes in a row stand for one quote in the value.
 fn quoted(text: &[u8]) -> Option<usize> {
     let inner = text.strip_prefix(b"\"")?;
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! The formats of logs: told from their first bytes, or given by name.
+//! The formats of logs: detected from the first bytes, or given by name.
 
 use std::{fmt, str::FromStr};
 
@@ -14,53 +14,55 @@ use super::{
 
 /// The format of a log.
 ///
-/// As text, which is also how people give it: `common`, `combined`, `w3c`, `world-cup`, `csv` or `json`. The columns of a table, or
-/// keys of JSON, follow after a colon where they do not have their usual names: `csv:time=begin_ms,size=volume`. Without `=` they
-/// are those of a table without a line of names, in their order: `csv:time_ms,size,-,object`.
+/// People give a format as text: `common`, `combined`, `w3c`, `world-cup`, `csv` or `json`. Columns of a
+/// table and keys of JSON follow after a colon if their names are not the usual ones:
+/// `csv:time=begin_ms,size=volume`. Without `=` they are the columns, in order, of a table without a header
+/// line: `csv:time_ms,size,-,object`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {
     /// The Common Log Format of the NCSA server.
     Common,
-    /// The same with referer and user agent.
+    /// The Common Log Format with referer and user agent.
     Combined,
-    /// The W3C extended format, which tells its columns itself.
+    /// The W3C extended format, whose logs name their columns.
     Extended,
     /// The 20-byte records of the 1998 World Cup logs.
     WorldCup,
-    /// A table: CSV, or with semicolons, tabs or bars.
+    /// A table, separated by commas, semicolons, tabs or bars.
     Csv(Columns),
     /// One JSON object a line.
     Json(Columns),
 }
 
-/// What a file is, if it is no log that can be read.
+/// A description of a file that is not a readable log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Foreign {
-    /// Nothing at all.
+    /// The file is empty.
     Empty,
-    /// Something well known that is no log, such as a PNG image.
+    /// A well-known kind of file that is not a log, such as a PNG image.
     Known(&'static str),
-    /// A log of some other kind, or a log wrapped up; and what to do about it.
+    /// A log of another kind or in a container, and advice on how to make it readable.
     Unread(&'static str, &'static str),
-    /// A table without the columns that are needed; these are its columns.
+    /// A table that lacks needed columns. These are its columns.
     Columns(Vec<String>),
-    /// A W3C extended log without the fields that are needed; these are its fields.
+    /// A W3C extended log that lacks needed fields. These are its fields.
     Fields(Vec<String>),
-    /// JSON objects without a time; these are the keys of the first.
+    /// JSON objects without a time. These are the keys of the first object.
     Json(Vec<String>),
-    /// Bytes that are no text.
+    /// Bytes that are not text.
     Binary,
-    /// Text, and this is its first line.
+    /// Text of another kind. This is its first line.
     Text(String),
 }
 
-/// Bytes at the beginning of a log that decide its format.
+/// Number of bytes at the beginning of a log that decide its format.
 pub const HEAD_BYTES: usize = 64 * 1024;
-/// Lines that are tried: a log may begin with broken ones.
+/// Number of lines that are tried, because a log may begin with broken ones.
 const LINES_TRIED: usize = 50;
 
 impl Format {
-    /// The format of a log that begins like this, decompressed. The more of it is given (up to [`HEAD_BYTES`]), the better.
+    /// Detects the format of a log from its beginning, decompressed. Detection works best with the full
+    /// [`HEAD_BYTES`].
     pub fn detect(head: &[u8]) -> Result<Self, Foreign> {
         let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
         if text.trim_ascii().is_empty() {
@@ -69,7 +71,7 @@ impl Format {
         if let Some(foreign) = well_known(text) {
             return Err(foreign);
         }
-        // A log of text may hold zeros too: a machine that lost power leaves blocks of them behind.
+        // A text log may hold zero bytes too: after a power loss a file can contain blocks of them.
         let zeros = memchr::memchr(0, head).is_some();
         if zeros && world_cup::looks_like(head) {
             return Ok(Self::WorldCup);
@@ -101,7 +103,7 @@ impl Format {
     }
 }
 
-/// What shows itself by its first bytes.
+/// Recognises well-known kinds of files by their first bytes.
 fn well_known(head: &[u8]) -> Option<Foreign> {
     let known = [
         (&b"\x89PNG"[..], "a PNG image"),
@@ -150,7 +152,7 @@ fn mostly_unprintable(text: &[u8]) -> bool {
     (odd + broken) * 10 > text.len()
 }
 
-/// What is wrong with text that begins like JSON.
+/// Explains why text that begins like JSON is not a readable log.
 fn foreign_json<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Foreign {
     for line in lines {
         if let Ok(serde_json::Value::Object(object)) = serde_json::from_slice(line) {
@@ -198,7 +200,7 @@ impl std::error::Error for Foreign {}
 
 const KNOWN: &str = "`common`, `combined`, `w3c`, `world-cup`, `csv` and `json`";
 
-/// Names as a list, made printable.
+/// A list of names, made printable.
 struct Names<'a>(&'a [String]);
 
 impl fmt::Display for Names<'_> {
@@ -221,7 +223,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// A text that names no format.
+/// The error for a text that names no format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormatError(String);
 

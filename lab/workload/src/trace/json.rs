@@ -9,10 +9,10 @@ use super::{
     columns::{Columns, Draft, Value, push_normalised},
 };
 
-/// Objects within objects that are looked into.
+/// Depth of nested objects that are read.
 const MAX_DEPTH: u8 = 4;
 
-/// Reads a line. Keys within a key count by their way: `uri` in `request` is `request.uri`.
+/// Reads a line. A key within a key is named by its path: `uri` in `request` is `request.uri`.
 pub fn parse<'a>(line: &'a [u8], columns: &Columns) -> Result<Record<'a>, Reason> {
     if line.trim_ascii_start().first() != Some(&b'{') {
         return Err("it is no JSON object");
@@ -29,13 +29,13 @@ pub fn parse<'a>(line: &'a [u8], columns: &Columns) -> Result<Record<'a>, Reason
 
 struct State<'de, 'c> {
     columns: &'c Columns,
-    /// The way to the present value, normalised.
+    /// The path to the present value, normalised.
     path: String,
     draft: Draft<'de>,
     wrong: Option<Reason>,
 }
 
-/// Goes through a value and gives the draft what it asks for, without building the value.
+/// Walks through a value and sets the fields of the draft, without building the value in memory.
 struct Walk<'s, 'de, 'c> {
     state: &'s mut State<'de, 'c>,
     depth: u8,

@@ -1,44 +1,46 @@
-//! Records whose time jumps ahead of all before them: true where a log pauses, false where a line is damaged. The records that
-//! follow tell, so such a record is held back until they have come.
+//! Records whose time jumps ahead of all before them. The jump is real where a log pauses, and false where a
+//! line is damaged. The following records decide, so such a record is held back until they have come.
 
 use std::collections::VecDeque;
 
 use super::MAX_DISORDER_NS;
 
-/// A record held back.
+/// A record that is held back.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// Its number.
+    /// Number of its line or record.
     pub(super) number: u64,
-    /// Its time.
+    /// Its time in nanoseconds.
     pub(super) at_ns: u64,
-    /// Its line, or its bytes.
+    /// Its line, or its bytes in a binary format.
     pub(super) piece: Vec<u8>,
 }
 
-/// What is held back, in the order of the log.
+/// The records that are held back, in the order of the log.
 #[derive(Debug, Default)]
 pub(super) struct Jumps {
-    /// The latest time that holds.
+    /// The latest confirmed time.
     latest_ns: Option<u64>,
     held: VecDeque<Held>,
 }
 
-/// A jump that so many records, itself included, do not contradict is true.
+/// Number of held records, the jump included, from which on a jump counts as real if none contradicts it.
 const CONFIRMED: usize = 4;
 
 impl Jumps {
-    /// The next held record that one of this time contradicts: it is back where the log was before the jump.
+    /// Removes the next held record that a record of this time contradicts. The new record's time is back
+    /// where the log was before the jump.
     pub(super) fn pop_contradicted(&mut self, at_ns: u64) -> Option<Held> {
         if self.latest_ns.is_some_and(|latest_ns| latest_ns > at_ns.saturating_add(MAX_DISORDER_NS)) {
-            // It is itself where no log is.
+            // The new record is itself far behind the log, so it contradicts nothing.
             return None;
         }
         let wrong = self.held.iter().position(|held| held.at_ns > at_ns.saturating_add(MAX_DISORDER_NS))?;
         self.held.remove(wrong)
     }
 
-    /// Whether a record of this time is to be held back, after what it contradicts has been taken away. If not, it counts.
+    /// Whether a record of this time must be held back. Records that it contradicts must have been removed
+    /// before. If the record is not held back, its time counts as confirmed.
     pub(super) fn must_hold(&mut self, at_ns: u64) -> bool {
         let must_hold = !self.held.is_empty() || self.is_jump(at_ns);
         if !must_hold {
@@ -51,13 +53,13 @@ impl Jumps {
         self.held.push_back(held);
     }
 
-    /// The next held record that is sure.
+    /// Removes the next held record that is confirmed.
     pub(super) fn pop_sure(&mut self) -> Option<Held> {
         let first = self.held.front()?;
         if self.held.len() < CONFIRMED && self.is_jump(first.at_ns) { None } else { self.pop() }
     }
 
-    /// The next held record, when nothing comes that could contradict it.
+    /// Removes the next held record at the end of the log, where no record can contradict it any more.
     pub(super) fn pop(&mut self) -> Option<Held> {
         let first = self.held.pop_front()?;
         self.latest_ns = self.latest_ns.max(Some(first.at_ns));
@@ -68,7 +70,7 @@ impl Jumps {
         self.held.is_empty()
     }
 
-    /// The first record could be the wrong one as well as any other.
+    /// Whether this time is a jump. The first record counts as one, because it may be damaged too.
     fn is_jump(&self, at_ns: u64) -> bool {
         self.latest_ns.is_none_or(|latest_ns| at_ns > latest_ns.saturating_add(MAX_DISORDER_NS))
     }
@@ -78,7 +80,7 @@ impl Jumps {
 mod tests {
     use super::*;
 
-    /// Numbers, from 1, of the records that were let through and of those that were contradicted.
+    /// Numbers, from 1, of the records that were accepted and of those that were contradicted.
     fn sorted(hours: &[u64]) -> (Vec<u64>, Vec<u64>) {
         let mut jumps = Jumps::default();
         let (mut through, mut contradicted) = (Vec::new(), Vec::new());

@@ -1,4 +1,5 @@
-//! Logs of web servers, read as a stream in constant memory: whatever their format and compression, one [`Record`] a request.
+//! Logs of web servers, read as a stream in constant memory. Every format and compression gives one
+//! [`Record`] a request.
 //!
 //! ```
 //! use std::ops::ControlFlow;
@@ -15,13 +16,15 @@
 //! # Ok::<(), serpent_workload::trace::TraceError>(())
 //! ```
 //!
-//! - [`Reader`]: finds out compression and format, reads, and keeps a [`Tally`] of what was broken, cut off or out of order;
-//! - [`Summary`]: what kind of traffic it is, in constant memory too;
-//! - [`replay`]: the log as requests of a run;
-//! - [`common`], [`extended`], [`table`], [`json`], [`world_cup`]: one line or record each, as plain functions on bytes.
+//! - [`Reader`] detects compression and format, reads, and keeps a [`Tally`] of what was broken, cut off or
+//!   out of order.
+//! - [`Summary`] describes the traffic, also in constant memory.
+//! - [`replay`] makes the requests of a run from a log.
+//! - [`common`], [`extended`], [`table`], [`json`] and [`world_cup`] read one line or record, as plain
+//!   functions on bytes.
 //!
-//! Nothing in a log makes a reader panic, and a line that cannot be read is counted and left out unless
-//! [`Options::strict`] asks for more.
+//! No content of a log makes a reader panic. A line that cannot be read is counted and left out, unless
+//! [`Options::strict`] makes it an error.
 
 use std::borrow::Cow;
 
@@ -49,26 +52,27 @@ pub use reader::{Options, Reader, TraceError};
 pub use summary::{Period, Summary};
 pub use tally::{Broken, Cut, Tally};
 
-/// One request, as a log tells of it. What the log does not tell is `None`.
+/// One request of a log. A fact that the log does not tell is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Number of the line, or of the record in a format without lines; from 1.
     pub number: u64,
-    /// When, in nanoseconds since 1970 UTC (or since whatever the log counts from).
+    /// Time in nanoseconds since 1970 UTC, or since the log's own origin.
     pub at_ns: u64,
-    /// How finely the time is written, in nanoseconds: a second in the Common Log Format.
+    /// Resolution of the time in nanoseconds: a second in the Common Log Format.
     pub tick_ns: u64,
-    /// What was asked for: a path with its query and without its fragment, or a number.
+    /// The requested object: a path with its query and without its fragment, or a number.
     pub object: Option<Name<'a>>,
-    /// Who asked: an address, a host name, or a number.
+    /// The client: an address, a host name, or a number.
     pub client: Option<Name<'a>>,
-    /// Bytes of the answer's body that were sent. Less than the object's where the transfer was aborted.
+    /// Bytes of the response's body that were sent. They are fewer than the object has if the transfer was
+    /// aborted.
     pub size_bytes: Option<u64>,
-    /// Status of the answer; 0 is one that the format cannot name.
+    /// Status of the response. 0 is a status that the format cannot name.
     pub status: Option<u16>,
     /// Method of the request.
     pub method: Option<Method>,
-    /// The class that it belongs to, where a column says so; in World Cup records the type of the file.
+    /// The class of the request, where a column tells it. In World Cup records it is the type of the file.
     pub class: Option<Cow<'a, [u8]>>,
 }
 
@@ -81,7 +85,7 @@ pub enum Name<'a> {
     Number(u64),
 }
 
-/// Why a line is no record: a short clause such as "the size is no number".
+/// The reason why a line is not a record: a short clause such as "the size is no number".
 pub type Reason = &'static str;
 
 /// The method of a request.
@@ -97,12 +101,12 @@ pub enum Method {
     Trace,
     Connect,
     Patch,
-    /// Any other, and what is no method at all.
+    /// Any other method, or a text that is no method.
     Other,
 }
 
 impl Method {
-    /// The method of this name. Methods are case-sensitive (RFC 9110, section 9.1).
+    /// The method with this name. Methods are case-sensitive (RFC 9110, section 9.1).
     pub fn from_bytes(name: &[u8]) -> Self {
         match name {
             b"GET" => Self::Get,

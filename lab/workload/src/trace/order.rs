@@ -1,42 +1,42 @@
-//! Whether records come in the order of their times.
+//! Checks whether records come in the order of their times.
 //!
-//! Servers write a line when an answer ends and stamp it with its beginning, so real logs are a little out of order, by as
-//! much as the longest answer took. What is further off comes from files put together in the wrong order, from a clock, or from a
-//! damaged line. A line with a time far ahead, from which the next ones are back at once, is counted here and left out, so that
-//! all that follows is not measured against it.
+//! Servers write a line when a response ends and stamp it with its beginning. So real logs are a little out
+//! of order, by up to the duration of the longest response. Larger disorder comes from files in the wrong
+//! order, from a clock that was changed, or from a damaged line. A line whose time is far ahead of the
+//! following ones is counted here and left out, so that later lines are not compared with it.
 
 use super::Record;
 
-/// How far behind the latest a record may be, in nanoseconds, and still belong there: an hour.
+/// How far behind the latest record a record may be, in nanoseconds, and still count as in order: an hour.
 pub const MAX_DISORDER_NS: u64 = 3600 * 1_000_000_000;
 
-/// Share of the records that may be further behind, or that far ahead, before the log counts as unordered: 1 %.
+/// Share of the records that may be further behind, or far ahead, before the log counts as unordered: 1 %.
 const MAX_FAR_SHARE: f64 = 0.01;
 
-/// What was seen of the order.
+/// Counts of records out of order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Order {
     latest: Option<Place>,
-    /// Records earlier than one before them.
+    /// Records with a time before that of an earlier record.
     pub late: u64,
-    /// How far behind the latest the worst of them was, in nanoseconds.
+    /// The largest distance behind the latest record, in nanoseconds.
     pub worst_ns: u64,
-    /// Those of them further behind than [`MAX_DISORDER_NS`].
+    /// Late records that are further behind than [`MAX_DISORDER_NS`].
     pub far: u64,
     first_far: Option<FarBehind>,
-    /// Lines left out because they were further ahead than that, and what followed was not.
+    /// Lines left out because they were further ahead of the following lines than [`MAX_DISORDER_NS`].
     pub ahead: u64,
     first_ahead: Option<FarBehind>,
 }
 
-/// A record, and one that came after it though it is much earlier.
+/// A record, and a record after it whose time is much earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FarBehind {
-    /// Line or number of the earlier one.
+    /// Line or number of the record with the earlier time.
     pub number: u64,
-    /// How much earlier it is, in nanoseconds.
+    /// Difference of the two times, in nanoseconds.
     pub behind_ns: u64,
-    /// Line or number of the later one, which came before it.
+    /// Line or number of the record with the later time, which comes first in the log.
     pub after: u64,
 }
 
@@ -64,15 +64,16 @@ impl Order {
         }
     }
 
-    /// A line of this number and time was left out, because `back` is where the log was before it.
+    /// Counts a line of this number and time that was left out. `back` is the record whose time is back where
+    /// the log was before.
     pub(super) fn note_ahead(&mut self, number: u64, at_ns: u64, back: &Record<'_>) {
         self.ahead += 1;
         let behind_ns = at_ns.saturating_sub(back.at_ns);
         self.first_ahead.get_or_insert(FarBehind { number: back.number, behind_ns, after: number });
     }
 
-    /// The first record that is far behind, if there are too many of them among `records`, or too many lines far ahead. One
-    /// line ahead is never too many: what is left is in order.
+    /// Returns the first record that is far behind, if too many of the `records` are far behind or too many
+    /// lines are far ahead. One line ahead is never too many, because the lines that remain are in order.
     pub(super) fn wild(&self, records: u64) -> Option<FarBehind> {
         let too_many = |count: u64| count as f64 > records as f64 * MAX_FAR_SHARE;
         let behind = self.first_far.filter(|_| too_many(self.far));

@@ -1,4 +1,4 @@
-//! The stream of records.
+//! Reads a log as a stream of records.
 
 use std::{
     fmt,
@@ -20,36 +20,37 @@ use super::{
     world_cup,
 };
 
-/// Longest line, in bytes. What is longer is broken.
+/// Longest line, in bytes. A longer line is broken.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 
-/// How to read.
+/// Options of a [`Reader`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The format; told from the first bytes if not given.
+    /// The format. If not given, it is detected from the first bytes.
     pub format: Option<Format>,
     /// Whether the first broken line, and data that is cut off, are errors.
     pub strict: bool,
 }
 
-/// Reads a log, whatever its compression and format, in constant memory.
+/// Reads a log of any supported compression and format, in constant memory.
 pub struct Reader<'a> {
     input: Input<'a>,
     parser: Parser,
     format: Format,
     compression: Compression,
     strict: bool,
-    /// Lines, or records of a fixed length, that were read: whole ones, broken ones and empty ones.
+    /// Lines, or records of a fixed length, that were read. Broken and empty ones are included.
     pieces: u64,
     jumps: Jumps,
     tally: Tally,
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of this log.
+    /// Opens a log.
     ///
     /// # Errors
-    /// If nothing can be read, and if what can be read is empty or no log: [`TraceError::Foreign`] says what it is instead.
+    /// If the input cannot be read, is empty or is not a log. [`TraceError::Foreign`] describes it in the
+    /// last two cases.
     pub fn open(input: impl BufRead + 'a, options: &Options) -> Result<Self, TraceError> {
         let (compression, plain) = compression::decode(input).map_err(TraceError::Io)?;
         let mut input = Input::new(plain);
@@ -68,7 +69,7 @@ impl<'a> Reader<'a> {
         Ok(Self { input, parser, format, compression, strict: options.strict, pieces: 0, jumps, tally })
     }
 
-    /// The format, found or given.
+    /// The format, detected or given.
     pub fn format(&self) -> &Format {
         &self.format
     }
@@ -78,20 +79,22 @@ impl<'a> Reader<'a> {
         self.compression
     }
 
-    /// What was read so far.
+    /// Counts of everything that was read so far.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// Reads on to the end, or until `each` breaks off. Records come in the order of the log, which is nearly that of time:
-    /// see [`Order`](super::Order). A record whose time jumps ahead comes when the next ones have confirmed it, and counts as
-    /// broken if the next ones are where the log was before.
+    /// Reads to the end, or until `each` breaks off. Records come in the order of the log, which is nearly
+    /// the order of time: see [`Order`](super::Order). A record whose time jumps ahead is given once later
+    /// records confirm it. It counts as broken if the time of a later record is back where the log was
+    /// before.
     ///
     /// # Errors
-    /// If no record was found, if the log is out of order beyond what happens in logs, if the machine cannot read on; and if
-    /// [`Options::strict`] is set, at the first broken line and where data is cut off. What `each` has got until then is right.
+    /// If no record is found, if the log is far out of order, or if the machine cannot read on. With
+    /// [`Options::strict`], also at the first broken line and where data is cut off. Records that `each` got
+    /// before the error are valid.
     pub fn read(&mut self, mut each: impl FnMut(&Record<'_>) -> ControlFlow<()>) -> Result<(), TraceError> {
-        // The beginning of a piece that does not lie in the buffer as a whole.
+        // The beginning of a piece that is not whole in the buffer.
         let mut carry = Vec::new();
         loop {
             let Self { input, parser, strict, pieces, jumps, tally, .. } = self;
@@ -99,7 +102,8 @@ impl<'a> Reader<'a> {
                 Ok([]) => break,
                 Ok(buffer) => buffer,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // An error with a number is the machine's. Decompressors have none: the data ends too early or is damaged.
+                // An error with a number is one of the machine. Errors of decompressors have none: the data
+                // ends too early or is damaged.
                 Err(error) if *strict || (tally.records == 0 && jumps.is_empty()) || error.raw_os_error().is_some() => {
                     return Err(TraceError::Io(error));
                 }
@@ -148,7 +152,7 @@ impl<'a> Reader<'a> {
         self.judge()
     }
 
-    /// Whether what was read is a log.
+    /// Checks whether the data that was read is a log.
     fn judge(&self) -> Result<(), TraceError> {
         let Tally { records, broken, first_broken, order, .. } = &self.tally;
         match (records, first_broken.first()) {
@@ -169,7 +173,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Takes a line with its end, or a record of fixed length.
+/// Handles one piece: a line with its end, or a record of fixed length.
 fn take(
     piece: &[u8],
     parser: &mut Parser,
@@ -180,7 +184,8 @@ fn take(
     each: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, TraceError> {
     *pieces += 1;
-    // Records that are held back are read once more, which must be by the fields that they were written with.
+    // Records that are held back are parsed again later. They must be parsed with the fields that were valid
+    // when they were written.
     while parser.is_changed_by(piece)
         && let Some(held) = jumps.pop()
     {
@@ -214,7 +219,7 @@ fn take(
         Some(Err(reason)) => {
             tally.broken(*pieces, piece.trim_ascii_end(), reason);
             if let (true, Some(first)) = (strict, tally.first_broken.first().cloned()) {
-                // What came before it is given away all the same.
+                // The records before the strict error are still given away.
                 while let Some(held) = jumps.pop()
                     && give(&held, parser, tally, each).is_continue()
                 {}
@@ -232,7 +237,7 @@ fn give(
     tally: &mut Tally,
     each: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
-    // It was a record when it came.
+    // It was a valid record when it was held back.
     let Some(Ok(record)) = parser.parse(&held.piece) else { return ControlFlow::Continue(()) };
     let record = Record { number: held.number, ..record };
     tally.record(&record);
@@ -245,13 +250,13 @@ fn push(carry: &mut Vec<u8>, part: &[u8]) {
     carry.extend_from_slice(&part[..part.len().min(room)]);
 }
 
-/// What makes records of bytes.
+/// Makes records of bytes, by format.
 enum Parser {
     Common,
     WorldCup,
     Table {
         table: Box<Table>,
-        /// Whether the header is still to come.
+        /// Whether the header is still expected.
         header: bool,
     },
     Json(Columns),
@@ -272,7 +277,7 @@ impl Parser {
         })
     }
 
-    /// Where the first piece in these bytes ends, of which `have` bytes came before them.
+    /// Returns the end of the first piece in these bytes. `have` bytes of the piece came before them.
     fn end_of_piece(&self, bytes: &[u8], have: usize) -> Option<usize> {
         match self {
             Self::WorldCup => Some(world_cup::RECORD_BYTES - have).filter(|&missing| missing <= bytes.len()),
@@ -280,12 +285,12 @@ impl Parser {
         }
     }
 
-    /// Whether this line tells how to read those after it.
+    /// Whether this line changes how the following lines are read.
     fn is_changed_by(&self, line: &[u8]) -> bool {
         matches!(self, Self::Extended(log) if line.first() == Some(&b'#') && log.is_changed_by(line.trim_ascii()))
     }
 
-    /// The record; nothing for an empty line, a comment, and the header of a table.
+    /// Parses a piece. Returns `None` for an empty line, a comment, and the header of a table.
     fn parse<'p>(&'p mut self, piece: &'p [u8]) -> Option<Result<Record<'p>, Reason>> {
         if let Self::WorldCup = self {
             return Some(world_cup::parse(piece));
@@ -306,17 +311,17 @@ impl Parser {
                 *header = false;
                 return None;
             }
-            // Not trimmed: a tab at the end of a line is an empty column.
+            // The line is not trimmed, because a tab at its end marks an empty column.
             Self::Table { table, .. } => table.parse(piece.strip_suffix(b"\n").unwrap_or(piece)),
         })
     }
 }
 
-/// The plain data: its beginning, which was looked at already, then the rest.
+/// The decompressed data: the beginning, which format detection has already read, then the rest.
 struct Input<'a> {
     head: Vec<u8>,
     at: usize,
-    /// What went wrong behind the beginning, and comes out there.
+    /// The error that occurred after the beginning. It is returned when reading gets there.
     error: Option<io::Error>,
     rest: Box<dyn BufRead + 'a>,
 }
@@ -347,29 +352,30 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Why a log cannot be used.
+/// The reason why a log cannot be used.
 #[derive(Debug)]
 pub enum TraceError {
-    /// The machine could not read it (the error has a number then), or its compressed data is damaged from the beginning.
+    /// The machine could not read it (then the error has a number), or its compressed data is damaged from
+    /// the beginning.
     Io(io::Error),
-    /// It is no log that can be read.
+    /// The input is not a readable log.
     Foreign(Foreign),
-    /// It has a broken line, and none was to be forgiven.
+    /// A line is broken, and [`Options::strict`] is set.
     Broken(Broken),
     /// None of its lines is a record of the format.
     NoRecords {
-        /// The format, found or given.
+        /// The format, detected or given.
         format: Format,
-        /// How many lines there are.
+        /// Number of broken lines.
         broken: u64,
-        /// The first of them.
+        /// The first broken line.
         first: Broken,
     },
-    /// Its times are no times of a log.
+    /// Its times are too far out of order.
     Unordered {
-        /// The first record that is more than an hour behind one before it.
+        /// The first record that is more than an hour behind an earlier record.
         first: FarBehind,
-        /// How many records are as far behind, or ahead of all around them.
+        /// Number of records that are as far behind, or as far ahead of their neighbours.
         far: u64,
     },
 }

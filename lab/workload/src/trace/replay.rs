@@ -1,20 +1,24 @@
-//! A log as requests of a run.
+//! Makes the requests of a run from a log.
 //!
-//! What a log tells is what happened, not what to ask for, and the way from one to the other takes decisions. These are ours:
+//! A log tells which responses were sent, not which requests to make. These decisions turn one into the
+//! other:
 //!
-//! - **What is replayed**: GET with an answer of 2xx or 304, and records without method or status, which some logs leave out.
-//!   Parts of files (206) and answers without a body (204, 205) are left out. What is left out is counted by its reason.
-//! - **Size of a file**: transfers that were aborted are logged with what was sent, so an object has many sizes in a log. Whole
-//!   transfers agree with each other and aborted ones do not: the size logged most often is taken, the larger of two that are
-//!   equally frequent. Records outside the window count too, as far as they are read. An object that is asked for with 304 or
-//!   0 bytes only has no size, and its requests are left out. A record that names no object asks for one that is known by its
-//!   size.
-//! - **Times**: a log to the second has many requests at once that did not come at once. Each is put somewhere within its
-//!   second (or whatever the log counts in), evenly and by the seed, in the order of the log.
-//! - **Load**: times are stretched as "Implementation of SRPT Scheduling in Web Servers", section 4.2.3, does: the gaps
-//!   between requests are all scaled by one factor, so that the bytes asked for are the wanted share of what the link can carry.
-//! - **Clients** are dealt out to groups by the groups' shares, each for good, as what separates groups is where clients are. A
-//!   record whose class is the name of a group belongs to it.
+//! - **Replayed requests**: GET with a 2xx or 304 response, and records without method or status, which some
+//!   logs leave out. Parts of files (206) and responses without a body (204, 205) are left out. Records left
+//!   out are counted by reason.
+//! - **Size of a file**: an aborted transfer is logged with the bytes sent, so an object has many sizes in a
+//!   log. Whole transfers agree with each other and aborted ones do not, so the most frequent size is taken,
+//!   and the larger of two that are equally frequent. Records outside the window that were read count too. An
+//!   object that occurs only with 304 or 0 bytes has no size, and its requests are left out. A record that
+//!   names no object requests an object identified by its size.
+//! - **Times**: a log to the second shows many requests at once that did not arrive at once. Each gets a
+//!   uniformly random time within its second (or other tick) by the seed. The order of the log is kept.
+//! - **Load**: times are scaled as in "Implementation of SRPT Scheduling in Web Servers", section 4.2.3. One
+//!   factor scales all gaps between requests, so that the requested bytes are the wanted share of the link's
+//!   capacity.
+//! - **Clients** are assigned to groups by the groups' shares, each client to one group for the whole run,
+//!   because groups differ in where their clients are. A record whose class is the name of a group belongs to
+//!   that group.
 
 use std::{collections::HashMap, fmt, ops::ControlFlow};
 
@@ -25,30 +29,30 @@ use rand_distr::Distribution;
 use super::{MAX_DISORDER_NS, Method, Name, Record};
 use crate::{rate::Link, sequence::Request, wire::WireModel};
 
-/// Gathers the records that can be replayed. Give each to [`Collector::add`], in the order of the log.
+/// Collects the records that can be replayed. [`Collector::add`] takes every record, in the order of the log.
 #[derive(Debug, Default)]
 pub struct Collector {
     window_ns: Option<(u64, u64)>,
     groups: Vec<String>,
-    /// Time of the first record, from which the window counts.
+    /// Time of the first record. The window is relative to it.
     origin_ns: Option<u64>,
     tick_ns: u64,
     objects: Names,
     clients: Names,
-    /// How often each object was sent with each size.
+    /// Number of times that each object was sent with each size.
     sizes: HashMap<(u32, u64), u32>,
     kept: Vec<Kept>,
     logged_bytes: u64,
     left_out: LeftOut,
-    /// Records in a row that lie too far behind the window for disorder.
+    /// Number of records in a row that are too far behind the window to be mere disorder.
     beyond: u32,
 }
 
-/// The requests of a log, before they have times of a run.
+/// The requests of a log, before they get the times of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collected {
     sizes_bytes: Vec<u64>,
-    /// By time; the times are counted from the beginning of the window, or from the first request.
+    /// The requests by time, counted from the beginning of the window, or from the first request.
     kept: Vec<Kept>,
     clients: u32,
     span_ns: u64,
@@ -57,30 +61,30 @@ pub struct Collected {
     left_out: LeftOut,
 }
 
-/// How the requests of a log become those of a run.
+/// The settings by which the requests of a log become those of a run.
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
-    /// What is done to the times.
+    /// The change of the logged times.
     pub pace: Pace,
-    /// The link that a load is a load of.
+    /// The link to which a load refers.
     pub link: &'a Link,
-    /// What a request costs the link.
+    /// Bytes that a request costs on the link.
     pub wire: WireModel,
-    /// Nanoseconds over which requests are sent. With a load, as many requests of the log as make this load; otherwise those
-    /// before this time. All requests if not given.
+    /// Nanoseconds over which requests are sent. With a load, the run takes as many requests of the log as
+    /// make this load; otherwise it takes the requests before this time. All requests if not given.
     pub duration_ns: Option<u64>,
-    /// Shares of the groups; one group if empty.
+    /// Shares of the groups. If empty, there is one group.
     pub shares: &'a [f64],
-    /// Seed of the times within a tick, and of the groups.
+    /// Seed of the times within a tick, and of the clients' groups.
     pub seed: u64,
 }
 
-/// What is done to the times of a log.
+/// The change of the times of a log.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// They are kept.
+    /// Times are kept.
     AsLogged,
-    /// They are scaled until the bytes asked for are this share of what the link can carry meanwhile.
+    /// Times are scaled until the requested bytes are this share of the link's capacity over the run.
     Load(f64),
 }
 
@@ -89,13 +93,14 @@ pub enum Pace {
 pub struct Replayed {
     /// The requests, by time.
     pub requests: Vec<Request>,
-    /// What the times of the log were multiplied by.
+    /// Factor by which the times of the log were multiplied.
     pub factor: f64,
-    /// Nanoseconds over which they are sent, by the load or by the log. Less than asked for where the log is too short.
+    /// Nanoseconds over which the requests are sent. It is less than the requested duration where the log is
+    /// too short.
     pub span_ns: u64,
 }
 
-/// Records left out, by the reason.
+/// Records that are left out, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// Before or after the window.
@@ -106,9 +111,9 @@ pub struct LeftOut {
     pub status: u64,
     /// Parts of files: 206.
     pub part: u64,
-    /// Answers that have no body: 204 and 205.
+    /// Responses that have no body: 204 and 205.
     pub no_body: u64,
-    /// The log never says how large the object is.
+    /// Requests of objects whose size the log never tells.
     pub no_size: u64,
 }
 
@@ -118,26 +123,27 @@ struct Kept {
     at_ns: u64,
     /// Number of the object while records come in, and of the file after that.
     object: u32,
-    /// Number of the client; [`UNKNOWN`] if the log does not say.
+    /// Number of the client; [`UNKNOWN`] if the log does not tell it.
     client: u32,
     /// The group that the class names.
     group: Option<u16>,
 }
 
 const UNKNOWN: u32 = u32::MAX;
-/// So many records in a row behind the window are no slip of the clock: it is over.
+/// After this many records in a row beyond the window, the window is over. One such record may be a slip of
+/// the clock.
 const SURELY_BEYOND: u32 = 1000;
-/// No answer is larger, 1 TiB: a larger number is an error of the log, and counts as none.
+/// Largest believable response, 1 TiB. A larger number is an error of the log and counts as no size.
 const MAX_SIZE_BYTES: u64 = 1 << 40;
 
 impl Collector {
-    /// Gathers what lies in the window, given in nanoseconds from the first record of the log; everything if not given. Classes
-    /// that have the name of one of these groups belong to it.
+    /// Makes a collector for a window, given in nanoseconds from the first record of the log; for the whole
+    /// log if not given. A record whose class is the name of one of these groups belongs to it.
     pub fn new(window_ns: Option<(u64, u64)>, groups: Vec<String>) -> Self {
         Self { window_ns, groups, tick_ns: u64::MAX, ..Self::default() }
     }
 
-    /// Takes a record. Breaks where the window is over and nothing of it can follow.
+    /// Takes a record. Breaks once the window is over and no more of its records can follow.
     pub fn add(&mut self, record: &Record<'_>) -> ControlFlow<()> {
         let origin_ns = *self.origin_ns.get_or_insert(record.at_ns);
         self.tick_ns = self.tick_ns.min(record.tick_ns.max(1));
@@ -174,7 +180,7 @@ impl Collector {
         self.kept.push(Kept { at_ns: record.at_ns, object, client, group: group.map(|group| group as u16) });
     }
 
-    /// Counts the size for its object, if both are known, and gives the object's number.
+    /// Counts the size for its object, if both are known, and returns the object's number.
     fn learn_size(&mut self, record: &Record<'_>) -> Option<u32> {
         let sent_bytes = sent_bytes(record);
         let object = match &record.object {
@@ -187,7 +193,7 @@ impl Collector {
         Some(object)
     }
 
-    /// The requests, by time, each of a file with a size.
+    /// Returns the requests by time, each of a file with a size.
     pub fn finish(self) -> Collected {
         let Self {
             window_ns, origin_ns, tick_ns, objects, clients, sizes, mut kept, logged_bytes, mut left_out, ..
@@ -201,7 +207,7 @@ impl Collector {
         kept.retain(|request| best[request.object as usize].is_some());
         left_out.no_size += (before - kept.len()) as u64;
 
-        // Files are numbered in the order in which the log asks for them.
+        // Files are numbered in the order of their first requests.
         let mut sizes_bytes = Vec::new();
         let mut files: Vec<Option<u32>> = vec![None; best.len()];
         for request in &mut kept {
@@ -229,22 +235,23 @@ impl Collected {
         &self.sizes_bytes
     }
 
-    /// How many requests there are.
+    /// Number of requests.
     pub fn requests(&self) -> usize {
         self.kept.len()
     }
 
-    /// How many clients asked, as far as the log says.
+    /// Number of clients that the log names.
     pub fn clients(&self) -> u32 {
         self.clients
     }
 
-    /// From the beginning of the window, or the first request, to the last request, in nanoseconds of the log.
+    /// Time from the beginning of the window, or from the first request, to the last request, in nanoseconds
+    /// of the log.
     pub fn span_ns(&self) -> u64 {
         self.span_ns
     }
 
-    /// What was left out.
+    /// The records that were left out.
     pub fn left_out(&self) -> &LeftOut {
         &self.left_out
     }
@@ -254,10 +261,10 @@ impl Collected {
         self.kept.iter().map(|request| self.sizes_bytes[request.object as usize]).fold(0, u64::saturating_add)
     }
 
-    /// The requests of a run. The same plan gives the same requests.
+    /// Makes the requests of a run. The same plan gives the same requests.
     ///
     /// # Errors
-    /// If there are none, or if the plan asks for what cannot be.
+    /// If there are no requests, or if the plan holds an impossible value.
     pub fn replay(&self, plan: &Plan<'_>) -> Result<Replayed, ReplayError> {
         match plan.pace {
             Pace::Load(load) if !positive(load) => return Err(ReplayError::Load(load)),
@@ -284,7 +291,7 @@ impl Collected {
         Ok(Replayed { requests: requests.collect(), factor, span_ns })
     }
 
-    /// The times, each put somewhere within its tick.
+    /// Gives each request a time within its tick.
     fn spread(&self, seed: u64) -> Vec<u64> {
         let mut rng = ChaCha12Rng::seed_from_u64(seed);
         let mut times_ns = Vec::with_capacity(self.kept.len());
@@ -296,19 +303,21 @@ impl Collected {
             }));
             times_ns[from..].sort_unstable();
         }
-        // A log may not keep to its finest tick: JSON's numbers are rounded.
+        // Times in a log may be finer than its tick tells: numbers in JSON are rounded.
         times_ns.sort_unstable();
         times_ns
     }
 
-    /// How many requests come before the time is over, the factor, and over which time they come.
+    /// Returns the number of requests before the duration ends, the factor 1, and the time over which they
+    /// are sent.
     fn cut(&self, times_ns: &[u64], duration_ns: Option<u64>) -> (usize, f64, u64) {
         let duration_ns = duration_ns.unwrap_or(u64::MAX);
         let count = times_ns.partition_point(|&at_ns| at_ns < duration_ns);
         (count, 1.0, self.span_ns.min(duration_ns))
     }
 
-    /// As many requests as make the load over the time that there is, and the factor that spreads them over it.
+    /// Returns the number of requests that make the load over the duration, the factor that spreads them over
+    /// it, and the time over which they are sent.
     fn scaled(&self, times_ns: &[u64], load: f64, plan: &Plan<'_>) -> (usize, f64, u64) {
         let wanted =
             plan.duration_ns.map_or(f64::INFINITY, |duration_ns| load * plan.link.capacity_at(duration_ns as f64));
@@ -316,7 +325,7 @@ impl Collected {
         let mut count = 0;
         for request in &self.kept {
             let next = bytes + plan.wire.bytes_for(self.sizes_bytes[request.object as usize]) as f64;
-            // The one that crosses is taken if that brings the load nearer.
+            // The request that crosses the wanted bytes is taken if that brings the load nearer.
             if next > wanted && next - wanted >= wanted - bytes {
                 break;
             }
@@ -326,7 +335,7 @@ impl Collected {
             }
         }
         let whole = count == self.kept.len() && bytes < wanted;
-        // They last until the first that is not among them.
+        // The logged span of these requests ends at the first request that is not among them.
         let logged_ns = times_ns.get(count).copied().unwrap_or(self.span_ns).max(1);
         let span_ns = match plan.duration_ns {
             Some(duration_ns) if !whole => duration_ns,
@@ -335,7 +344,7 @@ impl Collected {
         (count, span_ns as f64 / logged_ns as f64, span_ns)
     }
 
-    /// The group of each request.
+    /// Returns the group of each request.
     fn groups(&self, shares: &[f64], seed: u64) -> Result<Vec<u16>, ReplayError> {
         if shares.is_empty() {
             return Ok(vec![0; self.kept.len()]);
@@ -357,7 +366,7 @@ impl Collected {
         Ok(self.kept.iter().map(group).collect())
     }
 
-    /// What a person should know, a sentence each.
+    /// Remarks on the collected requests, a sentence each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = vec![format!(
             "{} requests of {} clients for {} files, over {:.0} s of the log",
@@ -380,7 +389,7 @@ impl Collected {
 }
 
 impl LeftOut {
-    /// The count that a record adds to, if it is not replayed.
+    /// Returns the count that a record adds to, if it is not replayed.
     fn reason(&mut self, record: &Record<'_>) -> Option<&mut u64> {
         match (record.method, record.status) {
             (Some(method), _) if method != Method::Get => Some(&mut self.method),
@@ -391,7 +400,7 @@ impl LeftOut {
         }
     }
 
-    /// How many there are, a sentence for each reason that has any.
+    /// The counts, a sentence for each reason that occurred.
     pub fn notes(&self) -> Vec<String> {
         let Self { outside, method, status, part, no_body, no_size } = *self;
         [
@@ -409,7 +418,7 @@ impl LeftOut {
     }
 }
 
-/// Bytes of an answer that tell how large its object is.
+/// Returns the bytes of a response that tell the size of its object.
 fn sent_bytes(record: &Record<'_>) -> Option<u64> {
     record.size_bytes.filter(|size| (1..=MAX_SIZE_BYTES).contains(size) && record.status != Some(304))
 }
@@ -422,7 +431,7 @@ fn scale(at_ns: u64, factor: f64) -> u64 {
     if factor == 1.0 { at_ns } else { (at_ns as f64 * factor) as u64 }
 }
 
-/// Numbers for names, in the order of their first use.
+/// Numbers names in the order of their first use.
 #[derive(Debug, Default)]
 struct Names {
     by_text: HashMap<Box<[u8]>, u32>,
@@ -455,16 +464,16 @@ impl Names {
     }
 }
 
-/// Why a log cannot be replayed.
+/// The reason why a log cannot be replayed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ReplayError {
-    /// There is no request in it.
+    /// The log holds no request to replay.
     Nothing(LeftOut),
-    /// This is no load.
+    /// This number is not a load.
     Load(f64),
-    /// The run is over before the first request.
+    /// The run ends before the first request.
     TooShort,
-    /// The shares of the groups are no shares.
+    /// The shares of the groups are not valid shares.
     Shares,
 }
 

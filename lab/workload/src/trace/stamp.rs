@@ -1,8 +1,8 @@
-//! Moments as logs write them.
+//! Parses times as logs write them.
 
 use time::{Date, Month};
 
-/// A moment, and how finely it was written.
+/// A time, and the resolution of its written form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Nanoseconds since 1970 UTC.
@@ -11,10 +11,11 @@ pub struct Stamp {
     pub tick_ns: u64,
 }
 
-/// The unit in which a plain number counts.
+/// The unit of a plain number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unit {
-    /// By size: seconds below 10^11 (the year 5138), then milliseconds, microseconds and nanoseconds.
+    /// Guessed from the size of the number: seconds below 10^11 (the year 5138), then milliseconds,
+    /// microseconds and nanoseconds.
     #[default]
     Guessed,
     /// Seconds.
@@ -31,11 +32,11 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Julian day of 1970-01-01.
 const EPOCH_JULIAN_DAY: i64 = 2_440_588;
 
-/// Reads `01/Aug/1995:00:00:01 -0400`, `2022-03-09T22:10:01.25Z` (or with a space, or slashes), and plain numbers such as
-/// `1406851200.123`, each with or without brackets around it.
+/// Reads `01/Aug/1995:00:00:01 -0400`, `2022-03-09T22:10:01.25Z` (or with a space, or slashes), and plain
+/// numbers such as `1406851200.123`. Each may be in brackets.
 ///
-/// Seconds and their fraction may be missing. So may the zone: then the time is taken for UTC. `None` for what is no time,
-/// and for times before 1970.
+/// Seconds and their fraction may be missing. Without a zone the time is UTC. Returns `None` for text that is
+/// not a time, and for times before 1970.
 pub fn parse(text: &[u8], unit: Unit) -> Option<Stamp> {
     let text = text.trim_ascii();
     let text = text.strip_prefix(b"[").map_or(text, |inner| inner.strip_suffix(b"]").unwrap_or(inner));
@@ -88,7 +89,8 @@ pub fn epoch(text: &[u8], unit: Unit) -> Option<Stamp> {
     Some(Stamp { at_ns: whole.checked_mul(unit_ns)?.checked_add(part_ns)?, tick_ns })
 }
 
-/// Value and fineness of the digits after the point, in nanoseconds. Digits below a nanosecond are dropped.
+/// Returns the value and the resolution of the digits after the point, in nanoseconds. Digits below a
+/// nanosecond are dropped.
 fn fraction(digits: &[u8], unit_ns: u64) -> Option<(u64, u64)> {
     let (mut value, mut tick) = (0, unit_ns);
     for &digit in digits {
@@ -107,7 +109,7 @@ fn date(year: u32, month: Month, day: u32) -> Option<Date> {
     Date::from_calendar_date(i32::try_from(year).ok()?, month, u8::try_from(day).ok()?).ok()
 }
 
-/// What is left to read.
+/// The text that is still to be read.
 struct Scan<'a>(&'a [u8]);
 
 impl Scan<'_> {
@@ -149,7 +151,7 @@ impl Scan<'_> {
         )
     }
 
-    /// The rest, which is a time of day and a zone: `HH:MM[:SS[.F]][ ][ZONE]`.
+    /// Reads the rest, a time of day and a zone: `HH:MM[:SS[.F]][ ][ZONE]`.
     fn clock(mut self, date: Date) -> Option<Stamp> {
         let hour = self.digits(2, 2)?;
         self.any_of(b":")?;
@@ -165,7 +167,7 @@ impl Scan<'_> {
                 self.0 = &self.0[end..];
             }
         }
-        // 60 is a leap second: it falls together with the next second, as POSIX time has it.
+        // Second 60 is a leap second. It coincides with the next second, as in POSIX time.
         if hour > 23 || minute > 59 || second > 60 {
             return None;
         }
@@ -175,7 +177,7 @@ impl Scan<'_> {
         Some(Stamp { at_ns: at_s.checked_mul(SECOND_NS)?.checked_add(part_ns)?, tick_ns })
     }
 
-    /// The rest, which is a zone, in seconds east of Greenwich. Nothing is Greenwich.
+    /// Reads the rest, a zone, in seconds east of Greenwich. An empty rest is Greenwich.
     fn zone_s(mut self) -> Option<i64> {
         self.0 = self.0.trim_ascii();
         let sign = match self.0 {
@@ -204,7 +206,7 @@ mod tests {
         parse(text.as_bytes(), Unit::Guessed)
     }
 
-    /// All times here are whole milliseconds.
+    /// Converts seconds to nanoseconds. All times in these tests are whole milliseconds.
     fn ns(seconds: f64) -> u64 {
         (seconds * 1e3).round() as u64 * 1_000_000
     }
@@ -212,7 +214,7 @@ mod tests {
     #[test]
     fn times_are_read_as_servers_write_them() {
         for (text, at_s, tick_s) in [
-            // The first line of the NASA log, and the same moment written otherwise (`date -d ... +%s`).
+            // The first line of the NASA log, and the same time in other forms (`date -d ... +%s`).
             ("01/Aug/1995:00:00:01 -0400", 807_249_601.0, 1.0),
             ("[01/Aug/1995:00:00:01 -0400]", 807_249_601.0, 1.0),
             ("1/aug/1995:04:00:01 +0000", 807_249_601.0, 1.0),

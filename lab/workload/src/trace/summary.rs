@@ -1,4 +1,4 @@
-//! What kind of traffic a log holds, in memory that does not grow with it.
+//! Summary of a log's traffic, in memory that does not grow with the log.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use hdrhistogram::Histogram;
 
 use super::Record;
 
-/// Most periods that are kept; with more, they are made longer.
+/// Most periods that are kept. With more, periods are made longer.
 const MAX_PERIODS: usize = 3000;
 const MINUTE_NS: u64 = 60 * 1_000_000_000;
-/// Sizes are kept to three digits, up to 1 TiB; what is larger counts as that.
+/// Largest size that is told apart, 1 TiB. Sizes have three digits, and larger sizes count as this one.
 const LARGEST_SIZE_BYTES: u64 = 1 << 40;
 
-/// Counts over the records of a log. Give each to [`Summary::add`].
+/// Counts over the records of a log. [`Summary::add`] takes every record.
 #[derive(Clone, Debug)]
 pub struct Summary {
     records: u64,
     gets: u64,
-    /// By the first digit of the status, 0 for records without one.
+    /// Records by the first digit of the status; 0 for records without one.
     statuses: [u64; 10],
     bytes: u64,
     largest_bytes: u64,
@@ -26,9 +26,9 @@ pub struct Summary {
     last_ns: u64,
     /// Length of a period.
     period_ns: u64,
-    /// Requests and bytes, by the number of the period since 1970; those without requests are missing.
+    /// Requests and bytes by the number of the period since 1970. Periods without requests are missing.
     periods: BTreeMap<u64, (u64, u64)>,
-    /// The period of the last record, which is mostly that of the next: kept outside the tree.
+    /// The period of the last record, which is usually that of the next. It is kept outside the tree.
     present: Option<(u64, (u64, u64))>,
 }
 
@@ -89,32 +89,32 @@ impl Summary {
         }
     }
 
-    /// Records counted.
+    /// Number of records counted.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Those of them that are GET, or of a log without methods.
+    /// Records with GET, or with no method in the log.
     pub fn gets(&self) -> u64 {
         self.gets
     }
 
-    /// Records whose status begins with this digit; 0 for those without one.
+    /// Records whose status begins with this digit; 0 for records without a status.
     pub fn with_status(&self, first_digit: u8) -> u64 {
         self.statuses.get(usize::from(first_digit)).copied().unwrap_or(0)
     }
 
-    /// Records that sent at least one byte: sizes are of these.
+    /// Records that sent at least one byte. Statistics of sizes are over these.
     pub fn with_size(&self) -> u64 {
         self.sizes.len()
     }
 
-    /// Bytes sent, all together.
+    /// Total bytes sent.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Time of the first and of the last record, in nanoseconds since 1970 UTC; `None` without records.
+    /// Times of the first and the last record, in nanoseconds since 1970 UTC; `None` without records.
     pub fn span_ns(&self) -> Option<(u64, u64)> {
         (self.records > 0).then_some((self.first_ns, self.last_ns))
     }
@@ -134,7 +134,8 @@ impl Summary {
         self.sizes.value_at_quantile(quantile).min(self.largest_bytes)
     }
 
-    /// Share of the bytes that the largest requests carry, which are `share` of all; to about three digits.
+    /// Share of the bytes that the largest requests carry, to about three digits. `share` is the share of all
+    /// requests that counts as the largest.
     pub fn bytes_in_largest(&self, share: f64) -> f64 {
         let mut left = (share.clamp(0.0, 1.0) * self.sizes.len() as f64).round();
         let (mut largest, mut all) = (0.0, 0.0);
@@ -152,7 +153,8 @@ impl Summary {
         if all > 0.0 { largest / all } else { 0.0 }
     }
 
-    /// Length of a period, in nanoseconds: a minute, or an hour, a day or more where a long log would have too many of them.
+    /// Length of a period, in nanoseconds: a minute, or an hour, a day or more where a long log would have
+    /// too many periods.
     pub fn period_ns(&self) -> u64 {
         self.period_ns
     }
@@ -229,7 +231,8 @@ mod tests {
 
     #[test]
     fn the_largest_requests_carry_their_share_of_the_bytes() {
-        // 99 of 100 bytes and one of 9900: the largest 1 % have half of the bytes.
+        // In every hundred, 99 requests have 100 bytes and one has 9900: the largest 1 % carry half of the
+        // bytes.
         let summary = summary((0..1000).map(|i| (i, if i % 100 == 0 { 9900 } else { 100 })));
         assert!((summary.bytes_in_largest(0.01) - 0.5).abs() < 0.001, "{}", summary.bytes_in_largest(0.01));
         assert_eq!((summary.bytes_in_largest(0.0), summary.bytes_in_largest(1.0)), (0.0, 1.0));

@@ -1,4 +1,4 @@
-//! Lines of a table: CSV, and the like with tabs or semicolons (RFC 4180, but a field holds no line break).
+//! Lines of a table: CSV, also with tabs or semicolons (RFC 4180, but a field holds no line break).
 
 use std::borrow::Cow;
 
@@ -20,11 +20,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table that begins like this, and whether its next line that is no comment is its header. A comment may be the
-    /// header as well.
+    /// Makes a reader for the table with this beginning, and tells whether its next line that is not a
+    /// comment is its header. A comment may be the header too.
     ///
     /// # Errors
-    /// The names that it has, if a time and a size or an object are not among them.
+    /// If a time, or a size or an object, is missing from the names of the columns; the error holds the
+    /// names.
     pub fn new(head: &[u8], columns: &Columns) -> Result<(Self, bool), Vec<String>> {
         let lines = || head.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
         if let Columns::InOrder(fields) = columns {
@@ -49,14 +50,14 @@ impl Table {
                 return Ok((Self { splitter, roles }, comment.is_none()));
             }
             if comment.is_none() {
-                // Words of a text are no names of columns.
+                // The words of a text are not names of columns.
                 return Err(if delimiter == b' ' { Vec::new() } else { names });
             }
         }
         Err(Vec::new())
     }
 
-    /// Reads a line, without its end.
+    /// Reads a line, without its end of line.
     pub fn parse<'a>(&'a mut self, line: &[u8]) -> Result<Record<'a>, Reason> {
         let Self { splitter, roles } = self;
         let mut draft = Draft::default();
@@ -67,7 +68,7 @@ impl Table {
                 draft.set(*role, Value::Text(Cow::Borrowed(field)))?;
             }
         }
-        // A column short at the end may be one that nobody asked for.
+        // A short line is accepted if only columns at its end that are not used are missing.
         if roles.iter().skip(count).any(Option::is_some) {
             return Err("it has fewer columns than the table");
         }
@@ -75,14 +76,14 @@ impl Table {
     }
 }
 
-/// The delimiter that the line has most of. Spaces count only where there is no other.
+/// Returns the most frequent delimiter of the line. Spaces count only if there is no other.
 fn delimiter_of(line: &[u8]) -> u8 {
     let count = |delimiter: u8| memchr::memchr_iter(delimiter, line).count();
     let most = b"|;\t,".iter().copied().max_by_key(|&delimiter| count(delimiter)).unwrap_or(b',');
     if count(most) == 0 && count(b' ') > 0 { b' ' } else { most }
 }
 
-/// Splits a line into fields and undoes their quotes.
+/// Splits a line into fields and removes their quotes.
 #[derive(Debug)]
 struct Splitter {
     reader: csv_core::Reader,
@@ -98,10 +99,10 @@ impl Splitter {
 
     fn split(&mut self, line: &[u8]) -> Result<impl Iterator<Item = &[u8]>, Reason> {
         self.reader.reset();
-        // Undoing quotes makes nothing longer.
+        // Removing quotes makes no field longer.
         self.fields.resize(line.len().max(1), 0);
         let (mut read, mut written, mut columns) = (0, 0, 0);
-        // The end of the line is told by an empty input.
+        // An empty input tells the CSV reader that the line has ended.
         loop {
             let (result, used, wrote, ended) =
                 self.reader.read_record(&line[read..], &mut self.fields[written..], &mut self.ends[columns..]);
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
     use crate::trace::{Format, Method, Name};
 
-    /// The only data line of a table, read.
+    /// Reads the only data line of a table.
     fn read(text: &str, format: &str) -> Result<(f64, Option<u64>, Option<String>), String> {
         let Ok(Format::Csv(columns)) = format.parse() else { panic!("{format} is no table") };
         let (mut table, header) = Table::new(text.as_bytes(), &columns).map_err(|names| names.join(" "))?;

@@ -1,46 +1,46 @@
-//! What happened while a log was read.
+//! Counts of what happened while a log was read.
 
 use super::{Order, Reason, Record, jump::Held};
 
-/// Broken lines that are kept with their text.
+/// Number of broken lines that are kept with their text.
 pub(super) const KEPT: usize = 10;
-/// Characters kept of a broken line.
+/// Number of characters that are kept of a broken line.
 const EXCERPT_CHARS: usize = 100;
 
-/// What was read, and what could not be.
+/// Counts of records, of broken lines and of other problems.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Records read.
     pub records: u64,
-    /// Lines that are no records. Empty lines and comments (`#`) are not among them.
+    /// Lines that are not records. Empty lines and comments (`#`) are not counted.
     pub broken: u64,
-    /// The first ten of them.
+    /// The first ten broken lines.
     pub first_broken: Vec<Broken>,
-    /// Where the data ended before its time, if it did.
+    /// The place where the data ended too early, if it did.
     pub cut: Option<Cut>,
-    /// Whether the one who asked had enough before the end.
+    /// Whether the caller stopped reading before the end.
     pub stopped: bool,
-    /// In which order the records came.
+    /// The order of the records' times.
     pub order: Order,
 }
 
-/// A line that is no record.
+/// A line that is not a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// Its number, from 1.
+    /// Number of the line, from 1.
     pub number: u64,
-    /// Its beginning, made printable.
+    /// Beginning of the line, made printable.
     pub excerpt: String,
-    /// What is wrong with it.
+    /// The reason why it is not a record.
     pub reason: Reason,
 }
 
-/// The end of data that was cut off or damaged, as compressed files are when copying them was broken off.
+/// The end of data that was cut off or damaged, such as a compressed file whose copying was interrupted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Number of the last line or record that was whole.
+    /// Number of the last whole line or record.
     pub after: u64,
-    /// What the decompressor said.
+    /// The message of the decompressor.
     pub error: String,
 }
 
@@ -57,14 +57,14 @@ impl Tally {
         }
     }
 
-    /// A record whose time was ahead, and the one that is where the log was before.
+    /// Counts a held record whose time was far ahead, and a later record `back` that contradicts it.
     pub(super) fn ahead(&mut self, held: &Held, back: &Record<'_>) {
         const REASON: Reason = "its time is more than an hour ahead of those around it";
         self.broken(held.number, held.piece.trim_ascii_end(), REASON);
         self.order.note_ahead(held.number, held.at_ns, back);
     }
 
-    /// What a person should know, a sentence each; nothing if all went well.
+    /// Remarks on problems, a sentence each; empty if there were none.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(first) = self.first_broken.first() {
@@ -109,7 +109,7 @@ fn excerpt(line: &[u8]) -> String {
     excerpt
 }
 
-/// Control characters are escaped: a log must not play with the terminal that it is reported on.
+/// Escapes control characters, so that a log cannot control the terminal on which it is reported.
 fn printable(character: char) -> impl Iterator<Item = char> {
     let (escaped, plain) = if character.is_control() { (Some(character), None) } else { (None, Some(character)) };
     escaped.into_iter().flat_map(char::escape_default).chain(plain)

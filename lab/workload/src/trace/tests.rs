@@ -1,4 +1,4 @@
-//! What readers promise, whatever the format.
+//! Tests of the readers' guarantees that hold for every format.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -22,13 +22,13 @@ fn lines(count: u64) -> String {
     (0..count).map(|i| line(i, &format!("/{i}"))).collect()
 }
 
-/// Lines of which little can be left out by compressing them, so that there is something to cut and to damage.
+/// Lines that compress badly, so that enough compressed data remains to cut and to damage.
 fn mixed(count: u64) -> String {
     let any = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (0..count).map(|i| line(i, &format!("/{:x}{:x}{:x}", any(i), any(any(i)), any(!i)))).collect()
 }
 
-/// Numbers of the records, and what became of the rest.
+/// Reads a log. Returns the numbers of the records, the tally and the result.
 fn read_with(input: impl BufRead, options: &Options) -> (Vec<u64>, Tally, Result<(), TraceError>) {
     let mut reader = match Reader::open(input, options) {
         Ok(reader) => reader,
@@ -61,7 +61,7 @@ fn compressed(compression: Compression, data: &[u8]) -> Vec<u8> {
         }
         Compression::Zstd => {
             let mut encoder = zstd::Encoder::new(&mut out, 0).unwrap();
-            // As the program does, and the library does not by itself.
+            // The zstd program includes a checksum; the library does so only on request.
             encoder.include_checksum(true).unwrap();
             encoder.write_all(data).unwrap();
             encoder.finish().unwrap();
@@ -107,7 +107,7 @@ fn compressed_parts_put_together_are_one_log() {
 
 #[test]
 fn compressed_data_that_is_cut_off_is_used_up_to_there() {
-    // More than a block of any of them.
+    // The text is longer than a block of any compression.
     let text = mixed(5_000);
     for compression in &ALL[1..] {
         let whole = compressed(*compression, text.as_bytes());
@@ -260,7 +260,7 @@ fn one_line_with_a_wrong_time_ahead_is_left_out() {
 
 #[test]
 fn fields_of_an_extended_log_may_change_within_it() {
-    // The jump of the third line is not yet sure when the fields change.
+    // The jump of the third line is not yet confirmed when the fields change.
     let log = "#Version: 1.0\n#Fields: date time sc-bytes cs-uri-stem\n\
                2024-05-01 00:00:01 1 /a\n2024-05-01 00:00:02 2 /b\n2024-05-01 09:00:00 3 /c\n\
                #Fields: time date cs-uri-stem sc-bytes\n\
@@ -299,7 +299,7 @@ fn date_and_time_may_stand_in_two_columns() {
         "date,path\n2024-05-01T00:00:01.5Z,/a\n",
         "{\"date\":\"2024-05-01\",\"time\":\"00:00:01.5\"}\n",
         "{\"time\":\"00:00:01.5\",\"date\":\"2024-05-01\"}\n",
-        // Whatever the date is: a whole time needs none.
+        // The date does not matter, because the time is complete without it.
         "date,time,path\nWed,1714521601.5,/a\n",
     ] {
         assert_eq!(at(log), [1_714_521_601_500_000_000], "{log}");
@@ -347,7 +347,7 @@ fn a_machine_that_cannot_read_on_is_no_end_of_a_log() {
     struct Failing;
     impl Read for Failing {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-            // EIO: the disk is at fault, not the log.
+            // EIO: the fault is the disk's, not the log's.
             Err(io::Error::from_raw_os_error(5))
         }
     }

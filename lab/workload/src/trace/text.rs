@@ -15,7 +15,7 @@ pub(super) fn number(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// What comes before the fragment.
+/// Removes the fragment of a target.
 pub(super) fn without_fragment(mut target: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     if let Some(end) = memchr::memchr(b'#', &target) {
         match &mut target {
@@ -26,8 +26,8 @@ pub(super) fn without_fragment(mut target: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     target
 }
 
-/// Method and target of a request line such as `GET /a b.html HTTP/1.0`. Targets may hold spaces, and the protocol may be
-/// missing; a lone `-` is no request.
+/// Reads method and target of a request line such as `GET /a b.html HTTP/1.0`. Targets may hold spaces, and
+/// the protocol may be missing. A lone `-` is not a request.
 pub(super) fn request_line(line: &[u8]) -> (Option<Method>, Option<&[u8]>) {
     let line = line.trim_ascii();
     if line.is_empty() || line == b"-" {

@@ -1,14 +1,16 @@
-//! Records of the 1998 World Cup web site's logs (M. Arlitt and T. Jin, "1998 World Cup Web Site Access Logs", 1998).
+//! Records of the logs of the 1998 World Cup web site (M. Arlitt and T. Jin, "1998 World Cup Web Site Access
+//! Logs", 1998).
 //!
-//! Twenty bytes each, big-endian: time, client, object and size of four bytes, then method, status, type of the file and server
-//! of one. Method, type and status are places in the lists below; the upper two bits of the status are the version of HTTP.
+//! A record has twenty bytes, big-endian: time, client, object and size with four bytes each, then method,
+//! status, type of the file and server with one byte each. Method, type and status are positions in the lists
+//! below. The upper two bits of the status are the version of HTTP.
 
 use super::{Method, Name, Reason, Record};
 
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 20;
 
-/// Places of the methods.
+/// Methods by their number.
 const METHODS: [Method; 9] = [
     Method::Get,
     Method::Head,
@@ -21,10 +23,11 @@ const METHODS: [Method; 9] = [
     Method::Other,
 ];
 
-/// Places of the statuses: the first of each run, and how many there are. The last, "other", is 0 here.
+/// Statuses by their number: the first status of each run, and the length of the run. The last, "other", is 0
+/// here.
 const STATUSES: [(u16, u8); 6] = [(100, 2), (200, 7), (300, 6), (400, 16), (500, 6), (0, 1)];
 
-/// Places of the types of files.
+/// Types of files by their number.
 const TYPES: [&str; 13] = [
     "html",
     "image",
@@ -41,7 +44,7 @@ const TYPES: [&str; 13] = [
     "other",
 ];
 
-/// Reads a record. The class is the type of the file; a size of 2^32 - 1 is none.
+/// Reads a record. The class is the type of the file. A size of 2^32 - 1 means no size.
 pub fn parse(bytes: &[u8]) -> Result<Record<'static>, Reason> {
     let bytes: &[u8; RECORD_BYTES] =
         bytes.try_into().map_err(|_| "the record is cut off: it has fewer than 20 bytes")?;
@@ -61,7 +64,7 @@ pub fn parse(bytes: &[u8]) -> Result<Record<'static>, Reason> {
     })
 }
 
-/// Whether these are records: all that are whole can be read, and each is within a day of the one before.
+/// Whether these bytes are records: every whole one can be read, and each is within a day of the one before.
 pub(super) fn looks_like(head: &[u8]) -> bool {
     let mut last: Option<u64> = None;
     let mut whole = head.chunks_exact(RECORD_BYTES).take(200);

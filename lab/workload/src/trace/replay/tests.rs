@@ -8,7 +8,7 @@ use crate::{rate::Rate, trace::common};
 const SECOND: u64 = 1_000_000_000;
 const BASE_S: u64 = 807_235_200;
 
-/// A record at a second after the first of August 1995.
+/// A record at this second after the beginning of August 1995.
 fn record(second: u64, client: &str, path: &str, status: u16, size: impl Into<Option<u64>>) -> Record<'static> {
     let line = b"h - - [01/Aug/1995:00:00:00 +0000] \"GET / HTTP/1.0\" 200 1";
     let name = |text: &str| Some(Name::Text(Cow::Owned(text.as_bytes().to_vec())));
@@ -38,7 +38,7 @@ fn plan(link: &Link, pace: Pace) -> Plan<'_> {
     Plan { pace, link, wire: WireModel::BODY_ONLY, duration_ns: None, shares: &[], seed: 1 }
 }
 
-/// A request a second, each of another file of 1000 bytes, from 50 clients.
+/// One request a second, each of another file of 1000 bytes, from 50 clients.
 fn steady(count: u64) -> Collected {
     collect((0..count).map(|i| record(i, &format!("c{}", i % 50), &format!("/{i}"), 200, 1000)))
 }
@@ -116,7 +116,7 @@ fn requests_within_a_second_are_spread_over_it_in_their_order() {
         let within: Vec<f64> =
             together.iter().map(|r| (r.at_ns - second as u64 * SECOND) as f64 / SECOND as f64).collect();
         assert!(within.iter().all(|part| (0.0..1.0).contains(part)));
-        // Kolmogorov-Smirnov against the uniform law, at the 0.1 % level.
+        // Kolmogorov-Smirnov test against the uniform distribution, at the 0.1 % level.
         let worst = within.iter().enumerate().map(|(i, part)| (part - i as f64 / 500.0).abs()).fold(0.0, f64::max);
         assert!(worst < 1.95 / 500_f64.sqrt(), "{worst}");
     }
@@ -191,7 +191,7 @@ fn a_load_is_met_by_scaling_the_times() {
         let replayed = collected.replay(&plan(&link, Pace::Load(load))).unwrap();
         let offered = bytes(&replayed.requests) / link.capacity_at(replayed.span_ns as f64);
         assert!((offered - load).abs() < 1e-6, "{offered}");
-        // A request a second at 1000 bytes is 0.001 of 1 MB/s.
+        // One request a second of 1000 bytes is a load of 0.001 on 1 MB/s.
         assert!((replayed.factor - 0.001 / load).abs() < 1e-9, "{}", replayed.factor);
         assert_eq!(replayed.requests.len(), 1000);
         assert!(replayed.requests.is_sorted_by_key(|request| request.at_ns));
@@ -245,7 +245,7 @@ fn clients_stay_in_their_groups_and_groups_have_their_shares() {
         assert!((1..4).all(|round| requests[i + 5000 * round].group == requests[i].group), "client {i}");
     }
     let count = |group| requests[..5000].iter().filter(|request| request.group == group).count() as f64 / 5000.0;
-    // Four standard deviations of a share of a quarter of 5000.
+    // Four standard deviations of a share of a quarter among 5000.
     assert!((count(0) - 0.25).abs() < 0.025, "{}", count(0));
     assert_eq!((count(1), count(0) + count(2)), (0.0, 1.0));
     assert_eq!(collected.clients(), 5000);
@@ -294,7 +294,7 @@ fn what_cannot_be_replayed_says_why() {
     }
 }
 
-/// Sizes as logs have them, and the largest number that a log can hold.
+/// Sizes as in logs, and the largest number that a log can hold.
 fn any_size() -> impl Strategy<Value = Option<u64>> {
     prop_oneof![Just(None), Just(Some(u64::MAX)), (0_u64..10_000_000).prop_map(Some)]
 }

@@ -1,25 +1,31 @@
-//! Programs with a processor priority of their own: started, limited, signalled, waited for.
+//! Starts, limits, signals and waits for programs with a processor priority of their own.
 //!
-//! A program has its priority, its limits and its control group *before* its first instruction, because they are set between the
-//! making of the process and `execve`. It leads a session of its own, so that a signal reaches all that it started, and the kernel
-//! kills it when the thread that started it ends. Whoever starts programs keeps that thread. If we are killed ourselves, the kernel
-//! kills the programs, but not what they have started: only who looks after all of us can (systemd: `KillMode=control-group`).
+//! A program has its priority, its limits and its control group *before* its first instruction, because they
+//! are set between the creation of the process and `execve`. It leads its own session, so that a signal
+//! reaches everything it started. The kernel kills it when the thread that started it ends, so the caller
+//! must keep that thread. If the server itself is killed, the kernel kills the programs but not their
+//! children. Only a supervisor of all of them can kill those too (systemd: `KillMode=control-group`).
 //!
-//! Nothing is copied: the new process borrows our memory until it has become the program (`CLONE_VM | CLONE_VFORK`, as
-//! `posix_spawn` does), so that a start costs the same whatever we hold. `fork`, which the standard library falls back to
-//! as soon as anything is to be set in between, copies page tables and makes every later write of ours fault.
+//! Nothing is copied: the new process borrows the server's memory until it has become the program (`CLONE_VM
+//! | CLONE_VFORK`, as `posix_spawn` does). So a start costs the same however much memory the server uses. The
+//! standard library falls back to `fork` if anything has to be set in between. `fork` copies page tables and
+//! makes every later write of the server fault.
 //!
 //! # Real-time classes and the rest of the machine
 //!
-//! A program in a real-time class goes before everything ordinary, so four things keep it from locking up the machine:
+//! A program in a real-time class runs before all ordinary work, so four limits keep it from locking up the
+//! machine:
 //!
-//! - The kernel itself leaves 5 % of every processor to ordinary work (`kernel.sched_rt_runtime_us`, since Linux 6.12 the fair
-//!   server), unless it was told not to: see [`real_time_is_throttled`].
-//! - [`Limits::real_time`] (`RLIMIT_RTTIME`): who computes for longer without once waiting gets SIGXCPU, a second later SIGKILL.
-//! - [`Limits::cpu`] (`RLIMIT_CPU`) holds in every class, also for what left the session of its program.
-//! - A program cannot rise: it is started without `CAP_SYS_NICE`, and with the limits on priorities at zero. (Where we are root and
-//!   may not drop it for good, for want of `CAP_SETPCAP`, by `no_new_privs`.) Its children inherit
-//!   what it has, since a shell script's work is done by them; hence no `SCHED_RESET_ON_FORK`.
+//! - The kernel itself leaves 5 % of every processor to ordinary work (`kernel.sched_rt_runtime_us`, since
+//!   Linux 6.12 the fair server), unless it is configured otherwise: see [`real_time_is_throttled`].
+//! - [`Limits::real_time`] (`RLIMIT_RTTIME`): a process that computes for longer without waiting once gets
+//!   SIGXCPU, and a second later SIGKILL.
+//! - [`Limits::cpu`] (`RLIMIT_CPU`) holds in every class, also for processes that left the session of their
+//!   program.
+//! - A program cannot raise its priority: it starts without `CAP_SYS_NICE`, and with the limits on priorities
+//!   at zero. Root without `CAP_SETPCAP` cannot drop the capability for good; there `no_new_privs` has the
+//!   same effect. Children inherit the priority (no `SCHED_RESET_ON_FORK`), because they do the work of a
+//!   shell script.
 
 use std::{ffi::CString, fmt, io, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
 
@@ -34,22 +40,22 @@ mod sys;
 
 pub use self::{events::ProcessEvents, group::Group};
 
-/// Who goes first on the processor.
+/// The processor priority of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Priority {
-    /// As we were when we began; see [`raise_own_threads`].
+    /// The priority that the server had when it started; see [`raise_own_threads`].
     #[default]
     Inherited,
-    /// Ordinary scheduling with a nice value: -20 (first) to 19.
+    /// Ordinary scheduling with a nice value from -20 (first) to 19.
     Nice(i8),
-    /// Before all ordinary ones, in turns with its like (`SCHED_RR`), from 1 to 99 (first).
+    /// Before all ordinary processes, in turns with equals (`SCHED_RR`), from 1 to 99 (first).
     RoundRobin(u8),
-    /// Before all ordinary ones, until it waits for something (`SCHED_FIFO`), from 1 to 99 (first).
+    /// Before all ordinary processes, until it waits for something (`SCHED_FIFO`), from 1 to 99 (first).
     Fifo(u8),
 }
 
 impl Priority {
-    /// The real-time priority, if it is one.
+    /// The real-time priority, if this is one.
     pub fn real_time(self) -> Option<u8> {
         match self {
             Self::RoundRobin(priority) | Self::Fifo(priority) => Some(priority),
@@ -58,12 +64,12 @@ impl Priority {
     }
 }
 
-/// What a program may use. `None`: as much as we may.
+/// Limits of a program. `None` keeps the server's own limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Time on the processor in a real-time class without once waiting for something (`RLIMIT_RTTIME`).
+    /// Processor time in a real-time class without waiting once (`RLIMIT_RTTIME`).
     pub real_time: Option<Duration>,
-    /// Time on the processor of each process, in whole seconds (`RLIMIT_CPU`).
+    /// Processor time of each process, in whole seconds (`RLIMIT_CPU`).
     pub cpu: Option<Duration>,
 }
 
@@ -72,45 +78,45 @@ pub struct Limits {
 pub struct Launch {
     /// The path of the program.
     pub program: CString,
-    /// Its arguments, the first being its own name.
+    /// Its arguments. The first is its own name.
     pub arguments: Vec<CString>,
-    /// All of its environment, each `NAME=value`.
+    /// Its whole environment, each variable as `NAME=value`.
     pub environment: Vec<CString>,
-    /// Where it starts; `None`: where we are.
+    /// Its working directory; `None` is the server's.
     pub directory: Option<CString>,
-    /// Its standard input, output and error. It has no other descriptor of ours.
+    /// Its standard input, output and error. It gets no other descriptor of the server.
     pub streams: [OwnedFd; 3],
     /// Its priority.
     pub priority: Priority,
-    /// Its control group; `None`: ours.
+    /// Its control group; `None` is the server's.
     pub group: Option<Arc<Group>>,
-    /// What it may use.
+    /// Its limits.
     pub limits: Limits,
 }
 
-/// Why a program was not started.
+/// The reason why a program was not started.
 #[derive(Debug)]
 pub struct LaunchError {
-    /// What was being done.
+    /// The step that failed.
     pub step: Step,
-    /// What the system says.
+    /// The error of the system.
     pub error: io::Error,
 }
 
-/// What is done to start a program.
+/// A step in the start of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Making a process.
+    /// Creating a process.
     Process,
-    /// Its streams.
+    /// Setting its streams.
     Streams,
-    /// Its directory.
+    /// Setting its directory.
     Directory,
-    /// Its control group.
+    /// Joining its control group.
     Group,
-    /// Its priority.
+    /// Setting its priority.
     Priority,
-    /// Its limits.
+    /// Setting its limits.
     Limits,
     /// Becoming the program.
     Program,
@@ -140,26 +146,26 @@ impl From<LaunchError> for io::Error {
 }
 
 impl Launch {
-    /// Starts the program. Blocks until it runs, or cannot: a fraction of a millisecond as a rule, longer when its file has to be
-    /// read from a disk. The thread that calls this has to live for as long as the program may.
+    /// Starts the program. Blocks until it runs or has failed: normally a fraction of a millisecond, longer
+    /// when its file has to be read from a disk. The calling thread must live for as long as the program may.
     pub fn start(&self) -> Result<Process, LaunchError> {
         sys::start(self).map(Process)
     }
 }
 
-/// A program that was started. It is readable as a descriptor as soon as the program has ended, and not before. Dropping it kills the
-/// program with its session's process group.
+/// A program that was started. Its descriptor becomes readable when the program has ended. Dropping this
+/// kills the program with the process group of its session.
 #[derive(Debug)]
 pub struct Process(sys::Process);
 
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// By itself, with this status.
+    /// It exited with this status.
     Exit(i32),
-    /// By a signal.
+    /// It was killed by this signal.
     Signal(i32),
-    /// Somehow: the kernel did not keep it for us (SIGCHLD is ignored).
+    /// Its end is unknown: the kernel did not keep the status, because SIGCHLD is ignored.
     Unknown,
 }
 
@@ -180,17 +186,18 @@ impl Process {
         self.0.id()
     }
 
-    /// Asks the program and all in its process group to end (SIGTERM). That they have ended already is no error.
+    /// Asks the program and its process group to end (SIGTERM). It is no error if they have already ended.
     pub fn terminate(&self) -> io::Result<()> {
         self.0.signal_group(libc::SIGTERM)
     }
 
-    /// Kills the program and all in its process group (SIGKILL). That they have ended already is no error.
+    /// Kills the program and its process group (SIGKILL). It is no error if they have already ended.
     pub fn kill(&self) -> io::Result<()> {
         self.0.signal_group(libc::SIGKILL)
     }
 
-    /// Whether it has ended, and how. What it left running in its process group is killed before its id is given back.
+    /// Tells whether it has ended, and how. The rest of its process group is killed before the group's id is
+    /// released.
     pub fn try_wait(&mut self) -> io::Result<Option<Ended>> {
         self.0.try_wait()
     }
@@ -208,12 +215,12 @@ impl std::os::fd::AsRawFd for Process {
     }
 }
 
-/// A priority that we may not set.
+/// A priority that the server may not set.
 #[derive(Debug)]
 pub struct NotAllowed {
     /// The priority.
     pub priority: Priority,
-    /// What the system says.
+    /// The error of the system.
     pub error: io::Error,
 }
 
@@ -252,49 +259,51 @@ impl fmt::Display for NotAllowed {
 
 impl std::error::Error for NotAllowed {}
 
-/// Whether this process may set a priority. It is tried, on a thread made for it, since capabilities, limits, control groups and
-/// security modules all have a say.
+/// Checks whether this process may set a priority. The check tries it on a new thread, because capabilities,
+/// limits, control groups and security modules all decide.
 pub fn check(priority: Priority) -> Result<(), NotAllowed> {
     let failed = |error| NotAllowed { priority, error };
-    // A new thread, so that what is tried does not stick.
+    // The trial changes only a new thread.
     let trial = std::thread::Builder::new().name("priority-trial".to_owned()).spawn(move || sys::set_own(priority));
     trial.map_err(failed)?.join().unwrap_or_else(|_| Err(io::Error::other("the trial failed"))).map_err(failed)
 }
 
-/// Puts all threads of this process, and those they start later, just above a real-time priority, so that programs of that priority
-/// cannot keep us from the processor. Answers what they have now: `above + 1`, and 99 at most, which is not above 99. Programs with
-/// [`Priority::Inherited`] or [`Priority::Nice`] are from now on started with ordinary scheduling.
+/// Raises all threads of this process, and those they start later, just above a real-time priority. So
+/// programs of that priority cannot keep the server from the processor. Returns the new priority: `above +
+/// 1`, but at most 99, which is not above 99. From then on, programs with [`Priority::Inherited`] or
+/// [`Priority::Nice`] start with ordinary scheduling.
 ///
 /// # Errors
-/// What [`check`] finds for that priority; those that had been raised by then are lowered again.
+/// The error that [`check`] finds for that priority. Threads that were already raised are lowered again.
 pub fn raise_own_threads(above: u8) -> io::Result<u8> {
     let priority = above.saturating_add(1).clamp(1, 99);
     sys::raise_own_threads(priority)?;
     Ok(priority)
 }
 
-/// Takes back what [`raise_own_threads`] did: all threads of this process have ordinary scheduling again. Nothing if they were not
-/// raised.
+/// Undoes [`raise_own_threads`]: all threads of this process have ordinary scheduling again. It does nothing
+/// if they were not raised.
 ///
 /// # Errors
-/// What the system says; then some may be raised still.
+/// The error of the system. Some threads may then still be raised.
 pub fn lower_own_threads() -> io::Result<()> {
     sys::lower_own_threads()
 }
 
-/// Whether the kernel leaves a part of the processors to ordinary work when real-time classes want all of it. `None`: it does not say.
+/// Whether the kernel leaves a part of the processors to ordinary work when real-time classes want all of it.
+/// `None` if the kernel does not tell.
 pub fn real_time_is_throttled() -> Option<bool> {
     let runtime = std::fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us").ok()?;
     Some(runtime.trim() != "-1")
 }
 
-/// A path or argument for a [`Launch`]; an error if there is a NUL in it.
+/// Makes a path or argument for a [`Launch`]. It is an error if the text holds a NUL.
 pub fn c_string(bytes: impl Into<Vec<u8>>) -> io::Result<CString> {
     CString::new(bytes)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a NUL within a path, argument or variable"))
 }
 
-/// A path for a [`Launch`].
+/// Makes a path for a [`Launch`].
 pub fn c_path(path: impl Into<PathBuf>) -> io::Result<CString> {
     c_string(path.into().into_os_string().into_encoded_bytes())
 }

@@ -1,13 +1,14 @@
-//! From values to places on an axis, and where its ticks are.
+//! Maps values to positions on an axis, and chooses its ticks.
 
 use super::{Axis, Unit};
 
-/// An axis with a range. Places are plain values, or their logarithms: the chart below it is always linear.
+/// An axis with a range. Positions are plain values or their logarithms, so the underlying chart is always
+/// linear.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
     pub(super) from: f64,
     pub(super) until: f64,
-    /// Places that have a line and a number.
+    /// Positions with a line and a label.
     pub(super) ticks: Vec<f64>,
     log: bool,
 }
@@ -44,7 +45,8 @@ impl Scale {
         let margin = ((high / low).log10() * 0.04).max(0.05);
         let (from, until) = (low.log10() - margin, high.log10() + margin);
         let decades = until - from;
-        // Each power of ten, of many each second or third; of few the steps between them too.
+        // A tick at each power of ten; at every second or third if there are many, and also between them if
+        // there are few.
         let every = (decades / 8.0).ceil().max(1.0) as i64;
         let between: &[f64] = match decades {
             _ if decades < 1.0 => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
@@ -56,32 +58,32 @@ impl Scale {
         Self { from, until, ticks: ticks.filter(|place| (from..=until).contains(place)).collect(), log: true }
     }
 
-    /// Where a value is drawn. `None` if it cannot be.
+    /// The position of a value. `None` if it cannot be drawn.
     pub(super) fn place(&self, value: f64) -> Option<f64> {
         let place = if self.log { value.log10() } else { value };
         place.is_finite().then_some(place)
     }
 
-    /// The same for an end of an interval or the foot of a bar, which is cut off at the axis.
+    /// The position of an end of an interval or of the foot of a bar, cut off at the ends of the axis.
     pub(super) fn place_cut(&self, value: f64) -> f64 {
         let place = if self.log { value.max(f64::MIN_POSITIVE).log10() } else { value };
         place.clamp(self.from, self.until)
     }
 
-    /// What stands at a tick.
+    /// The label of a tick.
     pub(super) fn label(&self, place: f64, axis: &Axis) -> String {
         axis.written(if self.log { 10_f64.powf(place) } else { place })
     }
 }
 
-/// 1, 2 or 5 times a power of ten, the next above `least`.
+/// The next number above `least` that is 1, 2 or 5 times a power of ten.
 fn nice_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     let factor = least / power;
     power * [1.0, 2.0, 5.0].into_iter().find(|&nice| factor <= nice * (1.0 + 1e-9)).unwrap_or(10.0)
 }
 
-/// A number with its unit, as short as it can be read.
+/// Formats a number with its unit, as short as is readable.
 pub(super) fn written(value: f64, unit: Unit) -> String {
     let scaled = |steps: &[(f64, &str)]| {
         let &(scale, name) =
@@ -96,13 +98,14 @@ pub(super) fn written(value: f64, unit: Unit) -> String {
     }
 }
 
-/// Three digits that count; powers of ten beyond a hundred thousand and below a thousandth.
+/// Formats a number with three significant digits, and with a power of ten above a hundred thousand and below
+/// a thousandth.
 fn plain(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude < 1e-12 {
         return "0".to_owned();
     }
-    // A tick on a logarithmic axis is a power that may miss its number by the last bit.
+    // A tick on a logarithmic axis is a computed power, which may be off in its last bit.
     let exponent = (magnitude.log10() + 1e-9).floor() as i32;
     if !(-3..=5).contains(&exponent) {
         let mantissa = value / 10_f64.powi(exponent);

@@ -1,4 +1,4 @@
-//! From a plot's numbers to SVG.
+//! Draws a plot's numbers as SVG.
 
 use plotters::{
     coord::{Shift, types::RangedCoordf64},
@@ -8,18 +8,19 @@ use plotters::{
 
 use super::{Kind, Plot, PlotPoint, Series, Shape, axis::Scale};
 
-/// The colours that take the page's own when the plot is part of one.
+/// Colours that become the page's own when the plot is part of a page.
 const INK: RGBColor = RGBColor(0x1B, 0x1B, 0x1B);
 pub(super) const INK_HEX: &str = "#1B1B1B";
 const GRID: RGBColor = RGBColor(0xDD, 0xDD, 0xDD);
 pub(super) const GRID_HEX: &str = "#DDDDDD";
 
-/// Lines of the ideals: broken and dotted. plotters would draw every dash by itself; these colours are told apart from the
-/// ink by nobody, and become ink and a pattern of dashes once all is drawn.
+/// Lines of the ideals: dashed and dotted. plotters would draw every dash as its own element. These colours
+/// look like the ink; after drawing they are replaced by the ink and a dash pattern.
 const IDEAL: [(RGBColor, &str, &str); 2] =
     [(RGBColor(0x1B, 0x1B, 0x1C), "#1B1B1C", "28 16"), (RGBColor(0x1B, 0x1B, 0x1D), "#1B1B1D", "8 12")];
 
-/// Okabe and Ito's colours, which most people can tell apart, without the yellow, which is too light for lines.
+/// The colours of Okabe and Ito, which most people can tell apart. Their yellow is left out, because it is
+/// too light for lines.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0xD5, 0x5E, 0x00),
     RGBColor(0x00, 0x72, 0xB2),
@@ -29,14 +30,15 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(0x56, 0xB4, 0xE9),
 ];
 
-/// Backend units in a pixel of the shown picture: plotters places everything on whole units, which must not show.
+/// Backend units in a pixel of the shown picture. plotters rounds positions to whole units, so the units are
+/// small enough to hide that.
 pub(super) const FINE: i32 = 4;
-/// Size of the shown picture without its legend.
+/// Size of the shown picture in pixels, without its legend.
 const WIDTH: i32 = 860;
 const HEIGHT: i32 = 470;
 const MARGINS: Margins = Margins { left: 82, right: 22, top: 56, bottom: 62 };
 const TEXT: i32 = 13;
-/// Of a letter of [`TEXT`], on average: there is no font to ask.
+/// Average width of a letter of [`TEXT`] in pixels. There is no font to measure.
 const LETTER: i32 = 7;
 
 struct Margins {
@@ -51,7 +53,7 @@ type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 type Pixel = (i32, i32);
 
-/// The picture, and its size in pixels.
+/// The drawn picture as SVG, and its size in pixels.
 pub(super) struct Picture {
     pub(super) svg: String,
     pub(super) width: i32,
@@ -65,7 +67,7 @@ impl Picture {
         let mut svg = String::new();
         {
             let root = SVGBackend::with_string(&mut svg, ((WIDTH * FINE) as u32, (height * FINE) as u32));
-            // A string takes everything: there is no error that could happen.
+            // Writing to a string cannot fail.
             let _ = Painter::new(plot).paint(&root.into_drawing_area(), &rows);
         }
         for (_, hex, dashes) in IDEAL {
@@ -80,7 +82,7 @@ struct Painter<'a> {
     plot: &'a Plot,
     x: Scale,
     y: Scale,
-    /// Series of bars, which share the width of a place.
+    /// Series drawn as bars, which share the width of a category.
     bars: Vec<Kind>,
 }
 
@@ -114,7 +116,7 @@ impl<'a> Painter<'a> {
         self.legend(root, legend)
     }
 
-    /// A faint line at each tick; names on the x axis need none.
+    /// Draws a faint line at each tick. Categories on the x axis have none.
     fn grid(&self, root: &Area<'_>, chart: &Chart<'_, '_>) -> Drawn {
         let line = |from: (f64, f64), until: (f64, f64)| {
             let ends = vec![chart.backend_coord(&from), chart.backend_coord(&until)];
@@ -125,7 +127,7 @@ impl<'a> Painter<'a> {
         self.x.ticks.iter().filter(|_| numbers).try_for_each(|&x| line((x, self.y.from), (x, self.y.until)))
     }
 
-    /// Axes along the left and the bottom.
+    /// Draws axes along the left and the bottom.
     fn frame(&self, root: &Area<'_>, chart: &Chart<'_, '_>) -> Drawn {
         let corner = |x, y| chart.backend_coord(&(x, y));
         let line = vec![
@@ -165,7 +167,7 @@ impl<'a> Painter<'a> {
 
     fn series(&self, root: &Area<'_>, chart: &Chart<'_, '_>, series: &Series) -> Drawn {
         let width = chart.backend_coord(&(1.0, self.y.from)).0 - chart.backend_coord(&(0.0, self.y.from)).0;
-        // Intervals of several subjects at one place stand side by side.
+        // Intervals of several subjects at the same x are drawn side by side.
         let subjects: Vec<Kind> = self.plot.series.iter().map(|series| series.kind).filter(Kind::is_measured).collect();
         let dodge = match subjects.iter().position(|&kind| kind == series.kind) {
             Some(place) if series.shape == Shape::Line && series.points.iter().any(|p| p.interval.is_some()) => {
@@ -198,21 +200,22 @@ impl<'a> Painter<'a> {
             (Shape::Line, Kind::Ideal(number)) => dashed(root, drawn.iter().map(|&(at, _)| at).collect(), number),
             (Shape::Line, kind) => {
                 let line: Vec<Pixel> = drawn.iter().map(|&(at, _)| at).collect();
-                // Many values make a restless line, which is finer so that others show behind it.
+                // A line of many values is drawn thinner, so that other lines remain visible behind it.
                 let width = if line.len() > 100 { 5 * FINE as u32 / 4 } else { 2 * FINE as u32 };
                 root.draw(&PathElement::new(line, colour(kind).stroke_width(width)))?;
                 whiskers(root, &drawn, colour(kind))?;
-                // A line of many values has a marker here and there, at other places than its neighbours.
+                // A line of many values has only some markers, at other values than its neighbours.
                 let every = drawn.len().div_ceil(14).max(1);
                 let shift = if let Kind::Measured(number) = kind { number * every / 3 } else { 0 };
                 drawn.iter().skip(shift % every).step_by(every).try_for_each(|&(at, _)| marker(root, at, kind))
             }
             (Shape::Marks, kind) => {
-                // Beside bars the place says whose it is, and their own colour would not show on them.
+                // Beside bars, the position shows the subject, and the subject's colour would not be visible
+                // on its bar.
                 let colour = if self.bars.is_empty() { colour(kind) } else { INK };
                 whiskers(root, &drawn, colour)?;
                 drawn.iter().try_for_each(|&((x, y), ends)| match ends {
-                    // A range has no middle that anybody published.
+                    // A published range has no published middle, so both ends are marked.
                     Some((low, high)) => [low, high].into_iter().try_for_each(|y| diamond(root, (x, y), colour)),
                     None => diamond(root, (x, y), colour),
                 })
@@ -224,7 +227,7 @@ impl<'a> Painter<'a> {
         (place * 4 / 5 / self.bars.len().max(1) as i32).min(90 * FINE)
     }
 
-    /// How far from the middle of its place a bar is, and what is published for its subject.
+    /// Offset from the middle of its category for a bar, and for the published value of the bar's subject.
     fn offset(&self, series: &Series, place: i32) -> i32 {
         let (kind, aside) = match series.kind {
             Kind::Published(number) => (Kind::Measured(number), self.bar_width(place) / 4),
@@ -235,7 +238,7 @@ impl<'a> Painter<'a> {
         (2 * number as i32 + 1 - self.bars.len() as i32) * width / 2 + aside
     }
 
-    /// Below the plot, in rows.
+    /// Draws the legend below the plot, in rows.
     fn legend(&self, root: &Area<'_>, rows: &[Vec<&Series>]) -> Drawn {
         for (number, row) in rows.iter().enumerate() {
             let y = HEIGHT + 8 + 20 * number as i32;
@@ -269,7 +272,7 @@ fn legend_width(series: &Series) -> i32 {
     34 + LETTER * series.name.chars().count() as i32 + 18
 }
 
-/// As many series in a row as fit.
+/// Fills the rows of the legend with as many series as fit.
 fn legend_rows(series: &[Series]) -> Vec<Vec<&Series>> {
     let mut rows: Vec<Vec<&Series>> = Vec::new();
     let mut left = 0;
@@ -298,7 +301,7 @@ fn ink(pixels: i32) -> ShapeStyle {
     INK.stroke_width((pixels * FINE) as u32)
 }
 
-/// Broken for the first ideal, dotted for the second.
+/// Draws a line of an ideal: dashed for the first, dotted for the second.
 fn dashed(root: &Area<'_>, line: Vec<Pixel>, number: usize) -> Drawn {
     root.draw(&PathElement::new(line, IDEAL[number % IDEAL.len()].0.stroke_width(7 * FINE as u32 / 4)))
 }
@@ -316,21 +319,21 @@ fn whiskers(root: &Area<'_>, points: &[(Pixel, Option<(i32, i32)>)], colour: RGB
     Ok(())
 }
 
-/// Corners around a marker's middle, in quarters of its radius.
+/// Corners around the middle of a marker, in quarters of its radius.
 const DIAMOND: [(i32, i32); 4] = [(0, -6), (6, 0), (0, 6), (-6, 0)];
 
 fn polygon((x, y): Pixel, corners: &[(i32, i32)]) -> Vec<Pixel> {
     corners.iter().map(|&(dx, dy)| (x + dx * FINE, y + dy * FINE)).collect()
 }
 
-/// The hollow marker of a published value.
+/// Draws the hollow marker of a published value.
 fn diamond(root: &Area<'_>, at: Pixel, colour: RGBColor) -> Drawn {
     let mut outline = polygon(at, &DIAMOND);
     outline.push(outline[0]);
     root.draw(&PathElement::new(outline, colour.stroke_width(2 * FINE as u32)))
 }
 
-/// A subject's marker.
+/// Draws the marker of a subject.
 fn marker(root: &Area<'_>, at: Pixel, kind: Kind) -> Drawn {
     let (Kind::Measured(number) | Kind::Ideal(number) | Kind::Published(number)) = kind;
     let r = 4 * FINE;
@@ -354,12 +357,13 @@ fn write(root: &Area<'_>, text: &str, (x, y): Pixel, size: i32, h: HPos, v: VPos
 }
 
 fn text_style(size: i32, h: HPos, v: VPos) -> TextStyle<'static> {
-    // plotters divides by 1.24 what it is given.
+    // plotters divides the given size by 1.24.
     let size = f64::from(size * FINE) * 1.24;
     TextStyle::from(("sans-serif", size).into_font()).color(&INK).pos(Pos::new(h, v))
 }
 
-/// Lines of at most `letters`, broken at spaces and after commas and colons; at most three, the last cut off.
+/// Breaks a text into at most three lines of at most `letters`, at spaces and after commas and colons. The
+/// last line is cut off.
 fn wrap(text: &str, letters: i32) -> Vec<String> {
     let letters = letters.max(6) as usize;
     let mut lines: Vec<String> = vec![String::new()];

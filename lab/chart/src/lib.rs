@@ -1,9 +1,10 @@
-//! Tables and plots: what they show as plain data, and how that is written and drawn.
+//! Tables and plots as plain data, with their text and SVG forms.
 //!
-//! A plot is drawn as SVG and as nothing else: no fonts are needed, and no rasteriser. Measured values are solid lines
-//! with markers, the ideal is broken lines in the colour of the text, published values are hollow diamonds.
+//! A plot is drawn only as SVG, so neither fonts nor a rasteriser are needed. Measured values are solid lines
+//! with markers. Ideals are broken lines in the colour of the text. Published values are hollow diamonds.
 //!
-//! `src/pages` has the style sheet and the table of HTML pages, for the templates of the crates that make such pages.
+//! `src/pages` has the style sheet and the table of HTML pages, for the templates of the crates that make
+//! such pages.
 #![forbid(unsafe_code)]
 
 mod axis;
@@ -18,39 +19,39 @@ pub use self::{
     table::{Table, aligned},
 };
 
-/// A plot, as the numbers it is drawn from.
+/// A plot as plain numbers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plot {
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// Under which conditions; may be empty.
+    /// The conditions; may be empty.
     pub subtitle: String,
     /// The x axis.
     pub x: Axis,
     /// The y axis.
     pub y: Axis,
-    /// What is drawn.
+    /// The series.
     pub series: Vec<Series>,
 }
 
 /// An axis.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Axis {
-    /// What it counts, with the unit.
+    /// The quantity, with its unit.
     pub label: String,
-    /// Whether it is logarithmic; values that are not positive are then left out.
+    /// Whether the axis is logarithmic. Values that are not positive are then left out.
     pub log: bool,
-    /// Names instead of numbers: a value of x is then a place in this list.
+    /// Names instead of numbers. A value of x is then an index in this list.
     pub categories: Vec<String>,
-    /// How its numbers are written.
+    /// The way its numbers are written.
     pub unit: Unit,
 }
 
-/// How numbers on an axis are written.
+/// The way numbers on an axis are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
-    /// As they are.
+    /// Plain numbers.
     #[default]
     Plain,
     /// Bytes, with a prefix.
@@ -64,36 +65,36 @@ pub enum Unit {
 /// A line, a set of bars, or single values.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
-    /// What the legend calls it.
+    /// The name in the legend.
     pub name: String,
-    /// Whose values.
+    /// The source of the values.
     pub kind: Kind,
-    /// How they are drawn.
+    /// The way the values are drawn.
     pub shape: Shape,
-    /// The values, by x.
+    /// The values, sorted by x.
     pub points: Vec<PlotPoint>,
 }
 
-/// Whose values a series has.
+/// The source of a series' values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Measured with the subject of this number, which decides colour and marker.
+    /// Measured with the subject of this number. The number decides colour and marker.
     Measured(usize),
-    /// Of an ideal of this number.
+    /// Computed for the ideal of this number.
     Ideal(usize),
-    /// Published, for the subject of this number.
+    /// Published for the subject of this number.
     Published(usize),
 }
 
 impl Kind {
-    /// Whether the values are a subject's own.
+    /// Whether the values were measured.
     pub fn is_measured(&self) -> bool {
         matches!(self, Self::Measured(_))
     }
 }
 
-/// How a series is drawn.
+/// The way a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
@@ -105,14 +106,14 @@ pub enum Shape {
     Marks,
 }
 
-/// A value.
+/// A point of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PlotPoint {
-    /// On the x axis.
+    /// Position on the x axis.
     pub x: f64,
-    /// On the y axis.
+    /// Position on the y axis.
     pub y: f64,
-    /// Least and greatest, where there is an interval or a range.
+    /// Lower and upper end, if there is an interval or a range.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -124,12 +125,12 @@ impl Plot {
         }
     }
 
-    /// Whether any subject's own values are on it.
+    /// Whether the plot has measured values.
     pub fn has_values(&self) -> bool {
         self.series.iter().any(|series| series.kind.is_measured())
     }
 
-    /// A name for its file: letters, digits and dashes of the title and subtitle, after its number.
+    /// A name for the plot's file: its number, then letters, digits and dashes of the title and subtitle.
     pub fn file_stem(&self, number: usize) -> String {
         let text = format!("{} {}", self.title, self.subtitle).to_lowercase();
         let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
@@ -144,7 +145,7 @@ impl Plot {
         stem
     }
 
-    /// What it shows, for those who do not see it.
+    /// A description of the plot in words, for people who cannot see it.
     pub fn alt_text(&self) -> String {
         let mut text = format!("{}. {} over {}.", self.title, self.y.label, self.x.label);
         for series in &self.series {
@@ -163,7 +164,7 @@ impl Plot {
 }
 
 impl Axis {
-    /// A value as people read it.
+    /// Formats a value for people.
     pub fn written(&self, value: f64) -> String {
         match self.categories.get(value.round() as usize) {
             Some(category) => category.clone(),

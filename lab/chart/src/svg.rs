@@ -1,11 +1,12 @@
-//! A drawn plot as part of a page, and as a file of its own.
+//! Writes a drawn plot as part of a page, or as a file of its own.
 
 use super::{
     Plot,
     draw::{FINE, GRID_HEX, INK_HEX, Picture},
 };
 
-/// For a page: in the page's own colours, light or dark, and with what it shows in words. `number` makes its ids unique.
+/// The SVG for a page: in the page's own colours, light or dark, with a description in words. `number` makes
+/// its ids unique.
 pub fn inline_svg(plot: &Plot, number: usize) -> String {
     let picture = Picture::of(plot);
     let alt = escape(&plot.alt_text());
@@ -15,12 +16,12 @@ pub fn inline_svg(plot: &Plot, number: usize) -> String {
         picture.height * FINE,
     );
     let body = picture.body();
-    // The grid is the ink, faintly; plotters writes opacity and colour side by side.
+    // The grid becomes ink with a low opacity. plotters writes opacity and colour next to each other.
     let grid = format!("opacity=\"1\" stroke=\"{GRID_HEX}\"");
     head + &body.replace(&grid, "opacity=\"0.16\" stroke=\"currentColor\"").replace(INK_HEX, "currentColor")
 }
 
-/// A file of its own: on white, in inches of a page rather than in the fine units it is drawn in.
+/// The SVG of a file of its own: on white, sized in inches rather than in the fine units of the drawing.
 pub fn svg_file(plot: &Plot) -> String {
     let picture = Picture::of(plot);
     let (width, height) = (picture.width, picture.height);
@@ -34,7 +35,7 @@ pub fn svg_file(plot: &Plot) -> String {
 }
 
 impl Picture {
-    /// Without the opening tag, which each form has its own of.
+    /// The SVG without its opening tag, because each form has its own.
     fn body(&self) -> &str {
         self.svg.split_once("<svg").and_then(|(_, rest)| rest.split_once('>')).map_or("</svg>", |(_, body)| body)
     }

@@ -1,28 +1,28 @@
-//! A table, and how it is written for a terminal.
+//! A table, and its text form for a terminal.
 
 use std::fmt;
 
-/// A table, its first column naming the rows.
+/// A table. Its first column names the rows.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// What it shows.
+    /// The caption.
     pub caption: String,
-    /// What stands above the columns.
+    /// The headings of the columns.
     pub head: Vec<String>,
     /// The rows.
     pub rows: Vec<Vec<String>>,
-    /// Columns, other than the first, that have words and not numbers.
+    /// Columns, other than the first, that hold words instead of numbers.
     pub words: &'static [usize],
 }
 
 impl Table {
-    /// Whether a column has words: these stand to the left.
+    /// Whether a column holds words. Words are aligned to the left.
     pub fn is_words(&self, column: &usize) -> bool {
         *column == 0 || self.words.contains(column)
     }
 }
 
-/// Words to the left, numbers to the right.
+/// Writes the table with words aligned to the left and numbers to the right.
 pub fn aligned(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
     let lines = || std::iter::once(&table.head).chain(&table.rows);
     let width =

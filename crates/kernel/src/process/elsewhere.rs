@@ -1,4 +1,4 @@
-//! Systems that we start no programs on.
+//! Placeholders for systems on which no programs are started.
 
 use std::{convert::Infallible, io};
 

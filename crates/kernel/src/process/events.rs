@@ -6,7 +6,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{Ended, Process};
 
-/// The end of a program, as an event. Dropping it kills the program.
+/// The end of a program as an event. Dropping it kills the program.
 #[derive(Debug)]
 pub struct ProcessEvents {
     process: AsyncFd<Process>,
@@ -17,10 +17,10 @@ impl ProcessEvents {
     ///
     /// # Errors
     ///
-    /// What the operating system says, as when there are no file descriptors left.
+    /// The error of the operating system, for example when no file descriptors are left.
     pub fn new(process: Process) -> io::Result<Self> {
-        // SAFETY: the descriptor is owned by the process, which gives it away only when it is dropped, and that is together with the
-        // registration.
+        // SAFETY: the process owns the descriptor and closes it only when it is dropped, which happens
+        // together with the registration.
         let process = unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) }?;
         Ok(Self { process })
     }
@@ -30,7 +30,7 @@ impl ProcessEvents {
         self.process.get_ref()
     }
 
-    /// Waits for its end. Cancel safe, and the same answer again if asked again.
+    /// Waits for the end of the program. Cancel safe. Later calls give the same answer.
     ///
     /// # Errors
     ///

@@ -50,7 +50,7 @@ enum Version {
     Two,
 }
 
-/// The group that ours are children of.
+/// The parent of the server's control groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Home {
     version: Version,
@@ -58,11 +58,12 @@ struct Home {
 }
 
 impl Group {
-    /// Makes a group. Weights are from 1 to 10000, and 100 is ordinary; what a group gets is its part of the weights of all
-    /// groups beside it that want the processor. `name` is for whoever looks at the system.
+    /// Makes a group. Weights are from 1 to 10000, and 100 is the default. A group gets processor time in
+    /// proportion to its weight, among the groups beside it that want the processor. `name` helps people who
+    /// look at the system.
     ///
     /// # Errors
-    /// What the system says, with what the operator may do about it.
+    /// The error of the system, with advice for the operator.
     pub fn make(name: &str, weight: u16) -> io::Result<Self> {
         let home = home()?;
         let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
@@ -72,22 +73,23 @@ impl Group {
         Ok(group)
     }
 
-    /// Changes its weight.
+    /// Changes the weight.
     pub fn set_weight(&self, weight: u16) -> io::Result<()> {
         let weight = u32::from(weight.clamp(1, 10_000));
         let (file, value) = match self.version {
             Version::Two => ("cpu.weight", weight),
-            // Ordinary are 1024, and 2 the least.
+            // The default here is 1024, and the least is 2.
             Version::One => ("cpu.shares", (weight * 1024 / 100).max(2)),
         };
         let file = self.folder().join(file);
         fs::write(&file, value.to_string()).map_err(|error| explain(&file, &error))
     }
 
-    /// Whether programs can be put in it. One is started that is not there: it gets as far as being in the group. Blocks for a moment.
+    /// Checks whether programs can be put in the group. It starts a program that does not exist, which gets
+    /// as far as joining the group. Blocks for a moment.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn try_out(self: &Arc<Self>) -> io::Result<()> {
         let null = || OpenOptions::new().read(true).write(true).open("/dev/null").map(OwnedFd::from);
         let launch = Launch {
@@ -107,15 +109,15 @@ impl Group {
         }
     }
 
-    /// Takes it away if nobody is in it; else it stays as it is.
+    /// Removes the group if it is empty. Otherwise the group stays as it is.
     ///
     /// # Errors
-    /// Somebody is in it.
+    /// If the group still holds a process.
     pub fn remove_if_empty(&self) -> io::Result<()> {
         fs::remove_dir(self.folder())
     }
 
-    /// Where it is.
+    /// The folder of the group.
     pub fn folder(&self) -> &Path {
         &self.place.folder
     }
@@ -170,14 +172,16 @@ impl Drop for Group {
     }
 }
 
-/// Kills what is in a group and takes it away. What takes time to die keeps the folder, which the next start takes away.
+/// Kills the processes in a group and removes it. If a process takes time to die, the folder stays, and the
+/// next start of the server removes it.
 fn remove(folder: &Path) {
-    // Version 2 since Linux 5.14. Elsewhere programs die with their own process groups.
+    // `cgroup.kill` exists in version 2 since Linux 5.14. Elsewhere programs die with their own process
+    // groups.
     let _ = fs::write(folder.join("cgroup.kill"), "1");
     let _ = fs::remove_dir(folder);
 }
 
-/// The group that ours are children of, found and made ready the first time.
+/// The parent of the server's control groups. It is found and prepared on the first call.
 fn home() -> io::Result<Home> {
     // With the place that we moved to, whose lock is held to our end.
     static HOME: Mutex<Option<(Home, Option<Place>)>> = Mutex::new(None);
@@ -203,7 +207,7 @@ fn home() -> io::Result<Home> {
     Ok(known.insert((home, moved_to)).0.clone())
 }
 
-/// Finds our group with the `cpu` controller.
+/// Finds the server's group that has the `cpu` controller.
 fn find(mounts: &str, groups: &str, version_two_has_cpu: impl Fn(&Path) -> bool) -> Option<Home> {
     let group_of = |wanted: &dyn Fn(&str, &str) -> bool| {
         groups.lines().find_map(|line| {
@@ -253,7 +257,7 @@ fn share_out(folder: &Path) -> io::Result<Option<Place>> {
     if first.kind() != io::ErrorKind::ResourceBusy {
         return Err(explain(&control, &first));
     }
-    // It holds processes, and we are one of them.
+    // The group holds processes, and the server is one of them.
     let us = std::process::id();
     let room = Place::make(folder, "gateway")?;
     let moved = fs::write(room.folder.join("cgroup.procs"), us.to_string());
@@ -271,7 +275,7 @@ fn share_out(folder: &Path) -> io::Result<Option<Place>> {
     Ok(Some(room))
 }
 
-/// Takes away what gateways that are gone have left.
+/// Removes groups left over from gateways that have ended.
 fn sweep(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {

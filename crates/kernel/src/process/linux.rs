@@ -1,4 +1,4 @@
-//! Between the making of a process and `execve`.
+//! Starts programs on Linux: the calls between the creation of a process and `execve`.
 
 use std::{
     alloc::{Layout, alloc, dealloc},
@@ -17,13 +17,15 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 use super::{Ended, Launch, LaunchError, Priority, Step};
 
-/// Whether our own threads have left ordinary scheduling, so that who is not to go with them has to be told.
+/// Whether the server's own threads have left ordinary scheduling. If so, a program that is to have it must
+/// be set back to it.
 static RAISED: AtomicBool = AtomicBool::new(false);
 
-/// What a new process needs until it is the program: some calls without large frames.
+/// Stack of a new process until it is the program: room for a few calls without large frames.
 const STACK_BYTES: usize = 64 << 10;
 
-/// The first descriptor behind the streams. A new process has the entrance of its group there until it is in.
+/// The first descriptor after the streams. A new process holds `cgroup.procs` of its group there until it has
+/// joined the group.
 const ENTRANCE: RawFd = 3;
 
 /// The capability to take any priority.
@@ -32,12 +34,13 @@ const CAP_SYS_NICE: u32 = 23;
 #[derive(Debug)]
 pub(super) struct Process {
     pid: Pid,
-    /// `None` once it is somebody else's to wait for.
+    /// `None` once the handle has been passed on to another thread that waits for the process.
     handle: Option<OwnedFd>,
     ended: Option<Ended>,
 }
 
-/// All that the new process reads, made before it is: it may not allocate, since another thread of ours may be within the allocator.
+/// All data that the new process reads. It is made in advance, because the new process may not allocate:
+/// another thread of the server may be within the allocator.
 struct Plan<'a> {
     launch: &'a Launch,
     parent: c_int,
@@ -51,7 +54,8 @@ struct Plan<'a> {
 
 pub(super) fn start(launch: &Launch) -> Result<Process, LaunchError> {
     let failed = |step| move |error| LaunchError { step, error };
-    // Descriptors 0 to 2 are where the streams go: one that stands there already would be overwritten before it is copied.
+    // The streams go to descriptors 0 to 2. A stream that is already there would be overwritten before it is
+    // copied.
     let mut moved = Vec::new();
     let mut streams = [0; 3];
     for (to, from) in streams.iter_mut().zip(&launch.streams) {
@@ -84,39 +88,44 @@ pub(super) fn start(launch: &Launch) -> Result<Process, LaunchError> {
     }
 }
 
-/// Makes a process that runs [`new_process`] on a stack of its own in our memory, and returns when it has become the program or ended.
+/// Makes a process that runs [`new_process`] on its own stack in the server's memory. Returns when the
+/// process has become the program or ended.
 fn clone(plan: &mut Plan<'_>) -> io::Result<Process> {
     let stack = Stack::new()?;
     let mut handle: c_int = -1;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
-    // A handler of ours that ran in the new process would act on our memory: no signal is taken until its handlers are gone.
+    // A signal handler of the server would act on the server's memory if it ran in the new process. So
+    // signals are blocked until the new process has removed the handlers.
     let blocked = BlockedSignals::all()?;
-    // SAFETY: `new_process` has the signature asked for and gets the plan, which nobody else uses until the call returns:
-    // `CLONE_VFORK` suspends this thread until the new process has called execve or ended, and so the plan and the stack, both held
-    // here, outlive its use of them. The stack grows down from its end, which is aligned to 16 bytes. What `new_process` does is
-    // safe in memory shared with running threads (see there). The kernel writes one descriptor to `handle`.
+    // SAFETY: `new_process` has the required signature and gets the plan. `CLONE_VFORK` suspends this thread
+    // until the new process has called execve or ended, so nothing else uses the plan until the call returns.
+    // The plan and the stack are both held here, so they outlive their use. The stack grows down from its
+    // end, which is aligned to 16 bytes. The actions of `new_process` are safe in memory shared with running
+    // threads (see there). The kernel writes one descriptor to `handle`.
     let pid =
         unsafe { libc::clone(new_process, stack.end(), flags, ptr::from_mut(plan).cast::<c_void>(), &raw mut handle) };
     let error = io::Error::last_os_error();
     drop(blocked);
     let Some(pid) = (pid > 0).then(|| Pid::from_raw(pid)).flatten() else { return Err(error) };
-    // SAFETY: the call succeeded, so `handle` is a descriptor that is new and nobody else's.
+    // SAFETY: the call succeeded, so `handle` is a new descriptor with no other owner.
     let handle = unsafe { OwnedFd::from_raw_fd(handle) };
     Ok(Process { pid, handle: Some(handle), ended: None })
 }
 
-/// The new process, in our memory. It makes system calls, writes to its plan, and ends; it allocates nothing, takes no lock, and
-/// cannot panic: another thread of ours may hold any lock, and runs on.
+/// The code of the new process, in the server's memory. It makes system calls, writes to its plan, and ends.
+/// It allocates nothing, takes no lock and cannot panic, because other threads of the server run on and may
+/// hold any lock.
 extern "C" fn new_process(plan: *mut c_void) -> c_int {
-    // SAFETY: `clone` above passes a plan that is valid and used by nobody else until this process has ended or become a program.
+    // SAFETY: `clone` above passes a valid plan that nothing else uses until this process has ended or become
+    // a program.
     let plan = unsafe { &mut *plan.cast::<Plan<'_>>() };
     let (step, errno) = become_program(plan);
     plan.failed = Some((step, errno));
-    // SAFETY: _exit runs nothing of the parent's.
+    // SAFETY: `_exit` runs none of the parent's exit handlers.
     unsafe { libc::_exit(127) }
 }
 
-/// Returns only where something failed.
+/// Turns the process into the program. Returns only if a step failed.
 fn become_program(plan: &Plan<'_>) -> (Step, i32) {
     macro_rules! attempt {
         ($step:expr, $result:expr) => {
@@ -127,21 +136,23 @@ fn become_program(plan: &Plan<'_>) -> (Step, i32) {
     }
     let launch = plan.launch;
     default_signal_handlers();
-    // SAFETY: system calls of this process about itself, on numbers, on strings and arrays that end with a
-    // NUL or null pointer and that the plan holds, and on structures of this stack frame. `errno` is that of the suspended thread.
+    // SAFETY: system calls of this process about itself. They take numbers, strings and arrays of the plan
+    // that end with a NUL or null pointer, and structures of this stack frame. `errno` is that of the
+    // suspended thread.
     unsafe {
         attempt!(Step::Process, libc::setsid());
         attempt!(Step::Process, libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0));
-        // Whoever started us may have been killed before the line above.
+        // The server may have been killed before the line above.
         if libc::getppid() != plan.parent {
             return (Step::Process, libc::ESRCH);
         }
         for (to, from) in (0..).zip(plan.streams) {
             attempt!(Step::Streams, libc::dup2(from, to));
         }
-        // Really closed, and not only marked: from here on this process may have to wait for the processor for long, and what it
-        // held of ours would stay open for so long, as the streams of other programs. Kernels before 5.9 cannot; there ours are
-        // marked.
+        // The descriptors are really closed, not only marked close-on-exec. This process may have to wait
+        // long for the processor from here on, and would keep descriptors of the server open meanwhile, such
+        // as the streams of other programs. Kernels before 5.9 cannot close a range; there the descriptors
+        // are marked close-on-exec.
         let mut first = ENTRANCE;
         if let Some(group) = plan.group {
             attempt!(Step::Group, libc::dup2(group, ENTRANCE));
@@ -152,11 +163,11 @@ fn become_program(plan: &Plan<'_>) -> (Step, i32) {
             attempt!(Step::Directory, libc::chdir(directory.as_ptr()));
         }
         if plan.group.is_some() {
-            // A group that has no time for real-time classes takes nobody who is in one.
+            // A group without time for real-time classes accepts no process that is in one.
             if plan.raised && set_scheduler(0, libc::SCHED_OTHER, 0).is_err() {
                 return (Step::Priority, errno());
             }
-            // "0" is the process that writes it.
+            // "0" stands for the process that writes it.
             attempt!(Step::Group, libc::write(ENTRANCE, c"0".as_ptr().cast(), 1));
             libc::close(ENTRANCE);
         }
@@ -175,7 +186,7 @@ fn become_program(plan: &Plan<'_>) -> (Step, i32) {
         let soft = seconds(limit);
         attempt!(Step::Limits, limit_to(libc::RLIMIT_CPU, soft, soft.saturating_add(1)));
     }
-    // What it has it keeps; it cannot get more. Its children neither.
+    // The program keeps its priority but cannot get a higher one, and neither can its children.
     attempt!(Step::Limits, limit_to(libc::RLIMIT_RTPRIO, 0, 0));
     attempt!(Step::Limits, limit_to(libc::RLIMIT_NICE, 0, 0));
     if drop_right_to_rise() < 0 {
@@ -191,11 +202,12 @@ fn become_program(plan: &Plan<'_>) -> (Step, i32) {
     (Step::Program, errno())
 }
 
-/// What the program finds ignored it would go on ignoring (the runtime ignores SIGPIPE), and what has a handler must not run it here.
+/// Sets all signals to their default action. The program would inherit ignored signals (the runtime ignores
+/// SIGPIPE), and the server's handlers must not run in the new process.
 fn default_signal_handlers() {
     for signal in 1..=64 {
-        // SAFETY: an action made of zeros is the default one with no flags. Numbers that are no signals, or that nobody may
-        // change, are refused.
+        // SAFETY: an action of zeros is the default one without flags. The kernel refuses numbers that are
+        // not signals and signals that cannot be changed.
         unsafe {
             let default: libc::sigaction = std::mem::zeroed();
             libc::sigaction(signal, &raw const default, ptr::null_mut());
@@ -203,7 +215,7 @@ fn default_signal_handlers() {
     }
 }
 
-/// Sees to it that what this process becomes has no CAP_SYS_NICE, whoever it is of.
+/// Drops CAP_SYS_NICE for the program of this process, whichever user it runs as.
 fn drop_right_to_rise() -> c_int {
     /// `struct __user_cap_header_struct`, version 3.
     #[repr(C)]
@@ -214,11 +226,12 @@ fn drop_right_to_rise() -> c_int {
     /// `struct __user_cap_data_struct`: effective, permitted, inheritable.
     type Sets = [[u32; 3]; 2];
     let (nice, none): (libc::c_ulong, libc::c_ulong) = (CAP_SYS_NICE.into(), 0);
-    // SAFETY: system calls of this process about itself, on numbers and on structures of this stack frame as the kernel has them.
+    // SAFETY: system calls of this process about itself, on numbers and on structures of this stack frame
+    // with the kernel's layout.
     unsafe {
         libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_LOWER as libc::c_ulong, nice, none, none);
         let dropped = libc::prctl(libc::PR_CAPBSET_DROP, nice, none, none, none) == 0;
-        // Without CAP_SETPCAP it is refused. Only root gets more with a program than it had before.
+        // Dropping fails without CAP_SETPCAP. Only for root does `execve` add capabilities.
         if dropped || libc::geteuid() != 0 || libc::prctl(libc::PR_CAPBSET_READ, nice, none, none, none) != 1 {
             return 0;
         }
@@ -233,7 +246,7 @@ fn drop_right_to_rise() -> c_int {
         if libc::syscall(libc::SYS_capset, &raw mut header, &raw const sets) < 0 {
             return -1;
         }
-        // Root gets no more either, then.
+        // With this flag root gets no more capabilities either.
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1 as libc::c_ulong, none, none, none)
     }
 }
@@ -245,7 +258,7 @@ fn limit_to(resource: libc::__rlimit_resource_t, soft: u64, hard: u64) -> c_int 
         if libc::getrlimit64(resource, &raw mut now) < 0 {
             return -1;
         }
-        // Only who is privileged may raise the upper limit; nobody needs to.
+        // Only a privileged process may raise the hard limit, and there is no need to.
         let hard = hard.min(now.rlim_max);
         let limit = libc::rlimit64 { rlim_cur: soft.min(hard), rlim_max: hard };
         libc::setrlimit64(resource, &raw const limit)
@@ -256,7 +269,7 @@ pub(super) fn set_own(priority: Priority) -> io::Result<()> {
     set_priority(priority, RAISED.load(Relaxed))
 }
 
-/// Of the calling thread. Neither allocates nor locks.
+/// Sets the priority of the calling thread. It neither allocates nor locks.
 fn set_priority(priority: Priority, raised: bool) -> io::Result<()> {
     let ordinary = || if raised { set_scheduler(0, libc::SCHED_OTHER, 0) } else { Ok(()) };
     match priority {
@@ -265,7 +278,7 @@ fn set_priority(priority: Priority, raised: bool) -> io::Result<()> {
             ordinary()?;
             // SAFETY: the call takes numbers only. 0 is the calling thread.
             match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, c_int::from(nice)) } {
-                // POSIX lets it be EACCES, which says the same.
+                // POSIX also allows EACCES, with the same meaning.
                 done if done < 0 => Err(io::Error::last_os_error()),
                 _ => Ok(()),
             }
@@ -275,7 +288,8 @@ fn set_priority(priority: Priority, raised: bool) -> io::Result<()> {
     }
 }
 
-/// As a system call, because the function of that name in musl only says that it is not there.
+/// Sets the scheduling class. It uses the system call, because the function of that name in musl always fails
+/// with ENOSYS.
 fn set_scheduler(thread: c_int, policy: c_int, priority: u8) -> io::Result<()> {
     /// `struct sched_param` as the kernel has it.
     #[repr(C)]
@@ -289,11 +303,11 @@ fn set_scheduler(thread: c_int, policy: c_int, priority: u8) -> io::Result<()> {
 }
 
 pub(super) fn raise_own_threads(priority: u8) -> io::Result<()> {
-    // Said first: a program that is started while we are at it must not go up with us.
+    // Set first, so that a program started meanwhile does not inherit the raised priority.
     let before = RAISED.swap(true, Relaxed);
     let done = all_own_threads(libc::SCHED_RR, priority);
     if done.is_err() && !before {
-        // Some may be up already. As long as one is, programs are told.
+        // Some threads may be raised already. The flag stays set as long as one is.
         let _ = lower_own_threads();
     }
     done
@@ -304,14 +318,14 @@ pub(super) fn lower_own_threads() -> io::Result<()> {
         return Ok(());
     }
     all_own_threads(libc::SCHED_OTHER, 0)?;
-    // Said last, for the same reason.
+    // Cleared last, for the same reason.
     RAISED.store(false, Relaxed);
     Ok(())
 }
 
 fn all_own_threads(policy: c_int, priority: u8) -> io::Result<()> {
     let mut done = std::collections::HashSet::new();
-    // A thread may be started while we look, by one that was not changed yet. It is there the next time.
+    // A thread that is not changed yet may start another one during the scan. The next scan finds it.
     loop {
         let mut new = false;
         for thread in std::fs::read_dir("/proc/self/task")? {
@@ -321,7 +335,7 @@ fn all_own_threads(policy: c_int, priority: u8) -> io::Result<()> {
             if done.insert(thread) {
                 new = true;
                 match set_scheduler(thread, policy, priority) {
-                    // It has ended.
+                    // The thread has ended.
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                     other => other?,
                 }
@@ -343,11 +357,12 @@ impl Process {
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        // Taken by `drop` only.
+        // Only `drop` takes the handle.
         self.handle.as_ref().expect("a process that is not dropped has its handle").as_fd()
     }
 
-    /// The id of the group is that of its leader, and nobody else's until the leader has been waited for.
+    /// Sends a signal to the process group. The group's id is that of its leader, and the kernel does not
+    /// reuse it until the leader has been waited for.
     pub fn signal_group(&self, signal: i32) -> io::Result<()> {
         if self.ended.is_some() {
             return Ok(());
@@ -402,7 +417,8 @@ impl Drop for Process {
     }
 }
 
-/// Waits for a killed process elsewhere: it ends at once, unless the kernel is at work for it.
+/// Waits for a killed process on another thread. The process ends at once, unless the kernel is still working
+/// for it.
 fn bury(handle: OwnedFd) {
     static UNDERTAKER: OnceLock<Option<mpsc::Sender<OwnedFd>>> = OnceLock::new();
     let sender = UNDERTAKER.get_or_init(|| {
@@ -419,12 +435,12 @@ fn bury(handle: OwnedFd) {
     }
 }
 
-/// All signals of the calling thread held back until this is dropped.
+/// Blocks all signals of the calling thread until this is dropped.
 struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
     fn all() -> io::Result<Self> {
-        // SAFETY: the calls write to and read from structures of this stack frame, which zeros are valid for.
+        // SAFETY: the calls write to and read from structures of this stack frame, for which zeros are valid.
         unsafe {
             let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigfillset(&raw mut all);
@@ -438,12 +454,12 @@ impl BlockedSignals {
 
 impl Drop for BlockedSignals {
     fn drop(&mut self) {
-        // SAFETY: the call reads a set that was read from the system before.
+        // SAFETY: the call reads a set that came from the system.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
     }
 }
 
-/// Memory for the stack of a new process.
+/// The stack of a new process.
 struct Stack(*mut u8);
 
 impl Stack {
@@ -458,16 +474,16 @@ impl Stack {
         if start.is_null() { Err(io::ErrorKind::OutOfMemory.into()) } else { Ok(Self(start)) }
     }
 
-    /// One past the last byte, where a stack begins.
+    /// One past the last byte. A stack begins there and grows down.
     fn end(&self) -> *mut c_void {
-        // SAFETY: one past the end of the allocation.
+        // SAFETY: the pointer is one past the end of the allocation.
         unsafe { self.0.add(STACK_BYTES) }.cast()
     }
 }
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout, and freed once.
+        // SAFETY: the memory was allocated in `new` with the same layout, and is freed once.
         unsafe { dealloc(self.0, Self::LAYOUT) };
     }
 }

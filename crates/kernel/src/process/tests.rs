@@ -43,7 +43,7 @@ fn wait(process: &mut Process) -> Ended {
     }
 }
 
-/// What a script prints, and how it ends.
+/// Runs a script. Returns its output and how it ended.
 fn run(script: &str, change: impl FnOnce(&mut Launch)) -> (String, Ended) {
     let (mut reader, writer) = pipe();
     let mut launch = launch(script, writer);
@@ -62,12 +62,12 @@ fn stat(line: &str, number: usize) -> i64 {
     after_name.split(' ').nth(number - 3).expect("a field").parse().expect("a number")
 }
 
-/// Whether a priority may be set here; if not it is said loudly, and in CI that is a failure.
+/// Whether this process may set a priority. If not, the test is skipped with a message, or fails in CI.
 fn may(test: &str, priority: Priority) -> bool {
     check(priority).map_err(|refused| skip(test, &refused)).is_ok()
 }
 
-/// A test that cannot run here: said loudly, and in CI a failure.
+/// Reports a test that cannot run here. In CI that is a failure.
 fn skip(test: &str, why: &dyn fmt::Display) {
     assert!(std::env::var_os("CI").is_none(), "in CI {test} must run: {why}");
     eprintln!("SKIPPED: {test}: {why}");
@@ -78,7 +78,7 @@ fn a_program_has_what_it_is_given_and_nothing_else() {
     let (output, ended) = run("echo $MARK; env | wc -l; pwd; ls /proc/$$/fd; exit 7", |_| {});
     let lines: Vec<_> = output.lines().collect();
     assert_eq!(lines[0], "here");
-    // The shell adds PWD, and some _ and SHLVL.
+    // The shell adds PWD, and some shells add _ and SHLVL.
     assert!(lines[1].trim().parse::<u32>().expect("a number") <= 5, "{output}");
     assert_eq!(lines[2], "/");
     assert_eq!(lines[3..], ["0", "1", "2"], "its streams and no other descriptor");
@@ -87,7 +87,8 @@ fn a_program_has_what_it_is_given_and_nothing_else() {
 
 #[test]
 fn signals_are_as_by_default() {
-    // SIGPIPE is ignored by us. 32 is glibc's own, which its posix_spawn ignores: we may have it from whoever started us.
+    // The test process ignores SIGPIPE. Signal 32 is glibc's own: its posix_spawn ignores it, and the test
+    // process may have inherited that.
     let (output, _) = run("grep -E 'Sig(Ign|Blk)' /proc/self/status", |_| {});
     for line in output.lines() {
         let set = line.split_whitespace().nth(1).expect("a set");
@@ -114,7 +115,7 @@ fn what_cannot_be_started_says_why_and_leaves_nothing() {
 
 #[test]
 fn a_signal_reaches_what_the_program_started() {
-    // The grandchild holds the pipe open: its end is seen by reading.
+    // The grandchild holds the pipe open, so the end of the pipe shows that it has ended.
     let (mut reader, writer) = pipe();
     let launch = launch("sleep 1000 & echo $!; wait", writer);
     let mut process = launch.start().expect("/bin/sh");
@@ -179,7 +180,7 @@ fn priorities_are_seen_by_the_program_and_its_children() {
         if !may(TEST, priority) {
             continue;
         }
-        // The first line is of the shell itself, the second of a child of it.
+        // The shell itself writes the first line, and a child of it the second.
         let (output, ended) =
             run("read line </proc/self/stat; echo \"$line\"; cat /proc/self/stat", |launch| launch.priority = priority);
         assert_eq!(ended, Ended::Exit(0));
@@ -221,7 +222,7 @@ fn who_computes_for_too_long_is_ended() {
         launch.limits.real_time = Some(Duration::from_millis(200));
     });
     assert_eq!(ended, Ended::Signal(libc::SIGXCPU));
-    // A real-time limit is nothing to who is not in a real-time class.
+    // A real-time limit has no effect on a process outside the real-time classes.
     let (_, ended) = run("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done", |launch| {
         launch.limits.real_time = Some(Duration::from_micros(1));
     });
@@ -233,7 +234,8 @@ fn a_group_has_its_weight_and_its_program() {
     const TEST: &str = "a_group_has_its_weight_and_its_program";
     let group = match Group::make("te/st", 300) {
         Ok(group) => Arc::new(group),
-        // A machine without the controller, or whose control groups are somebody else's, is no fault of ours, in CI neither.
+        // A machine may lack the controller, or may not let this process change control groups. That is no
+        // fault of the code, not even in CI.
         Err(error) if matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::ReadOnlyFilesystem) => {
             return eprintln!("SKIPPED: {TEST}: {error}");
         }
@@ -262,7 +264,7 @@ fn a_group_has_its_weight_and_its_program() {
     group.remove_if_empty().expect_err("it is in it");
     process.kill().expect("ours");
     wait(&mut process);
-    // A process that has ended, and was waited for, is in its group for another moment.
+    // A process that has ended and was waited for stays in its group for another moment.
     let started = std::time::Instant::now();
     while let Err(error) = group.remove_if_empty() {
         assert!(started.elapsed() < std::time::Duration::from_secs(60), "nobody is in it: {error}");
@@ -304,7 +306,7 @@ fn who_may_not_is_told_what_to_grant() {
     }
 }
 
-/// A thread without some capabilities.
+/// Runs a function on a thread without some capabilities.
 fn without<T: Send + 'static>(
     dropped: rustix::thread::CapabilitySet,
     what: impl FnOnce() -> T + Send + 'static,
@@ -338,11 +340,11 @@ fn root_that_may_drop_nothing_for_good_starts_nobody_who_can_rise() {
 
 #[test]
 fn who_has_yet_to_become_its_program_holds_nothing_of_ours() {
-    // A lease keeps the new process within execve, waiting for leave to open the program.
+    // A lease keeps the new process within execve until the lease holder lets it open the program.
     const TEST: &str = "who_has_yet_to_become_its_program_holds_nothing_of_ours";
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("program");
-    // By another process: nobody else may have the file open.
+    // Another process copies the file, because no other process may have it open.
     assert!(std::process::Command::new("cp").arg("/bin/sh").arg(&program).status().expect("cp").success());
     let file = File::open(&program).expect("ours");
     let lease = |command, argument: i32| {
@@ -351,7 +353,8 @@ fn who_has_yet_to_become_its_program_holds_nothing_of_ours() {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
     };
     const F_SETSIG: i32 = 10;
-    // It says by a signal that somebody waits; this one is nothing to us.
+    // The lease sends a signal when a process waits for it. The default action of this signal is to be
+    // ignored.
     lease(F_SETSIG, libc::SIGURG).expect("any signal will do");
     if let Err(error) = lease(libc::F_SETLEASE, libc::F_WRLCK) {
         return skip(TEST, &error);

@@ -1,4 +1,4 @@
-//! One measurement in numbers.
+//! The report on one measurement (a cell) in numbers.
 
 use std::collections::BTreeMap;
 
@@ -24,33 +24,34 @@ use crate::{
     record::{Alone, CellRecord, Counted, Sampled},
 };
 
-/// A cell's numbers.
+/// The numbers of a cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellReport {
-    /// Its number in the run's directory.
+    /// Number of the cell in the run's directory.
     pub number: usize,
-    /// Place of its point in the run's list.
+    /// Index of its point in the run's list.
     pub point: usize,
-    /// Place of its subject.
+    /// Index of its subject.
     pub subject: usize,
     /// Its seed.
     pub seed: u64,
-    /// Why it must not be trusted; empty if it may be.
+    /// Reasons why it must not be trusted; empty if it may be.
     pub invalid: Vec<String>,
-    /// The command that was measured, or what was simulated in its place.
+    /// The command that was measured, or a description of what was simulated in its place.
     pub command: String,
-    /// If it was simulated: what was counted in [`CellReport::costs`]. The rest there is zero and says nothing.
+    /// For a simulation: the counters in [`CellReport::costs`] that were counted. The others are zero and
+    /// have no meaning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Counted>,
-    /// What the bed was before the run; `None` if there was none.
+    /// Calibration of the test bed before the run; `None` if there was none.
     pub calibration: Option<Calibration>,
-    /// What our own emulator of distance and loss did, if the path was its.
+    /// Counts of the lab's own emulator of distance and loss, if it made the path.
     pub wan: Option<WanFacts>,
-    /// Single requests on the idle bed.
+    /// Single requests on the idle test bed.
     pub alone: Vec<Alone>,
-    /// Seconds from the start to the last byte, or to when it was given up.
+    /// Seconds from the start to the last byte, or until the cell was given up.
     pub took_s: f64,
-    /// What must be known to judge it.
+    /// Remarks that matter for judging the cell.
     pub notes: Vec<String>,
     /// Its requests.
     pub measured: Measured,
@@ -60,9 +61,9 @@ pub struct CellReport {
     pub stretch: Option<Stretch>,
     /// The same requests on a bare link.
     pub ideal: Ideal,
-    /// What the bed's counters showed.
+    /// Costs, from the counters of the test bed.
     pub costs: Costs,
-    /// What plots are made of.
+    /// The data for plots.
     #[serde(skip)]
     pub(super) series: Series,
     #[serde(skip)]
@@ -72,11 +73,11 @@ pub struct CellReport {
 /// The same requests on a bare link: exact, without handshakes, packets or distance.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ideal {
-    /// Wire bytes asked for over what the link can carry while requests are sent.
+    /// Requested wire bytes over the capacity of the link while requests are sent.
     pub load: f64,
-    /// Shortest remaining first.
+    /// Results under shortest remaining first.
     pub srpt: Summary,
-    /// Shared evenly.
+    /// Results under an equal share for each response.
     pub ps: Summary,
     #[serde(skip)]
     pub(super) srpt_series: Series,
@@ -84,36 +85,36 @@ pub struct Ideal {
     pub(super) ps_series: Series,
 }
 
-/// What a run cost, and where it was in trouble.
+/// The costs of a run, and counts of its problems.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Costs {
     /// Bytes through the bottleneck over what it could carry, while requests were sent.
     pub link_use: f64,
-    /// Megabytes through the bottleneck.
+    /// Megabytes that passed the bottleneck.
     pub wire_megabytes: f64,
-    /// Packets that found no place in its queue.
+    /// Packets dropped because the bottleneck's queue was full.
     pub queue_drops: u64,
     /// SYNs that the clients sent again.
     pub syn_retransmitted: u64,
-    /// SYNs that the server dropped for want of a place, where it was sampled.
+    /// SYNs that the server dropped because a queue was full, where it was sampled.
     pub syn_drops: Option<u64>,
     /// Connections that the server's kernel dropped before they were accepted.
     pub listen_drops: u64,
     /// Segments that the server sent again.
     pub segments_retransmitted: u64,
-    /// Connections that its TCP gave up.
+    /// Connections that the server's TCP gave up.
     pub aborted_on_timeout: u64,
-    /// Processor time of the server for a request, in microseconds.
+    /// Processor time of the server per request, in microseconds.
     pub cpu_us_per_request: f64,
-    /// System calls of the server for a request, where they were counted.
+    /// System calls of the server per request, where they were counted.
     pub system_calls_per_request: Option<f64>,
-    /// The most memory of the server that was resident, in bytes, where it was sampled.
+    /// The largest resident memory of the server, in bytes, where it was sampled.
     pub resident_bytes: Option<u64>,
-    /// Most requests under way at one time.
+    /// Most requests in progress at once.
     pub most_concurrent: usize,
 }
 
-/// Response times by what plots have on their x axis.
+/// Response times, grouped by the x axes of the plots.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Series {
     pub(super) by_size: BTreeMap<u32, Moments>,
@@ -122,7 +123,7 @@ pub(super) struct Series {
     pub(super) distribution: Vec<(f64, f64)>,
 }
 
-/// Buckets of half a percent.
+/// Number of buckets; each is half a percent wide.
 pub(super) const BUCKETS: usize = 200;
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -138,7 +139,7 @@ impl Series {
 }
 
 impl Ideal {
-    /// All requests take part, and those that count are summed up.
+    /// Makes the series. All requests take part in the load, but only those that count are summed up.
     pub(super) fn new(outcomes: &[Outcome], conditions: &Conditions) -> Self {
         let Conditions { link, wire, from_ns, until_ns, .. } = conditions;
         let mut requests: Vec<Request> = outcomes
@@ -173,8 +174,8 @@ impl Ideal {
 }
 
 impl CellReport {
-    /// `baseline` are the outcomes of the first subject under the same seed, unless this is it, or they are missing or not to
-    /// be trusted.
+    /// Makes the report on a cell. `baseline` are the outcomes of the first subject under the same seed. It
+    /// is `None` for the first subject itself, and if its outcomes are missing or not to be trusted.
     pub(super) fn new(
         record: &CellRecord,
         outcomes: &[Outcome],
@@ -230,13 +231,14 @@ impl CellReport {
         }
     }
 
-    /// Whether it may be trusted. Only then it enters means, ratios and plots: a cell that may not counts as missing.
+    /// Whether the cell may be trusted. Only sound cells enter means, ratios and plots; the others count as
+    /// missing.
     pub(super) fn is_sound(&self) -> bool {
         self.invalid.is_empty()
     }
 
-    /// A measure that one cell has by itself or against the first subject request by request. Ratios of means need a pair
-    /// of cells, and are none here.
+    /// The value of a measure that one cell has alone, or request by request against the first subject.
+    /// Ratios of means need a pair of cells, so they have no value here.
     pub(super) fn value(&self, measure: Measure) -> Option<f64> {
         match measure {
             Measure::LinkUse => Some(self.costs.link_use).filter(|_| self.simulated.is_none_or(|has| has.link_bytes)),
@@ -248,7 +250,7 @@ impl CellReport {
     }
 }
 
-/// A measure that requests have by themselves.
+/// The value of a measure that follows from requests alone.
 pub(super) fn value_of(measured: &Measured, measure: Measure) -> Option<f64> {
     let share = |count: usize| count as f64 / measured.all.count.max(1) as f64;
     match measure {
@@ -261,7 +263,7 @@ pub(super) fn value_of(measured: &Measured, measure: Measure) -> Option<f64> {
     .filter(|_| measured.all.count > 0)
 }
 
-/// A measure that response times have by themselves, those of an ideal too.
+/// The value of a measure that follows from response times alone, including those of an ideal.
 pub(super) fn value_of_summary(summary: &Summary, measure: Measure) -> Option<f64> {
     Some(match measure {
         Measure::MeanMs => summary.mean_ms,

@@ -1,4 +1,4 @@
-//! Several runs beside each other.
+//! Compares several runs.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use super::{
 };
 use crate::{experiment::Measure, record::Simulated};
 
-/// Runs beside each other; the others are compared with the first.
+/// Several runs. The others are compared with the first.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
-    /// The runs, in the order they were named.
+    /// The runs, in the order of the command line.
     pub runs: Vec<ComparedRun>,
     /// One for each point, subject and measure that the first run and another have.
     pub rows: Vec<ComparedRow>,
@@ -30,13 +30,13 @@ pub struct ComparedRun {
     pub directory: String,
     /// Title of its experiment.
     pub title: String,
-    /// What it was made with.
+    /// The command that made it.
     pub command: String,
-    /// On what.
+    /// Versions of the kernel, the processors and the programs.
     pub versions: Vec<String>,
-    /// When, in seconds since 1970.
+    /// Beginning, in seconds since 1970.
     pub began_unix_s: u64,
-    /// By what it was simulated; `None` if it was measured.
+    /// The simulation's model; `None` if the run was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Simulated>,
     /// Its seeds.
@@ -56,21 +56,22 @@ pub struct ComparedRow {
     pub subject: String,
     /// The measure.
     pub measure: Measure,
-    /// Its value in each run, in their order; `None` where a run does not have it.
+    /// Its value in each run, in the order of the runs; `None` where a run does not have it.
     pub values: Vec<Option<Estimate>>,
-    /// Each run against the first one; `None` for the first itself and where one has no value.
+    /// Each run compared with the first; `None` for the first itself, and where a value is missing.
     pub differences: Vec<Option<Difference>>,
 }
 
-/// A run's value against the first run's.
+/// The difference of a run's value from that of the first run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// The difference over the first run's value.
+    /// The difference divided by the first run's value.
     pub relative: f64,
-    /// The ratio to the first run's value, seed by seed with its interval, where both runs have the same seeds.
+    /// The ratio to the first run's value with its interval, computed seed by seed, where both runs have the
+    /// same seeds.
     pub ratio: Option<Estimate>,
-    /// Whether the difference is no more than the wider of both intervals reaches from its middle; `None` if neither run has
-    /// one.
+    /// Whether the difference is within the half width of the wider interval; `None` if neither value has an
+    /// interval.
     pub within_interval: Option<bool>,
 }
 
@@ -87,7 +88,8 @@ const COMPARED: [Measure; 8] = [
 ];
 
 impl Comparison {
-    /// Compares the others with the first; points by their labels, subjects by their names.
+    /// Compares the other runs with the first. Points are matched by their labels, and subjects by their
+    /// names.
     pub fn new(reports: &[Report]) -> Self {
         let mut comparison =
             Self { runs: reports.iter().map(ComparedRun::new).collect(), rows: Vec::new(), only_in_some: Vec::new() };
@@ -108,20 +110,20 @@ impl Comparison {
         comparison
     }
 
-    /// Differences that the intervals do not explain.
+    /// Number of differences that are larger than the intervals.
     pub fn beyond(&self) -> usize {
         let all = self.rows.iter().flat_map(|row| row.differences.iter().flatten());
         all.filter(|difference| difference.within_interval == Some(false)).count()
     }
 
-    /// Differences that have an interval to be judged by.
+    /// Number of differences that can be judged by an interval.
     pub fn judged(&self) -> usize {
         let all = self.rows.iter().flat_map(|row| row.differences.iter().flatten());
         all.filter(|difference| difference.within_interval.is_some()).count()
     }
 }
 
-/// Points and subjects of any run, those of the first one first.
+/// Pairs of point and subject of all runs, those of the first run first.
 fn places(reports: &[Report]) -> Vec<(String, String)> {
     let mut places = Vec::new();
     for report in reports {
@@ -142,7 +144,7 @@ fn value(report: &Report, point: &str, subject: &str, measure: Measure) -> Optio
     point.rows.iter().find(|row| row.subject == subject)?.measures.get(&measure).copied()
 }
 
-/// By seed, for the measures that a cell has by itself.
+/// The values by seed, for a measure that a cell has alone.
 fn by_seed(report: &Report, point: &str, subject: &str, measure: Measure) -> Vec<(u64, f64)> {
     let cells = report.cells.iter().filter(|cell| {
         cell.is_sound() && report.points[cell.point].label == point && report.subjects[cell.subject] == subject
@@ -183,7 +185,7 @@ impl Difference {
         }
     }
 
-    /// As tables have it: `+3.1 %, within`.
+    /// The text for tables: `+3.1 %, within`.
     pub(super) fn text(&self) -> String {
         let judged = match self.within_interval {
             Some(true) => ", within",

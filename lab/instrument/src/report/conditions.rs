@@ -1,4 +1,4 @@
-//! What a point's setting means for its numbers.
+//! Derives from the setting of a point what its numbers depend on.
 
 use workload::{
     rate::Link,
@@ -17,18 +17,19 @@ use crate::{
 pub(super) struct Conditions {
     pub(super) link: Link,
     pub(super) wire: WireModel,
-    /// Requests planned before it are warm-up.
+    /// Requests planned before this time are warm-up.
     pub(super) from_ns: u64,
-    /// End of the sending.
+    /// End of sending.
     pub(super) until_ns: u64,
-    /// Whether every subject gets the same requests at the same moments.
+    /// Whether every subject gets the same requests at the same times.
     pub(super) open_loop: bool,
-    /// Why the ideal is no more than a bound here; empty where it is the same requests on the same link.
+    /// The reason why the ideal is only a bound here; empty where it serves the same requests on the same
+    /// link.
     pub(super) ideal_is_bound: String,
 }
 
 impl Conditions {
-    /// Errors name the setting that makes no sense, which no run that was begun has.
+    /// Makes the conditions. The error names an impossible setting, which no run that has begun has.
     pub(super) fn new(point: &Point) -> Result<Self, String> {
         let setting = &point.setting;
         let link = plan::link(&setting.link).map_err(|error| error.to_string())?;
@@ -50,7 +51,7 @@ impl Conditions {
         })
     }
 
-    /// Times alone, from the single requests of the point's cells, those that can be trusted: subjects share one denominator.
+    /// Times alone, from the single requests of the point's sound cells. All subjects share one denominator.
     pub(super) fn alone<'a>(&self, point: &Point, cells: impl Iterator<Item = &'a CellRecord>) -> AloneTimes {
         let points: Vec<AlonePoint> = cells
             .flat_map(|cell| &cell.facts.alone)
@@ -67,7 +68,7 @@ impl Conditions {
     }
 }
 
-/// Seconds that are negative or no number are none.
+/// Converts seconds to nanoseconds. Negative seconds and NaN become zero.
 fn ns(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }

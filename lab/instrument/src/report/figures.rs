@@ -1,4 +1,4 @@
-//! The plots that an experiment asks for, made from a report's numbers.
+//! Makes the plots that an experiment asks for from a report's numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ use crate::{
 
 mod server;
 
-/// All plots, and what could not be plotted, with the reason.
+/// Returns all plots, and the plots that could not be made, with reasons.
 pub(super) fn plots(report: &Report, run: &RunRecord) -> (Vec<Plot>, Vec<String>) {
     let (mut plots, mut refused) = (Vec::new(), Vec::new());
     for figure in &run.experiment.figures {
@@ -36,7 +36,7 @@ pub(super) fn plots(report: &Report, run: &RunRecord) -> (Vec<Plot>, Vec<String>
         plots.extend(shown);
     }
     if report.simulated.is_some() {
-        // A plot may be shown alone, without the report that says it.
+        // A plot may be shown alone, without the report that tells that it was simulated.
         let of_subjects = plots.iter_mut().flat_map(|plot| &mut plot.series).filter(|series| series.kind.is_measured());
         of_subjects.for_each(|series| series.name += ", simulated");
     }
@@ -57,7 +57,8 @@ fn reason(report: &Report, figure: &Figure) -> &'static str {
     }
 }
 
-/// Whether a kind of figure can show a measure. Some kinds have measures of their own, whatever is asked for.
+/// Whether a kind of figure can show a measure. Some kinds show measures of their own, whatever the
+/// experiment asks for.
 pub(crate) fn shows(kind: FigureKind, measure: Measure) -> bool {
     match kind {
         FigureKind::BySize | FigureKind::BySizePercentile | FigureKind::OverTime => matches!(
@@ -123,7 +124,7 @@ impl Maker<'_> {
         plot
     }
 
-    /// A plot for each combination of what else is varied.
+    /// Makes a plot for each combination of the other varied settings.
     fn over_sweep(&self, measure: Measure) -> Vec<Plot> {
         let points = &self.report.points;
         let Some(key) = self.figure.over.clone().or_else(|| points.first()?.values.keys().next().cloned()) else {
@@ -159,7 +160,7 @@ impl Maker<'_> {
         plot
     }
 
-    /// Subjects, ideals and published values over points that stand at the given places.
+    /// Makes the series of subjects, ideals and published values over points at the given positions.
     fn over(&self, at: &[(f64, &PointReport)], measure: Measure, shape: Shape) -> Vec<Series> {
         let mut all = Vec::new();
         for (number, subject) in self.report.subjects.iter().enumerate() {
@@ -242,13 +243,14 @@ impl Maker<'_> {
         plot
     }
 
-    /// A line for each subject and ideal, of the requests of all seeds together.
+    /// Adds a line for each subject and ideal, from the requests of all seeds together.
     fn lines(&self, plot: &mut Plot, cells: &[&CellReport], of: impl Fn(&Cells) -> Vec<(f64, Moments)>) {
         if !shows(self.figure.kind, self.figure.measure) {
             return;
         }
         let line = |cells: &[&Cells]| -> Vec<PlotPoint> {
-            // Places are equal for all runs or not at all, so their bits serve as keys; they are positive, so these rise too.
+            // Positions of different runs are either bit-identical or different, so their bits serve as keys.
+            // They are positive, so the keys have the same order.
             let mut sums: BTreeMap<u64, Moments> = BTreeMap::new();
             for (x, moments) in cells.iter().flat_map(|series| of(series)) {
                 sums.entry(x.to_bits()).or_default().merge(&moments);
@@ -266,7 +268,7 @@ impl Maker<'_> {
         plot.y.log = true;
         plot.y.unit = Unit::Percent;
         self.all_lines(&mut plot, cells, |cells| {
-            // The mean over the seeds of the time that each share exceeds.
+            // For each share, the mean over the seeds of the time that this share exceeds.
             let mut times: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
             for &(ms, share) in cells.iter().flat_map(|series| &series.distribution) {
                 times.entry(share.to_bits()).or_default().push(ms);
@@ -320,19 +322,21 @@ fn of_moments(moments: &Moments, measure: Measure) -> Option<f64> {
     })
 }
 
-/// The last part of a dotted key, which is what people call it.
+/// The last part of a dotted key, the name that people use.
 fn short(key: &str) -> &str {
     key.rsplit_once('.').map_or(key, |(_, last)| last)
 }
 
-/// The axis of a key, and where on it each point is: numbers and rates on a scale, other values side by side.
+/// Makes the axis of a key and the position of each point on it. Numbers and rates stand on a scale, other
+/// values side by side.
 fn sweep_axis(key: &str, points: &[&PointReport]) -> (Axis, Vec<f64>) {
     let values: Vec<&str> = points.iter().map(|point| point.values.get(key).map_or("", String::as_str)).collect();
     let label = short(key).replace('-', " ");
     let numbers: Option<Vec<f64>> =
         values.iter().map(|value| value.parse().ok().filter(|v: &f64| v.is_finite())).collect();
     if let Some(numbers) = numbers {
-        // What grows by factors is shown so: three values or more, each at least half as large again as the one before.
+        // The axis is logarithmic if values grow by factors: at least three values, each at least half as
+        // large again as the one before.
         let grows = numbers.len() >= 3 && numbers.windows(2).all(|pair| pair[0] > 0.0 && pair[1] >= 1.5 * pair[0]);
         return (
             Axis { label, log: grows && numbers[numbers.len() - 1] > 20.0 * numbers[0], ..Axis::default() },

@@ -1,4 +1,5 @@
-//! The report as a page: one file, no script, nothing from elsewhere. It is well-formed XML, so that it can be checked.
+//! The report as one HTML file without scripts or external resources. It is well-formed XML, so that it can
+//! be checked.
 
 use askama::Template;
 use chart::{Plot, Table, inline_svg};
@@ -7,7 +8,7 @@ use time::{UtcDateTime, macros::format_description};
 use super::{compare::Comparison, model::Report, tables};
 use crate::LabError;
 
-/// A run's page.
+/// Makes the page of a run.
 pub(super) fn page(report: &Report) -> Result<String, LabError> {
     let figures = report.figures.iter().enumerate().map(|(number, plot)| Figure::new(number + 1, plot));
     let page = ReportPage {
@@ -29,7 +30,7 @@ pub(super) fn page(report: &Report) -> Result<String, LabError> {
     page.render().map_err(|error| LabError::Io("cannot make the page".to_owned(), std::io::Error::other(error)))
 }
 
-/// A comparison's page.
+/// Makes the page of a comparison.
 pub(super) fn comparison(comparison: &Comparison) -> Result<String, LabError> {
     let page = ComparisonPage {
         comparison,
@@ -52,7 +53,7 @@ struct ReportPage<'a> {
     figures: Vec<Figure>,
     cells: Table,
     notes: Vec<String>,
-    /// Name, and TOML.
+    /// Names of the points that share a setting, and the setting as TOML.
     settings: Vec<(String, &'a str)>,
     experiment: String,
     short_form: String,
@@ -107,13 +108,13 @@ impl Figure {
     }
 }
 
-/// A text in which words between backticks are code, as HTML.
+/// Converts a text to HTML. Words between backticks become code.
 fn marked(text: &str) -> String {
     let mut html = String::new();
     let parts: Vec<&str> = text.split('`').collect();
     for (number, part) in parts.iter().enumerate() {
         let opens = number % 2 == 1;
-        // A backtick without another one stands for itself.
+        // A backtick without a partner stays a backtick.
         let closed = number + 1 < parts.len();
         html += match (opens, closed) {
             (true, true) => "<code>",
@@ -136,7 +137,7 @@ fn marked(text: &str) -> String {
     html
 }
 
-/// Equal settings once, with the names of all points that share them.
+/// Lists each distinct setting once, with the names of all points that share it.
 fn settings(report: &Report) -> Vec<(String, &str)> {
     let mut settings: Vec<(String, &str)> = Vec::new();
     for point in &report.points {
@@ -153,7 +154,7 @@ fn list(numbers: &[u64]) -> String {
     numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// In UTC, to the second.
+/// A date in UTC, to the second.
 pub(crate) fn date(unix_s: u64) -> String {
     let moment = i64::try_from(unix_s).ok().and_then(|s| UtcDateTime::from_unix_timestamp(s).ok());
     let format = format_description!("[year]-[month]-[day] [hour]:[minute]:[second] UTC");

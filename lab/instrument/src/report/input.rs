@@ -1,4 +1,4 @@
-//! A run's folder as far as it can be used: a report says what is missing instead of giving up.
+//! Reads the usable part of a run's folder. A report names missing parts instead of failing.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -11,27 +11,27 @@ use crate::{
     store::{Cell, Run},
 };
 
-/// A run's folder, its outcomes unread.
+/// A run's folder. Its outcomes are read later.
 #[derive(Debug)]
 pub(super) struct RunDir {
     run: Run,
-    /// The cells that can be used, by number.
+    /// The usable cells, by number.
     pub(super) cells: BTreeMap<usize, CellRecord>,
-    /// Cells whose files are there and cannot be used.
+    /// Cells whose files are present but not usable.
     pub(super) unusable: Vec<Unusable>,
 }
 
-/// A cell whose files are there and say nothing that can be used.
+/// A cell whose files are present but not usable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unusable {
     /// Its number.
     pub cell: usize,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 impl RunDir {
-    /// Reads `run.json` and the record of each cell that is there.
+    /// Reads `run.json` and the record of each present cell.
     pub(super) fn open(path: &Path) -> Result<Self, LabError> {
         let run = Run::open(path)?;
         let mut dir = Self { cells: BTreeMap::new(), unusable: Vec::new(), run };
@@ -64,7 +64,8 @@ impl RunDir {
         Ok(record)
     }
 
-    /// The requests of a cell. A cell that cannot be read moves to the unusable ones, and is `None`.
+    /// Reads the requests of a cell. For a cell that cannot be read it returns `None`, and moves the cell to
+    /// the unusable ones.
     pub(super) fn outcomes(&mut self, number: usize) -> Option<Vec<Outcome>> {
         self.cells.get(&number)?;
         match self.run.outcomes(number).and_then(Iterator::collect) {

@@ -1,4 +1,4 @@
-//! What measures are called, how they are written, and their estimates over seeds.
+//! Names and formats of measures, and their estimates over seeds.
 
 use workload::stats::{
     Measured,
@@ -31,7 +31,7 @@ pub(super) const ALL: [Measure; 19] = [
     Measure::CpuUs,
 ];
 
-/// What a measure is called on an axis or in a sentence, with its unit.
+/// The name of a measure for an axis or a sentence, with its unit.
 pub(super) fn name(measure: Measure) -> &'static str {
     match measure {
         Measure::MeanMs => "mean response time (ms)",
@@ -56,13 +56,14 @@ pub(super) fn name(measure: Measure) -> &'static str {
     }
 }
 
-/// What a measure is called in an experiment's file.
+/// The name of a measure in an experiment's file.
 pub(super) fn key(measure: Measure) -> String {
     let written = serde_json::to_value(measure).ok();
     written.as_ref().and_then(|value| value.as_str()).unwrap_or_else(|| name(measure)).to_owned()
 }
 
-/// A measure of a subject over its seeds; `baseline` are the first subject's cells. `None` if it does not have it.
+/// Estimates a measure of a subject over its seeds. `baseline` are the first subject's cells. `None` if the
+/// subject does not have the measure.
 pub(super) fn estimate(measure: Measure, cells: &[&CellReport], baseline: &[&CellReport]) -> Option<Estimate> {
     if let Measure::Gain | Measure::SlowdownGain = measure {
         if cells.first()?.subject == 0 {
@@ -71,7 +72,7 @@ pub(super) fn estimate(measure: Measure, cells: &[&CellReport], baseline: &[&Cel
         let pairs = paired(cells, baseline, |cell| Some(&cell.measured));
         return gain(measure, &pairs);
     }
-    // A seed without the value (the first subject's cell is missing) leaves the others.
+    // A seed without a value, because the first subject's cell is missing, does not affect the other seeds.
     let values: Vec<f64> = cells.iter().filter_map(|cell| cell.value(measure)).collect();
     let bound = match measure {
         Measure::Starved | Measure::WorstStretch => {
@@ -83,7 +84,7 @@ pub(super) fn estimate(measure: Measure, cells: &[&CellReport], baseline: &[&Cel
     interval::mean(&values).map(|estimate| estimate.with_bound(bound))
 }
 
-/// A measure of a client group over the seeds.
+/// Estimates a measure of a client group over the seeds.
 pub(super) fn estimate_of_group(
     measure: Measure,
     group: u16,
@@ -100,7 +101,8 @@ pub(super) fn estimate_of_group(
     interval::mean(&values?).map(|estimate| estimate.with_bound(bound))
 }
 
-/// A measure of some cells over that of others, seed by seed; of one client group, or of all.
+/// Estimates, seed by seed, the ratio of a measure of some cells to that of others. The measure is that of
+/// one client group, or of all clients.
 pub(super) fn estimate_of_ratio(
     measure: Measure,
     group: Option<u16>,
@@ -117,7 +119,7 @@ pub(super) fn estimate_of_ratio(
     interval::ratio(&pairs).map(|estimate| estimate.with_bound(bound_of_ratio(cells, others)))
 }
 
-/// Of each seed that both have: the first subject's, and this one's.
+/// For each seed that both have, the first subject's cell and this subject's cell.
 fn paired<'a>(
     cells: &[&'a CellReport],
     baseline: &[&'a CellReport],
@@ -138,7 +140,7 @@ fn gain(measure: Measure, pairs: &[(&Measured, &Measured)]) -> Option<Estimate> 
     interval::ratio(&values).map(|estimate| estimate.with_bound(bound))
 }
 
-/// The bound of this subject's value over the first one's.
+/// The kind of bound that the ratio of this subject's value to the first one's is.
 pub(super) fn bound_of_ratio(cells: &[&CellReport], baseline: &[&CellReport]) -> Bound {
     let any = |cells: &[&CellReport]| cells.iter().any(|cell| cell.measured.bounds() > 0);
     ratio_bound(any(cells), any(baseline))
@@ -182,7 +184,7 @@ fn bound<'a>(measure: Measure, mut measured: impl Iterator<Item = &'a Measured>)
                 Bound::Exact
             }
         }
-        // Counts and shares are what they are; ratios have their own.
+        // Counts and shares are exact; ratios have bounds of their own.
         Measure::Throughput
         | Measure::LinkUse
         | Measure::Incomplete
@@ -195,7 +197,7 @@ fn bound<'a>(measure: Measure, mut measured: impl Iterator<Item = &'a Measured>)
     }
 }
 
-/// A measure's value as tables have it.
+/// Formats a measure's value for tables.
 pub(super) fn written(measure: Measure, value: f64) -> String {
     match measure {
         Measure::Gain | Measure::SlowdownGain | Measure::WorstStretch => format!("{value:.2}×"),
@@ -209,7 +211,7 @@ pub(super) fn percent(share: f64) -> String {
     if percent == 0.0 || percent >= 9.95 { format!("{percent:.1} %") } else { format!("{percent:.2} %") }
 }
 
-/// Four digits that count, and no exponent below a million.
+/// Formats a number with four significant digits, and without an exponent below a million.
 pub(super) fn number(value: f64) -> String {
     let magnitude = value.abs();
     if value == 0.0 {
@@ -222,7 +224,7 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// What stands before a value into which lower bounds have entered.
+/// The sign before a value that contains lower bounds.
 pub(super) fn sign(bound: Bound) -> &'static str {
     match bound {
         Bound::Exact => "",
@@ -232,7 +234,7 @@ pub(super) fn sign(bound: Bound) -> &'static str {
     }
 }
 
-/// A value and its interval: `≥ 12.3 [11.0, 13.6]`.
+/// Formats a value and its interval: `≥ 12.3 [11.0, 13.6]`.
 pub(super) fn with_interval(estimate: &Estimate, written: impl Fn(f64) -> String) -> String {
     let value = format!("{}{}", sign(estimate.bound), written(estimate.value));
     match estimate.interval {
@@ -255,7 +257,8 @@ mod tests {
 
     #[test]
     fn bounds_of_ratios_point_the_right_way() {
-        // The first subject never finished some: its mean is larger still, and so is the gain over it.
+        // The first subject never finished some requests, so its true mean is larger, and so is the gain over
+        // it.
         assert_eq!(ratio_bound(true, false), Bound::AtLeast);
         assert_eq!(ratio_bound(false, true), Bound::AtMost);
         let estimate = Estimate { value: 2.0, interval: Some((1.0, 4.0)), seeds: 3, bound: Bound::AtLeast };
@@ -268,7 +271,7 @@ mod tests {
         all.sort();
         all.dedup();
         assert_eq!(all.len(), ALL.len());
-        // The last of the enumeration, so that a new one is not forgotten.
+        // The last variant of the enumeration, so that a new one is not forgotten.
         assert_eq!(all.last(), Some(&Measure::CpuUs));
     }
 }

@@ -1,11 +1,11 @@
-//! `serpent-lab report` and `serpent-lab compare`: what a run came to, from what it left behind.
+//! `serpent-lab report` and `serpent-lab compare`: show the results of runs from their folders.
 //!
-//! - `input` reads a run's directory, as far as it got;
-//! - `cell` and `model` sum it up, by measurement and by point; `measures` and `published` know what values mean;
-//! - `paths` holds the ways that were measured against the ones that were set;
-//! - `figures` makes the plots that the experiment asks for, and `png` the files of dots;
-//! - `terminal` and `html` show it all to people, `--json` gives it to programs;
-//! - [`compare`] holds several runs against each other.
+//! - `input` reads the usable part of a run's directory.
+//! - `cell` and `model` sum it up, by measurement and by point. `measures` and `published` define the values.
+//! - `paths` compares the measured network paths with their settings.
+//! - `figures` makes the plots that the experiment asks for, and `png` their bitmap files.
+//! - `terminal` and `html` show everything to people; `--json` gives it to programs.
+//! - [`compare`] compares several runs.
 
 mod cell;
 mod compare;
@@ -45,11 +45,11 @@ pub use self::{
 };
 use crate::LabError;
 
-/// Show what a run came to: tables here, and pages, plots and numbers in files.
+/// Show the results of a run: tables here, and pages, plots and numbers in files.
 ///
-/// Means are over the seeds, with 95 % confidence intervals (Student's t); gains are compared seed by seed. A request that
-/// never came whole enters with the time it was waited for, a lower bound, and is marked. A run that was interrupted is
-/// reported as far as it got.
+/// Means are over the seeds, with 95 % confidence intervals (Student's t). Gains are compared seed by seed. A
+/// request that never completed counts with the time that the client waited for it, which is a lower bound
+/// and is marked. An interrupted run is reported as far as it got.
 #[derive(Args, Clone, Debug)]
 pub struct ReportArgs {
     /// Directory that `serpent-lab run` has written.
@@ -72,9 +72,9 @@ pub struct ReportArgs {
     pub svg: Option<PathBuf>,
 }
 
-/// Hold several runs of an experiment against each other, point by point and subject by subject.
+/// Compare several runs of an experiment, point by point and subject by subject.
 ///
-/// A difference that is smaller than the confidence intervals says nothing; one that is larger is marked.
+/// A difference smaller than the confidence intervals has no meaning; a larger one is marked.
 #[derive(Args, Clone, Debug)]
 pub struct CompareArgs {
     /// Directories that `serpent-lab run` has written; the others are compared with the first.
@@ -90,8 +90,8 @@ pub struct CompareArgs {
     pub json: Option<PathBuf>,
 }
 
-/// Reports on a run. [`ExitCode::FAILURE`] if nothing in it can be used, or a measurement must not be trusted; the report says
-/// which. What an interrupted run lacks is said too, and is no failure.
+/// Reports on a run. Returns [`ExitCode::FAILURE`] if nothing in it can be used, or if a measurement must not
+/// be trusted; the report names it. Parts that an interrupted run lacks are listed and are no failure.
 pub fn run(args: ReportArgs) -> Result<ExitCode, LabError> {
     let report = Report::read(&args.dir)?;
     print!("{}", terminal::Shown(&report));
@@ -116,7 +116,7 @@ pub fn run(args: ReportArgs) -> Result<ExitCode, LabError> {
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Compares runs. [`ExitCode::FAILURE`] if they have nothing in common.
+/// Compares runs. Returns [`ExitCode::FAILURE`] if they have nothing in common.
 pub fn compare(args: CompareArgs) -> Result<ExitCode, LabError> {
     let reports: Vec<Report> = args.dirs.iter().map(|dir| Report::read(dir)).collect::<Result<_, _>>()?;
     let comparison = Comparison::new(&reports);
@@ -142,7 +142,7 @@ fn to_json(value: &impl Serialize) -> Result<String, LabError> {
     text.map(|text| text + "\n").map_err(|error| LabError::Io("cannot write as JSON".to_owned(), error.into()))
 }
 
-/// Makes the directories above it, too.
+/// Writes a file and makes its missing parent directories.
 fn write(file: &Path, content: impl AsRef<[u8]>) -> Result<(), LabError> {
     if let Some(above) = file.parent().filter(|above| !above.as_os_str().is_empty()) {
         fs::create_dir_all(above).map_err(LabError::io(format!("cannot make {}", above.display())))?;

@@ -1,4 +1,4 @@
-//! A run in numbers: what every form of the report shows.
+//! The numbers of a run that every form of the report shows.
 
 use std::collections::BTreeMap;
 
@@ -29,54 +29,54 @@ use crate::{
     store::Cell,
 };
 
-/// The layout of the JSON: it changes when a field changes its meaning or goes.
+/// Version of the JSON layout. It changes when a field is removed or changes its meaning.
 pub const FORMAT: u32 = 1;
 
-/// All that a report says, as `--json` writes it.
+/// A whole report, as `--json` writes it.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// [`FORMAT`].
     pub format: u32,
-    /// The directory it was made from.
+    /// The directory from which the report was made.
     pub directory: String,
-    /// The experiment, with everything that flags changed.
+    /// The experiment, with all changes by flags.
     pub experiment: Experiment,
-    /// Whether it is the short form.
+    /// Whether the short form was run.
     pub quick: bool,
-    /// What to type to do it again.
+    /// The command that repeats the run.
     pub command: String,
-    /// Kernel, processors, programs.
+    /// Versions of the kernel, the processors and the programs.
     pub versions: Vec<String>,
-    /// When it began, in seconds since 1970.
+    /// Beginning of the run, in seconds since 1970.
     pub began_unix_s: u64,
-    /// By what it was simulated; `None` if it was measured.
+    /// The simulation's model; `None` if the run was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Simulated>,
-    /// The subjects; the first is the one the others are compared with.
+    /// The subjects. The others are compared with the first.
     pub subjects: Vec<String>,
     /// The seeds.
     pub seeds: Vec<u64>,
-    /// Cells that a whole run has.
+    /// Number of cells in a whole run.
     pub expected_cells: usize,
-    /// Cells that are not there, or cannot be used.
+    /// Cells that are missing or unusable.
     pub missing: Vec<MissingCell>,
-    /// Files that are there and cannot be used.
+    /// Cells whose files are present but not usable.
     pub unusable: Vec<Unusable>,
-    /// What the ways between server and clients were, beside what they were to be.
+    /// The network paths between server and clients: measured values beside the settings.
     pub paths: Vec<PathReport>,
-    /// By point: the tables.
+    /// The tables, by point.
     pub points: Vec<PointReport>,
-    /// What the paper measured, beside ours.
+    /// The paper's measurements beside those of this run.
     pub published: Vec<PublishedRow>,
-    /// Every measurement by itself.
+    /// Every measurement separately.
     pub cells: Vec<CellReport>,
-    /// The plots, as the numbers they are drawn from.
+    /// The plots as plain numbers.
     pub figures: Vec<Plot>,
-    /// What was asked to be plotted and is not, with the reason.
+    /// Plots that were asked for but could not be made, with reasons.
     pub not_plotted: Vec<String>,
 }
 
-/// A cell that the report lacks.
+/// A cell that is missing from the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MissingCell {
     /// Label of its point.
@@ -90,50 +90,52 @@ pub struct MissingCell {
 /// The table of a point.
 #[derive(Debug, Serialize)]
 pub struct PointReport {
-    /// What it is called.
+    /// Its label.
     pub label: String,
-    /// What is varied, and its value here.
+    /// The varied settings, with their values at this point.
     pub values: BTreeMap<String, String>,
     /// All conditions, as TOML.
     pub setting: String,
-    /// Requests that count, on average over the seeds.
+    /// Number of requests that count, on average over the seeds.
     pub requests: f64,
-    /// Wire bytes asked for over what the link can carry while requests are sent, on average over the seeds.
+    /// Requested wire bytes over the capacity of the link while requests are sent, on average over the seeds.
     pub load: f64,
-    /// A row for each subject that has a cell, be it one that must not be trusted, the first subject first.
+    /// A row for each subject that has a cell, trusted or not, the first subject first.
     pub rows: Vec<Row>,
-    /// The same requests on a bare link: shortest remaining first, and shared evenly.
+    /// The same requests on a bare link, under shortest remaining first and under equal shares.
     pub ideal: Vec<IdealRow>,
-    /// Why the ideal is no more than a bound; empty where it is the same requests on the same link.
+    /// The reason why the ideal is only a bound; empty where it serves the same requests on the same link.
     pub ideal_is_bound: String,
 }
 
-/// A subject at a point. Values are means over the seeds, ratios geometric means pair by pair, sums are over the seeds.
+/// A subject at a point. Values are means over the seeds, ratios are geometric means over pairs of cells, and
+/// counts are sums over the seeds.
 #[derive(Debug, Serialize)]
 pub struct Row {
     /// The subject.
     pub subject: String,
-    /// The seeds that it was measured with, but for those in `invalid`: all else here is over these.
+    /// The seeds with a trusted cell. Seeds in `invalid` are left out, and all other fields are over these
+    /// seeds.
     pub seeds: Vec<u64>,
-    /// Every measure that it has.
+    /// All measures that the subject has.
     pub measures: BTreeMap<Measure, Estimate>,
-    /// Mean response time of those requests alone that came whole.
+    /// Mean response time of the requests that completed.
     pub whole_mean_ms: Option<Estimate>,
-    /// Mean response time over that of exact SRPT on a bare link.
+    /// Ratio of the mean response time to that of exact SRPT on a bare link.
     pub over_ideal: Option<Estimate>,
-    /// Mean response time of the largest 1 % over that of the first subject.
+    /// Ratio of the mean response time of the largest 1 % of the requests to that of the first subject.
     pub largest_percent_ratio: Option<Estimate>,
-    /// The same of the very largest.
+    /// The same ratio for the very largest requests.
     pub very_largest_ratio: Option<Estimate>,
-    /// How requests were matched for the starvation stretch.
+    /// The way in which requests were matched for the starvation stretch.
     pub matching: Option<Matching>,
-    /// Requests, by how they ended.
+    /// Number of requests, by how they ended.
     pub ends: BTreeMap<End, usize>,
-    /// Requests that never came whole, without an error.
+    /// Requests that never completed, without an error.
     pub incomplete: usize,
     /// Requests that failed.
     pub errors: usize,
-    /// Packets that found no place in the bottleneck's queue.
+    /// Packets dropped because the bottleneck's queue was full.
     pub queue_drops: u64,
     /// SYNs that the clients sent again.
     pub syn_retransmitted: u64,
@@ -143,32 +145,33 @@ pub struct Row {
     pub listen_drops: u64,
     /// Segments that the server sent again.
     pub segments_retransmitted: u64,
-    /// System calls of the server for a request, where they were counted.
+    /// System calls of the server per request, where they were counted.
     pub system_calls_per_request: Option<Estimate>,
-    /// The most memory of the server that was resident, in bytes, where it was sampled.
+    /// The largest resident memory of the server, in bytes, where it was sampled.
     pub resident_bytes: Option<u64>,
     /// Whether it was simulated.
     pub simulated: bool,
-    /// Whether packets dropped and segments sent again were counted; if not these are zero here and say nothing.
+    /// Whether dropped packets and repeated segments were counted. If not, they are zero here and have no
+    /// meaning.
     pub has_packets: bool,
-    /// Seeds whose cell must not be trusted, with the reasons. They are left out of all values.
+    /// Seeds whose cell must not be trusted, with reasons. They are left out of all values.
     pub invalid: Vec<(u64, Vec<String>)>,
 }
 
 /// The ideal at a point.
 #[derive(Debug, Serialize)]
 pub struct IdealRow {
-    /// Which.
+    /// Name of the ideal.
     pub name: &'static str,
-    /// What response times come to.
+    /// Measures of its response times.
     pub measures: BTreeMap<Measure, Estimate>,
 }
 
-/// The ideals' names.
+/// Names of the ideals.
 pub(super) const IDEALS: [&str; 2] = ["exact SRPT, bare link", "even shares (PS), bare link"];
 
 impl Report {
-    /// What a short form measured: its description is written for the long one.
+    /// A sentence on the short form, because the experiment's description is written for the long one.
     pub(super) fn short_form(&self) -> String {
         let times = self.points.iter().filter_map(|point| toml::from_str::<Setting>(&point.setting).ok());
         let times: Vec<(f64, f64)> = times.map(|setting| (setting.time.seconds, setting.time.drain_s)).collect();
@@ -187,7 +190,7 @@ impl Report {
         )
     }
 
-    /// Reads and sums up a run, cell by cell: a point's outcomes are not all in memory at once.
+    /// Reads and sums up a run cell by cell, so that the outcomes of a point are never all in memory.
     pub(super) fn new(mut dir: RunDir) -> Result<Self, LabError> {
         let mut conditions = Vec::new();
         for point in &dir.record().points {
@@ -225,7 +228,7 @@ impl Report {
             expected_cells: run.cells_count(),
             missing: missing.collect(),
             unusable: dir.unusable.clone(),
-            // A simulation has no ways that could be other than they were set.
+            // In a simulation the paths always equal their settings.
             paths: if run.simulated.is_some() { Vec::new() } else { paths::rows(run, &cells) },
             published: published::rows(run, &points, &cells),
             points,
@@ -237,7 +240,7 @@ impl Report {
         Ok(report)
     }
 
-    /// Cells that must not be trusted, in a line each.
+    /// Cells that must not be trusted, one line each.
     pub(super) fn invalid(&self) -> impl Iterator<Item = String> {
         self.cells.iter().filter(|cell| !cell.is_sound()).map(|cell| {
             let point = &self.points[cell.point].label;
@@ -246,7 +249,7 @@ impl Report {
         })
     }
 
-    /// Cells with notes, in a line each.
+    /// Cells with notes, one line each.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         self.cells.iter().filter(|cell| !cell.notes.is_empty()).map(|cell| {
             let point = &self.points[cell.point].label;
@@ -256,13 +259,13 @@ impl Report {
     }
 }
 
-/// A point may have no name, where it is the only one.
+/// The place of a cell in words. A point has no name if it is the only one.
 pub(super) fn at(point: &str, subject: &str) -> String {
     if point.is_empty() { subject.to_owned() } else { format!("{point}, {subject}") }
 }
 
 impl PointReport {
-    /// Why there are no numbers of it, if there are none.
+    /// The reason why the point has no numbers, if it has none.
     pub(super) fn has_nothing(&self) -> Option<&'static str> {
         match self.rows.iter().any(|row| !row.seeds.is_empty()) {
             true => None,
@@ -272,7 +275,7 @@ impl PointReport {
     }
 }
 
-/// Those cells of a point that may be trusted.
+/// The sound cells of a point.
 pub(super) fn of_point(cells: &[CellReport], point: usize) -> Vec<&CellReport> {
     cells.iter().filter(|cell| cell.point == point && cell.is_sound()).collect()
 }
@@ -280,7 +283,7 @@ pub(super) fn of_point(cells: &[CellReport], point: usize) -> Vec<&CellReport> {
 fn read_cells(dir: &mut RunDir, conditions: &[Conditions]) -> Vec<CellReport> {
     let expected: Vec<Cell> = dir.record().cells().collect();
     let mut cells = Vec::new();
-    // Points outermost, then seeds, then subjects: the subjects of one seed have the same requests.
+    // Cells are ordered by point, then seed, then subject. The subjects of one seed have the same requests.
     for of_point in expected.chunk_by(|a, b| a.point == b.point) {
         let point = of_point[0].point;
         let records = of_point.iter().filter_map(|cell| dir.cells.get(&cell.number));
@@ -298,9 +301,10 @@ fn read_cells(dir: &mut RunDir, conditions: &[Conditions]) -> Vec<CellReport> {
 struct RowOfSeed<'a> {
     conditions: &'a Conditions,
     alone: &'a AloneTimes,
-    /// Outcomes of the first subject, if they can be trusted.
+    /// Outcomes of the first subject, if they may be trusted.
     baseline: Option<Vec<Outcome>>,
-    /// Of the same requests, where all subjects have the same; not of a run that failed, which may lack some.
+    /// The ideal of the same requests, if all subjects have the same. It is not taken from a failed run,
+    /// which may lack requests.
     ideal: Option<Ideal>,
 }
 
@@ -332,7 +336,7 @@ fn point_report(point: &Point, conditions: &Conditions, cells: &[&CellReport], s
     let rows = rows.filter(|(_, cells)| !cells.is_empty()).map(|(subject, cells)| row(subject, &cells, &baseline));
     let rows: Vec<Row> = rows.collect();
 
-    // One cell of each seed: the first subject's, or where it is missing the next one's.
+    // One cell of each seed: the first subject's, or the next one that is present.
     let mut of_seeds: BTreeMap<u64, &CellReport> = BTreeMap::new();
     for cell in cells.iter().filter(|cell| cell.is_sound()) {
         of_seeds.entry(cell.seed).or_insert(cell);
@@ -361,7 +365,8 @@ fn point_report(point: &Point, conditions: &Conditions, cells: &[&CellReport], s
     }
 }
 
-/// `all` are the cells of one subject, at least one; `baseline` those of the first one that may be trusted.
+/// Makes the row of a subject. `all` are its cells, at least one; `baseline` are the sound cells of the first
+/// subject.
 fn row(subject: &str, all: &[&CellReport], baseline: &[&CellReport]) -> Row {
     let is_baseline = all[0].subject == 0;
     let cells: Vec<&CellReport> = all.iter().copied().filter(|cell| cell.is_sound()).collect();

@@ -1,4 +1,4 @@
-//! The ways between server and clients: what they were set to be, and what the bed showed before each run.
+//! The network paths between server and clients: their settings, and their measurements before each run.
 
 use serde::Serialize;
 use workload::rate::Rate;
@@ -6,42 +6,43 @@ use workload::rate::Rate;
 use super::cell::CellReport;
 use crate::{bed::PathCalibration, record::RunRecord, setting::PathSetting};
 
-/// The way of a client group. Points at which it is the same share one; values are means over the cells that can be trusted.
+/// The network path of a client group. Points with the same path share one report. Values are means over the
+/// sound cells.
 #[derive(Clone, Debug, Serialize)]
 pub struct PathReport {
     /// The group's name; `all clients` if there are no groups.
     pub group: String,
     /// Labels of the points.
     pub points: Vec<String>,
-    /// Who made it: `own`, `netem`, or `none` where clients and bottleneck are joined by nothing but a link.
+    /// The emulator of the path: `own`, `netem`, or `none` where only a link joins clients and bottleneck.
     pub emulation: &'static str,
-    /// What it was set to be.
+    /// The setting of the path.
     pub set: PathSetting,
-    /// What it was; `None` if it was not probed.
+    /// The measured path; `None` if it was not probed.
     pub measured: Option<MeasuredPath>,
-    /// Rate of the bottleneck, as it was set.
+    /// Set rate of the bottleneck.
     pub link: Rate,
-    /// The same, as it was measured.
+    /// Measured rate of the bottleneck.
     pub link_bits_per_second: f64,
-    /// Lateness of the packets that our own emulator passed on under load, in microseconds: that which 1 % exceed, and the
-    /// largest; of all groups together, and of the worst cell.
+    /// Lateness of packets in the lab's own emulator under load, in microseconds: the 99th percentile and the
+    /// maximum, over all groups together, in the worst cell.
     pub lateness_us: Option<(f64, f64)>,
 }
 
-/// What a way was on the idle bed.
+/// Measurements of a path on the idle test bed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MeasuredPath {
     /// Median round-trip time of small packets.
     pub rtt_median_ms: f64,
-    /// Its standard deviation.
+    /// Standard deviation of the round-trip time.
     pub rtt_deviation_ms: f64,
-    /// Share of packets lost, of those of all cells together.
+    /// Share of packets lost, over the packets of all cells together.
     pub loss: f64,
-    /// Rate of the group's own line, where it has one below that of the bottleneck.
+    /// Rate of the group's own line, if it is below that of the bottleneck.
     pub line_bits_per_second: Option<f64>,
 }
 
-/// A row for each group, and each way that it has at some points.
+/// Returns a row for each distinct path of each group.
 pub(super) fn rows(run: &RunRecord, cells: &[CellReport]) -> Vec<PathReport> {
     let mut rows: Vec<(PathReport, Vec<&CellReport>, usize)> = Vec::new();
     for (point_number, point) in run.points.iter().enumerate() {

@@ -1,17 +1,17 @@
-//! A plot as a PNG: its SVG with our own font, so the two cannot differ.
+//! Renders a plot as a PNG from its SVG with the lab's own font, so that the two cannot differ.
 
 use std::sync::Arc;
 
 use chart::{Plot, svg_file};
 use resvg::{tiny_skia, usvg};
 
-/// The only font there is when a PNG is made; see `fonts/LICENSE`.
+/// The only font for PNGs; see `fonts/LICENSE`.
 const FONT: &[u8] = include_bytes!("fonts/DejaVuSans-subset.ttf");
 const FONT_NAME: &str = "DejaVu Sans";
-/// Pixels of a PNG for one of the shown picture: sharp enough to print.
+/// Pixels of a PNG per pixel of the shown picture: sharp enough to print.
 const PNG_SCALE: f32 = 2.0;
 
-/// A picture of dots, or what went wrong.
+/// Renders a plot as a bitmap, or tells what failed.
 pub fn png(plot: &Plot) -> Result<Vec<u8>, String> {
     let mut fonts = usvg::fontdb::Database::new();
     fonts.load_font_data(FONT.to_vec());

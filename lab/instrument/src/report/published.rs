@@ -1,4 +1,4 @@
-//! What the paper measured beside what we did.
+//! The paper's measurements beside those of this run.
 
 use serde::Serialize;
 use workload::stats::interval::{self, Bound, Estimate};
@@ -13,37 +13,38 @@ use crate::{
     record::{Point, RunRecord},
 };
 
-/// A published value and ours.
+/// A published value and the value of this run.
 #[derive(Clone, Debug, Serialize)]
 pub struct PublishedRow {
-    /// Label of the point; [`ALL_POINTS`] for the mean over all of them.
+    /// Label of the point; [`ALL_POINTS`] for the mean over all points.
     pub point: String,
-    /// The subject of ours that stands for the paper's.
+    /// The subject of this run that stands for the paper's.
     pub subject: String,
     /// The measure.
     pub measure: Measure,
-    /// The group of clients; all of them if empty.
+    /// The group of clients; empty for all clients.
     pub group: String,
-    /// The subject over whose measure this one's is given, if it is a ratio.
+    /// For a ratio, the subject whose measure is the denominator.
     pub relative_to: Option<String>,
-    /// What the paper gives.
+    /// The published value.
     pub published: PublishedValue,
-    /// Where in the paper.
+    /// The place in the paper.
     pub place: String,
-    /// What we measured; `None` if that cell is missing, must not be trusted or does not have the measure.
+    /// The value of this run; `None` if the cell is missing, must not be trusted or lacks the measure.
     pub ours: Option<Estimate>,
-    /// Ours over the published value; over the nearer end of a range, and 1 within it.
+    /// Ratio of this run's value to the published one. For a range it is the ratio to the nearer end, and 1
+    /// within the range.
     pub ratio: Option<f64>,
-    /// Whether the published value, or a part of the range, lies in our confidence interval.
+    /// Whether the published value, or a part of the range, lies in this run's confidence interval.
     pub within_interval: Option<bool>,
 }
 
-/// What stands for a point in a row that is the mean over all points.
+/// The label of a row that is the mean over all points.
 pub const ALL_POINTS: &str = "mean over all points";
 
-/// A row for each published value and each point that it belongs to. A point that is not in the run (the short form leaves
-/// some out) has a row without a value of ours. A ratio that is published for all points is likely their mean, so it has a row
-/// for that too.
+/// Returns a row for each published value and each of its points. A point that is not in the run (the short
+/// form leaves some out) has a row without a value of this run. A ratio published for all points is probably
+/// their mean, so it has a row for the mean too.
 pub(super) fn rows(run: &RunRecord, points: &[PointReport], cells: &[CellReport]) -> Vec<PublishedRow> {
     let mut rows = Vec::new();
     for value in &run.experiment.published {
@@ -85,7 +86,7 @@ fn ours(
     }
 }
 
-/// The geometric mean of a ratio over all points, for each seed that has them all.
+/// The geometric mean of a ratio over all points, for each seed that has all of them.
 fn over_points(value: &Published, run: &RunRecord, cells: &[CellReport]) -> Option<Estimate> {
     let other = value.relative_to.as_deref()?;
     let mut bound = Bound::Exact;
@@ -113,7 +114,7 @@ fn of_subject<'a>(run: &RunRecord, cells: &'a [CellReport], point: usize, name: 
     of_point(cells, point).into_iter().filter(|cell| run.subjects[cell.subject] == name).collect()
 }
 
-/// The number of the group that is meant: `Some(None)` for all, `None` if there is no such group.
+/// The number of the value's group: `Some(None)` for all clients, `None` if there is no such group.
 fn group(value: &Published, point: &Point) -> Option<Option<u16>> {
     if value.group.is_empty() {
         return Some(None);
@@ -143,7 +144,7 @@ fn row(value: &Published, point: String, ours: Option<Estimate>) -> PublishedRow
     }
 }
 
-/// Least and greatest, whichever way round they were written.
+/// The lower and the upper end, in whichever order they are written.
 pub(super) fn ends(value: PublishedValue) -> (f64, f64) {
     match value {
         PublishedValue::One(value) => (value, value),

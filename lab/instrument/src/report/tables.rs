@@ -1,4 +1,4 @@
-//! The tables of a report, as texts: terminal and page show the same ones.
+//! The tables of a report as texts, shared by the terminal and the page.
 
 use chart::{Plot, Series, Table};
 use workload::stats::interval::Estimate;
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::experiment::Measure;
 
-/// Columns: what stands above, and the value.
+/// A column: its heading and its value.
 type Column = (&'static str, fn(&Row) -> String);
 
 const TIMES: [Column; 11] = [
@@ -64,13 +64,13 @@ fn with_ratio(row: &Row, measure: Measure, ratio: Option<&Estimate>) -> String {
     if ratio.is_none() { value } else { format!("{value} ({})", written_or_dash(ratio, |r| format!("{r:.2}×"))) }
 }
 
-/// Response times, and below them those of the ideals.
+/// The table of response times, with those of the ideals below.
 pub(super) fn times(point: &PointReport) -> Table {
     let mut table = of_rows(point, &TIMES);
     table.caption = "Response times in ms: mean over the seeds [95 % confidence interval]".to_owned();
     for ideal in &point.ideal {
         let of = |measure: Measure| ideal.measures.get(&measure).map_or_else(dash, |e| number(e.value));
-        // It has no gain, and no distance to itself.
+        // An ideal has no gain, and no ratio to itself.
         table.rows.push(vec![
             ideal.name.to_owned(),
             of(Measure::MeanMs),
@@ -89,13 +89,13 @@ pub(super) fn times(point: &PointReport) -> Table {
     table
 }
 
-/// What it cost, who starved, and what was dropped.
+/// The table of costs, starvation and drops.
 pub(super) fn costs(point: &PointReport) -> Table {
     let mut caption = "Costs and troubles: shares and times are means over the seeds, counts are sums".to_owned();
     if point.rows.iter().any(|row| !row.simulated) {
         caption += "; CPU and system calls are for a request, memory is the most that was resident";
     }
-    // What only a bed has, a simulation is not seen to lack.
+    // A simulation lacks columns that only a test bed has, and they are left out.
     let had = |column: &&Column| point.rows.iter().any(|row| !row.simulated || column.1(row) != dash());
     let columns: Vec<Column> = COSTS.iter().filter(had).copied().collect();
     Table { caption, ..of_rows(point, &columns) }
@@ -117,7 +117,7 @@ fn of_rows(point: &PointReport, columns: &[Column]) -> Table {
     }
 }
 
-/// Requests that did not come whole, a line for each subject that has any.
+/// Requests that did not complete, a line for each subject that has any.
 pub(super) fn troubles(point: &PointReport) -> Vec<String> {
     let rows = point.rows.iter().filter(|row| row.incomplete + row.errors > 0);
     rows.map(|row| {
@@ -128,12 +128,13 @@ pub(super) fn troubles(point: &PointReport) -> Vec<String> {
     .collect()
 }
 
-/// What the paper measured beside ours.
+/// The table of the paper's measurements beside those of this run.
 pub(super) fn published(report: &Report) -> Table {
     published_with(report, |measure| measures::name(measure).to_owned(), |place| place.to_owned())
 }
 
-/// The same for a terminal: measures as experiment files call them, and numbers for the places, which come behind.
+/// The same table for a terminal. Measures have the names of experiment files, and places are numbers that
+/// refer to the returned list.
 pub(super) fn published_narrow(report: &Report) -> (Table, Vec<String>) {
     let mut places: Vec<&str> = Vec::new();
     for row in &report.published {
@@ -149,7 +150,7 @@ pub(super) fn published_narrow(report: &Report) -> (Table, Vec<String>) {
 
 fn published_with(report: &Report, name: impl Fn(Measure) -> String, place: impl Fn(&str) -> String) -> Table {
     let row = |row: &published::PublishedRow| {
-        // A ratio of measures has no unit of theirs.
+        // A ratio of measures has no unit.
         let shown = |value: f64| match row.relative_to {
             Some(_) => format!("{value:.3}×"),
             None => written(row.measure, value),
@@ -180,7 +181,7 @@ fn published_with(report: &Report, name: impl Fn(Measure) -> String, place: impl
     }
 }
 
-/// What the ways were set to be, and what they were.
+/// The table of the settings of paths and their measurements.
 pub(super) fn paths(report: &Report) -> Table {
     let both = |set: String, measured: Option<String>| format!("{set} / {}", measured.unwrap_or_else(dash));
     let row = |row: &PathReport| {
@@ -222,7 +223,7 @@ fn megabits(bits_per_second: f64) -> String {
     format!("{:.2} Mbit/s", bits_per_second / 1e6)
 }
 
-/// Every measurement by itself.
+/// The table of all measurements.
 pub(super) fn cells(report: &Report) -> Table {
     let alone = |cell: &CellReport| {
         let alone = cell.alone.iter().map(|a| format!("{} B {:.2}/{:.2}", a.size_bytes, a.measured_ms, a.wire_ms));
@@ -271,10 +272,10 @@ pub(super) fn cells(report: &Report) -> Table {
     }
 }
 
-/// The most values of x that a plot's table shows; beyond, `--json` has them.
+/// Most values of x in a plot's table. With more, only `--json` has them.
 const PLOT_ROWS: usize = 80;
 
-/// The numbers that a plot is drawn from. `None` if they are too many to be read.
+/// The table of a plot's numbers. `None` if there are too many to read.
 pub(super) fn of_plot(plot: &Plot) -> Option<Table> {
     let mut places: Vec<f64> = plot.series.iter().flat_map(|series| &series.points).map(|point| point.x).collect();
     places.sort_unstable_by(f64::total_cmp);

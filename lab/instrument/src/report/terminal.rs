@@ -1,4 +1,4 @@
-//! The report as people read it in a terminal.
+//! Formats the report for a terminal.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::{
     tables,
 };
 
-/// A report, to be printed.
+/// A report that is printed to a terminal.
 pub(super) struct Shown<'a>(pub(super) &'a Report);
 
 impl fmt::Display for Shown<'_> {

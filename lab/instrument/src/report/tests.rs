@@ -1,4 +1,5 @@
-//! Reports of runs whose outcomes are known: those of exact PS and SRPT on a bare link, as if a server had been perfect.
+//! Tests of reports on runs with known outcomes: those of exact PS and SRPT on a bare link, as a perfect
+//! server would give.
 
 use std::{fs, path::Path};
 
@@ -184,7 +185,7 @@ fn outcomes(requests: &[Request], response_ns: &[f64]) -> Vec<Outcome> {
     requests.iter().zip(response_ns).map(outcome).collect()
 }
 
-/// What a run of subject 0 (PS) or 1 (SRPT) saw.
+/// The outcomes of a run of subject 0 (PS) or 1 (SRPT).
 fn seen(load: f64, seed: u64, subject: usize) -> Vec<Outcome> {
     let (requests, wire) = (requests(load, seed), WireModel::PER_CONNECTION);
     let ideal = if subject == 0 { ideal::ps } else { ideal::srpt };
@@ -220,7 +221,7 @@ fn cell(number: usize, point: usize, seed: u64, subject: usize) -> CellRecord {
     CellRecord { number, point, subject, seed, facts: serde_json::from_value(facts).unwrap() }
 }
 
-/// A run's folder with the cells for which `change` gives something back.
+/// Writes a run's folder with the cells for which `change` returns true.
 fn write(dir: &Path, change: impl Fn(&mut CellRecord, &mut Vec<Outcome>) -> bool) {
     write_run(dir, record(), change);
 }
@@ -281,7 +282,7 @@ fn published_values_stand_beside_ours() {
     let mean_of_both = (report.published[2].ours.unwrap().value * report.published[3].ours.unwrap().value).sqrt();
     let over_points = report.published[1].ours.unwrap();
     assert!((over_points.value / mean_of_both - 1.0).abs() < 1e-9, "{over_points:?}");
-    // The reciprocal of the gain, which is of the same pairs.
+    // The ratio is the reciprocal of the gain, which is computed from the same pairs.
     let gain = report.points[1].rows[1].measures[&Measure::Gain].value;
     assert!((report.published[3].ours.unwrap().value * gain - 1.0).abs() < 1e-9);
 }
@@ -308,7 +309,7 @@ fn the_page_is_well_formed_and_has_everything() {
         }
         assert!(table.children().any(|node| node.tag_name().name() == "caption"));
     }
-    // One file: nothing that a browser would fetch, nothing that it would run.
+    // The page is one file: it has nothing for a browser to fetch or run.
     assert!(all("script").chain(all("link")).chain(all("img")).next().is_none());
     assert!(document.descendants().all(|node| node.attribute("src").or(node.attribute("href")).is_none()));
     assert!(!page.contains("@import") && !page.contains("url("));
@@ -367,7 +368,8 @@ fn every_kind_of_figure_is_drawn() {
     let published = gain.series.iter().find(|series| series.kind == Kind::Published(1)).unwrap();
     assert_eq!((published.points[0].x, published.points[0].interval), (1.0, Some((1.5, 8.0))));
     assert_eq!(report.figures[3].series[0].points.len(), 200);
-    // Responses come at once here, so their first byte is their last; that of an ideal is not known.
+    // Responses arrive at once here, so the first byte is the last byte. The first byte of an ideal is not
+    // known.
     let (last, first) = (&report.figures[4].series, &report.figures[12].series);
     assert_eq!(first.iter().map(|series| series.kind).collect::<Vec<_>>(), [Kind::Measured(0), Kind::Measured(1)]);
     assert!(first.iter().zip(last).all(|(first, last)| first.points.len() > 5 && first.points == last.points));
@@ -378,7 +380,7 @@ fn every_kind_of_figure_is_drawn() {
 #[test]
 fn what_is_missing_is_said_and_the_rest_is_shown() {
     let dir = tempfile::tempdir().unwrap();
-    // Interrupted in the second point, after its first cell.
+    // The run was interrupted in the second point, after its first cell.
     write(dir.path(), |record, _| record.number <= 7);
     let report = Report::read(dir.path()).unwrap();
     assert_eq!((report.cells.len(), report.missing.len(), report.unusable.len()), (7, 5, 0));
@@ -389,7 +391,7 @@ fn what_is_missing_is_said_and_the_rest_is_shown() {
     assert_eq!(report.points[1].rows.len(), 1);
     assert!(report.points[1].rows[0].measures[&Measure::MeanMs].interval.is_none(), "one seed has no interval");
 
-    // Before anything was measured.
+    // A run without any measurement.
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), |_, _| false);
     let report = Report::read(dir.path()).unwrap();
@@ -465,9 +467,9 @@ fn what_must_not_be_trusted_is_at_the_top() {
     write(dir.path(), |record, outcomes| {
         match record.number {
             2 => record.facts.invalid.push("the bed <lost> its rate".to_owned()),
-            // What the requests show was judged when they were made.
+            // The requests of a saved cell were judged when the cell was made, not when it is read.
             3 => outcomes.iter_mut().for_each(|outcome| outcome.sent_ns = outcome.at_ns + 5_000_000),
-            // It failed before a request was sent.
+            // The cell failed before a request was sent.
             4 => outcomes.clear(),
             _ => {}
         }
@@ -522,7 +524,7 @@ fn files_are_written_where_they_were_asked_for() {
         html: Some(out.path().join("a/page.html")),
         json: Some(out.path().join("all.json")),
         svg: Some(out.path().join("plots")),
-        // One picture is drawn in another test: that takes most of the time.
+        // Only one picture is drawn, in another test, because drawing takes most of the time.
         ..args(dir.path())
     };
     run(args).unwrap();

@@ -1,15 +1,15 @@
-//! The server's side over time: connections, the queues in front of `accept`, and what was dropped.
+//! Plots of the server's side over time: connections, the queues before `accept`, and drops.
 
 use std::collections::BTreeMap;
 
 use super::{Axis, CellReport, Figure, Kind, Plot, PlotPoint, PointReport, Series, Shape};
 use crate::record::Sampled;
 
-/// A plot's name, its axis, and its value.
+/// A plot's name, its axis label, and its value.
 type Shown = (&'static str, &'static str, fn(&Sampled) -> u64);
 
-/// Three plots of a point, of the seed that was sampled with the most subjects, the first of several: moments of different runs
-/// do not belong together.
+/// Makes three plots of a point from one seed: the seed that was sampled with the most subjects. Times of
+/// different runs do not belong in one plot.
 pub(super) fn plots(figure: &Figure, point: &PointReport, cells: &[&CellReport], subjects: &[String]) -> Vec<Plot> {
     let mut subjects_of: BTreeMap<u64, usize> = BTreeMap::new();
     for cell in cells.iter().filter(|cell| !cell.samples.is_empty()) {
@@ -28,7 +28,7 @@ pub(super) fn plots(figure: &Figure, point: &PointReport, cells: &[&CellReport],
             title: format!("{}: {what}", figure.title),
             subtitle: format!("{}{}seed {seed}", point.label, if point.label.is_empty() { "" } else { ", " }),
             x: Axis { label: "time (s)".to_owned(), ..Axis::default() },
-            // Most of these are zero most of the time, which has no place on a logarithmic axis.
+            // Most values are zero most of the time, and zero has no position on a logarithmic axis.
             y: Axis { label: label.to_owned(), ..Axis::default() },
             series: Vec::new(),
         };

@@ -1,4 +1,4 @@
-//! Ways between server and clients, what the server cost, and how wide a terminal's lines are.
+//! Tests of network paths, costs of the server, and the width of lines in a terminal.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What was simulated is shown as what it is, and beside what was measured.
+//! Simulated runs are marked as such, and can be compared with measured ones.
 
 use super::*;
 
@@ -89,6 +89,6 @@ fn a_measurement_and_its_simulation_stand_beside_each_other() {
     assert!(html::comparison(&comparison).unwrap().contains("Simulated: packet model"));
     let measures: Vec<Measure> = comparison.rows.iter().map(|row| row.measure).collect();
     assert!(measures.contains(&Measure::MeanMs) && !measures.contains(&Measure::CpuUs));
-    // The same outcomes here.
+    // Both runs have the same outcomes here.
     assert!(comparison.rows.iter().filter_map(|row| row.differences[1]).all(|difference| difference.relative == 0.0));
 }

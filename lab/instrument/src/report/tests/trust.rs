@@ -1,8 +1,8 @@
-//! What must not be trusted changes no number.
+//! Cells that must not be trusted change no number.
 
 use super::*;
 
-/// All numbers of a report but those of single measurements.
+/// All numbers of a report except those of single measurements.
 fn numbers(report: &Report) -> serde_json::Value {
     let mut points = serde_json::to_value(&report.points).unwrap();
     for row in points.as_array_mut().unwrap().iter_mut().flat_map(|point| point["rows"].as_array_mut().unwrap()) {

@@ -2,5 +2,5 @@
 
 /// Failure at run time.
 pub const FAILURE: u8 = 1;
-/// Error in the command line or the configuration; clap uses the same.
+/// Error in the command line or the configuration. clap uses the same code.
 pub const USAGE: u8 = 2;

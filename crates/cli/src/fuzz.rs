@@ -1,5 +1,5 @@
-//! What the fuzz targets run ([`fuzz/`](../../../../fuzz)), each given any bytes at all. They are here because they look at what is
-//! private; that they still hold for the seeds is an ordinary test.
+//! The functions that the fuzz targets run ([`fuzz/`](../../../../fuzz)). Each takes arbitrary bytes. They
+//! are in this crate because they use private items. An ordinary test checks that they hold for the seeds.
 
 use std::path::PathBuf;
 
@@ -10,8 +10,9 @@ use crate::{
     config::{Overrides, Problems, Severity, understand},
 };
 
-/// A file, read as `serpent check` does but for the files that it names. What is wrong has a place in the text and can be shown;
-/// what is not wrong can be said in other words, and the server takes it.
+/// Reads a file as `serpent check` does, except for the files that it names. A problem has a place in the
+/// text and can be shown. A valid configuration survives being written and read again, and the server accepts
+/// it.
 pub fn configuration(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let source = (PathBuf::from("/nowhere/serpent.toml"), text.to_owned());

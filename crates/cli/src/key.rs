@@ -8,40 +8,40 @@ use server::classify::keys;
 
 use crate::values;
 
-/// Which key to make.
+/// The key to make.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   serpent key gold >> /etc/serpent/keys
   serpent key gold --from-stdin < key.txt >> /etc/serpent/keys")]
 pub struct KeyArgs {
-    /// The level, by which rules tell keys apart
+    /// Level of the key, by which rules tell keys apart
     #[arg(value_name = "LEVEL", value_parser = values::name)]
     pub level: String,
 
-    /// Take the key from standard input in place of making one
+    /// Take the key from standard input instead of making one
     #[arg(long)]
     pub from_stdin: bool,
 }
 
-/// Random bytes of a key: nobody guesses them, from their hash neither.
+/// Random bytes of a key. It cannot be guessed, not even with its hash.
 const RANDOM_BYTES: usize = 32;
 
-/// A key of one's own with fewer characters can be found from its hash by trying.
+/// Shortest accepted key. A shorter one could be found from its hash by trying.
 const SHORTEST: usize = 16;
 
-/// What is printed where.
+/// A new line for the file of keys.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Made {
     /// The line for the file, to standard output.
     pub line: String,
-    /// The key, shown this once, to standard error; `None` if it was given.
+    /// The key, shown only once, to standard error; `None` if it was given.
     pub key: Option<String>,
 }
 
-/// Why there is no key.
+/// The reason why there is no key.
 pub enum Failure {
-    /// What was asked for makes no sense.
+    /// The request makes no sense.
     Usage(String),
     /// Something went wrong.
     Run(String),

@@ -6,7 +6,7 @@ use clap::Args;
 
 const PROGRAM: &str = "serpent-lab";
 
-/// The command line of the other program.
+/// The arguments for `serpent-lab`.
 #[derive(Args, Debug)]
 pub struct LabArgs {
     /// Arguments of `serpent-lab`; `--help` shows its help
@@ -14,8 +14,8 @@ pub struct LabArgs {
     pub arguments: Vec<OsString>,
 }
 
-/// Replaces this process by `serpent-lab`: the one beside this program, or else the first in the folders of `PATH`.
-/// Returns only if that fails, with the reason.
+/// Replaces this process with `serpent-lab`: the one in the folder of this program, otherwise the first in
+/// the folders of `PATH`. Returns only if that fails, with the reason.
 pub fn run(command: Option<&str>, args: &LabArgs) -> String {
     let own = env::current_exe().ok();
     let beside = own.map(|own| own.with_file_name(PROGRAM)).filter(|file| file.is_file());

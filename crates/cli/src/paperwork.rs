@@ -21,7 +21,7 @@ pub fn man_page() -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// One manual page for each command, into a folder that is made if missing.
+/// Writes one manual page for each command into a folder, which is made if missing.
 pub fn man_pages(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     clap_mangen::generate_to(Cli::command(), folder)

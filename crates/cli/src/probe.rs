@@ -1,4 +1,5 @@
-//! `serpent probe CONFIG`: how many requests of each kind the site does well at once, found by asking it before it is in use.
+//! `serpent probe CONFIG`: measures how many requests of each kind a site can handle well at once, before the
+//! site is in use.
 
 mod args;
 mod load;
@@ -39,10 +40,10 @@ use crate::{
     values,
 };
 
-/// Why a site was not probed.
+/// The reason why a site was not probed.
 #[derive(Debug)]
 pub enum Failure {
-    /// What was asked for makes no sense, or nobody has agreed to it.
+    /// The request makes no sense, or the operator did not agree to it.
     Usage(String),
     /// The configuration cannot be used.
     Configuration(Problems),
@@ -50,10 +51,10 @@ pub enum Failure {
     Run(String),
 }
 
-/// Probes, shows what was found, and writes it where that is wanted.
+/// Probes, shows the results, and writes them if that is wanted.
 ///
 /// # Errors
-/// Nothing was measured, or it could not be written.
+/// If nothing was measured, or a result could not be written.
 pub fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
     let text = config::read(&args.config).map_err(Failure::Configuration)?;
     let config = load(&args.config, &text).map_err(Failure::Configuration)?;
@@ -76,7 +77,7 @@ pub fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
     });
     drop(runtime);
     let interrupted = stop.load(Relaxed);
-    // From here on there is nothing to be finished first.
+    // From here on nothing needs to be finished first, so the next signal ends the process.
     stop.store(true, Relaxed);
 
     for probed in &probed {
@@ -99,7 +100,7 @@ pub fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(FAILURE) })
 }
 
-/// The configuration. That a bound is missing which is to be measured is no mistake here.
+/// Reads the configuration. A missing bound that is to be measured is no error here.
 fn load(path: &Path, text: &str) -> Result<Config, Problems> {
     let read = |text: String| config::load_text(path, text).map(|(config, _)| config);
     read(text.to_owned()).or_else(|problems| {
@@ -108,7 +109,8 @@ fn load(path: &Path, text: &str) -> Result<Config, Problems> {
     })
 }
 
-/// One resource after the other, until the site must not be asked any more; and then why.
+/// Probes one resource after the other, until the site must not be asked any more. Returns the results, and
+/// the reason for stopping early.
 async fn probe_all(
     args: &ProbeArgs,
     targets: &[Target],
@@ -125,7 +127,7 @@ async fn probe_all(
             Err(error) => return (all, Some(error)),
         };
         progress.begin(&format!("{name}: first request"), 0);
-        // Whatever is wrong with the page is found by one request.
+        // A single request finds any error of the page.
         let asked = tokio::select! {
             asked = page() => asked,
             () = load::stopped(stop) => {
@@ -183,7 +185,7 @@ async fn probe_all(
     (all, None)
 }
 
-/// Asks whether a site on another machine is to be probed.
+/// Asks the operator whether a site on another machine may be probed.
 fn agree(targets: &[Target], args: &ProbeArgs) -> Result<(), Failure> {
     let mut elsewhere: Vec<_> = targets.iter().filter(|target| !target.elsewhere.is_empty()).collect();
     elsewhere.dedup_by(|a, b| a.elsewhere == b.elsewhere);
@@ -205,7 +207,7 @@ fn agree(targets: &[Target], args: &ProbeArgs) -> Result<(), Failure> {
     if asked(&question)? { Ok(()) } else { Err(Failure::Usage("not probed".to_owned())) }
 }
 
-/// Yes, or anything else.
+/// Asks a question. Any answer but yes counts as no.
 fn asked(question: &str) -> Result<bool, Failure> {
     let mut answer = String::new();
     let mut ask = || -> io::Result<usize> {
@@ -216,7 +218,7 @@ fn asked(question: &str) -> Result<bool, Failure> {
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// What is to be written: of every resource that has a result.
+/// The changes to write: one for every resource with a result.
 fn changes(probed: &[Probed], targets: &[Target]) -> Result<Vec<Change>, Failure> {
     let mut changes = Vec::new();
     for probed in probed {
@@ -238,7 +240,7 @@ fn changes(probed: &[Probed], targets: &[Target]) -> Result<Vec<Change>, Failure
     Ok(changes)
 }
 
-/// Shows the changes, and makes them if that is wanted.
+/// Shows the changes, and writes them if that is wanted.
 fn write_back(args: &ProbeArgs, text: &str, changes: &[Change]) -> Result<(), Failure> {
     let file = args.config.display();
     let by_hand = || {
@@ -269,7 +271,7 @@ fn write_back(args: &ProbeArgs, text: &str, changes: &[Change]) -> Result<(), Fa
     say("Written. A server that runs takes it with SIGHUP.\n")
 }
 
-/// A reader that has seen enough is no failure.
+/// Prints a text. It is no failure if the reader closes the pipe early.
 fn say(text: &str) -> Result<(), Failure> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -279,7 +281,7 @@ fn say(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Set by the first Ctrl-C or SIGTERM; the second one ends the process.
+/// Returns a flag that the first Ctrl-C or SIGTERM sets. The second one ends the process.
 fn stop_on_signals() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for &signal in TERM_SIGNALS {

@@ -6,14 +6,14 @@ use scheduler::Rate;
 
 use crate::values::{self, named};
 
-/// What to do with the bands.
+/// The commands on the bands.
 #[derive(Debug, Subcommand)]
 pub enum UplinkCommand {
     /// Shape a device to a rate, with eight strict priority bands
     ///
-    /// Band 0 is for what no response may delay: SYN-ACKs, ARP, everything that is not ours. A queueing discipline that
-    /// somebody else has set up is never replaced without --replace. The bands need no running server: if it crashes, the
-    /// network goes on working.
+    /// Band 0 is for packets that no response may delay: SYN-ACKs, ARP, and all traffic that is not
+    /// Serpent's. A foreign queueing discipline is never replaced without --replace. The bands need no
+    /// running server: if the server crashes, the network keeps working.
     #[command(after_long_help = "\
 Examples:
   serpent uplink install eth0 --rate 97mbit     # in front of a modem or router of 100 Mbit/s
@@ -28,23 +28,23 @@ Give a rate a little below that of the bottleneck: where the queue stands is whe
         /// The rate to shape to, as in 97mbit
         #[arg(long, value_name = "RATE", value_parser = values::rate)]
         rate: Rate,
-        /// Replace a queueing discipline that somebody else has set up
+        /// Replace a queueing discipline that another program or person has set up
         #[arg(long)]
         replace: bool,
         /// The queueing discipline; `auto` takes the first that this kernel has
         #[arg(long, value_name = "auto|htb|prio", value_parser = named::<Qdisc>(), default_value = "auto")]
         qdisc: Qdisc,
     },
-    /// Show the bands, and what has passed through them
+    /// Show the bands and their traffic
     Show {
         /// The device; all devices with bands if left out
         #[arg(value_name = "DEV")]
         device: Option<String>,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Take the bands away
+    /// Remove the bands
     Remove {
         /// The device
         #[arg(value_name = "DEV")]
@@ -52,7 +52,7 @@ Give a rate a little below that of the bottleneck: where the queue stands is whe
     },
 }
 
-/// Does it, and returns what to print.
+/// Runs the command, and returns the text to print.
 pub fn uplink(command: UplinkCommand) -> Result<String, BandsError> {
     match command {
         UplinkCommand::Install { device, rate, replace, qdisc } => {
@@ -68,7 +68,7 @@ pub fn uplink(command: UplinkCommand) -> Result<String, BandsError> {
 }
 
 fn as_json(shown: &[Shown]) -> String {
-    // Plain numbers and texts under fixed names cannot fail to be written.
+    // Serializing plain numbers and texts under fixed names cannot fail.
     serde_json::to_string_pretty(shown).map(|text| text + "\n").unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! Values as people write them, read the same way from a flag and from the configuration file.
+//! Parses values in the form that people write them, the same for flags and the configuration file.
 
 mod gateway;
 
@@ -17,16 +17,17 @@ use server::config::{Enforce, LogFormat, SymlinkPolicy, UplinkRate};
 
 pub use self::gateway::*;
 
-/// An address to listen on, as given: whether TLS is spoken may be left open.
+/// An address to listen on, as given. TLS may be left open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenAt {
     /// The address.
     pub address: SocketAddr,
-    /// `https://` or `http://` in front; `None`: TLS if there is a certificate.
+    /// Whether `https://` or `http://` stands before it; `None` uses TLS if there is a certificate.
     pub tls: Option<bool>,
 }
 
-/// Reads `127.0.0.1:8080`, `[::1]:8080`, `:8080`, `localhost:8080`, each with or without `http://` or `https://`.
+/// Reads `127.0.0.1:8080`, `[::1]:8080`, `:8080` or `localhost:8080`, each with or without `http://` or
+/// `https://`.
 pub fn listen(text: &str) -> Result<ListenAt, String> {
     let (tls, rest) = match text {
         _ if text.starts_with("http://") => (Some(false), &text[7..]),
@@ -87,7 +88,7 @@ pub fn size_or_off(text: &str) -> Result<u64, String> {
     or_off(text, size).map(Option::unwrap_or_default)
 }
 
-/// The longest duration: a clock may be that far ahead without an overflow.
+/// The longest duration. A clock can be advanced by it without an overflow.
 const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
 /// Reads a duration above zero: `500ms`, `30s`, `1m 30s`.
@@ -135,7 +136,8 @@ pub fn share(text: &str) -> Result<f64, String> {
 /// Reads a number of worker threads; `auto` is one for every CPU this process may use.
 pub fn workers(text: &str) -> Result<NonZeroUsize, String> {
     match text {
-        // One CPU is left to the kernel's network work, which is half of serving over a busy uplink.
+        // One CPU is left to the kernel's network work, which is half of the work of serving over a busy
+        // uplink.
         "auto" => {
             let cpus = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
             Ok(NonZeroUsize::new(cpus.get() - 1).unwrap_or(NonZeroUsize::MIN))
@@ -178,7 +180,7 @@ pub fn limit_or_off(text: &str) -> Result<Option<NonZeroU32>, String> {
 
 /// A closed set of values, each with a name and a line of help.
 pub trait Named: Copy + Send + Sync + 'static {
-    /// All of them, with their names and what they mean.
+    /// All values, with their names and meanings.
     const NAMED: &'static [(Self, &'static str, &'static str)];
 
     /// The value of that name.
@@ -190,7 +192,7 @@ pub trait Named: Copy + Send + Sync + 'static {
     }
 }
 
-/// A parser for a closed set of values that lists them, with their meaning, in the help and in completions.
+/// A parser for a closed set of values. It lists them with their meanings in the help and in completions.
 pub fn named<T: Named>() -> impl TypedValueParser<Value = T> {
     let values = T::NAMED.iter().map(|(_, name, help)| PossibleValue::new(name).help(help));
     PossibleValuesParser::new(values).try_map(|name| T::named(&name))

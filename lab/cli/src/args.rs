@@ -1,4 +1,4 @@
-//! The command line of `serpent-lab`. What stands here is kept stable.
+//! The command line of `serpent-lab`. Its commands and flags are kept stable.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,11 @@ use clap_complete::Shell;
 
 use crate::{simulate::SimulateArgs, theory::TheoryArgs};
 
-/// The laboratory of Serpent: measures servers against each other, simulates them, and computes what queueing theory says.
+/// The laboratory of Serpent: measures servers against each other, simulates them, and computes results of
+/// queueing theory.
 ///
-/// Measuring needs root, `ip` and `tc`. It happens in network namespaces of this machine, and touches nothing outside
-/// them. Simulating and computing need no privileges.
+/// Measuring needs root, `ip` and `tc`. It happens in network namespaces of this machine and touches nothing
+/// outside them. Simulating and computing need no privileges.
 #[derive(Debug, Parser)]
 #[command(
     name = "serpent-lab",
@@ -42,8 +43,9 @@ pub enum Command {
     List,
     /// Run an experiment: one that comes with this program, or a file of your own
     ///
-    /// Every server gets the same requests, once for each point and seed, in network namespaces made for the purpose. What was
-    /// measured is kept measurement by measurement, so a run may be stopped (Ctrl-C) and resumed without losing any.
+    /// Every server gets the same requests, once for each point and seed, in network namespaces made for the
+    /// purpose. Each measurement is saved when it is done, so a run may be stopped (Ctrl-C) and resumed
+    /// without losing any.
     #[command(after_long_help = "\
 Examples:
   serpent-lab run srpt-over-load --quick
@@ -51,9 +53,9 @@ Examples:
   serpent-lab run ./mine.toml --subjects nginx,serpent:srpt --out results
   serpent-lab run --resume results")]
     Run(Box<instrument::run::RunArgs>),
-    /// Show what a run came to: tables here, and pages, plots and numbers in files
+    /// Show the results of a run: tables here, and pages, plots and numbers in files
     Report(Box<instrument::report::ReportArgs>),
-    /// Hold several runs of an experiment against each other
+    /// Compare several runs of an experiment
     Compare(Box<instrument::report::CompareArgs>),
     /// Print the file of an experiment, to be copied and changed
     Show {
@@ -63,20 +65,22 @@ Examples:
     },
     /// Response times behind a busy uplink: Serpent in any order against nginx or any command
     Uplink(Box<instrument::uplink::UplinkArgs>),
-    /// Gateways in front of a real site of several resources: who waits how long, and how much the site does
+    /// Gateways in front of a real site of several resources: how long each class waits, and how much the
+    /// site does
     Site(Box<instrument::site::SiteArgs>),
-    /// The instrument itself: is it exact enough on this machine?
+    /// Check whether the instrument itself is exact enough on this machine
     Check(Box<instrument::check::CheckArgs>),
-    /// Simulate an experiment of the lab, or what flags describe
+    /// Simulate an experiment of the lab, or conditions given by flags
     ///
-    /// Every server gets the same requests as in a measurement, once for each point and seed, without a network and in a small
-    /// part of the time; needs no privileges. What comes of it is kept as the lab keeps it, and shown with the same tables and
-    /// plots.
+    /// Every server gets the same requests as in a measurement, once for each point and seed. A simulation
+    /// has no network, takes a small part of the time and needs no privileges. Results are saved in the lab's
+    /// form, and shown with the same tables and plots.
     Simulate(Box<SimulateArgs>),
-    /// What queueing theory says: response time and slowdown by policy, load and size
+    /// Compute response time and slowdown by policy, load and size, from queueing theory
     ///
-    /// Closed forms of one link with random arrivals and independent sizes (M/GI/1), from which nothing is measured and nothing
-    /// simulated, unless --check puts simulations beside them. docs/theory.md has the formulas and where they come from.
+    /// The results are closed forms for one link with random arrivals and independent sizes (M/GI/1). Nothing
+    /// is measured, and nothing simulated unless --check adds simulations for comparison. docs/theory.md has
+    /// the formulas and their sources.
     Theory(Box<TheoryArgs>),
     /// Print completions for a shell
     Completions {

@@ -1,6 +1,6 @@
 //! The program `serpent-lab`: the command line of the instrument, of the simulator and of theory.
 //!
-//! It measures the program `serpent` as a separate process, and imports nothing of it.
+//! It measures the program `serpent` as a separate process, and imports none of its code.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Failure at run time.
 const FAILURE: u8 = 1;
-/// Error in the command line or the experiment; clap uses the same.
+/// Error in the command line or the experiment. clap uses the same code.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -72,7 +72,7 @@ fn shown(result: Result<impl AsRef<[u8]>, LabError>) -> ExitCode {
     done(result.map(|text| print(text.as_ref())))
 }
 
-/// Prints a result. A reader that has seen enough (`| head`) is not a failure.
+/// Prints a result. It is no failure if the reader closes the pipe early (`| head`).
 fn print(bytes: &[u8]) -> ExitCode {
     match io::stdout().lock().write_all(bytes) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -83,7 +83,7 @@ fn print(bytes: &[u8]) -> ExitCode {
 }
 
 fn complain(code: u8, text: &str) -> ExitCode {
-    // A closed standard error leaves no place for the message; the exit code remains.
+    // If standard error is closed, the message is lost, but the exit code remains.
     let _ = writeln!(io::stderr().lock(), "{text}");
     ExitCode::from(code)
 }

@@ -1,4 +1,5 @@
-//! `serpent-lab simulate`: the lab's experiments without a bed, many at once, into a folder of the lab's form.
+//! `serpent-lab simulate`: simulates the lab's experiments, many cells at once, and writes a folder in the
+//! lab's form.
 
 mod args;
 mod cell;
@@ -24,8 +25,8 @@ use scheduler::bands::BandLearner;
 pub use self::args::SimulateArgs;
 use self::{args::ModelChoice, cell::Simulation, pool::Task, serving::Serving};
 
-/// Simulates an experiment, or the rest of one, and prints its table. [`ExitCode::FAILURE`] if something of it is not valid: then
-/// the table says what.
+/// Simulates an experiment, or the rest of one, and prints its table. Returns [`ExitCode::FAILURE`] if a part
+/// of it is not valid; the table then names it.
 pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, LabError> {
     let serpent = serpent_binary(args.serpent.as_deref())?;
     let (writer, changed, ready) = match &args.resume {
@@ -49,7 +50,7 @@ pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, LabError> {
             let simulated =
                 Simulated { model: ready.choice.to_string(), name: ready.choice.title(), notes: ready.notes.clone() };
             let record = run::simulated_record(experiment, args.changes.quick, versions(), simulated)?;
-            // What cannot be done has left nothing behind.
+            // All checks come before this line, so a refused request leaves no folder behind.
             let dir = args.out.clone().unwrap_or_else(|| run::default_dir(&record));
             (Writer::create(&dir, record)?, Vec::new(), ready)
         }
@@ -70,12 +71,12 @@ pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, LabError> {
     run::finish(writer.run())
 }
 
-/// An experiment made sure of: everything that could be known to be impossible has been refused.
+/// A checked experiment: everything known to be impossible has been refused.
 struct Ready {
     choice: ModelChoice,
     plans: Vec<Plan>,
     subjects: Vec<Serving>,
-    /// What of it is not simulated.
+    /// Remarks on the parts of it that are not simulated.
     notes: Vec<String>,
 }
 
@@ -118,7 +119,7 @@ impl Ready {
         Ok(Self { choice, plans, subjects, notes })
     }
 
-    /// Simulates what is not there yet.
+    /// Simulates the cells that are missing.
     fn simulate(&self, writer: &Writer, notes: &[String], jobs: NonZeroUsize) -> Result<(), LabError> {
         let (run, record) = (writer.run(), writer.run().record());
         let stop = run::stop_on_signals()?;
@@ -139,14 +140,14 @@ impl Ready {
         let (label, subject) = (&record.points[cell.point].label, &record.subjects[cell.subject]);
         Task {
             what: cell,
-            // About the bytes to be sent.
+            // The approximate number of bytes to send.
             expected: setting.time.seconds * setting.link.rate.bytes_per_second(),
             name: format!("{label}, seed {}, {subject}", cell.seed),
         }
     }
 }
 
-/// What simulates.
+/// Version of the simulator.
 fn versions() -> Vec<String> {
     vec![format!("serpent {}, simulator", env!("CARGO_PKG_VERSION"))]
 }
@@ -188,7 +189,7 @@ mod tests {
             (&finds, "paced", true),
             (&finds, "bare", false),
             (&finds.replace("setting.link", "# "), "packets", false),
-            // The lab tells its server the first rate too.
+            // The server has no rate of its own. The lab tells it the link's first rate in a measurement too.
             (&changes, "packets", false),
         ] {
             let notes = ready(toml, model).unwrap().notes;

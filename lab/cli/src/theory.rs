@@ -1,4 +1,4 @@
-//! `serpent-lab theory`: closed forms as tables and plots, and simulations beside them.
+//! `serpent-lab theory`: closed forms as tables and plots, optionally with simulations beside them.
 
 mod args;
 mod figure;
@@ -15,7 +15,8 @@ use workload::{pattern::Pattern, rate::Link};
 pub use self::args::TheoryArgs;
 use self::args::{Law, PlotOf, law};
 
-/// Shares of the requests at whose sizes a table looks. The largest size of a law without one is that of all but one in 10 000.
+/// Shares of the requests at whose sizes a table is evaluated. For a distribution without a largest size, the
+/// last share is `NEARLY_ALL`.
 const SHARES: [f64; 6] = [0.1, 0.5, 0.9, 0.99, 0.999, 1.0];
 const NEARLY_ALL: f64 = 0.9999;
 
@@ -25,10 +26,10 @@ const LOADS: [f64; 2] = [0.5, 0.8];
 const CHECKED_LOADS: [f64; 4] = [0.3, 0.5, 0.7, 0.9];
 const CHECKED_LAWS: [&str; 4] = ["bounded-pareto:1.1,500,2e6", "lognormal:3000,1.3", "exponential:10000", "world-cup"];
 
-/// Nothing was computed, or it could not be written.
+/// The reason why nothing was computed or written.
 #[derive(Debug)]
 pub enum Failure {
-    /// What was asked for makes no sense.
+    /// The request makes no sense.
     Asked(String),
     /// A file cannot be written.
     File(PathBuf, io::Error),
@@ -63,7 +64,7 @@ pub fn theory(args: &TheoryArgs) -> Result<String, Failure> {
     Ok(if args.json { shown::as_json(&cells) } else { shown::as_text(&question, &cells, args.check) })
 }
 
-/// What is asked, with nothing left open.
+/// A complete request: every flag has a value.
 struct Question {
     laws: Vec<Law>,
     demands: Vec<Demand>,
@@ -71,14 +72,14 @@ struct Question {
     link: Link,
 }
 
-/// How much is asked of the link.
+/// The demand on the link.
 #[derive(Clone, Debug)]
 enum Demand {
     Load(f64),
     Overload(Pattern),
 }
 
-/// A law, a load and a policy, and what comes of them. Times are in seconds.
+/// A distribution, a load and a policy, with the results. Times are in seconds.
 #[derive(Clone, Debug, Serialize)]
 struct Cell {
     sizes: String,
@@ -88,17 +89,17 @@ struct Cell {
     overload: Option<String>,
     policy: &'static str,
     mean_s: f64,
-    /// JSON has no infinity: `null` is a mean that does not exist.
+    /// Infinite if the mean does not exist. JSON has no infinity, so it is written as `null`.
     slowdown: f64,
     by_size: Vec<AtSize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     simulated: Option<simulate::Beside>,
-    /// Which of the question's it is.
+    /// Position of the cell in its question.
     #[serde(skip)]
     of: Place,
 }
 
-/// Places in the lists of a [`Question`].
+/// Indexes into the lists of a [`Question`].
 #[derive(Clone, Copy, Debug)]
 struct Place {
     law: usize,
@@ -106,7 +107,7 @@ struct Place {
     policy: usize,
 }
 
-/// A size, and what its requests can expect.
+/// A size, and the expected results of its requests.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct AtSize {
     /// Share of the requests that are smaller.
@@ -189,18 +190,20 @@ impl Question {
         })
     }
 
-    /// One of the cells at sizes even in the logarithm.
+    /// Evaluates a cell at sizes evenly spaced in the logarithm.
     fn over_sizes(&self, place: Place, points: usize) -> Result<Vec<AtSize>, Failure> {
         let sizes = &self.laws[place.law].sizes;
         let (least, nearly_least, last) = (size_at(sizes, 0.0), size_at(sizes, 0.001), size_at(sizes, 1.0));
-        // Where a law begins at zero, its smallest requests are as one.
+        // If a distribution begins near zero, its smallest requests hardly differ, so the range starts above
+        // them.
         let first = if least > nearly_least / 1e3 { least } else { nearly_least };
         let at = (0..points).map(|i| first * (last / first).powf(i as f64 / (points - 1) as f64));
         let at: Vec<(f64, f64)> = at.map(|x| (1.0 - sizes.share_above(x), x)).collect();
         self.evaluate(place, &at).map(|(_, by_size)| by_size)
     }
 
-    /// The means, in bytes of the link's time, and what requests of given shares and sizes can expect.
+    /// Computes the means, in bytes of the link's time, and the expected results at the given shares and
+    /// sizes.
     fn evaluate(&self, place: Place, at: &[(f64, f64)]) -> Result<(Means, Vec<AtSize>), Failure> {
         let sizes = self.laws[place.law].sizes.clone();
         let policy = &self.policies[place.policy];
@@ -234,7 +237,7 @@ impl Question {
     }
 }
 
-/// Over all requests.
+/// Means over all requests.
 struct Means {
     response: f64,
     slowdown: f64,

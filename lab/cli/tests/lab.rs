@@ -1,4 +1,5 @@
-//! `serpent-lab run` as people use it: a folder with all that was measured, stopped and resumed, and asked for the impossible.
+//! Tests of `serpent-lab run` as a program: the folder of measurements, stopping and resuming, and impossible
+//! requests.
 
 mod programs;
 
@@ -19,7 +20,7 @@ use serde_json::Value;
 
 use programs::{LAB, serpent};
 
-/// Two servers for two seconds. What is measured may be late here: the machine that tests is busy.
+/// Two servers for two seconds. Measurements may be late here, because the machine is busy with tests.
 const TINY: &str = "
 name = 'tiny'
 title = 'Two servers for two seconds'
@@ -32,7 +33,7 @@ time = { seconds = 2, drain-s = 5 }
 count.max-lateness-ms = 2000
 ";
 
-/// What was asked for in a measurement, whoever was asked: moment, file and size of each request.
+/// The requests of a measurement: time, file and size of each. They do not depend on the server.
 fn asked(run: &Run, number: usize) -> Vec<(u64, u32, u64)> {
     let outcomes = run.outcomes(number).unwrap().map(Result::unwrap);
     let mut asked: Vec<_> = outcomes.map(|outcome| (outcome.at_ns, outcome.file, outcome.size_bytes)).collect();
@@ -51,7 +52,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether a bed can be made here; if not it is said loudly, and in CI that is a failure.
+/// Whether a test bed can be made here. If not, the test is skipped with a message, or fails in CI.
 fn can_measure(test: &str) -> bool {
     let found = |program: &str| {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -70,7 +71,7 @@ fn can_measure(test: &str) -> bool {
     false
 }
 
-/// One measures at a time: two would disturb each other.
+/// Lets one test measure at a time, because two would disturb each other.
 fn alone() -> MutexGuard<'static, ()> {
     static MEASURING: Mutex<()> = Mutex::new(());
     MEASURING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -85,7 +86,7 @@ fn a_run_is_stopped_resumed_and_repeated() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("tiny.toml"), TINY).unwrap();
 
-    // Stopped in the middle of the second measurement.
+    // The run is stopped in the middle of the second measurement.
     let mut child = lab(folder.path(), &["run", "./tiny.toml", "--out", "first", "--port", "8091"])
         .stderr(Stdio::piped())
         .spawn()
@@ -105,7 +106,7 @@ fn a_run_is_stopped_resumed_and_repeated() {
     let first_kept = fs::read(dir.join("cells/0001.json")).unwrap();
     assert!(!dir.join("cells/0002.json").exists());
 
-    // Resumed: the first measurement stays as it is.
+    // The run is resumed, and the first measurement stays as it is.
     let output = lab(folder.path(), &["run", "--resume", "first", "--port", "8091"]).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(fs::read(dir.join("cells/0001.json")).unwrap(), first_kept);
@@ -123,7 +124,7 @@ fn a_run_is_stopped_resumed_and_repeated() {
     assert!(run.record().versions.iter().any(|version| version.starts_with("Linux ")));
     assert!(run.record().command.contains("serpent-lab run ./tiny.toml --out first"), "{}", run.record().command);
 
-    // Once more from the file: the same requests, of both servers.
+    // A second run from the file sends both servers the same requests.
     let args = ["run", "./tiny.toml", "--subjects", "serpent:srpt", "--out", "second", "--port", "8091"];
     let output = lab(folder.path(), &args).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
@@ -137,7 +138,8 @@ fn a_run_is_stopped_resumed_and_repeated() {
     assert!(stderr(&output).contains("--resume second"), "{}", stderr(&output));
 }
 
-/// A server that cannot be started spoils its own measurement; the other's is made, and a resumed run has nothing left to do.
+/// A server that cannot start makes only its own measurement invalid. The other server is measured, and a
+/// resumed run has nothing left to do.
 #[test]
 fn a_server_that_fails_spoils_nobody_elses_measurement() {
     if !can_measure("a_server_that_fails_spoils_nobody_elses_measurement") {
@@ -166,8 +168,9 @@ fn a_server_that_fails_spoils_nobody_elses_measurement() {
     assert!(!stderr(&output).contains("1 of 2"), "{}", stderr(&output));
 }
 
-/// One experiment of each paper in its short form, from the requests to the page. What is measured beside a compiler and by a
-/// debug build is no figure: whether requests come whole, and whether all that was measured is shown, is what this holds.
+/// Runs one experiment of each paper in its short form, from the requests to the page. A debug build on a
+/// busy machine gives no useful figures. The test checks that requests complete, and that every measurement
+/// is shown.
 #[test]
 fn an_experiment_of_each_paper_runs_in_its_short_form() {
     let test = "an_experiment_of_each_paper_runs_in_its_short_form";
@@ -183,7 +186,8 @@ fn an_experiment_of_each_paper_runs_in_its_short_form() {
         eprintln!("SKIPPED in {test}: srpt-nasa-trace: the log of NASA is not in {}", traces.display());
     }
     let folder = tempfile::tempdir().unwrap();
-    // With each the label of a point at which the link is full and answers stay away, if there is one.
+    // Each experiment, with the label of a point at which the link is full and responses are missing, if it
+    // has one.
     for (name, overload) in [
         ("srpt-nasa-trace", None),
         ("overload-workloads-nasa", Some("W2")),
@@ -201,7 +205,7 @@ fn an_experiment_of_each_paper_runs_in_its_short_form() {
         let run = Run::open(&folder.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}: {said}"));
         let cells = run.cells().unwrap();
         assert_eq!(cells.len(), run.record().cells_count(), "{name}: {said}");
-        // What a busy machine makes of it is marked, and the only reason to fail.
+        // Effects of a busy machine are marked, and they are the only reason to fail.
         let invalid: Vec<&String> = cells.iter().flat_map(|cell| &cell.facts.invalid).collect();
         assert_eq!(output.status.success(), invalid.is_empty(), "{name}: {said}");
         for reason in &invalid {
@@ -211,7 +215,8 @@ fn an_experiment_of_each_paper_runs_in_its_short_form() {
             let outcomes: Vec<_> = run.outcomes(cell.number).unwrap().map(Result::unwrap).collect();
             let whole = outcomes.iter().filter(|outcome| outcome.body_bytes == outcome.size_bytes).count();
             let label = run.record().points[cell.point].label.as_str();
-            // Where all can be answered all but a few are; a machine that was too slow for that has said so.
+            // Where all requests can be answered, nearly all are. A cell on a machine that was too slow for
+            // that is marked invalid.
             let least = if overload == Some(label) || !cell.facts.invalid.is_empty() { 0.5 } else { 0.95 };
             let place = format!("{name}, {label}, measurement {}: {} of {}", cell.number, whole, outcomes.len());
             assert!(whole > 100 && whole as f64 > least * outcomes.len() as f64, "{place}");
@@ -225,14 +230,14 @@ fn an_experiment_of_each_paper_runs_in_its_short_form() {
         let report =
             fs::read(folder.path().join("report.json")).unwrap_or_else(|_| panic!("{name}: {}", stderr(&output)));
         let report: Value = serde_json::from_slice(&report).unwrap();
-        // What is not valid is not plotted.
+        // Cells that are not valid are not plotted.
         let plots = report["figures"].as_array().unwrap().len();
         assert!(plots > 0 || !invalid.is_empty(), "{name} has no plots: {said}");
         assert!(page.matches("<svg").count() >= plots, "{name}: {plots} plots are not all on the page");
         holds_all_that_was_asked_for(&report, run.record(), invalid.is_empty());
     }
 
-    // The page can be made again, and its plots as files.
+    // The page can be made again, and its plots can be written as files.
     let name = "overload-workloads-nasa";
     let args = ["report", name, "--png", "plots", "--json", "again.json"];
     let output = lab(folder.path(), &args).output().unwrap();
@@ -242,8 +247,8 @@ fn an_experiment_of_each_paper_runs_in_its_short_form() {
     assert_eq!(files, plots, "{}", stderr(&output));
 }
 
-/// Each figure is drawn, or it is said why not; each published value has its row, and ours beside it where both its point and
-/// its servers are in the run.
+/// Checks that each figure is drawn or refused with a reason. Each published value must have its row, with
+/// this run's value if both its point and its servers are in the run.
 fn holds_all_that_was_asked_for(report: &Value, run: &RunRecord, valid: bool) {
     let name = &run.experiment.name;
     let list = |key: &str| report[key].as_array().unwrap_or_else(|| panic!("{name}: no {key} in the report"));

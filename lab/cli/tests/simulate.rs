@@ -1,5 +1,5 @@
-//! `serpent-lab simulate` as people use it: a folder like that of a measurement, the same from the same seeds, stopped and resumed, and
-//! asked for the impossible.
+//! Tests of `serpent-lab simulate` as a program: a folder like that of a measurement, equal results from
+//! equal seeds, stopping and resuming, and impossible requests.
 
 mod programs;
 
@@ -83,7 +83,7 @@ fn a_simulation_is_reported_as_a_measurement_is_and_says_what_it_is() {
     }
     assert!(!table.contains("CPU") && !table.contains("NOT VALID"), "{table}");
 
-    // What the same seeds ask of a server that is measured.
+    // A measured server gets these requests from the same seeds.
     let dir = Run::open(&folder.path().join("bare")).unwrap();
     assert_eq!(dir.cells().unwrap().len(), 8);
     let experiment = Experiment::find(folder.path().join("tiny.toml").to_str().unwrap()).unwrap();
@@ -98,7 +98,7 @@ fn a_simulation_is_reported_as_a_measurement_is_and_says_what_it_is() {
         assert!(outcomes.iter().all(|outcome| outcome.end == End::Done && outcome.first_byte_ns.is_some()));
     }
 
-    // A bare link is the ideal that reports show.
+    // A bare link is the ideal of the reports.
     let report = report(folder.path(), "bare");
     assert_eq!(report["simulated"]["model"], "bare");
     for point in report["points"].as_array().unwrap() {
@@ -195,7 +195,7 @@ fn users_sessions_patience_and_changing_rates_are_simulated() {
         "demand = { kind = 'sessions', files = 100, requests-per-session = 5, think-s = 0.5, load = 0.6 }\ntime.seconds = 60",
     );
     assert!(sessions.len() > 200);
-    // Twice what the link carries, and clients who do not wait for it.
+    // A load of twice the link's capacity, and clients who give up.
     let [fair, srpt] = of(
         "patience",
         "demand = { files = 100, load = 2.0 }\nclients = { abort-after-s = 2, retries = 1 }\ntime = { seconds = 30, drain-s = 10 }",
@@ -204,7 +204,7 @@ fn users_sessions_patience_and_changing_rates_are_simulated() {
     assert!(count(&fair, End::Aborted) > count(&srpt, End::Aborted) && count(&srpt, End::Aborted) > 0);
     let aborted = fair.iter().find(|outcome| outcome.end == End::Aborted).unwrap();
     assert_eq!((aborted.attempts, aborted.end_ns - aborted.at_ns), (2, 4_000_000_000));
-    // What is asked for stays what it was when the link becomes slow.
+    // The requests stay the same when the link becomes slow.
     let [changing, _] = of(
         "changing",
         "demand = { files = 100, requests-per-second = 100 }\nlink.rate-changes = [[20, '1mbit']]\ntime = { seconds = 40, drain-s = 1 }",
@@ -221,7 +221,7 @@ fn users_sessions_patience_and_changing_rates_are_simulated() {
     assert!(count(&changing, End::Unfinished) > 100);
 }
 
-/// The configuration file of a subject is read by the program that would serve it.
+/// The configuration file of a subject is read by the program `serpent`.
 #[test]
 fn a_subject_with_a_file_is_simulated_as_serpent_reads_the_file() {
     let folder = tiny();
@@ -269,7 +269,7 @@ fn a_simulation_is_stopped_and_resumed() {
     ];
     let mut child = lab(folder.path(), &args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let (mut lines, mut said) = (BufReader::new(child.stderr.take().unwrap()), String::new());
-    // A simulation is told of when it has been kept.
+    // The progress is printed after a simulation has been saved.
     while !said.contains(" of 200 done") {
         assert!(lines.read_line(&mut said).unwrap() > 0, "{said}");
     }
@@ -298,7 +298,7 @@ fn what_cannot_be_simulated_is_refused_and_leaves_nothing() {
         folder.path(),
         &["simulate", "./tiny.toml", "--model", "bare", "--set", "time.seconds=1", "--out", "simulated"],
     );
-    // The same as if it had been measured.
+    // A folder with the same content as a measured run.
     let measured = folder.path().join("measured");
     fs::create_dir_all(measured.join("cells")).unwrap();
     let text = fs::read_to_string(folder.path().join("simulated/run.json")).unwrap();
@@ -331,7 +331,7 @@ fn what_cannot_be_simulated_is_refused_and_leaves_nothing() {
     }
 }
 
-/// Where logs are that experiments replay; they do not come with the source.
+/// The folder of the logs that experiments replay. The logs are not part of the source.
 fn traces() -> PathBuf {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
     std::env::var_os("SERPENT_TRACES").map_or_else(beside, PathBuf::from)

@@ -1,4 +1,5 @@
-//! `serpent-lab site` as people use it: the gateways that it writes, starts and stops, in front of a small site.
+//! Tests of `serpent-lab site` as a program: the gateways that it configures, starts and stops, in front of a
+//! small site.
 
 mod programs;
 
@@ -21,7 +22,7 @@ fn lab(args: &[&str]) -> Output {
     Command::new(LAB).args(args).env_remove("SERPENT_LOG").output().unwrap()
 }
 
-/// What `serpent` says of a configuration.
+/// Runs `serpent check` on a configuration.
 fn check(file: &str) -> Output {
     Command::new(serpent()).args(["check", file]).env_remove("SERPENT_LOG").output().unwrap()
 }
@@ -30,7 +31,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Every gateway that can be asked for has a configuration that `serpent check` has nothing to say about.
+/// `serpent check` has no complaint about the configuration of any gateway.
 #[test]
 fn written_configurations_are_sound() {
     let dir = tempfile::tempdir().unwrap();
@@ -57,11 +58,11 @@ fn written_configurations_are_sound() {
     for (file, subject) in files.iter().zip(&subjects) {
         let checked = check(file);
         let said = stderr(&checked);
-        // Who lets everybody in is told that classes only count.
+        // A gateway that admits everything gets a warning that its classes only count.
         let unexpected = said.lines().filter(|line| line.starts_with("warning") && !line.contains("only count"));
         assert!(checked.status.success() && unexpected.count() == 0, "{subject}: {said}");
     }
-    // What is measured by default, too.
+    // The subjects that are measured by default.
     let out = dir.path().join("default");
     let written = lab(&["site", "--dry-run", "--out", out.to_str().unwrap()]);
     let files = String::from_utf8(written.stdout).unwrap();
@@ -72,7 +73,7 @@ fn written_configurations_are_sound() {
     assert!(files.lines().any(|file| file.ends_with(".cfg")));
 }
 
-/// Answers each request at once with a line that says it took 2 ms.
+/// A site that answers each request at once with a line that says it took 2 ms.
 fn site() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -116,7 +117,7 @@ fn users_ask_through_each_gateway_in_turn() {
 
     for stem in ["1-uncontrolled", "2-multi-ratio-knee"] {
         let requests = lines(&out.join(format!("{stem}.ndjson")));
-        // All users, and nothing but what is right; the end of the run cuts off whom it may.
+        // All users made requests, and every request is valid. Only the end of the run may cut requests off.
         let users: BTreeSet<u64> = requests.iter().map(|request| request["user"].as_u64().unwrap()).collect();
         assert_eq!(users.len(), 12);
         for request in &requests {
@@ -128,7 +129,7 @@ fn users_ask_through_each_gateway_in_turn() {
     let report: Value = serde_json::from_str(&fs::read_to_string(out.join("report.json")).unwrap()).unwrap();
     assert_eq!(report["given"]["seed"], 7);
     assert_eq!(report["rows"].as_array().unwrap().len(), 2);
-    // Windows that are adjusted are asked for.
+    // The report has the readings of windows that are adjusted.
     assert!(report["rows"][0]["pages"][0]["adjusted"].is_null());
     assert!(report["rows"][1]["pages"][1]["adjusted"]["least"].as_u64() >= Some(1), "{}", report["rows"][1]);
     let shown = String::from_utf8_lossy(&measured.stdout).into_owned();

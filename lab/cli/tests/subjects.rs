@@ -1,5 +1,5 @@
-//! Every subject of the lab, started in the namespaces of a real bed, answers in every protocol that it may be asked in: needs
-//! root, and the servers themselves.
+//! Every subject of the lab, started in the namespaces of a real test bed, answers in each of its protocols.
+//! The test needs root, and the servers themselves.
 
 mod programs;
 
@@ -19,7 +19,7 @@ use instrument::{
 
 const PORT: u16 = 8080;
 
-/// Over TLS or not, and what curl is told so that it speaks the version.
+/// Each protocol, with its setting and with the flags that make curl use it.
 const PROTOCOLS: [(&str, &str, &str, &str); 4] = [
     ("http", "clients.protocol = 'http1'", "--http1.1", "1.1"),
     ("https", "clients.tls = true", "--http1.1", "1.1"),
@@ -27,7 +27,7 @@ const PROTOCOLS: [(&str, &str, &str, &str); 4] = [
     ("https", "clients.tls = true\nclients.protocol = 'http2'", "--http2", "2"),
 ];
 
-/// One test, because a process has one bed at a time.
+/// This is one test, because a process can have only one test bed at a time.
 #[test]
 fn each_subject_answers_in_clear_and_over_tls_in_both_versions() {
     if !is_there("ip") || !is_there("curl") || !is_root() {
@@ -63,13 +63,13 @@ fn each_subject_answers_in_clear_and_over_tls_in_both_versions() {
     }
 }
 
-/// A hundred requests while it is looked at.
+/// Sends at least a hundred requests while the subject is sampled.
 fn it_is_sampled(bed: &Bed, subject: &Subject) {
     let counting = SystemCalls::count(bed);
     let start = Instant::now();
     let sampler = Sampler::start(bed, start, PORT).unwrap();
     let mut asked = 0;
-    // Until a second sample has been taken: then counters have something to show.
+    // The loop runs until a second sample has been taken, because counters are differences of samples.
     while asked < 100 || start.elapsed() < EVERY {
         assert_eq!(curl(bed, &["--http1.1"], "http"), "200 1.1 200000");
         asked += 1;
@@ -95,7 +95,7 @@ fn ends_well(running: Running, subject: &Subject) {
     assert!(status.is_some_and(|status| status.success()), "{subject}: {status:?}: {said}");
 }
 
-/// Asks for the second file from the clients' namespace: status, version, bytes.
+/// Requests the second file from the clients' namespace. Returns status, version and bytes.
 fn curl(bed: &Bed, flags: &[&str], scheme: &str) -> String {
     let _inside = bed.client().enter().unwrap();
     let mut command = Command::new("curl");

@@ -1,4 +1,4 @@
-//! What `serpent advise` is asked.
+//! The command line of `serpent advise`.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use workload::trace::Format;
 
 use crate::values;
 
-/// Which log, and which uplink.
+/// The log and the uplink.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -26,11 +26,11 @@ pub struct AdviseArgs {
     #[arg(value_name = "ACCESS_LOG", required = true)]
     pub logs: Vec<PathBuf>,
 
-    /// Rate of the uplink that the site has, or is to have, as in 100mbit
+    /// Rate of the site's present or planned uplink, as in 100mbit
     #[arg(long, value_name = "RATE", value_parser = values::rate)]
     pub uplink: Rate,
 
-    /// Write one page with everything, plots too, which needs no other file
+    /// Write one page with everything, plots included, which needs no other file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
@@ -38,22 +38,22 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 
-    /// Seed of what the log does not tell: where within its second a request came
+    /// Seed for details that the log does not tell: when within its second a request came
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Part of the log that is simulated: `auto` (all, or of a long log the busiest hours), `whole`, or a window from the
-    /// first record, as in `8h..20h`, outside of which nothing counts
+    /// Part of the log that is simulated: `auto` (the whole log, or the busiest hours of a long one),
+    /// `whole`, or a window from the first record, as in `8h..20h`, outside of which nothing counts
     #[arg(long, value_name = "auto|whole|FROM..UNTIL", default_value = "auto", value_parser = part, verbatim_doc_comment)]
     pub window: Part,
 
-    /// Format of the logs, if it is not to be found out: common, combined, w3c, world-cup, csv, json; with columns as in
-    /// `csv:time=begin_ms,size=volume`
+    /// Format of the logs, if it is not to be detected: common, combined, w3c, world-cup, csv, json; with
+    /// columns as in `csv:time=begin_ms,size=volume`
     #[arg(long, value_name = "FORMAT", value_parser = format, verbatim_doc_comment)]
     pub format: Option<FormatArg>,
 }
 
-/// A format, and the text that names it: a format does not know its columns as a text.
+/// A format with the text that names it, because a format cannot write its columns as text.
 #[derive(Clone, Debug)]
 pub struct FormatArg {
     text: String,
@@ -62,7 +62,7 @@ pub struct FormatArg {
 }
 
 impl AdviseArgs {
-    /// The command that does it again.
+    /// The command line that repeats this advice.
     pub fn command(&self) -> String {
         let quoted = |text: String| {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,".contains(c);
@@ -87,7 +87,7 @@ impl AdviseArgs {
     }
 }
 
-/// As [`part`] reads it, without a blank.
+/// Formats a time as [`part`] reads it, without a space.
 fn time(ns: u64) -> String {
     [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)]
         .into_iter()

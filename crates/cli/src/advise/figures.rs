@@ -5,7 +5,7 @@ use simulator::advise::{Advice, report::Prediction, words};
 
 use super::{dates, tables};
 
-/// All plots that there is something to show in.
+/// All plots that have data.
 pub fn all(advice: &Advice) -> Vec<Plot> {
     let mut plots = vec![sizes(advice), load(advice)];
     if advice.predictions.iter().filter(|prediction| !prediction.overloaded).count() > 1 {
@@ -32,7 +32,7 @@ fn sizes(advice: &Advice) -> Plot {
     for share in &advice.sizes.histogram {
         of_requests += share.requests;
         of_bytes += share.bytes;
-        // Those without a body stand at the left edge.
+        // Responses without a body are drawn at the left edge.
         let x = share.below_bytes.min(advice.sizes.largest_bytes).max(1) as f64;
         requests.push(point(x, of_requests));
         bytes.push(point(x, of_bytes));
@@ -49,7 +49,7 @@ fn sizes(advice: &Advice) -> Plot {
     }
 }
 
-/// Periods without a request are not in the list, and are nothing on the plot.
+/// The load over time. Periods without a request are missing from the list and count as zero.
 fn load(advice: &Advice) -> Plot {
     let load = &advice.load;
     let begun_s = load.over_time.first().map_or(0.0, |period| period.from_unix_s);
@@ -104,7 +104,7 @@ fn growth(
 }
 
 fn gain(prediction: &Prediction) -> Plot {
-    // Classes of few requests say what happened to these and not what sizes mean.
+    // Classes with few requests show chance, not the effect of size, so they are left out.
     let enough = (prediction.requests / 5000).clamp(3, 30);
     let others = prediction.policies.iter().enumerate().skip(1);
     let mut series: Vec<Series> = others

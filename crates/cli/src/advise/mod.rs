@@ -1,4 +1,4 @@
-//! `serpent advise ACCESS_LOG`: what scheduling would do for a site, from a log it already has.
+//! `serpent advise ACCESS_LOG`: advice on scheduling for a site, from its access log.
 
 mod args;
 mod dates;
@@ -20,16 +20,16 @@ use workload::rate::Rate;
 pub use self::args::AdviseArgs;
 use self::read::Logs;
 
-/// Why there is no advice.
+/// The reason why there is no advice.
 #[derive(Debug)]
 pub enum Failure {
-    /// What was given cannot be advised on.
+    /// The logs or flags allow no advice.
     Usage(String),
     /// The machine failed.
     Run(String),
 }
 
-/// Reads, simulates, writes the files that were asked for, and returns what to print.
+/// Reads, simulates, writes the requested files, and returns the text to print.
 pub fn advise(args: &AdviseArgs) -> Result<String, Failure> {
     let uplink = Rate::from_bits_per_second(args.uplink.bits_per_second())
         .ok_or_else(|| Failure::Usage(format!("--uplink {} is no rate from 8kbit to 1000gbit", args.uplink)))?;
@@ -50,7 +50,7 @@ pub fn advise(args: &AdviseArgs) -> Result<String, Failure> {
     Ok(terminal::text(&advice))
 }
 
-/// One reading to see what is there, then one on each processor, which simulates its share of the scenarios.
+/// Reads the log once for a survey, then once on each processor, which simulates its share of the scenarios.
 fn simulate(question: Question, logs: &Logs) -> Result<Advice, Failure> {
     let mut survey = Survey::new(question);
     let read = logs.survey(&mut survey)?;
@@ -58,7 +58,7 @@ fn simulate(question: Question, logs: &Logs) -> Result<Advice, Failure> {
     let threads = available_parallelism().map_or(1, |threads| threads.get()).min(plan.scenarios());
     let (plan, read) = (&plan, &read);
     let run = |thread: usize| -> Result<Vec<Outcome>, Failure> {
-        // Those side by side in the plan are about as much work.
+        // Neighbours in the plan need about the same work, so each thread takes every n-th scenario.
         let mut batch = Batch::new(plan, (thread..plan.scenarios()).step_by(threads));
         logs.again(read, |record| batch.add(record))?;
         Ok(batch.finish())

@@ -1,4 +1,4 @@
-//! Advice as a page: one file, no script, nothing from elsewhere, in the look of the lab's report.
+//! The advice as one HTML file without scripts or external resources, in the style of the lab's report.
 
 use askama::Template;
 use chart::{Plot, Table, inline_svg};

@@ -1,4 +1,4 @@
-//! The logs: which there are, in which order, and each record of them as often as it is needed.
+//! Finds the logs, puts them in order, and reads their records as often as needed.
 
 use std::{
     fs::{self, File},
@@ -16,12 +16,12 @@ use super::{Failure, dates};
 
 /// Bytes read at a time.
 const BUFFER_BYTES: usize = 256 * 1024;
-/// Files that were rotated overlap by the requests under way, not by more.
+/// Longest overlap of rotated files. They overlap only by the requests in progress during the rotation.
 const MAX_OVERLAP_NS: u64 = 60 * 1_000_000_000;
 
-/// Logs that are one log.
+/// Several files that form one log.
 pub struct Logs {
-    /// By the time of their first record.
+    /// The files, by the time of their first record.
     files: Vec<LogFile>,
     format: Option<Format>,
 }
@@ -30,11 +30,12 @@ struct LogFile {
     name: String,
     path: PathBuf,
     first_ns: u64,
-    /// What can be read but once, as a file without a name: nothing is left of it, however this process ends.
+    /// A copy of input that can be read only once. It is a file without a name, so nothing remains of it
+    /// however the process ends.
     kept: Option<Arc<File>>,
 }
 
-/// A kept file from its beginning. Several threads read it, each at a place of its own.
+/// A kept file, read from its beginning. Several threads read it, each at its own position.
 struct Kept {
     file: Arc<File>,
     offset: u64,
@@ -48,13 +49,13 @@ impl io::Read for Kept {
     }
 }
 
-/// How many records of each file count: a log that is still being written grows between two readings.
+/// Number of records of each file that count. A log that is still being written grows between two readings.
 pub struct Read {
     records: Vec<u64>,
 }
 
 impl Logs {
-    /// Opens each and looks for its first record.
+    /// Opens each file and looks for its first record.
     pub fn find(paths: &[PathBuf], format: Option<Format>) -> Result<Self, Failure> {
         let mut logs = Self { files: Vec::new(), format };
         for path in paths {
@@ -74,13 +75,13 @@ impl Logs {
         Ok(logs)
     }
 
-    /// Their names.
+    /// Names of the files.
     pub fn names(&self) -> String {
         let names: Vec<String> = self.files.iter().map(|file| format!("`{}`", file.name)).collect();
         names.join(", ")
     }
 
-    /// Gives every record to the survey, and what a person should know of the files.
+    /// Gives every record to the survey, with remarks on the files.
     pub fn survey(&self, survey: &mut Survey) -> Result<Read, Failure> {
         let mut read = Read { records: Vec::new() };
         let mut last: Option<(&str, u64)> = None;
@@ -145,7 +146,8 @@ impl Logs {
     }
 }
 
-/// A path that is wrong is the operator's; anything else is the machine's.
+/// An error for a file that cannot be read. A wrong path is the operator's fault; anything else is the
+/// machine's.
 fn unreadable(name: &str, path: &Path, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::NotFound => Failure::Usage(format!("there is no log `{name}`")),
@@ -155,7 +157,8 @@ fn unreadable(name: &str, path: &Path, error: &io::Error) -> Failure {
     }
 }
 
-/// A pipe, as in `<(zcat access.log.gz)`, and whatever else is neither a file nor a directory.
+/// Copies input that can be read only once: a pipe, as in `<(zcat access.log.gz)`, and anything else that is
+/// neither a file nor a directory.
 fn keep_if_read_but_once(path: &Path) -> Result<Option<Arc<File>>, Failure> {
     let (name, unread) = (path.display().to_string(), |error| unreadable(&path.display().to_string(), path, &error));
     let kind = fs::metadata(path).map_err(unread)?.file_type();

@@ -1,4 +1,4 @@
-//! The tables of advice, as texts: terminal and page show the same ones.
+//! The tables of the advice as texts, shared by the terminal and the page.
 
 use chart::Table;
 use simulator::advise::{
@@ -7,7 +7,7 @@ use simulator::advise::{
     words,
 };
 
-/// What policies are called where there is room.
+/// The description of a policy, where there is room for it.
 pub fn described(policy: &str) -> String {
     let text = match policy {
         "fair" => "as other servers do",
@@ -66,7 +66,7 @@ pub fn growth(advice: &Advice) -> Table {
     }
 }
 
-/// Who gains and who loses, by size.
+/// Gains and losses by size.
 pub fn sizes(prediction: &Prediction) -> Table {
     let mut rows = Vec::new();
     if let Some(fair) = prediction.policies.first() {
@@ -93,7 +93,7 @@ pub fn sizes(prediction: &Prediction) -> Table {
     }
 }
 
-/// Those who take longer than under fair sharing.
+/// Requests that take longer than under fair sharing.
 pub fn losers(prediction: &Prediction) -> Table {
     let row = |of: &PolicyPrediction| {
         let losers = of.losers;
@@ -122,7 +122,7 @@ pub fn losers(prediction: &Prediction) -> Table {
     }
 }
 
-/// The prediction that sizes are shown of: where the order matters and the uplink is not yet full, or today.
+/// The prediction whose sizes are shown: the highest load at which the uplink is not yet full, or today's.
 pub fn shown(advice: &Advice) -> Option<&Prediction> {
     let known = || advice.predictions.iter().filter(|prediction| !prediction.overloaded);
     known().rfind(|prediction| prediction.is_not_yet_full()).or_else(|| known().next())
@@ -153,7 +153,7 @@ fn largest((number, class): (usize, &SizeClass)) -> String {
     format!("{name} ({})", words::bytes(class.from_bytes as f64))
 }
 
-/// A round size.
+/// Formats a round size.
 fn size(bytes: u64) -> String {
     let units = [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
     let unit = units.into_iter().find(|(unit, _)| bytes >= *unit);

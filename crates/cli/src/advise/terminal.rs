@@ -1,4 +1,4 @@
-//! Advice as people read it in a terminal of 100 columns.
+//! Formats the advice for a terminal of 100 columns.
 
 use std::fmt::{self, Write as _};
 
@@ -9,7 +9,7 @@ use super::{dates, tables};
 
 const COLUMNS: usize = 100;
 
-/// All of it.
+/// The whole advice as text.
 pub fn text(advice: &Advice) -> String {
     let mut out = String::new();
     paragraph(&mut out, "", &advice.recommendation.headline);
@@ -43,7 +43,7 @@ pub fn text(advice: &Advice) -> String {
     out
 }
 
-/// How sure, in a word.
+/// The level of certainty in words.
 pub fn level(advice: &Advice) -> &'static str {
     match advice.certainty.level {
         Level::High => "high, as far as the model goes",
@@ -52,7 +52,7 @@ pub fn level(advice: &Advice) -> &'static str {
     }
 }
 
-/// What was read, a name and a text each.
+/// Facts about the log, each with a name and a text.
 pub fn known(advice: &Advice) -> Vec<(&'static str, String)> {
     let (log, sizes, load) = (&advice.log, &advice.sizes, &advice.load);
     let assumed = if log.has_sizes { "" } else { "ASSUMED: " };
@@ -112,7 +112,7 @@ fn list(out: &mut String, head: &str, lines: &[String]) {
     }
 }
 
-/// A text within the columns; `head` stands in front of its first line.
+/// Breaks a text into lines. `head` stands before the first line.
 fn paragraph(out: &mut String, head: &str, text: &str) {
     let indent = head.chars().count();
     let mut line = head.to_owned();

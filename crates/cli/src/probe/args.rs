@@ -1,4 +1,4 @@
-//! What `serpent probe` is asked.
+//! The command line of `serpent probe`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,7 +7,7 @@ use scheduler::control::Search;
 
 use crate::values::{self, Named, named};
 
-/// Which site, and how hard.
+/// The site, and the limits of the probe.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -33,7 +33,7 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "NAME")]
     pub resource: Vec<String>,
 
-    /// How the rate is changed
+    /// How the search changes the rate
     #[arg(long, value_name = "HOW", value_parser = named::<SearchBy>(), default_value = "doubling", help_heading = "Measuring")]
     pub search: SearchBy,
 
@@ -41,35 +41,35 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "S", value_parser = seconds, default_value = "20", help_heading = "Measuring")]
     pub seconds_per_rate: f64,
 
-    /// Requests that count at each rate at least, however long that takes
+    /// Least number of counted requests at each rate, however long they take
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), default_value = "40", help_heading = "Measuring")]
     pub least_requests: u32,
 
-    /// Then measure with so many requests at once as the window has, one fewer, and two more
+    /// Afterwards measure with as many requests at once as the window has, with one fewer, and with two more
     #[arg(long, help_heading = "Measuring")]
     pub knee: bool,
 
-    /// Host that the site is asked for [default: the upstream's own]
+    /// Host name in the requests [default: the upstream's own]
     #[arg(long, value_name = "NAME", help_heading = "Measuring")]
     pub host: Option<String>,
 
-    /// Requests a second at most
+    /// Most requests a second
     #[arg(long, value_name = "RATE", value_parser = clap::value_parser!(u32).range(1..=100_000), default_value = "1000", help_heading = "Protection of the site")]
     pub ceiling: u32,
 
-    /// Requests at the site at once at most; more of them wait here
+    /// Most requests at the site at once; further ones wait here
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), default_value = "64", help_heading = "Protection of the site")]
     pub outstanding: u32,
 
-    /// Longest time for an answer; one that takes longer is an error
+    /// Longest time for an answer; a longer one is an error
     #[arg(long, value_name = "TIME", value_parser = values::duration, default_value = "30s", help_heading = "Protection of the site")]
     pub timeout: Duration,
 
-    /// Probe a site on another machine without asking whether that is right
+    /// Probe a site on another machine without asking for confirmation
     #[arg(long, help_heading = "Protection of the site")]
     pub yes: bool,
 
-    /// Folder for every rate that was measured (TSV) and a plot of each resource (SVG); made if missing
+    /// Folder for every measured rate (TSV) and a plot of each resource (SVG); made if missing
     #[arg(long, value_name = "FOLDER", help_heading = "Results")]
     pub out: Option<PathBuf>,
 
@@ -82,17 +82,17 @@ pub struct ProbeArgs {
     pub dry_run: bool,
 }
 
-/// Which searches.
+/// The searches to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchBy {
-    /// One of them.
+    /// One search.
     One(Search),
-    /// One after the other, side by side in the result.
+    /// Both, one after the other, side by side in the result.
     Both,
 }
 
 impl SearchBy {
-    /// In this order.
+    /// The searches, in their order.
     pub fn searches(self) -> Vec<Search> {
         match self {
             Self::One(search) => vec![search],

@@ -1,4 +1,5 @@
-//! A page asked for again and again: at planned moments, or so many at once. What comes of it is counted over one interval.
+//! Requests a page repeatedly, at planned times or with a fixed number at once. Results are counted over one
+//! interval.
 
 use std::{
     collections::VecDeque,
@@ -17,22 +18,22 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// How long it takes to notice that somebody wants it to stop.
+/// Longest time until a set stop flag is noticed.
 const TICK: Duration = Duration::from_millis(100);
-/// So long a site may be silent, with requests under way, that has done one at first in no time.
+/// Longest silence, with requests in progress, of a site whose first answer came at once.
 const SILENCE: Duration = Duration::from_secs(5);
-/// So many requests one after the other that come to nothing, and it is not asked any more.
+/// Number of failed requests in a row after which the site counts as gone.
 const GONE: u32 = 5;
-/// One that took longer may be silent for so many times as long.
+/// Longest silence of a slower site, as a multiple of the time of its first answer.
 const SILENT_TIMES: u32 = 10;
 
-/// What came of one question.
+/// The result of one request.
 pub type Asked = Result<Answer, ProbeError>;
 
-/// Asks for the page.
+/// A function that requests the page.
 pub type Page = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Asked> + Send>> + Send + Sync>;
 
-/// The page of an upstream, with a limit on its time.
+/// Makes the function that requests an upstream's page, with a time limit.
 pub fn page(probe: Probe, timeout: Duration) -> Page {
     let probe = Arc::new(probe);
     Arc::new(move || {
@@ -41,54 +42,54 @@ pub fn page(probe: Probe, timeout: Duration) -> Page {
     })
 }
 
-/// What protects the site.
+/// Limits that protect the site.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Requests at the site at once; more of them wait here.
+    /// Most requests at the site at once. Further ones wait here.
     pub outstanding: usize,
-    /// The largest part of requests that may end in errors.
+    /// Largest share of requests that may end in errors.
     pub most_errors: f64,
-    /// The longest silence with requests under way.
+    /// Longest silence with requests in progress.
     pub silence: Duration,
-    /// Somebody wants it to stop.
+    /// Set when the probe must stop.
     pub stop: Arc<AtomicBool>,
 }
 
 impl Limits {
-    /// For a site whose first answer took so long.
+    /// Adapts the limits to a site whose first answer took this long.
     pub fn heard(self, took: Duration) -> Self {
         Self { silence: SILENCE.max(took.saturating_mul(SILENT_TIMES)), ..self }
     }
 }
 
-/// Until somebody wants it to stop.
+/// Waits until the stop flag is set.
 pub async fn stopped(stop: &AtomicBool) {
     while !stop.load(Relaxed) {
         tokio::time::sleep(TICK).await;
     }
 }
 
-/// Why the site is not to be asked any more.
+/// The reason why the site must not be asked any more.
 #[derive(Debug)]
 pub enum Halt {
-    /// Somebody said so.
+    /// The stop flag was set.
     Interrupted,
-    /// It answers nothing.
+    /// The site answers nothing.
     Silent {
-        /// For so long.
+        /// Duration of the silence.
         silence: Duration,
     },
-    /// It takes no connections, or breaks all of them off.
+    /// The site accepts no connections, or breaks all of them off.
     Gone {
-        /// How.
+        /// The error.
         error: String,
     },
-    /// It was not done with what it had been asked for.
+    /// The site did not finish the requests.
     NotDone {
-        /// So many requests.
+        /// Number of unfinished requests.
         requests: u64,
     },
-    /// It cannot be asked, by our fault or the operator's.
+    /// The site cannot be asked, by a fault of Serpent or of the operator.
     Broken(ProbeError),
 }
 
@@ -110,74 +111,76 @@ impl std::fmt::Display for Halt {
     }
 }
 
-/// Requests at planned moments.
+/// Requests at planned times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// How many in a second, evenly.
+    /// Requests a second, evenly spaced.
     pub per_second: u32,
-    /// The first of them, that do not count.
+    /// Number of requests at the beginning that do not count.
     pub warm: u32,
-    /// Those that do.
+    /// Number of requests that count.
     pub counted: u32,
 }
 
 impl Plan {
-    /// For some seconds, the first quarter of which does not count; but longer where fewer than `least` requests would.
+    /// Makes a plan for some seconds, the first quarter of which does not count. The plan is longer if fewer
+    /// than `least` requests would count.
     pub fn new(per_second: u32, seconds: f64, least: u32) -> Self {
         let within = |seconds: f64| (seconds * f64::from(per_second)).ceil() as u32;
         let counted = within(0.75 * seconds).max(least).max(1);
         Self { per_second, warm: within(0.25 * seconds).max(1), counted }
     }
 
-    /// All of its requests.
+    /// Number of all requests.
     pub fn requests(self) -> u32 {
         self.warm.saturating_add(self.counted)
     }
 }
 
-/// What was measured at a rate.
+/// The measurement at one rate.
 #[derive(Clone, Debug)]
 pub struct Rate {
     /// The rate.
     pub per_second: u32,
-    /// What counts.
+    /// The counts.
     pub measured: Measured,
-    /// Seconds in which it was counted.
+    /// Length of the counted interval in seconds.
     pub seconds: f64,
     /// Median of the service times.
     pub median_ns: u64,
     /// Their 95th percentile.
     pub p95_ns: u64,
-    /// Requests of these that waited here, because too many were at the site.
+    /// Counted requests that waited here, because too many were at the site.
     pub held: u64,
-    /// How late a request was sent at most that did not have to wait here: by our own fault.
+    /// Largest lateness of a request that did not have to wait here. It is the fault of this machine.
     pub late_ns: u64,
     /// The first error.
     pub error: Option<String>,
 }
 
 impl Rate {
-    /// Answers a second.
+    /// Answers per second.
     pub fn throughput(&self) -> f64 {
         if self.seconds > 0.0 { self.measured.answered as f64 / self.seconds } else { 0.0 }
     }
 }
 
-/// What was measured with so many requests at once.
+/// The measurement with a fixed number of requests at once.
 #[derive(Clone, Debug)]
 pub struct Closed {
-    /// Answers a second.
+    /// Answers per second.
     pub throughput: f64,
     /// Mean service time.
     pub service_ns: u64,
-    /// Too many of them were errors; the first of these.
+    /// The first error, if too many requests ended in errors.
     pub errors: Option<String>,
 }
 
-/// Asks at planned moments, and waits until the site is done with all of it. `seen` is told how many have ended.
+/// Sends requests at planned times, and waits until the site has finished all of them. `seen` gets the number
+/// of requests that have ended.
 ///
 /// # Errors
-/// The site must not be asked any more.
+/// If the site must not be asked any more.
 pub async fn at_rate(page: &Page, plan: Plan, limits: &Limits, seen: &dyn Fn(u64)) -> Result<Rate, Halt> {
     let mut site = Site::new(page, limits);
     let measured = site.measure(plan, seen).await;
@@ -185,10 +188,10 @@ pub async fn at_rate(page: &Page, plan: Plan, limits: &Limits, seen: &dyn Fn(u64
     measured
 }
 
-/// Keeps so many requests at the site, for a time of which the first quarter does not count.
+/// Keeps a fixed number of requests at the site for some time, the first quarter of which does not count.
 ///
 /// # Errors
-/// The site must not be asked any more.
+/// If the site must not be asked any more.
 pub async fn at_once(page: &Page, at_once: u32, lasts: Duration, limits: &Limits) -> Result<Closed, Halt> {
     let mut site = Site::new(page, limits);
     let measured = site.keep(at_once, lasts).await;
@@ -196,18 +199,18 @@ pub async fn at_once(page: &Page, at_once: u32, lasts: Duration, limits: &Limits
     measured
 }
 
-/// The site, and what it is asked for at the moment. With it, all of that is given up.
+/// The site with its requests in progress. Dropping it gives them up.
 struct Site<'a> {
     page: &'a Page,
     limits: &'a Limits,
     under_way: JoinSet<Ended>,
     tally: Tally,
-    /// When it was last heard of, or had nothing to say.
+    /// Time of the last sign of life, or of the last moment without requests in progress.
     heard: Instant,
 }
 
 struct Ended {
-    /// From the planned moment.
+    /// Duration from the planned time.
     service: Duration,
     asked: Asked,
 }
@@ -217,7 +220,7 @@ impl<'a> Site<'a> {
         Self { page, limits, under_way: JoinSet::new(), tally: Tally::default(), heard: Instant::now() }
     }
 
-    /// At planned moments, and until it is done with all of it.
+    /// Sends requests at planned times, and waits until all have finished.
     async fn measure(&mut self, plan: Plan, seen: &dyn Fn(u64)) -> Result<Rate, Halt> {
         let gap = Duration::from_secs_f64(1.0 / f64::from(plan.per_second.max(1)));
         let start = Instant::now();
@@ -235,7 +238,8 @@ impl<'a> Site<'a> {
             }
             let plans = if next < plan.requests() { planned(next) } else { end };
             let due = if self.tally.has_begun() { plans } else { plans.min(begin) };
-            // Whoever has ended is counted before the interval does: a machine that is late is no site that is.
+            // Requests that have ended are counted before the interval ends, so that a slow prober does not
+            // make the site look slow.
             if self.handle_next(due).await?.is_some() {
                 seen(self.tally.ended);
                 if self.tally.errors as f64 > too_many {
@@ -279,7 +283,7 @@ impl<'a> Site<'a> {
         })
     }
 
-    /// So many at once, and until it is done with all of them.
+    /// Keeps a fixed number at once, and waits until all have finished.
     async fn keep(&mut self, at_once: u32, lasts: Duration) -> Result<Closed, Halt> {
         let start = Instant::now();
         let (begin, end) = (start + lasts / 4, start + lasts);
@@ -291,12 +295,12 @@ impl<'a> Site<'a> {
             }
             let due = if self.tally.has_begun() { end } else { begin };
             if self.handle_next(due).await?.is_some() {
-                // Of the first hundred, one.
+                // The share counts as if there were at least a hundred requests.
                 if self.tally.errors as f64 > self.limits.most_errors * self.tally.ended.max(100) as f64 {
                     break;
                 }
             }
-            // However fast answers come.
+            // The check is made for every answer, however fast answers come.
             let now = Instant::now();
             if self.tally.has_begun() && now >= end {
                 break;
@@ -326,7 +330,8 @@ impl<'a> Site<'a> {
         });
     }
 
-    /// Waits for the next that ends, or until a moment, or for a short time; `Some` if one has ended.
+    /// Waits for the next request to end, for at most a short time and not beyond `until`. Returns `Some` if
+    /// one has ended.
     async fn handle_next(&mut self, until: Instant) -> Result<Option<()>, Halt> {
         if self.limits.stop.load(Relaxed) {
             return Err(Halt::Interrupted);
@@ -372,7 +377,7 @@ impl<'a> Site<'a> {
         Ok(Some(()))
     }
 
-    /// Waits until the site is done with all of it. Every request has a limit on its time.
+    /// Waits until the site has finished all requests. Every request has a time limit.
     async fn leave(&mut self, seen: &dyn Fn(u64)) -> Result<(), Halt> {
         let late = self.tally.late;
         while !self.under_way.is_empty() {
@@ -387,34 +392,35 @@ impl<'a> Site<'a> {
     }
 }
 
-/// More than that times as many at the site at the end of the interval as at its beginning, and one more, is growth.
+/// The number of requests at the site counts as growing if it ends above this multiple of its start, plus
+/// one.
 const GROWTH: f64 = 1.5;
 
-/// What is counted. Errors count whenever they are.
+/// The counts. Errors count at any time, also outside the interval.
 #[derive(Default)]
 struct Tally {
-    /// When it began and is to end.
+    /// Beginning and planned end of the interval.
     interval: Option<(Instant, Instant)>,
     over: bool,
     seconds: f64,
     sent: u64,
-    /// Service times of those answered within the interval.
+    /// Service times of requests answered within the interval.
     service_ns: Vec<u64>,
     ended: u64,
     errors: u64,
-    /// Of them, those that took too long.
+    /// Number of errors that were time-outs.
     late: u64,
-    /// Those that came to nothing since the last answer.
+    /// Number of failed requests since the last answer.
     in_a_row: u32,
     error: Option<String>,
-    /// Requests at the site, and since when.
+    /// Number of requests at the site, valid since `since`.
     running: usize,
-    /// These, and those that should be.
+    /// Number of requests at the site or waiting here to be sent.
     present: usize,
     since: Option<Instant>,
-    /// Requests at the site times seconds.
+    /// Requests at the site, integrated over seconds.
     area: f64,
-    /// Requests that are or should be there times seconds, in the first and in the last quarter of the interval.
+    /// Requests present, integrated over seconds, in the first and in the last quarter of the interval.
     quarters: [f64; 2],
 }
 
@@ -437,7 +443,7 @@ impl Tally {
         self.over = true;
     }
 
-    /// Time passes, in which nothing has changed.
+    /// Adds the time since the last change to the integrals.
     fn passes(&mut self, now: Instant) {
         let (false, Some((begin, end)), Some(since)) = (self.over, self.interval, self.since.replace(now)) else {
             return;

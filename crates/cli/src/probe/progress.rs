@@ -1,31 +1,32 @@
-//! What is said while it goes on: on a terminal a bar below the lines, elsewhere the lines alone.
+//! Shows the progress: on a terminal a bar below the lines, elsewhere only the lines.
 
 use std::{io::IsTerminal as _, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How often the time is shown anew. Rarely: what draws takes time from what is measured.
+/// Interval at which the shown time is updated. It is long, because drawing takes processor time from the
+/// measurement.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Where it is told.
+/// The destination of progress messages.
 #[derive(Debug)]
 pub enum Progress {
-    /// On a terminal.
+    /// A bar on a terminal.
     Bar(ProgressBar),
     /// Lines on standard error.
     Lines,
-    /// Nowhere.
+    /// No output.
     #[cfg(test)]
     Nowhere,
 }
 
 impl Progress {
-    /// Standard error, whatever that is.
+    /// Progress on standard error, whether or not it is a terminal.
     pub fn new() -> Self {
         if std::io::stderr().is_terminal() { Self::Bar(ProgressBar::no_length()) } else { Self::Lines }
     }
 
-    /// A measurement of so many requests begins; 0: nobody knows how many.
+    /// Begins a measurement of this many requests; 0 if the number is not known.
     pub fn begin(&self, what: &str, requests: u64) {
         if let Self::Bar(bar) = self {
             let style = if requests > 0 { "{msg} {wide_bar} {pos} of {len}" } else { "{msg} {elapsed}" };
@@ -39,14 +40,14 @@ impl Progress {
         }
     }
 
-    /// So many have ended.
+    /// Shows how many requests have ended.
     pub fn at(&self, ended: u64) {
         if let Self::Bar(bar) = self {
             bar.set_position(ended);
         }
     }
 
-    /// Something was measured.
+    /// Prints a line about a finished measurement.
     pub fn say(&self, line: &str) {
         match self {
             Self::Bar(bar) => bar.println(line),
@@ -56,7 +57,7 @@ impl Progress {
         }
     }
 
-    /// There is nothing more.
+    /// Removes the bar.
     pub fn end(&self) {
         if let Self::Bar(bar) = self {
             bar.finish_and_clear();

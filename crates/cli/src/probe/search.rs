@@ -1,4 +1,4 @@
-//! The search: the scheduler's state machine says at which rate to ask, here it is done.
+//! Runs the search: the scheduler's state machine chooses the rates, and this module measures them.
 
 use scheduler::control::{Found, Probing, ProbingError, ProbingSettings, Search, Step, Stop};
 
@@ -7,39 +7,40 @@ use super::{
     progress::Progress,
 };
 
-/// Times that each number at once is measured, so that there is a median and what the site did meanwhile falls on all of them.
+/// Number of measurements for each number at once. It gives a median, and spreads changes of the site over
+/// all numbers.
 pub const REPEATS: usize = 3;
 
-/// What is asked for, at which rates.
+/// Settings of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Never more requests a second than this.
+    /// Most requests a second.
     pub ceiling: u32,
     /// Seconds at each rate.
     pub seconds: f64,
-    /// Requests that count at each rate, at least.
+    /// Least number of counted requests at each rate.
     pub least: u32,
 }
 
-/// How a search has ended.
+/// The end of a search.
 #[derive(Debug)]
 pub enum End {
     /// With a result.
     Done(Found),
-    /// Without one.
+    /// Without a result, or with one that does not count.
     Stopped(Stop, Option<Found>),
     /// The site must not be asked any more.
     Halted(Halt, Option<Found>),
 }
 
-/// A search that is over.
+/// A finished search.
 #[derive(Debug)]
 pub struct Searched {
-    /// How the rate was changed.
+    /// The way the rate was changed.
     pub search: Search,
-    /// What was measured, in that order.
+    /// The measurements, in their order.
     pub rates: Vec<Rate>,
-    /// How it has ended.
+    /// The end.
     pub end: End,
 }
 
@@ -50,10 +51,10 @@ impl Searched {
     }
 }
 
-/// Searches. `name` is the resource's.
+/// Searches. `name` is the name of the resource.
 ///
 /// # Errors
-/// Settings that allow no rate.
+/// If the settings allow no rate.
 pub async fn search(
     page: &Page,
     name: &str,
@@ -105,17 +106,17 @@ fn said(name: &str, by: Search, rate: &Rate) -> String {
     )
 }
 
-/// So many at once, several times.
+/// Repeated measurements with one number of requests at once.
 #[derive(Debug)]
 pub struct AtOnce {
-    /// How many.
+    /// The number at once.
     pub at_once: u32,
-    /// What was measured, one after the other.
+    /// The measurements, in their order.
     pub times: Vec<Closed>,
 }
 
 impl AtOnce {
-    /// Answers a second: median, least and most.
+    /// Answers per second: median, least and most.
     pub fn throughput(&self) -> (f64, f64, f64) {
         let mut all: Vec<f64> = self.times.iter().map(|closed| closed.throughput).collect();
         all.sort_by(f64::total_cmp);
@@ -123,7 +124,7 @@ impl AtOnce {
         (median(&all), end(all.first()), end(all.last()))
     }
 
-    /// Mean service time, the median of all.
+    /// Median over the measurements of the mean service time.
     pub fn service_ms(&self) -> f64 {
         let mut all: Vec<f64> = self.times.iter().map(|closed| closed.service_ns as f64 / 1e6).collect();
         all.sort_by(f64::total_cmp);
@@ -139,7 +140,8 @@ fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// What surrounds a window, measured with so many at once: one fewer, as many, two more; there and back in turns.
+/// Measures around a window: with one request fewer at once, as many, and two more. The order is reversed in
+/// every other round.
 pub async fn knee(
     page: &Page,
     name: &str,

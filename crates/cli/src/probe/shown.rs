@@ -1,4 +1,4 @@
-//! What was found, as tables and in files.
+//! Shows the results as tables, and writes them to files.
 
 use std::{
     fmt::{self, Write as _},
@@ -15,30 +15,30 @@ use super::{
 };
 use crate::values;
 
-/// A sender that is later than that has not sent what was planned.
+/// Lateness above which the prober did not send as planned.
 const LATE_NS: u64 = 50_000_000;
 
-/// All that was measured of a resource.
+/// All measurements of a resource.
 #[derive(Debug)]
 pub struct Probed {
     /// The resource.
     pub resource: String,
-    /// Where its page is.
+    /// The address of its page.
     pub whereabouts: String,
     /// The searches, one after the other.
     pub searches: Vec<Searched>,
-    /// What was measured around the window.
+    /// The measurements around the window.
     pub knee: Vec<AtOnce>,
 }
 
 impl Probed {
-    /// What counts: the first search with a result.
+    /// The result that counts: that of the first search with a result.
     pub fn found(&self) -> Option<Found> {
         self.searches.iter().find_map(Searched::found)
     }
 }
 
-/// As text.
+/// Formats the measurements as text.
 pub fn text(probed: &Probed) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}", Aligned(&table(probed)));
@@ -84,7 +84,7 @@ fn table(probed: &Probed) -> Table {
     }
 }
 
-/// What is to be known of a search beside its numbers.
+/// Remarks on a search beside its numbers.
 fn remarks(searched: &Searched) -> Vec<String> {
     let mut remarks = Vec::new();
     match &searched.end {
@@ -151,7 +151,7 @@ impl fmt::Display for Aligned<'_> {
     }
 }
 
-/// Writes every rate and the plots into a folder, which is made if it is missing.
+/// Writes every rate and the plots into a folder, which is made if missing.
 pub fn write(folder: &Path, all: &[Probed]) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     fs::write(folder.join("rates.tsv"), tsv(all))?;

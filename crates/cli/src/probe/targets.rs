@@ -1,4 +1,4 @@
-//! What is to be probed, and where that is.
+//! Finds the resources to probe and the addresses of their servers.
 
 use std::{
     net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket},
@@ -17,31 +17,32 @@ pub struct Target {
     pub resource: String,
     /// Its page.
     pub page: PathAndQuery,
-    /// The host that is asked for, if the configuration names one.
+    /// The host name in the requests, if the configuration names one.
     pub host: Option<Authority>,
-    /// Who is asked for it; names are looked up already, so that who was agreed upon is who is asked.
+    /// The upstream to ask. Its names are already resolved, so that the operator agrees to exactly the
+    /// servers that are asked.
     pub upstream: UpstreamConfig,
-    /// From where to where its window may be.
+    /// Least and most size of its window.
     pub limits: (NonZeroU32, NonZeroU32),
-    /// Its servers that are not this machine.
+    /// Its servers that are not on this machine.
     pub elsewhere: Vec<String>,
 }
 
 impl Target {
-    /// The page and the servers.
+    /// The page and the servers as text.
     pub fn whereabouts(&self) -> String {
         let servers: Vec<_> = self.upstream.servers.iter().map(values::show_server).collect();
         format!("{} of {} ({})", self.page, self.upstream.name, servers.join(", "))
     }
 
-    /// Requests that may be under way at once.
+    /// Most requests in progress at once, given the limit `most`.
     pub fn outstanding(&self, most: u32) -> usize {
         let connections = self.upstream.most_connections.map_or(usize::MAX, |most| most.get() as usize);
         (most as usize).min(connections.saturating_mul(self.upstream.servers.len().max(1)))
     }
 }
 
-/// The resources that are to be probed: those that are named, or all that have a page. Looks up names.
+/// The resources to probe: the named ones, or all that have a page. Resolves names.
 pub fn targets(config: &Config, named: &[String]) -> Result<Vec<Target>, String> {
     let resources = &config.classes.admission.resources;
     let with_page: Vec<_> = resources.iter().filter(|resource| resource.probe.is_some()).collect();
@@ -112,7 +113,7 @@ fn target(config: &Config, resource: &ResourceConfig) -> Result<Target, String> 
     })
 }
 
-/// Where a server is, and whether all of that is this machine.
+/// Resolves a server, and tells whether all its addresses are on this machine.
 fn located(server: &UpstreamServer) -> std::io::Result<(Vec<UpstreamAddress>, bool)> {
     let addresses: Vec<SocketAddr> = match &server.address {
         UpstreamAddress::Unix(_) => return Ok((vec![server.address.clone()], true)),
@@ -126,7 +127,8 @@ fn located(server: &UpstreamServer) -> std::io::Result<(Vec<UpstreamAddress>, bo
     Ok((addresses.into_iter().map(UpstreamAddress::Socket).collect(), is_local))
 }
 
-/// Whether an address is this machine's. Nothing is sent: what the system would send from is asked for.
+/// Whether an address belongs to this machine. Nothing is sent: the system is asked which source address it
+/// would use.
 fn is_local(address: IpAddr) -> bool {
     let address = address.to_canonical();
     if address.is_loopback() || address.is_unspecified() {
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn an_address_of_its_own_is_this_machine() {
-        // Whatever this machine would send from to the outside, if it has a way there.
+        // The source address of this machine towards the outside, if it has a route there.
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         if socket.connect("192.0.2.1:9").is_ok() {
             assert!(is_local(socket.local_addr().unwrap().ip()));

@@ -1,5 +1,5 @@
-//! The search before a site of exact capacity, under a clock that moves when nobody has anything to do; and what becomes of the
-//! configuration file.
+//! Tests of the search with a site of exact capacity, under a clock that advances when all tasks are idle,
+//! and tests of the changes to the configuration file.
 
 use std::{
     collections::VecDeque,
@@ -24,7 +24,8 @@ use tokio::{sync::Semaphore, time::Instant};
 
 use super::{load::Asked, *};
 
-/// A site: so many at a time, each for so long, the others wait there. What it is to say, if not the page.
+/// A site with a number of slots and a service time; further requests wait there. A function may replace its
+/// answers.
 struct Station {
     slots: Arc<Semaphore>,
     service: Duration,
@@ -127,7 +128,7 @@ async fn probed(flags: &[&str], site: &Arc<Station>) -> (Vec<Probed>, Option<Str
 
 #[tokio::test(start_paused = true)]
 async fn both_searches_find_a_capacity_that_is_exact() {
-    // 2 at once, 99 ms each: 20.2 a second, and at 20 nobody waits yet.
+    // Two at once with 99 ms each are 20.2 a second, so at 20 a second no request waits yet.
     let site = Station::new(2, 99);
     let (probed, failed) = probed(&["--search", "both"], &site).await;
     assert_eq!(failed, None);
@@ -135,7 +136,7 @@ async fn both_searches_find_a_capacity_that_is_exact() {
     for searched in &probed.searches {
         let found = searched.found().unwrap_or_else(|| panic!("{searched:?}"));
         assert_eq!((found.per_second, found.window, found.at_ceiling), (20, 2, false), "{}", searched.search);
-        // A clock of whole milliseconds may be one late.
+        // A clock of whole milliseconds may be late by one.
         assert!((99..=100).contains(&(found.bound_ns / 1_000_000)), "{found:?}");
     }
     assert_eq!(probed.searches.iter().map(|it| it.search).collect::<Vec<_>>(), [Search::Doubling, Search::Steps]);
@@ -148,7 +149,7 @@ async fn both_searches_find_a_capacity_that_is_exact() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_are_sent_at_their_moments_whatever_the_site_does() {
-    // One that does nothing at once: all are sent before the first is done.
+    // The site is slow: all requests are sent before the first is done.
     let site = Station::new(1, 900);
     let limits = limits(64);
     let plan = load::Plan { per_second: 10, warm: 2, counted: 5 };
@@ -156,7 +157,7 @@ async fn requests_are_sent_at_their_moments_whatever_the_site_does() {
     let rate = load::at_rate(&site.page(), plan, &limits, &|_| {}).await.unwrap();
     let sent: Vec<_> = site.asked.lock().unwrap().iter().map(|at| (*at - start).as_millis()).collect();
     assert_eq!(sent, [50, 150, 250, 350, 450, 550, 650]);
-    // Nobody is done within the interval, and all of them before it returns.
+    // No request ends within the interval, and all end before the call returns.
     assert_eq!((rate.measured.sent, rate.measured.answered, rate.held), (5, 0, 0));
     assert_eq!(site.under_way.load(Relaxed), 0);
     assert!(rate.measured.grew);
@@ -164,14 +165,14 @@ async fn requests_are_sent_at_their_moments_whatever_the_site_does() {
 
 #[tokio::test(start_paused = true)]
 async fn the_service_time_counts_from_the_planned_moment() {
-    // One at a time here, so that they wait here and not there.
+    // Only one request at a time may be at the site, so that requests wait here and not there.
     let site = Station::new(1, 200);
     let limits = limits(1);
     let plan = load::Plan { per_second: 10, warm: 1, counted: 4 };
     let rate = load::at_rate(&site.page(), plan, &limits, &|_| {}).await.unwrap();
     assert_eq!(site.most_under_way.load(Relaxed), 1);
     assert_eq!((rate.measured.sent, rate.measured.answered), (4, 2));
-    // Planned at 50 and 150 ms, answered at 250 and 450.
+    // Planned at 50 and 150 ms, answered at 250 and 450 ms.
     assert_eq!(rate.measured.service_ns / 1_000_000, 250);
     assert!(rate.held >= 2, "{rate:?}");
     assert!((rate.measured.running - 1.0).abs() < 0.01, "{rate:?}");
@@ -203,7 +204,7 @@ async fn the_ceiling_is_kept_and_told_of() {
 
 #[tokio::test(start_paused = true)]
 async fn errors_end_the_search_with_the_best_so_far() {
-    // Whoever asks for more than 10 a second gets errors.
+    // At more than 10 requests a second the site returns errors.
     let times = Arc::new(Mutex::new(VecDeque::new()));
     let site = Station::saying(100, 10, move || {
         let mut times = times.lock().unwrap();
@@ -223,7 +224,8 @@ async fn errors_end_the_search_with_the_best_so_far() {
     assert!(probed[0].found().is_none());
     let text = shown::text(&probed[0]);
     assert!(text.contains("not confirmed") && text.contains("(status 503)"), "{text}");
-    // Of 320 requests 3 may be errors: it ended with the fourth of them, and did not ask for all.
+    // Of 320 requests 3 may be errors. The measurement ended with the fourth error, before all requests were
+    // sent.
     assert_eq!(searched.rates.last().unwrap().measured.errors, 4);
 }
 
@@ -232,7 +234,7 @@ async fn a_site_that_answers_nothing_is_not_asked_on() {
     let count = Arc::new(AtomicU32::new(0));
     let refused = move || {
         let upstream = UpstreamError::NoServer { upstream: "shop".into(), why: Unavailable::Down };
-        // Well until it has been asked 300 times.
+        // The site works until its 300th request.
         if count.fetch_add(1, Relaxed) < 300 { answer(200) } else { Err(ProbeError::Upstream(upstream)) }
     };
     let site = Station::saying(1000, 1, refused);
@@ -241,7 +243,7 @@ async fn a_site_that_answers_nothing_is_not_asked_on() {
     assert!(failed.contains("does not answer") || matches!(all[0].searches[0].end, End::Stopped(..)), "{failed}");
     assert!(site.asked() <= 306, "{}", site.asked());
 
-    // One that takes requests and is silent.
+    // A site that accepts requests and is silent.
     let site = Station::new(1, 3_600_000);
     let halt = load::at_rate(&site.page(), load::Plan::new(10, 20.0, 40), &limits(64), &|_| {}).await.unwrap_err();
     assert!(matches!(halt, Halt::Silent { .. }), "{halt}");
@@ -255,7 +257,7 @@ async fn a_site_that_is_not_done_in_time_is_left_alone() {
         asked += 1;
         if asked == 1000 { late() } else { answer(200) }
     });
-    // The last one is among those that the interval does not see the end of.
+    // The interval ends before the last request does.
     let plan = load::Plan { per_second: 100, warm: 100, counted: 900 };
     let halt = load::at_rate(&site.page(), plan, &limits(64), &|_| {}).await.unwrap_err();
     assert!(matches!(halt, Halt::NotDone { requests: 1 }), "{halt}");
@@ -432,15 +434,15 @@ fn what_fails_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("serpent.toml");
     fs::write(&file, FILE).unwrap();
-    // Not from `least` to `most`.
+    // The window is outside the range from `least` to `most`.
     let refused = write::edited(FILE, &[change("disk", 10, 420)]).unwrap();
     let error = write::save(&file, FILE, &refused).unwrap_err();
     assert!(error.contains("not accepted") && error.contains("where it is to stay"), "{error}");
-    // Somebody else has changed it.
+    // The file has been changed meanwhile.
     let new = write::edited(FILE, &[change("disk", 4, 420)]).unwrap();
     let error = write::save(&file, "listen = []\n", &new).unwrap_err();
     assert!(error.contains("changed meanwhile"), "{error}");
-    // It is gone.
+    // The file is gone.
     assert!(write::save(&folder.path().join("gone.toml"), FILE, &new).unwrap_err().contains("nothing was changed"));
     assert_eq!(fs::read_to_string(&file).unwrap(), FILE);
     assert_eq!(names(folder.path()), ["serpent.toml"]);
@@ -480,7 +482,7 @@ fn a_bound_may_be_missing_before_it_is_measured() {
     assert!(config::load_text(path, text.clone()).unwrap_err().to_string().contains("no bound"));
     let config = super::load(path, &text).unwrap();
     assert_eq!(targets::targets(&config, &[]).unwrap().len(), 2);
-    // All else is still told of, in the file as it is.
+    // All other problems are still reported, with their places in the real file.
     let problems = super::load(path, &text.replace("share", "x").replace("window = 7", "window = 70")).unwrap_err();
     assert!(problems.to_string().contains("window = 70, most = 9, probe"), "{problems}");
 }

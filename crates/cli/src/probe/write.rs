@@ -1,4 +1,5 @@
-//! What was found, back into the configuration file: windows and bounds of the resources that were probed, and nothing else.
+//! Writes results back into the configuration file: windows and bounds of the probed resources, and nothing
+//! else.
 
 use std::{
     fmt::Write as _,
@@ -13,7 +14,7 @@ use toml_edit::{DocumentMut, Item, Value};
 
 use crate::{config, values};
 
-/// What is written of a resource.
+/// The new values of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The resource.
@@ -24,7 +25,7 @@ pub struct Change {
     pub bound: Duration,
 }
 
-/// The file with the changes, all else as it is: order, comments, spaces.
+/// Returns the file with the changes. Everything else stays: order, comments and spaces.
 pub fn edited(text: &str, changes: &[Change]) -> Result<String, String> {
     let mut document: DocumentMut = text.parse().map_err(|error| format!("{error}"))?;
     for change in changes {
@@ -42,7 +43,8 @@ pub fn edited(text: &str, changes: &[Change]) -> Result<String, String> {
     Ok(document.to_string())
 }
 
-/// The file with some bound for every resource that has a page and none, to be read and not to be written.
+/// Returns the file with a placeholder bound for every resource that has a page and no bound. It is only for
+/// reading the configuration, and is never written.
 pub fn with_bounds(text: &str) -> Option<String> {
     let mut document: DocumentMut = text.parse().ok()?;
     let resources = document.get_mut("admission")?.as_table_like_mut()?.get_mut("resources")?.as_table_like_mut()?;
@@ -57,11 +59,11 @@ pub fn with_bounds(text: &str) -> Option<String> {
 
 fn set(table: &mut Item, key: &str, mut value: Value) {
     if let Some(old) = table.get_mut(key).and_then(Item::as_value_mut) {
-        // What stands around it, a comment behind it too, stays.
+        // The white space and comments around the value stay.
         *value.decor_mut() = old.decor().clone();
         *old = value;
     } else if let Some(inline) = table.as_inline_table_mut() {
-        // What stands before the brace goes on standing there.
+        // The space before the closing brace stays there.
         if let Some((_, last)) = inline.iter_mut().last()
             && let Some(end) = last.decor().suffix().cloned()
         {
@@ -75,7 +77,7 @@ fn set(table: &mut Item, key: &str, mut value: Value) {
     }
 }
 
-/// What would be different, line by line, with the lines around it.
+/// The changed lines, with the lines around them.
 pub fn difference(old: &str, new: &str) -> String {
     let mut shown = String::new();
     for hunk in similar::TextDiff::from_lines(old, new).unified_diff().context_radius(2).iter_hunks() {
@@ -90,14 +92,14 @@ pub fn difference(old: &str, new: &str) -> String {
     shown
 }
 
-/// Puts a new text into the place of a file, or leaves the file as it is. The new one must be a configuration that is accepted, and
-/// the file still what was read.
+/// Replaces a file with a new text, or leaves it as it is. The new text must be a valid configuration, and
+/// the file must not have changed since it was read.
 pub fn save(path: &Path, old: &str, new: &str) -> Result<(), String> {
     let wrong =
         |what: &str, error: std::io::Error| format!("{what} `{}`: {error}; nothing was changed", path.display());
     config::load_text(path, new.to_owned())
         .map_err(|problems| format!("what would be written is not accepted, so nothing was changed:\n{problems}"))?;
-    // Not the link that leads to it.
+    // A symbolic link must stay a link, so the file it points to is replaced.
     let file = fs::canonicalize(path).map_err(|error| wrong("cannot find", error))?;
     let folder = file.parent().unwrap_or(Path::new("/"));
     let is = fs::metadata(&file).map_err(|error| wrong("cannot read", error))?;
@@ -116,12 +118,12 @@ pub fn save(path: &Path, old: &str, new: &str) -> Result<(), String> {
         return Err(format!("`{}` has been changed meanwhile; nothing was changed here", path.display()));
     }
     temporary.persist(&file).map_err(|error| wrong("cannot replace", error.error))?;
-    // It is in its place; whether that outlives a power cut now is all that may still fail.
+    // The new file is in place. Only its survival of a power failure right now can still be at risk.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
 }
 
-/// A bound as people write it: whole milliseconds, or hundredths of them where that would be too coarse.
+/// Rounds a bound for people: to whole milliseconds, or to hundredths where that would be too coarse.
 pub fn rounded(bound_ns: u64) -> Duration {
     let unit = if bound_ns < 10_000_000 { 10_000 } else { 1_000_000 };
     Duration::from_nanos((bound_ns.saturating_add(unit / 2) / unit).max(1).saturating_mul(unit))

@@ -20,17 +20,17 @@ use server::config::{ForwardedField, PathPattern, Priority, UpstreamAddress, Ups
 
 use super::{Named, duration};
 
-/// What a server is written as.
+/// Help on how a server is written.
 const SERVER: &str = "write it as in `http://10.0.0.1:3000`, `https://app.example`, `h2c://10.0.0.1:3000`, \
                       `h2://app.example` or `unix:/run/app.sock`";
 
-/// Reads a path and query that an upstream is asked for.
+/// Reads the path and query of an upstream's page.
 pub fn page(text: &str) -> Result<PathAndQuery, String> {
     let page = text.parse().ok().filter(|_| text.starts_with('/') && !text.contains('#'));
     page.ok_or_else(|| format!("`{text}` is not a path: write it as in `/health` or `/health?deep=1`"))
 }
 
-/// Reads the host, with a port or without, that a page is asked for at.
+/// Reads the host, with or without a port, for requests of a page.
 pub fn probed_host(text: &str) -> Result<Authority, String> {
     let host = text.parse::<Authority>().ok().filter(|host| !host.as_str().contains('@') && !host.host().is_empty());
     host.ok_or_else(|| format!("`{text}` is not a host: write it as in `www.example.org` or `app.example:8080`"))
@@ -48,12 +48,13 @@ pub fn grow_below(text: &str) -> Result<i32, String> {
     read.ok_or_else(|| format!("`{text}` is not a whole number from -1000 to 0"))
 }
 
-/// Reads a server of an upstream. The scheme says what is spoken: `http` HTTP/1.1, `https` TLS with whichever version both
-/// know, `h2c` HTTP/2 without TLS, `h2` HTTP/2 over TLS; `unix:` and `unix+h2c:` the same over a Unix socket.
+/// Reads a server of an upstream. The scheme gives the protocol: `http` is HTTP/1.1, `https` is TLS with the
+/// version that both sides know, `h2c` is HTTP/2 without TLS, and `h2` is HTTP/2 over TLS. `unix:` and
+/// `unix+h2c:` are `http` and `h2c` over a Unix socket.
 pub fn upstream_server(text: &str) -> Result<UpstreamServer, String> {
     for (scheme, http2) in [("unix:", None), ("unix+h2c:", Some(true))] {
         if let Some(path) = text.strip_prefix(scheme) {
-            // As people who know `unix://` write it.
+            // Some people write `unix://`.
             let path = path.strip_prefix("//").unwrap_or(path);
             if path.is_empty() {
                 return Err(format!("`{text}` names no socket: {SERVER}"));
@@ -94,7 +95,7 @@ pub fn upstream_server(text: &str) -> Result<UpstreamServer, String> {
     Ok(UpstreamServer { address, http2, tls, authority })
 }
 
-/// A server as it is written.
+/// The written form of a server.
 pub fn show_server(server: &UpstreamServer) -> String {
     match (&server.address, server.http2 == Some(true)) {
         (UpstreamAddress::Unix(path), false) => format!("unix:{}", path.display()),
@@ -111,7 +112,7 @@ pub fn show_server(server: &UpstreamServer) -> String {
     }
 }
 
-/// Reads a host name, in lower case and without a dot at its end; `*.` in front stands for any labels.
+/// Reads a host name, in lower case and without a final dot. `*.` at its beginning stands for any labels.
 pub fn host_name(text: &str) -> Result<String, String> {
     let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
     let labels = name.strip_prefix("*.").unwrap_or(&name);
@@ -132,7 +133,7 @@ pub fn host_name(text: &str) -> Result<String, String> {
     })
 }
 
-/// Reads the name of something of ours: a class, an upstream, a resource. It appears in logs, metrics, variables of programs
+/// Reads the name of a class, an upstream or a resource. It appears in logs, metrics, variables of programs
 /// and names of sockets.
 pub fn name(text: &str) -> Result<String, String> {
     let sound = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
@@ -159,7 +160,8 @@ pub fn network(text: &str) -> Result<IpNet, String> {
     Ok(network)
 }
 
-/// Reads an address of ours: `10.0.0.1:443`, `10.0.0.1` for any port of it, `:443` for that port of any.
+/// Reads an address of this server: `10.0.0.1:443`, `10.0.0.1` for all its ports, `:443` for that port of all
+/// addresses.
 pub fn destination(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(SocketAddr::new(address, 0));
@@ -180,7 +182,7 @@ pub fn path_prefix(text: &str) -> Result<PathPattern, String> {
     path(text).map(PathPattern::Prefix)
 }
 
-/// Reads a path: what follows the host, without query.
+/// Reads a path: the part of a URL after the host, without the query.
 pub fn path(text: &str) -> Result<String, String> {
     if !text.starts_with('/') {
         return Err(format!("`{text}` is not a path: a path starts with `/`"));
@@ -227,7 +229,7 @@ pub fn path_regex(text: &str) -> Result<PathPattern, String> {
 pub fn regex(text: &str) -> Result<regex::Regex, String> {
     regex::Regex::new(text).map_err(|error| {
         let message = error.to_string();
-        // The last line says what is wrong; those before it draw the place.
+        // The last line names the error; the lines before it draw its place.
         let last = message.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
         format!("the regular expression cannot be read: {last}")
     })
@@ -271,7 +273,7 @@ pub fn header_field(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     Ok((header_name(name.trim())?, header_value(value.trim())?))
 }
 
-/// Reads a token, as names of cookies and methods are.
+/// Reads the name of a cookie. It is a token, as a method is.
 pub fn cookie_name(text: &str) -> Result<String, String> {
     match Method::from_bytes(text.as_bytes()) {
         Ok(_) => Ok(text.to_owned()),
@@ -279,7 +281,7 @@ pub fn cookie_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads a share in percent, as in `1%`, as a number from 0 to 1.
+/// Reads a share in percent, as in `1%`, and returns a number from 0 to 1.
 pub fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
     match number {
@@ -288,7 +290,7 @@ pub fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reads statuses from and to, as in `200-399`, or a single one.
+/// Reads a range of statuses, as in `200-399`, or a single status.
 pub fn statuses(text: &str) -> Result<(u16, u16), String> {
     let (from, to) = text.split_once('-').unwrap_or((text, text));
     match (from.trim().parse::<u16>(), to.trim().parse::<u16>()) {
@@ -322,7 +324,7 @@ pub fn priority(text: &str) -> Result<Priority, String> {
     }
 }
 
-/// A priority as it is written.
+/// The written form of a priority.
 pub fn show_priority(priority: Priority) -> String {
     match priority {
         Priority::Inherited => "inherited".to_owned(),
@@ -333,10 +335,10 @@ pub fn show_priority(priority: Priority) -> String {
     }
 }
 
-/// The wait that means overload where none is given.
+/// The default wait from which on a queue counts as overloaded.
 const OVERLOAD: Duration = Duration::from_secs(1);
 
-/// Reads which request of a class goes first.
+/// Reads the order of a class's queue.
 pub fn queue_order(text: &str) -> Result<QueueOrder, String> {
     let lifo = |after: Duration| QueueOrder::LifoUnderOverload {
         after_ns: u64::try_from(after.as_nanos()).unwrap_or(u64::MAX),
@@ -355,7 +357,7 @@ pub fn queue_order(text: &str) -> Result<QueueOrder, String> {
     }
 }
 
-/// An order as it is written.
+/// The written form of an order.
 pub fn show_queue_order(order: QueueOrder) -> String {
     match order {
         QueueOrder::Adaptive => "adaptive".to_owned(),
@@ -368,7 +370,7 @@ pub fn show_queue_order(order: QueueOrder) -> String {
     }
 }
 
-/// A duration as it is written.
+/// The written form of a duration.
 pub fn show_duration(duration: Duration) -> String {
     humantime::format_duration(duration).to_string().replace(' ', "")
 }

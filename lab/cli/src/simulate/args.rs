@@ -9,7 +9,7 @@ use workload::rate::Rate;
 
 use super::flags::Flags;
 
-/// What to simulate, by which model, and where to put it.
+/// The conditions to simulate, the model, and the folder for the results.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -22,36 +22,37 @@ Examples:
 
 `serpent-lab report` and `serpent-lab compare` take the folder as they take that of a measurement.")]
 pub struct SimulateArgs {
-    /// Name of a shipped experiment, or an experiment file; without one, flags say what to simulate
+    /// Name of a shipped experiment, or an experiment file; without one, flags give the conditions
     #[arg(value_name = "NAME|FILE")]
     pub experiment: Option<String>,
 
     #[command(flatten)]
     pub changes: Changes,
 
-    /// By what the uplink is simulated [default: packets]
+    /// Model of the uplink [default: packets]
     ///
-    /// `packets`: packets, handshakes, round trips, congestion windows and a queue at the bottleneck. `bare`: a link without
-    /// packets, exact to the byte. `bands`: the same with a few priorities in place of an exact order. `paced`, `paced=FACTOR`:
-    /// Serpent's pacer in front of a queue. It sends at FACTOR times the rate that it is told, which is the link's but for a
-    /// subject with `uplink=RATE`; without FACTOR at its utilisation of that, 0.97 by default.
+    /// `packets`: packets, handshakes, round trips, congestion windows and a queue at the bottleneck. `bare`:
+    /// a link without packets, exact to the byte. `bands`: a bare link with a few priorities in place of an
+    /// exact order. `paced`, `paced=FACTOR`: Serpent's pacer in front of a queue. The pacer sends at FACTOR
+    /// times the rate that the server is told. That is the link's rate, or RATE for a subject with
+    /// `uplink=RATE`. Without FACTOR it sends at the server's utilisation of that rate, 0.97 by default.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<ModelChoice>,
 
-    /// Folder for what is simulated [default: serpent-lab/NAME-simulated-UTCTIME here]
+    /// Folder for the results [default: serpent-lab/NAME-simulated-UTCTIME here]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Go on with a simulation that was stopped
+    /// Continue a simulation that was stopped
     #[arg(long, value_name = "DIR", conflicts_with_all = ["experiment", "quick", "seeds", "subjects", "set", "out", "model", "Flags"])]
     pub resume: Option<PathBuf>,
 
-    /// The program that reads the configuration file of a subject with `config=FILE` [default: `serpent` beside this program,
-    /// then in the folders of PATH]
+    /// The program that reads the configuration file of a subject with `config=FILE` [default: `serpent`
+    /// beside this program, then in the folders of PATH]
     #[arg(long, value_name = "PROGRAM")]
     pub serpent: Option<PathBuf>,
 
-    /// Simulations at a time [default: as many as there are processors]
+    /// Number of simulations at a time [default: the number of processors]
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
 
@@ -68,12 +69,13 @@ pub enum ModelChoice {
     Bare,
     /// A bare link with priority bands in place of exact orders.
     Bands,
-    /// The pacer before a queue. At what it sends, as a multiple of the rate that it is told; as the server does, if not given.
+    /// Serpent's pacer in front of a queue. The factor is its sending rate over the rate that the server is
+    /// told; if not given, it is the server's utilisation.
     Paced(Option<f64>),
 }
 
 impl ModelChoice {
-    /// What reports call it.
+    /// The name in reports.
     pub fn title(self) -> String {
         match self {
             Self::Packets => "packet model".to_owned(),
@@ -104,7 +106,7 @@ impl FromStr for ModelChoice {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let factor = |text: &str| match text.parse::<f64>() {
-            // Beyond, nothing is scheduled or next to nothing is sent.
+            // With a factor outside this range, the queue is never ordered or the link is nearly idle.
             Ok(factor) if (0.01..=100.0).contains(&factor) => Ok(Self::Paced(Some(factor))),
             _ => Err(format!("`{text}` is no factor: give a number from 0.01 to 100, as in `paced=1.1`")),
         };
@@ -119,12 +121,12 @@ impl FromStr for ModelChoice {
     }
 }
 
-/// The subject of that order, as experiments name it.
+/// The subject for an order, as experiments name it.
 pub(super) fn subject(order: Order) -> String {
     format!("serpent:{}", order.name())
 }
 
-/// One rate or several, as a flag has them.
+/// Parses the rate of a flag.
 pub(super) fn rate(text: &str) -> Result<Rate, String> {
     text.parse().map_err(|error: workload::rate::ParseError| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! One simulation: a point, a subject, a seed.
+//! Simulates one cell: a point, a subject and a seed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,24 +23,26 @@ use super::{
     serving::Serving,
 };
 
-/// What is simulated.
+/// One cell to simulate.
 #[derive(Clone, Copy, Debug)]
 pub struct Simulation<'a> {
     /// The conditions.
     pub plan: &'a Plan,
-    /// What the subject does.
+    /// The way the subject serves its responses.
     pub serving: &'a Serving,
-    /// By which model.
+    /// The model of the uplink.
     pub choice: ModelChoice,
-    /// What is left to chance.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
 impl Simulation<'_> {
-    /// Simulates. What came of each request, by the moment it was asked for, and what is to be known beside.
+    /// Simulates the cell. Returns the outcome of each request, sorted by the time of the request, and the
+    /// facts about the run.
     ///
     /// # Errors
-    /// [`LabError::Interrupted`] when `stop` was set; [`LabError::Request`] for what cannot be simulated.
+    /// [`LabError::Interrupted`] when `stop` was set; [`LabError::Request`] for a cell that cannot be
+    /// simulated.
     pub fn run(&self, stop: &AtomicBool) -> Result<(Vec<Outcome>, Facts), LabError> {
         let plan = self.plan;
         let Work { sizes_bytes, demand, notes } = plan.work(self.seed)?;
@@ -59,7 +61,8 @@ impl Simulation<'_> {
         if stop.load(Ordering::Relaxed) {
             return Err(LabError::Interrupted);
         }
-        // As a load generator has them. Those of one moment stay in the order of their ends.
+        // A load generator reports outcomes in this order. Requests of the same time stay in the order of
+        // their ends.
         outcomes.sort_by_key(|outcome| outcome.at_ns);
         let facts = Facts::simulated(Seen {
             link_bytes: match uplink.link_bytes() {
@@ -82,8 +85,8 @@ impl Simulation<'_> {
         Uplink::new(self.choice, self.serving, self.plan, sizes, seed)
     }
 
-    /// What a server that has run for a while knows of the sizes asked for: those of this seed's requests, or of all files where
-    /// what is asked for is not known before.
+    /// Sizes that a server knows after some time of serving: those of this seed's requests, or of all files
+    /// if the requests are not known in advance.
     fn learned(&self, sizes_bytes: &[u64]) -> Result<BandLearner, LabError> {
         let mut learner = BandLearner::default();
         if !self.serving.learns(self.choice == ModelChoice::Bands) {
@@ -96,10 +99,10 @@ impl Simulation<'_> {
         Ok(learner)
     }
 
-    /// Single requests of a few sizes on the idle link, for each group of clients.
+    /// Simulates single requests of a few sizes on the idle link, for each group of clients.
     fn alone(&self, sizes_bytes: &[u64], sizes: &BandLearner) -> Result<Vec<Alone>, LabError> {
         let SingleRequests { files, repeats } = self.plan.single_requests(sizes_bytes);
-        // Nothing is left to chance where there are no packets.
+        // Without packets there is no chance, so repeats would all be equal.
         let repeats = if self.choice == ModelChoice::Packets { repeats } else { 1 };
         let mut alone = Vec::new();
         for file in files {
@@ -127,7 +130,7 @@ impl Simulation<'_> {
     }
 }
 
-/// What is asked for until sending ends, or somebody wants all of it to end.
+/// The demand, until sending ends or `stop` is set.
 struct Sending<'a> {
     demand: Demand,
     until_ns: u64,
@@ -157,7 +160,7 @@ fn clients(group: &Group) -> Clients {
     }
 }
 
-/// Bytes that a link carried which works whenever a request is under way: all of them, and until `until_ns`.
+/// Bytes carried by a link that works whenever a request is in progress: in all, and until `until_ns`.
 fn carried(outcomes: &[Outcome], link: &Link, until_ns: u64) -> (u64, u64) {
     let (mut all, mut while_sending) = (0.0, 0.0);
     let mut add = |from_ns: u64, to_ns: u64| {
@@ -165,7 +168,7 @@ fn carried(outcomes: &[Outcome], link: &Link, until_ns: u64) -> (u64, u64) {
         all += between(from_ns, to_ns);
         while_sending += between(from_ns.min(until_ns), to_ns.min(until_ns));
     };
-    // Outcomes are by the moment they were asked for.
+    // Outcomes are sorted by the time of the request.
     let mut busy: Option<(u64, u64)> = None;
     for outcome in outcomes {
         match &mut busy {

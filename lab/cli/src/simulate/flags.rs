@@ -1,4 +1,4 @@
-//! An experiment from flags alone: what to vary is given as lists.
+//! Makes an experiment from flags alone. Lists give the settings that vary.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -21,12 +21,12 @@ use workload::{behaviour::Behaviour, pattern::Pattern, rate::Rate, surge::Surge}
 
 use super::args::{rate, subject};
 
-/// Conditions, in place of an experiment. Of what is given several times every combination is simulated.
+/// Conditions, in place of an experiment. Every combination of repeated values is simulated.
 #[derive(Args, Clone, Debug, Default)]
 #[group(id = "Flags", multiple = true, conflicts_with = "experiment")]
 #[command(next_help_heading = "Instead of an experiment (with one, use --set)")]
 pub struct Flags {
-    /// Orders to compare; the first is the one the others are compared with [default: fair,srpt]
+    /// Orders to compare; the others are compared with the first [default: fair,srpt]
     #[arg(long, value_name = "ORDER,...", value_parser = order(), value_delimiter = ',', conflicts_with = "subjects", hide_possible_values = true)]
     pub orders: Vec<Order>,
 
@@ -34,27 +34,28 @@ pub struct Flags {
     #[arg(long, value_name = "RATE,...", value_parser = rate, value_delimiter = ',')]
     pub rate: Vec<Rate>,
 
-    /// Loads: bytes asked for over bytes that the uplink can carry [default: 0.5,0.7,0.8,0.9]
+    /// Loads: requested bytes over the bytes that the uplink can carry [default: 0.5,0.7,0.8,0.9]
     #[arg(long, value_name = "LOAD,...", value_delimiter = ',', conflicts_with_all = ["pattern", "users"])]
     pub load: Vec<f64>,
 
-    /// A load that moves: w1 to w10 of the overload paper, or steps such as `25s@0.2,25s@1.2`; may be repeated
+    /// A load that changes: w1 to w10 of the overload paper, or steps such as `25s@0.2,25s@1.2`; may be
+    /// repeated
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["users", "trace"])]
     pub pattern: Vec<String>,
 
-    /// Numbers of users who wait for their answers (SURGE), in place of a load
+    /// Numbers of users who wait for their responses (SURGE), in place of a load
     #[arg(long, value_name = "N,...", value_delimiter = ',', conflicts_with_all = ["trace", "sizes"])]
     pub users: Vec<u32>,
 
-    /// An access log to replay, at its own pace or at the loads given
+    /// An access log to replay, at its own pace or at the given loads
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sizes", "files"])]
     pub trace: Option<PathBuf>,
 
-    /// Sizes asked for: world-cup, nasa, surge, or one size as in 10KiB [default: world-cup]
+    /// Sizes of the files: world-cup, nasa, surge, or one size as in 10KiB [default: world-cup]
     #[arg(long, value_name = "SIZES", value_parser = sizes)]
     pub sizes: Option<SizesSetting>,
 
-    /// Number of files that stand for the sizes [default: 2000]
+    /// Number of files whose sizes represent the distribution [default: 2000]
     #[arg(long, value_name = "N")]
     pub files: Option<usize>,
 
@@ -62,11 +63,11 @@ pub struct Flags {
     #[arg(long, value_name = "MS,...", value_delimiter = ',')]
     pub rtt: Vec<f64>,
 
-    /// Shares of the packets lost on their way to the clients [default: 0]
+    /// Shares of packets lost on the way to the clients [default: 0]
     #[arg(long, value_name = "SHARE,...", value_delimiter = ',')]
     pub loss: Vec<f64>,
 
-    /// Packets that the bottleneck's queue holds [default: 1000]
+    /// Number of packets that the bottleneck's queue holds [default: 1000]
     #[arg(long, value_name = "PACKETS")]
     pub queue: Option<u32>,
 
@@ -74,7 +75,7 @@ pub struct Flags {
     #[arg(long, value_name = "SECONDS")]
     pub seconds: Option<f64>,
 
-    /// Seconds to wait for what is still under way after the last request [default: 60]
+    /// Seconds to wait for requests in progress after the last request [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub drain: Option<f64>,
 
@@ -82,15 +83,15 @@ pub struct Flags {
     #[arg(long, value_name = "SECONDS")]
     pub warm_up: Option<f64>,
 
-    /// Seconds after which clients give a request up [default: never]
+    /// Seconds after which clients give up a request [default: never]
     #[arg(long, value_name = "SECONDS")]
     pub abort_after: Option<f64>,
 
-    /// Times that they ask again then [default: 0]
+    /// Number of times that a client then asks again [default: 0]
     #[arg(long, value_name = "N", requires = "abort_after")]
     pub retries: Option<u16>,
 
-    /// Keep connections and use them again, instead of a new one for each request
+    /// Keep connections for later requests, instead of a new one for each request
     #[arg(long)]
     pub keepalive: bool,
 }
@@ -100,7 +101,7 @@ const DEFAULT_LOADS: [f64; 4] = [0.5, 0.7, 0.8, 0.9];
 const DEFAULT_SEEDS: [u64; 3] = [1, 2, 3];
 
 impl Flags {
-    /// The experiment: a point for each combination of what is given.
+    /// Makes the experiment, with a point for each combination of the given values.
     pub fn experiment(&self) -> Result<Experiment, LabError> {
         let table = toml::Table::try_from(self.setting()?)
             .map_err(|error| refused(format!("what the flags say cannot be written as an experiment: {error}")))?;
@@ -122,7 +123,7 @@ impl Flags {
         })
     }
 
-    /// The first of each, which is all there is of what is given once.
+    /// Makes the base setting from the first value of each flag.
     fn setting(&self) -> Result<Setting, LabError> {
         let defaults = TimeSetting::default();
         let link = LinkSetting::default();
@@ -179,7 +180,7 @@ impl Flags {
     fn default_seconds(&self) -> Result<f64, LabError> {
         let mut longest: f64 = DEFAULT_SECONDS;
         for text in &self.pattern {
-            // One from a file is read with the experiment.
+            // A pattern from a file is read with the experiment.
             if text.starts_with('@') {
                 continue;
             }
@@ -229,12 +230,12 @@ fn figures(varied: bool, moves: bool) -> Vec<Figure> {
     figures
 }
 
-/// Reads an order; completions have them all.
+/// Parses an order. Completions list all orders.
 fn order() -> impl TypedValueParser<Value = Order> {
     PossibleValuesParser::new(Order::ALL.map(Order::name)).try_map(|name| name.parse())
 }
 
-/// Reads the sizes that need no more than a word.
+/// Parses sizes given by a single word.
 fn sizes(text: &str) -> Result<SizesSetting, String> {
     match text {
         "world-cup" => Ok(SizesSetting::WorldCup),

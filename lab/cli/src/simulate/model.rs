@@ -1,4 +1,4 @@
-//! The model that stands for a subject under a point's conditions.
+//! Chooses the model for a subject under the conditions of a point.
 
 use instrument::{
     LabError,
@@ -25,45 +25,46 @@ use super::{
     serving::{self, Serving, UplinkConfig},
 };
 
-/// Any model, on an idle link.
+/// A model of any kind, on an idle link.
 pub struct Uplink {
     engine: Engine,
-    /// What it is, in words.
+    /// A description of the model in words.
     pub described: String,
 }
 
 enum Engine {
-    /// Whatever link works whenever a request is under way, so that what it carried is known from the requests.
+    /// A link that works whenever a request is in progress. The bytes that it carried follow from the
+    /// requests.
     Exact(Box<dyn Model>),
-    /// Bytes are not counted here.
+    /// Serpent's pacer. Bytes are not counted here.
     Paced(Box<Paced>),
     Packets(Box<Counting>),
 }
 
-/// Packets, and what had passed by the end of sending.
+/// The packet model, with the bytes that had passed by the end of sending.
 struct Counting {
     packets: Packets,
     until_ns: u64,
     by_then: Option<PacketStats>,
 }
 
-/// Bytes that passed the bottleneck, as far as a model tells.
+/// The model's knowledge of the bytes that passed the bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkBytes {
-    /// As much as a link can carry while a request is under way.
+    /// The capacity of the link over the time with a request in progress.
     WhenAsked,
-    /// In all, and while requests were sent.
+    /// Counted bytes: in all, and while requests were sent.
     Counted(u64, u64),
-    /// Not known.
+    /// The model does not know.
     Unknown,
 }
 
 impl Uplink {
-    /// The model of `serving`. `sizes` are what the server has learned of the sizes asked for, `seed` decides what is left to
-    /// chance.
+    /// Makes the model of `serving`. `sizes` are the requested sizes that the server has learned, and `seed`
+    /// decides all random choices.
     ///
     /// # Errors
-    /// [`LabError::Request`] for an order that the model cannot keep.
+    /// [`LabError::Request`] for an order that the model cannot follow.
     pub fn new(
         choice: ModelChoice,
         serving: &Serving,
@@ -110,7 +111,7 @@ impl Uplink {
             (ModelChoice::Bare, Serving::Paced(config)) => {
                 let settings = Settings { pacing: Pacing::EXACT, ..settings(config, None) };
                 match (settings.order, settings.guard_stretch) {
-                    // Shares that are even by themselves need no turns.
+                    // This model is fair by itself, so it needs no turns.
                     (Order::Fair, None) => Self::exact(Sharing::new(link, wire), fair),
                     _ => Self::exact(Ordered::new(link, wire, settings), ordered(&settings)),
                 }
@@ -118,7 +119,7 @@ impl Uplink {
         })
     }
 
-    /// Bytes that have passed the bottleneck.
+    /// Bytes that passed the bottleneck.
     pub fn link_bytes(&self) -> LinkBytes {
         match &self.engine {
             Engine::Exact(_) => LinkBytes::WhenAsked,
@@ -130,7 +131,7 @@ impl Uplink {
         }
     }
 
-    /// Packets that did not come through at once, where there are any.
+    /// Counts of dropped and repeated packets, if the model has packets.
     pub fn packets(&self) -> Option<PacketCounts> {
         let Engine::Packets(counting) = &self.engine else { return None };
         let stats = counting.packets.stats();
@@ -216,7 +217,7 @@ fn packet_settings(plan: &Plan, discipline: Discipline, seed: u64) -> PacketSett
     }
 }
 
-/// The distance is beside that of the bed itself.
+/// Converts a path. The distance of a path is added to that of the test bed itself.
 fn client_path(path: &PathSetting) -> ClientPath {
     let ns = |ms: f64| (ms * 1e6) as u64;
     let direct = ClientPath::DIRECT;
@@ -224,24 +225,24 @@ fn client_path(path: &PathSetting) -> ClientPath {
         rtt_ns: direct.rtt_ns + ns(path.rtt_ms),
         jitter_ns: ns(path.jitter_ms),
         loss: path.loss,
-        // Time stamps take 12 bytes of what the clients allow.
+        // TCP time stamps take 12 bytes of the segment size that clients allow.
         segment_bytes: path.mss_bytes.map_or(direct.segment_bytes, |mss| u32::from(mss).saturating_sub(12).max(1)),
     }
 }
 
-/// The group with the largest share.
+/// Returns the group with the largest share.
 fn most_common(plan: &Plan) -> &Group {
     let most = plan.groups.iter().max_by(|a, b| a.setting.share.total_cmp(&b.setting.share));
     most.expect("a plan has a group at least")
 }
 
-/// The same rate, as the scheduler has it.
+/// Converts a rate to the scheduler's type.
 fn scheduler_rate(rate: Rate) -> scheduler::Rate {
-    // Both know the same rates.
+    // Both types have the same range.
     scheduler::Rate::clamped(rate.bits_per_second() as f64)
 }
 
-/// What of these conditions the model does not have, a sentence each.
+/// Lists the conditions that the model does not have, a sentence each.
 pub fn lacks(choice: ModelChoice, plan: &Plan) -> Vec<String> {
     let Setting { link, server, count, .. } = plan.setting();
     let any = |of: &dyn Fn(&Group) -> bool| plan.groups.iter().any(of);
@@ -291,7 +292,8 @@ pub fn lacks(choice: ModelChoice, plan: &Plan) -> Vec<String> {
     lacks
 }
 
-/// What of a subject the model does not have; `link_changes` if there are points at which the rate of the link does.
+/// Lists the settings of a subject that the model does not have. `link_changes` tells whether the link's rate
+/// changes at some point.
 pub fn subject_lacks(choice: ModelChoice, subject: &Subject, serving: &Serving, link_changes: bool) -> Vec<String> {
     let (config, in_bands) = match serving {
         Serving::Fair => return Vec::new(),

@@ -1,4 +1,4 @@
-//! Many simulations at once.
+//! Runs many simulations at once.
 
 use std::{
     num::NonZeroUsize,
@@ -11,21 +11,21 @@ use std::{
 
 use instrument::{LabError, progress::Progress};
 
-/// Something to do, and how much of the whole it is about.
+/// A piece of work, and its approximate part of the whole.
 pub struct Task<T> {
-    /// What.
+    /// The work.
     pub what: T,
-    /// In whatever unit.
+    /// The expected amount of work, in any unit.
     pub expected: f64,
-    /// What it is called.
+    /// The name for messages.
     pub name: String,
 }
 
-/// Does all `tasks`, in their order, on `jobs` threads, and shows how far it got. After an error, or when `stop` is set,
-/// nothing new is begun.
+/// Does all `tasks`, in their order, on `jobs` threads, and shows the progress. After an error, or when
+/// `stop` is set, no new task begins.
 ///
 /// # Errors
-/// The first that `work` gave; [`LabError::Interrupted`] if `stop` was set.
+/// The first error of `work`; [`LabError::Interrupted`] if `stop` was set.
 pub fn all<T: Sync>(
     tasks: &[Task<T>],
     jobs: NonZeroUsize,
@@ -37,7 +37,7 @@ pub fn all<T: Sync>(
     let next = AtomicUsize::new(0);
     let mut first_error = None;
     thread::scope(|scope| {
-        // As many may wait to be counted as are worked on: nobody waits for whoever prints.
+        // The channel holds one result for each thread, so no thread waits for the output of the progress.
         let (ended, ends) = mpsc::sync_channel(jobs);
         for _ in 0..jobs {
             let (ended, next, work) = (ended.clone(), &next, &work);

@@ -1,4 +1,4 @@
-//! What a subject of an experiment does with the uplink.
+//! Determines how a subject of an experiment uses the uplink.
 
 use std::{path::Path, process::Command};
 
@@ -13,32 +13,33 @@ use serde::Deserialize;
 /// A subject as the uplink sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Serving {
-    /// Everybody gets an equal share, as TCP makes it.
+    /// An equal share for each response, as TCP gives it.
     Fair,
-    /// Serpent's pacer keeps the order.
+    /// Serpent's pacer follows the order.
     Paced(UplinkConfig),
-    /// Priority bands of the kernel keep the order.
+    /// Priority bands of the kernel follow the order.
     Bands(UplinkConfig),
 }
 
-/// How a server orders what it sends.
+/// The way a server orders its responses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UplinkConfig {
-    /// Which response goes first.
+    /// The order of responses.
     pub order: Order,
-    /// The rate that the server is told; `None`: the link's.
+    /// The rate that the server is told; `None` for the link's.
     pub rate: Option<Rate>,
-    /// The share of it that the pacer uses.
+    /// The share of the rate that the pacer uses.
     pub utilisation: f64,
     /// Bytes a segment costs on the wire beside its payload.
     pub segment_overhead_bytes: u32,
-    /// Cutoffs between bands; `None`: learned from the sizes that are asked for.
+    /// Cutoffs between bands; `None` if they are learned from the requested sizes.
     pub cutoffs: Option<Vec<u64>>,
-    /// The guard against starvation, if there is one.
+    /// The stretch of the guard against starvation, if there is one.
     pub guard_stretch: Option<f64>,
 }
 
-/// The answer of `serpent check --json FILE`, as far as it is needed here. Only that program reads such files.
+/// The part of the answer of `serpent check --json FILE` that is needed here. Only that program reads such
+/// files.
 #[derive(Debug, Deserialize)]
 struct Checked {
     uplink: FileUplink,
@@ -64,10 +65,11 @@ impl Default for FileUplink {
 }
 
 impl Serving {
-    /// What `subject` does, and what of it is not simulated. Only a subject with a configuration file needs `serpent`.
+    /// Determines how `subject` serves, and lists its settings that are not simulated. Only a subject with a
+    /// configuration file needs `serpent`.
     ///
     /// # Errors
-    /// [`LabError::Request`] for a subject that cannot be simulated, or whose settings are none.
+    /// [`LabError::Request`] for a subject that cannot be simulated, or whose settings are not valid.
     pub fn of(subject: &Subject, serpent: &Path) -> Result<(Self, Vec<String>), LabError> {
         let refuse = |reason: String| LabError::Request(format!("`{subject}` cannot be simulated: {reason}"));
         let Subject::Serpent { config, .. } = subject else {
@@ -89,8 +91,9 @@ impl Serving {
         Self::with(subject, file).map_err(refuse)
     }
 
-    /// The same, with what the file says. The subject's settings go before the file's. The rate is the subject's own or that
-    /// of the link: the lab tells every server that rate, so the file's does not count.
+    /// The same, with the settings of the file. The subject's settings take precedence. The rate is the
+    /// subject's own or that of the link: the lab tells every server its rate, so the file's rate does not
+    /// count.
     fn with(subject: &Subject, file: FileUplink) -> Result<(Self, Vec<String>), String> {
         let Subject::Serpent { order, enforce, uplink, workers: _, guard, config: _ } = subject else {
             return Ok((Self::Fair, Vec::new()));
@@ -136,9 +139,9 @@ impl Serving {
     }
 }
 
-/// Asks the program that would serve a configuration file how it reads the section `[uplink]`.
+/// Asks `serpent` how it reads the section `[uplink]` of a configuration file.
 fn ask(serpent: &Path, file: &Path) -> Result<FileUplink, String> {
-    // A file that names no site needs a directory; nothing of it is served.
+    // A file without a site needs a directory. Nothing of the directory is served.
     let output = Command::new(serpent).args(["check", "--json"]).arg(file).arg(".").output();
     let output = output.map_err(|error| format!("`{}` cannot be started: {error}", serpent.display()))?;
     if !output.status.success() {
@@ -154,7 +157,8 @@ fn read(json: &[u8]) -> Result<FileUplink, serde_json::Error> {
 }
 
 impl Serving {
-    /// Whether it learns cutoffs from the sizes asked for; `in_bands` if its order is to be put into bands.
+    /// Whether the server learns cutoffs from the requested sizes. `in_bands` tells whether its order is put
+    /// into bands.
     pub fn learns(&self, in_bands: bool) -> bool {
         match self {
             Self::Fair => false,
@@ -164,9 +168,10 @@ impl Serving {
     }
 }
 
-/// The scheduler's settings for a link of this rate, of which the pacer uses `share`, or what the configuration says.
+/// The scheduler's settings for a link of this rate. The pacer uses `share` of it, or the configured
+/// utilisation.
 ///
-/// `sizes` are what was learned of the sizes asked for.
+/// `sizes` are the requested sizes that the server has learned.
 pub fn settings(config: &UplinkConfig, link: Rate, share: Option<f64>, sizes: &BandLearner) -> Settings {
     let believed = config.rate.unwrap_or(link);
     let defaults = Settings::default();
@@ -185,11 +190,11 @@ pub fn settings(config: &UplinkConfig, link: Rate, share: Option<f64>, sizes: &B
     }
 }
 
-/// The bands of an order, in its own measure; `None` for one that has none.
+/// The bands of an order, in the order's own measure; `None` if the order has no bands.
 ///
-/// Cutoffs are those of the configuration, or those that the server has learned when it has seen `sizes`.
+/// Cutoffs are those of the configuration, or those that the server learns from `sizes`.
 pub fn band_plan(config: &UplinkConfig, sizes: &BandLearner) -> Option<BandPlan> {
-    // What was learned are sizes.
+    // Learned cutoffs are sizes.
     let learned = match (config.order, &config.cutoffs) {
         (Order::Fsp, _) => return None,
         (Order::Srpt | Order::Las, None) => sizes.plan(RESPONSE_BANDS),
@@ -206,7 +211,8 @@ mod tests {
         Serving::of(&text.parse().unwrap(), Path::new("/no/such/serpent")).map_err(|error| error.to_string())
     }
 
-    /// A subject whose file says that, in the words of `serpent check --json`.
+    /// Makes the configuration of a subject from the text of its settings and the answer of `serpent check
+    /// --json`.
     fn with_file(text: &str, uplink: &str) -> UplinkConfig {
         let file = read(format!("{{\"uplink\": {uplink}}}").as_bytes()).unwrap();
         match Serving::with(&text.parse().unwrap(), file).unwrap().0 {

@@ -6,7 +6,7 @@ use clap::Args;
 use simulator::theory::Sizes;
 use workload::{pattern::Pattern, sizes::HeavyTail};
 
-/// What to compute.
+/// The sizes, loads and policies to compute.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -19,7 +19,7 @@ Examples:
 Laws of sizes, in bytes: bounded-pareto:ALPHA,MIN,MAX   lognormal:MEDIAN,SIGMA   exponential:MEAN
 fixed:SIZE   world-cup   nasa")]
 pub struct TheoryArgs {
-    /// How large responses are, may be repeated [default: world-cup; for --check alone four laws]
+    /// Distribution of the sizes, may be repeated [default: world-cup; for --check alone four distributions]
     #[arg(long, value_name = "LAW", value_parser = law)]
     pub sizes: Vec<Law>,
 
@@ -29,17 +29,18 @@ pub struct TheoryArgs {
 
     /// A load that changes, below 1 on average: w1 to w10, or seconds and loads as in 25s@0.2,25s@1.2
     ///
-    /// An approximation, of `ps` and `srpt` only.
+    /// This is an approximation, and only for `ps` and `srpt`.
     #[arg(long, value_name = "PATTERN", conflicts_with = "load")]
     pub overload: Option<Pattern>,
 
     /// Policies, separated by commas [default: ps,srpt,fb,fcfs,bands; with --overload ps,srpt]
     ///
-    /// ps, srpt, fb (or las), psjf, sjf, fcfs; bands (by what is left), preemptive-priority and priority (by size).
+    /// ps, srpt, fb (or las), psjf, sjf, fcfs; bands (by bytes left), preemptive-priority and priority (by
+    /// size).
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub policies: Vec<String>,
 
-    /// Where the bands end, in bytes, separated by commas [default: 1000,2000,5000,50000]
+    /// Cutoffs between bands, in bytes, separated by commas [default: 1000,2000,5000,50000]
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]
     pub cutoffs: Vec<u64>,
 
@@ -47,11 +48,12 @@ pub struct TheoryArgs {
     #[arg(long, value_name = "RATE", default_value = "10mbit")]
     pub uplink: workload::rate::Rate,
 
-    /// Simulate the same, and say how far it is off
+    /// Also simulate, and show the difference
     #[arg(long, help_heading = "Simulation")]
     pub check: bool,
 
-    /// Simulations of each, whose means have a confidence interval; their seeds are 1, 2, 3 and so on
+    /// Number of simulations of each case, whose means give a confidence interval; their seeds are 1, 2, 3
+    /// and so on
     #[arg(long, value_name = "N", default_value = "10", requires = "check", help_heading = "Simulation", value_parser = clap::value_parser!(u64).range(2..=1000))]
     pub seeds: u64,
 
@@ -59,33 +61,33 @@ pub struct TheoryArgs {
     #[arg(long, value_name = "N", default_value = "100000", requires = "check", help_heading = "Simulation", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
     pub requests: u64,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long, help_heading = "Output")]
     pub json: bool,
 
-    /// What a plot shows over the size
+    /// The value that a plot shows over the size
     #[arg(long, value_name = "response|slowdown", value_enum, default_value = "response", help_heading = "Output")]
     pub plot: PlotOf,
 
-    /// Plot of one law and one load, as SVG
+    /// Write a plot of one distribution and one load as SVG
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub svg: Option<PathBuf>,
 
-    /// The same as PNG
+    /// Write the same plot as PNG
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub png: Option<PathBuf>,
 }
 
-/// A law of sizes, and how it was written.
+/// A distribution of sizes, with its written form.
 #[derive(Clone, Debug)]
 pub struct Law {
-    /// As it was written.
+    /// The written form.
     pub(super) name: String,
-    /// What that means.
+    /// The distribution.
     pub(super) sizes: Sizes,
 }
 
-/// What a plot shows over the size.
+/// The value that a plot shows over the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum PlotOf {
     /// Mean response time
@@ -94,7 +96,8 @@ pub enum PlotOf {
     Slowdown,
 }
 
-/// Reads a law of sizes: `bounded-pareto:1.1,332,1e10`, `lognormal:3000,1.3`, `exponential:1e4`, `fixed:1500`, `world-cup`, `nasa`.
+/// Parses a distribution of sizes: `bounded-pareto:1.1,332,1e10`, `lognormal:3000,1.3`, `exponential:1e4`,
+/// `fixed:1500`, `world-cup`, `nasa`.
 pub fn law(text: &str) -> Result<Law, String> {
     let (kind, numbers) = text.split_once(':').unwrap_or((text, ""));
     let numbers: Vec<&str> = numbers.split(',').map(str::trim).filter(|number| !number.is_empty()).collect();

@@ -1,4 +1,4 @@
-//! Response time or slowdown over size, as a plot.
+//! Plots response time or slowdown over size.
 
 use std::{fs, path::Path};
 
@@ -7,9 +7,9 @@ use instrument::report::png;
 
 use super::{AtSize, Cell, Demand, Failure, PlotOf, Question, TheoryArgs};
 
-/// Sizes in a line: more than a line may have with a marker on each.
+/// Number of sizes on a line: too many for a marker on each.
 const POINTS: usize = 161;
-/// Requests that a simulated size must have to be shown.
+/// Requests that a simulated size needs to be shown.
 const LEAST_REQUESTS: u64 = 30;
 
 /// Writes the plots that were asked for.

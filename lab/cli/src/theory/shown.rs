@@ -1,11 +1,11 @@
-//! The answer as people read it, and as programs do.
+//! Formats the results for people and for programs.
 
 use std::fmt::Write as _;
 
 use super::{Cell, Demand, Question};
 
 pub(super) fn as_json(cells: &[Cell]) -> String {
-    // Numbers and texts under fixed names cannot fail to be written.
+    // Serializing numbers and texts under fixed names cannot fail.
     serde_json::to_string_pretty(cells).map(|text| text + "\n").unwrap_or_default()
 }
 
@@ -63,7 +63,7 @@ pub(super) fn as_text(question: &Question, cells: &[Cell], checked: bool) -> Str
     out
 }
 
-/// How far off the worst is, and how many of the intervals cover what they should.
+/// A sentence with the largest difference, and the number of intervals that cover their closed form.
 fn verdict(cells: &[Cell]) -> String {
     let checked: Vec<_> =
         cells.iter().filter_map(|cell| cell.simulated.as_ref().map(|beside| (cell, beside))).collect();
@@ -80,7 +80,7 @@ fn verdict(cells: &[Cell]) -> String {
         cell.sizes,
         percent(beside.half_width_s / beside.mean_s),
     );
-    // An approximation is off by itself, which no number of seeds would mend.
+    // An approximation differs in itself, and more seeds would not change that.
     if cell.load.is_some() {
         let within = checked.iter().filter(|(_, beside)| beside.within).count();
         let farthest = checked.iter().map(|(_, beside)| beside.deviation.abs() * beside.mean_s / beside.half_width_s);
@@ -96,7 +96,7 @@ fn verdict(cells: &[Cell]) -> String {
     said
 }
 
-/// Three digits that count.
+/// Formats a number with three significant digits.
 fn plain(value: f64) -> String {
     if !value.is_finite() {
         return "none".to_owned();

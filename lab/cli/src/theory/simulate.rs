@@ -1,4 +1,4 @@
-//! Simulations beside the closed forms, on all processors.
+//! Runs simulations beside the closed forms, on all processors.
 
 use std::{
     sync::{
@@ -14,10 +14,10 @@ use workload::pattern::Pattern;
 
 use super::{Cell, Demand, Place, Question};
 
-/// Of each interval by itself.
+/// Confidence of each interval alone.
 const CONFIDENCE: f64 = 0.95;
 
-/// What simulations came to, beside a closed form.
+/// The results of simulations beside a closed form.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Beside {
     /// Mean over the seeds of the mean response time, in seconds.
@@ -26,15 +26,15 @@ pub(super) struct Beside {
     pub half_width_s: f64,
     /// Mean over the seeds of the mean slowdown.
     pub slowdown: f64,
-    /// Closed form over simulation, less 1.
+    /// Ratio of the closed form to the simulation, minus 1.
     pub deviation: f64,
     /// Whether the closed form lies in the interval.
     pub within: bool,
-    /// Seeds simulated.
+    /// Number of seeds simulated.
     pub seeds: u64,
-    /// Requests counted, of all seeds.
+    /// Number of requests counted, over all seeds.
     pub requests: u64,
-    /// By size, over all seeds.
+    /// Results by size, over all seeds.
     pub by_size: Vec<BySize>,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn beside(cells: &mut [Cell], question: &Question, seeds: u64, reques
             scope.spawn(|| {
                 while let Some(&(cell, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let simulated = one(question, places[cell], requests, seed);
-                    // A thread that panicked has spoiled nothing that was put in before.
+                    // A poisoned lock is safe here: the results that other threads have stored are whole.
                     let mut done = done.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                     done[cell].push((seed, simulated));
                 }
@@ -56,7 +56,7 @@ pub(super) fn beside(cells: &mut [Cell], question: &Question, seeds: u64, reques
         }
     });
     for (cell, mut runs) in cells.iter_mut().zip(done.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())) {
-        // Sums in one order, whoever was ready first.
+        // Results are summed in the order of the seeds, so that the sum does not depend on timing.
         runs.sort_unstable_by_key(|&(seed, _)| seed);
         let runs: Vec<Simulated> = runs.into_iter().map(|(_, simulated)| simulated).collect();
         cell.simulated = Some(summed_up(&runs, cell.mean_s));
@@ -66,7 +66,7 @@ pub(super) fn beside(cells: &mut [Cell], question: &Question, seeds: u64, reques
 fn one(question: &Question, place: Place, requests: u64, seed: u64) -> Simulated {
     let constant;
     let pattern = match &question.demands[place.demand] {
-        // A load that a queue was made for is a pattern, too.
+        // The simulation needs a pattern, so a constant load becomes one.
         Demand::Load(load) => {
             constant = Pattern::constant(*load);
             constant.as_ref()
@@ -95,7 +95,7 @@ fn summed_up(runs: &[Simulated], closed_s: f64) -> Beside {
     }
 }
 
-/// The bins of all runs, each weighted with its requests.
+/// Merges the bins of all runs, each weighted with its requests.
 fn over_runs(runs: &[Simulated]) -> Vec<BySize> {
     let mut all: Vec<BySize> = Vec::new();
     let mut bins: Vec<BySize> = runs.iter().flat_map(|run| run.by_size.iter().copied()).collect();

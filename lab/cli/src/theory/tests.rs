@@ -20,7 +20,8 @@ fn json(args: &[&str]) -> Vec<serde_json::Value> {
 
 #[test]
 fn a_table_has_means_slowdowns_and_sizes() {
-    // Mean 1250 bytes take 1 ms at 10 Mbit/s; at load 0.5 sharing doubles it, and first come first served does so too.
+    // A mean of 1250 bytes takes 1 ms at 10 Mbit/s. At load 0.5 processor sharing doubles it, and so does
+    // first come first served.
     let text = run(&["--sizes", "exponential:1250", "--load", "0.5", "--policies", "ps,fcfs"]).unwrap();
     let row = |name: &str| text.lines().find(|line| line.trim_start().starts_with(name)).unwrap().to_owned();
     let words: Vec<String> = row("ps").split_whitespace().map(str::to_owned).collect();
@@ -39,7 +40,7 @@ fn json_has_every_cell() {
         (first["sizes"].as_str(), first["load"].as_f64(), first["policy"].as_str()),
         (Some("fixed:1250"), Some(0.5), Some("srpt"))
     );
-    // M/D/1: 1 ms and half of it for waiting.
+    // M/D/1: 1 ms of service and half of that waiting.
     assert!((first["mean_s"].as_f64().unwrap() - 0.0015).abs() < 1e-12, "{first}");
     assert_eq!(cells[1]["policy"], "fb", "by the name that theory has for it");
     assert_eq!(first["by_size"].as_array().unwrap().len(), SHARES.len());

@@ -1,4 +1,4 @@
-//! Where the programs are that tests start.
+//! Finds the programs that tests start.
 
 use std::{
     env,
@@ -10,10 +10,10 @@ use std::{
 /// The program under test.
 pub const LAB: &str = env!("CARGO_BIN_EXE_serpent-lab");
 
-/// The program that it measures, `serpent` beside it.
+/// The program `serpent`, which the program under test measures, in the same folder.
 ///
-/// Cargo builds that program for the tests of its own package only. Here it is built once if it is missing, and taken as it
-/// is if it is there. `cargo test --workspace` builds it anew.
+/// Cargo builds that program only for the tests of its own package. Here it is built once if it is missing,
+/// and used as it is if it is present. `cargo test --workspace` builds it again.
 pub fn serpent() -> &'static Path {
     static SERPENT: LazyLock<PathBuf> = LazyLock::new(|| {
         let serpent = Path::new(LAB).with_file_name("serpent");

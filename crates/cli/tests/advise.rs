@@ -1,7 +1,8 @@
-//! `serpent advise`: logs that are none, logs whose answer is known, and what comes out of them.
+//! Tests of `serpent advise`: files that are not logs, logs whose answer is known, and the written files.
 //!
-//! The NASA log is not part of this repository. Its test looks for `nasa-1995-08-01.log.gz` in the folder that `SERPENT_TRACES`
-//! names, or in `../shared/traces` beside the workspace; where it is missing it is skipped, and says so.
+//! The NASA log is not part of this repository. Its test looks for `nasa-1995-08-01.log.gz` in the folder
+//! that `SERPENT_TRACES` names, or in `../shared/traces` beside the workspace. If the log is missing, the
+//! test is skipped with a message.
 
 use std::{
     fmt::Write as _,
@@ -34,7 +35,8 @@ fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
     folder
 }
 
-/// Ten minutes from an hour on: every second four pages of 2 kB, and every fifth second a file of 100 kB. 28 kB a second.
+/// A log of ten minutes from this hour on, 28 kB a second: four pages of 2 kB every second, and a file of 100
+/// kB every fifth second.
 fn busy(hour: u32) -> String {
     let mut log = String::new();
     for second in 0..600 {
@@ -111,7 +113,7 @@ fn what_cannot_be_advised_on_exits_with_2_and_says_why() {
 #[test]
 fn a_busy_site_gets_numbers_and_a_configuration_that_passes_check() {
     let folder = folder(&[("a.log", busy(10).as_bytes())]);
-    // 31 kB a second with heads and headers, of 40.
+    // 31 kB a second with heads and headers, of the uplink's 40 kB.
     let advice = json(folder.path(), &["a.log", "--uplink", "320kbit"]);
     assert_eq!(advice["format"], 1);
     assert_eq!(advice["log"]["requests"], 2520);
@@ -130,7 +132,7 @@ fn a_busy_site_gets_numbers_and_a_configuration_that_passes_check() {
     assert!(said.contains("320kbit, order srpt, enforced by the server") || said.contains("order fsp"), "{said}");
     assert_eq!(advice, json(folder.path(), &["a.log", "--uplink", "320kbit"]), "a seed decides everything");
 
-    // At a gigabit nothing waits, however the traffic grows: there is nothing to configure.
+    // At 1 Gbit/s nothing waits at any growth, so there is nothing to configure.
     let idle = json(folder.path(), &["a.log", "--uplink", "1gbit"]);
     assert_eq!(idle["recommendation"]["verdict"], "nothing");
     assert_eq!(idle["recommendation"]["configuration"], Value::Null);
@@ -195,7 +197,7 @@ fn several_logs_are_one_in_the_order_of_their_times_and_standard_input_is_a_log(
     }
     assert_eq!(several, both);
 
-    // A pipe by a name is read but once too.
+    // A pipe with a name can also be read only once.
     for (input, name) in [("-", "standard input"), ("/dev/stdin", "/dev/stdin")] {
         let kept = tempfile::tempdir().unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_serpent"))
@@ -255,7 +257,7 @@ fn the_nasa_log_is_advised_on_and_half_of_it_too() {
     let Some(path) = nasa("the_nasa_log_is_advised_on_and_half_of_it_too") else { return };
     let whole = fs::read(path).unwrap();
     let folder = folder(&[("nasa.log.gz", &whole), ("half.log.gz", &whole[..whole.len() / 2])]);
-    // Two hours: what is tested does not need all fifteen.
+    // Two hours are enough for this test; the whole log has fifteen.
     let args = ["nasa.log.gz", "--uplink", "1mbit", "--window", "8h..10h"];
     let advice = json(folder.path(), &args);
     assert_eq!(advice["log"]["outside_window"].as_u64().unwrap() + advice["log"]["requests"].as_u64().unwrap(), 33_996);

@@ -1,4 +1,5 @@
-//! Imports run downward only. What a crate may not use, it cannot use by accident.
+//! Checks the dependencies between crates: imports run downward only, and a crate depends on no other than it
+//! may use.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +9,7 @@ use std::{
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
-/// Who may import whom. A sibling that is not named here has no door.
+/// The workspace crates that each crate may import. A pair that is not listed is forbidden.
 const DOORS: &[(&str, &[&str])] = &[
     (
         "serpent",
@@ -25,7 +26,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("serpent-files", &[]),
     ("serpent-http1", &[]),
     ("serpent-simulator", &["serpent-scheduler", "serpent-workload"]),
-    // What measures imports nothing of what is measured: the lab runs `serpent` as a program.
+    // The lab imports nothing from the server that it measures: it runs `serpent` as a program.
     (
         "serpent-lab",
         &["serpent-instrument", "serpent-simulator", "serpent-workload", "serpent-chart", "serpent-scheduler"],
@@ -37,10 +38,10 @@ const DOORS: &[(&str, &[&str])] = &[
     ("serpent-kernel", &[]),
 ];
 
-/// All that the scheduler may depend on: crates without `std`, clock or I/O.
+/// All dependencies that the scheduler may have: crates without `std`, clock or I/O.
 const SCHEDULER_MAY_USE: &[&str] = &["slab", "libm"];
 
-/// Licences that everything we link may be under.
+/// Licences that are allowed for everything that is linked.
 const LICENCES: &[&str] = &[
     "Apache-2.0",
     "MIT",
@@ -62,7 +63,7 @@ fn metadata() -> Metadata {
         .expect("cargo metadata runs")
 }
 
-/// Names of what a package depends on when it is built for use, not for its tests.
+/// Names of a package's dependencies when it is built for use, without those of its tests.
 fn built_with(package: &Package) -> BTreeSet<&str> {
     let used = package.dependencies.iter().filter(|dependency| dependency.kind != DependencyKind::Development);
     used.map(|dependency| dependency.name.as_str()).collect()
@@ -80,7 +81,7 @@ fn every_crate_imports_only_through_its_doors() {
         "a crate that is new or gone: give it its doors here and in docs/ARCHITECTURE.md"
     );
     for package in metadata.workspace_packages() {
-        // Tests too: a crate that needs a sibling to be tested does not stand alone.
+        // Dependencies of tests count too: a crate that needs a sibling to be tested does not stand alone.
         let siblings = package.dependencies.iter().map(|dependency| dependency.name.as_str());
         for sibling in siblings.filter(|name| members.contains(*name)) {
             assert!(
@@ -117,7 +118,7 @@ fn unsafe_code_is_in_the_kernel_crate_alone() {
 fn everything_that_is_linked_may_be_given_away() {
     let metadata = metadata();
     let sound = |licence: &str| {
-        // `A OR B` leaves the choice, `A AND B` does not; `/` is how `OR` was once written.
+        // `A OR B` leaves the choice, `A AND B` does not. `/` is the old form of `OR`.
         let clean = licence.replace(['(', ')'], " ").replace('/', " OR ").replace(" WITH LLVM-exception", "");
         clean.split(" AND ").all(|part| part.split(" OR ").any(|name| LICENCES.contains(&name.trim())))
     };

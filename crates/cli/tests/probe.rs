@@ -1,4 +1,4 @@
-//! `serpent probe`: the program before a site, and before what is none.
+//! Tests of `serpent probe` as a program, with a working site and with addresses that are no site.
 
 use std::{
     fs,
@@ -18,10 +18,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Longer than any step takes on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The shortest search there is: one request a second, the first of which does not count.
+/// The shortest search: one request a second, the first of which does not count.
 const SHORT: [&str; 6] = ["--ceiling", "1", "--least-requests", "1", "--seconds-per-rate", "0.1"];
 
-/// A site that answers with a status, and tells of every request.
+/// A site that answers with a status and reports every request.
 struct Site {
     address: SocketAddr,
     asked: Receiver<String>,
@@ -109,7 +109,8 @@ impl Shop {
         self.command(args).output().unwrap()
     }
 
-    /// A machine that stands still for half a second, and again, makes the site one that does not keep up: then once more.
+    /// Probes until the machine did not interfere. If the machine stalls for half a second, the site seems
+    /// not to keep up, and the probe is repeated.
     fn probe_in_peace(&self, args: &[&str]) -> Output {
         for _ in 0..20 {
             let output = self.probe(args);
@@ -160,7 +161,7 @@ fn what_was_found_is_written_and_nothing_else_changes() {
     assert_eq!(names(shop.folder.path()), ["probed", "shop.toml"]);
     let out = names(&shop.folder.path().join("probed"));
     assert_eq!(out, ["disk-service-time.svg", "disk-throughput.svg", "rates.tsv"]);
-    // What was written is a configuration.
+    // The written file is a valid configuration.
     let check = Command::new(env!("CARGO_BIN_EXE_serpent")).arg("check").arg(shop.file()).output().unwrap();
     assert!(check.status.success(), "{}", stderr(&check));
 }
@@ -222,7 +223,7 @@ fn who_interrupts_it_is_obeyed() {
     let shop = Shop::of(&site);
     let mut command = shop.command(&["--write", "--seconds-per-rate", "3600"]);
     let child: Child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The first one, and the first one of the search.
+    // The first request, and the first one of the search.
     site.next();
     site.next();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();

@@ -1,4 +1,5 @@
-//! The wrapper between cargo and rustc: which crates are compiled by the profile, and with which compiler.
+//! Tests of the wrapper between cargo and rustc: which crates it compiles with the profile, and with which
+//! compiler.
 
 use std::{
     fs,
@@ -12,7 +13,8 @@ use tempfile::TempDir;
 
 const OPTIMISED: [&str; 4] = ["--crate-name", "serpent", "-C", "opt-level=3"];
 
-/// Says its version, or the arguments that it gets. Written before any test starts a process, which could hold it open.
+/// A script in place of the compiler that prints its version or its arguments. It is written before any test
+/// starts a process, because a process could hold it open.
 static COMPILER: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let rustc = folder.path().join("rustc");
@@ -21,7 +23,8 @@ static COMPILER: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
     (folder, rustc)
 });
 
-/// The arguments that a compiler of that version gets, and what is said beside.
+/// Runs the wrapper with a compiler of this version. Returns the compiler's arguments and the wrapper's
+/// messages.
 fn told(version: &str, arguments: &[&str], into: Option<&str>) -> (String, String) {
     let (_, rustc) = &*COMPILER;
     let mut wrapper = Command::new(profile("rustc"));
@@ -59,7 +62,7 @@ fn an_optimised_crate_is_compiled_by_the_profile() {
 fn another_compiler_could_not_read_it_and_is_left_alone_which_is_said() {
     const OTHER: &str = "rustc 1.0.0 (a59de37e9 2015-05-13)";
     assert_eq!(passed_on(OTHER, &OPTIMISED, None), OPTIMISED.join(" "));
-    // The program itself comes once, and last.
+    // The program itself is compiled once, and last.
     let program = ["--crate-name", "serpent", "src/main.rs", "--crate-type", "bin", "-C", "opt-level=3"];
     let (passed, said) = told(OTHER, &program, None);
     assert_eq!(passed, program.join(" "));

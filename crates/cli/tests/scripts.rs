@@ -1,4 +1,4 @@
-//! The repository's scripts on a machine where programs are missing.
+//! Tests of the repository's scripts on a machine without some programs.
 
 use std::{
     env, fs,
@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-/// Programs that the script of the two-tier site itself works with. Every Debian has them.
+/// Programs that the script of the two-tier site itself needs. Every Debian has them.
 const BASICS: &[(&str, &str)] = &[
     ("awk", "mawk"),
     ("cat", "coreutils"),
@@ -27,20 +27,20 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// A folder of links to all programs of this machine's PATH, but not to those that `without` names.
+/// Makes a folder of links to the programs in this machine's PATH, except those that `without` names.
 fn programs(folder: &Path, without: impl Fn(&str) -> bool) {
     fs::create_dir(folder).unwrap();
     let path = env::var_os("PATH").unwrap();
     for entry in env::split_paths(&path).filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten() {
         let name = entry.file_name();
         if !name.to_str().is_none_or(&without) {
-            // The first folder that has a program wins, as in a shell.
+            // The first folder with a program wins, as in a shell.
             let _ = symlink(entry.path(), folder.join(&name));
         }
     }
 }
 
-/// `site start` with these programs, at most 5 s of processor time and 256 MiB of address space.
+/// Runs `site start` with these programs, with at most 5 s of processor time and 256 MiB of address space.
 fn start(programs: &Path, state: &Path) -> Output {
     let script = "ulimit -t 5; ulimit -v 262144; exec bash \"$0\" start --folder \"$1\"";
     let mut bash = Command::new("/bin/bash");
@@ -56,7 +56,7 @@ fn is_of_the_site(name: &str) -> bool {
 #[test]
 fn the_site_says_in_one_line_which_packages_it_lacks() {
     let dir = tempfile::tempdir().unwrap();
-    // Debian keeps servers in `/usr/sbin`, where the script looks on its own account.
+    // Debian keeps servers in `/usr/sbin`, which the script also searches.
     let elsewhere = |name: &str| Path::new("/usr/sbin").join(name).exists();
     programs(&dir.path().join("bin"), is_of_the_site);
     let output = start(&dir.path().join("bin"), &dir.path().join("state"));

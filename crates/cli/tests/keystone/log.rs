@@ -39,7 +39,7 @@ impl Log {
         Self(())
     }
 
-    /// What was written since this was last asked.
+    /// Takes the lines written since the last call.
     pub fn take(&self) -> Vec<Line> {
         LINES.take()
     }

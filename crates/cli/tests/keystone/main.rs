@@ -1,10 +1,12 @@
-//! The keystone: what happens to a server's uplink, played through the server's own driver under a clock that the test moves,
-//! and through the scheduler as a simulation drives it, leads to the same decisions: the same moments, jobs, bytes, reasons.
+//! The keystone test: the server's driver and the scheduler in a simulation make the same decisions. The same
+//! events on an uplink are played through both, under a clock that the test moves. Times, jobs, bytes and
+//! reasons must be equal.
 //!
-//! In the driver everything is real but the clock: the gate, its wakers and its alarm, and TCP sockets on the loopback, some
-//! of which take everything and some only part of what they are offered. What a socket takes, and when it takes more, is the
-//! kernel's to choose. So that is written down with the arrivals, and the simulation's sockets do the same. Who may write
-//! how much, when and why, the simulation has to find by itself.
+//! In the driver everything is real but the clock: the gate, its wakers and its alarm, and TCP sockets on the
+//! loopback. Some sockets accept everything, some only a part of the offered bytes. The kernel decides how
+//! much a socket accepts, and when it accepts more. So the test records that together with the arrivals, and
+//! the simulation's sockets repeat it. The simulation has to find by itself which job may write how much,
+//! when and why.
 
 mod log;
 mod plan;
@@ -30,7 +32,7 @@ proptest! {
         agree(&real.decisions, &simulated::play(&plan, &real))?;
     }
 
-    /// The model that predictions are made with.
+    /// The pacer of the simulator is the model behind predictions.
     #[test]
     fn the_driver_decides_what_the_pacer_of_the_simulator_decides(plan in plan::of_whole_responses()) {
         let real = real::play(&plan);
@@ -46,7 +48,7 @@ fn agree(real: &[Decision], simulated: &[Decision]) -> Result<(), TestCaseError>
     Ok(())
 }
 
-/// Three that overlap on a link of a byte a microsecond.
+/// A plan of three jobs that overlap, on a link of a byte a microsecond.
 fn three(order: Order) -> Plan {
     let job = |at_ns, body_bytes| Job { at_ns, body_bytes, ..Job::plain() };
     Plan {
@@ -58,7 +60,7 @@ fn three(order: Order) -> Plan {
     }
 }
 
-/// In which order jobs were given leave, each time it changed.
+/// The order in which jobs were granted bytes, without repeats in a row.
 fn turns(plan: &Plan) -> Vec<usize> {
     let mut turns: Vec<usize> = real::play(plan).decisions.iter().map(|it| it.job).collect();
     turns.dedup();
@@ -84,7 +86,7 @@ fn a_change_of_order_and_rate_under_way_counts_from_the_next_decision() {
 #[test]
 fn a_socket_that_takes_part_and_a_client_that_leaves_make_room_at_once() {
     let mut plan = three(Order::Fifo);
-    // The first in line takes little, in long intervals; the second leaves.
+    // The first job's client takes little, in long intervals; the second job's client leaves.
     plan.jobs[0].reads_every_ns = Some(40_000_000);
     plan.jobs[1].gives_up_after_ns = Some(9_000_000);
     let real = real::play(&plan);
@@ -99,6 +101,7 @@ fn a_socket_that_takes_part_and_a_client_that_leaves_make_room_at_once() {
 #[test]
 fn leave_that_comes_back_is_for_others_at_once() {
     let earlier = real::earlier_when_leave_comes_back(&three(Order::Fifo).configs()[0]);
-    // A chunk of 2896 bytes but for the one that was written, at a byte a microsecond, in one segment on the loopback.
+    // A chunk of 2896 bytes minus the one that was written, at a byte a microsecond, in one segment on the
+    // loopback.
     assert_eq!(earlier, Duration::from_micros(2895));
 }

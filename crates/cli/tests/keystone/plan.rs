@@ -1,4 +1,4 @@
-//! What is to happen: random responses, clients and changes of the configuration.
+//! Plans of the test: random responses, clients and changes of the configuration.
 
 use std::env;
 
@@ -6,14 +6,14 @@ use proptest::{bool::weighted, collection::vec, option, prelude::*, sample::sele
 use scheduler::{Order, Rate};
 use server::config::{Cutoffs, Enforce, UplinkConfig, UplinkRate};
 
-/// What is to happen, times in nanoseconds since the start.
+/// The events of a test. Times are in nanoseconds since the start.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub order: Order,
     pub rate: Rate,
     pub guard_stretch: Option<f64>,
     pub jobs: Vec<Job>,
-    /// By time.
+    /// Changes of the configuration, by time.
     pub changes: Vec<Change>,
 }
 
@@ -25,20 +25,21 @@ pub struct Job {
     pub body_bytes: u64,
     /// Whether the length of the body is known when it begins.
     pub announced: bool,
-    /// The body comes in pieces of so many bytes, each offered to the gate when the one before is gone.
+    /// Size of the body's pieces in bytes. Each is offered to the gate when the one before is gone.
     pub piece_bytes: u64,
-    /// Whether it comes back with half of what it offered when it has waited for leave.
+    /// Whether the job offers only half as much when it comes back with its grant.
     pub shrinks: bool,
     /// A client with a small buffer that reads at intervals; `None` for one that reads at once.
     pub reads_every_ns: Option<u64>,
     pub gives_up_after_ns: Option<u64>,
-    /// It leaves when it was given leave so many times after it had waited, with that leave in hand.
+    /// The job leaves when it has been granted bytes this many times after waiting, with the last grant
+    /// unused.
     pub gives_up_at_turn: Option<u32>,
     /// Whether the connection stays when the response is out.
     pub is_kept_alive: bool,
 }
 
-/// The operator changes the configuration.
+/// A change of the configuration by the operator.
 #[derive(Clone, Debug)]
 pub struct Change {
     pub at_ns: u64,
@@ -49,11 +50,11 @@ pub struct Change {
 
 /// The cutoff of `quick-fix`.
 pub const SMALL_BYTES: u64 = 2_000;
-/// Headers of a segment.
+/// Bytes of a segment's headers.
 pub const OVERHEAD_BYTES: u32 = 66;
 
 impl Job {
-    /// At the start, to a client that takes all of it as it comes.
+    /// A job at the start, to a client that reads everything at once.
     pub fn plain() -> Self {
         Self {
             at_ns: 0,
@@ -69,7 +70,7 @@ impl Job {
         }
     }
 
-    /// Bytes of the piece after `sent_bytes`, as far as they are not sent; the head is part of the first.
+    /// Unsent bytes of the piece at `sent_bytes`. The head is part of the first piece.
     pub fn offered_bytes(&self, sent_bytes: u64, came_back: bool) -> u64 {
         let ends = |piece: u64| (self.head_bytes + (piece + 1) * self.piece_bytes).min(self.all_bytes());
         let left = ends(sent_bytes.saturating_sub(self.head_bytes) / self.piece_bytes) - sent_bytes;
@@ -115,7 +116,7 @@ pub fn any() -> impl Strategy<Value = Plan> {
         |(order, rate, guard_stretch, mut jobs, mut changes)| {
             let mut at_ns = 0;
             for job in &mut jobs {
-                // Until here it holds the gap to the one before.
+                // Until here `at_ns` holds the gap to the job before.
                 at_ns += job.at_ns;
                 job.at_ns = at_ns;
             }
@@ -125,7 +126,8 @@ pub fn any() -> impl Strategy<Value = Plan> {
     )
 }
 
-/// Random plans of what [`simulator::Paced`] knows: whole responses on connections that stay, to clients that take all.
+/// Random plans that [`simulator::Paced`] can play: whole responses on connections that stay open, to clients
+/// that read everything at once.
 pub fn of_whole_responses() -> impl Strategy<Value = Plan> {
     any().prop_map(|plan| {
         let whole = |it: &Job| Job { at_ns: it.at_ns, body_bytes: it.body_bytes, is_kept_alive: true, ..Job::plain() };
@@ -156,7 +158,7 @@ fn job() -> impl Strategy<Value = Job> {
     )
 }
 
-/// The orders that look at the path are left out: what TCP measures on the loopback is of the real time.
+/// Orders that need the path are left out, because TCP measures the loopback path in real time.
 fn order() -> impl Strategy<Value = Order> {
     let orders: Vec<Order> = Order::ALL.into_iter().filter(|order| !order.needs_path()).collect();
     select(orders)
@@ -170,7 +172,7 @@ fn guard() -> impl Strategy<Value = Option<f64>> {
     option::weighted(0.3, 1.0..6.0f64)
 }
 
-/// How many random cases: what the environment says, or so many.
+/// Number of random cases: that of the environment, otherwise `unless_told`.
 pub fn cases(unless_told: u32) -> u32 {
     env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(unless_told)
 }

@@ -1,8 +1,9 @@
-//! The server's driver, with real gates on real sockets, under a clock that stands still until it is moved.
+//! The server's driver, with real gates on real sockets, under a clock that stands still until the test moves
+//! it.
 //!
-//! All runs on one thread, and nobody but this file decides who runs: a job that is woken joins a queue, and jobs run one
-//! after the other until nobody can go on. Then the kernel is asked for sockets that take more, and after that time moves:
-//! to what comes next of the plan, or to the moment for which the alarm is set.
+//! Everything runs on one thread, and only this file decides which job runs. A woken job joins a queue, and
+//! jobs run one after the other until none can go on. Then the kernel is asked which sockets accept more.
+//! After that the clock moves to the next event of the plan, or to the time of the alarm.
 
 use std::{
     collections::VecDeque,
@@ -36,7 +37,7 @@ use crate::{
     plan::{Job, Plan},
 };
 
-/// A decision. A job is its place in the plan.
+/// A decision. A job is its index in the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub at_ns: u64,
@@ -45,25 +46,25 @@ pub struct Decision {
     pub reason: String,
 }
 
-/// Something that nobody decided.
+/// An event that the scheduler does not decide.
 #[derive(Clone, Copy, Debug)]
 pub enum Happened {
-    /// A response begins, in segments of so many bytes.
+    /// A response begins, with segments of this size.
     Arrived { job: usize, mss_bytes: u32 },
-    /// A socket that was full takes more.
+    /// A socket that was full accepts more.
     Writable { job: usize },
     /// A client leaves.
     GaveUp { job: usize },
-    /// The configuration of this place in [`Plan::configs`] takes over.
+    /// The configuration with this index in [`Plan::configs`] takes effect.
     Changed { config: usize },
 }
 
-/// What was played.
+/// The record of a played plan.
 pub struct Played {
     pub decisions: Vec<Decision>,
-    /// In the order in which it happened, by the clock of the driver.
+    /// Events in the order in which they happened, by the clock of the driver.
     pub happened: Vec<(u64, Happened)>,
-    /// By job: bytes that the socket took of each leave, 0 when it was full.
+    /// By job: bytes that the socket accepted of each grant, 0 when it was full.
     pub takes: Vec<Vec<u64>>,
 }
 
@@ -71,7 +72,7 @@ pub struct Played {
 pub fn play(plan: &Plan) -> Played {
     let log = Log::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    // Who runs is decided here, so the runtime must not cut anybody's turn short.
+    // The test decides which job runs, so the runtime must not cut a turn short.
     runtime.block_on(tokio::task::unconstrained(async {
         let mut driver = Driver::new(plan, log).await;
         driver.run().await;
@@ -79,8 +80,8 @@ pub fn play(plan: &Plan) -> Played {
     }))
 }
 
-/// Two wait behind a first one. The next in line is given leave for what it offered, and comes back with a byte: how much
-/// earlier the alarm rings for the last.
+/// Measures how much earlier the alarm rings when a grant comes back. Two jobs wait behind a first one. The
+/// next in line is granted what it offered, and comes back with one byte.
 pub fn earlier_when_leave_comes_back(config: &UplinkConfig) -> Duration {
     let log = Log::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -115,44 +116,44 @@ struct Driver<'a> {
     log: Log,
     uplink: Uplink,
     began: Instant,
-    /// When, in real time, a byte was last read.
+    /// Real time of the last read byte.
     moved_at: std::time::Instant,
     connections: Vec<Connection>,
     woken: Woken,
-    /// Whose full sockets take more.
+    /// Jobs whose full sockets accept more.
     full: VecDeque<usize>,
-    /// Who has which name in the driver, at the moment.
+    /// Present owner of each job number of the driver.
     names: Vec<usize>,
     played: Played,
 }
 
 struct Connection {
     client: std::net::TcpStream,
-    /// Until the response begins.
+    /// The socket, until the response begins.
     accepted: Option<TcpStream>,
     sending: Option<Sending>,
     kept_alive: Option<Gate>,
-    /// When a client that reads at intervals reads next.
+    /// Time of the next read of a client that reads at intervals.
     next_read_ns: Option<u64>,
     waker: Arc<JobWaker>,
 }
 
-/// A response under way.
+/// A response in progress.
 struct Sending {
     gate: Gate,
     body: GatedBody<Zeros>,
     sent_bytes: u64,
-    /// What of the body was handed out.
+    /// Bytes taken from the body so far.
     pulled_bytes: u64,
-    /// Its socket is full; otherwise it waits for leave.
+    /// Whether its socket is full. Otherwise it waits for a grant.
     is_full: bool,
-    /// It waited for leave, and has it.
+    /// Whether it waited for a grant and now has one.
     came_back: bool,
-    /// How often it did.
+    /// Number of times that it came back so.
     turns: u32,
 }
 
-/// Who was woken, in order.
+/// Jobs that were woken, in order.
 type Woken = Arc<Mutex<VecDeque<usize>>>;
 
 struct JobWaker {
@@ -209,7 +210,7 @@ impl<'a> Driver<'a> {
         loop {
             self.settle();
             let read_bytes = self.clients_read();
-            // The kernel's turn: who can write again is woken by it.
+            // The kernel gets a turn and wakes the jobs that can write again.
             tokio::task::yield_now().await;
             if !self.woken.lock().unwrap().is_empty() {
                 continue;
@@ -225,11 +226,12 @@ impl<'a> Driver<'a> {
                 continue;
             };
             if planned_ns.is_none() && alarm_ns.is_none() {
-                // Nothing but reading is left.
+                // Only reads by clients are left.
                 self.wait_for_the_kernel(read_bytes);
             }
             advance(Duration::from_nanos(next_ns.saturating_sub(self.now_ns()))).await;
-            // Who could write again while time moved can do so from now on. The alarm goes before everything else.
+            // Jobs that became writable while the clock moved continue from the new time. The alarm goes
+            // before everything else.
             self.settle();
             if planned_ns == Some(next_ns) {
                 let (_, happened) = planned.pop_front().expect("it is the next");
@@ -238,7 +240,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The clients have read, and the kernel needs a moment of real time to see that there is room.
+    /// Waits until the kernel has noticed the room that clients made by reading, which takes a moment of real
+    /// time.
     fn wait_for_the_kernel(&mut self, read_bytes: usize) {
         if read_bytes > 0 {
             self.moved_at = std::time::Instant::now();
@@ -251,7 +254,7 @@ impl<'a> Driver<'a> {
         ns(self.began.elapsed())
     }
 
-    /// Lets run who can, rings the alarm when it is due, and lets full sockets take more, until nobody can go on.
+    /// Runs jobs, rings the alarm when it is due, and lets full sockets accept more, until no job can go on.
     fn settle(&mut self) {
         for turn in 0.. {
             assert!(turn < 1_000_000, "this comes to no end");
@@ -329,7 +332,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The client is gone, and the connection with what it had under way.
+    /// Closes a client and its connection, with the response in progress.
     fn leaves(&mut self, job: usize) {
         let it = &mut self.connections[job];
         it.next_read_ns = None;
@@ -339,7 +342,7 @@ impl<'a> Driver<'a> {
         self.read_log();
     }
 
-    /// A job writes until it has to wait or is done.
+    /// Lets a job write until it has to wait or is done.
     fn runs(&mut self, job: usize) {
         let plan = &self.plan.jobs[job];
         let sending = self.connections[job].sending.as_mut().expect("it is under way");
@@ -392,7 +395,7 @@ impl<'a> Driver<'a> {
         self.read_log();
     }
 
-    /// Writes down the decisions since it was last called.
+    /// Records the decisions since the last call.
     fn read_log(&mut self) -> Vec<Line> {
         let lines = self.log.take();
         for Line { at_ns, job, bytes, reason, .. } in lines.iter().filter(|it| it.what == "leave").cloned() {
@@ -401,7 +404,8 @@ impl<'a> Driver<'a> {
         lines
     }
 
-    /// Those who read at once do so, and those whose time it is; how much that was.
+    /// Lets clients read: those that read at once, and those whose time has come. Returns the number of
+    /// bytes.
     fn clients_read(&mut self) -> usize {
         let now_ns = self.now_ns();
         let mut read_bytes = 0;
@@ -419,7 +423,7 @@ impl<'a> Driver<'a> {
 }
 
 impl Sending {
-    /// Takes from the body what is to be offered.
+    /// Takes the bytes to be offered from the body.
     fn pull(&mut self, cx: &mut Context<'_>, plan: &Job, offered: u64) {
         while plan.head_bytes + self.pulled_bytes < self.sent_bytes + offered {
             match Pin::new(&mut self.body).poll_frame(cx) {
@@ -430,7 +434,7 @@ impl Sending {
     }
 }
 
-/// The plan by time; what comes at the same moment, in the order of the plan.
+/// The plan by time. Events of the same time are in the order of the plan.
 fn planned(plan: &Plan) -> Vec<(u64, Happened)> {
     let arrivals = plan.jobs.iter().enumerate().map(|(job, it)| (it.at_ns, Happened::Arrived { job, mss_bytes: 0 }));
     let leaving =
@@ -443,7 +447,7 @@ fn planned(plan: &Plan) -> Vec<(u64, Happened)> {
     planned
 }
 
-/// A client; one with a small buffer takes little before it reads.
+/// Connects a client. A client with a small buffer accepts little before it reads.
 fn connect(listener: &TcpListener, has_small_buffer: bool) -> io::Result<std::net::TcpStream> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
     if has_small_buffer {
@@ -454,7 +458,7 @@ fn connect(listener: &TcpListener, has_small_buffer: bool) -> io::Result<std::ne
     Ok(socket.into())
 }
 
-/// The server's end, ready to be written to.
+/// Accepts the server's end of a connection and waits until it is writable.
 async fn accept(listener: &TcpListener) -> TcpStream {
     let (accepted, _) = listener.accept().expect("who connected is accepted");
     accepted.set_nonblocking(true).unwrap();
@@ -479,13 +483,13 @@ fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("a run is shorter than 584 years")
 }
 
-/// Only ends a test that would wait for ever.
+/// Ends a test that would otherwise wait for ever.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// As much as anybody offers at once.
+/// The largest number of bytes that a job offers at once.
 static ZEROS: [u8; 1 << 17] = [0; 1 << 17];
 
-/// A body of zeros in pieces, its length announced or not.
+/// A body of zeros in pieces, with or without an announced length.
 struct Zeros {
     left: u64,
     piece_bytes: u64,

@@ -1,4 +1,4 @@
-//! The same as a simulation has it: the scheduler in an event loop, without locks, wakers, sockets or alarms.
+//! The simulated side: the scheduler in an event loop, without locks, wakers, sockets or alarms.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::{
     real::{Decision, Happened, Played},
 };
 
-/// Plays a plan, with what nobody decided as it was in `real`.
+/// Plays a plan. Events that the scheduler does not decide are taken from `real`.
 pub fn play(plan: &Plan, real: &Played) -> Vec<Decision> {
     let configs: Vec<Settings> = plan.configs().iter().map(settings).collect();
     let mut simulation = Simulation {
@@ -80,7 +80,7 @@ struct Simulation<'a> {
     now: Instant,
     jobs: Vec<Job>,
     names: Vec<usize>,
-    /// Who was given leave and has not written yet, in the order of the decisions.
+    /// Jobs that were granted bytes and have not written yet, in the order of the decisions.
     granted: VecDeque<(usize, u64)>,
     decisions: Vec<Decision>,
 }
@@ -88,15 +88,15 @@ struct Simulation<'a> {
 #[derive(Default)]
 struct Job {
     id: Option<JobId>,
-    /// What the socket takes, leave by leave.
+    /// Bytes that the socket accepts of each grant.
     takes: VecDeque<u64>,
     sent_bytes: u64,
-    /// How often it was given leave after it had waited.
+    /// Number of grants after waiting.
     turns: u32,
 }
 
 impl Simulation<'_> {
-    /// From one moment for which the scheduler asked to the next.
+    /// Advances from one wake-up of the scheduler to the next.
     fn goes_on_to(&mut self, until: Option<Instant>) {
         while let Some(at) = self.uplink.poll_timeout().filter(|&at| until.is_none_or(|until| at <= until)) {
             self.now = self.now.max(at);
@@ -135,7 +135,7 @@ impl Simulation<'_> {
         self.writes(job);
     }
 
-    /// Asks leave and writes, until it has to wait or is done.
+    /// Asks for grants and writes, until the job has to wait or is done.
     fn writes(&mut self, job: usize) {
         loop {
             let it = &self.jobs[job];
@@ -152,14 +152,14 @@ impl Simulation<'_> {
         }
     }
 
-    /// The socket takes of the leave what it takes, at most `may_bytes`; whether it takes more.
+    /// Lets the socket accept bytes of a grant, at most `may_bytes`. Returns whether it accepts more.
     fn takes(&mut self, job: usize, leave_bytes: u64, may_bytes: u64) -> bool {
         let it = &mut self.jobs[job];
-        // In another order than the driver's, a socket may be offered more often: it is full then.
+        // In another order than the driver's, a socket may be offered bytes more often. It is full then.
         let taken_bytes = it.takes.pop_front().unwrap_or(0).min(may_bytes);
         it.sent_bytes += taken_bytes;
         let id = it.id.expect("it is under way");
-        // First what was not offered, then what was not taken.
+        // First the bytes that were not offered, then those that were not accepted.
         for unused_bytes in [leave_bytes - may_bytes, may_bytes - taken_bytes] {
             if unused_bytes > 0 {
                 self.uplink.handle_unused(id, unused_bytes);
@@ -178,7 +178,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Whoever may write by now.
+    /// Takes all grants that are due.
     fn grants(&mut self) {
         while let Some(grant) = self.uplink.poll_grant(self.now) {
             self.decided(&grant);
@@ -200,13 +200,14 @@ impl Simulation<'_> {
     }
 }
 
-/// What the server takes a head for.
+/// The server's estimate of a head.
 const HEAD_BYTES: u64 = 250;
-/// SYN-ACK; FIN and the acknowledgement of the client's.
+/// Segments of a connection: SYN-ACK when it opens; FIN and the acknowledgement of the client's FIN when it
+/// closes.
 const SEGMENTS_AT_OPEN: u64 = 1;
 const SEGMENTS_AT_CLOSE: u64 = 2;
 
-/// The scheduler's settings for a configuration, as docs/DEFAULTS.md has the rest.
+/// The scheduler's settings for a configuration. The other values are the defaults of docs/DEFAULTS.md.
 fn settings(config: &UplinkConfig) -> Settings {
     let UplinkRate::Given(rate) = config.rate else { unreachable!("plans give their rates") };
     Settings {

@@ -1,4 +1,4 @@
-//! Input that is wrong by accident or on purpose: a clear answer each, and the server lives.
+//! Tests with input that is wrong by accident or on purpose: each gets a clear answer, and the server lives.
 
 use std::{
     fs,
@@ -42,7 +42,7 @@ fn requests_that_cannot_be_meant() {
         (&format!("GET / HTTP/1.1\r\nhost: a\r\nx: {long}\r\n\r\n"), &["431"]),
         (&format!("GET / HTTP/1.1\r\nhost: a\r\n{}\r\n", "x: y\r\n".repeat(200)), &["431"]),
     ] {
-        // What is wrong with the target alone does not end a connection.
+        // An error of the target alone does not end a connection.
         let answer = serpent.exchange(request.replace("host: a\r\n", "host: a\r\nconnection: close\r\n").as_bytes());
         let shown: String = request.chars().take(80).collect();
         assert!(expected.contains(&status(&answer)), "{shown:?} was answered with {answer:?}");
@@ -94,7 +94,7 @@ fn slow_and_endless_clients_are_let_go() {
     let answer = serpent.exchange(b"GET / HTTP/1.1\r\nhost: a\r\nx: ");
     assert!(answer.is_empty() || status(&answer) == "408", "{answer}");
 
-    // Silence between requests: closed without a word.
+    // Silence between requests: the connection is closed without an answer.
     let answer = serpent.exchange(b"HEAD /hello.txt HTTP/1.1\r\nhost: a\r\n\r\n");
     assert_eq!(status(&answer), "200");
     assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
@@ -108,7 +108,8 @@ fn slow_and_endless_clients_are_let_go() {
     let _ = stream.read_to_string(&mut answer);
     assert!(answer.is_empty() || ["405", "413"].contains(&status(&answer)), "{answer}");
 
-    // A client that asks for much and takes nothing: the server closes, or the response would end whole.
+    // A client that requests much and reads nothing: the server must close, otherwise the response would end
+    // whole.
     let mut stream = serpent.connect();
     for _ in 0..20 {
         stream.write_all(b"GET /big.bin HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
@@ -128,7 +129,7 @@ fn a_tls_hello_that_breaks_off() {
         stream.shutdown(Shutdown::Write).unwrap();
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
-        // At most an alert (content type 21), and never anything of HTTP.
+        // At most an alert (content type 21), and never HTTP.
         assert!(answer.is_empty() || answer[0] == 21, "{answer:?}");
     }
     let port = serpent.address().port();
@@ -149,7 +150,8 @@ fn what_may_not_be_read_is_named() {
     let folder = site.path();
     let set = |name: &str, mode| fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode)).unwrap();
     set("", 0o755);
-    // By another process: a file that is still open for writing, as in whatever another test starts just then, cannot be run.
+    // Another process makes the copy. A file that is open for writing cannot be run, and a program that
+    // another test starts at that time would hold this process's descriptors.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_serpent")).arg(folder.join("serpent")).status();
     assert!(copied.unwrap().success());
     certificate(folder, "a", &["localhost"]);
@@ -245,7 +247,7 @@ fn what_clients_do_wrong_is_not_in_the_log() {
 
 #[test]
 fn lines_that_clients_can_cause_are_bounded_and_say_how_many_were_left_out() {
-    // Nothing listens there any more.
+    // Nothing listens at this address any more.
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("http://{address}");
     let serpent = Serpent::start(&["serve", "--upstream", &url, "--listen", "127.0.0.1:0", "--uplink", "off"]);

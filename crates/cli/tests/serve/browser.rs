@@ -1,4 +1,4 @@
-//! Headless Chromium.
+//! Tests with headless Chromium.
 
 use super::support::{Serpent, certificate, site, tool};
 
@@ -27,7 +27,7 @@ fn a_browser_shows_a_page_with_what_it_loads() {
         let output = chromium
             .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
             .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-            // The certificate is signed by itself; the dump waits in virtual time for the page to settle.
+            // The certificate is self-signed. The dump waits in virtual time for the page to settle.
             .args(["--ignore-certificate-errors", "--virtual-time-budget=20000"])
             .arg(format!("--user-data-dir={}", profile.display()))
             .args(["--dump-dom", &format!("{url}/page.html")])

@@ -1,4 +1,4 @@
-//! What ordinary clients get, over HTTP/1.1 and HTTP/2, in clear and over TLS.
+//! Tests with ordinary clients, over HTTP/1.1 and HTTP/2, in clear text and over TLS.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use super::support::{BIG, Serpent, big, certificate, curl, site, tool};
 
-/// Status, then the head, then the body.
+/// Requests with curl. Returns the status, the head and the body.
 fn get(args: &[&str]) -> Option<(String, String, String)> {
     let answer = curl(&[&["--include"], args].concat())?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -240,7 +240,8 @@ fn metrics_are_on_their_own_address() {
     assert_eq!(get(&[&serpent.url("/metrics")]).unwrap().0, "404", "not on the public address");
 }
 
-/// What is under way goes first: of a burst only some are begun before the worker looks for what else is ready.
+/// Requests in progress go first: of a burst, the worker begins only some before it looks for other ready
+/// work.
 #[test]
 fn of_clients_that_ask_all_at_once_most_wait_for_their_turn_and_all_are_answered() {
     const CLIENTS: usize = 40;
@@ -282,7 +283,7 @@ fn of_clients_that_ask_all_at_once_most_wait_for_their_turn_and_all_are_answered
 #[test]
 fn a_slow_uplink_sends_a_small_response_ahead_of_a_large_one() {
     let site = site();
-    // 2 MB at 4 Mbit/s take four seconds; the small response must not wait for them.
+    // 2 MB at 4 Mbit/s take four seconds. The small response must not wait for them.
     let serpent = Serpent::serve(&site.path().join("www"), &["--uplink", "4mbit"]);
     let mut large = serpent.connect();
     large.write_all(b"GET /big.bin HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();

@@ -1,4 +1,5 @@
-//! Kernel mode: where it cannot work it says so at once, and where it can it sends by the bands.
+//! Tests of kernel mode: where it cannot work, the server refuses at once; where it can, the server sends
+//! through the bands.
 
 use std::{
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
@@ -28,7 +29,7 @@ fn without_privilege_it_says_which() {
     }
     let site = site();
     std::fs::set_permissions(site.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    // A copy, since the folder of the build may not be open to everybody.
+    // A copy, because other users may have no access to the build folder.
     let binary = site.path().join("serpent");
     std::fs::copy(env!("CARGO_BIN_EXE_serpent"), &binary).unwrap();
     let www = site.path().join("www");
@@ -61,7 +62,7 @@ fn responses_leave_by_the_bands_and_the_bands_go_without_a_trace() {
     server.args(["--listen", "10.0.0.1:80", "--enforce", "kernel"]);
     let mut server = Running::start(server);
 
-    // Big and small at once: all of it arrives.
+    // A big and several small responses at once: all of them arrive whole.
     let small = "http://10.0.0.1/hello.txt";
     let Some(mut curl) = bed.client("curl") else { return };
     let sizes = curl
@@ -102,7 +103,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Two network namespaces joined by a pair of devices; gone when dropped.
+/// Two network namespaces joined by a pair of devices. Dropping it removes them.
 struct Bed {
     server: String,
     client: String,
@@ -129,7 +130,7 @@ impl Bed {
         text(&tool("ip").unwrap().args(["netns", "exec", &self.server]).args(args).output().unwrap())
     }
 
-    /// A program on the client's side.
+    /// Makes a command for a program on the client's side.
     fn client(&self, program: &str) -> Option<Command> {
         tool(program)?;
         let mut command = tool("ip")?;
@@ -146,7 +147,7 @@ impl Drop for Bed {
     }
 }
 
-/// A server that was seen to be ready; `ip netns exec` becomes it, so its id is the server's.
+/// A server that has become ready. `ip netns exec` turns into the server, so the child's id is the server's.
 struct Running(std::process::Child);
 
 impl Running {

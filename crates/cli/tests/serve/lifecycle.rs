@@ -1,4 +1,4 @@
-//! Ready, reload, stop.
+//! Tests of the server's start, reload and stop.
 
 use std::{
     fs,
@@ -94,7 +94,7 @@ fn sigterm_lets_a_download_finish_and_then_stops_with_0() {
         let mut answer = vec![0; 100_000];
         stream.read_exact(&mut answer).unwrap();
         serpent.signal(signal);
-        // The idle connection is closed, which also tells that the signal was taken.
+        // The idle connection is closed, which also shows that the signal was handled.
         assert_eq!((&idle).read(&mut [0; 1]).unwrap_or(0), 0);
         assert!(std::net::TcpStream::connect(serpent.address()).is_err(), "no new connections while stopping");
         stream.read_to_end(&mut answer).unwrap();
@@ -179,7 +179,7 @@ fn who_stops_does_not_wait_for_a_reload() {
     let text = format!("listen = [\"127.0.0.1:0\"]\n[[site]]\nroot = \"{}\"\n", folder.join("www").display());
     fs::write(&config, &text).unwrap();
     let serpent = Serpent::start(&["serve", "--config", config.to_str().unwrap(), "--log", "info"]);
-    // A worker that never listens; it ends with the folder.
+    // A worker that never listens. It ends when the folder is removed.
     let begun = folder.join("begun");
     let script = format!("touch {}; while [ -d {} ]; do sleep 0.1; done", begun.display(), folder.display());
     let workers = format!(
@@ -229,7 +229,7 @@ fn sighup_reads_certificates_again_and_opens_the_log_again() {
     let Some(body) = get() else { return };
     assert_eq!(body, "hello, world\n");
 
-    // A new certificate, signed by itself: curl trusts only what stands in the file now.
+    // A new self-signed certificate: curl trusts only the one that is in the file now.
     certificate(folder, "site", &["localhost"]);
     fs::rename(&log, folder.join("access.log.1")).unwrap();
     serpent.signal(Signal::HUP);

@@ -1,4 +1,5 @@
-//! The real binary against real clients: curl, nghttp, h2load, Chromium, and bytes that no client would send.
+//! Tests of the real binary with real clients: curl, nghttp, h2load, Chromium, and bytes that no client would
+//! send.
 
 mod bad_input;
 mod browser;

@@ -1,4 +1,4 @@
-//! A web server behind the one under test, that answers when the test says so.
+//! A web server behind the one under test. It answers when the test says so.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -8,7 +8,7 @@ use std::{
 
 use super::support::PATIENCE;
 
-/// Hears requests; each waits for the test's answer.
+/// Receives requests. Each waits for the test's answer.
 pub struct Origin {
     pub address: SocketAddr,
     asked: Receiver<Asked>,
@@ -19,7 +19,7 @@ pub struct Asked {
     /// Its head, without the empty line.
     pub head: String,
     pub body: Vec<u8>,
-    /// The connection, for what is no plain answer.
+    /// The connection, for answers that are not plain.
     pub stream: TcpStream,
     answered: Sender<()>,
 }
@@ -43,7 +43,7 @@ impl Origin {
         self.asked.recv_timeout(PATIENCE).expect("a request for the upstream")
     }
 
-    /// Whether no request is here.
+    /// Checks that no request has arrived.
     pub fn is_idle(&self) -> bool {
         match self.asked.try_recv() {
             Ok(asked) => panic!("{}", asked.head),
@@ -51,7 +51,7 @@ impl Origin {
         }
     }
 
-    /// Answers the next request, and tells its path.
+    /// Answers the next request, and returns its path.
     pub fn answer(&self, body: &str) -> String {
         let asked = self.next();
         let path = asked.path().to_owned();
@@ -65,7 +65,7 @@ impl Asked {
         self.head.split(' ').nth(1).unwrap()
     }
 
-    /// The value of a field; all of them, where there are several.
+    /// The value of a field; if there are several, all values.
     pub fn field(&self, name: &str) -> Option<String> {
         let values: Vec<_> = self
             .head
@@ -78,7 +78,7 @@ impl Asked {
         (!values.is_empty()).then(|| values.join(" | "))
     }
 
-    /// 200 with a body.
+    /// Answers with 200 and a body.
     pub fn answer(self, body: &[u8]) {
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nserver: origin\r\n\r\n", body.len());
         let mut bytes = head.into_bytes();
@@ -87,12 +87,12 @@ impl Asked {
         let _ = self.answered.send(());
     }
 
-    /// Bytes as they are; nothing if the other side is gone.
+    /// Sends bytes as they are. It is no error if the other side is gone.
     pub fn send(&self, bytes: &[u8]) {
         let _ = (&self.stream).write_all(bytes);
     }
 
-    /// The answer is whole: the next request may come.
+    /// Ends the answer, so that the next request may come.
     pub fn done(self) {
         let _ = self.answered.send(());
     }
@@ -130,7 +130,7 @@ fn hear(stream: TcpStream, asked: &Sender<Asked>) {
                 }
             }
         }
-        // An upgraded connection is the test's from here on.
+        // From here on an upgraded connection belongs to the test.
         let upgrade = request.field("upgrade").is_some();
         if asked.send(request).is_err() || upgrade || go_on.recv().is_err() {
             return;

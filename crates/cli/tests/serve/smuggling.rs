@@ -1,5 +1,5 @@
-//! Heads and bodies that two servers could read differently: refused, or sent on so that there is one way to read them. What the
-//! upstream saw is compared byte by byte.
+//! Tests with heads and bodies that two servers could read differently. The server refuses them, or sends
+//! them on in a form that can be read in only one way. The bytes that the upstream gets are compared exactly.
 
 use std::{
     fs,
@@ -10,10 +10,10 @@ use std::{
 
 use super::support::{PATIENCE, Serpent};
 
-/// An upstream that takes what comes on a connection for one request, answers it, and tells every byte.
+/// An upstream that takes all bytes of a connection for one request, answers it, and reports every byte.
 ///
-/// It knows nothing of framing: a request is what has come when the marker has. Whatever comes behind it before the
-/// other side ends the connection is told too.
+/// It knows nothing of framing: a request is complete when the marker has come. Further bytes before the
+/// other side closes the connection are reported too.
 struct Recorder {
     address: SocketAddr,
     heard: Receiver<String>,
@@ -29,7 +29,7 @@ impl Recorder {
                 let sender = sender.clone();
                 std::thread::spawn(move || {
                     let text = record(stream);
-                    // Connections that carried nothing are checks of health, or were not needed.
+                    // Connections without data are health checks, or were not needed.
                     if !text.is_empty() {
                         let _ = sender.send(text);
                     }
@@ -39,7 +39,8 @@ impl Recorder {
         Self { address, heard }
     }
 
-    /// The next request. Of a body that is not collected first, and breaks within, there is what came before that, and no end.
+    /// Returns the next request. A body that is not collected first and is broken off arrives up to the
+    /// break, and without its end.
     fn next(&self) -> String {
         loop {
             let text = self.heard.recv_timeout(PATIENCE).expect("a request for the upstream");
@@ -82,13 +83,14 @@ fn record(mut stream: TcpStream) -> String {
 /// The end of every body here.
 const END: &str = "!";
 
-/// Behind every request: what a client would smuggle past us.
+/// A hidden request behind every request, as a client would smuggle it past the server.
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
 
 enum Expected {
-    /// Refused with this status; the connection ends, and the upstream sees nothing.
+    /// Refused with this status. The connection ends, and the upstream gets nothing.
     Refused(u16),
-    /// Sent on: the first line, the fields that came from the client and frame the body, and the body, as the upstream sees them.
+    /// Sent on. The fields are the first line, the client's fields that frame the body, and the body, as the
+    /// upstream gets them.
     Seen(&'static str, &'static [&'static str], &'static str),
 }
 use Expected::{Refused, Seen};
@@ -96,7 +98,7 @@ use Expected::{Refused, Seen};
 fn corpus() -> Vec<(&'static str, Expected)> {
     const NONE: &[&str] = &[];
     vec![
-        // Two framings.
+        // Requests with two framings.
         (
             "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 6\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nG",
             Refused(400),
@@ -117,14 +119,14 @@ fn corpus() -> Vec<(&'static str, Expected)> {
             Refused(400),
         ),
         ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: identity\r\ncontent-length: 1\r\n\r\n!", Refused(501)),
-        // Codings that are not chunked, or only look so.
+        // Codings that are not chunked, or only look like it.
         ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n", Refused(501)),
         ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n", Refused(400)),
         ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: \"chunked\"\r\n\r\n0\r\n\r\n", Refused(501)),
         ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: \x0bchunked\r\n\r\n0\r\n\r\n", Refused(400)),
         ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding:\r\n\r\n", Refused(400)),
         ("POST / HTTP/1.0\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", Refused(400)),
-        // Lengths that are no numbers.
+        // Lengths that are not numbers.
         ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: +1\r\n\r\n!", Refused(400)),
         ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: -1\r\n\r\n!", Refused(400)),
         ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0x1\r\n\r\n!", Refused(400)),
@@ -132,7 +134,7 @@ fn corpus() -> Vec<(&'static str, Expected)> {
         ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1 1\r\n\r\n!", Refused(400)),
         ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length:\r\n\r\n!", Refused(400)),
         ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 18446744073709551617\r\n\r\n!", Refused(400)),
-        // Lines that some end elsewhere, and names that some read otherwise.
+        // Lines that some servers end elsewhere, and names that some servers read differently.
         ("POST / HTTP/1.1\r\nhost: a\r\nx: y\r\n transfer-encoding: chunked\r\n\r\n0\r\n\r\n", Refused(400)),
         ("POST / HTTP/1.1\r\n host: a\r\n\r\n", Refused(400)),
         ("POST / HTTP/1.1\r\nhost: a\r\ncontent-length\r\n : 1\r\n\r\n!", Refused(400)),
@@ -150,7 +152,7 @@ fn corpus() -> Vec<(&'static str, Expected)> {
         ("GET  / HTTP/1.1\r\nhost: a\r\n\r\n", Refused(400)),
         ("GET / HTTP/1.1 HTTP/1.1\r\nhost: a\r\n\r\n", Refused(400)),
         ("GET / HTTP/1.1\r\rhost: a\r\n\r\n", Refused(400)),
-        // Chunks: sizes that some read otherwise, and ends that some find elsewhere.
+        // Chunks with sizes that some servers read differently, and ends that some servers find elsewhere.
         ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0x1\r\n!\r\n0\r\n\r\n", Refused(400)),
         ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n-1\r\n!\r\n0\r\n\r\n", Refused(400)),
         (
@@ -161,7 +163,7 @@ fn corpus() -> Vec<(&'static str, Expected)> {
         ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1;x\n!\r\n0\r\n\r\n", Refused(400)),
         ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1\r\n!!\r\n0\r\n\r\n", Refused(400)),
         ("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1\r\n!\r\n\r\n0\r\n\r\n", Refused(400)),
-        // Sent on, with one framing of our own.
+        // Requests that are sent on, with one framing made by the server.
         ("GET /a HTTP/1.1\r\nhost: a\r\n\r\n", Seen("GET /a HTTP/1.1", NONE, "")),
         (
             "GET /b HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n",
@@ -185,7 +187,7 @@ fn corpus() -> Vec<(&'static str, Expected)> {
             Seen("POST /f HTTP/1.1", &["content-length: 38"], "GET /hidden HTTP/1.1\r\nhost: hidden\r\n\r!"),
         ),
         (
-            // What frames the message is not for a client to take away.
+            // A client cannot remove the field that frames the message.
             "POST /g HTTP/1.1\r\nhost: a\r\nconnection: content-length\r\ncontent-length: 1\r\n\r\n!",
             Seen("POST /g HTTP/1.1", &["content-length: 1"], "!"),
         ),
@@ -194,7 +196,8 @@ fn corpus() -> Vec<(&'static str, Expected)> {
             Seen("POST /h HTTP/1.1", &["transfer-encoding: chunked"], "1\r\n!\r\n0\r\n\r\n"),
         ),
         (
-            // Nor for it to add one that only some read: these go on as what they are, fields without a meaning.
+            // A client cannot add a framing that only some servers read: these fields are sent on without a
+            // meaning.
             "GET /i HTTP/1.1\r\nhost: a\r\ncontent_length: 5\r\ntransfer_encoding: chunked\r\n\r\n",
             Seen("GET /i HTTP/1.1", &["content_length: 5", "transfer_encoding: chunked"], ""),
         ),
@@ -202,7 +205,7 @@ fn corpus() -> Vec<(&'static str, Expected)> {
     ]
 }
 
-/// Sends a request and what hides behind it; everything that is answered.
+/// Sends a request and the hidden one behind it. Returns all answers.
 fn answered(serpent: &Serpent, request: &str) -> String {
     let mut client = serpent.connect();
     let _ = client.write_all(format!("{request}{HIDDEN}").as_bytes());
@@ -262,25 +265,26 @@ fn all_is_read_in_one_way(collected: bool) {
     for (request, expected) in corpus() {
         let answer = answered(&serpent, request);
         match expected {
-            // Of a body that is not collected first, the upstream has the head, and never the end.
+            // If the body is not collected first, the upstream gets the head, and never the end.
             Refused(_) if !collected && request.contains("chunked\r\n\r\n") && !answer.is_empty() => {
                 assert_eq!(answer.matches("HTTP/1.1 200 ").count(), 0, "{request:?}: {answer:?}");
             }
             Refused(status) => {
                 assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer:?}");
                 assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{request:?}: {answer:?}");
-                // Nothing came before this one.
+                // No other request came before this one.
                 answered(&serpent, "GET /canary HTTP/1.1\r\nhost: canary\r\nconnection: close\r\n\r\n");
                 assert_eq!(parsed(recorder.next()), sent_on("GET /canary HTTP/1.1", "canary", &[], ""), "{request:?}");
             }
             Seen(first, fields, body) => {
-                // A body that was collected has a length.
+                // A collected body has a length.
                 let (fields, body) = match body.strip_suffix("\r\n0\r\n\r\n") {
                     Some(chunk) if collected => (&["content-length: 1"][..], chunk.trim_start_matches("1\r\n")),
                     _ => (fields, body),
                 };
                 let host = if request.contains("http://b/") { "b" } else { "a" };
-                // What was behind it is a request of its own, for all to see. They come over two connections.
+                // The hidden request is a request of its own, visible to everyone. The two arrive over two
+                // connections.
                 let mut heard = [parsed(recorder.next()), parsed(recorder.next())];
                 heard.sort_by_key(|(first, ..)| first.contains(" /hidden "));
                 let hidden = sent_on("GET /hidden HTTP/1.1", "a", &[], "");

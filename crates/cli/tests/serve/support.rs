@@ -1,4 +1,4 @@
-//! The binary as a process, the tools that talk to it, and a site to serve.
+//! Support for tests: the binary as a process, tools that talk to it, and a site to serve.
 
 use std::{
     fs,
@@ -15,14 +15,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use tempfile::TempDir;
 
-/// Nothing here waits for time to pass; this only ends a test that would wait for ever.
+/// Ends a test that would otherwise wait for ever. No test waits for time to pass.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The size of `big.bin`.
 pub const BIG: usize = 2_000_000;
 
-/// A program of the shell. It is written by another process: whoever another test starts just then would have a copy of our descriptor
-/// for a moment, and a file that is being written to cannot be run.
+/// Writes a shell script that can be run at once. Another process writes it, because a file that is open for
+/// writing cannot be run. A program that another test starts at that time would hold a copy of this process's
+/// descriptor for a moment.
 pub fn program(path: &Path, script: &str) {
     let mut writer = Command::new("/bin/sh")
         .args(["-c", "cat >\"$0\" && chmod 755 \"$0\""])
@@ -53,18 +54,18 @@ pub fn site() -> TempDir {
     folder
 }
 
-/// Bytes in which a shift or a gap would show.
+/// Content in which a shift or a gap is visible.
 pub fn big() -> Vec<u8> {
     (0..BIG as u32 / 4).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
 }
 
-/// Needs a style sheet and two fetches, so that a browser makes several requests at once.
+/// A page that needs a style sheet and two fetches, so that a browser makes several requests at once.
 const PAGE: &str = "<!doctype html><title>page</title><link rel=stylesheet href=style.css><p id=out>waiting</p>\
     <script>fetch('hello.txt').then(r => r.text()).then(async text => {\
     const big = await (await fetch('big.bin')).arrayBuffer();\
     document.getElementById('out').textContent = text.trim() + ' and ' + big.byteLength;});</script>";
 
-/// `body { color: black }\n` by `gzip -9n`.
+/// `body { color: black }\n`, compressed by `gzip -9n`.
 const GZIPPED_STYLE: &[u8] = &[
     0x1f, 0x8b, 0x08, 0, 0, 0, 0, 0, 2, 3, 0x4b, 0xca, 0x4f, 0xa9, 0x54, 0xa8, 0x56, 0x48, 0xce, 0xcf, 0xc9, 0x2f,
     0xb2, 0x52, 0x48, 0xca, 0x49, 0x4c, 0xce, 0x56, 0xa8, 0xe5, 0x02, 0x00, 0x63, 0x67, 0x90, 0xc6, 0x16, 0, 0, 0,
@@ -75,7 +76,7 @@ pub struct Serpent {
     child: Child,
     /// The line printed when ready.
     pub ready: String,
-    /// What stands there as addresses.
+    /// The addresses in that line.
     pub urls: Vec<String>,
     stdout: Receiver<String>,
     stderr: Receiver<String>,
@@ -112,7 +113,7 @@ impl Serpent {
                 panic!("`serpent {}` did not become ready: {said:#?}", args.join(" "));
             }
         }
-        // What is served may have an address too: that of an upstream.
+        // The served thing may have an address too: that of an upstream.
         let at = serpent.ready.rsplit_once(" on ").map_or("", |(_, at)| at);
         serpent.urls = at.split_whitespace().filter(|word| word.starts_with("http")).map(str::to_owned).collect();
         assert!(!serpent.urls.is_empty(), "{}", serpent.ready);
@@ -147,7 +148,7 @@ impl Serpent {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// The server answers an ordinary request.
+    /// Checks that the server answers an ordinary request.
     pub fn assert_alive(&self) {
         let answer = self.exchange(b"GET /hello.txt HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello, world\n"), "{answer}");
@@ -158,12 +159,12 @@ impl Serpent {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// From now on it can open nothing more, or again whatever it likes.
+    /// Sets whether the server may open further files, by its limit on descriptors.
     #[cfg(target_os = "linux")]
     pub fn may_open_files(&self, may: bool) {
         let open = |fd: &u64| Path::new(&format!("/proc/{}/fd/{fd}", self.child.id())).exists();
         let first_free = (0..).find(|fd| !open(fd));
-        // Its hard limit is ours.
+        // The server's hard limit is that of the test process.
         let maximum = getrlimit(Resource::Nofile).maximum;
         let current = if may { maximum } else { first_free };
         prlimit(Some(Pid::from_child(&self.child)), Resource::Nofile, Rlimit { current, maximum }).unwrap();
@@ -191,7 +192,7 @@ impl Serpent {
         }
     }
 
-    /// Waits for the end. Standard output closes with the process, so that there is something to wait for.
+    /// Waits for the end of the process. Its standard output closes then, so the wait is for an event.
     pub fn wait(mut self) -> (ExitStatus, String) {
         loop {
             match self.stdout.recv_timeout(PATIENCE) {
@@ -234,7 +235,7 @@ pub fn serpent(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_serpent")).args(args).env_remove("SERPENT_LOG").output().unwrap()
 }
 
-/// A program of the system. Where it is missing the test is skipped with a word about it, but not in CI.
+/// A program of the system. If it is missing, the test is skipped with a message, or fails in CI.
 pub fn tool(name: &str) -> Option<Command> {
     let path = std::env::var("PATH").unwrap_or_default();
     let found = path.split(':').chain(["/usr/sbin", "/sbin"]).any(|folder| Path::new(folder).join(name).is_file());
@@ -245,7 +246,7 @@ pub fn tool(name: &str) -> Option<Command> {
     found.then(|| Command::new(name))
 }
 
-/// Runs curl; its output, or `None` where there is no curl.
+/// Runs curl and returns its output, or `None` if curl is missing.
 pub fn curl(args: &[&str]) -> Option<String> {
     let limit = PATIENCE.as_secs().to_string();
     let output = tool("curl")?.args(["--silent", "--show-error", "--max-time", &limit]).args(args).output().unwrap();
@@ -254,7 +255,7 @@ pub fn curl(args: &[&str]) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A certificate for a name, signed by itself: paths of chain and key in the folder.
+/// Makes a self-signed certificate for some names. Returns the paths of chain and key in the folder.
 pub fn certificate(folder: &Path, file: &str, names: &[&str]) -> (PathBuf, PathBuf) {
     let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
     let made = rcgen::generate_simple_self_signed(names).unwrap();

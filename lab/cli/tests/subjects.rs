@@ -10,7 +10,7 @@ use std::{
 };
 
 use instrument::{
-    bed::{Bed, BedConfig, SERVER},
+    bed::{BedConfig, SERVER, TestBed},
     docroot::{DocRoot, name},
     sample::{EVERY, Sampler, SystemCalls},
     setting::Setting,
@@ -43,7 +43,7 @@ fn each_subject_answers_in_clear_and_over_tls_in_both_versions() {
         }
         let version = subject.version(programs::serpent()).unwrap();
         assert!(version.contains(|c: char| c.is_ascii_digit()), "{version}");
-        let bed = Bed::build(BedConfig { rate: "100mbit".parse().unwrap(), ..BedConfig::default() }).unwrap();
+        let bed = TestBed::build(BedConfig { rate: "100mbit".parse().unwrap(), ..BedConfig::default() }).unwrap();
         for (number, (scheme, conditions, flag, spoken)) in PROTOCOLS.into_iter().enumerate() {
             let setting: Setting = toml::from_str(&format!("{conditions}\nserver.accept-queue = 100")).unwrap();
             subject.can(&setting).unwrap();
@@ -64,7 +64,7 @@ fn each_subject_answers_in_clear_and_over_tls_in_both_versions() {
 }
 
 /// Sends at least a hundred requests while the subject is sampled.
-fn it_is_sampled(bed: &Bed, subject: &Subject) {
+fn it_is_sampled(bed: &TestBed, subject: &Subject) {
     let counting = SystemCalls::count(bed);
     let start = Instant::now();
     let sampler = Sampler::start(bed, start, PORT).unwrap();
@@ -96,7 +96,7 @@ fn ends_well(running: Running, subject: &Subject) {
 }
 
 /// Requests the second file from the clients' namespace. Returns status, version and bytes.
-fn curl(bed: &Bed, flags: &[&str], scheme: &str) -> String {
+fn curl(bed: &TestBed, flags: &[&str], scheme: &str) -> String {
     let _inside = bed.client().enter().unwrap();
     let mut command = Command::new("curl");
     command.args(["--silent", "--show-error", "--max-time", "10", "--output", "/dev/null"]);

@@ -68,7 +68,7 @@ struct Times {
 struct Clients {
     epoll: rustix::fd::OwnedFd,
     connections: Vec<TcpStream>,
-    under_way: Vec<UnderWay>,
+    under_way: Vec<InFlight>,
     /// Idle connections; the one that has been idle for the longest is first.
     idle: VecDeque<usize>,
     request: Vec<u8>,
@@ -76,7 +76,7 @@ struct Clients {
 }
 
 #[derive(Clone, Copy, Default)]
-struct UnderWay {
+struct InFlight {
     due_ns: u64,
     missing_bytes: usize,
 }
@@ -104,7 +104,7 @@ impl Clients {
         Ok(Self {
             epoll,
             connections,
-            under_way: vec![UnderWay::default(); CONNECTIONS],
+            under_way: vec![InFlight::default(); CONNECTIONS],
             idle: (0..CONNECTIONS).collect(),
             request,
             response_bytes: response_bytes.unwrap_or_default(),
@@ -155,7 +155,7 @@ impl Clients {
     }
 
     fn send(&mut self, key: usize, due_ns: u64) -> Result<(), Box<dyn Error>> {
-        self.under_way[key] = UnderWay { due_ns, missing_bytes: self.response_bytes };
+        self.under_way[key] = InFlight { due_ns, missing_bytes: self.response_bytes };
         if self.connections[key].write(&self.request)? < self.request.len() {
             return Err("a socket has no room for a request".into());
         }

@@ -10,7 +10,7 @@ pub enum LabError {
     /// The machine lacks or forbids a part of the bed: privilege, a program, a kernel feature.
     Machine(String),
     /// The bed does not behave as configured, so measurements on it would be worthless.
-    Bed(String),
+    TestBed(String),
     /// The measured server did not start, or died.
     Subject(String),
     /// A file or socket of our own failed.
@@ -32,7 +32,7 @@ impl fmt::Display for LabError {
         match self {
             Self::Request(text) => f.write_str(text),
             Self::Machine(text) => write!(f, "this machine cannot hold the test bed: {text}"),
-            Self::Bed(text) => write!(f, "the test bed does not hold what it promises: {text}"),
+            Self::TestBed(text) => write!(f, "the test bed does not hold what it promises: {text}"),
             Self::Subject(text) => write!(f, "the measured server failed: {text}"),
             Self::Io(doing, error) => write!(f, "{doing}: {error}"),
             Self::Interrupted => f.write_str("stopped; namespaces and servers are cleaned up"),

@@ -171,7 +171,7 @@ pub struct Counted {
 
 /// Results of a simulation beside the outcomes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct SimulatedFacts {
     /// A description of the simulated subject.
     pub command: String,
     /// Single requests on the idle model.
@@ -201,8 +201,8 @@ pub struct PacketCounts {
 
 impl Facts {
     /// The facts of a simulation.
-    pub fn simulated(seen: Seen) -> Self {
-        let Seen { command, alone, link_bytes, packets, most_concurrent, took_s, notes, invalid } = seen;
+    pub fn simulated(seen: SimulatedFacts) -> Self {
+        let SimulatedFacts { command, alone, link_bytes, packets, most_concurrent, took_s, notes, invalid } = seen;
         let counted = Counted { link_bytes: link_bytes.is_some(), packets: packets.is_some() };
         let (bytes, bytes_while_sending) = link_bytes.unwrap_or_default();
         let PacketCounts { dropped, sent_again } = packets.unwrap_or_default();

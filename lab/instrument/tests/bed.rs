@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serpent_instrument::{
     LabError,
-    bed::{Bed, BedConfig, Bottleneck},
+    bed::{BedConfig, Bottleneck, TestBed},
 };
 
 fn config(bottleneck: Bottleneck) -> BedConfig {
@@ -35,7 +35,7 @@ fn a_bed_is_what_it_says_or_is_refused_and_leaves_nothing() {
         return;
     }
     for bottleneck in [Bottleneck::Server, Bottleneck::Router] {
-        let bed = Bed::build(config(bottleneck)).unwrap();
+        let bed = TestBed::build(config(bottleneck)).unwrap();
         bed.shape().unwrap();
         let calibration = bed.calibrate().unwrap();
         assert_eq!(calibration.congestion, "cubic");
@@ -48,7 +48,7 @@ fn a_bed_is_what_it_says_or_is_refused_and_leaves_nothing() {
 
         bed.set_rate("5mbit".parse().unwrap()).unwrap();
         let refused = bed.calibrate().unwrap_err();
-        assert!(matches!(&refused, LabError::Bed(reason) if reason.contains("10mbit was set")), "{refused}");
+        assert!(matches!(&refused, LabError::TestBed(reason) if reason.contains("10mbit was set")), "{refused}");
 
         assert!(namespaces_of_this_process() >= 2);
         drop(bed);
@@ -56,7 +56,7 @@ fn a_bed_is_what_it_says_or_is_refused_and_leaves_nothing() {
     }
 
     let unknown =
-        Bed::build(BedConfig { congestion: "telepathy".to_owned(), ..config(Bottleneck::Server) }).unwrap_err();
+        TestBed::build(BedConfig { congestion: "telepathy".to_owned(), ..config(Bottleneck::Server) }).unwrap_err();
     assert!(matches!(&unknown, LabError::Machine(reason) if reason.contains("telepathy")), "{unknown}");
     assert_eq!(namespaces_of_this_process(), 0, "half a bed is removed too");
 }

@@ -15,7 +15,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 use serpent_instrument::{
-    bed::{Bed, BedConfig, Counters, SERVER},
+    bed::{BedConfig, Counters, SERVER, TestBed},
     record::Sampled,
     sample::Sampler,
     setting::ServerSetting,
@@ -31,21 +31,21 @@ fn queues_connections_and_drops_are_seen_as_they_are() {
         return;
     }
     let server = ServerSetting { accept_queue: 2, syn_cookies: false, ..ServerSetting::default() };
-    let bed = Bed::build(BedConfig { server, ..BedConfig::default() }).unwrap();
+    let bed = TestBed::build(BedConfig { server, ..BedConfig::default() }).unwrap();
     bed.shape().unwrap();
     connections_that_nobody_accepts(&bed, 80);
     connections_that_hear_nothing(&bed, 81);
     drop(bed);
 
     let rate = "1gbit".parse().unwrap();
-    let bed = Bed::build(BedConfig { rate, ..BedConfig::default() }).unwrap();
+    let bed = TestBed::build(BedConfig { rate, ..BedConfig::default() }).unwrap();
     bed.shape().unwrap();
     twenty_thousand_connections(&bed, 82);
 }
 
 /// The queue accepts its limit and one more. A later client gets no answer, and repeats its SYN after a
 /// second.
-fn connections_that_nobody_accepts(bed: &Bed, port: u16) {
+fn connections_that_nobody_accepts(bed: &TestBed, port: u16) {
     let listener = listen(bed, port);
     let mut clients: Vec<Socket> = (0..6).map(|_| connect(bed, port)).collect();
     let samples = sample(bed, port);
@@ -72,13 +72,13 @@ fn connections_that_nobody_accepts(bed: &Bed, port: u16) {
 }
 
 /// One of the server's counters since its namespace was made.
-fn total(bed: &Bed, counter: &str) -> u64 {
+fn total(bed: &TestBed, counter: &str) -> u64 {
     Counters::read(bed.server()).unwrap().get(counter)
 }
 
 /// As many half-open connections as the accept queue has places, or on newer kernels one more. Later SYNs
 /// find no place among them.
-fn connections_that_hear_nothing(bed: &Bed, port: u16) {
+fn connections_that_hear_nothing(bed: &TestBed, port: u16) {
     let _listener = listen(bed, port);
     let dropped_before = total(bed, "ListenDrops") - total(bed, "ListenOverflows");
     // Frames to an address without a device: SYNs arrive, and their answers are lost.
@@ -102,7 +102,7 @@ fn connections_that_hear_nothing(bed: &Bed, port: u16) {
 
 /// All of them are counted in the accept queue, where they need no descriptor of the server. The cost is
 /// printed and not judged: it depends on the machine and its other load.
-fn twenty_thousand_connections(bed: &Bed, port: u16) {
+fn twenty_thousand_connections(bed: &TestBed, port: u16) {
     let hard = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).unwrap();
     let connections = hard.map_or(20_000, |hard| hard.saturating_sub(100).min(20_000));
@@ -124,7 +124,7 @@ fn twenty_thousand_connections(bed: &Bed, port: u16) {
 }
 
 /// Three samples: at once, after one second and after two.
-fn sample(bed: &Bed, port: u16) -> Vec<Sampled> {
+fn sample(bed: &TestBed, port: u16) -> Vec<Sampled> {
     let start = Instant::now();
     let sampler = Sampler::start(bed, start, port).unwrap();
     // The sampler's interval itself is under test.
@@ -136,7 +136,7 @@ fn sample(bed: &Bed, port: u16) -> Vec<Sampled> {
     samples
 }
 
-fn listen(bed: &Bed, port: u16) -> TcpListener {
+fn listen(bed: &TestBed, port: u16) -> TcpListener {
     let _inside = bed.server().enter().unwrap();
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SockAddr::from(SocketAddr::from((SERVER, port)))).unwrap();
@@ -146,7 +146,7 @@ fn listen(bed: &Bed, port: u16) -> TcpListener {
 }
 
 /// Begins to connect, without waiting.
-fn connect(bed: &Bed, port: u16) -> Socket {
+fn connect(bed: &TestBed, port: u16) -> Socket {
     let _inside = bed.client().enter().unwrap();
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SockAddr::from(SocketAddr::from((Ipv4Addr::new(10, 10, 0, 7), 0)))).unwrap();

@@ -11,7 +11,7 @@ use std::{
 
 use serpent_instrument::{
     LabError,
-    bed::{Bed, BedConfig, Bottleneck, Emulation, SERVER},
+    bed::{BedConfig, Bottleneck, Emulation, SERVER, TestBed},
     setting::{PathSetting, ServerSetting},
 };
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -41,7 +41,7 @@ fn paths() -> Vec<PathSetting> {
     ]
 }
 
-fn connect(bed: &Bed, group: usize) -> TcpStream {
+fn connect(bed: &TestBed, group: usize) -> TcpStream {
     let _inside = bed.client().enter().unwrap();
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let source = Ipv4Addr::from_bits(bed.sources(group).to_bits() + 7);
@@ -69,7 +69,7 @@ fn each_group_has_the_path_it_was_given() {
             server: ServerSetting { syn_queue: 300, accept_queue: 200, syn_cookies: false, initial_rto_s: Some(3.0) },
             ..BedConfig::default()
         };
-        let bed = match Bed::build(config) {
+        let bed = match TestBed::build(config) {
             Err(LabError::Machine(reason)) if emulation == Emulation::Netem => {
                 eprintln!("SKIPPED, the paths by netem: {reason}");
                 continue;
@@ -106,14 +106,14 @@ fn each_group_has_the_path_it_was_given() {
     }
 }
 
-fn the_queue_before_the_emulator_is_ours(bed: &Bed) {
+fn the_queue_before_the_emulator_is_ours(bed: &TestBed) {
     let _inside = bed.client().enter().unwrap();
     let shown = Command::new("tc").args(["qdisc", "show", "dev", "up0"]).output().unwrap();
     let shown = String::from_utf8_lossy(&shown.stdout);
     assert!(shown.contains("pfifo") && shown.contains("limit 20000p"), "{shown}");
 }
 
-fn server_settings_are_set(bed: &Bed) {
+fn server_settings_are_set(bed: &TestBed) {
     let _inside = bed.server().enter().unwrap();
     let read = |key| std::fs::read_to_string(format!("/proc/sys/net/{key}")).unwrap().trim().to_owned();
     assert_eq!(read("ipv4/tcp_max_syn_backlog"), "300");
@@ -122,7 +122,7 @@ fn server_settings_are_set(bed: &Bed) {
 }
 
 /// The time-out applies to connections of the bed, and to no others.
-fn the_first_time_out_is_set(bed: &Bed) {
+fn the_first_time_out_is_set(bed: &TestBed) {
     for (ns, to) in [(bed.server(), bed.sources(1)), (bed.client(), SERVER)] {
         let _inside = ns.enter().unwrap();
         assert_eq!(first_time_out_us(to), 3_000_000);
@@ -138,7 +138,7 @@ fn first_time_out_us(to: Ipv4Addr) -> u32 {
 }
 
 /// Data arrive complete from every group, in segments within the limit of its clients.
-fn small_segments_are_small(bed: &Bed) {
+fn small_segments_are_small(bed: &TestBed) {
     const BYTES: usize = 100_000;
     let listener = {
         let _inside = bed.server().enter().unwrap();
@@ -161,7 +161,7 @@ fn small_segments_are_small(bed: &Bed) {
     }
 }
 
-fn packets_to_clients(bed: &Bed) -> usize {
+fn packets_to_clients(bed: &TestBed) -> usize {
     let _inside = bed.client().enter().unwrap();
     let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix("up0:")).unwrap();
@@ -170,9 +170,9 @@ fn packets_to_clients(bed: &Bed) -> usize {
 
 #[test]
 fn what_cannot_be_is_refused_before_anything_is_made() {
-    let path = |path| Bed::build(BedConfig { paths: vec![path], ..BedConfig::default() }).unwrap_err();
+    let path = |path| TestBed::build(BedConfig { paths: vec![path], ..BedConfig::default() }).unwrap_err();
     let server = ServerSetting { initial_rto_s: Some(0.0), ..ServerSetting::default() };
-    let at_once = Bed::build(BedConfig { server, ..BedConfig::default() }).unwrap_err();
+    let at_once = TestBed::build(BedConfig { server, ..BedConfig::default() }).unwrap_err();
     assert!(matches!(at_once, LabError::Request(_)), "{at_once}");
     for wrong in [
         PathSetting { rtt_ms: -1.0, ..PathSetting::default() },
@@ -184,6 +184,7 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
         let refused = path(wrong);
         assert!(matches!(&refused, LabError::Request(reason) if reason.contains("client group 0")), "{refused}");
     }
-    let many = Bed::build(BedConfig { paths: vec![PathSetting::default(); 68], ..BedConfig::default() }).unwrap_err();
+    let many =
+        TestBed::build(BedConfig { paths: vec![PathSetting::default(); 68], ..BedConfig::default() }).unwrap_err();
     assert!(matches!(many, LabError::Request(_)), "{many}");
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use instrument::{
     LabError,
     plan::{Group, Plan, SingleRequests, Work},
-    record::{Alone, Facts, Seen},
+    record::{Alone, Facts, SimulatedFacts},
 };
 use scheduler::bands::BandLearner;
 use simulator::{Clients, Source, Totals, run_groups};
@@ -64,7 +64,7 @@ impl Simulation<'_> {
         // A load generator reports outcomes in this order. Requests of the same time stay in the order of
         // their ends.
         outcomes.sort_by_key(|outcome| outcome.at_ns);
-        let facts = Facts::simulated(Seen {
+        let facts = Facts::simulated(SimulatedFacts {
             link_bytes: match uplink.link_bytes() {
                 LinkBytes::WhenAsked => Some(carried(&outcomes, &plan.link, until_ns)),
                 LinkBytes::Counted(all, while_sending) => Some((all, while_sending)),

@@ -11,7 +11,7 @@ use kernel::netns::NetNs;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
-use super::{Bed, PathCalibration, SERVER, UP};
+use super::{PathCalibration, SERVER, TestBed, UP};
 use crate::LabError;
 
 /// Results of one bulk transfer through the bottleneck, and of probes along the path of each client group.
@@ -41,7 +41,7 @@ pub(super) const PORT: u16 = 9;
 /// How long either end waits for the other. Neither may wait for ever for an end that has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-impl Bed {
+impl TestBed {
     /// Sends half a second's worth of bytes through the bottleneck, then probes along each path, which takes
     /// a second or two. Returns an error if the bed differs from its configuration.
     pub fn calibrate(&self) -> Result<Calibration, LabError> {
@@ -54,7 +54,7 @@ impl Bed {
             let sender = scope.spawn(move || send(&sender, bytes));
             let took = self.receive(bytes)?;
             let congestion =
-                sender.join().map_err(|_| LabError::Bed("the sender of the calibration panicked".to_owned()))??;
+                sender.join().map_err(|_| LabError::TestBed("the sender of the calibration panicked".to_owned()))??;
             Ok::<_, LabError>((congestion, took))
         })?;
         let sent = self.qdisc()?.since(&before);
@@ -80,7 +80,7 @@ impl Bed {
     fn receive(&self, bytes: usize) -> Result<Duration, LabError> {
         let ns = self.behind_bottleneck()?;
         let _inside = ns.enter().map_err(LabError::io("cannot enter a namespace"))?;
-        let failed = |error| LabError::Bed(format!("the calibration's transfer failed: {error}"));
+        let failed = |error| LabError::TestBed(format!("the calibration's transfer failed: {error}"));
         let transfer = || -> io::Result<Duration> {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
             // The route back to this address sets the congestion control.
@@ -115,7 +115,7 @@ impl Bed {
 fn received_frames(ns: &NetNs) -> Result<(u64, u64), LabError> {
     let _inside = ns.enter().map_err(LabError::io("cannot enter a namespace"))?;
     let text = std::fs::read_to_string("/proc/thread-self/net/dev").map_err(LabError::io("cannot read net/dev"))?;
-    parse_received(&text, UP).ok_or_else(|| LabError::Bed(format!("a namespace of the bed has no device {UP}")))
+    parse_received(&text, UP).ok_or_else(|| LabError::TestBed(format!("a namespace of the bed has no device {UP}")))
 }
 
 /// A listener with a time limit for connections, and for sending on them.
@@ -137,14 +137,14 @@ fn send(listener: &TcpListener, bytes: usize) -> Result<String, LabError> {
         connection.write_all(&vec![0; bytes])?;
         Ok(String::from_utf8_lossy(&congestion).trim_end_matches('\0').to_owned())
     };
-    transfer().map_err(|error| LabError::Bed(format!("the calibration's sender failed: {error}")))
+    transfer().map_err(|error| LabError::TestBed(format!("the calibration's sender failed: {error}")))
 }
 
 impl Calibration {
-    fn check(&self, bed: &Bed) -> Result<(), LabError> {
+    fn check(&self, bed: &TestBed) -> Result<(), LabError> {
         let config = bed.config();
         if (self.rate_ratio - 1.0).abs() > RATE_TOLERANCE {
-            return Err(LabError::Bed(format!(
+            return Err(LabError::TestBed(format!(
                 "{} was set, {:.2} Mbit/s was measured: is the machine busy with something else?",
                 config.rate,
                 self.rate_bits_per_second / 1e6
@@ -152,13 +152,13 @@ impl Calibration {
         }
         let largest = FULL_FRAME_BYTES * f64::from(config.gso_segments);
         if self.mean_frame_bytes > largest {
-            return Err(LabError::Bed(format!(
+            return Err(LabError::TestBed(format!(
                 "frames of {:.0} bytes on average passed, {largest} is the most: segmentation offload is on",
                 self.mean_frame_bytes
             )));
         }
         if self.congestion != config.congestion {
-            return Err(LabError::Bed(format!(
+            return Err(LabError::TestBed(format!(
                 "the server's connections use {}, not {}",
                 self.congestion, config.congestion
             )));

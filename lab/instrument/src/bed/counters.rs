@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kernel::netns::NetNs;
 use serde::{Deserialize, Serialize};
 
-use super::{Bed, tools::output};
+use super::{TestBed, tools::output};
 use crate::LabError;
 
 /// TCP counters of one namespace, by the kernel's names.
@@ -104,7 +104,7 @@ impl Qdisc {
     }
 }
 
-impl Bed {
+impl TestBed {
     /// Counters of the bottleneck, for any kind of bottleneck.
     pub fn qdisc(&self) -> Result<Qdisc, LabError> {
         let (ns, dev) = self.bottleneck();

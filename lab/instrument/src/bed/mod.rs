@@ -166,7 +166,7 @@ impl BedConfig {
 
 /// The namespaces and the path between them. Dropping it removes them, with every process still in them.
 #[derive(Debug)]
-pub struct Bed {
+pub struct TestBed {
     config: BedConfig,
     /// Our own emulator, if there is a path and netem does not emulate it. It is before the namespaces, so
     /// that it is dropped first.
@@ -181,8 +181,8 @@ pub struct Bed {
     client: NetNs,
 }
 
-impl Bed {
-    /// Makes the namespaces, the links and the path between them. [`Bed::shape`] adds the bottleneck.
+impl TestBed {
+    /// Makes the namespaces, the links and the path between them. [`TestBed::shape`] adds the bottleneck.
     ///
     /// # Errors
     ///
@@ -241,7 +241,7 @@ impl Bed {
         tc(ns, &["qdisc", "add", "dev", dev, "parent", "1:1", "handle", "10:", "pfifo", "limit", &limit])
     }
 
-    /// Changes the rate that [`Bed::shape`] set.
+    /// Changes the rate that [`TestBed::shape`] set.
     pub fn set_rate(&self, rate: Rate) -> Result<(), LabError> {
         self.shaper_class("change", rate)
     }

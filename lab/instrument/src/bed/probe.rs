@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use workload::stats::median;
 
-use super::{Bed, BedConfig, SERVER, calibrate::PORT, prefix};
+use super::{BedConfig, SERVER, TestBed, calibrate::PORT, prefix};
 use crate::{LabError, realtime::sharpen, setting::PathSetting};
 
 /// Measurements of the idle path of one client group.
@@ -46,7 +46,7 @@ pub struct PathCalibration {
     pub congestion: String,
 }
 
-impl Bed {
+impl TestBed {
     /// Probes all paths at once, except their own lines, which are probed one by one.
     pub(super) fn probe(&self) -> Result<Vec<PathCalibration>, LabError> {
         let mut seen = self.with_prober(|prober| prober.probe())?;
@@ -82,14 +82,14 @@ impl Bed {
             probe(&Prober { config: self.config(), sockets: &sockets, exchanges: AtomicU8::new(0) })
         };
         let seen = thread::scope(|scope| scope.spawn(probing).join());
-        seen.map_err(|_| LabError::Bed("a probe of the path panicked".to_owned()))?.map_err(failed())
+        seen.map_err(|_| LabError::TestBed("a probe of the path panicked".to_owned()))?.map_err(failed())
     }
 }
 
 impl PathCalibration {
     /// Returns an error for values that differ from the configuration.
     pub(super) fn check(&self, set: &PathSetting, config: &BedConfig) -> Result<(), LabError> {
-        let refuse = |what: String| Err(LabError::Bed(format!("client group {}: {what}", self.group)));
+        let refuse = |what: String| Err(LabError::TestBed(format!("client group {}: {what}", self.group)));
         if self.round_trips == 0 {
             return refuse("no packet came back".to_owned());
         }

@@ -10,12 +10,12 @@ use kernel::{initial_rto::InitialRto, netns::NetNs, socket::tcp_info};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::{
-    Bed, DOWN, SERVER, UP, open, prefix,
+    DOWN, SERVER, TestBed, UP, open, prefix,
     tools::{ip_batch, write_sysctl},
 };
 use crate::LabError;
 
-impl Bed {
+impl TestBed {
     pub(super) fn tune(&self) -> Result<(), LabError> {
         let segments = self.config.gso_segments;
         let last = self.names().len() - 1;

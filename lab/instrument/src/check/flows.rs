@@ -15,12 +15,12 @@ use workload::rate::Rate;
 
 use crate::{
     LabError,
-    bed::{Bed, SERVER},
+    bed::{SERVER, TestBed},
 };
 
 /// Runs `meanwhile` while `flows` connections of the first client group receive `rate` together.
 pub(super) fn with_flows<T>(
-    bed: &Bed,
+    bed: &TestBed,
     flows: usize,
     rate: Rate,
     meanwhile: impl FnOnce() -> Result<T, LabError>,
@@ -41,7 +41,7 @@ pub(super) fn with_flows<T>(
         let receiving = scope.spawn(|| receive(&clients, &over));
         let result = meanwhile();
         over.store(true, Ordering::Relaxed);
-        let panicked = |_| LabError::Bed("a thread of the flows panicked".to_owned());
+        let panicked = |_| LabError::TestBed("a thread of the flows panicked".to_owned());
         sending.join().map_err(panicked)?.map_err(LabError::io("a flow cannot be sent"))?;
         receiving.join().map_err(panicked)?.map_err(LabError::io("a flow cannot be received"))?;
         result

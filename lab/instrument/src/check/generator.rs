@@ -20,8 +20,8 @@ use workload::{
 use super::{CheckArgs, Row, Spread, machine};
 use crate::{
     LabError,
-    bed::{Bed, BedConfig, Cpu, SERVER},
-    client::{ClientGroup, Drive, Load},
+    bed::{BedConfig, Cpu, SERVER, TestBed},
+    client::{ClientGroup, Load, LoadResult},
     docroot::{Content, DocRoot},
     setting::Setting,
     subject::{Certificate, Place, serpent_binary},
@@ -38,7 +38,7 @@ pub(super) fn lateness(args: &CheckArgs) -> Result<Row, LabError> {
     let serpent = serpent_binary(args.serpent.as_deref())?;
     args.subject.is_installed(&serpent)?;
     let root = DocRoot::write(&[SIZE_BYTES])?;
-    let bed = Bed::build(BedConfig { rate: GIGABIT, gso_segments: 4, ..BedConfig::default() })?;
+    let bed = TestBed::build(BedConfig { rate: GIGABIT, gso_segments: 4, ..BedConfig::default() })?;
     let (setting, certificate) = (Setting::default(), Certificate::make()?);
     let place = Place {
         bed: &bed,
@@ -86,7 +86,7 @@ fn requests(args: &CheckArgs) -> Vec<Request> {
 }
 
 /// On its own thread, because the generator's priority stays with its thread.
-fn drive(bed: &Bed, requests: &[Request], seconds: u32) -> Result<Drive, LabError> {
+fn drive(bed: &TestBed, requests: &[Request], seconds: u32) -> Result<LoadResult, LabError> {
     let load = || {
         let _inside = bed.client().enter().map_err(LabError::io("cannot enter a namespace"))?;
         let group = ClientGroup { sources: bed.sources(0), behaviour: Behaviour::default(), mss_bytes: None };
@@ -104,5 +104,5 @@ fn drive(bed: &Bed, requests: &[Request], seconds: u32) -> Result<Drive, LabErro
         .drive()
     };
     thread::scope(|scope| scope.spawn(load).join())
-        .map_err(|_| LabError::Bed("the load generator panicked".to_owned()))?
+        .map_err(|_| LabError::TestBed("the load generator panicked".to_owned()))?
 }

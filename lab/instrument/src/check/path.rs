@@ -9,13 +9,13 @@ use std::{
 use super::{CheckArgs, Row, Spread, flows::with_flows, machine};
 use crate::{
     LabError,
-    bed::{Bed, BedConfig, Cpu, SERVER},
+    bed::{BedConfig, Cpu, SERVER, TestBed},
     setting::PathSetting,
 };
 
 /// A bed without a bottleneck, whose queue would be measured too.
-fn bed(args: &CheckArgs, path: PathSetting) -> Result<Bed, LabError> {
-    Bed::build(BedConfig { paths: vec![path], emulation: args.emulation, seed: args.seed, ..BedConfig::default() })
+fn bed(args: &CheckArgs, path: PathSetting) -> Result<TestBed, LabError> {
+    TestBed::build(BedConfig { paths: vec![path], emulation: args.emulation, seed: args.seed, ..BedConfig::default() })
 }
 
 /// Longest error of the round-trip time, in milliseconds, that 1 % of the probes may exceed.
@@ -29,7 +29,7 @@ pub(super) fn round_trips(args: &CheckArgs) -> Result<Row, LabError> {
     let over = Duration::from_secs(args.seconds.into());
     let bed = bed(args, PathSetting { rtt_ms: args.rtt, ..PathSetting::default() })?;
     let errors = |times_ms: Vec<f64>| match times_ms.is_empty() {
-        true => Err(LabError::Bed("no probe came back".to_owned())),
+        true => Err(LabError::TestBed("no probe came back".to_owned())),
         false => Ok(Spread::of(times_ms.into_iter().map(|time| (time - args.rtt).abs()).collect())),
     };
     let idle = errors(bed.round_trips_ms(0, APART, over.min(Duration::from_secs(2)))?)?;
@@ -112,7 +112,7 @@ pub(super) fn loss(args: &CheckArgs, loss: f64) -> Result<Row, LabError> {
 }
 
 /// Sends datagrams to the clients, slowly enough for every queue on the way; returns their number.
-fn send(bed: &Bed, datagrams: u64) -> Result<u64, LabError> {
+fn send(bed: &TestBed, datagrams: u64) -> Result<u64, LabError> {
     const PER_SECOND: f64 = 30_000.0;
     let failed = || LabError::io("cannot send datagrams");
     // The socket is never read: the device counts all received packets.

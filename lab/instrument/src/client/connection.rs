@@ -13,7 +13,7 @@ pub(super) struct Report {
     /// Progress of its response.
     pub(super) progress: Progress,
     /// Its state.
-    pub(super) what: What,
+    pub(super) what: RequestState,
 }
 
 /// Progress of a response.
@@ -26,7 +26,7 @@ pub(super) struct Progress {
 
 /// The state of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum RequestState {
     /// Still under way.
     UnderWay,
     /// The response is complete.
@@ -39,7 +39,7 @@ pub(super) enum What {
 
 /// The state of a connection after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum ConnectionState {
     /// Nothing to do before the next event.
     Open,
     /// The turn was used up; there is more to read.
@@ -71,7 +71,7 @@ enum Protocol {
 impl Connection {
     /// A connection over a new transport for the group with this number.
     pub(super) fn new(number: usize, group: &Group, transport: Transport) -> Self {
-        let protocol = match group.way.protocol {
+        let protocol = match group.endpoint.protocol {
             behaviour::Protocol::Http1 => Protocol::Http1(Http1::new(transport)),
             behaviour::Protocol::Http2 => Protocol::Http2(Box::new(Http2::new(transport))),
         };
@@ -97,20 +97,20 @@ impl Connection {
     }
 
     /// Does all the work that the socket allows, up to a bound, and reports on each affected request.
-    pub(super) fn turn(&mut self, buffer: &mut [u8], content: &Content, reports: &mut Vec<Report>) -> Standing {
-        let (standing, is_idle) = match &mut self.protocol {
+    pub(super) fn turn(&mut self, buffer: &mut [u8], content: &Content, reports: &mut Vec<Report>) -> ConnectionState {
+        let (state, is_idle) = match &mut self.protocol {
             Protocol::Http1(http1) => {
-                let (standing, report) = http1.turn(buffer, content);
+                let (state, report) = http1.turn(buffer, content);
                 reports.extend(report);
-                (standing, http1.is_idle())
+                (state, http1.is_idle())
             }
             Protocol::Http2(http2) => (http2.turn(content, reports), http2.is_idle()),
         };
-        if self.left == 0 && is_idle { Standing::Closed } else { standing }
+        if self.left == 0 && is_idle { ConnectionState::Closed } else { state }
     }
 
     /// Forgets a request whose client gave up.
-    pub(super) fn cancel(&mut self, ask: usize) -> Standing {
+    pub(super) fn cancel(&mut self, ask: usize) -> ConnectionState {
         match &mut self.protocol {
             Protocol::Http1(http1) => http1.cancel(ask),
             Protocol::Http2(http2) => http2.cancel(ask),

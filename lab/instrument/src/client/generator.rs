@@ -21,8 +21,8 @@ use workload::{
 };
 
 use super::{
-    Drive, Load,
-    connection::{BYTES_A_TURN, Connection, Report, Standing, What},
+    Load, LoadResult,
+    connection::{BYTES_A_TURN, Connection, ConnectionState, Report, RequestState},
     group::{Group, Sources},
     transport::Transport,
 };
@@ -134,12 +134,12 @@ impl<'a> Generator<'a> {
         }
     }
 
-    pub(super) fn finish(mut self) -> Drive {
+    pub(super) fn finish(mut self) -> LoadResult {
         let now_ns = self.now_ns();
         for outcome in self.outcomes.iter_mut().filter(|outcome| outcome.end == End::Unfinished) {
             outcome.end_ns = now_ns;
         }
-        Drive {
+        LoadResult {
             outcomes: self.outcomes,
             connections: self.opened,
             most_concurrent: self.most_concurrent,
@@ -281,13 +281,13 @@ impl<'a> Generator<'a> {
         let mut source = self.sources.next(group.sources);
         let entry = self.connections.vacant_entry();
         let key = entry.key();
-        let mut transport = Transport::open(&group.way, source, &self.epoll, key);
+        let mut transport = Transport::open(&group.endpoint, source, &self.epoll, key);
         for _ in 0..MOST_TAKEN {
             if !transport.as_ref().is_err_and(is_taken) {
                 break;
             }
             source = self.sources.next(group.sources);
-            transport = Transport::open(&group.way, source, &self.epoll, key);
+            transport = Transport::open(&group.endpoint, source, &self.epoll, key);
         }
         match transport {
             Ok(transport) => {
@@ -312,12 +312,12 @@ impl<'a> Generator<'a> {
     fn turn(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let mut reports = std::mem::take(&mut self.reports);
-        let standing = connection.turn(&mut self.buffer, self.load.content, &mut reports);
+        let state = connection.turn(&mut self.buffer, self.load.content, &mut reports);
         for report in reports.drain(..) {
             self.handle(report);
         }
         self.reports = reports;
-        self.settle(key, standing);
+        self.settle(key, state);
     }
 
     fn handle(&mut self, Report { ask, progress, what }: Report) {
@@ -329,13 +329,13 @@ impl<'a> Generator<'a> {
             outcome.first_byte_ns = Some(now_ns);
         }
         match what {
-            What::UnderWay => {}
-            What::Done => self.end(ask, End::Done),
-            What::Failed(end, why) => {
+            RequestState::UnderWay => {}
+            RequestState::Done => self.end(ask, End::Done),
+            RequestState::Failed(end, why) => {
                 why.into_iter().for_each(|why| self.note(why));
                 self.end(ask, end);
             }
-            What::Unseen => {
+            RequestState::Unseen => {
                 self.asks[ask].connection = None;
                 self.unseen.push(ask);
             }
@@ -343,10 +343,10 @@ impl<'a> Generator<'a> {
     }
 
     /// After a turn: drops the connection, or updates whether it is free.
-    fn settle(&mut self, key: usize, standing: Standing) {
+    fn settle(&mut self, key: usize, state: ConnectionState) {
         let connection = &mut self.connections[key];
         let free = &mut self.groups[connection.group].free;
-        let is_free = standing != Standing::Closed && connection.is_free();
+        let is_free = state != ConnectionState::Closed && connection.is_free();
         match connection.free {
             None if is_free => {
                 self.freed += 1;
@@ -359,10 +359,10 @@ impl<'a> Generator<'a> {
             }
             _ => {}
         }
-        match standing {
-            Standing::Open => {}
-            Standing::More => self.more.push(key),
-            Standing::Closed => {
+        match state {
+            ConnectionState::Open => {}
+            ConnectionState::More => self.more.push(key),
+            ConnectionState::Closed => {
                 self.connections.remove(key);
             }
         }
@@ -391,15 +391,15 @@ impl<'a> Generator<'a> {
             self.deadlines.pop_first();
             self.asks[ask].deadline_ns = None;
             if let Some(key) = self.asks[ask].connection.take() {
-                let standing = self.connections[key].cancel(ask);
-                self.settle(key, standing);
+                let state = self.connections[key].cancel(ask);
+                self.settle(key, state);
             }
             let Ask { request, outcome, .. } = self.asks[ask];
             let group = &self.groups[usize::from(request.group)];
             if self.outcomes[outcome].attempts > group.retries {
                 self.end(ask, End::Aborted);
             } else {
-                let may_reuse = group.way.protocol == Protocol::Http2;
+                let may_reuse = group.endpoint.protocol == Protocol::Http2;
                 self.attempt(ask, now_ns, may_reuse);
             }
             self.ask_unseen();

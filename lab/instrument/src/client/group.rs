@@ -13,13 +13,13 @@ use http::{
 };
 use workload::{behaviour::Behaviour, sequence::Request};
 
-use super::{ClientGroup, Load, tls, transport::Way};
+use super::{ClientGroup, Load, tls, transport::Endpoint};
 use crate::{LabError, docroot::name};
 
 /// A group, and its free connections.
 #[derive(Debug)]
 pub(super) struct Group {
-    pub(super) way: Way,
+    pub(super) endpoint: Endpoint,
     /// Its prefix, by index in [`Sources`].
     pub(super) sources: usize,
     /// Most requests on a connection.
@@ -65,7 +65,7 @@ impl Group {
         let authority =
             Authority::try_from(server.to_string()).map_err(|error| refuse(format!("{server}: {error}")))?;
         Ok(Self {
-            way: Way { server, protocol: *protocol, mss_bytes: group.mss_bytes, tls },
+            endpoint: Endpoint { server, protocol: *protocol, mss_bytes: group.mss_bytes, tls },
             sources: sources.number_of(group.sources),
             requests_per_connection: if *requests_per_connection == 0 { u32::MAX } else { *requests_per_connection },
             abort_after_ns,
@@ -85,7 +85,7 @@ impl Group {
 
     /// An HTTP/2 request.
     pub(super) fn http2(&self, request: &Request) -> http::Request<()> {
-        let scheme = if self.way.tls.is_some() { "https" } else { "http" };
+        let scheme = if self.endpoint.tls.is_some() { "https" } else { "http" };
         let path = format!("/{}", name(request.file));
         let mut head = http::Request::new(());
         *head.version_mut() = Version::HTTP_2;

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use workload::{outcome::End, sequence::Request};
 
 use super::{
-    connection::{BYTES_A_TURN, Progress, Report, Standing, What},
+    connection::{BYTES_A_TURN, ConnectionState, Progress, Report, RequestState},
     response::Response,
     transport::{Transport, end_of},
 };
@@ -48,30 +48,30 @@ impl Http1 {
     }
 
     /// Does all the work that the socket allows, up to a bound.
-    pub(super) fn turn(&mut self, buffer: &mut [u8], content: &Content) -> (Standing, Option<Report>) {
+    pub(super) fn turn(&mut self, buffer: &mut [u8], content: &Content) -> (ConnectionState, Option<Report>) {
         let what = match self.send().and_then(|()| self.receive(buffer, content)) {
-            Ok(Step::Pending) => return (Standing::Open, self.report(What::UnderWay)),
-            Ok(Step::More) => return (Standing::More, self.report(What::UnderWay)),
+            Ok(Step::Pending) => return (ConnectionState::Open, self.report(RequestState::UnderWay)),
+            Ok(Step::More) => return (ConnectionState::More, self.report(RequestState::UnderWay)),
             Ok(Step::Done { keep }) => {
-                let report = self.report(What::Done);
+                let report = self.report(RequestState::Done);
                 self.exchange = None;
                 self.used = true;
-                return (if keep { Standing::Open } else { Standing::Closed }, report);
+                return (if keep { ConnectionState::Open } else { ConnectionState::Closed }, report);
             }
-            Ok(Step::Wrong(end)) => What::Failed(end, None),
+            Ok(Step::Wrong(end)) => RequestState::Failed(end, None),
             Ok(Step::Ended) => self.broken(End::Truncated, None),
             Err(error) => {
                 let (end, why) = end_of(&error);
                 self.broken(end, why)
             }
         };
-        (Standing::Closed, self.report(what))
+        (ConnectionState::Closed, self.report(what))
     }
 
     /// The rest of the response would have to be read first, so the connection is dropped with the request.
-    pub(super) fn cancel(&mut self, ask: usize) -> Standing {
+    pub(super) fn cancel(&mut self, ask: usize) -> ConnectionState {
         debug_assert_eq!(self.exchange.as_ref().map(|exchange| exchange.ask), Some(ask));
-        Standing::Closed
+        ConnectionState::Closed
     }
 
     /// Sends the rest of the request, or as much as the socket accepts.
@@ -110,12 +110,12 @@ impl Http1 {
     }
 
     /// The connection ended before the response.
-    fn broken(&self, end: End, why: Option<String>) -> What {
+    fn broken(&self, end: End, why: Option<String>) -> RequestState {
         let answered = self.exchange.as_ref().is_none_or(|exchange| exchange.response.has_begun());
-        if self.used && !answered { What::Unseen } else { What::Failed(end, why) }
+        if self.used && !answered { RequestState::Unseen } else { RequestState::Failed(end, why) }
     }
 
-    fn report(&self, what: What) -> Option<Report> {
+    fn report(&self, what: RequestState) -> Option<Report> {
         self.exchange.as_ref().map(|Exchange { ask, response }| Report {
             ask: *ask,
             progress: Progress {

@@ -30,7 +30,7 @@ use self::{
     stream::{Failure, Stream},
 };
 use super::{
-    connection::{BYTES_A_TURN, Progress, Report, Standing, What},
+    connection::{BYTES_A_TURN, ConnectionState, Progress, Report, RequestState},
     transport::{Transport, end_of},
 };
 use crate::docroot::Content;
@@ -121,16 +121,16 @@ impl Http2 {
     }
 
     /// Forgets a request, and tells the server in the next turn.
-    pub(super) fn cancel(&mut self, ask: usize) -> Standing {
+    pub(super) fn cancel(&mut self, ask: usize) -> ConnectionState {
         self.waiting.retain(|waiting| waiting.ask != ask);
         self.streams.remove(&ask);
         // The connection may never be established, so retries use another one.
         self.retired |= !self.link.was_heard();
-        if self.retired && self.is_idle() { Standing::Closed } else { Standing::More }
+        if self.retired && self.is_idle() { ConnectionState::Closed } else { ConnectionState::More }
     }
 
     /// Does all the work that the socket allows, up to a bound.
-    pub(super) fn turn(&mut self, content: &Content, reports: &mut Vec<Report>) -> Standing {
+    pub(super) fn turn(&mut self, content: &Content, reports: &mut Vec<Report>) -> ConnectionState {
         self.link.begin_turn(BYTES_A_TURN);
         let waker = Waker::from(Arc::clone(&self.wakes));
         let context = &mut Context::from_waker(&waker);
@@ -144,16 +144,16 @@ impl Http2 {
             if let Poll::Ready(result) = over {
                 self.phase = Phase::Over;
                 self.lose_all(&result, content, reports);
-                return Standing::Closed;
+                return ConnectionState::Closed;
             }
             if !sent && !self.wakes.is_set() {
                 break;
             }
         }
         match (self.retired && self.is_idle(), self.link.has_more()) {
-            (true, _) => Standing::Closed,
-            (false, true) => Standing::More,
-            (false, false) => Standing::Open,
+            (true, _) => ConnectionState::Closed,
+            (false, true) => ConnectionState::More,
+            (false, false) => ConnectionState::Open,
         }
     }
 
@@ -190,7 +190,7 @@ impl Http2 {
                 // The server accepts no more (GOAWAY), or the connection has ended.
                 Err(_) => {
                     self.retired = true;
-                    reports.push(Report { ask: *ask, progress: Progress::default(), what: What::Unseen });
+                    reports.push(Report { ask: *ask, progress: Progress::default(), what: RequestState::Unseen });
                 }
             }
         }
@@ -204,15 +204,15 @@ impl Http2 {
         let polled = stream.poll(content);
         let progress = stream.progress();
         let what = match polled {
-            Poll::Pending => What::UnderWay,
-            Poll::Ready(Ok(())) => What::Done,
-            Poll::Ready(Err(Failure::Wrong(end))) => What::Failed(end, None),
+            Poll::Pending => RequestState::UnderWay,
+            Poll::Ready(Ok(())) => RequestState::Done,
+            Poll::Ready(Err(Failure::Wrong(end))) => RequestState::Failed(end, None),
             Poll::Ready(Err(Failure::Protocol(error))) => self.judge(&error, progress),
         };
-        if what != What::UnderWay {
+        if what != RequestState::UnderWay {
             self.streams.remove(&ask);
         }
-        self.used |= what == What::Done;
+        self.used |= what == RequestState::Done;
         reports.push(Report { ask, progress, what });
     }
 
@@ -227,29 +227,29 @@ impl Http2 {
         for (ask, progress) in left.chain(waiting).collect::<Vec<_>>() {
             let what = match result {
                 Err(error) => self.judge(error, progress),
-                Ok(()) if progress.answered => What::Failed(End::Truncated, None),
-                Ok(()) => What::Unseen,
+                Ok(()) if progress.answered => RequestState::Failed(End::Truncated, None),
+                Ok(()) => RequestState::Unseen,
             };
             reports.push(Report { ask, progress, what });
         }
     }
 
     /// The state of a request after an error.
-    fn judge(&self, error: &h2::Error, progress: Progress) -> What {
+    fn judge(&self, error: &h2::Error, progress: Progress) -> RequestState {
         if let Some(error) = error.get_io() {
             let (end, why) = if self.link.has_ended() { (End::Truncated, None) } else { end_of(error) };
             // As in HTTP/1.1: a connection that served before may be closed at any time.
-            return if self.used && !progress.answered { What::Unseen } else { What::Failed(end, why) };
+            return if self.used && !progress.answered { RequestState::Unseen } else { RequestState::Failed(end, why) };
         }
         let unseen = error.is_remote()
             && !progress.answered
             && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM));
         match (unseen, error.is_library() && error.is_reset(), progress.answered) {
-            (true, ..) => What::Unseen,
+            (true, ..) => RequestState::Unseen,
             // h2's own checks of a response: the body differs from the announced length.
-            (_, true, true) => What::Failed(End::WrongBody, None),
-            (_, true, false) => What::Failed(End::WrongHead, None),
-            _ => What::Failed(End::Broken, Some(format!("HTTP/2 failed: {error}"))),
+            (_, true, true) => RequestState::Failed(End::WrongBody, None),
+            (_, true, false) => RequestState::Failed(End::WrongHead, None),
+            _ => RequestState::Failed(End::Broken, Some(format!("HTTP/2 failed: {error}"))),
         }
     }
 }

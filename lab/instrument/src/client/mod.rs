@@ -92,7 +92,7 @@ pub struct TlsServer<'a> {
 
 /// The results of a load.
 #[derive(Debug)]
-pub struct Drive {
+pub struct LoadResult {
     /// One for each request, in the order of sending.
     pub outcomes: Vec<Outcome>,
     /// Connections opened.
@@ -113,7 +113,7 @@ impl Load<'_> {
     /// [`LabError::Request`] for a group that does not exist or has impossible settings,
     /// [`LabError::Interrupted`] after a stop, [`LabError::Io`] when the system refuses to wait for sockets.
     /// The fate of a single request is in its outcome.
-    pub fn drive(self) -> Result<Drive, LabError> {
+    pub fn drive(self) -> Result<LoadResult, LabError> {
         let blunt = sharpen(RANK);
         let mut generator = Generator::new(self)?;
         generator.run()?;

@@ -42,11 +42,11 @@ fn kept(requests_per_connection: u32) -> Behaviour {
     Behaviour { requests_per_connection, ..Behaviour::default() }
 }
 
-fn drive(server: SocketAddrV4, count: u32, behaviour: Behaviour) -> Drive {
+fn drive(server: SocketAddrV4, count: u32, behaviour: Behaviour) -> LoadResult {
     load(server, count, &group(behaviour), &Content::new()).drive().unwrap()
 }
 
-fn ends(drive: &Drive) -> Vec<End> {
+fn ends(drive: &LoadResult) -> Vec<End> {
     drive.outcomes.iter().map(|outcome| outcome.end).collect()
 }
 

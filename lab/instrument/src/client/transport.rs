@@ -14,7 +14,7 @@ use workload::{behaviour::Protocol, outcome::End};
 
 /// Settings of a connection.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct Endpoint {
     pub(super) server: SocketAddrV4,
     pub(super) protocol: Protocol,
     pub(super) mss_bytes: Option<u16>,
@@ -34,29 +34,29 @@ pub(super) struct Transport {
 
 impl Transport {
     /// Begins to connect, and watches the socket under `key`.
-    pub(super) fn open(way: &Way, source: SocketAddrV4, epoll: &OwnedFd, key: usize) -> io::Result<Self> {
+    pub(super) fn open(endpoint: &Endpoint, source: SocketAddrV4, epoll: &OwnedFd, key: usize) -> io::Result<Self> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None)?;
         // Only a port in TIME_WAIT can be in the way, never another connection of the lab.
         socket.set_reuse_address(true)?;
         // Nagle's algorithm would hold back a request behind the end of a handshake.
         socket.set_tcp_nodelay(true)?;
-        if let Some(mss) = way.mss_bytes {
+        if let Some(mss) = endpoint.mss_bytes {
             socket.set_tcp_mss(mss.into())?;
         }
         socket.bind(&SockAddr::from(source))?;
-        match socket.connect(&SockAddr::from(way.server)) {
+        match socket.connect(&SockAddr::from(endpoint.server)) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
             Err(error) => return Err(error),
         }
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         epoll::add(epoll, &socket, epoll::EventData::new_u64(key as u64), flags)?;
-        let tls = way.tls.as_ref().map(|config| {
+        let tls = endpoint.tls.as_ref().map(|config| {
             // An address, so that no server name is sent: a server of the lab has one certificate.
-            let name = ServerName::IpAddress((*way.server.ip()).into());
+            let name = ServerName::IpAddress((*endpoint.server.ip()).into());
             ClientConnection::new(Arc::clone(config), name).map(Box::new).map_err(io::Error::other)
         });
-        Ok(Self { socket, proven: false, protocol: way.protocol, tls: tls.transpose()? })
+        Ok(Self { socket, proven: false, protocol: endpoint.protocol, tls: tls.transpose()? })
     }
 
     /// Reads received bytes; 0 at the end.

@@ -2,7 +2,7 @@
 
 use workload::{
     rate::Link,
-    stats::alone::{AlonePoint, AloneTimes, Way},
+    stats::alone::{AlonePoint, AloneTimes, GroupPath},
     wire::WireModel,
 };
 
@@ -63,8 +63,9 @@ impl Conditions {
             })
             .collect();
         let paths = point.setting.groups.iter().map(|group| &group.path);
-        let ways: Vec<Way> = paths.map(|path| Way { line: path.rate, jitters: path.jitter_ms > 0.0 }).collect();
-        AloneTimes::new(&points, self.wire, self.link.clone(), &ways)
+        let group_paths: Vec<GroupPath> =
+            paths.map(|path| GroupPath { line: path.rate, jitters: path.jitter_ms > 0.0 }).collect();
+        AloneTimes::new(&points, self.wire, self.link.clone(), &group_paths)
     }
 }
 

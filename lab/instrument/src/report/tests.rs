@@ -23,7 +23,7 @@ mod trust;
 use super::{Comparison, Report, ReportArgs, html, run, terminal};
 use crate::{
     experiment::{Experiment, Measure},
-    record::{CellRecord, Facts, PacketCounts, Point, RunRecord, Seen, Simulated},
+    record::{CellRecord, Facts, PacketCounts, Point, RunRecord, Simulated, SimulatedFacts},
     setting::Setting,
     store::Writer,
 };

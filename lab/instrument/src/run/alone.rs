@@ -12,10 +12,10 @@ use workload::{
     stats::median,
 };
 
-use super::cell::{Errand, Measurement};
+use super::cell::{LoadRun, Measurement};
 use crate::{
     LabError,
-    bed::Bed,
+    bed::TestBed,
     plan::{Group, SingleRequests},
     record::Alone,
 };
@@ -25,7 +25,7 @@ const FIRST_WINDOW_BYTES: f64 = 14_480.0;
 
 impl Measurement<'_> {
     /// Measures requests for a few sizes, one after the other, by each group of clients.
-    pub(super) fn measure_alone(&self, bed: &Bed) -> Result<Vec<Alone>, LabError> {
+    pub(super) fn measure_alone(&self, bed: &TestBed) -> Result<Vec<Alone>, LabError> {
         let SingleRequests { files, repeats } = self.plan.single_requests(self.sizes_bytes);
         let mut alone = Vec::new();
         for (file, sources) in files.into_iter().zip(1..) {
@@ -38,7 +38,7 @@ impl Measurement<'_> {
     }
 
     /// Requests a file a few times from each group, far enough apart that no request meets another.
-    fn ask_for(&self, file: usize, repeats: usize, sources: u8, bed: &Bed) -> Result<Vec<Outcome>, LabError> {
+    fn ask_for(&self, file: usize, repeats: usize, sources: u8, bed: &TestBed) -> Result<Vec<Outcome>, LabError> {
         let wire_ns = self.plan.wire_ns(self.sizes_bytes[file]) as u64;
         let groups = self.plan.groups.len();
         let longest_ns = self.plan.groups.iter().map(|group| self.round_trips_ns(file, group)).max().unwrap_or(0);
@@ -54,7 +54,7 @@ impl Measurement<'_> {
                 group: group as u16,
             })
             .collect();
-        let errand = Errand {
+        let load_run = LoadRun {
             until: Duration::from_nanos(requests.last().map_or(0, |request| request.at_ns)),
             demand: Demand::sequence(requests),
             start: Instant::now() + Duration::from_millis(5),
@@ -63,8 +63,8 @@ impl Measurement<'_> {
             patient: true,
         };
         thread::scope(|scope| {
-            let driver = scope.spawn(|| self.load(bed, errand));
-            driver.join().map_err(|_| LabError::Bed("the load generator panicked".to_owned()))?
+            let driver = scope.spawn(|| self.load(bed, load_run));
+            driver.join().map_err(|_| LabError::TestBed("the load generator panicked".to_owned()))?
         })
         .map(|drive| drive.outcomes)
     }

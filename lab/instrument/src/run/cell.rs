@@ -16,8 +16,8 @@ use workload::{
 use super::runner::Servers;
 use crate::{
     LabError,
-    bed::{Bed, BedConfig, Calibration, Counters, Cpu, Qdisc, SERVER, WanCounters, WanFacts},
-    client::{ClientGroup, Drive, Load, TlsServer},
+    bed::{BedConfig, Calibration, Counters, Cpu, Qdisc, SERVER, TestBed, WanCounters, WanFacts},
+    client::{ClientGroup, Load, LoadResult, TlsServer},
     docroot::{Content, DocRoot},
     plan::Plan,
     record::{Facts, Sampled},
@@ -39,7 +39,7 @@ pub(super) struct Measurement<'a> {
 }
 
 /// A load to run: the whole demand, or single requests.
-pub(super) struct Errand {
+pub(super) struct LoadRun {
     pub(super) demand: Demand,
     pub(super) start: Instant,
     pub(super) until: Duration,
@@ -57,7 +57,7 @@ impl Measurement<'_> {
         let mut notes = Vec::new();
         let (bed, calibration) = match self.prepared(seed)? {
             (bed, Ok(calibration)) => (bed, calibration),
-            (bed, Err(LabError::Bed(reason))) if !self.stop.load(Ordering::Relaxed) => {
+            (bed, Err(LabError::TestBed(reason))) if !self.stop.load(Ordering::Relaxed) => {
                 // The cause may have passed. Two beds cannot exist at once.
                 drop(bed);
                 notes.push(format!("this is the second bed, the first was refused: {reason}"));
@@ -71,10 +71,10 @@ impl Measurement<'_> {
 
         notes.extend(bed.note());
         let calls = self.count_calls(&bed, &mut notes);
-        let before = Seen::read(&bed)?;
+        let before = CounterSnapshot::read(&bed)?;
         let began = Instant::now();
         let (drive, sent, samples) = self.drive(&bed, demand, &mut notes)?;
-        let after = Seen::read(&bed)?;
+        let after = CounterSnapshot::read(&bed)?;
         let measured_s = began.elapsed().as_secs_f64();
         let system_calls = calls.and_then(|calls| calls.stop().map_err(|reason| notes.push(reason)).ok());
 
@@ -112,14 +112,14 @@ impl Measurement<'_> {
     }
 
     /// A bed with the subject's bottleneck, and the result of its calibration.
-    fn prepared(&self, seed: u64) -> Result<(Bed, Result<Calibration, LabError>), LabError> {
-        let bed = Bed::build(BedConfig { seed, ..self.plan.bed.clone() })?;
+    fn prepared(&self, seed: u64) -> Result<(TestBed, Result<Calibration, LabError>), LabError> {
+        let bed = TestBed::build(BedConfig { seed, ..self.plan.bed.clone() })?;
         self.subject.prepare(&self.place(&bed))?;
         let calibration = bed.calibrate();
         Ok((bed, calibration))
     }
 
-    fn place<'b>(&'b self, bed: &'b Bed) -> Place<'b> {
+    fn place<'b>(&'b self, bed: &'b TestBed) -> Place<'b> {
         Place {
             bed,
             setting: self.plan.setting(),
@@ -131,7 +131,7 @@ impl Measurement<'_> {
     }
 
     /// Starts counting the server's system calls, if requested.
-    fn count_calls(&self, bed: &Bed, notes: &mut Vec<String>) -> Option<SystemCalls> {
+    fn count_calls(&self, bed: &TestBed, notes: &mut Vec<String>) -> Option<SystemCalls> {
         let wanted = self.plan.setting().count.system_calls;
         wanted.then(|| SystemCalls::count(bed).map_err(|reason| notes.push(reason)).ok()).flatten()
     }
@@ -140,16 +140,16 @@ impl Measurement<'_> {
     /// queue's counters are read when the last request has been sent.
     fn drive(
         &self,
-        bed: &Bed,
+        bed: &TestBed,
         demand: Demand,
         notes: &mut Vec<String>,
-    ) -> Result<(Drive, Qdisc, Vec<Sampled>), LabError> {
+    ) -> Result<(LoadResult, Qdisc, Vec<Sampled>), LabError> {
         let start = Instant::now() + Duration::from_millis(50);
-        let errand =
-            Errand { demand, start, until: self.plan.duration, drain: self.plan.drain, sources: 0, patient: false };
+        let load_run =
+            LoadRun { demand, start, until: self.plan.duration, drain: self.plan.drain, sources: 0, patient: false };
         let sampler = Sampler::start(bed, start, self.servers.port)?;
         let (drive, sent) = thread::scope(|scope| {
-            let driver = scope.spawn(move || self.load(bed, errand));
+            let driver = scope.spawn(move || self.load(bed, load_run));
             // Stops waiting if the driver has ended early.
             let wait_until = |at: Instant| {
                 while !driver.is_finished() && Instant::now() < at {
@@ -163,7 +163,7 @@ impl Measurement<'_> {
             }
             wait_until(start + self.plan.duration);
             let sent = bed.qdisc()?;
-            let drive = driver.join().map_err(|_| LabError::Bed("the load generator panicked".to_owned()))??;
+            let drive = driver.join().map_err(|_| LabError::TestBed("the load generator panicked".to_owned()))??;
             Ok::<_, LabError>((drive, sent))
         })?;
         let (samples, not_sampled) = sampler.stop();
@@ -172,17 +172,17 @@ impl Measurement<'_> {
     }
 
     /// Runs a load on the calling thread, which moves into the clients' namespace.
-    pub(super) fn load(&self, bed: &Bed, errand: Errand) -> Result<Drive, LabError> {
+    pub(super) fn load(&self, bed: &TestBed, load_run: LoadRun) -> Result<LoadResult, LabError> {
         let _inside = bed.client().enter().map_err(LabError::io("cannot enter a namespace"))?;
         let group = |(number, group): (usize, &crate::plan::Group)| {
             let mut behaviour = group.behaviour.clone();
-            if errand.patient {
+            if load_run.patient {
                 (behaviour.abort_after_s, behaviour.retries) = (None, 0);
             }
             ClientGroup {
                 sources: {
                     let [a, b, ..] = bed.sources(number).octets();
-                    Ipv4Addr::new(a, b, errand.sources, 0)
+                    Ipv4Addr::new(a, b, load_run.sources, 0)
                 },
                 behaviour,
                 mss_bytes: group.setting.path.mss_bytes,
@@ -191,14 +191,14 @@ impl Measurement<'_> {
         let groups: Vec<ClientGroup> = self.plan.groups.iter().enumerate().map(group).collect();
         let server = SocketAddrV4::new(SERVER, self.servers.port);
         let load = Load {
-            demand: errand.demand,
+            demand: load_run.demand,
             groups: &groups,
             server,
             tls: Some(TlsServer { address: server, certificate_der: self.certificate.der() }),
-            until: errand.until,
-            drain: errand.drain,
+            until: load_run.until,
+            drain: load_run.drain,
             content: self.content,
-            start: errand.start,
+            start: load_run.start,
             stop: self.stop,
         };
         load.drive()
@@ -206,7 +206,7 @@ impl Measurement<'_> {
 }
 
 /// Counters read before and after.
-struct Seen {
+struct CounterSnapshot {
     server_tcp: Counters,
     client_tcp: Counters,
     qdisc: Qdisc,
@@ -214,8 +214,8 @@ struct Seen {
     wan: Option<WanCounters>,
 }
 
-impl Seen {
-    fn read(bed: &Bed) -> Result<Self, LabError> {
+impl CounterSnapshot {
+    fn read(bed: &TestBed) -> Result<Self, LabError> {
         Ok(Self {
             server_tcp: Counters::read(bed.server())?,
             client_tcp: Counters::read(bed.client())?,

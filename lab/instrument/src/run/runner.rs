@@ -91,7 +91,7 @@ impl Runner {
                 // A program that was making the bed received the same Ctrl-C.
                 Err(_) if self.stop.load(Ordering::Relaxed) => return Err(LabError::Interrupted),
                 // Other cells may succeed, and so may this one under other conditions.
-                Err(error @ (LabError::Bed(_) | LabError::Subject(_))) => {
+                Err(error @ (LabError::TestBed(_) | LabError::Subject(_))) => {
                     (Vec::new(), Facts::failed(format!("nothing was measured: {error}")))
                 }
                 other => other?,

@@ -22,7 +22,7 @@ pub use self::system_calls::SystemCalls;
 use self::{processes::Processes, queue::Queue, sockets::Sockets};
 use crate::{
     LabError,
-    bed::{Bed, parse},
+    bed::{TestBed, parse},
     record::Sampled,
 };
 
@@ -40,7 +40,7 @@ pub struct Sampler {
 impl Sampler {
     /// Takes a sample at `start` and each second after it. Counters count from this call on. `port` is the
     /// server's listening port.
-    pub fn start(bed: &Bed, start: Instant, port: u16) -> Result<Self, LabError> {
+    pub fn start(bed: &TestBed, start: Instant, port: u16) -> Result<Self, LabError> {
         let mut sources = Sources::open(bed, port)?;
         let before = sources.read();
         let (stop, stopped) = mpsc::channel();
@@ -95,7 +95,7 @@ struct Source<T> {
 }
 
 impl Sources {
-    fn open(bed: &Bed, port: u16) -> Result<Self, LabError> {
+    fn open(bed: &TestBed, port: u16) -> Result<Self, LabError> {
         let mut notes = Vec::new();
         let (bottleneck, device) = bed.bottleneck();
         let queue = {

@@ -20,7 +20,7 @@ use rustix::{
 use tempfile::TempDir;
 
 use super::processes::Processes;
-use crate::{bed::Bed, temporary};
+use crate::{bed::TestBed, temporary};
 
 /// A running count of system calls, until it is stopped or dropped.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl SystemCalls {
     /// Starts counting the calls of all processes in the server's namespace, and of their children; counting
     /// is active when this returns. `Err` contains the reason for the notes of a run, which is still valid
     /// without the count.
-    pub fn count(bed: &Bed) -> Result<Self, String> {
+    pub fn count(bed: &TestBed) -> Result<Self, String> {
         Self::begin(bed).map_err(|reason| format!("system calls are not counted: {reason}"))
     }
 
@@ -47,7 +47,7 @@ impl SystemCalls {
         Self::count_of(&[std::process::id()])?.stop().map(drop)
     }
 
-    fn begin(bed: &Bed) -> Result<Self, String> {
+    fn begin(bed: &TestBed) -> Result<Self, String> {
         let (server, _) = bed.server_device();
         let pids = NetNs::open(server).and_then(|ns| Processes::of(ns).pids()).map_err(|error| error.to_string())?;
         if pids.is_empty() {

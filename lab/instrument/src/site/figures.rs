@@ -7,7 +7,7 @@ use super::{
     plan::Plan,
     report::{Kind as Subject, Measured, Report},
     stats::{self, Span},
-    windows::Seen,
+    windows::WindowReading,
 };
 
 /// The curves of a subject over time.
@@ -46,7 +46,7 @@ impl Curves {
             windows: pages
                 .clone()
                 .map(|page| {
-                    let of = |seen: &Seen| Some((seen.at_s, f64::from(seen.windows[page]?)));
+                    let of = |seen: &WindowReading| Some((seen.at_s, f64::from(seen.windows[page]?)));
                     measured.windows.iter().filter_map(of).collect()
                 })
                 .collect(),

@@ -4,9 +4,9 @@
 //! Differentiation at Website Gateway", chapter 4.
 
 mod config;
-mod cut;
 mod figures;
 mod gateway;
+mod outage;
 mod outcome;
 mod page;
 mod plan;
@@ -32,10 +32,10 @@ use time::{UtcDateTime, macros::format_description};
 use tokio::{runtime::Runtime, time::Instant};
 
 use self::{
-    cut::Database,
     gateway::{Gateway, Programs},
+    outage::Database,
     plan::{Plan, refused},
-    report::{Begun, Measured, Report},
+    report::{Measured, Report, RunStart},
     stats::Span,
     subject::Subject,
 };
@@ -189,7 +189,7 @@ pub struct SiteArgs {
 pub fn run(args: SiteArgs) -> Result<ExitCode, LabError> {
     let plan = Plan::new(&args)?;
     let programs = Programs { serpent: serpent_binary(args.serpent.as_deref())?, port: args.port };
-    let begun = Begun::now(&programs, &plan, args.quick);
+    let begun = RunStart::now(&programs, &plan, args.quick);
     let dir = args.out.clone().unwrap_or_else(|| default_dir(begun.unix_s));
     if args.dry_run {
         return dry_run(&plan, &programs, &dir);

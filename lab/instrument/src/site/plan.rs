@@ -28,7 +28,7 @@ pub(super) struct Plan {
     /// Length of the time windows for means and ratios.
     pub(super) window_s: u32,
     pub(super) tolerance: f64,
-    pub(super) cut: Option<Cut>,
+    pub(super) cut: Option<Outage>,
     pub(super) subjects: Vec<Subject>,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Class {
 
 /// A planned outage of the database.
 #[derive(Clone, Debug)]
-pub(super) struct Cut {
+pub(super) struct Outage {
     pub(super) from_s: u32,
     pub(super) until_s: u32,
     pub(super) stop: String,
@@ -246,7 +246,7 @@ fn silence(given: Option<&str>, seconds: u32) -> Result<Option<(u32, u32)>, LabE
     }
 }
 
-fn cut(args: &SiteArgs, pages: &[Page], warm_up_s: u32, seconds: u32) -> Result<Option<Cut>, LabError> {
+fn cut(args: &SiteArgs, pages: &[Page], warm_up_s: u32, seconds: u32) -> Result<Option<Outage>, LabError> {
     let (Some(text), Some(stop), Some(start)) = (&args.stop_database, &args.stop_command, &args.start_command) else {
         return Ok(None);
     };
@@ -263,7 +263,7 @@ fn cut(args: &SiteArgs, pages: &[Page], warm_up_s: u32, seconds: u32) -> Result<
             args.database
         ))
     })?;
-    Ok(Some(Cut { from_s, until_s, stop: stop.clone(), start: start.clone(), page }))
+    Ok(Some(Outage { from_s, until_s, stop: stop.clone(), start: start.clone(), page }))
 }
 
 fn from_until(flag: &str, text: &str, seconds: u32) -> Result<(u32, u32), LabError> {

@@ -6,8 +6,9 @@ use chart::{Plot, aligned};
 use serde::Serialize;
 
 use super::{
-    Programs, cut,
+    Programs,
     figures::{self, Curves},
+    outage,
     outcome::{self, End, Outcome},
     page,
     plan::Plan,
@@ -29,21 +30,21 @@ pub(super) struct Measured {
     pub(super) outcomes: Vec<Outcome>,
     /// Each page through the gateway, without other users.
     pub(super) alone: BTreeMap<String, Alone>,
-    pub(super) cut: Option<cut::Done>,
+    pub(super) cut: Option<outage::OutageTimes>,
     /// The windows over time, for a gateway that adjusts them.
-    pub(super) windows: Vec<windows::Seen>,
+    pub(super) windows: Vec<windows::WindowReading>,
 }
 
 /// The start of the experiment and its versions.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Begun {
+pub(super) struct RunStart {
     pub(super) unix_s: u64,
     pub(super) command: String,
     pub(super) versions: Vec<String>,
     pub(super) quick: bool,
 }
 
-impl Begun {
+impl RunStart {
     pub(super) fn now(programs: &Programs, plan: &Plan, quick: bool) -> Self {
         let mut versions = machine::machine();
         for version in plan.subjects.iter().filter_map(|subject| programs.version(subject)) {
@@ -58,8 +59,8 @@ impl Begun {
 /// All results.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    pub(super) begun: Begun,
-    pub(super) given: Given,
+    pub(super) begun: RunStart,
+    pub(super) given: Parameters,
     /// Each page of the site without a gateway, before all runs.
     pub(super) site_alone: BTreeMap<String, Alone>,
     pub(super) rows: Vec<Row>,
@@ -71,7 +72,7 @@ pub(super) struct Report {
 
 /// The parameters of the experiment.
 #[derive(Debug, Serialize)]
-pub(super) struct Given {
+pub(super) struct Parameters {
     pub(super) site: String,
     pub(super) pages: Vec<String>,
     pub(super) classes: Vec<String>,
@@ -175,7 +176,7 @@ pub(super) struct Ratios {
 /// Results before, during and after the outage of the database.
 #[derive(Debug, Serialize)]
 pub(super) struct CutRow {
-    pub(super) done: cut::Done,
+    pub(super) done: outage::OutageTimes,
     /// By page: answers per second in the three parts.
     pub(super) throughput: Vec<[f64; 3]>,
     /// By page: seconds from the database's start until it was back.
@@ -190,8 +191,8 @@ pub(super) const BACK: f64 = 0.9;
 const REASONS: usize = 5;
 
 impl Report {
-    pub(super) fn new(plan: &Plan, begun: Begun, site_alone: BTreeMap<String, Alone>) -> Self {
-        let given = Given {
+    pub(super) fn new(plan: &Plan, begun: RunStart, site_alone: BTreeMap<String, Alone>) -> Self {
+        let given = Parameters {
             site: plan.site.url.clone(),
             pages: plan.pages.iter().map(|page| page.name.clone()).collect(),
             classes: plan.classes.iter().map(|class| class.name.clone()).collect(),
@@ -336,7 +337,7 @@ impl Sums {
 }
 
 impl CutRow {
-    fn new(plan: &Plan, outcomes: &[Outcome], done: cut::Done) -> Option<Self> {
+    fn new(plan: &Plan, outcomes: &[Outcome], done: outage::OutageTimes) -> Option<Self> {
         let cut = plan.cut.as_ref()?;
         let before = Span::new(plan.warm_up_s, cut.from_s);
         let spans = [before, Span::new(cut.from_s, cut.until_s), Span::new(cut.until_s, plan.seconds)];

@@ -16,7 +16,7 @@ use rand_chacha::rand_core::Rng as _;
 use super::{
     outcome::{End, Outcome},
     plan::tests::plan,
-    report::{Begun, Measured, Report},
+    report::{Measured, Report, RunStart},
     stats::tests::answered,
     *,
 };
@@ -176,8 +176,8 @@ fn a_site_that_is_not_as_it_must_be_is_told_before_the_run() {
     assert!(ask("a=/a", nobody).unwrap_err().contains("no connection"));
 }
 
-fn report(plan: &Plan, subjects: &[Vec<Outcome>], cut: Option<cut::Done>) -> Report {
-    let begun = Begun { unix_s: 0, command: "serpent-lab site".to_owned(), versions: Vec::new(), quick: true };
+fn report(plan: &Plan, subjects: &[Vec<Outcome>], cut: Option<outage::OutageTimes>) -> Report {
+    let begun = RunStart { unix_s: 0, command: "serpent-lab site".to_owned(), versions: Vec::new(), quick: true };
     let mut report = Report::new(plan, begun, BTreeMap::new());
     for (subject, outcomes) in plan.subjects.iter().zip(subjects) {
         let measured = Measured { outcomes: outcomes.clone(), alone: BTreeMap::new(), cut, windows: Vec::new() };
@@ -266,7 +266,7 @@ fn a_stop_of_the_database_is_told_before_during_and_after() {
     for outcome in outcomes.iter_mut().filter(|outcome| (8.0..14.0).contains(&outcome.ended_s())) {
         outcome.end = End::Wrong(500);
     }
-    let report = report(&plan, &[outcomes], Some(cut::Done { stopped_s: 8.1, started_s: 12.2 }));
+    let report = report(&plan, &[outcomes], Some(outage::OutageTimes { stopped_s: 8.1, started_s: 12.2 }));
     let cut = report.rows[0].cut.as_ref().unwrap();
     assert_eq!(cut.throughput, [[2.0, 0.0, 1.5]]);
     assert_eq!(cut.back_after_s, [Some(2)]);

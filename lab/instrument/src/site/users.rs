@@ -48,12 +48,12 @@ pub(super) async fn run(
     let mut users = JoinSet::new();
     for (number, (class, page)) in plan.each_user().enumerate() {
         let rng = generator(plan.seed, number);
-        let asker = Asker::new(plan, class, page, address)?;
+        let client = PageClient::new(plan, class, page, address)?;
         let user = User {
             number,
             class,
             page,
-            asker,
+            client,
             rng,
             think_s: plan.think_s,
             timeout: Duration::from_secs_f64(plan.timeout_s),
@@ -92,7 +92,7 @@ struct User {
     number: usize,
     class: usize,
     page: usize,
-    asker: Asker,
+    client: PageClient,
     rng: ChaCha12Rng,
     think_s: f64,
     timeout: Duration,
@@ -114,25 +114,25 @@ impl User {
             }
             let sent = Instant::now();
             let patience = sent + self.timeout;
-            let heard = {
-                let asking = self.asker.ask();
+            let reply = {
+                let asking = self.client.ask();
                 tokio::pin!(asking);
                 match timeout_at(patience.min(self.ends), &mut asking).await {
-                    Ok(answer) => Heard::Answer(answer),
+                    Ok(answer) => Reply::Answer(answer),
                     // The site still works on this request; it must not be busy at the next run.
                     Err(_) if self.ends <= patience => {
                         let late = timeout(self.drain, &mut asking).await.ok();
-                        Heard::Late(late.map(|answer| (sent.elapsed().as_secs_f64(), answer.page_s)))
+                        Reply::Late(late.map(|answer| (sent.elapsed().as_secs_f64(), answer.page_s)))
                     }
                     // The user gives up and closes the connection.
-                    Err(_) => Heard::Nothing,
+                    Err(_) => Reply::Nothing,
                 }
             };
             let took_s = sent.elapsed().as_secs_f64();
-            let (end, took_s, page_s, late_s) = match heard {
-                Heard::Answer(Answer { end, page_s }) => (end, took_s, page_s, None),
-                Heard::Nothing => (End::TimedOut, took_s, None, None),
-                Heard::Late(late) => {
+            let (end, took_s, page_s, late_s) = match reply {
+                Reply::Answer(Answer { end, page_s }) => (end, took_s, page_s, None),
+                Reply::Nothing => (End::TimedOut, took_s, None, None),
+                Reply::Late(late) => {
                     let page_s = late.and_then(|(_, page_s)| page_s);
                     (End::Unfinished, (self.ends - sent).as_secs_f64(), page_s, late.map(|(late_s, _)| late_s))
                 }
@@ -161,7 +161,7 @@ impl User {
 }
 
 /// The answer that a user got.
-enum Heard {
+enum Reply {
     Answer(Answer),
     /// None before the user gave up.
     Nothing,
@@ -170,7 +170,7 @@ enum Heard {
 }
 
 /// A client that requests a page repeatedly on a kept connection.
-pub(super) struct Asker {
+pub(super) struct PageClient {
     address: SocketAddr,
     request: Request<Empty<Bytes>>,
     connection: Option<Connection>,
@@ -184,7 +184,7 @@ pub(super) struct Answer {
     pub(super) page_s: Option<f64>,
 }
 
-impl Asker {
+impl PageClient {
     pub(super) fn new(plan: &Plan, class: usize, page: usize, address: SocketAddr) -> Result<Self, LabError> {
         // The site's own name, also through a gateway.
         let host = plan.site.url.trim_start_matches("http://");
@@ -296,10 +296,10 @@ pub(super) async fn ask_each(
 ) -> Result<Result<BTreeMap<String, Alone>, String>, LabError> {
     let mut took = BTreeMap::new();
     for (number, page) in plan.pages.iter().enumerate() {
-        let mut asker = Asker::new(plan, 0, number, address)?;
+        let mut client = PageClient::new(plan, 0, number, address)?;
         let sent = Instant::now();
         let patience = Duration::from_secs_f64(plan.timeout_s);
-        let Ok(answer) = timeout(patience, asker.ask()).await else {
+        let Ok(answer) = timeout(patience, client.ask()).await else {
             return Ok(Err(format!("{} does not answer within {} s", page.target, plan.timeout_s)));
         };
         match answer.end {

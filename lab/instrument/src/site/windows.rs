@@ -9,7 +9,7 @@ use super::{Span, config::ONE, plan::Plan, users::fetch};
 
 /// The windows at one time.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct WindowReading {
     /// In seconds from the start of the run.
     pub(super) at_s: f64,
     /// By page.
@@ -29,7 +29,7 @@ const LOOKS: u32 = 180;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reads the windows until the run is over. Does nothing for a gateway without reports.
-pub(super) async fn watch(plan: &Plan, admin: Option<SocketAddr>, began: Instant) -> Vec<Seen> {
+pub(super) async fn watch(plan: &Plan, admin: Option<SocketAddr>, began: Instant) -> Vec<WindowReading> {
     let mut seen = Vec::new();
     let Some(admin) = admin else { return seen };
     for at_s in (0..plan.seconds).step_by(plan.seconds.div_ceil(LOOKS).max(1) as usize) {
@@ -37,7 +37,7 @@ pub(super) async fn watch(plan: &Plan, admin: Option<SocketAddr>, began: Instant
         if let Ok(Some(said)) = timeout(PATIENCE, fetch(admin, "/api/admission")).await
             && let Some(windows) = read(plan, &said)
         {
-            seen.push(Seen { at_s: began.elapsed().as_secs_f64(), windows });
+            seen.push(WindowReading { at_s: began.elapsed().as_secs_f64(), windows });
         }
     }
     seen
@@ -64,7 +64,7 @@ fn read(plan: &Plan, said: &[u8]) -> Option<Vec<Option<u32>>> {
 }
 
 /// Statistics of a page's windows in a span.
-pub(super) fn adjusted(seen: &[Seen], page: usize, span: Span) -> Option<Adjusted> {
+pub(super) fn adjusted(seen: &[WindowReading], page: usize, span: Span) -> Option<Adjusted> {
     let within = seen.iter().filter(|seen| (span.from_s..span.until_s).contains(&seen.at_s));
     let windows: Vec<u32> = within.filter_map(|seen| seen.windows[page]).collect();
     let (least, most) = (*windows.iter().min()?, *windows.iter().max()?);
@@ -90,8 +90,9 @@ mod tests {
 
     #[test]
     fn what_windows_were_is_of_the_span_alone() {
-        let seen = |(at_s, window)| Seen { at_s, windows: vec![Some(window)] };
-        let seen: Vec<Seen> = [(1.0, 9), (10.0, 2), (15.0, 3), (19.0, 4), (20.0, 1)].into_iter().map(seen).collect();
+        let seen = |(at_s, window)| WindowReading { at_s, windows: vec![Some(window)] };
+        let seen: Vec<WindowReading> =
+            [(1.0, 9), (10.0, 2), (15.0, 3), (19.0, 4), (20.0, 1)].into_iter().map(seen).collect();
         assert_eq!(adjusted(&seen, 0, Span::new(10, 20)), Some(Adjusted { mean: 3.0, least: 2, most: 4 }));
         assert_eq!(adjusted(&seen, 0, Span::new(30, 40)), None);
     }

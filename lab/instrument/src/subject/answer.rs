@@ -9,25 +9,25 @@ use std::{
 
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, pki_types::CertificateDer};
 
-use super::{Asked, Certificate};
+use super::{Certificate, Protocols};
 
 /// Sends one request in each required protocol. An error names the protocol and the problem.
-pub(super) fn answers(address: SocketAddr, asked: Asked, certificate: &Certificate) -> io::Result<()> {
+pub(super) fn answers(address: SocketAddr, protocols: Protocols, certificate: &Certificate) -> io::Result<()> {
     for http2 in [false, true] {
-        if !(if http2 { asked.http2 } else { asked.http1 }) {
+        if !(if http2 { protocols.http2 } else { protocols.http1 }) {
             continue;
         }
         let (name, alpn) = if http2 { ("HTTP/2", "h2") } else { ("HTTP/1.1", "http/1.1") };
         let ask = || -> io::Result<()> {
             let mut tcp = TcpStream::connect_timeout(&address, PATIENCE)?;
             tcp.set_read_timeout(Some(PATIENCE))?;
-            if !asked.tls {
+            if !protocols.tls {
                 return speak(&mut tcp, address, http2);
             }
             let mut tls = handshake(tcp, address, alpn, certificate)?;
             speak(&mut tls, address, http2)
         };
-        let tls = if asked.tls { " over TLS" } else { "" };
+        let tls = if protocols.tls { " over TLS" } else { "" };
         ask().map_err(|error| io::Error::new(error.kind(), format!("{name}{tls}: {error}")))?;
     }
     Ok(())

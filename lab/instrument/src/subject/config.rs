@@ -7,7 +7,7 @@
 
 use std::{net::SocketAddr, path::Path};
 
-use super::{Asked, Certificate};
+use super::{Certificate, Protocols};
 
 /// Values for a configuration file.
 #[derive(Clone, Copy, Debug)]
@@ -18,18 +18,18 @@ pub(super) struct Filling<'a> {
     pub(super) root: &'a Path,
     /// The directory for the server's own files.
     pub(super) work: &'a Path,
-    pub(super) asked: Asked,
+    pub(super) protocols: Protocols,
     pub(super) certificate: &'a Certificate,
 }
 
 /// nginx, with its default of one worker or as many as given. With HTTP/2 in clear text its port speaks
 /// nothing else.
 pub(super) fn nginx(filling: &Filling, workers: &str) -> String {
-    let Filling { listen, accept_queue, asked, .. } = filling;
+    let Filling { listen, accept_queue, protocols, .. } = filling;
     let (root, work) = (filling.root.display(), filling.work.display());
-    let ssl = if asked.tls { " ssl" } else { "" };
-    let http2 = if asked.http2 { " http2" } else { "" };
-    let tls = if asked.tls {
+    let ssl = if protocols.tls { " ssl" } else { "" };
+    let http2 = if protocols.http2 { " http2" } else { "" };
+    let tls = if protocols.tls {
         format!(
             "ssl_certificate {};\n        ssl_certificate_key {};",
             filling.certificate.certificate_file().display(),
@@ -74,14 +74,14 @@ http {{
 /// `AsyncRequestWorkerFactor`: connections that only wait for the network need no worker, and are limited by
 /// this times the idle workers.
 pub(super) fn apache(filling: &Filling, workers: u32, processes: u32) -> String {
-    let Filling { listen, accept_queue, asked, .. } = filling;
+    let Filling { listen, accept_queue, protocols, .. } = filling;
     let (root, work) = (filling.root.display(), filling.work.display());
     let ip = listen.ip();
     let module = |name: &str| format!("LoadModule {name}_module {APACHE_MODULES}/mod_{name}.so\n");
     let mut modules = module("mpm_event") + &module("authz_core");
-    let mut protocols = Vec::new();
+    let mut names = Vec::new();
     let mut extra = String::new();
-    if asked.tls {
+    if protocols.tls {
         modules += &module("socache_shmcb");
         modules += &module("ssl");
         extra += &format!(
@@ -90,13 +90,13 @@ pub(super) fn apache(filling: &Filling, workers: u32, processes: u32) -> String 
             filling.certificate.key_file().display()
         );
     }
-    if asked.http2 {
+    if protocols.http2 {
         modules += &module("http2");
-        protocols.push(if asked.tls { "h2" } else { "h2c" });
+        names.push(if protocols.tls { "h2" } else { "h2c" });
         extra += "H2Direct on\nH2MaxSessionStreams 128\n";
     }
-    protocols.push("http/1.1");
-    let protocols = protocols.join(" ");
+    names.push("http/1.1");
+    let protocols = names.join(" ");
     let threads = workers.div_ceil(processes);
     let workers = threads * processes;
     format!(

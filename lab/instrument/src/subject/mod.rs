@@ -2,9 +2,9 @@
 //! server's namespace.
 
 mod answer;
-mod asked;
 mod certificate;
 mod config;
+mod protocols;
 mod running;
 mod start;
 
@@ -17,10 +17,10 @@ use std::{
 use kernel::bands::LEAF_LIMIT_PACKETS_MIN;
 
 pub(crate) use self::start::{show, version_of};
-pub use self::{asked::Asked, certificate::Certificate, running::Running};
+pub use self::{certificate::Certificate, protocols::Protocols, running::Running};
 use crate::{
     LabError,
-    bed::{Bed, Bottleneck},
+    bed::{Bottleneck, TestBed},
     setting::Setting,
 };
 
@@ -84,10 +84,10 @@ impl Subject {
 
     /// Checks before a run whether it can be measured under these conditions; the error says what to change.
     pub fn can(&self, setting: &Setting) -> Result<(), LabError> {
-        let asked = Asked::of(setting)?;
+        let protocols = Protocols::of(setting)?;
         let refuse = |reason: &str| Err(LabError::Request(format!("`{self}` cannot be measured so: {reason}")));
         match self {
-            Self::Nginx { .. } if asked.http1 && asked.http2 && !asked.tls => refuse(
+            Self::Nginx { .. } if protocols.http1 && protocols.http2 && !protocols.tls => refuse(
                 "without TLS a port of nginx speaks HTTP/2 or HTTP/1.1, not both; give all groups the same protocol, or \
                  TLS",
             ),
@@ -107,7 +107,7 @@ impl Subject {
                     setting.link.queue_packets
                 ))
             }
-            Self::Command(line) if asked.tls && !(line.contains("{cert}") && line.contains("{key}")) => {
+            Self::Command(line) if protocols.tls && !(line.contains("{cert}") && line.contains("{key}")) => {
                 refuse("clients use TLS, and the command has no place for {cert} and {key}")
             }
             _ => Ok(()),
@@ -252,7 +252,7 @@ impl std::error::Error for SubjectError {}
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// The bed; the subject runs in its server's namespace.
-    pub bed: &'a Bed,
+    pub bed: &'a TestBed,
     /// The protocols of its clients, and the length of its accept queue.
     pub setting: &'a Setting,
     /// The directory to serve.

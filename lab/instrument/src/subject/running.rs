@@ -15,7 +15,7 @@ use kernel::netns::kill_with_spawning_thread;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
-use super::{Asked, Place, answer::answers};
+use super::{Place, Protocols, answer::answers};
 use crate::{LabError, bed::SERVER};
 
 /// A running subject; dropping it stops it.
@@ -39,7 +39,7 @@ impl Running {
         command_line: String,
         work: TempDir,
         place: &Place,
-        asked: Asked,
+        protocols: Protocols,
         promises_a_line: bool,
     ) -> Result<Self, LabError> {
         let inside = || place.bed.server().enter().map_err(LabError::io("cannot enter a namespace"));
@@ -50,7 +50,7 @@ impl Running {
         };
         let ask = || {
             let _inside = inside()?;
-            Ok(answers(address, asked, place.certificate))
+            Ok(answers(address, protocols, place.certificate))
         };
         Self::start(command, command_line, work, promises_a_line, address, &begin, &ask)
     }

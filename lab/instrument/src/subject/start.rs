@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    APACHE, Asked, NGINX, Place, Running, Subject,
+    APACHE, NGINX, Place, Protocols, Running, Subject,
     config::{self, Filling},
     find,
 };
@@ -45,12 +45,12 @@ impl Subject {
     /// Starts the server and waits until it answers in every protocol of its clients.
     pub fn start(&self, place: &Place) -> Result<Running, LabError> {
         self.can(place.setting)?;
-        let asked = Asked::of(place.setting)?;
+        let protocols = Protocols::of(place.setting)?;
         let work =
             temporary::directory(0o755).map_err(LabError::io("cannot make a directory for the server's own files"))?;
-        let command = self.command(place, asked, work.path())?;
+        let command = self.command(place, protocols, work.path())?;
         let shown = show(&command);
-        Running::spawn(command, shown, work, place, asked, matches!(self, Self::Serpent { .. }))
+        Running::spawn(command, shown, work, place, protocols, matches!(self, Self::Serpent { .. }))
     }
 
     /// The identity of the program's build: its reported version, and size and checksum of its file. `None`
@@ -66,10 +66,11 @@ impl Subject {
         version_of(program, flag)
     }
 
-    fn command(&self, place: &Place, asked: Asked, work: &Path) -> Result<Command, LabError> {
+    fn command(&self, place: &Place, protocols: Protocols, work: &Path) -> Result<Command, LabError> {
         let listen = SocketAddr::from((SERVER, place.port));
         let accept_queue = place.setting.server.accept_queue;
-        let filling = Filling { listen, accept_queue, root: place.root, work, asked, certificate: place.certificate };
+        let filling =
+            Filling { listen, accept_queue, root: place.root, work, protocols, certificate: place.certificate };
         let write = |name: &str, text: &str| {
             let file = work.join(name);
             fs::write(&file, text).map_err(LabError::io(format!("cannot write {}", file.display()))).map(|()| file)
@@ -102,7 +103,7 @@ impl Subject {
                         command.args([flag, value]);
                     }
                 }
-                if asked.tls {
+                if protocols.tls {
                     command.arg("--tls-cert").arg(place.certificate.certificate_file());
                     command.arg("--tls-key").arg(place.certificate.key_file());
                 }
@@ -183,7 +184,7 @@ mod tests {
             accept_queue: 5,
             root: Path::new("/d"),
             work: Path::new("/w"),
-            asked: Asked::default(),
+            protocols: Protocols::default(),
             certificate: &certificate,
         };
         assert_eq!(

@@ -28,7 +28,7 @@ pub struct AlonePoint {
 
 /// The network path of a client group, as far as its time alone depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Way {
+pub struct GroupPath {
     /// Rate of the group's own line; `None` where the link is the only bottleneck.
     pub line: Option<Rate>,
     /// Whether the path's delay varies. Then the minimum is luck and shrinks with more measurements, so the
@@ -42,7 +42,7 @@ pub struct AloneTimes {
     wire: WireModel,
     link: Link,
     /// By number of the group; a missing group is directly on the link.
-    ways: Vec<Way>,
+    paths: Vec<GroupPath>,
     /// By group: wire bytes in rising order, and overhead in nanoseconds.
     overheads: BTreeMap<u16, Vec<(f64, f64)>>,
 }
@@ -51,17 +51,17 @@ impl AloneTimes {
     /// Makes the table from single requests measured at the link's first rate. Of several points with the
     /// same group and size the minimum counts, or the median of the medians, as [`Way::jitters`] says. So
     /// pass the points of all runs that are to be compared. A group without points has no overhead.
-    pub fn new(points: &[AlonePoint], wire: WireModel, link: Link, ways: &[Way]) -> Self {
-        let mut times = Self { wire, link, ways: ways.to_vec(), overheads: BTreeMap::new() };
+    pub fn new(points: &[AlonePoint], wire: WireModel, link: Link, paths: &[GroupPath]) -> Self {
+        let mut times = Self { wire, link, paths: paths.to_vec(), overheads: BTreeMap::new() };
         let mut by_size: BTreeMap<(u16, u64), Vec<f64>> = BTreeMap::new();
         for point in points {
-            let ms = if times.way(point.group).jitters { point.median_ms } else { point.least_ms };
+            let ms = if times.path(point.group).jitters { point.median_ms } else { point.least_ms };
             if ms.is_finite() {
                 by_size.entry((point.group, point.size_bytes)).or_default().push(ms);
             }
         }
         for ((group, size_bytes), of_runs_ms) in by_size {
-            let alone_ms = if times.way(group).jitters {
+            let alone_ms = if times.path(group).jitters {
                 median(of_runs_ms)
             } else {
                 of_runs_ms.into_iter().fold(f64::INFINITY, f64::min)
@@ -86,13 +86,13 @@ impl AloneTimes {
         self.overheads.contains_key(&group)
     }
 
-    fn way(&self, group: u16) -> Way {
-        self.ways.get(usize::from(group)).copied().unwrap_or_default()
+    fn path(&self, group: u16) -> GroupPath {
+        self.paths.get(usize::from(group)).copied().unwrap_or_default()
     }
 
     fn wire_ns(&self, group: u16, size_bytes: u64, at_ns: u64) -> f64 {
         let link = self.link.rate_at(at_ns);
-        self.way(group).line.map_or(link, |line| line.min(link)).ns_for(self.wire.bytes_for(size_bytes) as f64)
+        self.path(group).line.map_or(link, |line| line.min(link)).ns_for(self.wire.bytes_for(size_bytes) as f64)
     }
 }
 
@@ -135,20 +135,20 @@ mod tests {
     fn groups_have_their_own_distance_and_line() {
         let points = [point(0, 100, 100.0), point(1, 100, 1100.0)];
         let line = Some(Rate::from_bits_per_second(8_000).unwrap());
-        let ways = [Way::default(), Way::default(), Way { line, jitters: false }];
+        let paths = [GroupPath::default(), GroupPath::default(), GroupPath { line, jitters: false }];
         let fast = Link::constant("16kbit".parse().unwrap());
-        let alone = AloneTimes::new(&points, WireModel::BODY_ONLY, fast, &ways);
+        let alone = AloneTimes::new(&points, WireModel::BODY_ONLY, fast, &paths);
         assert_eq!([0, 1, 2].map(|group| alone.ns(group, 100, 0) / 1e6), [100.0, 1100.0, 100.0]);
         assert!(alone.knows(1) && !alone.knows(2));
     }
 
     #[test]
     fn under_jitter_the_time_alone_does_not_sink_as_more_runs_are_measured() {
-        let ways = [Way { line: None, jitters: true }];
+        let paths = [GroupPath { line: None, jitters: true }];
         let ms = |of_runs_ms: &[f64]| {
             let points: Vec<AlonePoint> =
                 of_runs_ms.iter().map(|&median_ms| AlonePoint { median_ms, ..point(0, 100, 100.0) }).collect();
-            AloneTimes::new(&points, WireModel::BODY_ONLY, link(), &ways).ns(0, 100, 0) / 1e6
+            AloneTimes::new(&points, WireModel::BODY_ONLY, link(), &paths).ns(0, 100, 0) / 1e6
         };
         assert_eq!([ms(&[150.0, 160.0, 140.0]), ms(&[150.0, 160.0, 140.0, 130.0, 170.0])], [150.0, 150.0]);
     }

@@ -59,13 +59,13 @@ impl Wan {
             .name("lab-wan".to_owned())
             .spawn(body)
             .map_err(LabError::io("cannot start the emulator's thread"))?;
-        let blunt = started.recv().map_err(|_| LabError::Bed("the emulator's thread ended at once".to_owned()))?;
+        let blunt = started.recv().map_err(|_| LabError::TestBed("the emulator's thread ended at once".to_owned()))?;
         Ok(Self { questions: Some(questions), wake, thread: Some(thread), blunt })
     }
 
     /// Counters since the start.
     pub(super) fn counters(&self) -> Result<WanCounters, LabError> {
-        let gone = || LabError::Bed("the emulator of the path has ended: its devices failed".to_owned());
+        let gone = || LabError::TestBed("the emulator of the path has ended: its devices failed".to_owned());
         let (reply, answer) = sync_channel(1);
         self.questions.as_ref().ok_or_else(gone)?.send(reply).map_err(|_| gone())?;
         self.wake();

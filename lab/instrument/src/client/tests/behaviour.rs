@@ -143,7 +143,7 @@ fn users() -> Demand {
 }
 
 /// Number of requests not planned at the end of another: the first ones of each user.
-fn first_requests(drive: &Drive) -> usize {
+fn first_requests(drive: &LoadResult) -> usize {
     let ends: BTreeSet<u64> = drive.outcomes.iter().map(|outcome| outcome.end_ns).collect();
     drive.outcomes.iter().filter(|outcome| !ends.contains(&outcome.at_ns)).count()
 }

@@ -6,7 +6,7 @@ fn encrypted(requests_per_connection: u32) -> Behaviour {
     Behaviour { tls: true, ..kept(requests_per_connection) }
 }
 
-fn drive_tls(server: SocketAddrV4, certificate_der: &[u8], count: u32, behaviour: Behaviour) -> Drive {
+fn drive_tls(server: SocketAddrV4, certificate_der: &[u8], count: u32, behaviour: Behaviour) -> LoadResult {
     let (groups, content) = (group(behaviour), Content::new());
     let tls = Some(TlsServer { address: server, certificate_der });
     Load { tls, ..load(nobody(), count, &groups, &content) }.drive().unwrap()

@@ -6,7 +6,7 @@ fn write_simulated(dir: &Path, packets: Option<PacketCounts>) {
     let notes = vec!["TLS is not simulated".to_owned()];
     let simulated = Simulated { model: "packets".to_owned(), name: "packet model".to_owned(), notes };
     write_run(dir, RunRecord { simulated: Some(simulated), ..record() }, |record, _| {
-        record.facts = Facts::simulated(Seen {
+        record.facts = Facts::simulated(SimulatedFacts {
             command: "fair".to_owned(),
             alone: record.facts.alone.clone(),
             link_bytes: packets.map(|_| (6_250_000, 6_250_000)),

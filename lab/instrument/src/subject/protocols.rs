@@ -6,7 +6,7 @@ use crate::{LabError, setting::Setting};
 
 /// The protocols of the clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct Protocols {
     /// All use TLS, or none.
     pub tls: bool,
     /// Some use HTTP/1.1.
@@ -15,7 +15,7 @@ pub struct Asked {
     pub http2: bool,
 }
 
-impl Asked {
+impl Protocols {
     /// The protocols of all groups. Returns an error for groups with TLS beside groups without, which would
     /// need two ports.
     pub fn of(setting: &Setting) -> Result<Self, LabError> {
@@ -41,13 +41,13 @@ mod tests {
     #[test]
     fn groups_say_it_or_the_setting_does() {
         let mut setting = Setting::default();
-        assert_eq!(Asked::of(&setting).unwrap(), Asked { tls: false, http1: true, http2: false });
+        assert_eq!(Protocols::of(&setting).unwrap(), Protocols { tls: false, http1: true, http2: false });
         setting.clients.protocol = Protocol::Http2;
         let own = Some(Behaviour::default());
         setting.groups = vec![GroupSetting::default(), GroupSetting { clients: own, ..GroupSetting::default() }];
-        assert_eq!(Asked::of(&setting).unwrap(), Asked { tls: false, http1: true, http2: true });
+        assert_eq!(Protocols::of(&setting).unwrap(), Protocols { tls: false, http1: true, http2: true });
         setting.clients.tls = true;
-        let refused = Asked::of(&setting).unwrap_err();
+        let refused = Protocols::of(&setting).unwrap_err();
         assert!(matches!(&refused, LabError::Request(reason) if reason.contains("one port")), "{refused}");
     }
 }

@@ -9,30 +9,30 @@ use std::{
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
-use super::plan::Cut;
+use super::plan::Outage;
 use crate::LabError;
 
 /// Controls the database. Dropping it starts the database again, if it is stopped.
 #[derive(Debug)]
 pub(super) struct Database<'a> {
-    cut: Option<&'a Cut>,
+    cut: Option<&'a Outage>,
     is_stopped: bool,
 }
 
 /// When the commands had finished, in seconds from the start of the run.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Done {
+pub(super) struct OutageTimes {
     pub(super) stopped_s: f64,
     pub(super) started_s: f64,
 }
 
 impl<'a> Database<'a> {
-    pub(super) fn new(cut: Option<&'a Cut>) -> Self {
+    pub(super) fn new(cut: Option<&'a Outage>) -> Self {
         Self { cut, is_stopped: false }
     }
 
     /// Stops and starts it at the planned times. `None` if no outage is planned.
-    pub(super) async fn stop_and_start(&mut self, began: Instant) -> Result<Option<Done>, LabError> {
+    pub(super) async fn stop_and_start(&mut self, began: Instant) -> Result<Option<OutageTimes>, LabError> {
         let Some(cut) = self.cut else { return Ok(None) };
         let at = |seconds: u32| began + Duration::from_secs(seconds.into());
         sleep_until(at(cut.from_s)).await;
@@ -43,7 +43,7 @@ impl<'a> Database<'a> {
         sleep_until(at(cut.until_s)).await;
         in_background("--start-command", &cut.start).await?;
         self.is_stopped = false;
-        Ok(Some(Done { stopped_s, started_s: began.elapsed().as_secs_f64() }))
+        Ok(Some(OutageTimes { stopped_s, started_s: began.elapsed().as_secs_f64() }))
     }
 }
 

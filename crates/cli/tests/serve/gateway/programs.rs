@@ -69,12 +69,30 @@ fn a_silent_program_ends_with_its_client() {
 #[test]
 fn a_program_gets_a_body_for_which_there_is_no_room_as_it_comes() {
     let folder = tempfile::tempdir().unwrap();
-    let programs = [("echo.sh", "echo 'Content-Type: text/css'; echo; exec cat")];
+    let seen = |name: &str| folder.path().join(name);
+    let head = "echo 'Content-Type: text/css'; echo";
+    let before = format!("{head}; cat > {}; echo", seen("before").display());
+    let behind = format!("cat > {}; {head}", seen("behind").display());
+    let programs = [("before.sh", &*before), ("behind.sh", &behind)];
     let (serpent, _) = with_programs(&folder, &programs, "[limits]\nbody-memory = \"0\"\nbody-file = \"0\"");
-    let mut client = serpent.connect();
-    let head = "POST /cgi/echo.sh HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
-    in_chunks_as_they_are_seen(&mut client, head, next_x);
-    assert!(all(client).ends_with("\r\n0\r\n\r\n"));
+    // The connection's task waits for an answer, or for the body of one, of which nothing comes meanwhile.
+    for name in ["before", "behind"] {
+        let mut client = serpent.connect();
+        let head = format!(
+            "POST /cgi/{name}.sh HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+        );
+        let mut sent = 0;
+        in_chunks_as_they_are_seen(&mut client, &head, |_| {
+            sent += 1;
+            let start = std::time::Instant::now();
+            while fs::metadata(seen(name)).map_or(0, |file| file.len()) < sent {
+                assert!(start.elapsed() < PATIENCE, "{name}: the program has not got byte {sent}");
+                std::thread::yield_now();
+            }
+        });
+        let answer = all(client);
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
 }
 
 #[test]

@@ -42,8 +42,8 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Part of the log that is simulated: `auto` (the whole log, or the busiest hours of a long one),
-    /// `whole`, or a window from the first record, as in `8h..20h`, outside of which nothing counts
+    /// Part of the log that is simulated: `auto` (the whole log, or the busiest hours of a long one) or
+    /// `whole`. A window from the first record, as in `8h..20h`, leaves out everything else
     #[arg(long, value_name = "auto|whole|FROM..UNTIL", default_value = "auto", value_parser = part, verbatim_doc_comment)]
     pub window: Part,
 

@@ -1,5 +1,5 @@
-//! Tests of the search with a site of exact capacity, under a clock that advances when all tasks are idle,
-//! and tests of the changes to the configuration file.
+//! Tests of the search and of the changes to the configuration file. The site has an exact capacity, and the
+//! clock advances when all tasks are idle.
 
 use std::{
     collections::VecDeque,

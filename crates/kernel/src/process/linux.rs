@@ -149,10 +149,10 @@ fn become_program(plan: &Plan<'_>) -> (Step, i32) {
         for (to, from) in (0..).zip(plan.streams) {
             attempt!(Step::Streams, libc::dup2(from, to));
         }
-        // The descriptors are really closed, not only marked close-on-exec. This process may have to wait
-        // long for the processor from here on, and would keep descriptors of the server open meanwhile, such
-        // as the streams of other programs. Kernels before 5.9 cannot close a range; there the descriptors
-        // are marked close-on-exec.
+        // The descriptors are really closed, not only marked close-on-exec. From here on this process may
+        // wait long for the processor. Open descriptors of the server, such as the streams of other programs,
+        // would then stay open as long. Kernels before 5.9 cannot close a range; there the descriptors are
+        // marked close-on-exec.
         let mut first = ENTRANCE;
         if let Some(group) = plan.group {
             attempt!(Step::Group, libc::dup2(group, ENTRANCE));

@@ -134,7 +134,7 @@ fn users_ask_through_each_gateway_in_turn() {
     assert!(report["rows"][1]["pages"][1]["adjusted"]["least"].as_u64() >= Some(1), "{}", report["rows"][1]);
     let shown = String::from_utf8_lossy(&measured.stdout).into_owned();
     assert!(shown.contains("seed 7") && shown.contains("multi:a=1,b=3,share=ratio,windows=knee"), "{shown}");
-    assert!(fs::read_to_string(out.join("report.html")).unwrap().contains("(figure 13)"));
+    assert!(fs::read_to_string(out.join("report.html")).unwrap().contains("figure 13)"));
 
     // A folder holds one run.
     let again = lab(&[&args[..], &page, &short, &subjects].concat());

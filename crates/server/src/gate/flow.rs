@@ -645,7 +645,9 @@ mod tests {
         let class = ClassAt { class: ClassId(0), generation: 0 };
         let (_, job) = flow.begin(class, true, Some(1 << 20), Urgency::Ranked, Box::new(|_| ()));
         let job = job.expect("streams are ranked");
-        assert_eq!(std::future::poll_fn(|cx| flow.poll_leave(cx, job, 1 << 20)).await, CREDIT_LIMIT_BYTES);
+        for _ in 0..CREDIT_LIMIT_BYTES / STREAM_CHUNK_BYTES {
+            assert_eq!(std::future::poll_fn(|cx| flow.poll_leave(cx, job, 1 << 20)).await, STREAM_CHUNK_BYTES);
+        }
         flow.stalled();
         let waiting = tokio::spawn({
             let flow = flow.clone();
@@ -664,7 +666,7 @@ mod tests {
         let (gate, waiting, _client) = waits_for_its_connection().await;
         let flow = gate.flow();
         tokio::spawn(async move { flow.sent(CREDIT_LIMIT_BYTES) });
-        assert_eq!(timeout(LONG, waiting).await.expect("it is woken").unwrap(), CREDIT_LIMIT_BYTES);
+        assert_eq!(timeout(LONG, waiting).await.expect("it is woken").unwrap(), STREAM_CHUNK_BYTES);
         tokio::time::resume();
         // The socket took a part, and the rest is held back by the client's window.
         let (gate, waiting, _client) = waits_for_its_connection().await;
@@ -673,6 +675,6 @@ mod tests {
             flow.sent(CREDIT_LIMIT_BYTES / 2);
             flow.flushed();
         });
-        assert_eq!(timeout(LONG, waiting).await.expect("it is woken").unwrap(), CREDIT_LIMIT_BYTES);
+        assert_eq!(timeout(LONG, waiting).await.expect("it is woken").unwrap(), STREAM_CHUNK_BYTES);
     }
 }

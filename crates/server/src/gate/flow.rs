@@ -212,7 +212,7 @@ impl Flow {
     }
 
     /// The least rate at which a client has to take what is offered, in bytes a second. Slower ones are given up a while after
-    /// the write timeout, as [`super::credit`] has it. Zero, as at the beginning: none.
+    /// the write timeout, as `gate/credit.rs` has it. Zero, as at the beginning: none.
     pub fn set_least_rate(&self, bytes_per_second: u64) {
         self.inner.least_rate.store(bytes_per_second, Ordering::Relaxed);
     }

@@ -49,7 +49,7 @@ pub struct AloneTimes {
 
 impl AloneTimes {
     /// Makes the table from single requests measured at the link's first rate. Of several points with the
-    /// same group and size the minimum counts, or the median of the medians, as [`Way::jitters`] says. So
+    /// same group and size the minimum counts, or the median of the medians, as [`GroupPath::jitters`] says. So
     /// pass the points of all runs that are to be compared. A group without points has no overhead.
     pub fn new(points: &[AlonePoint], wire: WireModel, link: Link, paths: &[GroupPath]) -> Self {
         let mut times = Self { wire, link, paths: paths.to_vec(), overheads: BTreeMap::new() };

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| server::fuzz::cgi_answers(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| programs::fuzz::cgi_answers(bytes));

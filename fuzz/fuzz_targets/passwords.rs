@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| server::fuzz::passwords(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| classify::fuzz::passwords(bytes));

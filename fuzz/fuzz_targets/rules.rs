@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| server::fuzz::rules(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| classify::fuzz::rules(bytes));

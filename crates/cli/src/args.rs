@@ -1,4 +1,4 @@
-//! The command line. What stands here is kept stable.
+//! The command line. Its commands and flags are kept stable.
 
 use std::path::PathBuf;
 
@@ -13,18 +13,18 @@ use crate::{
     advise::AdviseArgs,
     check::CheckArgs,
     config::{self, Overrides},
-    elsewhere,
     explain::ExplainArgs,
     key::KeyArgs,
     lab::LabArgs,
+    other_servers,
     probe::ProbeArgs,
     uplink::UplinkCommand,
 };
 
 /// A web server that sends the response with the shortest remaining work first.
 ///
-/// Under load, a server that shares its uplink fairly makes everybody wait for everybody. Serpent lets the response that
-/// is nearest to its end go first, so that most clients wait many times less, and the few large responses hardly longer.
+/// Under load, a server that shares its uplink fairly makes all clients wait for each other. Serpent sends the response
+/// that is nearest to its end first. So most clients wait many times less, and the few large responses hardly longer.
 #[derive(Debug, Parser)]
 #[command(name = "serpent", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 #[command(after_long_help = "\
@@ -45,8 +45,8 @@ Exit codes:
   1  failure at run time
   2  error in the command line or the configuration")]
 pub struct Cli {
-    /// What to write to standard error: error, warn, info, debug, trace, or directives such as `serpent_server=debug`. Libraries
-    /// are heard from debug on
+    /// Level of the log on standard error: error, warn, info, debug, trace, or directives such as
+    /// `serpent_server=debug`. Lines of libraries appear from debug on
     #[arg(
         long,
         global = true,
@@ -62,15 +62,15 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// The command line of this process; the process ends here where there is a mistake in it.
+    /// Reads the command line of this process. A mistake in it ends the process.
     pub fn parse_or_exit() -> Self {
-        Self::try_parse().unwrap_or_else(|error| with_sound_tips(error, std::env::args()).exit())
+        Self::try_parse().unwrap_or_else(|error| with_useful_tips(error, std::env::args()).exit())
     }
 }
 
-/// The error with tips that can help, in place of clap's. Clap suggests values that are hardly alike, and offers to
-/// take any unknown flag for a value.
-fn with_sound_tips(mut error: clap::Error, args: impl IntoIterator<Item = String>) -> clap::Error {
+/// Replaces the tips of clap by useful ones. Clap suggests values that are hardly alike, and offers to take any
+/// unknown flag for a value.
+fn with_useful_tips(mut error: clap::Error, args: impl IntoIterator<Item = String>) -> clap::Error {
     match (error.kind(), error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue)) {
         (ErrorKind::InvalidValue, _, Some(ContextValue::String(given))) => {
             let like = match error.get(ContextKind::ValidValue) {
@@ -85,7 +85,7 @@ fn with_sound_tips(mut error: clap::Error, args: impl IntoIterator<Item = String
         }
         (ErrorKind::UnknownArgument, Some(ContextValue::String(given)), _) => {
             let serves = args.into_iter().nth(1).is_some_and(|command| command == "serve");
-            let tip = elsewhere::flag(given).filter(|_| serves);
+            let tip = other_servers::flag(given).filter(|_| serves);
             let is_like = match error.get(ContextKind::SuggestedArg) {
                 Some(ContextValue::String(suggested)) => config::like(given, [suggested.as_str()]).is_some(),
                 _ => false,
@@ -107,7 +107,7 @@ fn with_sound_tips(mut error: clap::Error, args: impl IntoIterator<Item = String
     error
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve a directory, or the sites of a configuration file
@@ -127,33 +127,34 @@ Examples:
   serpent serve --config /etc/serpent.toml --order fsp
 
 The rate of the uplink is that of the bottleneck towards the clients. Given too high, nothing is
-scheduled, because the queue stands elsewhere; `auto` finds it and follows it.")]
+scheduled, because the queue stands other_servers; `auto` finds it and follows it.")]
     Serve(Box<Overrides>),
     /// Check a configuration file and everything it names
     ///
     /// Reads the file as `serve` does, and looks whether directories can be read and certificates and keys belong
     /// together. Every mistake is shown at its line. Nothing is bound and nothing is changed.
     Check(CheckArgs),
-    /// Say what becomes of a request: its site and route, the rule that matches and why, its class and what that is given
+    /// Explain how a request is handled: its site and route, the rule that matches and why, its class and its share
     ///
-    /// Nothing is sent, and no running server is asked: the configuration file is. Rules are shown in their order, condition by
-    /// condition, up to the one that decides.
+    /// The answer comes from the configuration file alone: nothing is sent, and no running server is asked. Rules are
+    /// shown in their order, condition by condition, up to the one that decides.
     Explain(Box<ExplainArgs>),
     /// Make an API key, and the line for the file of keys
     ///
-    /// The line, with the key's level and its hash, goes to standard output; the key itself to standard error, this once. It is
-    /// stored nowhere.
+    /// The line, with the key's level and its hash, goes to standard output. The key itself is shown once, on standard
+    /// error, and stored nowhere.
     Key(KeyArgs),
     /// From an access log: what scheduling would do for a site, and the configuration it should have
     ///
-    /// Simulates the requests of the log over an uplink of the given rate, under fair sharing as other servers do it and under
-    /// Serpent's orders, at today's load and at growing load. Says who would gain, who would lose, and how sure that is.
+    /// Simulates the requests of the log over an uplink of the given rate, at today's load and at growing load: under
+    /// fair sharing, as other servers do it, and under Serpent's orders. Says which responses would gain, which would
+    /// lose, and how sure that is.
     Advise(Box<AdviseArgs>),
     /// Find out how many requests of each kind a site does well at once, by asking it
     ///
-    /// Asks for the page of each resource at higher and higher rates until the site falls behind, shows the window and the bound
-    /// on service times that it finds, and writes them into the configuration file if that is wanted. For a site that is not in
-    /// use.
+    /// Asks for the page of each resource at higher and higher rates until the site falls behind. Shows the window and
+    /// the bound on service times that it finds, and writes them into the configuration file on request. For a site that
+    /// is not in use.
     Probe(Box<ProbeArgs>),
     /// Set up, show or take away the kernel's priority bands on a device
     ///
@@ -166,7 +167,7 @@ scheduled, because the queue stands elsewhere; `auto` finds it and follows it.")
     /// Simulate an experiment of the lab: runs `serpent-lab simulate`, where it is installed
     #[command(disable_help_flag = true)]
     Simulate(LabArgs),
-    /// What queueing theory says: runs `serpent-lab theory`, where it is installed
+    /// Compute results of queueing theory: runs `serpent-lab theory`, where it is installed
     #[command(disable_help_flag = true)]
     Theory(LabArgs),
     /// Print completions for a shell
@@ -192,7 +193,7 @@ mod tests {
 
     fn serve(args: &[&str]) -> Result<Overrides, String> {
         let args = ["serpent", "serve"].into_iter().chain(args.iter().copied());
-        let said = |error| with_sound_tips(error, args.clone().map(str::to_owned)).to_string();
+        let said = |error| with_useful_tips(error, args.clone().map(str::to_owned)).to_string();
         match Cli::try_parse_from(args.clone()).map_err(said)?.command {
             Command::Serve(args) => Ok(*args),
             command => Err(format!("{command:?}")),

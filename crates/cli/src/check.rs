@@ -12,7 +12,7 @@ use crate::{
     values::{self, Named as _},
 };
 
-/// What to check.
+/// The file to check.
 #[derive(Args, Debug)]
 pub struct CheckArgs {
     /// The file
@@ -28,15 +28,15 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
-/// What there is to say of a file without mistakes.
+/// The result for a file without mistakes.
 pub struct Checked {
-    /// What would be served, as text or as JSON.
+    /// The sites and settings, as text or as JSON.
     pub summary: String,
-    /// What hardly is what was meant.
+    /// Settings that are valid and probably not intended.
     pub warnings: Option<Problems>,
 }
 
-/// Reads the file as `serve` would.
+/// Reads the file as `serve` does.
 pub fn check(args: &CheckArgs) -> Result<Checked, Problems> {
     let flags = Overrides { config: Some(args.file.clone()), dir: args.dir.clone(), ..Overrides::default() };
     let (config, warnings) = config::load_and_warn(&flags)?;
@@ -47,7 +47,8 @@ pub fn check(args: &CheckArgs) -> Result<Checked, Problems> {
     Ok(Checked { summary, warnings })
 }
 
-/// The addresses, and all that decides the order of the uplink. `serpent-lab simulate` reads this, so the names stay.
+/// The addresses, and the settings that decide the order of the uplink. `serpent-lab simulate` reads this, so the names
+/// are kept stable.
 fn as_json(config: &Config) -> String {
     let uplink = &config.uplink;
     let listen = config.listen.iter().map(|listen| json!({ "address": listen.address, "tls": listen.tls }));
@@ -92,7 +93,7 @@ pub fn summary(config: &Config) -> String {
         }
     }
     for upstream in &config.upstreams {
-        line("upstream", self::upstream(upstream));
+        line("upstream", self::upstream(upstream, config));
     }
     let classes = &config.classes;
     if classes.classes.len() > 1 || classes.admission.enabled {
@@ -122,7 +123,7 @@ pub fn summary(config: &Config) -> String {
     out
 }
 
-/// Which paths go where, and what they need.
+/// A line on a route: its paths, where they lead, and the resource that they need.
 pub fn route(route: &Route, config: &Config) -> String {
     let resources = &config.classes.admission.resources;
     let needs = resources.get(route.resource.index()).filter(|_| resources.len() > 1 && route.admitted);
@@ -131,10 +132,11 @@ pub fn route(route: &Route, config: &Config) -> String {
     format!("{} to {}{needs}{at_once}", route.name, origin(route, config))
 }
 
-/// What answers.
+/// A few words on the origin that answers a route's requests.
 pub fn origin(route: &Route, config: &Config) -> String {
     match &route.origin {
         Origin::Files => "files".to_owned(),
+        Origin::Redirect(redirect) => format!("{} {redirect}", redirect.status.as_u16()),
         Origin::Cgi(cgi) => match &cgi.interpreter {
             Some(interpreter) => format!("{} in {}", interpreter.display(), cgi.program.display()),
             None => format!("programs in {}", cgi.program.display()),
@@ -146,9 +148,9 @@ pub fn origin(route: &Route, config: &Config) -> String {
     }
 }
 
-fn upstream(upstream: &UpstreamConfig) -> String {
+fn upstream(upstream: &UpstreamConfig, config: &Config) -> String {
     let servers: Vec<_> = upstream.servers.iter().map(values::show_server).collect();
-    match &upstream.workers {
+    match config.upstream_workers.iter().find(|workers| workers.upstream == upstream.name) {
         Some(workers) => {
             format!("{}: {} of `{}` for each class", upstream.name, workers.processes, workers.command.join(" "))
         }
@@ -156,7 +158,7 @@ fn upstream(upstream: &UpstreamConfig) -> String {
     }
 }
 
-/// What is unusual about a class.
+/// A line on a class, with every setting that is not the default.
 fn class(class: &ClassConfig, is_default: bool) -> String {
     let given = &class.given;
     let duration = |ns: u64| values::show_duration(std::time::Duration::from_nanos(ns));

@@ -3,9 +3,11 @@
 
 mod files;
 mod overrides;
+mod parse;
 mod problems;
 mod raw;
 mod resolve;
+mod written;
 
 use std::path::{Path, PathBuf};
 
@@ -13,17 +15,16 @@ use server::config::Config;
 
 pub use overrides::Overrides;
 pub use problems::{Problem, Problems, Severity, like};
+pub use resolve::DEFAULT_LISTEN;
 use resolve::Resolved;
 
-use crate::values::ListenAt;
-
-/// Reads the configuration that `serve` was asked for and checks it as far as it can be checked without binding an
-/// address: the file, the flags, that directories can be read, and that certificates and keys belong together.
+/// Reads the configuration of `serve` from its flags and file. Directories must be readable, and certificates must match
+/// their keys. No address is bound.
 pub fn load(flags: &Overrides) -> Result<Config, Problems> {
     load_and_warn(flags).map(|(config, _)| config)
 }
 
-/// The same, with what can be served but hardly is what was meant.
+/// The same, with warnings: settings that are valid and probably not intended.
 pub fn load_and_warn(flags: &Overrides) -> Result<(Config, Option<Problems>), Problems> {
     let source = match &flags.config {
         Some(path) => Some((path.clone(), read(path)?)),
@@ -32,7 +33,7 @@ pub fn load_and_warn(flags: &Overrides) -> Result<(Config, Option<Problems>), Pr
     check(source, flags)
 }
 
-/// The same of a text that stands, or is to stand, in a file.
+/// The same for a text that is, or will be, in the file at `path`.
 pub fn load_text(path: &Path, text: String) -> Result<(Config, Option<Problems>), Problems> {
     check(Some((path.to_owned(), text)), &Overrides { config: Some(path.to_owned()), ..Overrides::default() })
 }
@@ -49,19 +50,14 @@ fn check(source: Option<(PathBuf, String)>, flags: &Overrides) -> Result<(Config
     }
 }
 
-/// What the file says, before anything that it names is looked at.
+/// Reads and resolves the configuration. The files that it names are not opened.
 pub fn understand(source: Option<&(PathBuf, String)>, flags: &Overrides) -> (Resolved, Vec<Problem>) {
-    let (raw, mut problems) = source.map_or_else(Default::default, |(_, text)| raw::read(text));
+    let (raw, mut problems) = source.map_or_else(Default::default, |(_, text)| parse::parse(text));
     let folder = source.and_then(|(path, _)| path.parent());
-    // Sections that could not be read are missing now; what they would have settled is not to be complained about.
+    // Sections that could not be read are missing now, so missing settings are no problems of their own.
     let shape_is_sound = problems.is_empty();
     let resolved = resolve::resolve(&raw, flags, folder, shape_is_sound, &mut problems);
     (resolved, problems)
-}
-
-/// A path as written in the file at `folder`, or as given in a flag.
-fn path_in(folder: Option<&Path>, path: &str) -> PathBuf {
-    folder.map_or_else(|| PathBuf::from(path), |folder| folder.join(path))
 }
 
 /// The text of a file.
@@ -80,12 +76,6 @@ pub fn read(path: &Path) -> Result<String, Problems> {
     String::from_utf8(bytes)
         .map_err(|error| said(format!("the configuration file is not a text: {error}"), "save it as UTF-8"))
 }
-
-/// The address that is listened on when none is given.
-pub const DEFAULT_LISTEN: ListenAt = ListenAt {
-    address: std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080),
-    tls: None,
-};
 
 #[cfg(test)]
 mod tests;

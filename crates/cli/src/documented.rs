@@ -1,5 +1,5 @@
-//! The commands and configuration files of the documents: each command is read by the parser of the command line, each file by that
-//! of the configuration, and commands that need nothing but files are run.
+//! Tests of the commands and configuration files in the documents. Each command is parsed, each configuration is read,
+//! and commands that need only files are run.
 
 use std::{
     collections::BTreeSet,
@@ -247,7 +247,7 @@ fn log() -> String {
     (0..600).map(line).collect()
 }
 
-/// What needs a network, root, a site, or hours is read by the parser only, as every command is.
+/// Commands that need a network, root, a site, or hours are parsed only.
 #[test]
 fn commands_of_the_documents_that_need_only_files_do_what_they_are_for() {
     let folder = tempfile::tempdir().unwrap();

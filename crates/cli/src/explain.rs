@@ -1,4 +1,4 @@
-//! `serpent explain URL`: what becomes of a request, from the configuration alone.
+//! `serpent explain URL`: how a request is handled, from the configuration alone.
 
 use std::{
     fmt::Write as _,
@@ -19,11 +19,12 @@ use server::{
 
 use crate::{
     check,
-    config::{self, Overrides, Problems},
+    config::{self, Overrides},
+    failure::Failure,
     values,
 };
 
-/// Which request to explain.
+/// The request to explain.
 #[derive(Args, Debug, Default)]
 #[command(after_long_help = "\
 Examples:
@@ -31,7 +32,7 @@ Examples:
   serpent explain -c /etc/serpent.toml --client 192.0.2.7 -H 'Cookie: id=1' http://shop.example/
   serpent explain -c /etc/serpent.toml -X POST -H 'X-Api-Key: 3f9c...' http://api.example/orders")]
 pub struct ExplainArgs {
-    /// What is asked for: a whole URL, or a path
+    /// The request's target: a whole URL, or a path
     #[arg(value_name = "URL")]
     pub url: String,
 
@@ -78,20 +79,11 @@ pub struct ExplainArgs {
     pub json: bool,
 }
 
-/// Why there is nothing to say.
-#[derive(Debug)]
-pub enum Failure {
-    /// What was asked for makes no sense.
-    Usage(String),
-    /// The configuration cannot be used.
-    Configuration(Problems),
-}
-
-/// What becomes of a request.
+/// Explains how a request is handled.
 pub fn explain(args: &ExplainArgs) -> Result<String, Failure> {
     let flags = Overrides { config: Some(args.config.clone()), ..Overrides::default() };
     let config = config::load(&flags).map_err(Failure::Configuration)?;
-    let asked = Asked::new(args, &config).map_err(Failure::Usage)?;
+    let asked = SampleRequest::new(args, &config).map_err(Failure::Usage)?;
     let site = server::site_of(&config.sites, &asked.host);
     let path = classify::decoded_path(asked.parts.uri.path());
     let route = path
@@ -102,12 +94,12 @@ pub fn explain(args: &ExplainArgs) -> Result<String, Failure> {
         .map_err(|error| Failure::Usage(format!("{}: {}", error.path.display(), error.message)))?;
     let explanation = classifier.explain(asked.facts(&args.certificate_name));
     let is_path = path.is_some() || config.sites[site].routes.is_empty();
-    let found = Found { config: &config, site: &config.sites[site], route, is_path, asked: &asked, explanation };
+    let found = Findings { config: &config, site: &config.sites[site], route, is_path, asked: &asked, explanation };
     Ok(if args.json { found.json() } else { found.text() })
 }
 
-/// The request, as it would have come.
-struct Asked {
+/// The request to explain, as the server would see it.
+struct SampleRequest {
     parts: Parts,
     host: String,
     peer: SocketAddr,
@@ -116,7 +108,7 @@ struct Asked {
     certificate_names: Vec<Box<str>>,
 }
 
-impl Asked {
+impl SampleRequest {
     fn new(args: &ExplainArgs, config: &Config) -> Result<Self, String> {
         let url = args.url.parse::<Uri>().ok().filter(|url| url.scheme().is_some() || args.url.starts_with('/'));
         let Some(url) = url else {
@@ -162,7 +154,7 @@ impl Asked {
         });
         let certificate_names = args.certificate_name.iter().map(|name| name.as_str().into()).collect();
         let parts = request.into_parts().0;
-        // As good a port as any.
+        // Any port of the client will do.
         Ok(Self { parts, host, peer: SocketAddr::new(peer, 49_152), local, tls, certificate_names })
     }
 
@@ -180,7 +172,7 @@ impl Asked {
     }
 }
 
-/// What a proxy writes of its client.
+/// The header field in which a proxy names its client.
 fn forwarded(field: ForwardedField, client: IpAddr) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = match (field, client) {
         (ForwardedField::XForwardedFor, client) => ("x-forwarded-for", client.to_string()),
@@ -190,26 +182,26 @@ fn forwarded(field: ForwardedField, client: IpAddr) -> Result<(HeaderName, Heade
     Ok((HeaderName::from_static(name), values::header_value(&value)?))
 }
 
-/// All that there is to say.
-struct Found<'a> {
+/// The site, route and class of the request.
+struct Findings<'a> {
     config: &'a Config,
     site: &'a Site,
     route: Option<&'a Route>,
-    /// Whether routes can be asked about it.
+    /// Whether the target has a path that routes can match.
     is_path: bool,
-    asked: &'a Asked,
+    asked: &'a SampleRequest,
     explanation: Explanation,
 }
 
-impl Found<'_> {
+impl Findings<'_> {
     fn class(&self) -> &ClassConfig {
         &self.config.classes.classes[self.explanation.verdict.class.index()]
     }
 
-    /// What it needs of the site; `None`: it waits for nothing.
+    /// The resource that the request needs; `None` if it waits for no slot.
     fn resource(&self) -> Option<ResourceId> {
         let admitted = |route: &&Route| route.admitted && self.config.classes.admission.enabled;
-        let route = self.route.filter(admitted).filter(|_| self.refused_as().is_none())?;
+        let route = self.route.filter(admitted).filter(|_| self.early_refusal().is_none())?;
         Some(self.explanation.verdict.resource.unwrap_or(route.resource))
     }
 
@@ -222,14 +214,14 @@ impl Found<'_> {
     }
 
     /// Whether the site has the name that was asked for. The first site also answers for names of no site.
-    fn site_by_name(&self) -> bool {
+    fn site_has_name(&self) -> bool {
         let host = self.asked.host.as_str();
         let is_it = |name: &String| name == host || name.strip_prefix('*').is_some_and(|suffix| host.ends_with(suffix));
         self.site.names.iter().any(is_it)
     }
 
-    /// With what it is answered before any route is asked.
-    fn refused_as(&self) -> Option<(StatusCode, &'static str)> {
+    /// The status and reason, if the request is refused before any route is matched.
+    fn early_refusal(&self) -> Option<(StatusCode, &'static str)> {
         match self.asked.parts.method {
             Method::CONNECT | Method::TRACE => Some((StatusCode::METHOD_NOT_ALLOWED, "this method is not served")),
             _ if !self.is_path => {
@@ -239,8 +231,8 @@ impl Found<'_> {
         }
     }
 
-    fn goes_to(&self) -> String {
-        if let Some((status, why)) = self.refused_as() {
+    fn destination(&self) -> String {
+        if let Some((status, why)) = self.early_refusal() {
             return format!("none: {} at once, because {why}", status.as_str());
         }
         match (self.route, &self.site.root) {
@@ -303,7 +295,7 @@ impl Found<'_> {
         said
     }
 
-    /// What was asked for, without a key that is in it.
+    /// The target of the request. An API key in its query is left out.
     fn target(&self) -> String {
         let uri = &self.asked.parts.uri;
         let key = self.config.classes.keys.as_ref().and_then(|keys| keys.query.as_deref());
@@ -316,7 +308,7 @@ impl Found<'_> {
         format!("{}?{}", uri.path(), shown.collect::<Vec<_>>().join("&"))
     }
 
-    /// Whether it has a session's cookie that was signed with a secret of the running server.
+    /// Whether the request has a session cookie that only the running server can verify.
     fn session_is_unreadable(&self) -> bool {
         let session = self.config.classes.session.as_ref().filter(|session| session.secret.is_none());
         let starts = |value: &HeaderValue, name: &str| {
@@ -328,16 +320,16 @@ impl Found<'_> {
     }
 
     fn text(&self) -> String {
-        let Asked { parts, host, tls, .. } = self.asked;
+        let SampleRequest { parts, host, tls, .. } = self.asked;
         let scheme = if *tls { "https" } else { "http" };
         let mut out = format!("{} {scheme}://{host}{}\n", parts.method, self.target());
-        let note = if self.site.names.is_empty() || self.site_by_name() {
+        let note = if self.site.names.is_empty() || self.site_has_name() {
             String::new()
         } else {
             format!(" (the first one: no site is called `{host}`)")
         };
         let _ = writeln!(out, "site    {}{note}", self.site_name());
-        let _ = writeln!(out, "route   {}", self.goes_to());
+        let _ = writeln!(out, "route   {}", self.destination());
         let _ = writeln!(out, "{}", self.explanation);
         if self.session_is_unreadable() {
             let _ = writeln!(
@@ -357,16 +349,16 @@ impl Found<'_> {
     }
 
     fn json(&self) -> String {
-        let Asked { parts, host, tls, .. } = self.asked;
+        let SampleRequest { parts, host, tls, .. } = self.asked;
         let class = self.class();
         let admission = &self.config.classes.admission;
         let ms = |ns: u64| ns as f64 / 1e6;
         let resource = self.resource().and_then(|resource| admission.resources.get(resource.index()));
         let value = json!({
             "request": { "method": parts.method.as_str(), "host": host, "target": self.target(), "tls": tls },
-            "refused": self.refused_as().map(|(status, why)| json!({ "status": status.as_u16(), "why": why })),
+            "refused": self.early_refusal().map(|(status, why)| json!({ "status": status.as_u16(), "why": why })),
             "session_unreadable": self.session_is_unreadable(),
-            "site": { "names": self.site.names, "by_name": self.site_by_name(), "root": self.site.root },
+            "site": { "names": self.site.names, "by_name": self.site_has_name(), "root": self.site.root },
             "route": self.route.map(|route| json!({
                 "name": route.name,
                 "to": check::origin(route, self.config),

@@ -6,7 +6,7 @@ use aws_lc_rs::rand;
 use clap::Args;
 use server::classify::keys;
 
-use crate::values;
+use crate::{failure::Failure, values};
 
 /// The key to make.
 #[derive(Args, Debug)]
@@ -32,28 +32,20 @@ const SHORTEST: usize = 16;
 
 /// A new line for the file of keys.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Made {
+pub struct NewKey {
     /// The line for the file, to standard output.
     pub line: String,
     /// The key, shown only once, to standard error; `None` if it was given.
     pub key: Option<String>,
 }
 
-/// The reason why there is no key.
-pub enum Failure {
-    /// The request makes no sense.
-    Usage(String),
-    /// Something went wrong.
-    Run(String),
-}
-
 /// Makes a key, or takes the one on standard input.
-pub fn key(args: &KeyArgs) -> Result<Made, Failure> {
+pub fn key(args: &KeyArgs) -> Result<NewKey, Failure> {
     if !args.from_stdin {
         let mut random = [0; RANDOM_BYTES];
         rand::fill(&mut random).map_err(|_| Failure::Run("the system gives no random numbers".to_owned()))?;
         let key = hex(&random);
-        return Ok(Made { line: line(&args.level, &key), key: Some(key) });
+        return Ok(NewKey { line: line(&args.level, &key), key: Some(key) });
     }
     let mut given = String::new();
     io::stdin()
@@ -61,11 +53,11 @@ pub fn key(args: &KeyArgs) -> Result<Made, Failure> {
         .take(64 * 1024)
         .read_to_string(&mut given)
         .map_err(|error| Failure::Run(format!("standard input cannot be read: {error}")))?;
-    let key = sound(given.strip_suffix('\n').unwrap_or(&given)).map_err(Failure::Usage)?;
-    Ok(Made { line: line(&args.level, key), key: None })
+    let key = checked(given.strip_suffix('\n').unwrap_or(&given)).map_err(Failure::Usage)?;
+    Ok(NewKey { line: line(&args.level, key), key: None })
 }
 
-fn sound(given: &str) -> Result<&str, String> {
+fn checked(given: &str) -> Result<&str, String> {
     let key = given.strip_suffix('\r').unwrap_or(given);
     if key.chars().any(|c| !c.is_ascii_graphic()) {
         return Err("a key is one word of printable ASCII: that is what a header can carry".to_owned());
@@ -105,14 +97,14 @@ mod tests {
         let (a, b) = (make(), make());
         assert_eq!((a.len(), b.len()), (64, 64));
         assert_ne!(a, b);
-        assert!(sound(&a).is_ok());
+        assert!(checked(&a).is_ok());
     }
 
     #[test]
     fn a_key_of_ones_own_is_one_long_word() {
-        assert_eq!(sound("0123456789abcdef\r"), Ok("0123456789abcdef"));
+        assert_eq!(checked("0123456789abcdef\r"), Ok("0123456789abcdef"));
         for (given, part) in [("short", "5 characters"), ("", "0 characters"), ("two words of a key", "one word")] {
-            assert!(sound(given).unwrap_err().contains(part), "{given}");
+            assert!(checked(given).unwrap_err().contains(part), "{given}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The program `serpent`: the command line and the configuration file. What they ask for is done by the crates below.
+//! The program `serpent`: the command line and the configuration file. The crates below do the work.
 //!
-//! It is a library only so that the fuzz targets can be linked with it: it promises nothing to others.
+//! It is a library only for the fuzz targets, which link with it. Its interface is not stable.
 
 #![forbid(unsafe_code)]
 
@@ -10,30 +10,32 @@ mod check;
 mod config;
 #[cfg(test)]
 mod documented;
-mod elsewhere;
-mod exit;
 mod explain;
+mod failure;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod key;
 mod lab;
 mod log;
 mod open_files;
-mod paperwork;
+mod other_servers;
+mod output;
 mod probe;
 mod serve;
 mod uplink;
 mod values;
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _},
     process::ExitCode,
 };
 
 use args::{Cli, Command};
-use exit::{FAILURE, USAGE};
+use clap::CommandFactory as _;
+use failure::Failure;
+use output::{USAGE, complain, print};
 
-/// Does what the command line says.
+/// Runs the command of the command line.
 pub fn run() -> ExitCode {
     let cli = Cli::parse_or_exit();
     match log::filter(&cli.log) {
@@ -45,82 +47,36 @@ pub fn run() -> ExitCode {
             return complain(USAGE, &format!("error: --log (or SERPENT_LOG) cannot be read: {error}"));
         }
     }
-    match cli.command {
-        Command::Serve(args) => match serve::serve(&args) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(failure) => {
-                let (code, said) = failure.told();
-                complain(code, &said)
+    exit(match cli.command {
+        Command::Serve(args) => serve::serve(&args).map(|()| ExitCode::SUCCESS),
+        Command::Check(args) => check::check(&args).map_err(Failure::Configuration).map(|checked| {
+            if let Some(warnings) = checked.warnings {
+                complain(0, &warnings.to_string());
             }
-        },
-        Command::Check(args) => match check::check(&args) {
-            Ok(checked) => {
-                if let Some(warnings) = checked.warnings {
-                    complain(0, &warnings.to_string());
-                }
-                print(checked.summary.as_bytes())
+            print(checked.summary.as_bytes())
+        }),
+        Command::Explain(args) => explain::explain(&args).map(|text| print(text.as_bytes())),
+        Command::Key(args) => key::key(&args).map(|made| {
+            if let Some(key) = made.key {
+                complain(0, &format!("the key, shown this once: {key}"));
             }
-            Err(problems) => complain(USAGE, &problems.to_string()),
-        },
-        Command::Explain(args) => match explain::explain(&args) {
-            Ok(said) => print(said.as_bytes()),
-            Err(explain::Failure::Usage(said)) => complain(USAGE, &format!("error: {said}")),
-            Err(explain::Failure::Configuration(problems)) => complain(USAGE, &problems.to_string()),
-        },
-        Command::Key(args) => match key::key(&args) {
-            Ok(made) => {
-                if let Some(key) = made.key {
-                    complain(0, &format!("the key, shown this once: {key}"));
-                }
-                print(made.line.as_bytes())
-            }
-            Err(key::Failure::Usage(said)) => complain(USAGE, &format!("error: {said}")),
-            Err(key::Failure::Run(said)) => complain(FAILURE, &format!("error: {said}")),
-        },
-        Command::Advise(args) => match advise::advise(&args) {
-            Ok(said) => print(said.as_bytes()),
-            Err(advise::Failure::Usage(said)) => complain(USAGE, &format!("error: {said}")),
-            Err(advise::Failure::Run(said)) => complain(FAILURE, &format!("error: {said}")),
-        },
-        Command::Probe(args) => match probe::probe(&args) {
-            Ok(code) => code,
-            Err(probe::Failure::Usage(said)) => complain(USAGE, &format!("error: {said}")),
-            Err(probe::Failure::Configuration(problems)) => complain(USAGE, &problems.to_string()),
-            Err(probe::Failure::Run(said)) => complain(FAILURE, &format!("error: {said}")),
-        },
+            print(made.line.as_bytes())
+        }),
+        Command::Advise(args) => advise::advise(&args).map(|text| print(text.as_bytes())),
+        Command::Probe(args) => probe::probe(&args),
         Command::Uplink(command) => match uplink::uplink(command) {
-            Ok(said) => print(said.as_bytes()),
-            Err(error) => complain(FAILURE, &format!("error: {error}")),
+            Ok(text) => Ok(print(text.as_bytes())),
+            Err(error) => Err(Failure::Run(error.to_string())),
         },
-        Command::Lab(args) => complain(FAILURE, &format!("error: {}", lab::run(None, &args))),
-        Command::Simulate(args) => complain(FAILURE, &format!("error: {}", lab::run(Some("simulate"), &args))),
-        Command::Theory(args) => complain(FAILURE, &format!("error: {}", lab::run(Some("theory"), &args))),
-        Command::Completions { shell } => print(&paperwork::completions(shell)),
-        Command::Man { out: None } => match paperwork::man_page() {
-            Ok(page) => print(&page),
-            Err(error) => complain(FAILURE, &format!("error: the manual page cannot be made: {error}")),
-        },
-        Command::Man { out: Some(folder) } => match paperwork::man_pages(&folder) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                complain(FAILURE, &format!("error: cannot write manual pages into `{}`: {error}", folder.display()))
-            }
-        },
-    }
+        Command::Lab(args) => Err(Failure::Run(lab::run(None, &args))),
+        Command::Simulate(args) => Err(Failure::Run(lab::run(Some("simulate"), &args))),
+        Command::Theory(args) => Err(Failure::Run(lab::run(Some("theory"), &args))),
+        Command::Completions { shell } => Ok(output::completions(Cli::command(), shell)),
+        Command::Man { out } => Ok(output::manual(Cli::command(), out.as_deref())),
+    })
 }
 
-/// Prints a result. A reader that has seen enough (`| head`) is not a failure.
-fn print(bytes: &[u8]) -> ExitCode {
-    match io::stdout().lock().write_all(bytes) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            complain(FAILURE, &format!("error: cannot write to standard output: {error}"))
-        }
-        _ => ExitCode::SUCCESS,
-    }
-}
-
-fn complain(code: u8, text: &str) -> ExitCode {
-    // If standard error is gone there is nobody left to tell.
-    let _ = writeln!(io::stderr().lock(), "{text}");
-    ExitCode::from(code)
+/// The exit code of a command. A failure is written to standard error.
+fn exit(result: Result<ExitCode, Failure>) -> ExitCode {
+    result.unwrap_or_else(|failure| complain(failure.code(), &failure.to_string()))
 }

@@ -1,7 +1,7 @@
 //! The log on standard error: which lines are written, and how many.
 //!
-//! Clients can cause lines, so all have a bound. It is kept here for every place in the code that writes lines, so that a new
-//! place cannot forget it.
+//! Clients can cause lines, so their number is bounded for every call site in the code. The bound is kept here, so that
+//! no call site can forget it.
 
 use std::{
     collections::HashMap,
@@ -19,32 +19,33 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// Lines of one place in the code that are written at once, and how many more each second.
-const AT_ONCE: f64 = 100.0;
-const PER_SECOND: f64 = 10.0;
+/// Largest number of lines that one call site writes at once.
+const BURST_LINES: f64 = 100.0;
+/// Lines a second that a call site may write beyond that.
+const LINES_PER_SECOND: f64 = 10.0;
 
-/// Our crates have this in common.
-const OURS: &str = "serpent";
+/// The beginning of the names of this workspace's crates.
+const OWN_CRATES: &str = "serpent";
 
-/// Reads `--log`. A level up to `info` without a target is for this program's own lines. Libraries warn of what clients do, which is
-/// no matter of the operator's.
+/// Reads `--log`. A level up to `info` without a target applies to this program's own lines. Libraries warn of mistakes
+/// of clients, which the operator cannot mend.
 pub fn filter(said: &str) -> Result<EnvFilter, ParseError> {
     let directive = |directive: &str| match directive.parse::<LevelFilter>() {
-        Ok(level) if level <= LevelFilter::INFO => format!("{OURS}={level}"),
+        Ok(level) if level <= LevelFilter::INFO => format!("{OWN_CRATES}={level}"),
         _ => directive.to_owned(),
     };
     EnvFilter::try_new(said.split(',').map(str::trim).map(directive).collect::<Vec<_>>().join(","))
 }
 
-/// Writes so many lines of each place and no more, and how many were left out. Lines for debugging have no bound.
+/// Writes a bounded number of lines for each call site, and how many were left out. Lines for debugging have no bound.
 pub struct Bounded<F> {
     lines: F,
-    places: Mutex<Places<Identifier>>,
+    call_sites: Mutex<CallSites<Identifier>>,
 }
 
 impl<F> Bounded<F> {
     pub fn new(lines: F) -> Self {
-        Self { lines, places: Mutex::new(Places(HashMap::new())) }
+        Self { lines, call_sites: Mutex::new(CallSites(HashMap::new())) }
     }
 }
 
@@ -57,8 +58,8 @@ where
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let metadata = event.metadata();
         if *metadata.level() <= Level::INFO {
-            let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-            match places.pass(metadata.callsite(), Instant::now()) {
+            let mut call_sites = self.call_sites.lock().unwrap_or_else(PoisonError::into_inner);
+            match call_sites.admit(metadata.callsite(), Instant::now()) {
                 None => return Ok(()),
                 Some(0) => {}
                 Some(1) => writeln!(to, "(one line like the next was left out)")?,
@@ -69,27 +70,30 @@ where
     }
 }
 
-/// Places in the code that have written lines.
-struct Places<K>(HashMap<K, Place>);
+/// The call sites that have written lines, each with a token bucket.
+struct CallSites<K>(HashMap<K, Bucket>);
 
-struct Place {
-    leave: f64,
-    at: Instant,
+struct Bucket {
+    /// Lines that may be written now.
+    tokens: f64,
+    refilled_at: Instant,
+    /// Lines left out since the last one that was written.
     left_out: u64,
 }
 
-impl<K: Eq + Hash> Places<K> {
-    /// How many lines were left out since the last one that was written; `None`: this one is left out, too.
-    fn pass(&mut self, place: K, now: Instant) -> Option<u64> {
-        let place = self.0.entry(place).or_insert(Place { leave: AT_ONCE, at: now, left_out: 0 });
-        let more = now.saturating_duration_since(place.at).as_secs_f64() * PER_SECOND;
-        (place.leave, place.at) = ((place.leave + more).min(AT_ONCE), now);
-        if place.leave < 1.0 {
-            place.left_out += 1;
+impl<K: Eq + Hash> CallSites<K> {
+    /// The number of lines left out since the last one that was written; `None` if this one is left out, too.
+    fn admit(&mut self, call_site: K, now: Instant) -> Option<u64> {
+        let full = Bucket { tokens: BURST_LINES, refilled_at: now, left_out: 0 };
+        let bucket = self.0.entry(call_site).or_insert(full);
+        let more = now.saturating_duration_since(bucket.refilled_at).as_secs_f64() * LINES_PER_SECOND;
+        (bucket.tokens, bucket.refilled_at) = ((bucket.tokens + more).min(BURST_LINES), now);
+        if bucket.tokens < 1.0 {
+            bucket.left_out += 1;
             return None;
         }
-        place.leave -= 1.0;
-        Some(std::mem::take(&mut place.left_out))
+        bucket.tokens -= 1.0;
+        Some(std::mem::take(&mut bucket.left_out))
     }
 }
 
@@ -101,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// What is written with this filter.
+    /// The lines that this filter lets through.
     fn written(said: &str, log: impl FnOnce()) -> String {
         struct Lines(Arc<Mutex<Vec<u8>>>);
         impl io::Write for Lines {
@@ -166,14 +170,14 @@ mod tests {
     #[test]
     fn places_have_bounds_of_their_own_and_tell_what_was_left_out() {
         let (one, other) = ("one", "other");
-        let (mut places, now) = (Places(HashMap::new()), Instant::now());
-        assert_eq!((0..250).filter(|_| places.pass(one, now) == Some(0)).count(), 100);
-        assert_eq!(places.pass(other, now), Some(0));
+        let (mut call_sites, now) = (CallSites(HashMap::new()), Instant::now());
+        assert_eq!((0..250).filter(|_| call_sites.admit(one, now) == Some(0)).count(), 100);
+        assert_eq!(call_sites.admit(other, now), Some(0));
         let later = now + Duration::from_millis(100);
-        assert_eq!(places.pass(one, later), Some(150));
-        assert_eq!(places.pass(one, later), None);
+        assert_eq!(call_sites.admit(one, later), Some(150));
+        assert_eq!(call_sites.admit(one, later), None);
         let much_later = now + Duration::from_secs(3600);
-        assert_eq!(places.pass(one, much_later), Some(1));
-        assert_eq!((0..250).filter(|_| places.pass(one, much_later).is_some()).count(), 99);
+        assert_eq!(call_sites.admit(one, much_later), Some(1));
+        assert_eq!((0..250).filter(|_| call_sites.admit(one, much_later).is_some()).count(), 99);
     }
 }

@@ -4,8 +4,8 @@
 mod args;
 mod load;
 mod progress;
+mod report;
 mod search;
-mod shown;
 mod targets;
 #[cfg(test)]
 mod tests;
@@ -29,27 +29,17 @@ pub use self::args::ProbeArgs;
 use self::{
     load::{Halt, Limits, Page},
     progress::Progress,
+    report::Probed,
     search::{End, Settings},
-    shown::Probed,
     targets::Target,
     write::Change,
 };
 use crate::{
     config::{self, Problems},
-    exit::FAILURE,
+    failure::Failure,
+    output::FAILURE,
     values,
 };
-
-/// The reason why a site was not probed.
-#[derive(Debug)]
-pub enum Failure {
-    /// The request makes no sense, or the operator did not agree to it.
-    Usage(String),
-    /// The configuration cannot be used.
-    Configuration(Problems),
-    /// The site or the machine failed.
-    Run(String),
-}
 
 /// Probes, shows the results, and writes them if that is wanted.
 ///
@@ -57,7 +47,7 @@ pub enum Failure {
 /// If nothing was measured, or a result could not be written.
 pub fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
     let text = config::read(&args.config).map_err(Failure::Configuration)?;
-    let config = load(&args.config, &text).map_err(Failure::Configuration)?;
+    let config = load_config(&args.config, &text).map_err(Failure::Configuration)?;
     let targets = targets::targets(&config, &args.resource).map_err(Failure::Usage)?;
     if !args.yes {
         agree(&targets, args)?;
@@ -81,10 +71,10 @@ pub fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
     stop.store(true, Relaxed);
 
     for probed in &probed {
-        say(&shown::text(probed))?;
+        say(&report::text(probed))?;
     }
     if let Some(folder) = &args.out {
-        shown::write(folder, &probed)
+        report::write(folder, &probed)
             .map_err(|error| Failure::Run(format!("cannot write into `{}`: {error}", folder.display())))?;
     }
     if let Some(why) = &failed {
@@ -101,7 +91,7 @@ pub fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Reads the configuration. A missing bound that is to be measured is no error here.
-fn load(path: &Path, text: &str) -> Result<Config, Problems> {
+fn load_config(path: &Path, text: &str) -> Result<Config, Problems> {
     let read = |text: String| config::load_text(path, text).map(|(config, _)| config);
     read(text.to_owned()).or_else(|problems| {
         let with_bounds = write::with_bounds(text).filter(|with_bounds| with_bounds != text);
@@ -155,7 +145,7 @@ async fn probe_all(
             silence: args.timeout,
             stop: stop.clone(),
         };
-        let limits = limits.heard(first.took);
+        let limits = limits.after_first_answer(first.took);
         let mut probed = Probed {
             resource: name.clone(),
             whereabouts: target.whereabouts(),

@@ -19,64 +19,53 @@ use signal_hook::{
 };
 
 use crate::{
-    config::{self, Overrides, Problems},
-    exit::{FAILURE, USAGE},
-    open_files, values,
+    config::{self, Overrides},
+    failure::Failure,
+    open_files,
+    output::FAILURE,
+    values,
 };
-
-/// Why nothing is served.
-pub enum Failure {
-    /// What was asked for is wrong.
-    Configuration(Problems),
-    /// What was asked for cannot be done here.
-    Start(StartError),
-    /// The system gives no signals.
-    Signals(io::Error),
-}
-
-impl Failure {
-    /// The exit code and what to say.
-    pub fn told(self) -> (u8, String) {
-        match self {
-            Self::Configuration(problems) => (USAGE, problems.to_string()),
-            Self::Start(error) => (FAILURE, format!("error: {error}")),
-            Self::Signals(error) => (FAILURE, format!("error: signals cannot be received: {error}")),
-        }
-    }
-}
 
 /// Serves until a signal to stop, and returns after the last response.
 pub fn serve(args: &Overrides) -> Result<(), Failure> {
-    // Signals first: none that comes while starting is lost.
-    let signals = Signals::new([SIGHUP, SIGTERM, SIGINT]).map_err(Failure::Signals)?;
+    // Signals are caught first, so that none is lost while the server starts.
+    let signals = Signals::new([SIGHUP, SIGTERM, SIGINT]).map_err(no_signals)?;
     let config = load(args)?;
     open_files::allow(&config);
-    let serving = serving(&config);
-    let server = Server::bind(config).map_err(Failure::Start)?;
-    let ready = ready(&serving, &server);
+    let serving = served(&config);
+    let server = Server::bind(config).map_err(not_started)?;
+    let ready = ready_line(&serving, &server);
     if let Err(error) = io::stdout().lock().write_all(ready.as_bytes()) {
-        // Whoever started us does not listen; clients are served all the same.
+        // The parent process has closed the pipe. Clients are served all the same.
         tracing::warn!(%error, "cannot write to standard output that the server is ready");
     }
     if let Some(admin) = server.admin_address() {
         tracing::info!("metrics on http://{admin}/metrics");
     }
-    // A reload takes as long as what it starts; who wants to stop meanwhile is heard.
-    let (reload, asked) = mpsc::channel();
+    // A reload may take long, as it waits for new workers. It has a thread of its own, so that signals to stop are handled.
+    let (reload, requests) = mpsc::channel();
     let (handle, args) = (server.handle(), args.clone());
     thread::Builder::new()
         .name("reload".into())
-        .spawn(move || reloads(&asked, &handle, &args))
-        .map_err(Failure::Signals)?;
+        .spawn(move || run_reloads(&requests, &handle, &args))
+        .map_err(no_signals)?;
     let handle = server.handle();
     thread::Builder::new()
         .name("signals".into())
-        .spawn(move || obey(signals, &handle, &reload))
-        .map_err(Failure::Signals)?;
-    server.run().map_err(Failure::Start)
+        .spawn(move || handle_signals(signals, &handle, &reload))
+        .map_err(no_signals)?;
+    server.run().map_err(not_started)
 }
 
-/// The configuration; what hardly was meant is said, and served.
+fn not_started(error: StartError) -> Failure {
+    Failure::Run(error.to_string())
+}
+
+fn no_signals(error: io::Error) -> Failure {
+    Failure::Run(format!("signals cannot be received: {error}"))
+}
+
+/// The configuration. Warnings are logged.
 fn load(args: &Overrides) -> Result<Config, Failure> {
     let (config, warnings) = config::load_and_warn(args).map_err(Failure::Configuration)?;
     for warning in warnings.iter().flat_map(|warnings| &warnings.list) {
@@ -88,8 +77,8 @@ fn load(args: &Overrides) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// What is served.
-fn serving(config: &Config) -> String {
+/// The sites in a few words, for the ready line.
+fn served(config: &Config) -> String {
     match &*config.sites {
         [Site { root: Some(root), .. }] => absolute(root).display().to_string(),
         [Site { root: None, routes, .. }] => match &**routes {
@@ -104,8 +93,8 @@ fn serving(config: &Config) -> String {
     }
 }
 
-/// The one line that tells where it serves.
-fn ready(serving: &str, server: &Server) -> String {
+/// The ready line: one line with the addresses.
+fn ready_line(serving: &str, server: &Server) -> String {
     let mut line = format!("serpent: serving {serving} on");
     for listen in server.addresses() {
         let _ = write!(line, " {}://{}", if listen.tls { "https" } else { "http" }, listen.address);
@@ -118,7 +107,8 @@ fn absolute(path: &Path) -> PathBuf {
     if path.is_absolute() { path.to_owned() } else { path.canonicalize().unwrap_or_else(|_| path.to_owned()) }
 }
 
-fn obey(mut signals: Signals, handle: &Handle, reload: &mpsc::Sender<()>) {
+/// Handles signals until the process ends.
+fn handle_signals(mut signals: Signals, handle: &Handle, reload: &mpsc::Sender<()>) {
     let mut stopping = false;
     for signal in signals.forever() {
         match signal {
@@ -126,7 +116,7 @@ fn obey(mut signals: Signals, handle: &Handle, reload: &mpsc::Sender<()>) {
                 // Fails only if that thread has panicked, which was reported.
                 let _ = reload.send(());
             }
-            // Somebody at a terminal who asks again does not want to wait for the last response.
+            // A second Ctrl-C means that the operator does not wait for the last response.
             SIGINT if stopping => {
                 tracing::warn!("interrupted again: responses under way are cut off");
                 process::exit(FAILURE.into());
@@ -141,16 +131,15 @@ fn obey(mut signals: Signals, handle: &Handle, reload: &mpsc::Sender<()>) {
     }
 }
 
-/// Reloads when asked, one after the other.
-fn reloads(asked: &mpsc::Receiver<()>, handle: &Handle, args: &Overrides) {
-    while let Ok(()) = asked.recv() {
-        // One reload does for all who have asked before it begins.
-        while asked.try_recv().is_ok() {}
+/// Reloads at each request, one after the other.
+fn run_reloads(requests: &mpsc::Receiver<()>, handle: &Handle, args: &Overrides) {
+    while let Ok(()) = requests.recv() {
+        // One reload serves all requests that came before it begins.
+        while requests.try_recv().is_ok() {}
         match reload(handle, args) {
             Ok(()) => tracing::info!("configuration reloaded"),
             Err(failure) => {
-                let (_, said) = failure.told();
-                tracing::error!("SIGHUP: not reloaded, the old configuration stays\n{said}");
+                tracing::error!("SIGHUP: not reloaded, the old configuration stays\n{failure}");
             }
         }
     }
@@ -159,5 +148,5 @@ fn reloads(asked: &mpsc::Receiver<()>, handle: &Handle, args: &Overrides) {
 fn reload(handle: &Handle, args: &Overrides) -> Result<(), Failure> {
     let config = load(args)?;
     open_files::allow(&config);
-    handle.reload(config).map_err(Failure::Start)
+    handle.reload(config).map_err(not_started)
 }

@@ -1,4 +1,4 @@
-//! What the binary says: help, completions, manual pages, and `check` with files that are broken.
+//! The output of the binary: help, completions, manual pages, and `check` with broken files.
 
 use std::{
     fs,
@@ -414,7 +414,7 @@ fn a_request_is_explained_condition_by_condition() {
     let said = explain(&["--client", "192.0.2.7", "--peer", "172.16.0.1", "/api/"]);
     assert!(said.contains("client  172.16.0.1\n") && said.contains("class plain"), "{said}");
 
-    // What is answered before a route is asked.
+    // Requests that are refused before a route is matched.
     let said = explain(&["http://shop.example/a/../../b"]);
     assert!(
         said.contains("route   none: 400 at once, because the path") && said.contains("slots   needs none"),

@@ -1,13 +1,18 @@
-//! Checks the dependencies between crates: imports run downward only, and a crate depends on no other than it
-//! may use.
+//! Checks the dependencies between crates and between the files of a crate: imports run downward only, and a crate
+//! depends on no other than it may use.
+
+#[path = "doors/imports.rs"]
+mod imports;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
+    sync::LazyLock,
 };
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
+use imports::{Sources, circles};
 
 /// The workspace crates that each crate may import. A pair that is not listed is forbidden.
 const DOORS: &[(&str, &[&str])] = &[
@@ -22,9 +27,29 @@ const DOORS: &[(&str, &[&str])] = &[
             "serpent-chart",
         ],
     ),
-    ("serpent-server", &["serpent-scheduler", "serpent-kernel", "serpent-files", "serpent-http1"]),
+    (
+        "serpent-server",
+        &[
+            "serpent-scheduler",
+            "serpent-kernel",
+            "serpent-files",
+            "serpent-http1",
+            "serpent-bodies",
+            "serpent-heads",
+            "serpent-upstream",
+            "serpent-drivers",
+            "serpent-classify",
+            "serpent-programs",
+        ],
+    ),
+    ("serpent-bodies", &["serpent-http1"]),
+    ("serpent-classify", &["serpent-files", "serpent-heads", "serpent-scheduler"]),
+    ("serpent-drivers", &["serpent-kernel", "serpent-scheduler"]),
     ("serpent-files", &[]),
+    ("serpent-heads", &["serpent-http1"]),
     ("serpent-http1", &[]),
+    ("serpent-programs", &["serpent-bodies", "serpent-files", "serpent-heads", "serpent-kernel"]),
+    ("serpent-upstream", &["serpent-bodies", "serpent-heads", "serpent-http1"]),
     ("serpent-simulator", &["serpent-scheduler", "serpent-workload"]),
     // The lab imports nothing from the server that it measures: it runs `serpent` as a program.
     (
@@ -40,6 +65,15 @@ const DOORS: &[(&str, &[&str])] = &[
 
 /// All dependencies that the scheduler may have: crates without `std`, clock or I/O.
 const SCHEDULER_MAY_USE: &[&str] = &["slab", "libm"];
+
+/// Crates that still have circles of imports between their files. Remove a crate from here when it has none.
+const STILL_IN_CIRCLES: &[&str] = &[];
+
+/// Most lines of a file, without the tests at its end.
+const MOST_LINES: usize = 600;
+
+/// Crates that still have longer files. Remove a crate from here when it has none.
+const STILL_LONG: &[&str] = &[];
 
 /// Licences that are allowed for everything that is linked.
 const LICENCES: &[&str] = &[
@@ -90,6 +124,61 @@ fn every_crate_imports_only_through_its_doors() {
                 package.name
             );
         }
+    }
+}
+
+/// The source of each crate's library or program. A package with both has its code in the library.
+static SOURCES: LazyLock<Vec<(String, Sources)>> = LazyLock::new(|| {
+    let metadata = metadata();
+    let read = |package: &Package| {
+        let library = package.targets.iter().find(|target| target.is_lib());
+        let root =
+            library.or_else(|| package.targets.iter().find(|target| target.is_bin())).expect("a crate has a root");
+        (package.name.to_string(), Sources::read(root.src_path.as_std_path()))
+    };
+    metadata.workspace_packages().into_iter().map(read).collect()
+});
+
+#[test]
+fn no_files_of_a_crate_import_each_other_in_a_circle() {
+    let mut found = String::new();
+    let mut in_circles = BTreeSet::new();
+    for (name, sources) in &*SOURCES {
+        let imports = sources.imports();
+        for circle in circles(&imports) {
+            in_circles.insert(name.clone());
+            if STILL_IN_CIRCLES.contains(&name.as_str()) {
+                continue;
+            }
+            found += &format!("\na circle of {} files in `{name}`:\n", circle.len());
+            for &file in &circle {
+                for (other, names) in imports[file].iter().filter(|(other, _)| circle.contains(&***other)) {
+                    let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+                    found += &format!("  {} takes {names} from {}\n", file.display(), other.display());
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found}Move what both files need to a file below both.");
+    for &name in STILL_IN_CIRCLES {
+        assert!(in_circles.contains(name), "`{name}` is free of circles: remove it from STILL_IN_CIRCLES");
+    }
+}
+
+#[test]
+fn no_file_is_longer_than_a_reader_can_hold() {
+    let (mut found, mut long) = (String::new(), BTreeSet::new());
+    for (name, sources) in &*SOURCES {
+        for (file, lines) in sources.production_lines().filter(|&(_, lines)| lines > MOST_LINES) {
+            long.insert(name.clone());
+            if !STILL_LONG.contains(&name.as_str()) {
+                found += &format!("{} has {lines} lines\n", file.display());
+            }
+        }
+    }
+    assert!(found.is_empty(), "more than {MOST_LINES} lines without tests; split by meaning:\n{found}");
+    for &name in STILL_LONG {
+        assert!(long.contains(name), "`{name}` has no long file any more: remove it from STILL_LONG");
     }
 }
 

@@ -36,12 +36,15 @@ impl ConnectionOptions {
     }
 }
 
+/// The largest length of a body. Servers count in signed numbers, and may take a larger one for something else.
+const MAX_LENGTH_BYTES: u64 = i64::MAX as u64;
+
 /// Reads a `Content-Length`: digits only, no sign, no list, no white space within.
 pub(crate) fn content_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    std::str::from_utf8(value).ok()?.parse().ok()
+    std::str::from_utf8(value).ok()?.parse().ok().filter(|length| *length <= MAX_LENGTH_BYTES)
 }
 
 /// Whether a field value holds a control character other than the tab (RFC 9110, section 5.5).

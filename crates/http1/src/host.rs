@@ -21,8 +21,8 @@ pub fn is_host_and_port(value: &[u8]) -> bool {
     is_host && matches!(rest, [] | [b':', ..]) && rest.iter().skip(1).all(u8::is_ascii_digit)
 }
 
-/// Whether this is a name or an IPv4 address. Percent-encoding is refused although the grammar has it: no name in use has it,
-/// and an authority (HTTP/2, absolute targets) is refused with it by the `http` crate. All three have one reading.
+/// Whether this is a name or an IPv4 address. Percent-encoding is refused, although the grammar allows it: no name in
+/// use has it. The `http` crate refuses it in an authority (HTTP/2, absolute targets), so all three forms are read alike.
 fn is_registered_name(name: &[u8]) -> bool {
     name.iter().all(|&byte| is_name_byte(byte))
 }

@@ -533,6 +533,8 @@ mod tests {
             ("Host: a\r\nContent-Length: 0x1", 400),
             ("Host: a\r\nContent-Length:", 400),
             ("Host: a\r\nContent-Length: 99999999999999999999", 400),
+            ("Host: a\r\nContent-Length: 18446744073709551615", 400),
+            ("Host: a\r\nContent-Length: 9223372036854775808", 400),
             ("Host: a\r\nTransfer-Encoding: gzip", 501),
             ("Host: a\r\nTransfer-Encoding: gzip, chunked", 501),
             ("Host: a\r\nTransfer-Encoding: identity", 501),

@@ -27,10 +27,11 @@
 //!   same effect. Children inherit the priority (no `SCHED_RESET_ON_FORK`), because they do the work of a
 //!   shell script.
 
-use std::{ffi::CString, fmt, io, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
+use std::{ffi::CString, fmt, fs::OpenOptions, io, os::fd::OwnedFd, path::PathBuf, sync::Arc};
 
 mod events;
 mod group;
+mod launch;
 #[cfg(target_os = "linux")]
 #[path = "process/linux.rs"]
 mod sys;
@@ -38,106 +39,11 @@ mod sys;
 #[path = "process/elsewhere.rs"]
 mod sys;
 
-pub use self::{events::ProcessEvents, group::Group};
-
-/// The processor priority of a program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Priority {
-    /// The priority that the server had when it started; see [`raise_own_threads`].
-    #[default]
-    Inherited,
-    /// Ordinary scheduling with a nice value from -20 (first) to 19.
-    Nice(i8),
-    /// Before all ordinary processes, in turns with equals (`SCHED_RR`), from 1 to 99 (first).
-    RoundRobin(u8),
-    /// Before all ordinary processes, until it waits for something (`SCHED_FIFO`), from 1 to 99 (first).
-    Fifo(u8),
-}
-
-impl Priority {
-    /// The real-time priority, if this is one.
-    pub fn real_time(self) -> Option<u8> {
-        match self {
-            Self::RoundRobin(priority) | Self::Fifo(priority) => Some(priority),
-            Self::Inherited | Self::Nice(_) => None,
-        }
-    }
-}
-
-/// Limits of a program. `None` keeps the server's own limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// Processor time in a real-time class without waiting once (`RLIMIT_RTTIME`).
-    pub real_time: Option<Duration>,
-    /// Processor time of each process, in whole seconds (`RLIMIT_CPU`).
-    pub cpu: Option<Duration>,
-}
-
-/// A program about to be started.
-#[derive(Debug)]
-pub struct Launch {
-    /// The path of the program.
-    pub program: CString,
-    /// Its arguments. The first is its own name.
-    pub arguments: Vec<CString>,
-    /// Its whole environment, each variable as `NAME=value`.
-    pub environment: Vec<CString>,
-    /// Its working directory; `None` is the server's.
-    pub directory: Option<CString>,
-    /// Its standard input, output and error. It gets no other descriptor of the server.
-    pub streams: [OwnedFd; 3],
-    /// Its priority.
-    pub priority: Priority,
-    /// Its control group; `None` is the server's.
-    pub group: Option<Arc<Group>>,
-    /// Its limits.
-    pub limits: Limits,
-}
-
-/// The reason why a program was not started.
-#[derive(Debug)]
-pub struct LaunchError {
-    /// The step that failed.
-    pub step: Step,
-    /// The error of the system.
-    pub error: io::Error,
-}
-
-/// A step in the start of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Creating a process.
-    Process,
-    /// Setting its streams.
-    Streams,
-    /// Setting its directory.
-    Directory,
-    /// Joining its control group.
-    Group,
-    /// Setting its priority.
-    Priority,
-    /// Setting its limits.
-    Limits,
-    /// Becoming the program.
-    Program,
-}
-
-impl fmt::Display for LaunchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.step {
-            Step::Process => "no process can be made",
-            Step::Streams => "its streams cannot be set up",
-            Step::Directory => "its directory cannot be entered",
-            Step::Group => "it cannot be put in its control group",
-            Step::Priority => "its priority cannot be set",
-            Step::Limits => "its limits cannot be set",
-            Step::Program => "it cannot be run",
-        };
-        write!(f, "{what}: {}", self.error)
-    }
-}
-
-impl std::error::Error for LaunchError {}
+pub use self::{
+    events::ProcessEvents,
+    group::Group,
+    launch::{Ended, Launch, LaunchError, Limits, Priority, Step},
+};
 
 impl From<LaunchError> for io::Error {
     fn from(failed: LaunchError) -> Self {
@@ -157,28 +63,6 @@ impl Launch {
 /// kills the program with the process group of its session.
 #[derive(Debug)]
 pub struct Process(sys::Process);
-
-/// How a program ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// It exited with this status.
-    Exit(i32),
-    /// It was killed by this signal.
-    Signal(i32),
-    /// Its end is unknown: the kernel did not keep the status, because SIGCHLD is ignored.
-    Unknown,
-}
-
-impl fmt::Display for Ended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Exit(status) => write!(f, "ended with status {status}"),
-            Self::Signal(libc::SIGXCPU) => write!(f, "was ended for computing longer than its limit (SIGXCPU)"),
-            Self::Signal(signal) => write!(f, "was ended by signal {signal}"),
-            Self::Unknown => write!(f, "ended"),
-        }
-    }
-}
 
 impl Process {
     /// Its process id.
@@ -266,6 +150,32 @@ pub fn check(priority: Priority) -> Result<(), NotAllowed> {
     // The trial changes only a new thread.
     let trial = std::thread::Builder::new().name("priority-trial".to_owned()).spawn(move || sys::set_own(priority));
     trial.map_err(failed)?.join().unwrap_or_else(|_| Err(io::Error::other("the trial failed"))).map_err(failed)
+}
+
+impl Group {
+    /// Checks whether programs can be put in the group. It starts a program that does not exist, which gets
+    /// as far as joining the group. Blocks for a moment.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn try_out(self: &Arc<Self>) -> io::Result<()> {
+        let null = || OpenOptions::new().read(true).write(true).open("/dev/null").map(OwnedFd::from);
+        let launch = Launch {
+            program: c"".to_owned(),
+            arguments: vec![c"".to_owned()],
+            environment: Vec::new(),
+            directory: None,
+            streams: [null()?, null()?, null()?],
+            priority: Priority::Inherited,
+            group: Some(self.clone()),
+            limits: Limits::default(),
+        };
+        match launch.start() {
+            Ok(_) => Ok(()),
+            Err(failed) if failed.step == Step::Program => Ok(()),
+            Err(failed) => Err(io::Error::new(failed.error.kind(), format!("{}: {failed}", self.folder().display()))),
+        }
+    }
 }
 
 /// Raises all threads of this process, and those they start later, just above a real-time priority. So

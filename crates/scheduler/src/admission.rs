@@ -1,26 +1,26 @@
-//! Admission: whose request enters the site next.
+//! Admission: the request that enters the site next.
 //!
-//! A state machine without clock and without requests. It stands before a site that does its work well only with a bounded
-//! number of requests at once, and holds back the others in bounded queues, one for each class and resource type (what a
-//! request mainly needs: processor, disk, database). When there is room, three questions are asked, each of its own part:
+//! A state machine without a clock and without the requests themselves. It limits how many requests a site works on at
+//! once. Further requests wait in bounded queues, one for each class and resource type. The resource type of a request is
+//! what it mainly needs: processor, disk, database. When there is room, three questions are answered in turn:
 //!
-//! 1. Which resource type? The idlest one with somebody waiting: the largest (window - running) / window
+//! 1. Which resource type? The idlest one with waiting requests: the largest (window - running) / window
 //!    ("Multiple-resource Request Scheduling Algorithms for Proportional System-time Differentiation at Website Gateway",
 //!    section 3.3.2).
 //! 2. Which class? See [`crate::share`].
 //! 3. Which request of that class? See [`QueueOrder`].
 //!
-//! The life of a request, and the calls that go with it:
+//! The life of a request, and its calls:
 //!
-//! 1. [`Admission::handle_arrived`] when it is known what it is. It waits.
-//! 2. [`Admission::poll_decision`] says that it is to start, and from then on it holds a slot; or that it is refused, and
-//!    then its name is no longer in force.
-//! 3. [`Admission::handle_finished`] when the site is done with it, which gives the slot back.
-//! 4. [`Admission::handle_gone`] when its client is gone, waiting or running, or [`Admission::handle_given_up`] when the
-//!    gateway or the site gave it up. One that waited has spent no slot.
+//! 1. [`Admission::handle_arrived`] when its class and resource type are known. It waits.
+//! 2. [`Admission::poll_decision`] starts it, and it holds a slot from then on. Or the request is refused, and its id is no
+//!    longer valid.
+//! 3. [`Admission::handle_finished`] when the site has finished it, which frees the slot.
+//! 4. [`Admission::handle_gone`] when its client is gone, while it waits or runs. [`Admission::handle_given_up`] when the
+//!    gateway or the site gives it up. A request that only waited has used no slot.
 //!
-//! After every `handle_*` ask [`Admission::poll_decision`] until it says `None`, and again at [`Admission::poll_timeout`].
-//! A name that is no longer in force may still be passed, as by somebody who had not heard yet; nothing happens then.
+//! After every `handle_*` call [`Admission::poll_decision`] until it returns `None`, and again at
+//! [`Admission::poll_timeout`]. A call with an id that is no longer valid has no effect, so a late report does no harm.
 //!
 //! ```
 //! use serpent_scheduler::{
@@ -53,43 +53,44 @@
 //!
 //! Invariants, held by tests over every share and order:
 //! - Every request that arrived is started, refused, or gone, once; none is lost when settings change.
-//! - No window is exceeded, but by requests that already ran when it shrank. No queue is longer than its class's limit once
-//!   `poll_decision` has said `None`, and never by more than one, but for those who already waited when settings changed.
+//! - No window is exceeded, except by requests that already ran when it shrank.
+//! - No queue is longer than its class's limit once `poll_decision` has returned `None`, and before that by one at most.
+//!   Requests that already waited when settings changed are the exception.
 //! - Work is conserved as far as the share promises it.
 
 mod decision;
+mod lane;
 mod patience;
 mod queue;
 mod service;
 mod settings;
 
 use alloc::{
-    boxed::Box,
     collections::{BTreeSet, VecDeque},
     vec,
     vec::Vec,
 };
-use core::cmp::Ordering;
 
 use slab::Slab;
 
 pub use self::{
     decision::{Arrival, ClassStats, Decision, Idlest, Reason, Refusal, RequestId, Start, Turn},
-    queue::QueueOrder,
     settings::{Late, Moves, ResourceId, Settings, SettingsError},
 };
 use self::{
+    lane::{Lane, lanes},
     patience::Patience,
-    queue::{Asks, Queue, Rank},
+    queue::{Queue, QueuedRequest, Rank},
     service::ServiceTimes,
 };
+pub use crate::class::QueueOrder;
 use crate::{
     class::ClassId,
-    share::{self, Contender, Delay, Policy, Share, Slots},
+    share::{self, Contender, Delay, Policy},
     time::Instant,
 };
 
-/// Who waits before the site, and who is in it. See the head of this module for the order of calls.
+/// The requests that wait for the site and those that run in it. The head of this module gives the order of calls.
 #[derive(Debug)]
 pub struct Admission {
     settings: Settings,
@@ -102,33 +103,17 @@ pub struct Admission {
     service: Vec<ServiceTimes>,
     /// By class.
     patience: Vec<Patience>,
-    /// Those who wait only for a certain time, by its end.
+    /// Waiting requests with a time limit, by its end.
     expiries: BTreeSet<(Instant, RequestId)>,
-    /// Those who wait and can still make their deadlines, by when they must start for that.
+    /// Waiting requests that can still meet their deadlines, by the latest start for that.
     latest_starts: BTreeSet<(Instant, RequestId)>,
-    /// Queues that may be longer than they should, if nobody can start.
+    /// Queues that may be above their limit if no request can start.
     overfull: VecDeque<(usize, ClassId)>,
     sequence: u64,
     stats: Vec<ClassStats>,
-    /// Kept for their memory.
+    /// Kept to reuse their memory.
     by_idleness: Vec<usize>,
     contenders: Vec<Contender>,
-}
-
-/// Queues with a common set of slots: a resource type with a window of its own, or all that have none.
-#[derive(Debug)]
-struct Lane {
-    /// Of the resource type; the limit of all takes its place where there is none.
-    window: Option<u32>,
-    /// By class.
-    queues: Vec<Queue>,
-    waiting: usize,
-    /// When those who wait arrived, summed up by class.
-    arrived_ns: Vec<u128>,
-    /// By class.
-    running_of_class: Vec<u32>,
-    running: u32,
-    share: Box<dyn Share + Send>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -139,20 +124,20 @@ struct Request {
     expected_ns: u64,
     deadline: Option<Instant>,
     expires: Option<Instant>,
-    state: State,
+    state: RequestState,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum RequestState {
     Waiting(Rank),
     Running { since: Instant },
 }
 
 impl Admission {
-    /// Nobody waits, nobody runs.
+    /// Makes an admission without requests.
     ///
     /// # Errors
-    /// What [`Settings::check`] finds.
+    /// The errors of [`Settings::check`].
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         settings.check()?;
         let (lanes, lane_of) = lanes(&settings);
@@ -180,11 +165,12 @@ impl Admission {
         &self.settings
     }
 
-    /// Takes over changed settings. Who waits goes on waiting, in the class and the resource type that `moves` names, with
-    /// the time limit and the deadline that it came with; a queue that is too long now takes in nobody until it is not.
+    /// Applies changed settings. Waiting requests keep waiting, in the class and the resource type that `moves` gives, with
+    /// the time limit and the deadline that they came with. A queue above its new limit accepts no request until it is
+    /// below.
     ///
     /// # Errors
-    /// What [`Settings::check`] finds; then nothing has changed.
+    /// The errors of [`Settings::check`]; then nothing has changed.
     pub fn handle_settings(&mut self, settings: Settings, moves: &Moves) -> Result<(), SettingsError> {
         settings.check()?;
         let (classes, resources) = (settings.classes.len(), settings.windows.len());
@@ -203,7 +189,7 @@ impl Admission {
         self.latest_starts.clear();
         let mut service = vec![ServiceTimes::default(); resources];
         for (old, times) in self.service.drain(..).enumerate() {
-            // Of types that become one, the first that was measured tells what to expect.
+            // If types become one, the first with a measurement is used.
             let now = &mut service[resource_now(old).index()];
             if now.mean_ns().is_none() {
                 *now = times;
@@ -230,17 +216,17 @@ impl Admission {
             let Arrival { class, resource, .. } = &mut request.arrival;
             (*class, *resource) = (class_now(class.index()), resource_now(resource.index()));
             match request.state {
-                State::Waiting(_) => self.enqueue(id),
-                State::Running { .. } => self.hold(id),
+                RequestState::Waiting(_) => self.enqueue(id),
+                RequestState::Running { .. } => self.hold(id),
             }
         }
-        // Nobody is refused because a limit is lower now.
+        // No waiting request is refused because a limit is lower now.
         self.overfull.clear();
         Ok(())
     }
 
-    /// From now on so many requests of a resource type may run at once, at least 1. Those that run already go on. Does
-    /// nothing to a type without a window of its own.
+    /// Sets the window of a resource type, at least 1. Running requests continue. Does nothing for a type without a window
+    /// of its own.
     pub fn handle_window(&mut self, resource: ResourceId, window: u32) {
         if let Some(own @ Some(_)) = self.settings.windows.get_mut(resource.index()) {
             *own = Some(window.max(1));
@@ -248,25 +234,25 @@ impl Admission {
         }
     }
 
-    /// From now on so many requests may run at once, at least 1, whatever their types. Those that run already go on. Does
-    /// nothing where there was no such limit.
+    /// Sets the limit on the running requests of all types, at least 1. Running requests continue. Does nothing if there
+    /// was no such limit.
     pub fn handle_total(&mut self, total: u32) {
         if self.settings.total.is_some() {
             self.settings.total = Some(total.max(1));
         }
     }
 
-    /// A request has come, and waits.
+    /// A request has arrived, and waits.
     ///
     /// # Errors
-    /// It is refused on the spot; it has no name then.
+    /// The request is refused at once, and gets no id.
     pub fn handle_arrived(&mut self, now: Instant, arrival: Arrival) -> Result<RequestId, Refusal> {
         let Arrival { class: class_id, resource, .. } = arrival;
         let class = *self.settings.classes.get(class_id.index()).ok_or(Refusal::NoSuchQueue)?;
         let lane = *self.lane_of.get(resource.index()).ok_or(Refusal::NoSuchQueue)?;
         let stats = &mut self.stats[class_id.index()];
         stats.arrived += 1;
-        // One too many is settled when it is known whether one of them can start. Two too many never are.
+        // One request above the limit stays until it is known whether a request can start. A second is refused at once.
         if self.lanes[lane].queues[class_id.index()].len() > class.most_waiting as usize {
             stats.refused_full += 1;
             return Err(Refusal::QueueFull);
@@ -278,7 +264,7 @@ impl Admission {
         let expected_ns = arrival.expected_ns.or_else(|| self.service[resource.index()].mean_ns()).unwrap_or(0);
         let expires = class.most_wait_ns.map(|wait_ns| now.add_ns(wait_ns));
         let deadline = class.deadline_ns.map(|deadline_ns| now.add_ns(deadline_ns));
-        let nowhere = State::Running { since: now };
+        let nowhere = RequestState::Running { since: now };
         entry.insert(Request { arrival, id, arrived: now, expected_ns, deadline, expires, state: nowhere });
         if let Some(expires) = expires {
             self.expiries.insert((expires, id));
@@ -287,10 +273,10 @@ impl Admission {
         Ok(id)
     }
 
-    /// The site is done with a request: its slot is free.
+    /// The site has finished a request, and its slot is free.
     pub fn handle_finished(&mut self, now: Instant, request: RequestId) {
         let Some(it) = self.known(request) else { return };
-        if let State::Running { since } = it.state {
+        if let RequestState::Running { since } = it.state {
             self.service[it.arrival.resource.index()].add(now.ns_since(since));
             self.stats[it.arrival.class.index()].finished += 1;
             let lane = &mut self.lanes[self.lane_of[it.arrival.resource.index()]];
@@ -305,8 +291,8 @@ impl Admission {
         let patience = &mut self.patience[it.arrival.class.index()];
         let age_ns = now.ns_since(it.arrived);
         match it.state {
-            State::Waiting(_) => patience.handle_left(0, age_ns),
-            State::Running { since } => {
+            RequestState::Waiting(_) => patience.handle_left(0, age_ns),
+            RequestState::Running { since } => {
                 let waited_ns = since.ns_since(it.arrived);
                 // A client that leaves during a long service may have seen enough of the answer.
                 if now.ns_since(since) < waited_ns {
@@ -317,23 +303,23 @@ impl Admission {
         self.handle_given_up(request);
     }
 
-    /// A request was given up, and not by its client. If it ran, its slot is free; if it waited, it took none.
+    /// A request was given up, but not by its client. If it ran, its slot is free; if it waited, it took none.
     pub fn handle_given_up(&mut self, request: RequestId) {
         let Some(it) = self.known(request) else { return };
         let stats = &mut self.stats[it.arrival.class.index()];
         match it.state {
-            State::Running { .. } => {
+            RequestState::Running { .. } => {
                 stats.gone_running += 1;
                 self.release(&it);
             }
-            State::Waiting(rank) => {
+            RequestState::Waiting(rank) => {
                 stats.gone_waiting += 1;
                 self.withdraw(&it, rank);
             }
         }
     }
 
-    /// What to do now. Ask until it says `None`.
+    /// Returns the next decision. Call it until it returns `None`.
     pub fn poll_decision(&mut self, now: Instant) -> Option<Decision> {
         self.poll_expired(now)
             .or_else(|| self.poll_late(now))
@@ -341,15 +327,15 @@ impl Admission {
             .or_else(|| self.poll_overfull(now))
     }
 
-    /// When to ask [`Admission::poll_decision`] again if nothing happens until then; `None` if nothing will change.
+    /// When to call [`Admission::poll_decision`] again if nothing happens before; `None` if time alone changes nothing.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let expiry = self.expiries.first().map(|&(at, _)| at);
-        // Who must start at that moment at the latest is late from the next one on.
+        // A request that must start at this moment is late from the next nanosecond on.
         let late = self.latest_starts.first().map(|&(at, _)| at.add_ns(1)).filter(|_| self.refuses_late());
         [expiry, late].into_iter().flatten().min()
     }
 
-    /// Plain numbers of a class; zeros if there is no such class.
+    /// Counters of a class; zeros if there is no such class.
     pub fn class_stats(&self, class: ClassId) -> ClassStats {
         let Some(stats) = self.stats.get(class.index()) else { return ClassStats::default() };
         let waiting = self.lanes.iter().map(|lane| lane.queues[class.index()].len()).sum();
@@ -382,16 +368,16 @@ impl Admission {
         self.refuse(now, request, Refusal::WaitedTooLong)
     }
 
-    /// Late ones are refused, one at a time, or all put behind those in time.
+    /// Refuses late requests one at a time, or puts all of them behind those in time.
     fn poll_late(&mut self, now: Instant) -> Option<Decision> {
         while let Some(&(at, id)) = self.latest_starts.first().filter(|(at, _)| *at < now) {
             if self.refuses_late() {
                 return self.refuse(now, id, Refusal::TooLate);
             }
             self.latest_starts.remove(&(at, id));
-            let Some(Request { arrival, state: State::Waiting(rank), .. }) = self.known(id) else { continue };
+            let Some(Request { arrival, state: RequestState::Waiting(rank), .. }) = self.known(id) else { continue };
             let rank = self.lanes[self.lane_of[arrival.resource.index()]].queues[arrival.class.index()].set_late(rank);
-            self.requests[id.index()].state = State::Waiting(rank);
+            self.requests[id.index()].state = RequestState::Waiting(rank);
         }
         None
     }
@@ -402,8 +388,9 @@ impl Admission {
         }
         let mut by_idleness = core::mem::take(&mut self.by_idleness);
         by_idleness.clear();
-        by_idleness.extend((0..self.lanes.len()).filter(|&lane| self.lanes[lane].waiting > 0 && self.has_room(lane)));
-        by_idleness.sort_by(|&a, &b| self.compare_idleness(b, a));
+        let may_start = |lane: &usize| self.lanes[*lane].waiting > 0 && self.lanes[*lane].has_room();
+        by_idleness.extend((0..self.lanes.len()).filter(may_start));
+        by_idleness.sort_by(|&a, &b| self.lanes[b].compare_idleness(&self.lanes[a], self.settings.total));
         let start = by_idleness.iter().enumerate().find_map(|(i, &lane)| {
             let idlest = match (i, by_idleness.len()) {
                 (0, 1) => Idlest::Only,
@@ -440,7 +427,7 @@ impl Admission {
         let request = self.requests[rank.id.index()];
         self.unqueue(&request);
         self.lanes[lane].queues[class.index()].take(rank, request.arrival.client);
-        self.requests[rank.id.index()].state = State::Running { since: now };
+        self.requests[rank.id.index()].state = RequestState::Running { since: now };
         self.hold(rank.id);
         self.stats[class.index()].started += 1;
         let waited_ns = now.ns_since(request.arrived);
@@ -468,7 +455,7 @@ impl Admission {
         }
     }
 
-    /// Nobody could start, so those too many are too many.
+    /// No request could start, so each queue above its limit loses its last request.
     fn poll_overfull(&mut self, now: Instant) -> Option<Decision> {
         while let Some((lane, class)) = self.overfull.pop_front() {
             let queue = &self.lanes[lane].queues[class.index()];
@@ -483,7 +470,7 @@ impl Admission {
 
     fn refuse(&mut self, now: Instant, request: RequestId, refusal: Refusal) -> Option<Decision> {
         let it = self.known(request)?;
-        let State::Waiting(rank) = it.state else { return None };
+        let RequestState::Waiting(rank) = it.state else { return None };
         self.patience[it.arrival.class.index()].handle_stayed(0, now.ns_since(it.arrived));
         self.withdraw(&it, rank);
         let stats = &mut self.stats[it.arrival.class.index()];
@@ -495,8 +482,8 @@ impl Admission {
         Some(Decision::Refuse { request, refusal })
     }
 
-    /// How long the clients of a class are willing to wait, as far as that is known. At [`crate::class::Class::most_wait_ns`] a
-    /// request is refused, which is as bad for its client.
+    /// How long the clients of a class are willing to wait, as far as that is known. A request is refused at
+    /// [`crate::class::Class::most_wait_ns`], which is no better for its client.
     fn patience_ns(&self, class: ClassId) -> Option<u64> {
         let learned_ns = self.patience[class.index()].ns();
         let given_ns = self.settings.classes[class.index()].most_wait_ns;
@@ -511,15 +498,16 @@ impl Admission {
         self.settings.policy == Policy::Edf && self.settings.late == Late::Refuse
     }
 
-    /// Puts a request on its class's queue.
+    /// Puts a request into its class's queue.
     fn enqueue(&mut self, id: RequestId) {
         let Request { arrival, arrived, expected_ns, deadline, .. } = self.requests[id.index()];
         let (class, lane_index) = (arrival.class, self.lane_of[arrival.resource.index()]);
         let lane = &mut self.lanes[lane_index];
-        let rank = lane.queues[class.index()].insert(&Asks { id, arrived, expected_ns, client: arrival.client });
+        let rank =
+            lane.queues[class.index()].insert(&QueuedRequest { id, arrived, expected_ns, client: arrival.client });
         lane.waiting += 1;
         lane.arrived_ns[class.index()] += u128::from(arrived.as_ns());
-        self.requests[id.index()].state = State::Waiting(rank);
+        self.requests[id.index()].state = RequestState::Waiting(rank);
         if let (Some(deadline), Policy::Edf) = (deadline, self.settings.policy) {
             let latest_start = Instant::from_ns(deadline.as_ns().saturating_sub(expected_ns));
             self.latest_starts.insert((latest_start, id));
@@ -529,7 +517,7 @@ impl Admission {
         }
     }
 
-    /// Forgets what belongs to the waiting, but for its place in the queue.
+    /// Removes a waiting request from everything but its queue.
     fn unqueue(&mut self, it: &Request) {
         let lane = &mut self.lanes[self.lane_of[it.arrival.resource.index()]];
         lane.waiting -= 1;
@@ -569,63 +557,6 @@ impl Admission {
         self.running -= 1;
         self.requests.remove(it.id.index());
     }
-
-    fn has_room(&self, lane: usize) -> bool {
-        let lane = &self.lanes[lane];
-        lane.window.is_none_or(|window| lane.running < window)
-    }
-
-    /// By (window - running) / window, as exact fractions. What has no limit is as idle as can be.
-    fn compare_idleness(&self, a: usize, b: usize) -> Ordering {
-        let idleness = |lane: usize| {
-            let lane = &self.lanes[lane];
-            match (lane.window, self.settings.total) {
-                (Some(window), _) => (window.saturating_sub(lane.running), window),
-                (None, Some(total)) => (total.saturating_sub(lane.running), total),
-                (None, None) => (1, 1),
-            }
-        };
-        let ((free_a, of_a), (free_b, of_b)) = (idleness(a), idleness(b));
-        (u64::from(free_a) * u64::from(of_b)).cmp(&(u64::from(free_b) * u64::from(of_a)))
-    }
-}
-
-impl Lane {
-    fn new(settings: &Settings, window: Option<u32>) -> Self {
-        Self {
-            window,
-            queues: settings.classes.iter().map(|class| Queue::new(class.order)).collect(),
-            waiting: 0,
-            arrived_ns: vec![0; settings.classes.len()],
-            running_of_class: vec![0; settings.classes.len()],
-            running: 0,
-            share: settings.policy.build_over(&settings.classes, settings.delay_window_ns),
-        }
-    }
-
-    fn choose(&mut self, now: Instant, window: Option<u32>, contenders: &[Contender]) -> Option<share::Choice> {
-        self.share.choose(now, &Slots { window, running: &self.running_of_class }, contenders)
-    }
-}
-
-/// A lane for each resource type with a window, and one for all the others.
-fn lanes(settings: &Settings) -> (Vec<Lane>, Vec<usize>) {
-    let mut lanes = Vec::new();
-    let mut common = None;
-    let lane_of = (settings.windows.iter())
-        .map(|&window| match (window, common) {
-            (None, Some(lane)) => lane,
-            _ => {
-                lanes.push(Lane::new(settings, window));
-                let lane = lanes.len() - 1;
-                if window.is_none() {
-                    common = Some(lane);
-                }
-                lane
-            }
-        })
-        .collect();
-    (lanes, lane_of)
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ pub struct Estimator {
 
 /// How a round trip was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exactness {
+pub enum RttKind {
     /// On a single packet, such as the handshake's.
     Exact,
     /// TCP's running mean over recent acknowledgements.
@@ -196,16 +196,16 @@ impl Estimator {
 
     /// Takes a round trip measured just now. `path` is any number that is the same for the same client or
     /// prefix of clients. `sent_bytes` is the total of wire bytes sent.
-    pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, exactness: Exactness, sent_bytes: u64) {
+    pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, sent_bytes: u64) {
         self.handle_sent(now, sent_bytes);
-        match exactness {
-            Exactness::Exact => {
+        match kind {
+            RttKind::Exact => {
                 self.exact_before = core::mem::replace(&mut self.exact_last, now);
             }
             // A mean over recent acknowledgements lags behind the queue, so it is used only without exact
             // samples.
-            Exactness::Smoothed if now.ns_since(self.exact_before) < EXACT_ENOUGH_NS => return,
-            Exactness::Smoothed => {}
+            RttKind::Smoothed if now.ns_since(self.exact_before) < EXACT_ENOUGH_NS => return,
+            RttKind::Smoothed => {}
         }
         let Some(delivered_bytes) = self.sent_at(now.as_ns().saturating_sub(rtt_ns)) else { return };
         let queue_ns = self.above_shortest(now, path, rtt_ns);
@@ -535,7 +535,7 @@ mod tests {
                 let sent = (self.sent_bits / 8.0) as u64;
                 while self.under_way.front().is_some_and(|(at, _)| *at <= self.now) {
                     let (_, rtt_ns) = self.under_way.pop_front().unwrap();
-                    self.estimator.handle_round_trip(self.now, 7, rtt_ns, Exactness::Exact, sent);
+                    self.estimator.handle_round_trip(self.now, 7, rtt_ns, RttKind::Exact, sent);
                 }
                 self.estimator.handle_turn(self.now, sent, backlogged);
             }

@@ -68,7 +68,7 @@ pub(crate) struct Job {
     pub path: Path,
     /// Start tag of fair queueing, see [`crate::uplink`].
     pub share_tag_bytes: u64,
-    /// Finish tag in the virtual processor-sharing system, see [`crate::sharing`].
+    /// Finish tag in the virtual processor-sharing system, see [`crate::processor_sharing`].
     pub sharing_tag: u64,
     /// When the job last asked to write.
     pub waited_until: Instant,
@@ -102,7 +102,7 @@ pub(crate) struct Waiting {
 pub(crate) struct Rank {
     pub unguarded: bool,
     pub late: bool,
-    pub place: u64,
+    pub key: u64,
     pub sequence: u64,
 }
 

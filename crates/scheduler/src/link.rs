@@ -15,6 +15,8 @@ use crate::{time::Instant, units::Rate};
 pub(crate) struct Link {
     rate: Option<Rate>,
     free_at: Instant,
+    /// When the link would have sent all granted bytes if there were no others; never after `free_at`.
+    granted_free_at: Instant,
     pacing: Pacing,
     ahead_ns: u64,
     charged_bytes: u64,
@@ -51,8 +53,15 @@ impl Pacing {
 impl Link {
     /// Makes an idle link. `rate` is the usable rate of the bottleneck; `None` means no limit.
     pub fn new(rate: Option<Rate>, pacing: Pacing) -> Self {
-        let mut link =
-            Self { rate: None, pacing, free_at: Instant::ORIGIN, ahead_ns: 0, charged_bytes: 0, chunk_bytes: 0 };
+        let mut link = Self {
+            rate: None,
+            free_at: Instant::ORIGIN,
+            granted_free_at: Instant::ORIGIN,
+            pacing,
+            ahead_ns: 0,
+            charged_bytes: 0,
+            chunk_bytes: 0,
+        };
         link.set_rate(Instant::ORIGIN, rate);
         link
     }
@@ -64,13 +73,12 @@ impl Link {
 
     /// Changes the rate and the size of later grants.
     pub fn set(&mut self, now: Instant, rate: Option<Rate>, pacing: Pacing) {
-        match (self.rate, rate) {
-            (Some(old), Some(new)) => {
-                let queued_ns = self.free_at.ns_since(now);
-                self.free_at = now.add_ns(new.ns_for(old.bytes_in(queued_ns)));
+        for free_at in [&mut self.free_at, &mut self.granted_free_at] {
+            match (self.rate, rate) {
+                (Some(old), Some(new)) => *free_at = now.add_ns(new.ns_for(old.bytes_in(free_at.ns_since(now)))),
+                (_, None) => *free_at = Instant::ORIGIN,
+                (None, Some(_)) => {}
             }
-            (_, None) => self.free_at = Instant::ORIGIN,
-            (None, Some(_)) => {}
         }
         (self.rate, self.pacing) = (rate, pacing);
         self.chunk_bytes = match self.pacing.chunk {
@@ -95,27 +103,35 @@ impl Link {
         self.chunk_bytes
     }
 
-    /// Records bytes given to the link, counted as on the wire.
+    /// Records granted bytes, counted as on the wire.
     pub fn charge(&mut self, now: Instant, wire_bytes: u64) {
         self.charged_bytes += wire_bytes;
         if let Some(rate) = self.rate {
-            self.free_at = self.free_at.max(now).add_ns(rate.ns_for(wire_bytes));
+            for free_at in [&mut self.free_at, &mut self.granted_free_at] {
+                *free_at = (*free_at).max(now).add_ns(rate.ns_for(wire_bytes));
+            }
         }
     }
 
-    /// Records bytes that went out without a grant. They delay grants by [`UNASKED_NS`] at most: a flood of
-    /// them must not stop all jobs long after it has passed.
-    pub fn charge_unasked(&mut self, now: Instant, wire_bytes: u64) {
-        let free_at = self.free_at;
-        self.charge(now, wire_bytes);
-        self.free_at = self.free_at.min(now.add_ns(UNASKED_NS)).max(free_at);
+    /// Records bytes that went out without a grant. They delay grants by [`UNGRANTED_NS`] at most, compared
+    /// with a link that carries granted bytes alone: a flood of them must not stop all jobs long after it has
+    /// passed.
+    pub fn charge_ungranted(&mut self, now: Instant, wire_bytes: u64) {
+        self.charged_bytes += wire_bytes;
+        if let Some(rate) = self.rate {
+            let latest = self.granted_free_at.max(now).add_ns(UNGRANTED_NS);
+            let free_at = self.free_at.max(now).add_ns(rate.ns_for(wire_bytes));
+            self.free_at = free_at.min(latest).max(self.free_at);
+        }
     }
 
-    /// Takes back bytes that were charged but not given to the link.
+    /// Takes back granted bytes that were charged but not given to the link.
     pub fn refund(&mut self, wire_bytes: u64) {
         self.charged_bytes = self.charged_bytes.saturating_sub(wire_bytes);
         if let Some(rate) = self.rate {
-            self.free_at = Instant::from_ns(self.free_at.as_ns().saturating_sub(rate.ns_for(wire_bytes)));
+            for free_at in [&mut self.free_at, &mut self.granted_free_at] {
+                *free_at = Instant::from_ns(free_at.as_ns().saturating_sub(rate.ns_for(wire_bytes)));
+            }
         }
     }
 
@@ -123,6 +139,7 @@ impl Link {
     pub fn set_free_at(&mut self, at: Instant) {
         if self.rate.is_some() {
             self.free_at = at;
+            self.granted_free_at = self.granted_free_at.min(at);
         }
     }
 
@@ -138,7 +155,7 @@ impl Link {
 }
 
 /// The longest delay that bytes without a grant cause to grants.
-const UNASKED_NS: u64 = 1_000_000_000;
+const UNGRANTED_NS: u64 = 1_000_000_000;
 
 /// Payload of a full segment on Ethernet with TCP timestamps.
 pub(crate) const SEGMENT_BYTES: u32 = 1448;
@@ -215,14 +232,33 @@ mod tests {
     fn a_flood_of_what_needs_no_leave_is_forgotten_within_a_second() {
         let mut link = Link::new(Some(rate("10mbit")), Pacing::EXACT);
         for _ in 0..1000 {
-            link.charge_unasked(Instant::ORIGIN, 1_250_000);
+            link.charge_ungranted(Instant::ORIGIN, 1_250_000);
         }
         assert_eq!(link.free_at().as_ns(), 1_000 * MS, "and not a thousand seconds");
         assert_eq!(link.charged_bytes(), 1_250_000_000, "all of it is counted");
         // Bytes queued by grants are kept.
         link.charge(Instant::ORIGIN, 2_500_000);
-        link.charge_unasked(Instant::from_ns(MS), 1_250);
+        link.charge_ungranted(Instant::from_ns(MS), 1_250);
         assert_eq!(link.free_at().as_ns(), 3_000 * MS);
+    }
+
+    #[test]
+    fn bytes_without_a_grant_are_charged_however_long_the_grant_before_them() {
+        for granted_ms in [705, 3_000] {
+            let mut link = Link::new(Some(rate("8mbit")), Pacing::EXACT);
+            link.charge(Instant::ORIGIN, granted_ms * 1_000);
+            link.charge_ungranted(Instant::ORIGIN, 296_000);
+            assert_eq!(link.free_at().as_ns(), (granted_ms + 296) * MS);
+            link.charge_ungranted(Instant::ORIGIN, 2_000_000);
+            assert_eq!(link.free_at().as_ns(), (granted_ms + 1_000) * MS, "a flood delays the next grant by 1 s");
+            // What the limit forgot does not come back with a refund, at another rate, or 100 ms later.
+            let now = Instant::from_ns(100 * MS);
+            link.refund(500_000);
+            link.set_rate(now, Some(rate("4mbit")));
+            assert_eq!(link.free_at().ns_since(now), 2 * (granted_ms - 500 + 1_000 - 100) * MS);
+            link.charge_ungranted(now, 1);
+            assert_eq!(link.free_at().ns_since(now), 2 * (granted_ms - 500 + 1_000 - 100) * MS);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use core::{fmt, str::FromStr};
 
 use crate::{
     job::{Job, Size},
-    sharing::FRACTION_BITS as SHARING_FRACTION_BITS,
+    processor_sharing::FRACTION_BITS as SHARING_FRACTION_BITS,
     time::Instant,
     units::Rate,
 };
@@ -63,13 +63,13 @@ impl Order {
         matches!(self, Self::Swift)
     }
 
-    /// The job's place: the smallest goes first. `rate` is the uplink's, `small_bytes` the cutoff of
+    /// The job's key: the smallest goes first. `rate` is the uplink's, `small_bytes` the cutoff of
     /// [`Order::QuickFix`].
     ///
     /// Where an order needs an unknown size, attained service replaces the remaining work. A response of
     /// unknown length is treated as if it had as much left as it has had. For heavy tails this is a fair
     /// guess.
-    pub(crate) fn place(self, job: &Job, rate: Option<Rate>, small_bytes: u64) -> u64 {
+    pub(crate) fn key(self, job: &Job, rate: Option<Rate>, small_bytes: u64) -> u64 {
         match self {
             Self::Fair => job.share_tag_bytes,
             Self::Fifo => job.sequence,
@@ -123,11 +123,11 @@ impl Order {
     /// It is in bytes for `srpt` and `las`, in nanoseconds for the orders that estimate times, 0 or 1 for
     /// `quick-fix`. `fair` and `fifo` have one band. `fsp` cannot be banded, since its tags grow without end.
     pub(crate) fn measure(self, job: &Job, now: Instant, rate: Option<Rate>, small_bytes: u64) -> Option<u64> {
-        let place = self.place(job, rate, small_bytes);
+        let key = self.key(job, rate, small_bytes);
         match self {
-            Self::Srpt | Self::Srrt | Self::Swift | Self::Fcf | Self::Las => Some(place),
-            Self::Stert => Some(place.saturating_sub(NEVER_NS.saturating_sub(now.as_ns()))),
-            Self::QuickFix => Some(place >> 63),
+            Self::Srpt | Self::Srrt | Self::Swift | Self::Fcf | Self::Las => Some(key),
+            Self::Stert => Some(key.saturating_sub(NEVER_NS.saturating_sub(now.as_ns()))),
+            Self::QuickFix => Some(key >> 63),
             Self::Fair | Self::Fifo => Some(0),
             Self::Fsp => None,
         }

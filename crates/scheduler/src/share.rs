@@ -7,14 +7,19 @@
 //! A class contends if it has a waiting job and is not at a limit of its own. The policies promise, among the
 //! classes that contend:
 //!
-//! | policy | promise | keeps a slot free although jobs wait |
-//! |---|---|---|
-//! | strict | a class goes only if no class before it contends | never |
-//! | weighted | while the same classes contend, each has its part of any run of choices, give or take two choices (one for a run from the beginning); a silent class saves nothing up | never |
-//! | shared | a class below its share of the slots goes before all that are not; what it does not use is lent, up to the reserves of others | only for a reserve |
-//! | fixed | a class never has more than its share of the slots | whenever its class has no waiting job |
-//! | edf | the class whose next job has the earliest deadline goes; jobs that cannot meet theirs go behind those that can | never |
-//! | wtp, pwad, mdp, ratio | mean system times are near the given ratios, where any order could keep them: docs/delay-shares.md says how near | never |
+//! - *strict*: a class goes only if no class before it contends.
+//! - *weighted*: while the same classes contend, each has its part of any run of choices, give or take two
+//!   choices (one for a run from the beginning). A silent class saves nothing up.
+//! - *shared*: a class below its share of the slots goes before all that are not. Unused slots are lent, up to
+//!   the reserves of others.
+//! - *fixed*: a class never has more than its share of the slots.
+//! - *edf*: the class whose next job has the earliest deadline goes. Jobs that cannot meet theirs go behind
+//!   those that can.
+//! - *wtp*, *pwad*, *mdp* and *ratio*: mean system times are near the given ratios, where any order could keep
+//!   them. `docs/delay-shares.md` says how near.
+//!
+//! While jobs wait, *fixed* keeps a slot free if its class has no waiting job, and *shared* only for a reserve.
+//! The others keep no slot free.
 //!
 //! A share of slots is a whole number: the exact share rounded up or down so that all add up to the window.
 //! It is at least 1, since a class without a slot would starve. A window smaller than the number of classes
@@ -39,6 +44,7 @@
 //! ```
 
 mod capacity;
+mod contender;
 mod delay;
 mod edf;
 mod ratio;
@@ -49,6 +55,7 @@ mod weighted;
 use alloc::boxed::Box;
 use core::fmt;
 
+pub use self::contender::{Choice, Contender, Delay, Reason, Share, Slots};
 use self::{
     capacity::Capacity,
     delay::{Mdp, Pwad, Wtp},
@@ -57,10 +64,7 @@ use self::{
     strict::Strict,
     weighted::Weighted,
 };
-use crate::{
-    class::{Class, ClassId},
-    time::Instant,
-};
+use crate::class::Class;
 
 /// The rule by which a class is picked. The head of this module gives the promise of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -161,116 +165,6 @@ impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
-}
-
-/// Picks classes for one set of slots: the requests of one resource type, or a link.
-pub trait Share: fmt::Debug {
-    /// Returns which of `contenders` goes next; the choice counts as made. `contenders` are sorted by class,
-    /// one per class. `None` means that none of them may go, though there is a free slot.
-    fn choose(&mut self, now: Instant, slots: &Slots<'_>, contenders: &[Contender]) -> Option<Choice>;
-
-    /// Takes back a part of the cost of the class's latest choice. Does nothing in shares that do not count
-    /// costs.
-    fn refund(&mut self, _class: ClassId, _cost: u64) {}
-
-    /// Records that a job of a class is done, and the time since its arrival. Jobs given up are not reported.
-    /// Does nothing in shares that do not count delays.
-    fn handle_done(&mut self, _now: Instant, _class: ClassId, _system_ns: u64) {}
-
-    /// A copy with all its memory.
-    fn duplicate(&self) -> Box<dyn Share + Send>;
-}
-
-impl Clone for Box<dyn Share + Send> {
-    fn clone(&self) -> Self {
-        (**self).duplicate()
-    }
-}
-
-/// The slots that are shared.
-#[derive(Clone, Copy, Debug)]
-pub struct Slots<'a> {
-    /// Number of slots; `None` for no limit.
-    pub window: Option<u32>,
-    /// Slots held by each class, by [`ClassId::index`].
-    pub running: &'a [u32],
-}
-
-impl Slots<'_> {
-    fn held_by(&self, class: ClassId) -> u32 {
-        self.running.get(class.index()).copied().unwrap_or(0)
-    }
-}
-
-/// A class that has a waiting job and may go by its own limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Contender {
-    /// The class.
-    pub class: ClassId,
-    /// Cost of its next job: 1 for a request, bytes for a link.
-    pub cost: u64,
-    /// Deadline of its next job; `None` if it has none.
-    pub deadline: Option<Instant>,
-    /// Whether its next job can no longer meet the deadline.
-    pub late: bool,
-    /// How long its jobs have waited; used only if [`Policy::is_by_delay`].
-    pub delay: Delay,
-}
-
-/// How long the waiting jobs of a class have waited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Delay {
-    /// Waiting time of its next job.
-    pub waited_ns: u64,
-    /// Number of waiting jobs.
-    pub waiting: u32,
-    /// Total waiting time of all waiting jobs.
-    pub all_waited_ns: u128,
-    /// Mean recent service time of jobs such as the next one; 0 if none has finished.
-    pub service_ns: u64,
-}
-
-impl Contender {
-    /// A class with a request that has no deadline.
-    pub const fn new(class: ClassId) -> Self {
-        Self {
-            class,
-            cost: 1,
-            deadline: None,
-            late: false,
-            delay: Delay { waited_ns: 0, waiting: 1, all_waited_ns: 0, service_ns: 0 },
-        }
-    }
-}
-
-/// The class that goes, and the reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
-    /// The class.
-    pub class: ClassId,
-    /// The reason.
-    pub reason: Reason,
-}
-
-/// Why a class was chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// No other class contended.
-    Alone,
-    /// The class ranks before the others.
-    Priority,
-    /// By its weight.
-    Weight,
-    /// The class has less than its share of the slots.
-    WithinShare,
-    /// The class has its share; it gets a slot that others do not use.
-    Lent,
-    /// Its next job has the earliest deadline.
-    Deadline,
-    /// Its delays are the longest, relative to its ratio.
-    Delay,
-    /// Its next job is late, and no class has a job that is in time.
-    Late,
 }
 
 #[cfg(test)]

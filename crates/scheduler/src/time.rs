@@ -6,6 +6,9 @@ use core::{
     time::Duration,
 };
 
+/// Nanoseconds of a second.
+pub(crate) const SECOND_NS: u64 = 1_000_000_000;
+
 /// Nanoseconds since the caller's origin. Good for 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);

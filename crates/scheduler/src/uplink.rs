@@ -54,103 +54,35 @@
 //!   grant.
 
 pub(crate) mod classes;
+mod fair_sharing;
+mod grant;
+mod queue;
+mod settings;
+mod stats;
 
-use alloc::{collections::BTreeSet, vec, vec::Vec};
+use alloc::{vec, vec::Vec};
 
 use slab::Slab;
 
-pub use self::classes::{ClassShare, ClassStats, ShareError};
-use self::classes::{Classes, Whole};
+pub use self::{
+    classes::{ClassShare, ShareError},
+    grant::{Grant, Reason},
+    settings::{Settings, UTILISATION, read_stretch},
+    stats::{ClassStats, Stats},
+};
+use self::{
+    classes::{Classes, LinkProperties},
+    fair_sharing::FairSharing,
+    queue::ClassQueue,
+};
 use crate::{
     class::ClassId,
     job::{Guard, Job, JobId, Path, Rank, Size, Waiting},
-    link::{Link, Pacing},
-    order::Order,
+    link::Link,
     share::{self, Contender, Policy},
-    sharing::Sharing,
     time::Instant,
     units::Rate,
 };
-
-/// The share of a given rate that is used by default: no queue then stands at the bottleneck.
-pub const UTILISATION: f64 = 0.97;
-
-/// Reads a stretch for [`Settings::guard_stretch`]: a number from 1 on. `None` for any other text.
-pub fn read_stretch(text: &str) -> Option<f64> {
-    text.parse().ok().filter(|stretch: &f64| stretch.is_finite() && *stretch >= 1.0)
-}
-
-/// Settings of the uplink scheduler.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
-    /// The order of service within a class.
-    pub order: Order,
-    /// The usable rate of the bottleneck, in wire bytes; `None` for no limit.
-    pub rate: Option<Rate>,
-    /// Bytes of a segment on the wire beside its payload.
-    pub segment_overhead_bytes: u32,
-    /// The cutoff of [`Order::QuickFix`].
-    pub small_bytes: u64,
-    /// A job that takes longer than this multiple of its time under fair sharing goes ahead of all others.
-    pub guard_stretch: Option<f64>,
-    /// How far ahead and in which portions grants are given.
-    pub pacing: Pacing,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            order: Order::Srpt,
-            rate: None,
-            // Ethernet 14 bytes, IPv4 20, TCP with timestamps 32.
-            segment_overhead_bytes: 66,
-            small_bytes: 1024,
-            guard_stretch: None,
-            pacing: Pacing::SERVER,
-        }
-    }
-}
-
-/// Permission to write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// The job that may write.
-    pub job: JobId,
-    /// Most payload bytes it may write.
-    pub bytes: u64,
-    /// Why this job was chosen.
-    pub reason: Reason,
-    /// Why its class was chosen; `None` where the link is not shared between classes.
-    pub share: Option<share::Reason>,
-}
-
-/// Why a grant went to this job among those of its class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// No other job waited.
-    Alone,
-    /// First in order among the waiting jobs.
-    First,
-    /// Put ahead by the guard against starvation.
-    Guarded,
-}
-
-/// Counters and gauges of the uplink.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Current jobs.
-    pub jobs: usize,
-    /// Jobs that wait for a grant.
-    pub waiting: usize,
-    /// Jobs that simulated fair sharing has not finished; used by `fsp` and the guard only.
-    pub on_paper: usize,
-    /// Total wire bytes given to the link.
-    pub charged_bytes: u64,
-    /// Total number of grants.
-    pub grants: u64,
-    /// Total number of jobs put ahead by the guard.
-    pub guarded: u64,
-}
 
 /// The uplink scheduler. The head of this module gives the order of calls.
 #[derive(Clone, Debug)]
@@ -159,31 +91,18 @@ pub struct Uplink {
     link: Link,
     jobs: Slab<Job>,
     /// One queue per class; a single one where the link is not shared.
-    lines: Vec<Line>,
+    queues: Vec<ClassQueue>,
     waiting: usize,
     classes: Option<Classes>,
-    sharing: Sharing,
-    /// Jobs that simulated fair sharing has finished, by the time from which the guard puts them ahead.
-    deadlines: BTreeSet<(Instant, u64, JobId)>,
+    fair_sharing: FairSharing,
     sequence: u64,
     grants: u64,
     guarded: u64,
 }
 
-/// The waiting jobs of one class.
-#[derive(Clone, Debug, Default)]
-struct Line {
-    /// The waiting jobs, sorted. Holds exactly the jobs whose `waiting` is set.
-    queue: BTreeSet<(Rank, JobId)>,
-    /// Start-time fair queueing: the tag of the job served last. A job's tag counts the bytes it was served
-    /// beyond the common level of all present jobs; new jobs start at that level.
-    share_tag_bytes: u64,
-    charged_bytes: u64,
-}
-
-/// A job's place among others: see [`Uplink::place`].
+/// A job's precedence among others: see [`Uplink::precedence`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Precedence {
     of_class: u64,
     rank: Rank,
 }
@@ -195,11 +114,10 @@ impl Uplink {
             settings,
             link: Link::new(settings.rate, settings.pacing),
             jobs: Slab::new(),
-            lines: vec![Line::default()],
+            queues: vec![ClassQueue::default()],
             waiting: 0,
             classes: None,
-            sharing: Sharing::default(),
-            deadlines: BTreeSet::new(),
+            fair_sharing: FairSharing::default(),
             sequence: 0,
             grants: 0,
             guarded: 0,
@@ -214,14 +132,14 @@ impl Uplink {
     /// Applies changed settings; waiting jobs are ranked again.
     pub fn handle_settings(&mut self, now: Instant, settings: Settings) {
         self.advance(now);
-        let followed = (self.follows_sharing(), self.settings.guard_stretch);
+        let followed = (self.settings.needs_fair_sharing(), self.settings.guard_stretch);
         self.classes_follow_rate(now, settings.rate);
-        let old_rate = self.settings.rate;
+        let old_rate = self.settings.simulated_rate();
         self.settings = settings;
         self.link.set(now, settings.rate, settings.pacing);
-        self.sharing_follows_rate(old_rate);
-        if (self.follows_sharing(), settings.guard_stretch) != followed {
-            self.restart_sharing(now);
+        self.fair_sharing.handle_rate(old_rate, self.settings.simulated_rate(), self.link.free_at());
+        if (self.settings.needs_fair_sharing(), settings.guard_stretch) != followed {
+            self.fair_sharing.restart(now, &self.settings, &mut self.jobs);
         }
         self.rank_all_anew();
     }
@@ -230,10 +148,10 @@ impl Uplink {
     pub fn handle_rate(&mut self, now: Instant, rate: Option<Rate>) {
         self.advance(now);
         let late_anew = self.classes_follow_rate(now, rate);
-        let old_rate = self.settings.rate;
+        let old_rate = self.settings.simulated_rate();
         self.settings.rate = rate;
         self.link.set_rate(now, rate);
-        self.sharing_follows_rate(old_rate);
+        self.fair_sharing.handle_rate(old_rate, self.settings.simulated_rate(), self.link.free_at());
         if self.settings.order.needs_rate() || late_anew {
             self.rank_all_anew();
         }
@@ -256,7 +174,7 @@ impl Uplink {
             share.check()?;
         }
         self.advance(now);
-        self.lines = vec![Line::default(); share.as_ref().map_or(1, |share| share.classes.len())];
+        self.queues = vec![ClassQueue::default(); share.as_ref().map_or(1, |share| share.classes.len())];
         self.classes = share.map(Classes::new);
         self.waiting = 0;
         let mut waiting = Vec::new();
@@ -289,9 +207,9 @@ impl Uplink {
         self.sequence += 1;
         let entry = self.jobs.vacant_entry();
         let job = JobId(u32::try_from(entry.key()).expect("fewer than 2^32 responses under way"));
-        let mut sharing_tag = self.sharing.virtual_time();
-        if let (Size::Known(bytes), true) = (size, follows_sharing(&self.settings)) {
-            sharing_tag = self.sharing.arrive(job, sequence, wire_bytes(&self.settings, &path, bytes));
+        let mut sharing_tag = self.fair_sharing.virtual_time();
+        if let (Size::Known(bytes), true) = (size, self.settings.needs_fair_sharing()) {
+            sharing_tag = self.fair_sharing.arrive(job, sequence, self.settings.wire_bytes(&path, bytes));
         }
         entry.insert(Job {
             class,
@@ -303,7 +221,7 @@ impl Uplink {
             arrived: now,
             sequence,
             path,
-            share_tag_bytes: self.lines[class.index().min(self.lines.len() - 1)].share_tag_bytes,
+            share_tag_bytes: self.queues[class.index().min(self.queues.len() - 1)].share_tag_bytes,
             sharing_tag,
             waited_until: now,
             guard: Guard::Resting,
@@ -316,10 +234,10 @@ impl Uplink {
     /// Sets the size of a response whose size was unknown: this many bytes are left.
     pub fn handle_remaining_known(&mut self, job: JobId, remaining_bytes: u64) {
         let it = &mut self.jobs[job.index()];
-        if it.size == Size::Unknown && follows_sharing(&self.settings) {
+        if it.size == Size::Unknown && self.settings.needs_fair_sharing() {
             // Simulated fair sharing treats it as a new job of the remaining size.
-            let left = wire_bytes(&self.settings, &it.path, remaining_bytes);
-            it.sharing_tag = self.sharing.arrive(job, it.sequence, left);
+            let left = self.settings.wire_bytes(&it.path, remaining_bytes);
+            it.sharing_tag = self.fair_sharing.arrive(job, it.sequence, left);
         }
         it.size = Size::Known(it.attained_bytes.saturating_add(remaining_bytes));
         self.rank_anew(job);
@@ -337,14 +255,14 @@ impl Uplink {
     /// link has room; otherwise the job waits. A second call while waiting only updates the number of bytes.
     pub fn handle_wants(&mut self, now: Instant, job: JobId, bytes: u64) -> Option<Grant> {
         self.advance(now);
-        let line = self.line_of(job);
+        let class = self.class_of(job);
         let it = &mut self.jobs[job.index()];
         if let Some(waiting) = &mut it.waiting {
             waiting.wanted_bytes = bytes;
             return None;
         }
         // A job that was idle saves up no turns.
-        it.share_tag_bytes = it.share_tag_bytes.max(self.lines[line].share_tag_bytes);
+        it.share_tag_bytes = it.share_tag_bytes.max(self.queues[class].share_tag_bytes);
         it.waited_until = now;
         let alone = self.waiting == 0 && self.link.has_room(now);
         if alone && self.classes.is_none() {
@@ -365,14 +283,15 @@ impl Uplink {
         it.attained_bytes -= bytes;
         it.share_tag_bytes = it.share_tag_bytes.saturating_sub(bytes);
         // The written bytes keep the overhead of all their segments, also of a partial last one.
-        let kept = wire_bytes(&self.settings, &it.path, it.granted_bytes).min(it.granted_wire_bytes);
+        let kept = self.settings.wire_bytes(&it.path, it.granted_bytes).min(it.granted_wire_bytes);
         let refund = it.granted_wire_bytes - kept;
         self.link.refund(refund);
         it.granted_wire_bytes = kept;
         if let (Some(source), Some(classes)) = (it.charged_to, &mut self.classes) {
-            let line = it.class.index().min(self.lines.len() - 1);
-            self.lines[line].charged_bytes = self.lines[line].charged_bytes.saturating_sub(refund);
-            classes.refund(line, refund, source, self.settings.rate);
+            let class = it.class.index().min(self.queues.len() - 1);
+            let charged_bytes = &mut self.queues[class].charged_bytes;
+            *charged_bytes = charged_bytes.saturating_sub(refund);
+            classes.refund(class, refund, source, self.settings.rate);
         }
         self.rank_anew(job);
     }
@@ -380,8 +299,8 @@ impl Uplink {
     /// A waiting job has nothing to write any more.
     pub fn handle_withdrawn(&mut self, job: JobId) {
         if let Some(waiting) = self.jobs[job.index()].waiting.take() {
-            let line = self.line_of(job);
-            self.lines[line].queue.remove(&(waiting.rank, job));
+            let class = self.class_of(job);
+            self.queues[class].waiting.remove(&(waiting.rank, job));
             self.waiting -= 1;
         }
     }
@@ -392,30 +311,22 @@ impl Uplink {
         self.advance(now);
         self.handle_withdrawn(job);
         let it = self.jobs.remove(job.index());
-        if !complete {
-            self.sharing.abort(job, it.sequence, it.sharing_tag);
-        }
-        if let Guard::AheadFrom(ahead_at) = it.guard {
-            self.deadlines.remove(&(ahead_at, it.sequence, job));
-        }
+        self.fair_sharing.handle_finished(job, &it, complete);
         if self.jobs.is_empty() {
-            self.lines.iter_mut().for_each(|line| line.share_tag_bytes = 0);
-            if self.sharing.is_idle() {
-                self.sharing.clear(now);
-            }
+            self.queues.iter_mut().for_each(|queue| queue.share_tag_bytes = 0);
+            self.fair_sharing.handle_idle(now);
         }
     }
 
     /// Charges wire bytes that go out without a grant: handshakes, acknowledgements, heads, control frames,
     /// error pages.
-    pub fn handle_unranked(&mut self, now: Instant, wire_bytes: u64) {
-        self.link.charge_unasked(now, wire_bytes);
-        if self.follows_sharing() {
-            // The simulated link must carry them too. Otherwise simulated fair sharing would run ahead of any
-            // real link, all jobs would look late, and the large ones most.
+    pub fn handle_ungranted(&mut self, now: Instant, wire_bytes: u64) {
+        self.link.charge_ungranted(now, wire_bytes);
+        if self.settings.needs_fair_sharing() {
+            // The simulated link must carry them too.
             self.advance(now);
-            self.sharing.occupy(self.settings.rate.unwrap_or(Rate::MAX).ns_for(wire_bytes));
-            self.sharing.occupied_until_at_most(self.link.free_at());
+            let ns = self.settings.simulated_rate().ns_for(wire_bytes);
+            self.fair_sharing.handle_ungranted(ns, self.link.free_at());
         }
     }
 
@@ -432,19 +343,19 @@ impl Uplink {
             return None;
         }
         self.advance(now);
-        let (line, share) = match self.classes {
+        let (class, share) = match self.classes {
             None => (0, None),
             Some(_) => self.choose(now).map(|choice| (choice.class.index(), Some(choice.reason)))?,
         };
-        let queue = &mut self.lines[line].queue;
-        let (rank, job) = queue.pop_first().expect("somebody waits, and a share picks a class that does");
+        let queue = &mut self.queues[class].waiting;
+        let (rank, job) = queue.pop_first().expect("a job waits, and a share picks a class with a waiting job");
         let reason = match (rank.unguarded, queue.is_empty()) {
             (false, _) => Reason::Guarded,
             (true, true) => Reason::Alone,
             (true, false) => Reason::First,
         };
         self.waiting -= 1;
-        let waiting = self.jobs[job.index()].waiting.take().expect("whoever is in the queue waits");
+        let waiting = self.jobs[job.index()].waiting.take().expect("a job in the queue waits");
         Some(self.grant(now, job, waiting.wanted_bytes, reason, share))
     }
 
@@ -455,22 +366,22 @@ impl Uplink {
         }
         let room_at = self.link.room_at();
         let Some(classes) = &self.classes else { return Some(room_at) };
-        let waiting = self.lines.iter().enumerate().filter(|(_, line)| !line.queue.is_empty());
-        let may_go_at = waiting.map(|(class, _)| classes.room_at(class, self.whole())).min();
+        let waiting = self.queues.iter().enumerate().filter(|(_, queue)| !queue.waiting.is_empty());
+        let may_go_at = waiting.map(|(class, _)| classes.room_at(class, self.link_properties())).min();
         Some(room_at.max(may_go_at?))
     }
 
-    /// The job's place by share and order: the smallest goes first. For a driver that chooses among jobs that
+    /// The job's precedence by share and order: the smallest goes first. For a driver that chooses among jobs that
     /// share something narrower than the uplink, such as one connection. Classes count only where they are
     /// ordered: by priority or by deadline.
-    pub fn place(&self, job: JobId) -> Place {
-        let (line, arrived) = (self.line_of(job), self.jobs[job.index()].arrived);
+    pub fn precedence(&self, job: JobId) -> Precedence {
+        let (class, arrived) = (self.class_of(job), self.jobs[job.index()].arrived);
         let of_class = self.classes.as_ref().map_or(0, |classes| match classes.policy() {
-            Policy::Strict => line as u64,
-            Policy::Edf => classes.deadline(line, arrived).map_or(u64::MAX, Instant::as_ns),
+            Policy::Strict => class as u64,
+            Policy::Edf => classes.deadline(class, arrived).map_or(u64::MAX, Instant::as_ns),
             _ => 0,
         });
-        Place { of_class, rank: self.rank(job) }
+        Precedence { of_class, rank: self.rank(job) }
     }
 
     /// The measure of the job for [`crate::bands`]: bytes, nanoseconds, or 0 and 1, by the order in force.
@@ -501,7 +412,7 @@ impl Uplink {
 
     /// Bytes on the wire of a payload in segments of the usual size.
     pub fn wire_bytes(&self, payload_bytes: u64) -> u64 {
-        wire_bytes(&self.settings, &Path::UNKNOWN, payload_bytes)
+        self.settings.wire_bytes(&Path::UNKNOWN, payload_bytes)
     }
 
     /// Current counters and gauges.
@@ -509,7 +420,7 @@ impl Uplink {
         Stats {
             jobs: self.jobs.len(),
             waiting: self.waiting,
-            on_paper: self.sharing.len(),
+            on_paper: self.fair_sharing.len(),
             charged_bytes: self.link.charged_bytes(),
             grants: self.grants,
             guarded: self.guarded,
@@ -518,9 +429,10 @@ impl Uplink {
 
     /// Counters of a class; zeros if the class does not exist or the link is not shared.
     pub fn class_stats(&self, class: ClassId) -> ClassStats {
-        let line = self.lines.get(class.index()).filter(|_| self.classes.is_some());
-        let stats = |line: &Line| ClassStats { waiting: line.queue.len(), charged_bytes: line.charged_bytes };
-        line.map(stats).unwrap_or_default()
+        let queue = self.queues.get(class.index()).filter(|_| self.classes.is_some());
+        let stats =
+            |queue: &ClassQueue| ClassStats { waiting: queue.waiting.len(), charged_bytes: queue.charged_bytes };
+        queue.map(stats).unwrap_or_default()
     }
 
     fn grant(
@@ -531,18 +443,18 @@ impl Uplink {
         reason: Reason,
         share: Option<share::Reason>,
     ) -> Grant {
-        let (class, whole) = (self.line_of(job), self.whole());
+        let (class, link) = (self.class_of(job), self.link_properties());
         let bytes = wanted_bytes.min(self.link.chunk_bytes());
         let it = &mut self.jobs[job.index()];
-        let wire_bytes = wire_bytes(&self.settings, &it.path, bytes);
+        let wire_bytes = self.settings.wire_bytes(&it.path, bytes);
         self.link.charge(now, wire_bytes);
         it.attained_bytes += bytes;
         (it.granted_bytes, it.granted_wire_bytes) = (bytes, wire_bytes);
-        let line = &mut self.lines[class];
-        line.share_tag_bytes = line.share_tag_bytes.max(it.share_tag_bytes);
-        line.charged_bytes += wire_bytes;
+        let queue = &mut self.queues[class];
+        queue.share_tag_bytes = queue.share_tag_bytes.max(it.share_tag_bytes);
+        queue.charged_bytes += wire_bytes;
         it.share_tag_bytes += bytes;
-        it.charged_to = self.classes.as_mut().map(|classes| classes.charge(now, class, wire_bytes, whole));
+        it.charged_to = self.classes.as_mut().map(|classes| classes.charge(now, class, wire_bytes, link));
         self.grants += 1;
         Grant { job, bytes, reason, share }
     }
@@ -550,19 +462,19 @@ impl Uplink {
     /// Chooses the next class; the choice counts as made.
     fn choose(&mut self, now: Instant) -> Option<share::Choice> {
         self.find_late(now);
-        let whole = self.whole();
-        let Self { classes, lines, jobs, settings, link, .. } = self;
+        let properties = self.link_properties();
+        let Self { classes, queues, jobs, settings, link, .. } = self;
         let classes = classes.as_mut()?;
         let mut contenders = classes.contenders();
-        for (line, class) in lines.iter().zip((0..).map(ClassId)) {
-            let Some(&(rank, job)) = line.queue.first() else { continue };
+        for (queue, class) in queues.iter().zip((0..).map(ClassId)) {
+            let Some(&(rank, job)) = queue.waiting.first() else { continue };
             let it = &jobs[job.index()];
             let wanted_bytes = it.waiting.map_or(0, |waiting| waiting.wanted_bytes);
-            let cost = wire_bytes(settings, &it.path, wanted_bytes.min(link.chunk_bytes()));
+            let cost = settings.wire_bytes(&it.path, wanted_bytes.min(link.chunk_bytes()));
             let deadline = classes.deadline(class.index(), it.arrived);
             contenders.push(Contender { cost, deadline, late: rank.late, ..Contender::new(class) });
         }
-        classes.choose(now, whole, contenders)
+        classes.choose(now, properties, contenders)
     }
 
     /// Marks jobs at the head of their class as late if they cannot meet their deadline even with the whole
@@ -573,18 +485,18 @@ impl Uplink {
     fn find_late(&mut self, now: Instant) {
         let Some(classes) = self.classes.as_ref().filter(|classes| classes.policy() == Policy::Edf) else { return };
         let ns_for = |bytes: u64| self.settings.rate.map_or(0, |rate| rate.ns_for(bytes));
-        let chunk_bytes = wire_bytes(&self.settings, &Path::UNKNOWN, self.link.chunk_bytes());
+        let chunk_bytes = self.settings.wire_bytes(&Path::UNKNOWN, self.link.chunk_bytes());
         let taken_ns = ns_for(chunk_bytes).saturating_add(self.settings.pacing.ahead_ns);
         let mut late = Vec::new();
-        for (class, line) in self.lines.iter().enumerate() {
+        for (class, queue) in self.queues.iter().enumerate() {
             let is_late = |job: &JobId| {
                 let it = &self.jobs[job.index()];
                 let left_bytes = if it.size == Size::Unknown { 0 } else { it.ahead_bytes() };
-                let left = wire_bytes(&self.settings, &it.path, left_bytes);
+                let left = self.settings.wire_bytes(&it.path, left_bytes);
                 let deadline = classes.deadline(class, it.arrived);
                 deadline.is_some_and(|deadline| deadline.add_ns(taken_ns) < now.add_ns(ns_for(left)))
             };
-            let in_time = line.queue.iter().take_while(|(rank, _)| !rank.late).map(|&(_, job)| job);
+            let in_time = queue.waiting.iter().take_while(|(rank, _)| !rank.late).map(|&(_, job)| job);
             late.extend(in_time.take_while(is_late));
         }
         for job in late {
@@ -595,33 +507,33 @@ impl Uplink {
 
     /// Puts a job that asked into the queue of its class.
     fn wait(&mut self, now: Instant, job: JobId, wanted_bytes: u64) {
-        let (rank, class, alone) = (self.rank(job), self.line_of(job), self.waiting == 0);
-        let line = &mut self.lines[class];
-        if let (Some(classes), true) = (&mut self.classes, line.queue.is_empty()) {
+        let (rank, class, alone) = (self.rank(job), self.class_of(job), self.waiting == 0);
+        let queue = &mut self.queues[class];
+        if let (Some(classes), true) = (&mut self.classes, queue.waiting.is_empty()) {
             classes.handle_waits(now, class, alone);
         }
-        line.queue.insert((rank, job));
+        queue.waiting.insert((rank, job));
         self.jobs[job.index()].waiting = Some(Waiting { rank, wanted_bytes });
         self.waiting += 1;
     }
 
-    fn line_of(&self, job: JobId) -> usize {
-        self.jobs[job.index()].class.index().min(self.lines.len() - 1)
+    fn class_of(&self, job: JobId) -> usize {
+        self.jobs[job.index()].class.index().min(self.queues.len() - 1)
     }
 
-    fn whole(&self) -> Whole {
-        Whole { rate: self.settings.rate, ahead_ns: self.settings.pacing.ahead_ns }
+    fn link_properties(&self) -> LinkProperties {
+        LinkProperties { rate: self.settings.rate, ahead_ns: self.settings.pacing.ahead_ns }
     }
 
     fn rank(&self, job: JobId) -> Rank {
         let it = &self.jobs[job.index()];
         let unguarded = it.guard != Guard::Ahead;
-        let place = if unguarded {
-            self.settings.order.place(it, self.settings.rate, self.settings.small_bytes)
+        let key = if unguarded {
+            self.settings.order.key(it, self.settings.rate, self.settings.small_bytes)
         } else {
             it.sequence
         };
-        Rank { unguarded, late: it.late, place, sequence: it.sequence }
+        Rank { unguarded, late: it.late, key, sequence: it.sequence }
     }
 
     /// Gives a waiting job its new place after a change of its rank.
@@ -629,15 +541,15 @@ impl Uplink {
         let Some(Waiting { rank: old, wanted_bytes }) = self.jobs[job.index()].waiting else { return };
         let rank = self.rank(job);
         if rank != old {
-            let line = self.line_of(job);
-            self.lines[line].queue.remove(&(old, job));
-            self.lines[line].queue.insert((rank, job));
+            let class = self.class_of(job);
+            self.queues[class].waiting.remove(&(old, job));
+            self.queues[class].waiting.insert((rank, job));
             self.jobs[job.index()].waiting = Some(Waiting { rank, wanted_bytes });
         }
     }
 
     fn rank_all_anew(&mut self) {
-        let waiting: Vec<JobId> = self.lines.iter().flat_map(|line| &line.queue).map(|&(_, job)| job).collect();
+        let waiting: Vec<JobId> = self.queues.iter().flat_map(|queue| &queue.waiting).map(|&(_, job)| job).collect();
         for job in waiting {
             self.rank_anew(job);
         }
@@ -655,67 +567,18 @@ impl Uplink {
         late_anew
     }
 
-    fn follows_sharing(&self) -> bool {
-        follows_sharing(&self.settings)
-    }
-
-    /// Advances simulated processor sharing to now, and puts ahead the jobs that the guard names.
+    /// Advances simulated fair sharing to now, and puts ahead the jobs that the guard names.
     fn advance(&mut self, now: Instant) {
-        if !self.follows_sharing() {
+        if !self.settings.needs_fair_sharing() {
             return;
         }
-        let rate = self.settings.rate.unwrap_or(Rate::MAX);
-        let Self { sharing, jobs, deadlines, settings, .. } = self;
-        sharing.advance(now, rate, |job, sequence, done_at| {
-            let Some(stretch) = settings.guard_stretch else { return };
-            let Some(it) = jobs.get_mut(job.index()).filter(|it| it.sequence == sequence) else { return };
-            let fair_ns = done_at.ns_since(it.arrived);
-            let deadline = it.arrived.add_ns((fair_ns as f64 * stretch) as u64);
-            // Early enough to be done by the deadline with the whole link.
-            let left = wire_bytes(settings, &it.path, it.ahead_bytes());
-            let ahead_at = Instant::from_ns(deadline.as_ns().saturating_sub(rate.ns_for(left)));
-            it.guard = Guard::AheadFrom(ahead_at);
-            deadlines.insert((ahead_at, sequence, job));
-        });
-        while let Some(&(_, _, job)) = self.deadlines.first().filter(|(ahead_at, ..)| *ahead_at <= now) {
-            self.deadlines.pop_first();
+        self.fair_sharing.advance(now, &self.settings, &mut self.jobs);
+        while let Some(job) = self.fair_sharing.poll_ahead(now) {
             self.jobs[job.index()].guard = Guard::Ahead;
             self.guarded += 1;
             self.rank_anew(job);
         }
     }
-
-    /// Passes a new rate to the simulated link. Its time for bytes without a grant ends no later than the
-    /// real link's.
-    fn sharing_follows_rate(&mut self, old: Option<Rate>) {
-        self.sharing.handle_rate(old.unwrap_or(Rate::MAX), self.settings.rate.unwrap_or(Rate::MAX));
-        self.sharing.occupied_until_at_most(self.link.free_at());
-    }
-
-    /// Restarts or stops simulated processor sharing, with the present jobs and their remaining sizes.
-    fn restart_sharing(&mut self, now: Instant) {
-        self.sharing.clear(now);
-        self.deadlines.clear();
-        let follows = self.follows_sharing();
-        for (index, it) in &mut self.jobs {
-            it.guard = Guard::Resting;
-            it.sharing_tag = 0;
-            if let (Size::Known(_), true) = (it.size, follows) {
-                let left = wire_bytes(&self.settings, &it.path, it.ahead_bytes());
-                it.sharing_tag = self.sharing.arrive(JobId(index as u32), it.sequence, left);
-            }
-        }
-    }
-}
-
-fn follows_sharing(settings: &Settings) -> bool {
-    settings.order == Order::Fsp || settings.guard_stretch.is_some()
-}
-
-/// Bytes of a payload on the wire. Short segments cost more: 12 % at 536 bytes, 5 % at 1448.
-fn wire_bytes(settings: &Settings, path: &Path, payload_bytes: u64) -> u64 {
-    let segments = payload_bytes.div_ceil(path.segment_bytes());
-    payload_bytes.saturating_add(segments.saturating_mul(u64::from(settings.segment_overhead_bytes)))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, BufWriter, Write},
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -15,14 +15,18 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use http::{Method, StatusCode, Version, header, request::Parts};
+use http::{StatusCode, header, request::Parts};
 
 use crate::{
     config::{AccessLog, LogFormat, LogTarget},
-    gate::Outcome,
+    gate::SendOutcome,
 };
 
 mod line;
+mod record;
+
+use self::record::Record;
+pub(crate) use self::record::Told;
 
 /// Most entries waiting for the writer: a burst of one second at 4,000 requests/s, and a megabyte of memory.
 const QUEUE_ENTRIES: usize = 4096;
@@ -120,39 +124,6 @@ pub(crate) struct Entry {
     record: Box<Record>,
 }
 
-/// The part of a line that is known only after the request was processed.
-#[derive(Clone, Debug)]
-pub(crate) struct Told {
-    /// The name of its class.
-    pub(crate) class: Arc<str>,
-    /// The user's name, if a password was checked.
-    pub(crate) user: Option<Box<str>>,
-    /// How long the request waited for admission.
-    pub(crate) waited: Duration,
-    /// The upstream server that answered.
-    pub(crate) upstream: Option<Arc<str>>,
-}
-
-/// The content of a line.
-#[derive(Debug)]
-struct Record {
-    peer: IpAddr,
-    time: SystemTime,
-    method: Method,
-    version: Version,
-    status: StatusCode,
-    body_bytes: u64,
-    complete: bool,
-    response_time: Duration,
-    slowdown: Option<f64>,
-    told: Told,
-    /// Host, target, referer and user agent, concatenated in this order.
-    text: Box<[u8]>,
-    ends: [u32; 4],
-    /// The request line of an unparsable request, instead of method, target and version.
-    refused: Option<Box<[u8]>>,
-}
-
 impl Entry {
     /// Copies the needed parts of the head. A reference would keep the connection's buffer alive. `refused`
     /// is the line of a request that could not be parsed.
@@ -184,7 +155,14 @@ impl Entry {
     }
 
     /// Sends the entry to the writer; never blocks.
-    pub(crate) fn write(self, log: &Log, status: StatusCode, outcome: &Outcome, response_time: Duration, told: Told) {
+    pub(crate) fn write(
+        self,
+        log: &Log,
+        status: StatusCode,
+        outcome: &SendOutcome,
+        response_time: Duration,
+        told: Told,
+    ) {
         let Self { mut record } = self;
         record.told = told;
         record.status = status;
@@ -195,14 +173,6 @@ impl Entry {
         if log.sender.try_send(Message::Entry(record)).is_err() {
             log.dropped.fetch_add(1, Relaxed);
         }
-    }
-}
-
-impl Record {
-    /// The nth of host, target, referer and user agent.
-    fn text(&self, nth: usize) -> &[u8] {
-        let start = if nth == 0 { 0 } else { self.ends[nth - 1] as usize };
-        &self.text[start..self.ends[nth] as usize]
     }
 }
 
@@ -318,7 +288,8 @@ mod tests {
     fn send(log: &Log, target: &str) {
         let (parts, ()) = http::Request::get(target).body(()).expect("a request").into_parts();
         let ended = tokio::time::Instant::now();
-        let outcome = Outcome { body_bytes: 1, complete: true, send_time: Duration::ZERO, ended, slowdown: Some(1.5) };
+        let outcome =
+            SendOutcome { body_bytes: 1, complete: true, send_time: Duration::ZERO, ended, slowdown: Some(1.5) };
         let peer = SocketAddr::from(([192, 0, 2, 1], 1));
         let told = Told { class: "default".into(), user: None, waited: Duration::ZERO, upstream: None };
         Entry::new(peer, &parts, None).write(log, StatusCode::OK, &outcome, Duration::from_millis(2), told);

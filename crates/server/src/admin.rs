@@ -21,10 +21,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
-    serve::{Shared, StartError},
-    tls::Tls,
-};
+use crate::{start_error::StartError, state::ServerState, tls::Tls};
 
 mod api;
 mod exposition;
@@ -32,9 +29,7 @@ mod exposition;
 pub mod fuzz;
 mod page;
 mod settings;
-mod token;
-
-pub(crate) use self::token::Token;
+pub(crate) mod token;
 
 /// Time between two checks of certificate files.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(5);
@@ -48,7 +43,7 @@ const OBJECTIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The admin side before it runs.
 pub(crate) struct Background {
-    shared: Arc<Shared>,
+    state: Arc<ServerState>,
     sockets: mpsc::UnboundedReceiver<Option<Admin>>,
 }
 
@@ -71,11 +66,11 @@ pub(crate) struct Admin {
 }
 
 /// Binds the admin address.
-pub(crate) fn bind(shared: Arc<Shared>, address: Option<SocketAddr>) -> Result<(Control, Background), StartError> {
+pub(crate) fn bind(state: Arc<ServerState>, address: Option<SocketAddr>) -> Result<(Control, Background), StartError> {
     let (sender, sockets) = mpsc::unbounded_channel();
     let mut control = Control { address: None, sockets: sender };
     control.replace(address.map(listen).transpose()?);
-    Ok((control, Background { shared, sockets }))
+    Ok((control, Background { state, sockets }))
 }
 
 /// Binds an admin address.
@@ -107,9 +102,9 @@ impl Background {
         let (stop, stopped) = tokio::sync::oneshot::channel();
         let thread = std::thread::Builder::new().name("admin".into()).spawn(move || {
             runtime.block_on(async {
-                tokio::spawn(watch_certificates(self.shared.clone()));
-                tokio::spawn(watch_objectives(self.shared.clone()));
-                tokio::spawn(admin(self.shared, self.sockets));
+                tokio::spawn(watch_certificates(self.state.clone()));
+                tokio::spawn(watch_objectives(self.state.clone()));
+                tokio::spawn(admin(self.state, self.sockets));
                 // Also ends when the sender is dropped.
                 let _ = stopped.await;
             });
@@ -129,39 +124,39 @@ impl Running {
     }
 }
 
-async fn watch_certificates(shared: Arc<Shared>) {
+async fn watch_certificates(state: Arc<ServerState>) {
     let mut interval = tokio::time::interval(CERTIFICATE_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        let live = shared.live.load_full();
-        if live.tls.is_none() {
+        let snapshot = state.snapshot.load_full();
+        if snapshot.tls.is_none() {
             continue;
         }
         // On another thread, because a metrics scrape must not wait for a slow disk.
-        let refreshed = tokio::task::spawn_blocking(move || live.tls.as_ref().map(Tls::refresh)).await;
+        let refreshed = tokio::task::spawn_blocking(move || snapshot.tls.as_ref().map(Tls::refresh)).await;
         let Ok(Some((taken, errors))) = refreshed else { continue };
         if taken > 0 {
             tracing::info!(certificates = taken, "changed certificates taken over");
-            shared.metrics.certificate_reloads_ok.fetch_add(taken as u64, Relaxed);
+            state.metrics.certificate_reloads_ok.fetch_add(taken as u64, Relaxed);
         }
         for error in errors {
             tracing::error!(%error, "a changed certificate cannot be used; the old one stays");
-            shared.metrics.certificate_reloads_failed.fetch_add(1, Relaxed);
+            state.metrics.certificate_reloads_failed.fetch_add(1, Relaxed);
         }
     }
 }
 
-async fn watch_objectives(shared: Arc<Shared>) {
+async fn watch_objectives(state: Arc<ServerState>) {
     let mut interval = tokio::time::interval(OBJECTIVE_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let now = interval.tick().await;
-        shared.live.load().class_metrics.watch(now.into_std());
+        state.snapshot.load().class_metrics.watch(now.into_std());
     }
 }
 
-async fn admin(shared: Arc<Shared>, mut sockets: mpsc::UnboundedReceiver<Option<Admin>>) {
+async fn admin(state: Arc<ServerState>, mut sockets: mpsc::UnboundedReceiver<Option<Admin>>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut listener = None;
     loop {
@@ -183,9 +178,9 @@ async fn admin(shared: Arc<Shared>, mut sockets: mpsc::UnboundedReceiver<Option<
                 }),
             },
             (stream, place) = accepted => {
-                let shared = shared.clone();
+                let state = state.clone();
                 tokio::spawn(async move {
-                    let answer = service_fn(|request| async { Ok::<_, Infallible>(answer(&shared, request).await) });
+                    let answer = service_fn(|request| async { Ok::<_, Infallible>(answer(&state, request).await) });
                     let connection = http1::Builder::new()
                         .timer(TokioTimer::new())
                         .header_read_timeout(HEAD_TIMEOUT)
@@ -212,17 +207,17 @@ async fn accept(
     }
 }
 
-async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(state: &Arc<ServerState>, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let path = request.uri().path();
     if path.starts_with("/api/") {
-        return api::answer(shared, request).await;
+        return api::answer(state, request).await;
     }
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     if let (true, Some(page)) = (reads, page::find(path)) {
         return page;
     }
     let (status, content_type, text) = match (reads, path) {
-        (true, "/metrics") => (StatusCode::OK, exposition::CONTENT_TYPE, exposition::text(shared)),
+        (true, "/metrics") => (StatusCode::OK, exposition::CONTENT_TYPE, exposition::text(state)),
         (true, "/health") => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
         (false, "/metrics" | "/health" | "/") => {
             (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "method not allowed\n".to_owned())

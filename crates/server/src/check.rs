@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::{
-    admin::Token,
+    admin::token::Token,
     classify::{Classifier, ClassifierError},
     config::Config,
     refusals::Refusals,

@@ -17,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use drivers::admission::ServiceTimes;
 use histogram::{AtomicHistogram, Histogram};
 use http::StatusCode;
 use parking_lot::Mutex;
@@ -51,7 +52,7 @@ pub struct ClassOutcome {
     /// How long it waited for a slot; `None` if it needed none.
     pub waited: Option<Duration>,
     /// How long the site took, if known and not yet counted by its slot
-    /// ([`crate::admission::Slot::counted`]).
+    /// ([`drivers::admission::Slot::counted`]).
     pub service: Option<Duration>,
     /// Time from the request's arrival to the end of its response.
     pub system_time: Duration,
@@ -197,9 +198,9 @@ impl ClassCounters {
         }
     }
 
-    /// Counts how long the site took for a request.
-    pub fn record_service(&self, service: Duration) {
-        self.shard().service.add(service);
+    /// Where a slot of the site reports its service time.
+    pub(crate) fn service_times(&self) -> Arc<dyn ServiceTimes> {
+        self.0.clone()
     }
 
     /// The objectives of the class, and whether they are met.
@@ -247,11 +248,24 @@ impl ClassCounters {
     }
 
     fn shard(&self) -> &Shard {
+        self.0.shard()
+    }
+}
+
+impl ServiceTimes for OfClass {
+    fn record_service(&self, service: Duration) {
+        self.shard().service.add(service);
+    }
+}
+
+impl OfClass {
+    /// The shard of this thread.
+    fn shard(&self) -> &Shard {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
             static MINE: usize = NEXT.fetch_add(1, Relaxed);
         }
-        let shards = &self.0.shards;
+        let shards = &self.shards;
         &shards[MINE.with(|mine| mine % shards.len())]
     }
 }
@@ -320,7 +334,7 @@ mod tests {
         let metrics = ClassMetrics::new(&classes(&["gold", "plain"]), 2);
         metrics.record(ClassId(0), &outcome(StatusCode::OK));
         metrics.record(ClassId(0), &ClassOutcome { complete: false, ..outcome(StatusCode::BAD_GATEWAY) });
-        metrics.of(ClassId(0)).record_service(Duration::from_millis(7));
+        metrics.of(ClassId(0)).service_times().record_service(Duration::from_millis(7));
         let refused = ClassOutcome { refused: Some(Refusal::QueueFull), ..outcome(StatusCode::TOO_MANY_REQUESTS) };
         metrics.record(ClassId(0), &refused);
         let gold = metrics.of(ClassId(0)).totals();

@@ -10,33 +10,36 @@
 
 mod access_log;
 mod admin;
-pub mod admission;
-pub mod body;
-pub mod cgi;
 mod check;
 pub mod class_metrics;
-pub mod classify;
 pub mod config;
+mod connection;
+mod connection_limit;
+mod connection_state;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod gate;
+mod host;
 mod http;
 mod listener;
-mod message;
 mod metrics;
-mod places;
+mod pipeline;
 mod probing;
-pub mod programs;
+mod program_priorities;
 mod refusals;
 mod serve;
 mod sites;
-mod timer;
+mod start_error;
+mod started_servers;
+mod state;
 mod tls;
-pub mod uplink;
-pub mod upstream;
 mod worker;
-pub mod workers;
 
+pub use bodies as body;
 pub use check::unusable_files;
-pub use serve::{Handle, Server, StartError};
+pub use classify;
+pub use drivers::{admission, uplink};
+pub use serve::{Handle, Server};
 pub use sites::{host_of, site_of};
+pub use start_error::StartError;
+pub use upstream;

@@ -13,12 +13,12 @@ use std::{
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::Listen,
-    http::Drain,
+    connection_limit::{ConnectionLimit, ConnectionPermit},
     metrics::WorkerMetrics,
-    places::{Place, Places},
     uplink::Uplink,
 };
 
@@ -85,42 +85,46 @@ fn open(address: SocketAddr, only_v6: bool, share_port: bool) -> io::Result<Sock
 /// The connections of one listening socket on one worker.
 pub(crate) struct Connections {
     pub(crate) socket: StdTcpListener,
-    pub(crate) drain: Arc<Drain>,
+    pub(crate) drain: CancellationToken,
     /// Whether TLS is used; a reload can change it.
     pub(crate) tls: Arc<AtomicBool>,
 }
 
-/// An accepted connection and its place in the limit. Connections accepted while the server stops have no
-/// place.
+/// An accepted connection and its permit. Connections accepted while the server stops have none.
 pub(crate) struct Accepted {
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
     pub(crate) tls: bool,
-    pub(crate) place: Option<Place>,
+    pub(crate) permit: Option<ConnectionPermit>,
 }
 
 impl Connections {
     /// Passes every connection to `serve` until the drain begins. Then it passes those that the kernel has
     /// completed already, so that closing the socket resets none.
-    pub(crate) async fn accept(self, places: &Arc<Places>, metrics: &WorkerMetrics, mut serve: impl FnMut(Accepted)) {
+    pub(crate) async fn accept(
+        self,
+        limit: &Arc<ConnectionLimit>,
+        metrics: &WorkerMetrics,
+        mut serve: impl FnMut(Accepted),
+    ) {
         let Self { socket, drain, tls } = self;
         let listener = match TcpListener::from_std(socket) {
             Ok(listener) => listener,
             Err(error) => return tracing::error!(%error, "a listening socket cannot be polled"),
         };
         let mut failing = false;
-        let mut ended = pin!(drain.begun());
+        let mut ended = pin!(drain.cancelled());
         // Checked each time: under a constant stream of connections, a wait for the drain would never be
         // polled.
-        while !drain.has_begun() {
-            let place = match places.try_take() {
-                Some(place) => place,
+        while !drain.is_cancelled() {
+            let permit = match limit.try_take() {
+                Some(permit) => permit,
                 None => {
                     metrics.accept_pauses.fetch_add(1, Relaxed);
                     tokio::select! {
                         biased;
                         () = &mut ended => break,
-                        place = places.take() => place,
+                        permit = limit.take() => permit,
                     }
                 }
             };
@@ -133,7 +137,7 @@ impl Connections {
                 Ok((stream, peer)) => {
                     failing = false;
                     metrics.accepted.fetch_add(1, Relaxed);
-                    serve(Accepted { stream: prepared(stream), peer, tls: tls.load(Relaxed), place: Some(place) });
+                    serve(Accepted { stream: prepared(stream), peer, tls: tls.load(Relaxed), permit: Some(permit) });
                 }
                 Err(error) => {
                     metrics.accept_errors.fetch_add(1, Relaxed);
@@ -159,7 +163,7 @@ impl Connections {
                     metrics.accepted.fetch_add(1, Relaxed);
                     let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
                     if let Ok(stream) = stream {
-                        serve(Accepted { stream: prepared(stream), peer, tls: tls.load(Relaxed), place: None });
+                        serve(Accepted { stream: prepared(stream), peer, tls: tls.load(Relaxed), permit: None });
                     }
                 }
                 Err(error) if is_of_one_connection(&error) => {}

@@ -1,4 +1,4 @@
-//! What is counted while serving. Workers count with relaxed atomics of their own; a scrape adds them up.
+//! Counters of a server at work. Each worker counts with relaxed atomics of its own; a scrape adds them up.
 
 use std::{
     sync::{
@@ -10,7 +10,7 @@ use std::{
 
 use http::StatusCode;
 
-use crate::gate::Outcome;
+use crate::gate::response::SendOutcome;
 
 /// Upper bounds of the response time's buckets, in microseconds: from a file in memory to a minute of waiting.
 pub(crate) const RESPONSE_TIME_BOUNDS_US: [u64; 16] = [
@@ -76,7 +76,7 @@ pub(crate) struct WorkerMetrics {
 
 impl WorkerMetrics {
     /// Counts a response that has ended.
-    pub(crate) fn record(&self, status: StatusCode, outcome: &Outcome, response_time: Duration) {
+    pub(crate) fn record(&self, status: StatusCode, outcome: &SendOutcome, response_time: Duration) {
         let class = usize::from(status.as_u16() / 100).clamp(1, 5) - 1;
         self.responses[class].fetch_add(1, Relaxed);
         self.body_bytes.fetch_add(outcome.body_bytes, Relaxed);
@@ -98,7 +98,7 @@ mod tests {
     fn a_response_is_counted_once_in_its_bucket() {
         let metrics = WorkerMetrics::default();
         let ended = tokio::time::Instant::now();
-        let outcome = Outcome { body_bytes: 7, complete: false, send_time: Duration::ZERO, ended, slowdown: None };
+        let outcome = SendOutcome { body_bytes: 7, complete: false, send_time: Duration::ZERO, ended, slowdown: None };
         for (us, bucket) in [(0, 0), (100, 0), (101, 1), (60_000_000, 15), (60_000_001, 16)] {
             let before = metrics.response_time[bucket].load(Relaxed);
             metrics.record(StatusCode::NOT_FOUND, &outcome, Duration::from_micros(us));

@@ -7,7 +7,7 @@ use http::uri::Authority;
 use crate::{
     admission,
     config::ProbeConfig,
-    serve::Shared,
+    state::ServerState,
     upstream::{
         Upstreams,
         probe::{Fault, Probe},
@@ -27,26 +27,26 @@ struct Page {
 }
 
 /// Sends probing requests as they fall due, forever.
-pub(crate) async fn probe_for_ever(shared: Arc<Shared>) {
-    let admission = shared.live.load().admission.clone();
+pub(crate) async fn probe_for_ever(state: Arc<ServerState>) {
+    let admission = state.snapshot.load().admission.clone();
     let mut pages = HashMap::new();
     loop {
         let due = admission.probe().await;
-        let live = shared.live.load();
-        let resources = &live.classes.admission.resources;
+        let snapshot = state.snapshot.load();
+        let resources = &snapshot.classes.admission.resources;
         pages.retain(|name: &Arc<str>, _| resources.iter().any(|it| *it.name == **name));
         let Some(resource) = resources.iter().find(|it| *it.name == *due.resource) else { continue };
         let Some(config) = &resource.probe else { continue };
         let limit = resource.bound.map_or(LONGEST, |bound| bound.saturating_mul(BOUNDS).min(LONGEST));
         let known = pages.get(&due.resource);
-        let is_in_force = |page: &&Page| Arc::ptr_eq(&page.upstreams, &live.upstreams) && page.config == *config;
+        let is_in_force = |page: &&Page| Arc::ptr_eq(&page.upstreams, &snapshot.upstreams) && page.config == *config;
         let host = config.host.as_ref().map(Authority::as_str);
         let probe = match known.filter(is_in_force) {
             Some(page) => page.probe.clone(),
-            None => match Probe::of(live.upstreams.clone(), config.upstream, config.path.clone(), host) {
+            None => match Probe::of(snapshot.upstreams.clone(), config.upstream, config.path.clone(), host) {
                 Ok(probe) => {
                     let probe = Arc::new(probe);
-                    let (upstreams, config) = (live.upstreams.clone(), config.clone());
+                    let (upstreams, config) = (snapshot.upstreams.clone(), config.clone());
                     pages.insert(due.resource.clone(), Page { upstreams, config, probe: probe.clone() });
                     probe
                 }

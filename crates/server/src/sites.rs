@@ -8,9 +8,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use programs::Cgi;
+
 use crate::{
-    cgi::Cgi,
-    config::{CertificateFiles, Origin, Route, Site},
+    config::{self, CertificateFiles, Route, Site},
+    host::normal,
+    pipeline::{
+        guard::Guard,
+        target::{BadPath, Target},
+        transform::Transform,
+    },
 };
 use files::{Cache, Files};
 
@@ -27,28 +34,81 @@ struct Entry {
     files: Option<Files>,
     /// Absolute.
     root: Option<PathBuf>,
-    routes: Vec<RouteAt>,
+    routes: Vec<ResolvedRoute>,
+    /// For paths that no route matches: the files.
+    otherwise: ResolvedRoute,
     certificate: Option<CertificateFiles>,
     client_ca: Option<PathBuf>,
 }
 
-/// A route of a site.
+/// A route of a site, ready for requests.
 #[derive(Debug)]
-pub(crate) struct RouteAt {
+pub(crate) struct ResolvedRoute {
     pub(crate) config: Route,
     /// The key under which its service times are learned.
     pub(crate) key: u64,
-    /// Its programs, if it has any.
-    pub(crate) cgi: Option<Cgi>,
+    pub(crate) guards: Box<[Guard]>,
+    pub(crate) origin: Origin,
+    pub(crate) transforms: Box<[Transform]>,
 }
 
-/// The route found for a path.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Found<'p> {
-    /// The index in [`Sites::routes`].
-    pub(crate) number: usize,
-    /// The rest of the path behind the prefix.
-    pub(crate) rest: &'p str,
+/// The origin of a route.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// The files of the site.
+    Files,
+    /// Another server.
+    Upstream(UpstreamOrigin),
+    /// A program that is run for each request.
+    Program(Cgi),
+}
+
+/// How requests of a route go to an upstream; see [`config::Origin::Upstream`].
+#[derive(Debug)]
+pub(crate) struct UpstreamOrigin {
+    pub(crate) upstream: usize,
+    pub(crate) replace_prefix: Option<String>,
+    pub(crate) keep_host: bool,
+    pub(crate) buffer_request: bool,
+    pub(crate) buffer_response: bool,
+}
+
+/// How an origin takes the body of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyUse {
+    /// Not at all.
+    Ignored,
+    /// When all of it is here.
+    Whole,
+    /// As the client sends it.
+    Streamed,
+}
+
+/// A path and the route that takes it.
+#[derive(Debug)]
+pub(crate) struct Routed<'a> {
+    pub(crate) route: &'a ResolvedRoute,
+    /// The index in [`Sites::routes`]; `None`: no route matches, and the files of the site answer.
+    pub(crate) number: Option<usize>,
+    pub(crate) target: Target<'a>,
+    rest_bytes: usize,
+}
+
+impl Routed<'_> {
+    /// The decoded path behind the part that a prefix matched; all of it for other patterns.
+    pub(crate) fn rest(&self) -> &str {
+        self.split().1
+    }
+
+    /// The decoded part of the path that a prefix matched.
+    pub(crate) fn prefix(&self) -> &str {
+        self.split().0
+    }
+
+    fn split(&self) -> (&str, &str) {
+        let path = self.target.decoded();
+        path.split_at(path.len() - self.rest_bytes)
+    }
 }
 
 /// Why a site cannot be opened; the operator has to fix it.
@@ -71,7 +131,8 @@ impl Sites {
                 })
             };
             let files = site.root.as_ref().map(open).transpose()?;
-            let routes = site.routes.iter().map(RouteAt::open).collect::<Result<_, _>>()?;
+            let routes = site.routes.iter().map(ResolvedRoute::open).collect::<Result<_, _>>()?;
+            let otherwise = ResolvedRoute::open(&Route::of_files())?;
             let (certificate, client_ca) = (site.certificate.clone(), site.client_ca.clone());
             // Programs start elsewhere, where a relative path would mean another directory.
             let absolute = |root: &PathBuf| {
@@ -79,7 +140,7 @@ impl Sites {
                 std::path::absolute(root).map_err(failed)
             };
             let root = site.root.as_ref().map(absolute).transpose()?;
-            Ok(Entry { files, root, routes, certificate, client_ca })
+            Ok(Entry { files, root, routes, otherwise, certificate, client_ca })
         });
         let opened = opened.collect::<Result<Vec<_>, _>>()?;
         let first = &opened[0];
@@ -104,14 +165,30 @@ impl Sites {
     }
 
     /// The routes of a site.
-    pub(crate) fn routes(&self, site: usize) -> &[RouteAt] {
+    pub(crate) fn routes(&self, site: usize) -> &[ResolvedRoute] {
         &self.sites[site].routes
     }
 
-    /// The first route of a site that matches a decoded path.
-    pub(crate) fn route<'p>(&self, site: usize, path: &'p str) -> Option<Found<'p>> {
-        let mut routes = self.sites[site].routes.iter().enumerate();
-        routes.find_map(|(number, route)| route.config.pattern.matches(path).map(|rest| Found { number, rest }))
+    /// The first route of a site that matches a path, or else the files of the site.
+    ///
+    /// # Errors
+    /// The path is malformed.
+    pub(crate) fn route<'a>(&'a self, site: usize, path: &'a str) -> Result<Routed<'a>, BadPath> {
+        let Entry { routes, otherwise, .. } = &self.sites[site];
+        if routes.is_empty() {
+            // The files read the path themselves.
+            return Ok(Routed { route: otherwise, number: None, target: Target::unread(path), rest_bytes: path.len() });
+        }
+        let target = Target::parse(path)?;
+        let path = target.decoded();
+        let mut matches = routes.iter().enumerate();
+        let found =
+            matches.find_map(|(number, route)| Some((number, route, route.config.pattern.matches(path)?.len())));
+        let (number, route, rest_bytes) = match found {
+            Some((number, route, rest_bytes)) => (Some(number), route, rest_bytes),
+            None => (None, otherwise, path.len()),
+        };
+        Ok(Routed { route, number, target, rest_bytes })
     }
 
     /// The file of authorities for client certificates, if the site asks for any.
@@ -131,18 +208,40 @@ impl Sites {
     }
 }
 
-impl RouteAt {
+impl ResolvedRoute {
     fn open(route: &Route) -> Result<Self, SiteError> {
-        let cgi = match &route.origin {
-            Origin::Cgi(cgi) => {
+        let origin = match &route.origin {
+            config::Origin::Cgi(cgi) => {
                 let failed = |error| SiteError { setting: "cgi", path: cgi.program.clone(), error };
-                Some(Cgi::open(cgi).map_err(failed)?)
+                Origin::Program(Cgi::open(cgi).map_err(failed)?)
             }
-            Origin::Files | Origin::Upstream { .. } => None,
+            config::Origin::Upstream { upstream, replace_prefix, keep_host, buffer_request, buffer_response } => {
+                Origin::Upstream(UpstreamOrigin {
+                    upstream: *upstream,
+                    replace_prefix: replace_prefix.clone(),
+                    keep_host: *keep_host,
+                    buffer_request: *buffer_request,
+                    buffer_response: *buffer_response,
+                })
+            }
+            // No request gets past the guard that redirects.
+            config::Origin::Files | config::Origin::Redirect(_) => Origin::Files,
         };
         let mut hasher = DefaultHasher::new();
         route.name.hash(&mut hasher);
-        Ok(Self { config: route.clone(), key: hasher.finish(), cgi })
+        let (guards, transforms) = (Guard::of(route), Transform::of(route));
+        Ok(Self { config: route.clone(), key: hasher.finish(), guards, origin, transforms })
+    }
+}
+
+impl Origin {
+    /// How it takes the body of a request.
+    pub(crate) fn body_use(&self) -> BodyUse {
+        match self {
+            Self::Files => BodyUse::Ignored,
+            Self::Upstream(upstream) if !upstream.buffer_request => BodyUse::Streamed,
+            Self::Upstream(_) | Self::Program(_) => BodyUse::Whole,
+        }
     }
 }
 
@@ -189,26 +288,6 @@ impl Names {
         }
         let mut suffixes = name.match_indices('.').map(|(dot, _)| &name[dot + 1..]);
         suffixes.find_map(|suffix| self.wildcard.get(suffix).copied())
-    }
-}
-
-/// A host without its port.
-pub(crate) fn without_port(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        // The colons of an IPv6 address are within brackets.
-        Some((name, port)) if !port.contains(']') => name,
-        _ => host,
-    }
-}
-
-/// A host without port and trailing dot, in lower case.
-pub(crate) fn normal(host: &str) -> Cow<'_, str> {
-    let name = without_port(host);
-    let name = name.strip_suffix('.').unwrap_or(name);
-    if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        Cow::Owned(name.to_ascii_lowercase())
-    } else {
-        Cow::Borrowed(name)
     }
 }
 

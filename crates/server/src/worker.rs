@@ -13,17 +13,19 @@ use std::{
 };
 
 use tokio::{
-    sync::mpsc::{self, UnboundedReceiver},
+    sync::mpsc::UnboundedReceiver,
     time::{Instant, sleep, timeout},
 };
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    gate::Turns,
-    http::{self, Connection, Drain, Ends, Protocol, TlsFacts, WorkerPools},
+    connection::{Connection, Ends, TlsFacts},
+    gate::{Gate, ReadFairness},
+    http::{self, http1::Protocol, pools::WorkerPools},
     listener::{Accepted, Connections},
     metrics::WorkerMetrics,
     probing::probe_for_ever,
-    serve::Shared,
+    state::ServerState,
 };
 
 /// How late a task is started anew. Responses do not notice the first pause of the pacer; the pauses double, so that a task
@@ -44,20 +46,20 @@ pub(crate) enum Command {
 
 /// Starts a worker. It ends when the sender of its commands is dropped.
 pub(crate) fn start(
-    shared: Arc<Shared>,
+    state: Arc<ServerState>,
     number: usize,
     commands: UnboundedReceiver<Command>,
 ) -> io::Result<JoinHandle<()>> {
-    let turns = Arc::new(Turns::new(shared.metrics.workers[number].clone()));
-    let resting = turns.clone();
+    let read_fairness = Arc::new(ReadFairness::new(state.metrics.workers[number].clone()));
+    let resting = read_fairness.clone();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().on_thread_park(move || resting.rest()).build()?;
     std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
         runtime.block_on(async {
             tokio::select! {
                 biased;
-                () = work(shared, number, turns.clone(), commands) => {}
-                never = turns.call() => match never {},
+                () = work(state, number, read_fairness.clone(), commands) => {}
+                never = read_fairness.call() => match never {},
             }
         });
         // Reads of files on slow disks may still be under way for connections that were given up.
@@ -65,56 +67,59 @@ pub(crate) fn start(
     })
 }
 
-async fn work(shared: Arc<Shared>, number: usize, turns: Arc<Turns>, mut commands: UnboundedReceiver<Command>) {
-    let metrics = shared.metrics.workers[number].clone();
-    let pools = Arc::new(WorkerPools::new(&shared));
+async fn work(
+    state: Arc<ServerState>,
+    number: usize,
+    read_fairness: Arc<ReadFairness>,
+    mut commands: UnboundedReceiver<Command>,
+) {
+    let metrics = state.metrics.workers[number].clone();
+    let pools = Arc::new(WorkerPools::new(&state));
     if number == 0 {
-        let restarts = &shared.metrics.tasks_restarted;
-        let uplink = shared.uplink.clone();
+        let restarts = &state.metrics.tasks_restarted;
+        let uplink = state.uplink.clone();
         tokio::spawn(keep_running("the pacer", restarts.clone(), move || {
             let uplink = uplink.clone();
             async move { uplink.drive().await }
         }));
-        let admission = shared.live.load().admission.clone();
+        let admission = state.snapshot.load().admission.clone();
         tokio::spawn(keep_running("admission", restarts.clone(), move || {
             let admission = admission.clone();
             async move { admission.drive().await }
         }));
-        let probing = shared.clone();
+        let probing = state.clone();
         tokio::spawn(keep_running("probing", restarts.clone(), move || probe_for_ever(probing.clone())));
-        let checking = shared.clone();
+        let checking = state.clone();
         tokio::spawn(keep_running("checks", restarts.clone(), move || drive_upstreams(checking.clone())));
     }
-    // Every task that serves holds a sender: the receiver ends when all of them have.
-    let (mut alive, mut all_ended) = mpsc::channel::<()>(1);
+    let serving = TaskTracker::new();
     while let Some(command) = commands.recv().await {
         match command {
             Command::Listen(connections) => {
-                let (shared, metrics, pools, alive) = (shared.clone(), metrics.clone(), pools.clone(), alive.clone());
-                let turns = turns.clone();
+                let (state, metrics, pools) = (state.clone(), metrics.clone(), pools.clone());
+                let read_fairness = read_fairness.clone();
                 let drain = connections.drain.clone();
-                tokio::spawn(async move {
-                    let places = shared.places.clone();
+                let tasks = serving.clone();
+                serving.spawn(async move {
+                    let limit = state.connections.clone();
                     let serve = |accepted| {
-                        let (shared, metrics, pools) = (shared.clone(), metrics.clone(), pools.clone());
-                        let (turns, drain) = (turns.clone(), drain.clone());
-                        tokio::spawn(serve(shared, metrics, pools, turns, drain, accepted, alive.clone()));
+                        let (state, metrics, pools) = (state.clone(), metrics.clone(), pools.clone());
+                        let (read_fairness, drain) = (read_fairness.clone(), drain.clone());
+                        tasks.spawn(serve(state, metrics, pools, read_fairness, drain, accepted));
                     };
-                    connections.accept(&places, &metrics, serve).await;
+                    connections.accept(&limit, &metrics, serve).await;
                 });
             }
             Command::Finish { timeout: limit, done } => {
-                turns.call_all();
-                (alive, _) = mpsc::channel(1);
+                read_fairness.call_all();
+                serving.close();
                 match limit {
                     Some(limit) => {
-                        if timeout(limit, all_ended.recv()).await.is_err() {
+                        if timeout(limit, serving.wait()).await.is_err() {
                             tracing::warn!(worker = number, "responses given up: shutdown_timeout is over");
                         }
                     }
-                    None => {
-                        all_ended.recv().await;
-                    }
+                    None => serving.wait().await,
                 }
                 drop(done);
             }
@@ -144,14 +149,14 @@ where
 }
 
 /// Checks the upstreams of the configuration in force, whichever that is.
-async fn drive_upstreams(shared: Arc<Shared>) {
+async fn drive_upstreams(state: Arc<ServerState>) {
     let mut watch = tokio::time::interval(UPSTREAMS_INTERVAL);
     loop {
-        let upstreams = shared.live.load().upstreams.clone();
+        let upstreams = state.snapshot.load().upstreams.clone();
         let replaced = async {
             loop {
                 watch.tick().await;
-                if !Arc::ptr_eq(&shared.live.load().upstreams, &upstreams) {
+                if !Arc::ptr_eq(&state.snapshot.load().upstreams, &upstreams) {
                     return;
                 }
             }
@@ -165,34 +170,33 @@ async fn drive_upstreams(shared: Arc<Shared>) {
 
 /// One connection, from accept to close.
 async fn serve(
-    shared: Arc<Shared>,
+    state: Arc<ServerState>,
     metrics: Arc<WorkerMetrics>,
     pools: Arc<WorkerPools>,
-    turns: Arc<Turns>,
-    drain: Arc<Drain>,
+    read_fairness: Arc<ReadFairness>,
+    drain: CancellationToken,
     accepted: Accepted,
-    _alive: mpsc::Sender<()>,
 ) {
-    let Accepted { stream, peer, tls, place: _place } = accepted;
+    let Accepted { stream, peer, tls, permit: _permit } = accepted;
     let _closed = Closed(metrics.clone());
     let Ok(local) = stream.local_addr() else { return };
     let ends = Ends { peer, local };
-    let gate = shared.uplink.gate(stream).in_turn(turns);
+    let gate = Gate::tcp(stream, &state.uplink).in_turn(read_fairness);
     let flow = gate.flow();
-    let live = shared.live.load_full();
-    flow.set_write_timeout(live.limits.write_timeout);
-    flow.set_least_rate(live.limits.response_rate);
+    let snapshot = state.snapshot.load_full();
+    flow.set_write_timeout(snapshot.limits.write_timeout);
+    flow.set_least_rate(snapshot.limits.response_rate);
     if !tls {
-        drop(live);
-        let connection = Connection::new(shared, metrics, pools, flow, drain, ends, None);
+        drop(snapshot);
+        let connection = Connection::new(state, metrics, pools, flow, drain, ends, None);
         // In a box each, so that a connection without TLS has not the size of one with it.
         return Box::pin(http::serve(gate, None, connection)).await;
     }
-    let Some(tls) = live.tls.clone() else {
+    let Some(tls) = snapshot.tls.clone() else {
         return;
     };
-    let limit = live.limits.handshake_timeout;
-    drop(live);
+    let limit = snapshot.limits.handshake_timeout;
+    drop(snapshot);
     let (stream, client) = match timeout(limit, Box::pin(tls.accept(gate))).await {
         Ok(Ok(accepted)) => accepted,
         failed => {
@@ -212,7 +216,7 @@ async fn serve(
     };
     let server_name = session.server_name().map(Into::into);
     let tls = Some(TlsFacts { server_name, client });
-    let connection = Connection::new(shared, metrics, pools, flow, drain, ends, tls);
+    let connection = Connection::new(state, metrics, pools, flow, drain, ends, tls);
     Box::pin(http::serve(stream, protocol, connection)).await;
 }
 
@@ -227,6 +231,8 @@ impl Drop for Closed {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::mpsc;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]

@@ -27,7 +27,7 @@ use hyper_util::{
 use scheduler::{Order, class::ClassId, share::Policy, uplink::ShareError};
 use serpent_server::{
     config::{ClassConfig, Classes, Cutoffs, Enforce, UplinkConfig, UplinkRate},
-    gate::{Outcome, StreamExecutor, Urgency},
+    gate::{Gate, SendOutcome, StreamExecutor, Urgency},
     uplink::{ClassAt, Uplink, UplinkError, UplinkStats},
 };
 use tokio::{
@@ -85,7 +85,7 @@ struct Server {
     uplink: Uplink,
     /// Of the classes' numbers.
     generation: Arc<AtomicU64>,
-    outcomes: mpsc::UnboundedReceiver<(String, Outcome)>,
+    outcomes: mpsc::UnboundedReceiver<(String, SendOutcome)>,
 }
 
 fn config(rate: &str, order: Order) -> UplinkConfig {
@@ -137,7 +137,7 @@ async fn server_of(config: &UplinkConfig, write_timeout: Duration, least_rate: u
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
-            let gate = gates.gate(stream);
+            let gate = Gate::tcp(stream, &gates);
             gate.set_write_timeout(write_timeout);
             gate.set_least_rate(least_rate);
             let (flow, tell, generation) = (gate.flow(), tell.clone(), generations.clone());

@@ -1,6 +1,44 @@
-//! Maps values to positions on an axis, and chooses its ticks.
+//! An axis: the way its numbers are written, the positions of values on it, and its ticks.
 
-use super::{Axis, Unit};
+use serde::Serialize;
+
+/// An axis.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Axis {
+    /// The quantity, with its unit.
+    pub label: String,
+    /// Whether the axis is logarithmic. Values that are not positive are then left out.
+    pub log: bool,
+    /// Names instead of numbers. A value of x is then an index in this list.
+    pub categories: Vec<String>,
+    /// The way its numbers are written.
+    pub unit: Unit,
+}
+
+/// The way numbers on an axis are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// Plain numbers.
+    #[default]
+    Plain,
+    /// Bytes, with a prefix.
+    Bytes,
+    /// Bits per second, with a prefix.
+    BitsPerSecond,
+    /// A share, in percent.
+    Percent,
+}
+
+impl Axis {
+    /// Formats a value for people.
+    pub fn written(&self, value: f64) -> String {
+        match self.categories.get(value.round() as usize) {
+            Some(category) => category.clone(),
+            None => written(value, self.unit),
+        }
+    }
+}
 
 /// An axis with a range. Positions are plain values or their logarithms, so the underlying chart is always
 /// linear.

@@ -15,6 +15,7 @@ mod table;
 use serde::Serialize;
 
 pub use self::{
+    axis::{Axis, Unit},
     svg::{inline_svg, svg_file},
     table::{Table, aligned},
 };
@@ -32,34 +33,6 @@ pub struct Plot {
     pub y: Axis,
     /// The series.
     pub series: Vec<Series>,
-}
-
-/// An axis.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Axis {
-    /// The quantity, with its unit.
-    pub label: String,
-    /// Whether the axis is logarithmic. Values that are not positive are then left out.
-    pub log: bool,
-    /// Names instead of numbers. A value of x is then an index in this list.
-    pub categories: Vec<String>,
-    /// The way its numbers are written.
-    pub unit: Unit,
-}
-
-/// The way numbers on an axis are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Unit {
-    /// Plain numbers.
-    #[default]
-    Plain,
-    /// Bytes, with a prefix.
-    Bytes,
-    /// Bits per second, with a prefix.
-    BitsPerSecond,
-    /// A share, in percent.
-    Percent,
 }
 
 /// A line, a set of bars, or single values.
@@ -160,16 +133,6 @@ impl Plot {
             };
         }
         text
-    }
-}
-
-impl Axis {
-    /// Formats a value for people.
-    pub fn written(&self, value: f64) -> String {
-        match self.categories.get(value.round() as usize) {
-            Some(category) => category.clone(),
-            None => axis::written(value, self.unit),
-        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The commands and experiments of the documents: each command is read by the parser of the command line, and those that need
-//! nothing but files are run.
+//! Tests of the commands and experiments in the documents. The parser of the command line reads each command, and
+//! commands that need only files are run.
 
 use std::collections::BTreeSet;
 

@@ -1,34 +1,30 @@
 //! The program `serpent-lab`: the command line of the instrument, of the simulator and of theory.
 //!
-//! It measures the program `serpent` as a separate process, and imports none of its code.
+//! It measures the program `serpent` as a separate process, and shares no code with it but `output.rs`.
 
 #![forbid(unsafe_code)]
 
 mod args;
 #[cfg(test)]
 mod documented;
-mod paperwork;
 mod simulate;
 mod theory;
 
-use std::{
-    io::{self, Write as _},
-    process::ExitCode,
-};
+// Shared with `serpent`: results, error messages, completions, manual pages.
+#[path = "../../../crates/cli/src/output.rs"]
+mod output;
 
-use clap::Parser as _;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
 use instrument::LabError;
 
 use args::{Cli, Command};
+use output::{FAILURE, USAGE, complain, print};
 use theory::Failure;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Failure at run time.
-const FAILURE: u8 = 1;
-/// Error in the command line or the experiment. clap uses the same code.
-const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     match Cli::parse().command {
@@ -46,17 +42,8 @@ fn main() -> ExitCode {
             Err(failure @ Failure::Asked(_)) => complain(USAGE, &format!("error: {failure}")),
             Err(failure) => complain(FAILURE, &format!("error: {failure}")),
         },
-        Command::Completions { shell } => print(&paperwork::completions(shell)),
-        Command::Man { out: None } => match paperwork::man_page() {
-            Ok(page) => print(&page),
-            Err(error) => complain(FAILURE, &format!("error: the manual page cannot be made: {error}")),
-        },
-        Command::Man { out: Some(folder) } => match paperwork::man_pages(&folder) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                complain(FAILURE, &format!("error: cannot write manual pages into `{}`: {error}", folder.display()))
-            }
-        },
+        Command::Completions { shell } => output::completions(Cli::command(), shell),
+        Command::Man { out } => output::manual(Cli::command(), out.as_deref()),
     }
 }
 
@@ -70,20 +57,4 @@ fn done(result: Result<ExitCode, LabError>) -> ExitCode {
 
 fn shown(result: Result<impl AsRef<[u8]>, LabError>) -> ExitCode {
     done(result.map(|text| print(text.as_ref())))
-}
-
-/// Prints a result. It is no failure if the reader closes the pipe early (`| head`).
-fn print(bytes: &[u8]) -> ExitCode {
-    match io::stdout().lock().write_all(bytes) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            complain(FAILURE, &format!("error: cannot write to standard output: {error}"))
-        }
-        _ => ExitCode::SUCCESS,
-    }
-}
-
-fn complain(code: u8, text: &str) -> ExitCode {
-    // If standard error is closed, the message is lost, but the exit code remains.
-    let _ = writeln!(io::stderr().lock(), "{text}");
-    ExitCode::from(code)
 }

@@ -14,7 +14,7 @@ use instrument::{
     docroot::{DocRoot, name},
     sample::{EVERY, Sampler, SystemCalls},
     setting::Setting,
-    subject::{Certificate, Place, Running, Subject},
+    subject::{Certificate, Environment, Running, Subject},
 };
 
 const PORT: u16 = 8080;
@@ -48,11 +48,12 @@ fn each_subject_answers_in_clear_and_over_tls_in_both_versions() {
             let setting: Setting = toml::from_str(&format!("{conditions}\nserver.accept-queue = 100")).unwrap();
             subject.can(&setting).unwrap();
             let (root, serpent) = (root.path(), programs::serpent());
-            let place = Place { bed: &bed, setting: &setting, root, port: PORT, serpent, certificate: &certificate };
+            let environment =
+                Environment { bed: &bed, setting: &setting, root, port: PORT, serpent, certificate: &certificate };
             if number == 0 {
-                subject.prepare(&place).unwrap();
+                subject.prepare(&environment).unwrap();
             }
-            let running = subject.start(&place).unwrap();
+            let running = subject.start(&environment).unwrap();
             let got = curl(&bed, &["--cacert", &certificate.certificate_file().display().to_string(), flag], scheme);
             assert_eq!(got, format!("200 {spoken} 200000"), "{subject}, {scheme}");
             if number == 0 {

@@ -3,21 +3,35 @@
 
 mod alone;
 mod demand;
+mod group;
 mod refuse;
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
-use workload::{behaviour::Behaviour, pattern::Pattern, rate::Link, wire::WireModel};
+use workload::{
+    demand::Demand,
+    pattern::Pattern,
+    rate::Link,
+    sequence::{LoadMatch, Recipe, Request, Shares, assign_groups},
+    sizes::FileSet,
+    wire::WireModel,
+};
 
 pub use self::{
     alone::SingleRequests,
     demand::{Inputs, Work},
+    group::Group,
     refuse::check_machine,
+};
+use self::{
+    demand::{FILES, Source},
+    group::groups,
 };
 use crate::{
     LabError,
     bed::{BedConfig, Emulation},
-    setting::{GroupSetting, LinkSetting, Setting},
+    replay::{Conditions, Log, Replay},
+    setting::{Accounting, GroupSetting, LinkSetting, Setting},
 };
 
 /// The conditions of a measurement, resolved.
@@ -38,17 +52,8 @@ pub struct Plan {
     /// Total size of the files to serve, in bytes.
     bytes_to_serve: u64,
     /// The source of requests.
-    source: demand::Source,
+    source: Source,
     setting: Setting,
-}
-
-/// A group of clients, resolved.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Group {
-    /// Its name, share and path.
-    pub setting: GroupSetting,
-    /// The behaviour of its clients.
-    pub behaviour: Behaviour,
 }
 
 /// From this rate on several segments share a packet of the stack, as the processor would otherwise be the
@@ -94,7 +99,7 @@ impl Plan {
             },
             duration,
             drain,
-            source: demand::Source::new(setting, &groups, inputs)?,
+            source: Source::new(setting, &groups, inputs)?,
             groups,
             link,
             wire,
@@ -114,6 +119,105 @@ impl Plan {
     /// The load over time, where requests have planned times.
     pub fn pattern(&self) -> Option<&Pattern> {
         self.source.pattern()
+    }
+}
+
+impl Plan {
+    /// The demand under `seed`: the same at each call.
+    pub fn work(&self, seed: u64) -> Result<Work, LabError> {
+        let work = |sizes_bytes: &[u64], demand| Work { sizes_bytes: sizes_bytes.to_vec(), demand, notes: Vec::new() };
+        Ok(match &self.source {
+            Source::Open { files, pattern, shares } => {
+                let requests = self.draw(files, pattern, shares, seed);
+                work(files.sizes_bytes(), Demand::sequence(requests))
+            }
+            Source::Sessions { files, pattern, shares, law } => {
+                let demand = Demand::sessions(&self.recipe(files, pattern), law, shares, seed);
+                work(files.sizes_bytes(), demand)
+            }
+            Source::Users { site, users, shares } => {
+                let until_ns = self.duration.as_nanos() as u64;
+                work(site.sizes_bytes(), Demand::users(site, *users, shares, until_ns, seed))
+            }
+            Source::Trace { log, load } => {
+                let Replay { sizes_bytes, requests, notes } = self.replay(log, *load, seed)?;
+                Work { sizes_bytes, demand: Demand::sequence(requests), notes }
+            }
+        })
+    }
+
+    /// The requests of a seed, if they are fixed before the run; `None` if they wait for answers.
+    pub fn requests(&self, seed: u64) -> Result<Option<Vec<Request>>, LabError> {
+        match &self.source {
+            Source::Open { files, pattern, shares } => Ok(Some(self.draw(files, pattern, shares, seed))),
+            Source::Trace { log, load } => Ok(Some(self.replay(log, *load, seed)?.requests)),
+            Source::Sessions { .. } | Source::Users { .. } => Ok(None),
+        }
+    }
+
+    /// Sizes of the files to serve, by number. Those of a log hardly depend on the seed.
+    ///
+    /// # Errors
+    /// A log has nothing to replay, or more files than can be served.
+    pub(super) fn files(&self) -> Result<Cow<'_, [u64]>, LabError> {
+        Ok(match &self.source {
+            Source::Open { files, .. } | Source::Sessions { files, .. } => Cow::Borrowed(files.sizes_bytes()),
+            Source::Users { site, .. } => Cow::Borrowed(site.sizes_bytes()),
+            Source::Trace { log, load } => {
+                let sizes_bytes = self.replay(log, *load, 1)?.sizes_bytes;
+                if sizes_bytes.len() > *FILES.end() {
+                    return Err(LabError::Request(format!(
+                        "the requests of `{}` ask for {} files, and {} can be served: give a shorter `demand.window-s`, or a \
+                         shorter `time.seconds`",
+                        log.path().display(),
+                        sizes_bytes.len(),
+                        FILES.end()
+                    )));
+                }
+                Cow::Owned(sizes_bytes)
+            }
+        })
+    }
+
+    fn draw(&self, files: &FileSet, pattern: &Pattern, shares: &Shares, seed: u64) -> Vec<Request> {
+        let mut requests = self.recipe(files, pattern).draw(seed);
+        assign_groups(&mut requests, shares, seed);
+        requests
+    }
+
+    fn recipe<'a>(&'a self, files: &'a FileSet, pattern: &'a Pattern) -> Recipe<'a> {
+        Recipe {
+            files,
+            link: &self.link,
+            pattern,
+            duration_ns: self.duration.as_nanos() as u64,
+            wire: self.counted_wire(),
+            load_match: self.load_match(),
+        }
+    }
+
+    fn replay(&self, log: &Log, load: Option<f64>, seed: u64) -> Result<Replay, LabError> {
+        let groups: Vec<GroupSetting> = self.groups.iter().map(|group| group.setting.clone()).collect();
+        log.replay(&Conditions {
+            load,
+            link: &self.link,
+            wire: self.counted_wire(),
+            duration: self.duration,
+            groups: &groups,
+            seed,
+        })
+    }
+
+    /// The cost of a request in loads.
+    fn counted_wire(&self) -> WireModel {
+        match self.setting.count.accounting {
+            Accounting::Wire => self.wire,
+            Accounting::Body => WireModel::BODY_ONLY,
+        }
+    }
+
+    fn load_match(&self) -> LoadMatch {
+        self.setting.count.load_match
     }
 }
 
@@ -149,16 +253,6 @@ pub fn wire(setting: &Setting) -> WireModel {
 pub fn estimated_s(setting: &Setting) -> f64 {
     let alone_s = setting.groups.iter().map(|group| group.path.rtt_ms).fold(0.0, f64::max) / 1e3 * 40.0;
     OVERHEAD_S + alone_s + setting.time.seconds
-}
-
-fn groups(setting: &Setting) -> Vec<Group> {
-    let one = [GroupSetting::default()];
-    let groups = if setting.groups.is_empty() { &one[..] } else { &setting.groups };
-    let resolve = |group: &GroupSetting| Group {
-        behaviour: group.clients.clone().unwrap_or_else(|| setting.clients.clone()),
-        setting: group.clone(),
-    };
-    groups.iter().map(resolve).collect()
 }
 
 fn seconds(key: &str, seconds: f64) -> Result<Duration, LabError> {

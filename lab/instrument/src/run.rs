@@ -3,6 +3,7 @@
 mod alone;
 mod cell;
 pub(crate) mod machine;
+mod measurement;
 mod runner;
 
 use std::{
@@ -14,15 +15,15 @@ use std::{
 use clap::Args;
 use time::{UtcDateTime, macros::format_description};
 
-pub use self::machine::stop_on_signals;
-pub(crate) use self::runner::{Runner, Servers};
+pub use self::{machine::stop_on_signals, runner::parse_subjects};
+pub(crate) use self::{measurement::Servers, runner::Runner};
 use crate::{
     LabError,
     experiment::{Changes, Experiment},
     record::{RunRecord, Simulated},
     report::{self, ReportArgs},
     store::{Cell, Run, Writer},
-    subject::{Subject, serpent_binary},
+    subject::serpent_binary,
 };
 
 /// The arguments of `serpent-lab run`.
@@ -147,14 +148,6 @@ pub fn changed_versions(record: &RunRecord, now: &[String]) -> Vec<String> {
     } else {
         vec![format!("resumed under other conditions: [{before}] became [{after}]")]
     }
-}
-
-/// Parses the subjects of an experiment.
-///
-/// # Errors
-/// [`LabError::Request`] for an invalid subject.
-pub fn parse_subjects(names: &[String]) -> Result<Vec<Subject>, LabError> {
-    names.iter().map(|name| name.parse().map_err(|error| LabError::Request(format!("{error}")))).collect()
 }
 
 /// The default folder of a run: `serpent-lab/NAME-UTCTIME` in the current one.

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use workload::{behaviour::Behaviour, rate::Rate, sequence::LoadMatch, surge::Surge};
-
-use crate::bed::Bottleneck;
 
 /// The conditions of one measurement, without subject and seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -43,6 +42,16 @@ pub struct LinkSetting {
     pub congestion: String,
     /// Changes of the rate: second from the start of the run, and new rate.
     pub rate_changes: Vec<(f64, Rate)>,
+}
+
+/// Where the bottleneck is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Bottleneck {
+    /// On the server's own network device, as when a machine shapes its uplink.
+    Server,
+    /// On a router behind it, as when the modem is slower than the server's network.
+    Router,
 }
 
 /// Settings of the server's network stack.
@@ -227,7 +236,7 @@ pub struct CountSetting {
 }
 
 /// The bytes that a load counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Accounting {
     /// Frames on the wire.

@@ -5,7 +5,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use scheduler::uplink::Settings;
-use serpent_simulator::{Clients, Model, Ordered, Sharing, Stream, run};
+use serpent_simulator::{Clients, Model, Ordered, ProcessorSharing, Stream, run};
 use workload::{
     rate::{Link, Rate},
     sequence::Request,
@@ -50,7 +50,7 @@ fn bench(criterion: &mut Criterion) {
     group.bench_function("srpt", |bench| {
         bench.iter(|| serve(&files, &mut Ordered::new(&link, &WIRE, Settings::default())))
     });
-    group.bench_function("ps", |bench| bench.iter(|| serve(&files, &mut Sharing::new(&link, &WIRE))));
+    group.bench_function("ps", |bench| bench.iter(|| serve(&files, &mut ProcessorSharing::new(&link, &WIRE))));
     group.finish();
 }
 

@@ -21,7 +21,7 @@ use scheduler::{Order, bands::BandPlan, uplink::Settings};
 use serde_json::Value;
 use serpent_simulator::{
     Clients, Packets,
-    packets::{ClientPath, Discipline, PacketSettings, Place, Shaping},
+    packets::{BottleneckAt, ClientPath, Discipline, PacketSettings, Shaping},
     run,
 };
 use workload::{
@@ -202,7 +202,7 @@ fn compare(cell: &Path, setting: &Value, subject: &str, facts: &Value, ways: Way
         settings.shaping = Shaping::Line;
     }
     if ways.without_own_device {
-        settings.place = Place::Router;
+        settings.bottleneck = BottleneckAt::Router;
     }
     let mut model = Packets::new(settings);
     let requests = outcomes.iter().map(|it| Request {
@@ -287,7 +287,8 @@ fn settings(setting: &Value, subject: &str, cell: &Value) -> Fallible<PacketSett
     }
     let mut settings = PacketSettings::new(link, discipline(subject, bits)?);
     settings.queue_packets = setting["link"]["queue-packets"].as_u64().unwrap_or(1000) as u32;
-    settings.place = if setting["link"]["bottleneck"] == "router" { Place::Router } else { Place::Server };
+    settings.bottleneck =
+        if setting["link"]["bottleneck"] == "router" { BottleneckAt::Router } else { BottleneckAt::Server };
     // The lab's default: more than one segment saves processor time at high rates, where there is no emulated
     // path.
     let fast = bits.bits_per_second() > 20_000_000;

@@ -5,7 +5,7 @@
 use scheduler::share::Policy;
 use serpent_simulator::site::{
     Law,
-    delays::{Delays, Setup, Who},
+    delays::{Arrivals, Delays, Setup},
 };
 
 const POLICIES: [Policy; 4] = [Policy::Wtp, Policy::Pwad, Policy::Mdp, Policy::Ratio];
@@ -134,12 +134,12 @@ fn main() {
 
 /// Users of each class for each type, and their think time.
 fn users(users: [u32; 3], think_ms: u64) -> Setup {
-    Setup { who: Who::Users(users, think_ms * 1_000_000), ..Setup::PAPER }
+    Setup { arrivals: Arrivals::Users(users, think_ms * 1_000_000), ..Setup::PAPER }
 }
 
 /// Random arrivals; each class offers this fraction of a type's capacity.
 fn random(parts: [f64; 3]) -> Setup {
-    Setup { who: Who::Random(parts), ..Setup::PAPER }
+    Setup { arrivals: Arrivals::Random(parts), ..Setup::PAPER }
 }
 
 fn runs(setup: Setup) -> Vec<Delays> {

@@ -3,7 +3,7 @@
 //!     cargo run --release -p serpent-simulator --example overload
 
 use scheduler::{admission::QueueOrder, share::Policy};
-use serpent_simulator::site::overload::{Outcome, Patience, Setup};
+use serpent_simulator::site::overload::{Patience, Results, Setup};
 
 const LOADS: [f64; 5] = [0.9, 1.0, 1.2, 2.0, 3.0];
 const FIXED: [f64; 6] = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0];
@@ -19,7 +19,7 @@ fn main() {
             let cells = LOADS.map(|load| {
                 let setup = Setup { load, patience, retries, ..Setup::PLAIN };
                 let (adaptive, fifo) = both(&setup);
-                let part = |got: &Outcome| 100.0 * got.goodput / setup.bound();
+                let part = |got: &Results| 100.0 * got.goodput / setup.bound();
                 format!(
                     "**{:.0}**, {:.1} s; {:.0}, {:.1} s",
                     part(&adaptive),
@@ -45,7 +45,7 @@ fn main() {
     }
 }
 
-fn both(setup: &Setup) -> (Outcome, Outcome) {
+fn both(setup: &Setup) -> (Results, Results) {
     let of = |order| Setup { order, ..setup.clone() }.run();
     (of(QueueOrder::Adaptive), of(QueueOrder::Fifo))
 }

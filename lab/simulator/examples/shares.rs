@@ -4,7 +4,7 @@
 
 use scheduler::share::Policy;
 use serpent_simulator::site::{
-    front::Setup,
+    listen_stage::Setup,
     promises::{Holdings, Kind, WEIGHTS, capacity, deadlines, weighted},
 };
 
@@ -70,7 +70,7 @@ fn main() {
     let with = [
         ("the paper's", Setup::PAPER),
         ("ours", Setup::OURS),
-        ("ours, with its queue before the classifier", Setup { front: Setup::PAPER.front, ..Setup::OURS }),
+        ("ours, with its queue before the classifier", Setup { listen: Setup::PAPER.listen, ..Setup::OURS }),
         ("ours, with its window", Setup { window: Setup::PAPER.window, ..Setup::OURS }),
     ];
     for (name, setup) in with {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use scheduler::{Chunk, Instant, JobId, Order, Pacing, Path, Size, Uplink, bands::BandPlan, uplink::Settings};
 use workload::{rate::Link, sequence::Request, wire::WireModel};
 
-use crate::{Ended, Model, Ticket, line::Line, ordered::QUANTUM_BYTES, table};
+use crate::{Ended, Model, Ticket, exact_link::ExactLink, ordered::QUANTUM_BYTES, table};
 
 /// An ideal link with strict priority among bands: a kernel's priorities without their imperfections.
 ///
@@ -22,7 +22,7 @@ use crate::{Ended, Model, Ticket, line::Line, ordered::QUANTUM_BYTES, table};
 /// large response lies between the sizes.
 #[derive(Clone, Debug)]
 pub struct Banded {
-    line: Line,
+    line: ExactLink,
     wire: WireModel,
     plan: BandPlan,
     /// Counts the bytes served to each request, and measures by the order. No job ever waits in it.
@@ -69,7 +69,7 @@ impl Banded {
     /// An idle link with these bands, in the measure used here: see [`on_wire`]. Uses order and `small_bytes`
     /// of `settings`. [`Order::Fsp`] has no measure for bands, so all its requests share one band.
     pub fn new(link: &Link, wire: &WireModel, settings: Settings, plan: BandPlan) -> Self {
-        let line = Line::new(link);
+        let line = ExactLink::new(link);
         let settings = Settings {
             order: settings.order,
             rate: Some(line.scheduler_rate()),

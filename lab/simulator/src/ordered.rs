@@ -6,7 +6,7 @@ use scheduler::{
 };
 use workload::{rate::Link, sequence::Request, wire::WireModel};
 
-use crate::{Ended, Model, Ticket, line::Line, table};
+use crate::{Ended, Model, Ticket, exact_link::ExactLink, table};
 
 /// An ideal link scheduled by [`scheduler::Uplink`]: no packets, no distance, no run-ahead.
 ///
@@ -21,7 +21,7 @@ use crate::{Ended, Model, Ticket, line::Line, table};
 /// [`Pacing::EXACT`].
 #[derive(Clone, Debug)]
 pub struct Ordered {
-    line: Line,
+    line: ExactLink,
     wire: WireModel,
     uplink: Uplink,
     /// By ticket.
@@ -54,7 +54,7 @@ impl Ordered {
     /// An idle link. Uses order, guard and `small_bytes` of `settings`, and `pacing` as described above. The
     /// rate is the link's, and overhead is already in the wire bytes.
     pub fn new(link: &Link, wire: &WireModel, settings: Settings) -> Self {
-        let line = Line::new(link);
+        let line = ExactLink::new(link);
         let settings = Settings {
             rate: Some(line.scheduler_rate()),
             segment_overhead_bytes: 0,
@@ -205,7 +205,7 @@ fn pacing(settings: &Settings) -> Pacing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Clients, Sharing, Stream, Totals, run};
+    use crate::{Clients, ProcessorSharing, Stream, Totals, run};
 
     const BODY: WireModel = WireModel::BODY_ONLY;
     const MS: u64 = 1_000_000;
@@ -282,7 +282,7 @@ mod tests {
         let guarded = Settings { guard_stretch: Some(2.0), ..Settings::default() };
         let guarded = || Ordered::new(&link(), &BODY, guarded);
         let starved = end_of_the_large(&mut || serve(&requests, &mut ordered(Order::Srpt)).0);
-        let fair = end_of_the_large(&mut || serve(&requests, &mut Sharing::new(&link(), &BODY)).0);
+        let fair = end_of_the_large(&mut || serve(&requests, &mut ProcessorSharing::new(&link(), &BODY)).0);
         let ended = end_of_the_large(&mut || serve(&requests, &mut guarded()).0);
         assert_eq!(starved, 220 * MS, "last of all");
         // Late by the turns and bytes in flight at its time.

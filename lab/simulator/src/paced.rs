@@ -8,7 +8,7 @@ use scheduler::{
 };
 use workload::{rate::Link, sequence::Request, wire::WireModel};
 
-use crate::{Ended, Model, Ticket, line::Line, table};
+use crate::{Ended, Model, Ticket, exact_link::ExactLink, table};
 
 /// [`scheduler::Uplink`] as the server drives it, with its rate, chunks and run-ahead. Behind it is a FIFO
 /// bottleneck with the link's own rate.
@@ -23,7 +23,7 @@ use crate::{Ended, Model, Ticket, line::Line, table};
 /// here.
 #[derive(Clone, Debug)]
 pub struct Paced {
-    line: Line,
+    line: ExactLink,
     wire: WireModel,
     uplink: Uplink,
     now_ns: u64,
@@ -76,7 +76,7 @@ impl Paced {
     /// of `wire`.
     pub fn new(link: &Link, wire: &WireModel, settings: Settings) -> Self {
         Self {
-            line: Line::new(link),
+            line: ExactLink::new(link),
             wire: *wire,
             uplink: Uplink::new(settings),
             now_ns: 0,
@@ -181,7 +181,7 @@ impl Model for Paced {
         table::put(&mut self.jobs, ticket.0 as usize, job);
         table::put(&mut self.tickets, name.index(), ticket);
         if self.wire.control_bytes > 0 {
-            self.uplink.handle_unranked(now, self.wire.control_bytes);
+            self.uplink.handle_ungranted(now, self.wire.control_bytes);
             self.send(Sent { wire_bytes: self.wire.control_bytes, ticket, serial: 0, last: false });
         }
         let grant = self.uplink.handle_wants(now, name, left_bytes);

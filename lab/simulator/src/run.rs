@@ -75,7 +75,7 @@ pub fn run_groups(
 struct Run<'a, F> {
     groups: &'a [Clients],
     /// By ticket.
-    present: Slab<Asked>,
+    present: Slab<InFlight>,
     /// When clients lose patience: exactly the present ones with a limit.
     patience: BTreeSet<(u64, Ticket)>,
     now_ns: u64,
@@ -84,7 +84,7 @@ struct Run<'a, F> {
 }
 
 /// A request under way.
-struct Asked {
+struct InFlight {
     due: Due,
     attempts: u32,
     gives_up_ns: Option<u64>,
@@ -107,7 +107,7 @@ impl<F: FnMut(Served)> Run<'_, F> {
                 self.gives_up(ticket, source, model);
             }
             while let Some(due) = source.poll_request(self.now_ns) {
-                let ticket = ticket(self.present.insert(Asked { due, attempts: 0, gives_up_ns: None }));
+                let ticket = ticket(self.present.insert(InFlight { due, attempts: 0, gives_up_ns: None }));
                 self.asks(ticket, model);
             }
         }
@@ -155,7 +155,7 @@ impl<F: FnMut(Served)> Run<'_, F> {
         (self.sink)(asked.served(end, first_byte_ns, end_ns));
     }
 
-    fn take(&mut self, ticket: Ticket) -> Asked {
+    fn take(&mut self, ticket: Ticket) -> InFlight {
         let asked = self.present.remove(ticket.0 as usize);
         if let Some(at_ns) = asked.gives_up_ns {
             self.patience.remove(&(at_ns, ticket));
@@ -174,7 +174,7 @@ impl<F: FnMut(Served)> Run<'_, F> {
     }
 }
 
-impl Asked {
+impl InFlight {
     fn served(&self, end: End, first_byte_ns: Option<u64>, end_ns: u64) -> Served {
         let attempts = u16::try_from(self.attempts).unwrap_or(u16::MAX);
         Served { request: self.due.request, first_byte_ns, end_ns, end, attempts }

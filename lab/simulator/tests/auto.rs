@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use scheduler::{
     Instant, Order,
-    estimate::{Estimator, Exactness},
+    estimate::{Estimator, RttKind},
     uplink::Settings,
 };
 use serpent_simulator::{Model, Paced, Ticket};
@@ -43,7 +43,7 @@ fn believed(order: Order, link: &Link, load: f64, until_ns: u64, seed: u64) -> V
         let (now, stats) = (Instant::from_ns(now_ns), pacer.uplink_mut().stats());
         while let Some(&(_, rtt_ns)) = answers.front().filter(|(at_ns, _)| *at_ns <= now_ns) {
             answers.pop_front();
-            estimator.handle_round_trip(now, 1, rtt_ns, Exactness::Exact, stats.charged_bytes);
+            estimator.handle_round_trip(now, 1, rtt_ns, RttKind::Exact, stats.charged_bytes);
         }
         if estimator.handle_turn(now, stats.charged_bytes, stats.waiting > 0) {
             pacer.uplink_mut().handle_rate(now, estimator.rate());

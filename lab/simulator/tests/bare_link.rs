@@ -7,7 +7,7 @@ use scheduler::{
     bands::{BandPlan, SRPT_CUTOFFS_BYTES},
     uplink::Settings,
 };
-use serpent_simulator::{Banded, Clients, Model, Ordered, Paced, Served, Sharing, Stream, Totals, run};
+use serpent_simulator::{Banded, Clients, Model, Ordered, Paced, ProcessorSharing, Served, Stream, Totals, run};
 use workload::{
     ideal,
     outcome::End,
@@ -125,7 +125,7 @@ proptest! {
     fn the_link_never_rests_while_somebody_is_present(sequence in sequences(), link in changing_links()) {
         let requests = requests(&sequence);
         let periods = busy_periods(&requests, &link);
-        let sharing = ("sharing".to_owned(), ends(&requests, &mut Sharing::new(&link, &BODY)));
+        let sharing = ("sharing".to_owned(), ends(&requests, &mut ProcessorSharing::new(&link, &BODY)));
         for (name, ends) in ends_to_the_byte(&requests, &link).into_iter().chain([sharing]) {
             for (who, over_ns) in periods.clone() {
                 let end_ns = *ends[who].iter().max().unwrap() as f64;
@@ -161,7 +161,7 @@ proptest! {
         let (link, byte_ns) = (link("10mbit"), 800);
         for (requests, late_ns) in [(aligned(sequence.clone()), 0), (requests(&sequence), byte_ns)] {
             let srpt = sorted(ends(&requests, &mut ordered(&link, Order::Srpt)));
-            let even = sorted(ends(&requests, &mut Sharing::new(&link, &BODY)));
+            let even = sorted(ends(&requests, &mut ProcessorSharing::new(&link, &BODY)));
             prop_assert!(srpt.iter().zip(&even).all(|(srpt, even)| *srpt <= even + late_ns), "{even:?} for {srpt:?}");
         }
     }
@@ -175,7 +175,7 @@ proptest! {
     fn fsp_is_never_later_than_even_shares(sequence in sequences(), link in changing_links()) {
         let requests = requests(&sequence);
         let fsp = ends(&requests, &mut ordered(&link, Order::Fsp));
-        let even = ends(&requests, &mut Sharing::new(&link, &BODY));
+        let even = ends(&requests, &mut ProcessorSharing::new(&link, &BODY));
         for ((request, fsp_ns), even_ns) in requests.iter().zip(fsp).zip(even) {
             let latest_ns = link.when_capacity_is(link.capacity_at(even_ns as f64) + 2.0) + 2.0;
             prop_assert!(fsp_ns as f64 <= latest_ns, "{fsp_ns} against {even_ns} of {request:?}");
@@ -197,7 +197,7 @@ proptest! {
     #[test]
     fn even_shares_agree_with_the_independent_implementation(sequence in sequences(), link in changing_links()) {
         let requests = requests(&sequence);
-        let (ends, ideal) = (ends(&requests, &mut Sharing::new(&link, &BODY)), ideal::ps(&requests, &link, &BODY));
+        let (ends, ideal) = (ends(&requests, &mut ProcessorSharing::new(&link, &BODY)), ideal::ps(&requests, &link, &BODY));
         for ((request, end_ns), ideal_ns) in requests.iter().zip(ends).zip(ideal) {
             let later_ns = end_ns as f64 - (request.at_ns as f64 + ideal_ns);
             prop_assert!((-0.01..1.01).contains(&later_ns), "{later_ns} ns later");
@@ -229,7 +229,7 @@ proptest! {
         let pacing = scheduler::Pacing { ahead_ns: 0, chunk: scheduler::Chunk::Bytes(quantum) };
         let settings = Settings { order: Order::Fair, pacing, ..Settings::default() };
         let (served, totals) = serve(&requests, &mut Ordered::new(&link, &BODY, settings), Clients::PATIENT);
-        let even = ends(&requests, &mut Sharing::new(&link, &BODY));
+        let even = ends(&requests, &mut ProcessorSharing::new(&link, &BODY));
         let turns_ns = totals.most_present as u64 * 2 * quantum * 800;
         for (turns, even_ns) in served.iter().zip(even) {
             prop_assert!(turns.end_ns <= even_ns + turns_ns + 800, "{} against {even_ns}", turns.end_ns);
@@ -259,7 +259,7 @@ proptest! {
         let guarded = Settings { guard_stretch: Some(2.0), ..Settings::default() };
         let paced = Settings { rate: "9mbit".parse().ok(), ..Settings::default() };
         let mut runs = vec![
-            serve(&requests, &mut Sharing::new(&link, &BODY), clients),
+            serve(&requests, &mut ProcessorSharing::new(&link, &BODY), clients),
             serve(&requests, &mut Paced::new(&link, &BODY, paced), clients),
             serve(&requests, &mut Ordered::new(&link, &BODY, guarded), clients),
         ];

@@ -8,12 +8,12 @@
 //! A user that waits for answers has one request under way at a time, on any number of connections. A user of
 //! SURGE requests the next file of a page when the one before it has arrived.
 
+mod agenda;
 mod sessions;
 mod users;
 
-use std::{cmp::Reverse, collections::BinaryHeap};
-
 pub use self::{
+    agenda::Due,
     sessions::{SessionLaw, SessionLawError, Sessions},
     users::Users,
 };
@@ -38,15 +38,6 @@ pub enum Demand {
 pub struct Sequence {
     requests: Vec<Request>,
     next: usize,
-}
-
-/// A request that is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Due {
-    /// The request. Its `at_ns` is the planned time, from which the response time counts.
-    pub request: Request,
-    /// The user to pass to [`Demand::handle_end`]. `None` in open loop, where no user waits.
-    pub user: Option<u32>,
 }
 
 impl Demand {
@@ -107,44 +98,6 @@ impl Demand {
             Self::Sessions(sessions) => sessions.handle_end(user, now_ns),
         }
     }
-}
-
-/// Users that have a planned time for their next request, before the end of the run.
-#[derive(Debug)]
-struct Agenda {
-    /// `(at_ns, user)`; at equal times the lower number goes first.
-    moments: BinaryHeap<Reverse<(u64, u32)>>,
-    until_ns: u64,
-}
-
-impl Agenda {
-    fn new(until_ns: u64) -> Self {
-        Self { moments: BinaryHeap::new(), until_ns }
-    }
-
-    /// Plans a request of `who`; ignored after the end of the run.
-    fn add(&mut self, at_ns: u64, who: u32) {
-        if at_ns < self.until_ns {
-            self.moments.push(Reverse((at_ns, who)));
-        }
-    }
-
-    fn next_ns(&self) -> Option<u64> {
-        self.moments.peek().map(|&Reverse((at_ns, _))| at_ns)
-    }
-
-    /// The next user that is due by now, and its planned time.
-    fn take(&mut self, now_ns: u64) -> Option<(u64, u32)> {
-        if self.next_ns()? > now_ns {
-            return None;
-        }
-        self.moments.pop().map(|Reverse(moment)| moment)
-    }
-}
-
-/// Seconds as nanoseconds, clamped to the range of `u64`.
-fn ns(seconds: f64) -> u64 {
-    (seconds * 1e9) as u64
 }
 
 #[cfg(test)]

@@ -19,15 +19,7 @@ use workload::rate::Rate;
 
 pub use self::args::AdviseArgs;
 use self::read::Logs;
-
-/// The reason why there is no advice.
-#[derive(Debug)]
-pub enum Failure {
-    /// The logs or flags allow no advice.
-    Usage(String),
-    /// The machine failed.
-    Run(String),
-}
+use crate::failure::Failure;
 
 /// Reads, simulates, writes the requested files, and returns the text to print.
 pub fn advise(args: &AdviseArgs) -> Result<String, Failure> {

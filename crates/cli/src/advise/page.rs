@@ -4,7 +4,8 @@ use askama::Template;
 use chart::{Plot, Table, inline_svg};
 use simulator::advise::{Advice, report::Verdict, words};
 
-use super::{Failure, figures, tables, terminal};
+use super::{figures, tables, terminal};
+use crate::failure::Failure;
 
 /// The page.
 pub fn page(advice: &Advice, command: &str) -> Result<String, Failure> {

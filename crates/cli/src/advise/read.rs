@@ -12,7 +12,8 @@ use std::{
 use simulator::advise::Survey;
 use workload::trace::{Format, Options, Reader, Record, TraceError};
 
-use super::{Failure, dates};
+use super::dates;
+use crate::failure::Failure;
 
 /// Bytes read at a time.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -36,12 +37,12 @@ struct LogFile {
 }
 
 /// A kept file, read from its beginning. Several threads read it, each at its own position.
-struct Kept {
+struct KeptReader {
     file: Arc<File>,
     offset: u64,
 }
 
-impl io::Read for Kept {
+impl io::Read for KeptReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let bytes = self.file.read_at(buffer, self.offset)?;
         self.offset += bytes as u64;
@@ -50,7 +51,7 @@ impl io::Read for Kept {
 }
 
 /// Number of records of each file that count. A log that is still being written grows between two readings.
-pub struct Read {
+pub struct RecordCounts {
     records: Vec<u64>,
 }
 
@@ -82,8 +83,8 @@ impl Logs {
     }
 
     /// Gives every record to the survey, with remarks on the files.
-    pub fn survey(&self, survey: &mut Survey) -> Result<Read, Failure> {
-        let mut read = Read { records: Vec::new() };
+    pub fn survey(&self, survey: &mut Survey) -> Result<RecordCounts, Failure> {
+        let mut read = RecordCounts { records: Vec::new() };
         let mut last: Option<(&str, u64)> = None;
         for file in &self.files {
             if let Some((before, last_ns)) = last.filter(|&(_, at_ns)| file.first_ns + MAX_OVERLAP_NS < at_ns) {
@@ -113,7 +114,7 @@ impl Logs {
     }
 
     /// Gives the same records again, and none that were written since.
-    pub fn again(&self, read: &Read, mut each: impl FnMut(&Record<'_>)) -> Result<(), Failure> {
+    pub fn again(&self, read: &RecordCounts, mut each: impl FnMut(&Record<'_>)) -> Result<(), Failure> {
         for (file, &records) in self.files.iter().zip(&read.records).filter(|&(_, &records)| records > 0) {
             let mut left = records;
             self.read_file(file, |record| {
@@ -136,7 +137,7 @@ impl Logs {
             _ => Failure::Usage(format!("the log `{}`: {error}", file.name)),
         };
         let input: Box<dyn io::Read> = match &file.kept {
-            Some(kept) => Box::new(Kept { file: Arc::clone(kept), offset: 0 }),
+            Some(kept) => Box::new(KeptReader { file: Arc::clone(kept), offset: 0 }),
             None => Box::new(File::open(&file.path).map_err(|error| unread(&error))?),
         };
         let options = Options { format: self.format.clone(), strict: false };

@@ -1,4 +1,4 @@
-//! Whether what the configuration names is there: directories, certificates, keys, programs, the folder of the access log.
+//! Checks the files that the configuration names: directories, certificates, keys, programs, the folder of the access log.
 
 use std::{ops::Range, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -14,58 +14,59 @@ use server::{
 
 use super::{
     problems::{Problem, Severity},
-    resolve::{FileKind, NamedFile, Resolved, SitePlaces},
+    resolve::{FileKind, NamedFile, Resolved, SiteSpans},
 };
 
 /// Adds a problem for everything that is missing or cannot be read.
 pub fn check(resolved: &Resolved, problems: &mut Vec<Problem>) {
-    for (site, places) in resolved.config.sites.iter().zip(&resolved.places) {
+    for (site, spans) in resolved.config.sites.iter().zip(&resolved.site_spans) {
         if let Some(root) = &site.root {
-            problems.extend(directory(root, places.root.clone()));
+            problems.extend(directory(root, spans.root.clone()));
         }
         if let Some(files) = &site.certificate {
-            problems.extend(certificate(files, places));
+            problems.extend(certificate(files, spans));
         }
     }
     if let Some(log) = &resolved.config.access_log
         && let LogTarget::File(path) = &log.target
     {
-        problems.extend(log_file(path, resolved.access_log.clone()));
+        problems.extend(log_file(path, resolved.access_log_span.clone()));
     }
-    for (at, named) in resolved.named.iter().enumerate() {
-        problems.extend(named_file(named, resolved.named.get(at + 1)));
+    for (at, named) in resolved.named_files.iter().enumerate() {
+        problems.extend(check_named_file(named, resolved.named_files.get(at + 1)));
     }
     if problems.iter().all(|problem| problem.severity == Severity::Warning) {
         problems.extend(contents(resolved));
     }
 }
 
-/// What the server itself says of the files, which are there. It reads them as it does at the start.
+/// Problems with the contents of files. The server reads them here as it does when it starts.
 fn contents(resolved: &Resolved) -> Vec<Problem> {
     let mut problems = Vec::new();
     for error in server::unusable_files(&resolved.config) {
-        let place = resolved.named.iter().find(|named| named.path == error.path).and_then(|named| named.span.clone());
+        let place =
+            resolved.named_files.iter().find(|named| named.path == error.path).and_then(|named| named.span.clone());
         problems.push(Problem::new(format!("`{}`: {}", error.path.display(), error.message), place));
     }
     if let Err(error) = Upstreams::new(&resolved.config.upstreams, &[]) {
         let at = resolved.config.upstreams.iter().position(|upstream| upstream.name == error.upstream);
-        let place = at.and_then(|at| resolved.upstreams.get(at)).cloned().flatten();
+        let place = at.and_then(|at| resolved.upstream_spans.get(at)).cloned().flatten();
         problems.push(Problem::new(format!("the upstream `{}`: {}", error.upstream, error.message), place));
     }
     problems
 }
 
-fn named_file(named: &NamedFile, next: Option<&NamedFile>) -> Option<Problem> {
+fn check_named_file(named: &NamedFile, next: Option<&NamedFile>) -> Option<Problem> {
     let NamedFile { path, span, kind } = named;
     match kind {
         FileKind::Authorities => authorities(path, span.clone()).err(),
         FileKind::Chain => {
             let key = next.filter(|next| next.kind == FileKind::Key)?;
             let files = CertificateFiles { chain: path.clone(), key: key.path.clone() };
-            let places = SitePlaces { root: None, chain: span.clone(), key: key.span.clone() };
-            certificate(&files, &places).into_iter().next()
+            let spans = SiteSpans { root: None, chain: span.clone(), key: key.span.clone() };
+            certificate(&files, &spans).into_iter().next()
         }
-        // Looked at together with its chain.
+        // It is checked together with its chain.
         FileKind::Key => None,
         FileKind::Secret(least) => secret(path, span.clone(), *least),
         FileKind::Hashes => regular(path, span.clone()).err().or_else(|| private(path, span.clone(), 0o007)),
@@ -86,7 +87,7 @@ fn authorities(path: &Path, span: Option<Range<usize>>) -> Result<(), Problem> {
     })
 }
 
-/// A file that can be read, and its size.
+/// The size of a regular file that can be read.
 fn regular(path: &Path, span: Option<Range<usize>>) -> Result<u64, Problem> {
     let file = path.display();
     match std::fs::File::open(path).and_then(|file| file.metadata()) {
@@ -107,14 +108,14 @@ fn secret(path: &Path, span: Option<Range<usize>>, least: u64) -> Option<Problem
     }
 }
 
-/// Warns where the permissions say that somebody may read it who is not to.
-fn private(path: &Path, span: Option<Range<usize>>, nobody: u32) -> Option<Problem> {
+/// Warns if the permissions let other users read the file. `forbidden` holds the bits that must not be set.
+fn private(path: &Path, span: Option<Range<usize>>, forbidden: u32) -> Option<Problem> {
     let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
-    let (who, command) = match nobody {
+    let (who, command) = match forbidden {
         0o077 => ("others than its owner", "chmod 600"),
         _ => ("everybody on this machine", "chmod o="),
     };
-    (mode & nobody != 0).then(|| {
+    (mode & forbidden != 0).then(|| {
         let file = path.display();
         Problem::warning(format!("`{file}` is open to {who} (mode {mode:o})"), span).help(format!("{command} {file}"))
     })
@@ -182,14 +183,14 @@ fn directory(root: &Path, span: Option<Range<usize>>) -> Option<Problem> {
     })
 }
 
-/// Whether chain and key can be read and belong together.
-fn certificate(files: &CertificateFiles, places: &SitePlaces) -> Vec<Problem> {
-    let chain = pem(&files.chain, places.chain.clone(), "certificate", |bytes| {
+/// Checks that chain and key can be read and belong together.
+fn certificate(files: &CertificateFiles, spans: &SiteSpans) -> Vec<Problem> {
+    let chain = pem(&files.chain, spans.chain.clone(), "certificate", |bytes| {
         CertificateDer::pem_slice_iter(bytes)
             .collect::<Result<Vec<_>, _>>()
             .map(|chain| Some(chain).filter(|c| !c.is_empty()))
     });
-    let key = pem(&files.key, places.key.clone(), "private key", |bytes| match PrivateKeyDer::from_pem_slice(bytes) {
+    let key = pem(&files.key, spans.key.clone(), "private key", |bytes| match PrivateKeyDer::from_pem_slice(bytes) {
         Err(pem::Error::NoItemsFound) => Ok(None),
         key => key.map(Some),
     });
@@ -203,28 +204,28 @@ fn certificate(files: &CertificateFiles, places: &SitePlaces) -> Vec<Problem> {
         Ok(key) => key,
         Err(error) => {
             let message = format!("the private key in `{key_file}` cannot be used: {error}");
-            return vec![Problem::new(message, places.key.clone()).help("give an RSA, ECDSA or Ed25519 key")];
+            return vec![Problem::new(message, spans.key.clone()).help("give an RSA, ECDSA or Ed25519 key")];
         }
     };
     match CertifiedKey::new(chain, key).keys_match() {
-        // Some keys do not tell their public half; the handshake will.
+        // Some keys do not reveal their public half. The handshake will show a mismatch.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Vec::new(),
         Err(rustls::Error::InconsistentKeys(_)) => vec![
             Problem::new(
                 format!("the certificate in `{chain_file}` and the key in `{key_file}` do not belong together"),
-                places.key.clone(),
+                spans.key.clone(),
             )
-            .also(places.chain.clone(), "the certificate")
+            .also(spans.chain.clone(), "the certificate")
             .help("give the key that the certificate was made for"),
         ],
         Err(error) => vec![Problem::new(
             format!("the certificate in `{chain_file}` cannot be used: {error}"),
-            places.chain.clone(),
+            spans.chain.clone(),
         )],
     }
 }
 
-/// What `read` finds in a PEM file.
+/// Reads a PEM file. `read` gets its bytes, and returns `None` if the wanted part is missing.
 fn pem<T>(
     path: &Path,
     span: Option<Range<usize>>,
@@ -243,7 +244,7 @@ fn pem<T>(
     }
 }
 
-/// What a PEM file without the wanted part has, and what to do.
+/// Names the parts of a PEM file that lacks the wanted one, and says what to do.
 fn instead(bytes: &[u8], wanted: &str) -> (&'static str, &'static str) {
     let text = String::from_utf8_lossy(bytes);
     let has = |label: &str| text.lines().any(|line| line.starts_with("-----BEGIN ") && line.contains(label));

@@ -1,4 +1,4 @@
-//! Settings that are given outside of the file.
+//! Settings from the command line.
 
 use std::{
     net::SocketAddr,
@@ -74,7 +74,7 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", value_parser = named::<Order>(), help_heading = "Uplink")]
     pub order: Option<Order>,
 
-    /// Who enforces the order [default: server]
+    /// Where the order is enforced [default: server]
     #[arg(long, value_name = "server|kernel|off", value_parser = named::<Enforce>(), help_heading = "Uplink")]
     pub enforce: Option<Enforce>,
 
@@ -95,7 +95,7 @@ pub struct Overrides {
     #[arg(long, help_heading = "Files")]
     pub dot_files: bool,
 
-    /// What to do with symbolic links [default: within-root]
+    /// Handling of symbolic links [default: within-root]
     #[arg(long, value_name = "POLICY", value_parser = named::<SymlinkPolicy>(), help_heading = "Files")]
     pub symlinks: Option<SymlinkPolicy>,
 

@@ -1,104 +1,54 @@
-//! What is wrong with a configuration, shown at its place in the file.
+//! Problems of a configuration, shown at their lines in the file.
 
 use std::{fmt, ops::Range, path::PathBuf};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-use super::raw;
-use crate::elsewhere::{self, Instead};
-
-/// How bad it is.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The configuration cannot be used.
     Mistake,
-    /// It can, but hardly is what was meant.
+    /// The configuration can be used, but is probably not as intended.
     Warning,
 }
 
-/// One mistake.
+/// One problem of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What is wrong.
+    /// The message.
     pub message: String,
-    /// Where in the file, in bytes; `None` when a flag, or the file as a whole, is at fault.
+    /// The part of the file that is at fault, in bytes; `None` for a flag or the file as a whole.
     pub span: Option<Range<usize>>,
-    /// Another place that has to do with it, and what it is.
+    /// Another part of the file that takes part in the problem, with a label.
     pub also: Option<(Range<usize>, &'static str)>,
-    /// What to do.
+    /// Advice to the operator.
     pub help: Option<String>,
 }
 
 impl Problem {
-    /// A mistake at a place in the file, or in a flag if there is none.
+    /// A mistake in the file, or in a flag if there is no span.
     pub fn new(message: impl Into<String>, span: Option<Range<usize>>) -> Self {
         Self { severity: Severity::Mistake, message: message.into(), span, also: None, help: None }
     }
 
-    /// Something that can be served, but hardly is what was meant.
+    /// A setting that is valid and probably not intended.
     pub fn warning(message: impl Into<String>, span: Option<Range<usize>>) -> Self {
         Self { severity: Severity::Warning, ..Self::new(message, span) }
     }
 
-    /// Says what to do.
+    /// Adds advice to the operator.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Points at a second place.
+    /// Adds a second part of the file, with a label.
     pub fn also(mut self, span: Option<Range<usize>>, what: &'static str) -> Self {
         self.also = span.map(|span| (span, what));
         self
-    }
-
-    /// What the TOML parser found in the text.
-    pub fn from_toml(error: &toml::de::Error, text: &str) -> Self {
-        let (message, span) = (error.message(), error.span());
-        let written = span.clone().and_then(|span| text.get(span)).unwrap_or_default();
-        if let Some((name, known)) = unknown_field(message) {
-            return unknown(message, span, name, known);
-        }
-        let (found, expected) = message.split_once(", expected ").unwrap_or((message, ""));
-        let table = written.trim_matches(['[', ']']);
-        match (found, expected) {
-            ("invalid type: map", "a sequence") if written.starts_with('[') => {
-                Self::new(format!("there can be several `{table}`, so each is one of a list"), span)
-                    .help(format!("write `[[{table}]]`"))
-            }
-            (found, expected) if expected.starts_with("struct ") => {
-                Self::new(format!("{found}, expected a table, as in `{{ name = value }}`"), span)
-            }
-            (found, "a sequence") => Self::new(format!("{found}, expected a list, as in `[value]`"), span),
-            _ => Self::new(message, span),
-        }
-    }
-}
-
-/// Says of a setting that is not known where it belongs, or what it is called here.
-fn unknown(message: &str, span: Option<Range<usize>>, name: &str, known: Vec<&str>) -> Problem {
-    if let Some(known) = like(name, known) {
-        return Problem::new(message, span).help(format!("did you mean `{known}`?"));
-    }
-    match elsewhere::setting(name) {
-        Some(Instead::Setting(instead)) => {
-            return Problem::new(format!("unknown field `{name}`"), span).help(format!("here that is {instead}"));
-        }
-        Some(Instead::NotSupported(instead)) => {
-            return Problem::new(format!("`{name}` is not supported"), span).help(instead);
-        }
-        None => {}
-    }
-    let sections: Vec<_> = raw::sections_with(name).collect();
-    match &sections[..] {
-        [] => Problem::new(message, span),
-        [raw::TOP, ..] => Problem::new(format!("unknown field `{name}` in this table"), span).help(format!(
-            "`{name}` belongs at the top of the file, before the first table: what follows a `[table]` is part of it"
-        )),
-        sections => Problem::new(format!("unknown field `{name}` here"), span)
-            .help(format!("`{name}` belongs in {}", sections.join(" or "))),
     }
 }
 
@@ -120,23 +70,17 @@ pub fn like<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<
     longer.next().copied().filter(|_| longer.next().is_none())
 }
 
-/// The name, and those that are known, from "unknown field `x`, expected one of `a`, `b`".
-fn unknown_field(message: &str) -> Option<(&str, Vec<&str>)> {
-    let mut quoted = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
-    Some((quoted.next()?, quoted.collect()))
-}
-
-/// All mistakes of one configuration; displays as text for a terminal.
+/// All problems of one configuration; displays as text for a terminal.
 #[derive(Debug)]
 pub struct Problems {
     /// The file and its text, if a file was read.
     pub source: Option<(PathBuf, String)>,
-    /// The mistakes, in the order of the file. Not empty.
+    /// The problems, in the order of the file.
     pub list: Vec<Problem>,
 }
 
 impl Problems {
-    /// Sorts the mistakes by their place in the file.
+    /// Sorts the problems by their spans.
     pub fn new(source: Option<(PathBuf, String)>, mut list: Vec<Problem>) -> Self {
         list.sort_by_key(|problem| problem.span.as_ref().map_or(0, |span| span.start));
         Self { source, list }

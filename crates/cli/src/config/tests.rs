@@ -33,7 +33,7 @@ const SITE: &str = "[[site]]\nroot = \"www\"\n";
 #[test]
 fn the_example_has_every_setting_and_says_the_defaults() {
     let text = fs::read_to_string(repository("examples/serpent.toml")).unwrap();
-    let (raw, problems) = raw::read(&text);
+    let (raw, problems) = parse::parse(&text);
     assert_eq!(problems, []);
     let value = serde_json::to_value(&raw).unwrap();
     let missing: Vec<_> =
@@ -62,7 +62,7 @@ fn the_example_has_every_setting_and_says_the_defaults() {
 #[test]
 fn every_default_stands_in_the_documents_with_its_reason() {
     let text = fs::read_to_string(repository("examples/serpent.toml")).unwrap();
-    let (raw, _) = raw::read(&text);
+    let (raw, _) = parse::parse(&text);
     let defaults = fs::read_to_string(repository("docs/DEFAULTS.md")).unwrap();
     let reference = fs::read_to_string(repository("docs/guide/configuration.md")).unwrap();
     for (key, value) in settings(&serde_json::to_value(&raw).unwrap()) {
@@ -223,7 +223,8 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("[cache]\nidle-timeout = \"1s\"\n", ":2:1", "`idle-timeout` belongs in `[limits]` or `[[upstream]]`"),
     ("[limits]\nidle = \"1s\"\n", ":2:1", "did you mean `idle-timeout`?"),
     ("auth = \"basic\"\n", ":1:1", "`auth` is not supported"),
-    ("redirect = \"https\"\n", ":1:1", "`redirect` is not supported"),
+    ("rewrite = \"https\"\n", ":1:1", "`rewrite` is not supported"),
+    ("redirect = \"https\"\n", ":1:1", "`[[site.route]]`"),
     ("allow = [\"10.0.0.0/8\"]\n", ":1:1", "`allow` is not supported"),
     ("worker_processes = 4\n", ":1:1", "here that is `workers`"),
     ("Proxy-Pass = \"http://a\"\n", ":1:1", "here that is `upstream` of a `[[site.route]]`"),
@@ -283,14 +284,14 @@ fn every_kind_of_mistake_is_found_at_its_place() {
 
 #[test]
 fn no_word_of_another_server_is_a_setting_here() {
-    for word in crate::elsewhere::SETTINGS.iter().flat_map(|(words, _)| *words) {
+    for word in crate::other_servers::SETTINGS.iter().flat_map(|(words, _)| *words) {
         assert_eq!(raw::sections_with(word).next(), None, "{word}");
     }
 }
 
 #[test]
 fn every_single_table_is_known_as_one() {
-    let (raw, _) = raw::read("");
+    let (raw, _) = parse::parse("");
     let value = serde_json::to_value(&raw).unwrap();
     let tables = value
         .as_object()
@@ -298,7 +299,7 @@ fn every_single_table_is_known_as_one() {
         .iter()
         .filter(|(key, value)| value.is_object() || ["users", "keys", "session"].contains(&key.as_str()));
     for (key, _) in tables {
-        let (_, problems) = raw::read(&format!("[[{key}]]\n"));
+        let (_, problems) = parse::parse(&format!("[[{key}]]\n"));
         assert_eq!(problems.len(), 1, "{key}: {problems:?}");
         assert!(problems[0].message.contains("only"), "{key}: {problems:?}");
     }

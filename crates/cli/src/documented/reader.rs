@@ -17,7 +17,7 @@ pub struct Block {
 }
 
 fn documents() -> Vec<PathBuf> {
-    let folders = ["docs", "docs/guide"].map(|folder| repository().join(folder));
+    let folders = ["docs", "docs/guide", "docs/internals", "docs/reference"].map(|folder| repository().join(folder));
     let files = folders.into_iter().flat_map(|folder| fs::read_dir(folder).unwrap());
     let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "md"));
@@ -54,7 +54,8 @@ pub fn blocks() -> Vec<Block> {
     blocks
 }
 
-/// The words of a shell's line, command by command: pipes, `&&` and brackets divide them; redirections and comments are no words.
+/// The words of a shell line, command by command. Pipes, `&&` and brackets divide commands. Redirections and comments
+/// are no words.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let mut commands: Vec<Vec<String>> = vec![Vec::new()];
     let mut word: Option<String> = None;

@@ -28,10 +28,10 @@ const GONE: u32 = 5;
 const SILENT_TIMES: u32 = 10;
 
 /// The result of one request.
-pub type Asked = Result<Answer, ProbeError>;
+pub type RequestResult = Result<Answer, ProbeError>;
 
 /// A function that requests the page.
-pub type Page = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Asked> + Send>> + Send + Sync>;
+pub type Page = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = RequestResult> + Send>> + Send + Sync>;
 
 /// Makes the function that requests an upstream's page, with a time limit.
 pub fn page(probe: Probe, timeout: Duration) -> Page {
@@ -57,7 +57,7 @@ pub struct Limits {
 
 impl Limits {
     /// Adapts the limits to a site whose first answer took this long.
-    pub fn heard(self, took: Duration) -> Self {
+    pub fn after_first_answer(self, took: Duration) -> Self {
         Self { silence: SILENCE.max(took.saturating_mul(SILENT_TIMES)), ..self }
     }
 }
@@ -139,7 +139,7 @@ impl Plan {
 
 /// The measurement at one rate.
 #[derive(Clone, Debug)]
-pub struct Rate {
+pub struct RateMeasurement {
     /// The rate.
     pub per_second: u32,
     /// The counts.
@@ -158,7 +158,7 @@ pub struct Rate {
     pub error: Option<String>,
 }
 
-impl Rate {
+impl RateMeasurement {
     /// Answers per second.
     pub fn throughput(&self) -> f64 {
         if self.seconds > 0.0 { self.measured.answered as f64 / self.seconds } else { 0.0 }
@@ -167,7 +167,7 @@ impl Rate {
 
 /// The measurement with a fixed number of requests at once.
 #[derive(Clone, Debug)]
-pub struct Closed {
+pub struct ClosedLoop {
     /// Answers per second.
     pub throughput: f64,
     /// Mean service time.
@@ -181,10 +181,10 @@ pub struct Closed {
 ///
 /// # Errors
 /// If the site must not be asked any more.
-pub async fn at_rate(page: &Page, plan: Plan, limits: &Limits, seen: &dyn Fn(u64)) -> Result<Rate, Halt> {
-    let mut site = Site::new(page, limits);
-    let measured = site.measure(plan, seen).await;
-    site.under_way.shutdown().await;
+pub async fn at_rate(page: &Page, plan: Plan, limits: &Limits, seen: &dyn Fn(u64)) -> Result<RateMeasurement, Halt> {
+    let mut generator = Generator::new(page, limits);
+    let measured = generator.measure(plan, seen).await;
+    generator.under_way.shutdown().await;
     measured
 }
 
@@ -192,15 +192,15 @@ pub async fn at_rate(page: &Page, plan: Plan, limits: &Limits, seen: &dyn Fn(u64
 ///
 /// # Errors
 /// If the site must not be asked any more.
-pub async fn at_once(page: &Page, at_once: u32, lasts: Duration, limits: &Limits) -> Result<Closed, Halt> {
-    let mut site = Site::new(page, limits);
-    let measured = site.keep(at_once, lasts).await;
-    site.under_way.shutdown().await;
+pub async fn at_once(page: &Page, at_once: u32, lasts: Duration, limits: &Limits) -> Result<ClosedLoop, Halt> {
+    let mut generator = Generator::new(page, limits);
+    let measured = generator.keep(at_once, lasts).await;
+    generator.under_way.shutdown().await;
     measured
 }
 
-/// The site with its requests in progress. Dropping it gives them up.
-struct Site<'a> {
+/// Sends requests to the site and counts their results. Dropping it gives up the requests in progress.
+struct Generator<'a> {
     page: &'a Page,
     limits: &'a Limits,
     under_way: JoinSet<Ended>,
@@ -212,16 +212,16 @@ struct Site<'a> {
 struct Ended {
     /// Duration from the planned time.
     service: Duration,
-    asked: Asked,
+    asked: RequestResult,
 }
 
-impl<'a> Site<'a> {
+impl<'a> Generator<'a> {
     fn new(page: &'a Page, limits: &'a Limits) -> Self {
         Self { page, limits, under_way: JoinSet::new(), tally: Tally::default(), heard: Instant::now() }
     }
 
     /// Sends requests at planned times, and waits until all have finished.
-    async fn measure(&mut self, plan: Plan, seen: &dyn Fn(u64)) -> Result<Rate, Halt> {
+    async fn measure(&mut self, plan: Plan, seen: &dyn Fn(u64)) -> Result<RateMeasurement, Halt> {
         let gap = Duration::from_secs_f64(1.0 / f64::from(plan.per_second.max(1)));
         let start = Instant::now();
         // The interval begins and ends halfway between two requests.
@@ -271,7 +271,7 @@ impl<'a> Site<'a> {
         self.leave(seen).await?;
         let tally = &self.tally;
         let (median_ns, p95_ns) = tally.percentiles();
-        Ok(Rate {
+        Ok(RateMeasurement {
             per_second: plan.per_second,
             measured: tally.measured(),
             seconds: tally.seconds,
@@ -284,7 +284,7 @@ impl<'a> Site<'a> {
     }
 
     /// Keeps a fixed number at once, and waits until all have finished.
-    async fn keep(&mut self, at_once: u32, lasts: Duration) -> Result<Closed, Halt> {
+    async fn keep(&mut self, at_once: u32, lasts: Duration) -> Result<ClosedLoop, Halt> {
         let start = Instant::now();
         let (begin, end) = (start + lasts / 4, start + lasts);
         loop {
@@ -315,7 +315,7 @@ impl<'a> Site<'a> {
         let errors = tally.errors as f64 > self.limits.most_errors * tally.ended.max(100) as f64;
         let throughput = if tally.seconds > 0.0 { measured.answered as f64 / tally.seconds } else { 0.0 };
         let errors = tally.error.clone().filter(|_| errors);
-        Ok(Closed { throughput, service_ns: measured.service_ns, errors })
+        Ok(ClosedLoop { throughput, service_ns: measured.service_ns, errors })
     }
 
     fn ask(&mut self, planned: Instant) {

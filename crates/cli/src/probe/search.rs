@@ -3,7 +3,7 @@
 use scheduler::control::{Found, Probing, ProbingError, ProbingSettings, Search, Step, Stop};
 
 use super::{
-    load::{self, Closed, Halt, Limits, Page, Plan, Rate},
+    load::{self, ClosedLoop, Halt, Limits, Page, Plan, RateMeasurement},
     progress::Progress,
 };
 
@@ -39,7 +39,7 @@ pub struct Searched {
     /// The way the rate was changed.
     pub search: Search,
     /// The measurements, in their order.
-    pub rates: Vec<Rate>,
+    pub rates: Vec<RateMeasurement>,
     /// The end.
     pub end: End,
 }
@@ -89,7 +89,7 @@ pub async fn search(
     Ok(Searched { search: by, rates, end })
 }
 
-fn said(name: &str, by: Search, rate: &Rate) -> String {
+fn said(name: &str, by: Search, rate: &RateMeasurement) -> String {
     let measured = &rate.measured;
     let errors = match &rate.error {
         Some(first) => format!(", {} errors ({first})", measured.errors),
@@ -112,7 +112,7 @@ pub struct AtOnce {
     /// The number at once.
     pub at_once: u32,
     /// The measurements, in their order.
-    pub times: Vec<Closed>,
+    pub times: Vec<ClosedLoop>,
 }
 
 impl AtOnce {
@@ -165,7 +165,7 @@ pub async fn knee(
             let at_once = all[place].at_once;
             progress.begin(&format!("{name}: {at_once} at once, {} of {REPEATS}", turn + 1), 0);
             match load::at_once(page, at_once, lasts, &limits).await {
-                Ok(Closed { errors: Some(error), .. }) => {
+                Ok(ClosedLoop { errors: Some(error), .. }) => {
                     progress.say(&format!("{name}: {at_once} at once: too many errors ({error})"));
                     progress.end();
                     return (all, None);

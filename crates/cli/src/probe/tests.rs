@@ -22,24 +22,24 @@ use server::upstream::{
 };
 use tokio::{sync::Semaphore, time::Instant};
 
-use super::{load::Asked, *};
+use super::{load::RequestResult, *};
 
 /// A site with a number of slots and a service time; further requests wait there. A function may replace its
 /// answers.
 struct Station {
     slots: Arc<Semaphore>,
     service: Duration,
-    says: Mutex<Box<dyn FnMut() -> Asked + Send>>,
+    says: Mutex<Box<dyn FnMut() -> RequestResult + Send>>,
     under_way: AtomicUsize,
     most_under_way: AtomicUsize,
     asked: Mutex<Vec<Instant>>,
 }
 
-fn answer(status: u16) -> Asked {
+fn answer(status: u16) -> RequestResult {
     Ok(Answer { status: StatusCode::from_u16(status).unwrap(), took: Duration::from_millis(1), bytes: 1 })
 }
 
-fn late() -> Asked {
+fn late() -> RequestResult {
     Err(ProbeError::TimedOut { after: Duration::from_secs(30) })
 }
 
@@ -48,7 +48,7 @@ impl Station {
         Self::saying(slots, service_ms, || answer(200))
     }
 
-    fn saying(slots: usize, service_ms: u64, says: impl FnMut() -> Asked + Send + 'static) -> Arc<Self> {
+    fn saying(slots: usize, service_ms: u64, says: impl FnMut() -> RequestResult + Send + 'static) -> Arc<Self> {
         Arc::new(Self {
             slots: Arc::new(Semaphore::new(slots)),
             service: Duration::from_millis(service_ms),
@@ -64,7 +64,7 @@ impl Station {
         Arc::new(move || {
             let site = site.clone();
             Box::pin(async move {
-                let under_way = UnderWay::new(&site);
+                let under_way = InProgress::new(&site);
                 site.asked.lock().unwrap().push(Instant::now());
                 let says = (site.says.lock().unwrap())();
                 let slot = site.slots.acquire().await.unwrap();
@@ -80,9 +80,9 @@ impl Station {
     }
 }
 
-struct UnderWay<'a>(&'a Station);
+struct InProgress<'a>(&'a Station);
 
-impl<'a> UnderWay<'a> {
+impl<'a> InProgress<'a> {
     fn new(site: &'a Station) -> Self {
         let now = site.under_way.fetch_add(1, Relaxed) + 1;
         site.most_under_way.fetch_max(now, Relaxed);
@@ -90,7 +90,7 @@ impl<'a> UnderWay<'a> {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InProgress<'_> {
     fn drop(&mut self) {
         self.0.under_way.fetch_sub(1, Relaxed);
     }
@@ -141,7 +141,7 @@ async fn both_searches_find_a_capacity_that_is_exact() {
     }
     assert_eq!(probed.searches.iter().map(|it| it.search).collect::<Vec<_>>(), [Search::Doubling, Search::Steps]);
     assert!(probed.searches[0].rates.len() < probed.searches[1].rates.len());
-    let text = shown::text(probed);
+    let text = report::text(probed);
     for part in ["disk: / of shop (http://127.0.0.1:1)", "doubling", "steps", "20"] {
         assert!(text.contains(part), "{part} is missing from:\n{text}");
     }
@@ -189,7 +189,7 @@ async fn no_more_are_at_the_site_than_may_be() {
     assert_eq!(site.most_under_way.load(Relaxed), 7);
     let found = probed[0].found().unwrap();
     assert_eq!((found.per_second, found.window), (2, 2));
-    assert!(shown::text(&probed[0]).contains("--outstanding"));
+    assert!(report::text(&probed[0]).contains("--outstanding"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,7 +199,7 @@ async fn the_ceiling_is_kept_and_told_of() {
     let found = probed[0].found().unwrap();
     assert_eq!((found.per_second, found.at_ceiling, failed), (9, true, None));
     assert!(probed[0].searches[0].rates.iter().all(|rate| rate.per_second <= 9));
-    assert!(shown::text(&probed[0]).contains("it may do more"));
+    assert!(report::text(&probed[0]).contains("it may do more"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,7 +222,7 @@ async fn errors_end_the_search_with_the_best_so_far() {
         panic!("{searched:?}")
     };
     assert!(probed[0].found().is_none());
-    let text = shown::text(&probed[0]);
+    let text = report::text(&probed[0]);
     assert!(text.contains("not confirmed") && text.contains("(status 503)"), "{text}");
     // Of 320 requests 3 may be errors. The measurement ended with the fourth error, before all requests were
     // sent.
@@ -311,7 +311,7 @@ async fn the_knee_shows_itself_around_the_window() {
     let throughput: Vec<_> =
         probed[0].knee.iter().map(|it| (it.at_once, it.times.len(), it.throughput().0.round())).collect();
     assert_eq!(throughput, [(1, 3, 10.0), (2, 3, 20.0), (4, 3, 20.0)]);
-    let text = shown::text(&probed[0]);
+    let text = report::text(&probed[0]);
     assert!(text.contains("-50.0 %") && text.contains("+0.0 %"), "{text}");
 }
 
@@ -331,7 +331,7 @@ async fn all_that_was_measured_is_in_the_files() {
     let (probed, _) = probed(&["--search", "both", "--ceiling", "6"], &site).await;
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("a/b");
-    shown::write(&folder, &probed).unwrap();
+    report::write(&folder, &probed).unwrap();
     let tsv = fs::read_to_string(folder.join("rates.tsv")).unwrap();
     let rates: usize = probed[0].searches.iter().map(|searched| searched.rates.len()).sum();
     let mut lines = tsv.lines().map(|line| line.split('\t').collect::<Vec<_>>());
@@ -480,10 +480,11 @@ fn a_bound_may_be_missing_before_it_is_measured() {
     let text = text.replace("database = 5", "database = \"off\"");
     let path = Path::new("serpent.toml");
     assert!(config::load_text(path, text.clone()).unwrap_err().to_string().contains("no bound"));
-    let config = super::load(path, &text).unwrap();
+    let config = super::load_config(path, &text).unwrap();
     assert_eq!(targets::targets(&config, &[]).unwrap().len(), 2);
     // All other problems are still reported, with their places in the real file.
-    let problems = super::load(path, &text.replace("share", "x").replace("window = 7", "window = 70")).unwrap_err();
+    let problems =
+        super::load_config(path, &text.replace("share", "x").replace("window = 7", "window = 70")).unwrap_err();
     assert!(problems.to_string().contains("window = 70, most = 9, probe"), "{problems}");
 }
 

@@ -1,8 +1,8 @@
-//! What the server's uplink writes at level `trace`: every decision.
+//! The log of the server's uplink at level `trace`, which has every decision.
 //!
-//! One subscriber of the process writes down the lines of each thread apart. With a subscriber for each thread, lines were lost:
-//! `tracing` remembers for each call site whether its lines are wanted, and while a single subscriber is known it asks the thread
-//! that comes by first. A test without a log could say no for all others.
+//! One subscriber for the whole process keeps the lines of each thread apart. Subscribers for single threads lose lines:
+//! `tracing` remembers for each call site whether its lines are wanted. While it knows only one subscriber, it asks the
+//! first thread alone, so a test without a log could say no for all others.
 
 use std::{cell::RefCell, fmt, sync::Once};
 
@@ -50,7 +50,7 @@ struct Lines;
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let metadata = event.metadata();
-        if metadata.target() == "serpent_server::uplink" && *metadata.level() == Level::TRACE {
+        if metadata.target() == "serpent_drivers::uplink::driver" && *metadata.level() == Level::TRACE {
             let mut line = Line::default();
             event.record(&mut line);
             LINES.with_borrow_mut(|lines| lines.push(line));

@@ -92,7 +92,7 @@ pub fn earlier_when_leave_comes_back(config: &UplinkConfig) -> Duration {
         let (mut clients, mut gates) = (Vec::new(), Vec::new());
         for _ in 0..3 {
             clients.push(connect(&listener, false).expect("the loopback connects"));
-            gates.push(uplink.gate(accept(&listener).await));
+            gates.push(Gate::tcp(accept(&listener).await, &uplink));
         }
         let mut responses = Vec::new();
         for (gate, waits) in gates.iter_mut().zip([false, true, true]) {
@@ -287,7 +287,7 @@ impl<'a> Driver<'a> {
                 let it = &mut self.connections[job];
                 let stream = it.accepted.take().expect("it arrives once");
                 *mss_bytes = socket2::SockRef::from(&stream).tcp_mss().expect("TCP knows its segments");
-                let gate = self.uplink.gate(stream);
+                let gate = Gate::tcp(stream, &self.uplink);
                 let body = Zeros { left: plan.body_bytes, piece_bytes: plan.piece_bytes, announced: plan.announced };
                 let response = gate.flow().response(Version::HTTP_11, Response::new(body), Urgency::Ranked, drop);
                 let body = response.into_body();

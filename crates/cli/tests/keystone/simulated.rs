@@ -187,7 +187,7 @@ impl Simulation<'_> {
     }
 
     fn segments(&mut self, segments: u64) {
-        self.uplink.handle_unranked(self.now, segments * u64::from(plan::OVERHEAD_BYTES));
+        self.uplink.handle_ungranted(self.now, segments * u64::from(plan::OVERHEAD_BYTES));
     }
 
     fn decided(&mut self, grant: &scheduler::uplink::Grant) {

@@ -71,7 +71,8 @@ impl Gateway {
 
 /// The server of a configuration that has an administrator's address, and which one that is.
 fn start(file: &Path) -> (Serpent, SocketAddr) {
-    let serpent = Serpent::start(&["serve", "--config", file.to_str().unwrap(), "--log", "info"]);
+    let serpent =
+        Serpent::start(&["serve", "--config", file.to_str().unwrap(), "--log", "info,serpent_server::gate=debug"]);
     let said = serpent.wait_for_stderr("metrics on http://");
     let admin = said.split("metrics on http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap();
     let admin = admin.parse().unwrap();
@@ -190,7 +191,7 @@ fn bodies_pass_both_ways_whatever_their_size_and_framing() {
         });
         assert!(fs::read(&got).unwrap() == big, "{args:?}");
     }
-    // An answer in chunks, with trailers nobody asked for.
+    // A response in chunks, with trailers that were not announced.
     let client = gateway.ask("/chunks", "");
     let asked = gateway.origin.next();
     asked.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n");
@@ -304,8 +305,8 @@ fn a_body_that_is_streamed_is_refused_as_any_other() {
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
 }
 
-/// Sends a request in chunks of a byte, each when the one before has been seen. Nothing may wait for a timer meanwhile: the shortest
-/// that looks after a request is of a second.
+/// Sends a request in chunks of a byte, each when the one before has arrived. None may wait for a timer: the shortest
+/// timer of a request takes a second.
 fn in_chunks_as_they_are_seen(client: &mut TcpStream, head: &str, mut is_seen: impl FnMut(&mut TcpStream)) {
     const CHUNKS: u32 = 30;
     client.write_all(head.as_bytes()).unwrap();

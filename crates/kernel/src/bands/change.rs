@@ -5,10 +5,11 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{
-    BandsError, How, InstallOptions, Installed, Qdisc, Shape,
+    error::BandsError,
+    installed::{How, InstallOptions, Installed, Qdisc, Shape},
     memory::Memory,
     observe::{self, Device, Root},
-    plan, tool,
+    plan, tool, units,
 };
 
 /// The state of a device after [`remove`].
@@ -106,7 +107,7 @@ impl fmt::Display for Removed {
             "{}: bands removed; the kernel's default ({}) is back, packets of at most {}",
             self.device,
             self.root,
-            super::show::segments(self.gso_max_segs)
+            units::segments(self.gso_max_segs)
         )?;
         if let Some(replaced) = &self.replaced {
             write!(f, "; {replaced}, which was there before the bands, was not put back")?;

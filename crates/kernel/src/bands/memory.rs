@@ -9,7 +9,7 @@ use std::{fs, io, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::BandsError;
+use super::error::BandsError;
 
 const DIRECTORY: &str = "/run/serpent";
 

@@ -2,7 +2,11 @@
 
 use serde::Deserialize;
 
-use super::{BANDS_MAJOR, BANDS_MAX, BandsError, SHAPER_MAJOR, Shape, plan, tool};
+use super::{
+    error::BandsError,
+    installed::{BANDS_MAJOR, BANDS_MAX, SHAPER_MAJOR, Shape},
+    plan, tool,
+};
 
 /// The relevant properties of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]

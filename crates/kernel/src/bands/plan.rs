@@ -4,7 +4,8 @@
 //! and TBF comes with a FIFO. Band 0 is made last, so bands without band 0 are known to be incomplete.
 
 use super::{
-    BANDS_MAJOR, BANDS_MAX, BANDS_MIN, BandsError, InstallOptions, LEAF_LIMIT_PACKETS_MIN, SHAPER_MAJOR, Shape,
+    error::BandsError,
+    installed::{BANDS_MAJOR, BANDS_MAX, BANDS_MIN, InstallOptions, LEAF_LIMIT_PACKETS_MIN, SHAPER_MAJOR, Shape},
 };
 
 /// Minor number of HTB's class for the whole link.

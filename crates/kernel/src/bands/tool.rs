@@ -5,7 +5,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use super::BandsError;
+use super::error::BandsError;
 
 /// Runs a program of iproute2 and returns its output.
 pub(super) fn run(tool: &'static str, arguments: &[&str]) -> Result<String, BandsError> {

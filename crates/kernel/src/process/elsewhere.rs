@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, io};
 
-use super::{Ended, Launch, LaunchError, Priority, Step};
+use super::launch::{Ended, Launch, LaunchError, Priority, Step};
 
 #[derive(Debug)]
 pub(super) struct Process(Infallible);

@@ -1,44 +1,44 @@
 //! Control groups with a weight on the processor, one for each class that asks for one.
 //!
-//! They are children of the group that we are in: of version 2 where it has the `cpu` controller, else of version 1. Version 2 lets
-//! a group either hold processes or share out a controller; where ours holds us, we move to a child of it first. Groups of
-//! gateways that are gone are taken away when the first of our own is made.
+//! They are children of the server's own group: of version 2 where it has the `cpu` controller, else of version 1.
+//! In version 2 a group either holds processes or shares out a controller. Where the own group holds the
+//! server, the server moves to a child of it first. When the first group is made, groups of gateways that have
+//! ended are removed.
 //!
-//! *Invariant*: a group of a live gateway is locked (`flock` on its `cgroup.procs`), and only a group whose lock is free is
-//! taken away. The kernel frees the lock when the gateway ends, however it ends. A lock means the same in all namespaces.
-//! Process ids do not: gateways in two namespaces of process ids may share a home, and neither sees the other in `/proc`.
+//! *Invariant*: a group of a live gateway is locked (`flock` on its `cgroup.procs`), and only a group whose lock
+//! is free is removed. The kernel frees the lock when the gateway ends, however it ends. A lock means the same in
+//! all namespaces. Process ids do not: gateways in two namespaces of process ids may share a parent group, and
+//! neither sees the other in `/proc`.
 
 use std::{
     fs::{self, File, OpenOptions},
     io,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd},
         unix::fs::MetadataExt as _,
     },
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Launch, Limits, Priority, Step};
-
-/// Names that are tried for a group. Each that is taken is that of a group of another gateway.
+/// Number of names that are tried for a group. A name that is taken belongs to a group of another gateway.
 const MOST_NAMES: usize = 1000;
 
-/// A control group of ours. Dropping it kills what is in it and takes it away.
+/// A control group of the server. Dropping it kills the processes in it and removes it.
 #[derive(Debug)]
 pub struct Group {
     version: Version,
-    place: Place,
+    locked: LockedFolder,
 }
 
 /// The folder of a group, which is locked.
 #[derive(Debug)]
-struct Place {
+struct LockedFolder {
     folder: PathBuf,
     /// `cgroup.procs`. A process that writes 0 to it is in the group. The lock is held for as long as this is open.
     entrance: File,
@@ -68,7 +68,7 @@ impl Group {
         let home = home()?;
         let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
         let name: String = name.chars().take(64).map(plain).collect();
-        let group = Self { version: home.version, place: Place::make(&home.folder, &name)? };
+        let group = Self { version: home.version, locked: LockedFolder::make(&home.folder, &name)? };
         group.set_weight(weight)?;
         Ok(group)
     }
@@ -85,30 +85,6 @@ impl Group {
         fs::write(&file, value.to_string()).map_err(|error| explain(&file, &error))
     }
 
-    /// Checks whether programs can be put in the group. It starts a program that does not exist, which gets
-    /// as far as joining the group. Blocks for a moment.
-    ///
-    /// # Errors
-    /// The error of the system.
-    pub fn try_out(self: &Arc<Self>) -> io::Result<()> {
-        let null = || OpenOptions::new().read(true).write(true).open("/dev/null").map(OwnedFd::from);
-        let launch = Launch {
-            program: c"".to_owned(),
-            arguments: vec![c"".to_owned()],
-            environment: Vec::new(),
-            directory: None,
-            streams: [null()?, null()?, null()?],
-            priority: Priority::Inherited,
-            group: Some(self.clone()),
-            limits: Limits::default(),
-        };
-        match launch.start() {
-            Ok(_) => Ok(()),
-            Err(failed) if failed.step == Step::Program => Ok(()),
-            Err(failed) => Err(io::Error::new(failed.error.kind(), format!("{}: {failed}", self.folder().display()))),
-        }
-    }
-
     /// Removes the group if it is empty. Otherwise the group stays as it is.
     ///
     /// # Errors
@@ -119,15 +95,15 @@ impl Group {
 
     /// The folder of the group.
     pub fn folder(&self) -> &Path {
-        &self.place.folder
+        &self.locked.folder
     }
 
     pub(super) fn entrance(&self) -> BorrowedFd<'_> {
-        self.place.entrance.as_fd()
+        self.locked.entrance.as_fd()
     }
 }
 
-impl Place {
+impl LockedFolder {
     /// Makes a folder in a group, with a name that no other has.
     fn make(home: &Path, name: &str) -> io::Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -184,7 +160,7 @@ fn remove(folder: &Path) {
 /// The parent of the server's control groups. It is found and prepared on the first call.
 fn home() -> io::Result<Home> {
     // With the place that we moved to, whose lock is held to our end.
-    static HOME: Mutex<Option<(Home, Option<Place>)>> = Mutex::new(None);
+    static HOME: Mutex<Option<(Home, Option<LockedFolder>)>> = Mutex::new(None);
     let mut known = HOME.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((home, _)) = &*known {
         return Ok(home.clone());
@@ -245,7 +221,7 @@ fn has(words: &str, word: &str) -> bool {
 }
 
 /// Sees to it that children of the group have the `cpu` controller. Where we had to move for that: to where.
-fn share_out(folder: &Path) -> io::Result<Option<Place>> {
+fn share_out(folder: &Path) -> io::Result<Option<LockedFolder>> {
     let control = folder.join("cgroup.subtree_control");
     if fs::read_to_string(&control).is_ok_and(|controllers| has(&controllers, "cpu")) {
         return Ok(None);
@@ -259,7 +235,7 @@ fn share_out(folder: &Path) -> io::Result<Option<Place>> {
     }
     // The group holds processes, and the server is one of them.
     let us = std::process::id();
-    let room = Place::make(folder, "gateway")?;
+    let room = LockedFolder::make(folder, "gateway")?;
     let moved = fs::write(room.folder.join("cgroup.procs"), us.to_string());
     if let Err(error) = moved.and_then(|()| fs::write(&control, "+cpu")) {
         let _ = fs::write(folder.join("cgroup.procs"), us.to_string());

@@ -15,7 +15,7 @@ use std::{
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
-use super::{Ended, Launch, LaunchError, Priority, Step};
+use super::launch::{Ended, Launch, LaunchError, Priority, Step};
 
 /// Whether the server's own threads have left ordinary scheduling. If so, a program that is to have it must
 /// be set back to it.

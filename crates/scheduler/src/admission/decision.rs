@@ -1,11 +1,11 @@
-//! What admission is told, what it answers, and why.
+//! The input and the output of admission: arrivals, and decisions with their reasons.
 
 use core::fmt;
 
-use super::ResourceId;
+use super::settings::ResourceId;
 use crate::{class::ClassId, share};
 
-/// Names a request until it is finished, refused or gone. Never used again.
+/// Identifies a request until it is finished, refused or gone. An id is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId {
     /// Order of arrival.
@@ -14,44 +14,44 @@ pub struct RequestId {
 }
 
 impl RequestId {
-    /// A small number, unique among the requests waiting and running: fit to index a table of the driver.
+    /// A small number, unique among the waiting and running requests: suitable as an index of the driver's table.
     pub const fn index(self) -> usize {
         self.index as usize
     }
 }
 
-/// A request, as far as admission needs to know it.
+/// The properties of a request that admission needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Whose it is.
+    /// Its class.
     pub class: ClassId,
-    /// What it mainly needs.
+    /// The resource type that it mainly needs.
     pub resource: ResourceId,
-    /// Key of the client, such as a hash of its address ([`super::QueueOrder::FairAmongClients`]).
+    /// Key of the client, such as a hash of its address ([`crate::class::QueueOrder::FairAmongClients`]).
     pub client: u64,
-    /// How long the site will take for it, in nanoseconds, if that is known of its route. Otherwise the mean of the last
-    /// requests of its type is taken.
+    /// The expected service time of its route in nanoseconds, if it is known. Otherwise the mean of the last requests of
+    /// its type is used.
     pub expected_ns: Option<u64>,
 }
 
-/// What is to be done.
+/// A decision on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Pass the request on to the site: it holds a slot now.
     Start(Start),
-    /// Tell the client that its request is not served. The name is no longer in force.
+    /// Tell the client that its request is not served. The id is no longer valid.
     Refuse {
-        /// Which.
+        /// The request.
         request: RequestId,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
 }
 
-/// A request whose turn it is.
+/// A request that starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Which.
+    /// The request.
     pub request: RequestId,
     /// Its class.
     pub class: ClassId,
@@ -59,54 +59,54 @@ pub struct Start {
     pub resource: ResourceId,
     /// How long it waited, in nanoseconds.
     pub waited_ns: u64,
-    /// Why it is its turn.
+    /// Why it was chosen.
     pub reason: Reason,
 }
 
-/// Why a request goes next: one answer to each of the three questions.
+/// Why a request was chosen: the answers to the three questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reason {
-    /// Why its resource type.
+    /// Why its resource type was chosen.
     pub idlest: Idlest,
-    /// Why its class.
+    /// Why its class was chosen.
     pub share: share::Reason,
-    /// Why this one of its class.
+    /// Why this request of its class was chosen.
     pub turn: Turn,
 }
 
-/// Why it is a resource type's turn.
+/// Why a resource type was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Idlest {
-    /// No other had somebody waiting and room.
+    /// No other type had waiting requests and room.
     Only,
     /// The idlest of several.
     First,
-    /// Idler ones had room and somebody waiting, but their slots are kept for classes that have nobody waiting, or the
-    /// classes that wait have as many running as they may.
+    /// Idler types had waiting requests and room. But their free slots are kept for classes without waiting requests, or
+    /// the waiting classes are at their own limits.
     OthersKept,
 }
 
-/// Why it is a request's turn within its class.
+/// Why a request was chosen within its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Turn {
     /// No other of its class waited there.
     Only,
     /// First by the class's order.
     First,
-    /// The newest, since others have waited for too long ([`super::QueueOrder::LifoUnderOverload`]).
+    /// The newest, since others have waited for too long ([`crate::class::QueueOrder::LifoUnderOverload`]).
     Newest,
 }
 
 /// Why a request is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// More waited than the class may have, and this one would have gone last.
+    /// The queue of its class was full, and this request would have been served last.
     QueueFull,
     /// It waited for as long as its class allows.
     WaitedTooLong,
-    /// It could not be done by its deadline any more.
+    /// It could no longer be finished by its deadline.
     TooLate,
-    /// There is no such class or resource type (any more).
+    /// Its class or resource type does not exist.
     NoSuchQueue,
 }
 
@@ -123,7 +123,7 @@ impl fmt::Display for Refusal {
 
 impl core::error::Error for Refusal {}
 
-/// Plain numbers of a class.
+/// Counters of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassStats {
     /// Requests waiting now.
@@ -149,7 +149,7 @@ pub struct ClassStats {
 }
 
 impl ClassStats {
-    /// As if both were one class.
+    /// Adds the counters of another class.
     pub(super) fn add(&mut self, other: &Self) {
         let Self { arrived, started, finished, gone_waiting, gone_running, .. } = other;
         self.arrived += arrived;

@@ -2,7 +2,7 @@
 //!
 //! Under overload, first come, first served wastes the site's work. Every request that gets its turn has waited
 //! nearly as long as its client is willing to, and the client leaves before the answer is there. The order
-//! [`super::QueueOrder::Adaptive`] turns to the newest request before that happens. It has to know how long is too
+//! [`crate::class::QueueOrder::Adaptive`] turns to the newest request before that happens. It has to know how long is too
 //! long, and no constant is right: people leave after ten seconds, programs after one or after thirty.
 //!
 //! The *patience* of a class is the wait that 95 % of its clients are willing to bear. Most waits end before

@@ -2,43 +2,20 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use super::{RequestId, Turn};
-use crate::time::Instant;
+use super::decision::{RequestId, Turn};
+use crate::{class::QueueOrder, time::Instant};
 
-/// Which request of a class goes first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum QueueOrder {
-    /// First come, first served.
-    #[default]
-    Fifo,
-    /// First come, first served, until the oldest has waited for half as long as clients are willing to; then last come, first
-    /// served, until it has not. How long that is, is learned from those that leave (`patience.rs` beside this file), and is
-    /// never more than [`crate::class::Class::most_wait_ns`]. Where no client leaves
-    /// and none waits for half of that, this is [`QueueOrder::Fifo`].
-    Adaptive,
-    /// Shortest expected service first.
-    Shortest,
-    /// [`QueueOrder::Adaptive`] with a fixed limit: last come, first served, while the oldest has waited for longer than
-    /// `after_ns` nanoseconds. Under overload not all can be served in time, and those who came last still wait for it.
-    LifoUnderOverload {
-        /// The wait that means overload.
-        after_ns: u64,
-    },
-    /// Everybody in turn: clients by their keys, each client's requests as they came.
-    FairAmongClients,
-}
-
-/// A place among the waiting: those who are not late first, then by the order's number, then by arrival.
+/// A position in the queue: requests that are not late first, then by the order's key, then by arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     pub late: bool,
-    pub place: u64,
+    pub key: u64,
     pub id: RequestId,
 }
 
-/// What orders look at.
+/// A request as the orders see it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asks {
+pub(super) struct QueuedRequest {
     pub id: RequestId,
     pub arrived: Instant,
     pub expected_ns: u64,
@@ -48,63 +25,63 @@ pub(super) struct Asks {
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
     order: QueueOrder,
-    line: BTreeSet<Rank>,
+    ranks: BTreeSet<Rank>,
     rounds: Rounds,
 }
 
 impl Queue {
     pub fn new(order: QueueOrder) -> Self {
-        Self { order, line: BTreeSet::new(), rounds: Rounds::default() }
+        Self { order, ranks: BTreeSet::new(), rounds: Rounds::default() }
     }
 
     pub fn len(&self) -> usize {
-        self.line.len()
+        self.ranks.len()
     }
 
-    pub fn insert(&mut self, asks: &Asks) -> Rank {
-        let place = match self.order {
+    pub fn insert(&mut self, request: &QueuedRequest) -> Rank {
+        let key = match self.order {
             QueueOrder::Fifo => 0,
-            QueueOrder::Shortest => asks.expected_ns,
-            QueueOrder::Adaptive | QueueOrder::LifoUnderOverload { .. } => asks.arrived.as_ns(),
-            QueueOrder::FairAmongClients => self.rounds.join(asks.client),
+            QueueOrder::Shortest => request.expected_ns,
+            QueueOrder::Adaptive | QueueOrder::LifoUnderOverload { .. } => request.arrived.as_ns(),
+            QueueOrder::FairAmongClients => self.rounds.join(request.client),
         };
-        let rank = Rank { late: false, place, id: asks.id };
-        self.line.insert(rank);
-        self.rounds.bound(self.line.len());
+        let rank = Rank { late: false, key, id: request.id };
+        self.ranks.insert(rank);
+        self.rounds.bound(self.ranks.len());
         rank
     }
 
     /// Puts a request behind all that are not late.
     pub fn set_late(&mut self, rank: Rank) -> Rank {
         let late = Rank { late: true, ..rank };
-        if self.line.remove(&rank) {
-            self.line.insert(late);
+        if self.ranks.remove(&rank) {
+            self.ranks.insert(late);
         }
         late
     }
 
-    /// Takes out a request that goes now.
+    /// Removes a request that starts now.
     pub fn take(&mut self, rank: Rank, client: u64) {
-        self.line.remove(&rank);
+        self.ranks.remove(&rank);
         if self.order == QueueOrder::FairAmongClients {
-            self.rounds.serve(client, rank.place);
-            self.rounds.bound(self.line.len());
+            self.rounds.serve(client, rank.key);
+            self.rounds.bound(self.ranks.len());
         }
     }
 
-    /// Takes out a request that is not to be served.
+    /// Removes a request that will not be served.
     pub fn withdraw(&mut self, rank: Rank, client: u64) {
-        self.line.remove(&rank);
+        self.ranks.remove(&rank);
         if self.order == QueueOrder::FairAmongClients {
             self.rounds.leave(client);
-            self.rounds.bound(self.line.len());
+            self.rounds.bound(self.ranks.len());
         }
     }
 
-    /// Who goes next. `patience_ns` is how long clients are willing to wait ([`QueueOrder::Adaptive`]).
+    /// The request that starts next. `patience_ns` is how long clients are willing to wait ([`QueueOrder::Adaptive`]).
     pub fn first(&self, now: Instant, patience_ns: Option<u64>) -> Option<(Rank, Turn)> {
-        let first = *self.line.first()?;
-        if self.line.len() == 1 {
+        let first = *self.ranks.first()?;
+        if self.ranks.len() == 1 {
             return Some((first, Turn::Only));
         }
         if self.is_overloaded(now, patience_ns) {
@@ -113,46 +90,43 @@ impl Queue {
         Some((first, Turn::First))
     }
 
-    /// Who would go last if nobody else came: whoever is refused when there are too many.
+    /// The request that would be served last. It is the one to refuse when the queue is too long.
     pub fn last(&self, now: Instant, patience_ns: Option<u64>) -> Option<Rank> {
         if !self.is_overloaded(now, patience_ns) {
-            return self.line.last().copied();
+            return self.ranks.last().copied();
         }
-        self.late().next().or_else(|| self.line.first()).copied()
+        self.late().next().or_else(|| self.ranks.first()).copied()
     }
 
-    /// Only an order that turns round has an overload.
+    /// Whether the queue is served newest first now. Only some orders ever are.
     fn is_overloaded(&self, now: Instant, patience_ns: Option<u64>) -> bool {
         let after_ns = match self.order {
             QueueOrder::LifoUnderOverload { after_ns } => Some(after_ns),
-            // The other half is for the service, and for those that are less patient.
+            // The other half is for the service, and for clients that are less patient.
             QueueOrder::Adaptive => patience_ns.map(|patience_ns| patience_ns / 2),
             QueueOrder::Fifo | QueueOrder::Shortest | QueueOrder::FairAmongClients => None,
         };
         let Some(after_ns) = after_ns else { return false };
-        // By arrival, so the oldest stands first among those in time, or first among the late.
-        let oldest = self.line.first().into_iter().chain(self.late().next());
-        oldest
-            .map(|rank| now.ns_since(Instant::from_ns(rank.place)))
-            .max()
-            .is_some_and(|waited_ns| waited_ns > after_ns)
+        // Sorted by arrival, so the oldest is the first of those in time, or the first of the late.
+        let oldest = self.ranks.first().into_iter().chain(self.late().next());
+        oldest.map(|rank| now.ns_since(Instant::from_ns(rank.key))).max().is_some_and(|waited_ns| waited_ns > after_ns)
     }
 
-    /// The newest of those who are not late, or, if all are, of all.
+    /// The newest request that is not late, or the newest of all if all are late.
     fn newest_in_time(&self) -> Option<Rank> {
-        self.line.range(..FIRST_LATE).next_back().or_else(|| self.line.last()).copied()
+        self.ranks.range(..FIRST_LATE).next_back().or_else(|| self.ranks.last()).copied()
     }
 
     fn late(&self) -> impl Iterator<Item = &Rank> {
-        self.line.range(FIRST_LATE..)
+        self.ranks.range(FIRST_LATE..)
     }
 }
 
-/// Stands before all that are late, and behind all others.
-const FIRST_LATE: Rank = Rank { late: true, place: 0, id: RequestId { sequence: 0, index: 0 } };
+/// The rank between the requests in time and the late ones.
+const FIRST_LATE: Rank = Rank { late: true, key: 0, id: RequestId { sequence: 0, index: 0 } };
 
-/// Turns among clients: each request belongs to a round, a client has one request in each, and rounds are served one after
-/// the other. A newcomer joins the round being served.
+/// Turns among clients. Each request belongs to a round, and a client has one request in each round. Rounds are served one
+/// after the other. A new client joins the current round.
 #[derive(Clone, Debug, Default)]
 struct Rounds {
     current: u64,
@@ -190,8 +164,8 @@ impl Rounds {
         }
     }
 
-    /// Forgets clients that have nobody waiting. They are remembered for the rest of the round in which they were served; a
-    /// round that has seen twice as many clients as there are waiting is over.
+    /// Forgets clients without waiting requests. A client is remembered for the rest of the round in which it was served.
+    /// A round ends when it has seen more than twice as many clients as there are waiting requests.
     fn bound(&mut self, waiting: usize) {
         if self.clients.len() <= 2 * waiting + 64 {
             return;
@@ -211,9 +185,9 @@ mod tests {
 
     use super::*;
 
-    fn asks(sequence: u64, client: u64) -> Asks {
+    fn request(sequence: u64, client: u64) -> QueuedRequest {
         let arrived = Instant::from_ns(sequence);
-        Asks { id: RequestId { sequence, index: 0 }, arrived, expected_ns: 0, client }
+        QueuedRequest { id: RequestId { sequence, index: 0 }, arrived, expected_ns: 0, client }
     }
 
     /// Serves all that wait; each as the letter of its client.
@@ -228,7 +202,7 @@ mod tests {
     }
 
     fn fill(queue: &mut Queue, clients: &str) -> Vec<(Rank, char)> {
-        clients.chars().zip(1..).map(|(client, i)| (queue.insert(&asks(i, client as u64)), client)).collect()
+        clients.chars().zip(1..).map(|(client, i)| (queue.insert(&request(i, client as u64)), client)).collect()
     }
 
     #[test]
@@ -249,7 +223,7 @@ mod tests {
             queue.take(rank, client as u64);
             letters.push(client);
             if client == 'B' {
-                waiting.push((queue.insert(&asks(i, 'B' as u64)), 'B'));
+                waiting.push((queue.insert(&request(i, 'B' as u64)), 'B'));
             }
         }
         assert_eq!(letters, "ABABAB");
@@ -261,7 +235,7 @@ mod tests {
         let waiting = fill(&mut queue, "AAABB");
         queue.withdraw(waiting[3].0, 'B' as u64);
         queue.withdraw(waiting[4].0, 'B' as u64);
-        let again = queue.insert(&asks(9, 'B' as u64));
+        let again = queue.insert(&request(9, 'B' as u64));
         let all: Vec<_> = waiting.into_iter().chain([(again, 'B')]).collect();
         assert_eq!(served(&mut queue, &all, Instant::ORIGIN), "ABAA");
     }
@@ -269,9 +243,9 @@ mod tests {
     #[test]
     fn clients_that_come_once_are_forgotten() {
         let mut queue = Queue::new(QueueOrder::FairAmongClients);
-        let mut rank = queue.insert(&asks(1, 0));
+        let mut rank = queue.insert(&request(1, 0));
         for i in 1..10_000 {
-            let next = queue.insert(&asks(i + 1, i));
+            let next = queue.insert(&request(i + 1, i));
             queue.take(rank, i - 1);
             rank = next;
             assert!(queue.rounds.clients.len() <= 2 * queue.len() + 65);

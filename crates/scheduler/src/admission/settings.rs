@@ -1,4 +1,4 @@
-//! What the gateway is to do.
+//! The settings of admission.
 
 use alloc::{vec, vec::Vec};
 use core::fmt;
@@ -8,12 +8,12 @@ use crate::{
     share::{DELAY_WINDOW_NS, Policy},
 };
 
-/// Number of a resource type: its place in the settings.
+/// Number of a resource type: its index in the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId(pub u16);
 
 impl ResourceId {
-    /// Fit to index a table with a row for each resource type.
+    /// The index in a table with a row for each resource type.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -21,8 +21,8 @@ impl ResourceId {
 
 /// Classes, resource types, windows and shares.
 ///
-/// Types with a window of their own are let in one by one, each by its own share between the classes. All types without one
-/// have a common queue for each class, and one share.
+/// Each type with a window of its own has a queue for each class, and its own share between the classes. All types without
+/// a window have one common queue for each class, and one common share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The classes, the most important first.
@@ -33,24 +33,25 @@ pub struct Settings {
     pub total: Option<u32>,
     /// Which class goes first.
     pub policy: Policy,
-    /// What is done with a request that cannot make its deadline any more ([`Policy::Edf`]).
+    /// The treatment of requests that can no longer meet their deadline ([`Policy::Edf`]).
     pub late: Late,
-    /// How long what has left counts for delays ([`Policy::Pwad`], [`Policy::Mdp`], [`Policy::Ratio`]), in nanoseconds.
+    /// Time over which finished requests count for delays, in nanoseconds ([`Policy::Pwad`], [`Policy::Mdp`],
+    /// [`Policy::Ratio`]).
     pub delay_window_ns: u64,
 }
 
-/// What is done with a request that cannot make its deadline any more.
+/// The treatment of a request that can no longer meet its deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Late {
-    /// It goes behind all that still can.
+    /// It goes behind all requests that still can.
     #[default]
     Serve,
-    /// It is refused as soon as that is certain.
+    /// It is refused as soon as it is certain to be late.
     Refuse,
 }
 
-/// Where classes and resource types have gone when settings change: by old number the new one. One that is not named keeps
-/// its number, or becomes the last if there are fewer now.
+/// The new numbers of classes and resource types when settings change. A class or type that is not in the list keeps its
+/// number, or becomes the last if there are fewer now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moves {
     /// By [`ClassId::index`] of the old settings.
@@ -68,28 +69,28 @@ pub enum SettingsError {
     Resources,
     /// The class has a weight of 0.
     Weight(ClassId),
-    /// The class is to have delays of 0.
+    /// The class has a delay ratio of 0.
     DelayRatio(ClassId),
     /// The class may never have a request running.
     NeverRuns(ClassId),
-    /// The class may not wait for any time, so that every request of it would be refused.
+    /// The class has a waiting time of 0, so all of its requests would be refused.
     NeverWaits(ClassId),
     /// More slots are reserved for the class than it may ever hold.
     IdleReserve(ClassId),
     /// The resource type has a window of 0.
     Window(ResourceId),
-    /// No request at all may run.
+    /// No request may run.
     Total,
-    /// What has left counts for no time.
+    /// The time over which finished requests count is 0.
     DelayWindow,
-    /// Slots are to be shared out, but this resource type has no window, and there is no limit for all either.
+    /// The policy divides slots, but this resource type has no window, and there is no limit for all types.
     Unlimited(ResourceId),
     /// The reserves leave no slot in the resource type's window for a class without one.
     Reserves(ResourceId),
 }
 
 impl Settings {
-    /// Every request is let through at once.
+    /// Every request starts at once.
     pub fn uncontrolled(classes: Vec<Class>, resources: usize, policy: Policy) -> Self {
         Self {
             classes,
@@ -112,10 +113,10 @@ impl Settings {
         Self { windows, ..Self::uncontrolled(classes, 0, policy) }
     }
 
-    /// Finds what contradicts itself.
+    /// Checks that the settings are consistent.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place.
+    /// The first inconsistency, and the class or resource type that has it.
     pub fn check(&self) -> Result<(), SettingsError> {
         if !(1..=usize::from(u16::MAX)).contains(&self.classes.len()) {
             return Err(SettingsError::Classes);

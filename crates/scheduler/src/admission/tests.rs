@@ -198,7 +198,7 @@ fn adaptive(most_wait_ns: Option<u64>) -> Admission {
 
 /// The site is done with the running request; who follows it, and why.
 fn next(admission: &mut Admission, now: Instant) -> Option<(RequestId, Turn)> {
-    let running = admission.requests.iter().find(|(_, it)| matches!(it.state, State::Running { .. }));
+    let running = admission.requests.iter().find(|(_, it)| matches!(it.state, RequestState::Running { .. }));
     let running = running.map(|(_, it)| it.id)?;
     admission.handle_finished(now, running);
     match decide(admission, now)[..] {
@@ -388,11 +388,11 @@ fn delays_are_those_of_requests_from_their_arrival_to_their_end() {
     let asks = [(0, 0), (1, 1), (6, 0), (19, 0), (30, 0)];
     let seen = starts(&mut of(Policy::Wtp, [1, 3]), &asks, &[0, 10, 20, 30, 40]);
     assert_eq!(seen, [(0, Alone), (0, Delay), (0, Delay), (1, Delay), (0, Alone)]);
-    // Nobody has left and nobody has waited; then 10 and 30, however long they wait; then 10 and (30 + 29) / 2.
+    // No request has left and none has waited; then 10 and 30, however long they wait; then 10 and (30 + 29) / 2.
     let asks = [(0, 0), (0, 1), (11, 0), (21, 1), (22, 1)];
     let seen = starts(&mut of(Policy::Pwad, [1, 1]), &asks, &[0, 10, 30, 50, 60]);
     assert_eq!(seen, [(0, Delay), (1, Alone), (1, Delay), (1, Delay), (0, Alone)]);
-    // Who is gone does not count among those who wait: 15 / 1 and 5 / 1, and not (5 + 39) / 2.
+    // A request that is gone does not count as waiting: 15 / 1 and 5 / 1, and not (5 + 39) / 2.
     let mut admission = of(Policy::Mdp, [1, 1]);
     let first = admission.handle_arrived(ms(0), ask(0, 0)).unwrap();
     decide(&mut admission, ms(0));

@@ -2,7 +2,10 @@
 
 use alloc::vec::Vec;
 
-use super::{Change, Controller, Settings};
+use super::{
+    controller::{Change, Controller},
+    settings::Settings,
+};
 use crate::{admission::ResourceId, time::Instant};
 
 #[derive(Debug)]

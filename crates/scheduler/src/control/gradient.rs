@@ -15,7 +15,10 @@
 
 use alloc::vec::Vec;
 
-use super::{Change, Controller, Finished, Reason, Settings, Window};
+use super::{
+    controller::{Change, Controller, Finished, Reason},
+    settings::{Settings, Window},
+};
 use crate::{admission::ResourceId, time::Instant};
 
 const INTERVAL_NS: u64 = 100_000_000;
@@ -40,13 +43,13 @@ struct Type {
     least_ns: f64,
     /// Service times of the interval under way, or of the measurement of minRTT.
     samples_ns: Vec<u64>,
-    state: State,
+    phase: Phase,
     at_least: u32,
     measure_at: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum Phase {
     /// minRTT is being measured; requests that started before `since` do not count.
     Measuring {
         since: Option<Instant>,
@@ -66,7 +69,7 @@ impl Gradient {
                 told: limits.first,
                 least_ns: 0.0,
                 samples_ns: Vec::new(),
-                state: State::Measuring { since: None },
+                phase: Phase::Measuring { since: None },
                 at_least: 0,
                 measure_at: Instant::ORIGIN,
             })
@@ -81,8 +84,8 @@ impl Controller for Gradient {
         if !finished.done || it.samples_ns.len() >= KEPT {
             return;
         }
-        match it.state {
-            State::Measuring { since: Some(since) } => {
+        match it.phase {
+            Phase::Measuring { since: Some(since) } => {
                 if now.ns_since(since) >= finished.service_ns {
                     it.samples_ns.push(finished.service_ns);
                 }
@@ -91,11 +94,11 @@ impl Controller for Gradient {
                     it.samples_ns.clear();
                     it.measure_at = now.add_ns(MEASURE_EVERY_NS);
                     it.at_least = 0;
-                    it.state = State::Following { until: now.add_ns(INTERVAL_NS) };
+                    it.phase = Phase::Following { until: now.add_ns(INTERVAL_NS) };
                 }
             }
-            State::Measuring { since: None } => {}
-            State::Following { .. } => it.samples_ns.push(finished.service_ns),
+            Phase::Measuring { since: None } => {}
+            Phase::Following { .. } => it.samples_ns.push(finished.service_ns),
         }
     }
 
@@ -103,9 +106,9 @@ impl Controller for Gradient {
         self.types.iter_mut().zip((0..).map(ResourceId)).find_map(|(it, resource)| {
             let it = it.as_mut()?;
             let reason = it.turn(now);
-            let window = match it.state {
-                State::Measuring { .. } => LEAST_LIMIT.min(it.limit as u32),
-                State::Following { .. } => it.limit as u32,
+            let window = match it.phase {
+                Phase::Measuring { .. } => LEAST_LIMIT.min(it.limit as u32),
+                Phase::Following { .. } => it.limit as u32,
             };
             let window = it.limits.clamp(window.max(1));
             (window != it.told).then(|| {
@@ -116,10 +119,10 @@ impl Controller for Gradient {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let next = |it: &Type| match it.state {
-            State::Measuring { since: Some(_) } => None,
-            State::Measuring { since: None } => Some(Instant::ORIGIN),
-            State::Following { until } => Some(until.min(it.measure_at)),
+        let next = |it: &Type| match it.phase {
+            Phase::Measuring { since: Some(_) } => None,
+            Phase::Measuring { since: None } => Some(Instant::ORIGIN),
+            Phase::Following { until } => Some(until.min(it.measure_at)),
         };
         self.types.iter().flatten().filter_map(next).min()
     }
@@ -131,19 +134,19 @@ impl Controller for Gradient {
 
 impl Type {
     fn turn(&mut self, now: Instant) -> Reason {
-        match self.state {
-            State::Measuring { since: None } => {
-                self.state = State::Measuring { since: Some(now) };
+        match self.phase {
+            Phase::Measuring { since: None } => {
+                self.phase = Phase::Measuring { since: Some(now) };
                 Reason::Least
             }
-            State::Measuring { .. } => Reason::Least,
-            State::Following { .. } if now >= self.measure_at || self.at_least >= AT_LEAST_MOST => {
+            Phase::Measuring { .. } => Reason::Least,
+            Phase::Following { .. } if now >= self.measure_at || self.at_least >= AT_LEAST_MOST => {
                 self.samples_ns.clear();
-                self.state = State::Measuring { since: Some(now) };
+                self.phase = Phase::Measuring { since: Some(now) };
                 Reason::Least
             }
-            State::Following { until } if now >= until => {
-                self.state = State::Following { until: now.add_ns(INTERVAL_NS) };
+            Phase::Following { until } if now >= until => {
+                self.phase = Phase::Following { until: now.add_ns(INTERVAL_NS) };
                 if let Some(sample_ns) = median(&mut self.samples_ns) {
                     let gradient = ((1.0 + BUFFER) * self.least_ns / sample_ns.max(1) as f64).clamp(0.5, 2.0);
                     let limit = gradient * self.limit;
@@ -155,7 +158,7 @@ impl Type {
                 }
                 Reason::Ratio
             }
-            State::Following { .. } => Reason::Ratio,
+            Phase::Following { .. } => Reason::Ratio,
         }
     }
 }

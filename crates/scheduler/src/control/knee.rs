@@ -45,56 +45,26 @@
 //! the site works again, so a window does not collapse because the site was down. A window that was on trial
 //! when the site failed counts as no better, since it may be the cause: another is tried next.
 
-use alloc::{collections::BTreeMap, vec, vec::Vec};
+mod resource_type;
+mod tally;
+mod trial;
 
-use super::{Change, Controller, Finished, Load, Reason, SECOND_NS, Settings, Window};
-use crate::{admission::ResourceId, time::Instant};
+use alloc::vec::Vec;
 
-/// A wider window pays if the log of the throughput grows by at least this part of the growth of the log of
-/// the window.
-const PAYS: f64 = 0.04;
-/// The first factor between the windows compared.
-const WIDEST: f64 = 2.0;
-/// A window of at least this size that had no waiting requests for long first tries a narrower one, a fourth
-/// of it.
-const LARGE: u32 = 4;
-/// A configured first window above this is approached from here.
-const SMALL: u32 = 4;
-/// The smallest factor. Closer windows differ too little to be told apart in reasonable time.
-const NARROWEST: f64 = 1.15;
-/// The factor to start again with when the site has changed.
-const ANEW: f64 = 1.5;
-/// Number of standard errors by which a difference must exceed its threshold.
-const CERTAIN: f64 = 2.0;
-/// A trial ends when the standard error is as small as this, or as the gain that the wider window must show.
-/// A smaller difference matters little, or is found later with closer windows.
-const FINE: f64 = 0.03;
-/// Least number of requests in a quarter of a trial. A quarter also has at least as many requests as the
-/// window.
-const QUARTER: u32 = 30;
-/// Number of requests for which a window rests: the first time, and at most.
-const REST: u32 = 1_000;
-const REST_MOST: u32 = 16_000;
-/// Number of requests over which the throughput is watched while a window rests.
-const WATCHED: u32 = 400;
-/// A change of the log of the throughput by more than this ends the rest.
-const CHANGED: f64 = 0.3;
-/// Without waiting requests, a narrower window must improve the log of the throughput by more than this to be
-/// kept.
-const GAINS: f64 = 0.05;
-/// With fewer running requests than this on average, no narrower window is tried while no requests wait.
-const CROWD: f64 = 3.0;
-/// Number of requests in the running averages of the load and of the shortage of slots.
-const LATELY: f64 = 50.0;
-/// Least part of the time in which a type must be short of slots for its throughput to say something of its
-/// window.
-const SHORT: f64 = 0.5;
-/// The same for another type, for its throughput to count in a trial.
-const CONCERNED: f64 = 0.3;
-/// Most routes told apart in a type. All others count as one.
-const ROUTES_MOST: usize = 256;
-/// The mean service time of a route follows about this many recent requests.
-const REMEMBERED: f64 = 200.0;
+use self::{
+    resource_type::ResourceType,
+    tally::Tally,
+    trial::{QUARTER, SHORT, Trial, Verdict, quarter_of, settling_of},
+};
+use super::{
+    controller::{Change, Controller, Finished, Load, Reason},
+    settings::Settings,
+};
+use crate::{
+    admission::ResourceId,
+    time::{Instant, SECOND_NS},
+};
+
 /// A gap in the answers this many times as long as usual is no chance: the site has stopped answering.
 const GAP: f64 = 30.0;
 /// The least gap that counts as silence, in nanoseconds.
@@ -104,9 +74,9 @@ const ERRORS: f64 = 0.1;
 
 #[derive(Debug)]
 pub(super) struct Knee {
-    types: Vec<Option<Type>>,
+    types: Vec<Option<ResourceType>>,
     now: Instant,
-    /// The trial that runs. Trials of other types are kept in `Type::aside`.
+    /// The trial that runs. Trials of other types are kept in [`ResourceType::aside`].
     trial: Option<Trial>,
     /// Trial time of the type that had the last turn, before that turn; a type that joins starts level with
     /// it.
@@ -123,92 +93,10 @@ pub(super) struct Knee {
     errors: f64,
 }
 
-#[derive(Debug)]
-struct Type {
-    limits: Window,
-    /// The window in force, apart from trials.
-    window: u32,
-    /// The configured first window, while it is approached.
-    goal: Option<u32>,
-    trying: Option<u32>,
-    told: u32,
-    reason: Reason,
-    factor: f64,
-    upward: bool,
-    /// Directions that were no better since the window last changed.
-    failed: u32,
-    /// Consecutive changes of the window with the same factor.
-    moved: u32,
-    /// Requests for which the window still rests, and the length of the rest.
-    rest: u32,
-    rested: u32,
-    /// The trial between two rounds, while other types have their turn.
-    aside: Option<Trial>,
-    /// Total time of its trials, in nanoseconds.
-    tried_ns: f64,
-    load: Load,
-    /// Running averages: requests that ran, and how often the type was short of slots.
-    running: f64,
-    short: f64,
-    routes: BTreeMap<u64, Route>,
-    others: Route,
-    mean_ns: f64,
-    watch: Tally,
-    /// Log of the throughput when the rest began.
-    level: Option<f64>,
-    /// The window rests because there were too few requests.
-    idle: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Route {
-    seen: f64,
-    mean_ns: f64,
-    /// The weight of a request of this route, fixed when the last trial of the type began.
-    worth_ns: f64,
-}
-
-/// Work done while one window was in force.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    ns: f64,
-    short_ns: f64,
-    requests: u32,
-    worth: f64,
-    worth_squared: f64,
-}
-
-#[derive(Debug)]
-struct Trial {
-    of: usize,
-    /// The narrower and the wider window, and the index of the one in force before.
-    windows: [u32; 2],
-    before: usize,
-    /// The wider window was in force before, and in the last round no requests waited for it.
-    free: bool,
-    /// The trial is a step towards the configured first window. It has two quarters only.
-    approaches: bool,
-    /// Number of the quarter, 0 to 3.
-    quarter: usize,
-    /// Requests of the type that do not count yet, because they began under the other window.
-    settling: u32,
-    /// Requests that end now count.
-    counts: bool,
-    left: u32,
-    /// Work done, by quarter and type.
-    quarters: [Vec<Tally>; 4],
-    /// Work done in all earlier rounds, by window and type.
-    sums: [Vec<Tally>; 2],
-    /// Rounds whose two halves contradicted each other.
-    contradictions: u32,
-    /// When the trial ends without a result.
-    until: Instant,
-}
-
 impl Knee {
     pub fn new(settings: &Settings) -> Self {
         Self {
-            types: settings.windows.iter().map(|window| window.map(Type::new)).collect(),
+            types: settings.windows.iter().map(|window| window.map(ResourceType::new)).collect(),
             now: Instant::ORIGIN,
             trial: None,
             tried_ns: 0.0,
@@ -311,7 +199,7 @@ impl Knee {
                 let arm = trial.arm();
                 let trying = (arm != trial.before).then_some(trial.windows[arm]);
                 it.set(trying, Reason::Trial);
-                trial.until = self.now.add_ns(trial.patience_ns(it, self.gap_ns));
+                trial.until = self.now.add_ns(trial.patience_ns(it.mean_ns, it.window, self.gap_ns));
             }
             Verdict::Open => it.aside = self.trial.take(),
             Verdict::Idle | Verdict::Nothing => {
@@ -336,7 +224,7 @@ impl Knee {
         }
         let count = self.types.len();
         loop {
-            let tries = |it: &Type| it.rest == 0 && it.mean_ns > 0.0;
+            let tries = |it: &ResourceType| it.rest == 0 && it.mean_ns > 0.0;
             let ready = self.types.iter_mut().enumerate().filter_map(|(number, it)| Some((number, it.as_mut()?)));
             let next = ready.filter(|(_, it)| tries(it)).min_by(|(_, a), (_, b)| a.tried_ns.total_cmp(&b.tried_ns));
             let Some((number, it)) = next else { return };
@@ -345,9 +233,7 @@ impl Knee {
                 None => {
                     let free = it.short <= SHORT;
                     let Some(other) = (if free { it.narrower() } else { it.candidate() }) else { continue };
-                    for route in it.routes.values_mut().chain([&mut it.others]) {
-                        route.worth_ns = route.mean_ns;
-                    }
+                    it.fix_weights();
                     Trial { approaches: it.goal.is_some() && !free, ..Trial::new(number, it.window, other, count) }
                 }
             };
@@ -358,7 +244,7 @@ impl Knee {
             trial.settling = if self.unsettled { settling_of(trial.windows) } else { 0 };
             trial.counts = false;
             self.unsettled = false;
-            trial.until = self.now.add_ns(trial.patience_ns(it, self.gap_ns));
+            trial.until = self.now.add_ns(trial.patience_ns(it.mean_ns, it.window, self.gap_ns));
             self.trial = Some(trial);
             return;
         }
@@ -394,10 +280,7 @@ impl Controller for Knee {
         }
         let worth = it.learn(finished);
         it.rest = it.rest.saturating_sub(1);
-        it.running += (f64::from(it.load.running) - it.running) / LATELY;
-        it.short += (f64::from(u8::from(it.is_short())) - it.short) / LATELY;
-        it.watch.add(worth);
-        it.look();
+        it.watch_load(worth);
         if let Some(trial) = &mut self.trial {
             if trial.counts {
                 trial.quarters[trial.quarter][number].add(worth);
@@ -444,352 +327,4 @@ impl Controller for Knee {
     fn window(&self, resource: ResourceId) -> Option<u32> {
         Some(self.types.get(resource.index())?.as_ref()?.told)
     }
-}
-
-impl Type {
-    fn new(limits: Window) -> Self {
-        let window = limits.clamp(SMALL.min(limits.first));
-        Self {
-            limits,
-            window,
-            goal: (window < limits.first).then_some(limits.first),
-            trying: None,
-            told: limits.first,
-            reason: Reason::Approach,
-            factor: WIDEST,
-            upward: true,
-            failed: 0,
-            moved: 0,
-            // The first requests of all only teach the weights of the routes.
-            rest: 2 * QUARTER,
-            rested: 0,
-            aside: None,
-            tried_ns: 0.0,
-            load: Load::default(),
-            running: 0.0,
-            short: 0.0,
-            routes: BTreeMap::new(),
-            others: Route::default(),
-            mean_ns: 0.0,
-            watch: Tally::default(),
-            level: None,
-            idle: false,
-        }
-    }
-
-    /// Whether all slots are taken and requests wait.
-    fn is_short(&self) -> bool {
-        self.load.waiting && self.load.running >= self.told
-    }
-
-    fn set(&mut self, trying: Option<u32>, reason: Reason) {
-        if self.trying != trying {
-            (self.trying, self.reason) = (trying, reason);
-        }
-    }
-
-    /// Updates the averages of the request's route, and returns the weight of the request in nanoseconds.
-    fn learn(&mut self, finished: &Finished) -> f64 {
-        let known = self.routes.contains_key(&finished.route);
-        let route = if known || self.routes.len() < ROUTES_MOST {
-            self.routes.entry(finished.route).or_default()
-        } else {
-            &mut self.others
-        };
-        let service_ns = finished.service_ns as f64;
-        route.seen = (route.seen + 1.0).min(REMEMBERED);
-        route.mean_ns += (service_ns - route.mean_ns) / route.seen;
-        // The weight of a route is set when a trial of its type begins, or when the route is first seen.
-        if route.worth_ns <= 0.0 {
-            route.worth_ns = if self.mean_ns > 0.0 { self.mean_ns } else { service_ns };
-        }
-        let worth_ns = route.worth_ns;
-        if self.mean_ns == 0.0 {
-            self.mean_ns = service_ns;
-        }
-        self.mean_ns += (service_ns - self.mean_ns) / REMEMBERED;
-        worth_ns
-    }
-
-    /// The window to try next. `None` means that there is none; then the type rests.
-    fn candidate(&mut self) -> Option<u32> {
-        if let Some(goal) = self.goal {
-            return Some(goal.min(2 * self.window));
-        }
-        loop {
-            let window = f64::from(self.window);
-            let other = if self.upward {
-                ((window * self.factor + 0.5) as u32).max(self.window + 1)
-            } else {
-                ((window / self.factor + 0.5) as u32).min(self.window - 1)
-            };
-            let other = self.limits.clamp(other);
-            if other != self.window {
-                return Some(other);
-            }
-            if !self.give_up() {
-                return None;
-            }
-        }
-    }
-
-    /// Records that the direction was no better. Returns whether another is left to try before a rest.
-    fn give_up(&mut self) -> bool {
-        if self.goal.take().is_some() {
-            // One step says little.
-            (self.factor, self.upward, self.failed) = (WIDEST, false, 0);
-            return true;
-        }
-        self.upward = !self.upward;
-        self.failed += 1;
-        if self.failed < 2 {
-            return true;
-        }
-        self.failed = 0;
-        if libm::sqrt(self.factor) >= NARROWEST {
-            self.factor = libm::sqrt(self.factor);
-            self.moved = 0;
-            return true;
-        }
-        self.sleep(false);
-        false
-    }
-
-    /// Rests for longer each time.
-    fn sleep(&mut self, idle: bool) {
-        self.idle = idle;
-        self.rested = (2 * self.rested).clamp(REST, REST_MOST);
-        self.rest = self.rested;
-        (self.watch, self.level) = (Tally::default(), None);
-    }
-
-    /// A window narrower than the number of running requests, if that number is large.
-    fn narrower(&mut self) -> Option<u32> {
-        let other = self.limits.clamp((self.running / ANEW + 0.5) as u32);
-        let worthwhile = self.running >= CROWD && other < self.window;
-        if !worthwhile {
-            self.sleep(true);
-            if self.goal.is_some() {
-                // The approach goes on as soon as requests wait.
-                self.rest = QUARTER;
-            }
-        }
-        worthwhile.then_some(other)
-    }
-
-    fn decide(&mut self, kept: bool, window: u32, free: bool) {
-        self.trying = None;
-        if kept {
-            self.reason = Reason::NoBetter;
-            if free {
-                self.sleep(true);
-            } else {
-                self.give_up();
-            }
-        } else {
-            (self.window, self.reason) = (window, Reason::Better);
-            self.rested = 0;
-            if self.goal.is_some() && !free {
-                self.goal = self.goal.filter(|goal| *goal != window);
-                return;
-            }
-            self.goal = None;
-            self.moved += 1;
-            if self.moved > 1 {
-                self.factor = (self.factor * self.factor).min(WIDEST).max(self.factor);
-            }
-            // The opposite direction leads back to the previous window, which was no better.
-            self.failed = 1;
-        }
-    }
-
-    /// Checks whether the site has changed while the window rests.
-    fn look(&mut self) {
-        if self.watch.requests < WATCHED {
-            return;
-        }
-        let watched = core::mem::take(&mut self.watch);
-        if self.rest == 0 || self.trying.is_some() || watched.short_ns < 0.9 * watched.ns {
-            return;
-        }
-        if self.idle {
-            // Now there is enough work, or the site has become too slow for the work it did before.
-            (self.rest, self.rested, self.failed, self.idle) = (0, 0, 0, false);
-            (self.factor, self.upward) = first_step(self.window);
-            return;
-        }
-        let level = libm::log(watched.worth / watched.ns);
-        match self.level {
-            None => self.level = Some(level),
-            Some(before) if (level - before).abs() > CHANGED => {
-                (self.rest, self.rested, self.failed, self.level) = (0, 0, 0, None);
-                self.factor = ANEW;
-            }
-            Some(_) => {}
-        }
-    }
-}
-
-enum Verdict {
-    Open,
-    /// The window with this index is better.
-    Better(usize),
-    /// There were too few requests for a result.
-    Idle,
-    /// The rounds contradict themselves again and again.
-    Nothing,
-}
-
-impl Trial {
-    fn new(of: usize, window: u32, other: u32, types: usize) -> Self {
-        let windows = [window.min(other), window.max(other)];
-        let tallies = || vec![Tally::default(); types];
-        Self {
-            of,
-            before: usize::from(windows[1] == window),
-            windows,
-            free: false,
-            approaches: false,
-            quarter: 0,
-            settling: 0,
-            counts: false,
-            left: 0,
-            quarters: [tallies(), tallies(), tallies(), tallies()],
-            sums: [tallies(), tallies()],
-            contradictions: 0,
-            until: Instant::ORIGIN,
-        }
-    }
-
-    /// Index of the window in force in the quarter: A B B A, where A is the window in force before.
-    fn arm(&self) -> usize {
-        match self.quarter {
-            0 | 3 => self.before,
-            _ => 1 - self.before,
-        }
-    }
-
-    /// Judges a step towards the first window after two quarters.
-    fn step(&self) -> Verdict {
-        let better = compare(self.of, &self.quarters[0], &self.quarters[1]).is_some_and(|(gain, error)| gain > error);
-        Verdict::Better(usize::from(better))
-    }
-
-    /// Judges the trial after four quarters.
-    fn round(&mut self) -> Verdict {
-        let (narrow, wide) = if self.before == 0 { ([0, 3], [1, 2]) } else { ([1, 2], [0, 3]) };
-        let half = |half: usize| compare(self.of, &self.quarters[narrow[half]], &self.quarters[wide[half]]);
-        let halves = half(0).zip(half(1));
-        let contradict = halves.is_some_and(|((first, of_first), (second, of_second))| {
-            (first - second).abs() > 2.0 * CERTAIN * libm::sqrt(of_first * of_first + of_second * of_second)
-        });
-        if contradict {
-            self.contradictions += 1;
-        }
-        for (arm, quarters) in [narrow, wide].into_iter().enumerate() {
-            for quarter in quarters {
-                for (sum, tally) in self.sums[arm].iter_mut().zip(&mut self.quarters[quarter]) {
-                    let tally = core::mem::take(tally);
-                    if !contradict {
-                        sum.merge(&tally);
-                    }
-                }
-            }
-        }
-        if contradict {
-            return if self.contradictions > 3 { Verdict::Nothing } else { Verdict::Open };
-        }
-        let [narrow_short, wide_short] = [0, 1].map(|arm: usize| {
-            let own = &self.sums[arm][self.of];
-            own.short_ns >= SHORT * own.ns
-        });
-        // As found in the trial, since it may have changed after the trial began.
-        self.free = self.before == 1 && !wide_short;
-        if self.before == 0 && !narrow_short {
-            return Verdict::Idle;
-        }
-        let Some((gain, error)) = compare(self.of, &self.sums[0], &self.sums[1]) else { return Verdict::Nothing };
-        let wider = libm::log(f64::from(self.windows[1]) / f64::from(self.windows[0]));
-        let pays = if self.free { -GAINS } else { PAYS * wider };
-        if gain - CERTAIN * error > pays {
-            Verdict::Better(1)
-        } else if gain + CERTAIN * error < pays {
-            Verdict::Better(0)
-        } else if error < if self.free { FINE } else { FINE.max(pays) } {
-            Verdict::Better(self.before)
-        } else {
-            Verdict::Open
-        }
-    }
-
-    /// How long a quarter may take before the trial is given up.
-    fn patience_ns(&self, it: &Type, gap_ns: f64) -> u64 {
-        let requests = f64::from(self.settling + self.left);
-        let typical_ns = (it.mean_ns / f64::from(it.window)).max(gap_ns) * requests + it.mean_ns;
-        (10.0 * typical_ns) as u64 + 5 * SECOND_NS
-    }
-}
-
-/// Returns the gain in throughput of the second window, as a logarithm over all types concerned, and its
-/// standard error.
-///
-/// A type that serves fewer requests than the one on trial has less weight; its noise would hide the rest.
-fn compare(of: usize, narrow: &[Tally], wide: &[Tally]) -> Option<(f64, f64)> {
-    let gain_of = |number: usize| {
-        let (a, b) = (&narrow[number], &wide[number]);
-        let counts = a.requests.min(b.requests) >= 5 && a.ns > 0.0 && b.ns > 0.0;
-        counts.then(|| (libm::log((b.worth / b.ns) / (a.worth / a.ns)), a.variance() + b.variance()))
-    };
-    let (mut gain, of_own) = gain_of(of)?;
-    let mut variance = of_own;
-    for number in (0..narrow.len()).filter(|&number| number != of) {
-        let short = |tally: &Tally| tally.short_ns > CONCERNED * tally.ns;
-        if let Some((its_gain, its_variance)) = gain_of(number)
-            && (short(&narrow[number]) || short(&wide[number]))
-            && its_gain * its_gain > its_variance
-        {
-            let weight = (of_own / its_variance).min(1.0);
-            gain += weight * its_gain;
-            variance += weight * weight * its_variance;
-        }
-    }
-    Some((gain, libm::sqrt(variance)))
-}
-
-impl Tally {
-    fn add(&mut self, worth: f64) {
-        self.requests += 1;
-        self.worth += worth;
-        self.worth_squared += worth * worth;
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.ns += other.ns;
-        self.short_ns += other.short_ns;
-        self.requests += other.requests;
-        self.worth += other.worth;
-        self.worth_squared += other.worth_squared;
-    }
-
-    /// Variance of the log of the work, if requests ended at random. Requests of equal work end more evenly
-    /// than that.
-    fn variance(&self) -> f64 {
-        self.worth_squared / (self.worth * self.worth)
-    }
-}
-
-/// The first factor and direction for a window of which nothing is known; true means upward.
-fn first_step(window: u32) -> (f64, bool) {
-    // Far above the knee, throughput hardly depends on the window, so only distant windows can be told apart
-    // soon. Also, a window that is too wide does more harm than one that is too narrow.
-    if window < LARGE { (WIDEST, true) } else { (WIDEST * WIDEST, false) }
-}
-
-fn quarter_of(window: u32) -> u32 {
-    QUARTER.max(window)
-}
-
-/// Requests until the site has settled at another window: as many as must leave, and half of those that stay.
-fn settling_of(windows: [u32; 2]) -> u32 {
-    windows[1] - windows[0] / 2
 }

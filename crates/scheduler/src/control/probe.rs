@@ -10,7 +10,10 @@
 
 use alloc::vec::Vec;
 
-use super::{Change, Controller, Probed, Reason, Settings, Window};
+use super::{
+    controller::{Change, Controller, Probed, Reason},
+    settings::{Settings, Window},
+};
 use crate::{admission::ResourceId, time::Instant};
 
 #[derive(Debug)]

@@ -192,13 +192,13 @@ impl core::error::Error for ProbingError {}
 #[derive(Clone, Debug)]
 pub struct Probing {
     settings: ProbingSettings,
-    state: State,
+    state: SearchState,
     steps: u32,
     best: Option<Found>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum SearchState {
     /// Upward, to the first rate that is too high.
     Doubling {
         low: u32,
@@ -236,8 +236,8 @@ impl Probing {
             return Err(ProbingError::Part);
         }
         let state = match settings.search {
-            Search::Steps => State::Up { at: 1, again: false },
-            Search::Doubling => State::Doubling { low: 0, at: 1, again: false },
+            Search::Steps => SearchState::Up { at: 1, again: false },
+            Search::Doubling => SearchState::Doubling { low: 0, at: 1, again: false },
         };
         Ok(Self { settings, state, steps: 0, best: None })
     }
@@ -245,7 +245,7 @@ impl Probing {
     /// The next step.
     pub fn poll_step(&self) -> Step {
         match self.state {
-            State::Over(step) => step,
+            SearchState::Over(step) => step,
             _ => Step::Measure { per_second: self.rate() },
         }
     }
@@ -263,7 +263,7 @@ impl Probing {
     /// Takes the result of the measurement that [`Probing::poll_step`] asked for. Ignored if no measurement
     /// was asked for.
     pub fn handle_measured(&mut self, measured: &Measured) {
-        if matches!(self.state, State::Over(_)) {
+        if matches!(self.state, SearchState::Over(_)) {
             return;
         }
         self.steps += 1;
@@ -286,25 +286,25 @@ impl Probing {
             self.best = Some(found);
         }
         self.state = match self.state {
-            State::Confirm { .. } if keeps_up => return self.state = State::Over(Step::Done(found)),
-            State::Up { again: false, .. } | State::Doubling { .. } if keeps_up && found.at_ceiling => {
-                return self.state = State::Over(Step::Done(found));
+            SearchState::Confirm { .. } if keeps_up => return self.state = SearchState::Over(Step::Done(found)),
+            SearchState::Up { again: false, .. } | SearchState::Doubling { .. } if keeps_up && found.at_ceiling => {
+                return self.state = SearchState::Over(Step::Done(found));
             }
-            State::Confirm { at } => State::Up { at: at - 1, again: false },
-            State::Up { at, again: false } if keeps_up => State::Up { at: at + 1, again: false },
+            SearchState::Confirm { at } => SearchState::Up { at: at - 1, again: false },
+            SearchState::Up { at, again: false } if keeps_up => SearchState::Up { at: at + 1, again: false },
             // As in the paper, the rate is measured a third time.
-            State::Up { at, again: true } if keeps_up => State::Up { at, again: false },
-            State::Up { at, again: false } => State::Up { at, again: true },
-            State::Up { at, again: true } => State::Confirm { at: at - 1 },
-            State::Doubling { at, .. } if keeps_up => {
-                State::Doubling { low: at, at: at.saturating_mul(2).min(ceiling), again: false }
+            SearchState::Up { at, again: true } if keeps_up => SearchState::Up { at, again: false },
+            SearchState::Up { at, again: false } => SearchState::Up { at, again: true },
+            SearchState::Up { at, again: true } => SearchState::Confirm { at: at - 1 },
+            SearchState::Doubling { at, .. } if keeps_up => {
+                SearchState::Doubling { low: at, at: at.saturating_mul(2).min(ceiling), again: false }
             }
-            State::Doubling { low, at, again: false } => State::Doubling { low, at, again: true },
-            State::Doubling { low, at, again: true } => between(low, at),
-            State::Between { low, high, .. } if keeps_up => between(halfway(low, high), high),
-            State::Between { low, high, again: false } => State::Between { low, high, again: true },
-            State::Between { low, high, again: true } => between(low, halfway(low, high)),
-            over @ State::Over(_) => over,
+            SearchState::Doubling { low, at, again: false } => SearchState::Doubling { low, at, again: true },
+            SearchState::Doubling { low, at, again: true } => between(low, at),
+            SearchState::Between { low, high, .. } if keeps_up => between(halfway(low, high), high),
+            SearchState::Between { low, high, again: false } => SearchState::Between { low, high, again: true },
+            SearchState::Between { low, high, again: true } => between(low, halfway(low, high)),
+            over @ SearchState::Over(_) => over,
         };
         if self.rate() == 0 {
             self.stop(Stop::TooSlow);
@@ -314,14 +314,14 @@ impl Probing {
     }
 
     fn stop(&mut self, stop: Stop) {
-        self.state = State::Over(Step::Stopped { stop, best: self.best });
+        self.state = SearchState::Over(Step::Stopped { stop, best: self.best });
     }
 
     fn rate(&self) -> u32 {
         match self.state {
-            State::Doubling { at, .. } | State::Up { at, .. } | State::Confirm { at } => at,
-            State::Between { low, high, .. } => halfway(low, high),
-            State::Over(_) => 0,
+            SearchState::Doubling { at, .. } | SearchState::Up { at, .. } | SearchState::Confirm { at } => at,
+            SearchState::Between { low, high, .. } => halfway(low, high),
+            SearchState::Over(_) => 0,
         }
     }
 }
@@ -331,8 +331,12 @@ fn halfway(low: u32, high: u32) -> u32 {
 }
 
 /// The next state of a site that keeps up with `low` and failed twice at `high`.
-fn between(low: u32, high: u32) -> State {
-    if high - low <= 1 { State::Confirm { at: high - 1 } } else { State::Between { low, high, again: false } }
+fn between(low: u32, high: u32) -> SearchState {
+    if high - low <= 1 {
+        SearchState::Confirm { at: high - 1 }
+    } else {
+        SearchState::Between { low, high, again: false }
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@ use alloc::{format, string::String, vec, vec::Vec};
 use proptest::prelude::*;
 
 use super::*;
+use crate::{admission::ResourceId, time::Instant};
 
 const MS: u64 = 1_000_000;
 

@@ -2,7 +2,10 @@
 
 use alloc::{boxed::Box, vec, vec::Vec};
 
-use super::{Choice, Contender, Reason, Share, Slots, weighted::Weighted};
+use super::{
+    contender::{Choice, Contender, Reason, Share, Slots},
+    weighted::Weighted,
+};
 use crate::{
     class::{Class, ClassId},
     time::Instant,

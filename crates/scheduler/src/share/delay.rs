@@ -8,7 +8,10 @@
 
 use alloc::{boxed::Box, vec::Vec};
 
-use super::{Choice, Contender, Reason, Share, Slots, recent::Recent};
+use super::{
+    contender::{Choice, Contender, Reason, Share, Slots},
+    recent::Recent,
+};
 use crate::{
     class::{Class, ClassId},
     time::Instant,

@@ -3,7 +3,7 @@
 
 use alloc::boxed::Box;
 
-use super::{Choice, Contender, Reason, Share, Slots};
+use super::contender::{Choice, Contender, Reason, Share, Slots};
 use crate::time::Instant;
 
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,7 @@
 use alloc::{boxed::Box, vec::Vec};
 
 use super::{
-    Choice, Contender, Share, Slots,
+    contender::{Choice, Contender, Share, Slots},
     delay::{Ratios, head_ns, slowest},
 };
 use crate::{

@@ -3,6 +3,7 @@ use alloc::{string::String, vec, vec::Vec};
 use proptest::prelude::*;
 
 use super::*;
+use crate::{class::ClassId, time::Instant};
 
 fn classes(weights: &[u32]) -> Vec<Class> {
     weights.iter().map(|&weight| Class { weight, ..Class::default() }).collect()

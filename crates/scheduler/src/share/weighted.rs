@@ -7,7 +7,7 @@
 
 use alloc::{boxed::Box, vec::Vec};
 
-use super::{Choice, Contender, Reason, Share, Slots};
+use super::contender::{Choice, Contender, Reason, Share, Slots};
 use crate::{
     class::{Class, ClassId},
     time::Instant,

@@ -119,15 +119,6 @@ impl fmt::Display for ShareError {
 
 impl core::error::Error for ShareError {}
 
-/// Counters of one class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClassStats {
-    /// Its jobs that wait for a grant.
-    pub waiting: usize,
-    /// Wire bytes granted and not handed back, since the current share is in force.
-    pub charged_bytes: u64,
-}
-
 /// The part of the link that a grant was charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
@@ -153,7 +144,7 @@ pub(super) struct Classes {
 
 /// The properties of the whole link that parts depend on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Whole {
+pub(super) struct LinkProperties {
     pub rate: Option<Rate>,
     pub ahead_ns: u64,
 }
@@ -218,9 +209,9 @@ impl Classes {
 
     /// Chooses the next class among all that wait, sorted by class, one entry per class; the choice counts as
     /// made.
-    pub fn choose(&mut self, now: Instant, whole: Whole, mut contenders: Vec<Contender>) -> Option<Choice> {
+    pub fn choose(&mut self, now: Instant, link: LinkProperties, mut contenders: Vec<Contender>) -> Option<Choice> {
         let waiting = contenders.len();
-        contenders.retain(|it| self.has_room(now, it.class.index(), whole));
+        contenders.retain(|it| self.has_room(now, it.class.index(), link));
         let choice = self.turns.choose(now, &Slots { window: None, running: &[] }, &contenders);
         self.contenders = contenders;
         let reason = |choice: Choice| match choice.reason {
@@ -233,10 +224,10 @@ impl Classes {
     }
 
     /// Charges a grant to a chosen class, and returns the part that it was charged to.
-    pub fn charge(&mut self, now: Instant, class: usize, wire_bytes: u64, whole: Whole) -> Source {
-        let (Some(rate), Some(own)) = (whole.rate, self.own.get_mut(class)) else { return Source::Turn };
+    pub fn charge(&mut self, now: Instant, class: usize, wire_bytes: u64, link: LinkProperties) -> Source {
+        let (Some(rate), Some(own)) = (link.rate, self.own.get_mut(class)) else { return Source::Turn };
         let ns = rate.ns_for(wire_bytes);
-        if own.has_room(now, whole.ahead_ns) {
+        if own.has_room(now, link.ahead_ns) {
             own.charge(now, ns);
             Source::Own
         } else {
@@ -257,9 +248,9 @@ impl Classes {
     }
 
     /// When a class may go, by its parts.
-    pub fn room_at(&self, class: usize, whole: Whole) -> Instant {
-        let (Some(_), Some(own)) = (whole.rate, self.own.get(class)) else { return Instant::ORIGIN };
-        own.room_at(whole.ahead_ns).min(self.common.room_at(whole.ahead_ns))
+    pub fn room_at(&self, class: usize, link: LinkProperties) -> Instant {
+        let (Some(_), Some(own)) = (link.rate, self.own.get(class)) else { return Instant::ORIGIN };
+        own.room_at(link.ahead_ns).min(self.common.room_at(link.ahead_ns))
     }
 
     /// Changes the rate: bytes queued in the model then take less or more time.
@@ -272,8 +263,8 @@ impl Classes {
         }
     }
 
-    fn has_room(&self, now: Instant, class: usize, whole: Whole) -> bool {
-        self.room_at(class, whole) <= now
+    fn has_room(&self, now: Instant, class: usize, link: LinkProperties) -> bool {
+        self.room_at(class, link) <= now
     }
 }
 

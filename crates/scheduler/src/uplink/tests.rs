@@ -3,6 +3,7 @@ mod random;
 use alloc::vec::Vec;
 
 use super::*;
+use crate::order::Order;
 
 fn rate(text: &str) -> Rate {
     text.parse().unwrap()
@@ -27,14 +28,14 @@ fn waiting(uplink: &mut Uplink, now: Instant, size: Size, path: Path) -> JobId {
 fn a_new_rate_ranks_the_waiting_anew_where_the_order_looks_at_it() {
     let far = |rtt_ms: u64| Path { rtt_ns: rtt_ms * 1_000_000, ..Path::UNKNOWN };
     let mut uplink = uplink(Order::Swift);
-    uplink.handle_unranked(ms(0), 1_000_000);
+    uplink.handle_ungranted(ms(0), 1_000_000);
     // Within one round of slow start each. 10 KB more take 8 ms at 10 Mbit/s, less than the 10 ms of path,
     // but 80 ms at 1 Mbit/s.
     let large_and_near = waiting(&mut uplink, ms(0), Size::Known(11_000), far(10));
     let small_and_far = waiting(&mut uplink, ms(0), Size::Known(1_000), far(20));
-    assert!(uplink.place(large_and_near) < uplink.place(small_and_far));
+    assert!(uplink.precedence(large_and_near) < uplink.precedence(small_and_far));
     uplink.handle_rate(ms(0), Some(rate("1mbit")));
-    assert!(uplink.place(small_and_far) < uplink.place(large_and_near));
+    assert!(uplink.precedence(small_and_far) < uplink.precedence(large_and_near));
     let now = uplink.poll_timeout().unwrap();
     assert_eq!(uplink.poll_grant(now).map(|grant| grant.job), Some(small_and_far));
 }
@@ -42,12 +43,12 @@ fn a_new_rate_ranks_the_waiting_anew_where_the_order_looks_at_it() {
 #[test]
 fn what_needs_no_leave_takes_its_time_of_the_link_on_paper_too() {
     // 10 ms of the link, both real and simulated: the first response is as far from its end as before.
-    let order = |unranked_bytes: u64| {
+    let order = |ungranted_bytes: u64| {
         let mut uplink = uplink(Order::Fsp);
         let early = uplink.handle_started(ms(0), Size::Known(20_000), Path::UNKNOWN);
-        uplink.handle_unranked(ms(0), unranked_bytes);
+        uplink.handle_ungranted(ms(0), ungranted_bytes);
         let late = uplink.handle_started(ms(10), Size::Known(15_000), Path::UNKNOWN);
-        uplink.place(late) < uplink.place(early)
+        uplink.precedence(late) < uplink.precedence(early)
     };
     assert!(order(12_500), "15 KB, while 20 KB are left of the other on paper");
     assert!(!order(0), "15 KB, while 7.5 KB are left of the other on paper");
@@ -60,29 +61,29 @@ fn late_goes_first(late_ms: u64, happens: impl Fn(&mut Uplink)) -> bool {
     let early = uplink.handle_started(ms(0), Size::Known(20_000), Path::UNKNOWN);
     happens(&mut uplink);
     let late = uplink.handle_started(ms(late_ms), Size::Known(15_000), Path::UNKNOWN);
-    uplink.place(late) < uplink.place(early)
+    uplink.precedence(late) < uplink.precedence(early)
 }
 
 #[test]
 fn what_the_link_on_paper_is_busy_with_follows_the_rate_as_the_link_does() {
     let at = |text: &str| Some(rate(text));
-    let unranked_at = |rate: Option<Rate>, bytes| {
+    let ungranted_at = |rate: Option<Rate>, bytes| {
         move |uplink: &mut Uplink| {
             uplink.handle_rate(ms(0), rate);
-            uplink.handle_unranked(ms(0), bytes);
+            uplink.handle_ungranted(ms(0), bytes);
             uplink.handle_rate(ms(0), at("10mbit"));
         }
     };
     // 100 ms at 1 Mbit/s are 10 ms at 10 Mbit/s, and 1 ms at 100 Mbit/s is 10 ms at 10 Mbit/s.
     for rate in ["1mbit", "100mbit"] {
-        let happens = unranked_at(at(rate), 12_500);
+        let happens = ungranted_at(at(rate), 12_500);
         assert!(late_goes_first(10, happens), "{rate}");
         assert!(!late_goes_first(20, happens), "{rate}");
     }
     // A link without limit is never busy, and a lifted limit is forgotten.
-    assert!(!late_goes_first(10, unranked_at(None, 1_000_000_000)));
+    assert!(!late_goes_first(10, ungranted_at(None, 1_000_000_000)));
     assert!(!late_goes_first(10, |uplink| {
-        uplink.handle_unranked(ms(0), 1_000_000);
+        uplink.handle_ungranted(ms(0), 1_000_000);
         uplink.handle_settings(ms(0), Settings { rate: None, ..*uplink.settings() });
         uplink.handle_settings(ms(0), Settings { rate: at("10mbit"), ..*uplink.settings() });
     }));
@@ -90,7 +91,7 @@ fn what_the_link_on_paper_is_busy_with_follows_the_rate_as_the_link_does() {
 
 #[test]
 fn a_flood_of_what_needs_no_leave_holds_nobody_back_for_longer_than_a_second() {
-    let flood = |uplink: &mut Uplink| (0..1000).for_each(|_| uplink.handle_unranked(ms(0), 1_250_000));
+    let flood = |uplink: &mut Uplink| (0..1000).for_each(|_| uplink.handle_ungranted(ms(0), 1_250_000));
     assert!(late_goes_first(1000, flood), "nothing was sent of either in the first second");
     assert!(!late_goes_first(1010, flood), "and from then on it was");
     let mut uplink = uplink(Order::Srpt);
@@ -101,10 +102,10 @@ fn a_flood_of_what_needs_no_leave_holds_nobody_back_for_longer_than_a_second() {
 
 #[test]
 fn what_the_link_on_paper_is_busy_with_stays_when_nobody_is_left_on_paper() {
-    let order = |unranked_bytes: u64| {
+    let order = |ungranted_bytes: u64| {
         late_goes_first(10, |uplink| {
             uplink.handle_finished(ms(0), JobId(0), false);
-            uplink.handle_unranked(ms(0), unranked_bytes);
+            uplink.handle_ungranted(ms(0), ungranted_bytes);
             let gone = uplink.handle_started(ms(0), Size::Known(1), Path::UNKNOWN);
             uplink.handle_finished(ms(0), gone, false);
             uplink.handle_started(ms(0), Size::Known(20_000), Path::UNKNOWN);
@@ -133,7 +134,7 @@ fn a_path_out_of_all_bounds_is_ranked_all_the_same() {
     ];
     for order in Order::ALL {
         let mut uplink = uplink(order);
-        uplink.handle_unranked(ms(0), 10_000);
+        uplink.handle_ungranted(ms(0), 10_000);
         for path in paths {
             waiting(&mut uplink, ms(0), Size::Known(u64::MAX), path);
         }
@@ -145,16 +146,16 @@ fn a_path_out_of_all_bounds_is_ranked_all_the_same() {
 #[test]
 fn under_fsp_a_length_that_becomes_known_counts_from_there() {
     let mut uplink = uplink(Order::Fsp);
-    uplink.handle_unranked(ms(0), 10_000);
+    uplink.handle_ungranted(ms(0), 10_000);
     let streamed = waiting(&mut uplink, ms(0), Size::Unknown, Path::UNKNOWN);
     let page = waiting(&mut uplink, ms(0), Size::Known(50_000), Path::UNKNOWN);
     uplink.handle_remaining_known(streamed, 1_000_000);
-    assert!(uplink.place(page) < uplink.place(streamed), "a megabyte does not go before 50 KB");
+    assert!(uplink.precedence(page) < uplink.precedence(streamed), "a megabyte does not go before 50 KB");
     uplink.handle_finished(ms(1), page, true);
     uplink.handle_finished(ms(2), streamed, false);
     let next = uplink.handle_started(ms(10_000), Size::Known(1), Path::UNKNOWN);
     uplink.handle_finished(ms(10_000), next, false);
-    assert!(uplink.sharing.is_idle(), "nobody is left on paper");
+    assert!(uplink.fair_sharing.simulated.is_idle(), "nobody is left on paper");
 }
 
 #[test]
@@ -181,9 +182,9 @@ fn a_guard_taken_away_lets_go_of_whom_it_put_ahead() {
     let old = waiting(&mut uplink, ms(0), Size::Known(100_000), Path::UNKNOWN);
     let page = waiting(&mut uplink, ms(1000), Size::Known(1_000), Path::UNKNOWN);
     assert_eq!(uplink.stats().guarded, 1);
-    assert!(uplink.place(old) < uplink.place(page), "fair sharing would have finished it long ago");
+    assert!(uplink.precedence(old) < uplink.precedence(page), "fair sharing would have finished it long ago");
     uplink.handle_settings(ms(1000), Settings { guard_stretch: None, ..guarded });
-    assert!(uplink.place(page) < uplink.place(old));
+    assert!(uplink.precedence(page) < uplink.precedence(old));
     uplink.handle_started(ms(9000), Size::Known(1), Path::UNKNOWN);
     assert_eq!(uplink.stats().guarded, 1, "nobody more");
 }
@@ -234,7 +235,7 @@ fn under_fair_whoever_did_not_ask_saves_up_no_turns() {
         assert!(uplink.handle_wants(ms(at_ms), steady, 100_000).is_some());
     }
     // Now both have bytes all the time, and take turns.
-    uplink.handle_unranked(ms(1000), 10_000);
+    uplink.handle_ungranted(ms(1000), 10_000);
     uplink.handle_wants(ms(1000), steady, 100_000);
     uplink.handle_wants(ms(1000), pausing, 100_000);
     let mut turns = Vec::new();
@@ -283,7 +284,7 @@ fn the_share_picks_the_class_and_the_order_the_job_within_it() {
     let [first, last] = [1_500, 2_900].map(|bytes| waiting_of(&mut uplink, ms(1), 0, bytes));
     // A class number that does not exist counts as the last class.
     let other = waiting_of(&mut uplink, ms(1), 7, 10);
-    assert!(uplink.place(last) < uplink.place(other));
+    assert!(uplink.precedence(last) < uplink.precedence(other));
     let grants = grants(&mut uplink);
     assert_eq!(jobs(&grants), [first, last, other, small, large]);
     let reasons: Vec<_> = grants.iter().map(|grant| (grant.reason, grant.share.unwrap())).collect();
@@ -306,9 +307,9 @@ fn a_changed_share_takes_along_whoever_waits_to_the_class_that_is_named() {
     let [low, high] = [1, 0].map(|class| waiting_of(&mut uplink, ms(0), class, 1_000));
     let error = uplink.handle_share(ms(1), Some(share(Policy::Strict, &[0])), &[ClassId(1)]);
     assert_eq!(error, Err(ShareError::Weight(ClassId(0))));
-    assert!(uplink.place(high) < uplink.place(low), "nothing has changed");
+    assert!(uplink.precedence(high) < uplink.precedence(low), "nothing has changed");
     uplink.handle_share(ms(1), Some(share(Policy::Strict, &[1; 3])), &[ClassId(2), ClassId(1)]).unwrap();
-    assert!(uplink.place(low) < uplink.place(high));
+    assert!(uplink.precedence(low) < uplink.precedence(high));
     assert_eq!(uplink.stats().waiting, 2);
     // Without a share all jobs are one class: first come, first served.
     uplink.handle_share(ms(1), None, &[]).unwrap();
@@ -446,7 +447,7 @@ fn what_needs_no_leave_takes_from_all_parts_alike() {
     for _ in 0..300 {
         let now = uplink.poll_timeout().unwrap();
         let grant = uplink.poll_grant(now).unwrap();
-        uplink.handle_unranked(now, 2 * uplink.wire_bytes(grant.bytes));
+        uplink.handle_ungranted(now, 2 * uplink.wire_bytes(grant.bytes));
         uplink.handle_wants(now, grant.job, 1 << 20);
         had[usize::from(grant.job == b)] += 1;
     }

@@ -14,14 +14,14 @@ use serpent_scheduler::{
 pub struct Arrival {
     pub at_ns: u64,
     pub bytes: u64,
-    pub told: Told,
+    pub told: SizeKnown,
     pub path: Path,
     pub class: u16,
 }
 
 /// When the uplink learns the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum SizeKnown {
     AtOnce,
     /// After this many bytes were granted.
     After(u64),
@@ -30,7 +30,7 @@ pub enum Told {
 
 impl Arrival {
     pub fn new(at_ns: u64, bytes: u64) -> Self {
-        Self { at_ns, bytes, told: Told::AtOnce, path: Path::UNKNOWN, class: 0 }
+        Self { at_ns, bytes, told: SizeKnown::AtOnce, path: Path::UNKNOWN, class: 0 }
     }
 }
 
@@ -71,7 +71,7 @@ pub fn chunk_ns(settings: &Settings) -> u64 {
 pub fn ahead_ns(settings: &Settings) -> u64 {
     let (mut uplink, rate) = (Uplink::new(*settings), settings.rate.expect("a bare link has a rate"));
     let bytes = rate.bytes_in(1_000_000_000);
-    uplink.handle_unranked(Instant::ORIGIN, bytes);
+    uplink.handle_ungranted(Instant::ORIGIN, bytes);
     let job = uplink.handle_started(Instant::ORIGIN, Size::Known(1), Path::UNKNOWN);
     assert_eq!(uplink.handle_wants(Instant::ORIGIN, job, 1), None, "a second of work is enough to wait for");
     rate.ns_for(bytes) - uplink.poll_timeout().expect("it waits").as_ns()
@@ -146,7 +146,7 @@ struct BareLink {
     /// The job that has each id now.
     names: Vec<Option<usize>>,
     left: Vec<u64>,
-    told: Vec<Told>,
+    told: Vec<SizeKnown>,
     run: Run,
 }
 
@@ -160,7 +160,7 @@ impl BareLink {
     }
 
     fn arrives(&mut self, job: usize, it: &Arrival) {
-        let size = if it.told == Told::AtOnce { Size::Known(it.bytes) } else { Size::Unknown };
+        let size = if it.told == SizeKnown::AtOnce { Size::Known(it.bytes) } else { Size::Unknown };
         let name = self.uplink.handle_started_of(Instant::from_ns(self.now_ns), ClassId(it.class), size, it.path);
         if self.names.len() <= name.index() {
             self.names.resize(name.index() + 1, None);
@@ -191,8 +191,8 @@ impl BareLink {
             self.uplink.handle_finished(Instant::from_ns(self.now_ns), grant.job, true);
             return;
         }
-        if matches!(self.told[job], Told::After(bytes) if self.uplink.attained_bytes(grant.job) >= bytes) {
-            self.told[job] = Told::AtOnce;
+        if matches!(self.told[job], SizeKnown::After(bytes) if self.uplink.attained_bytes(grant.job) >= bytes) {
+            self.told[job] = SizeKnown::AtOnce;
             self.uplink.handle_remaining_known(grant.job, self.left[job]);
         }
         self.asks(grant.job, job);

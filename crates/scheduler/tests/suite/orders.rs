@@ -12,7 +12,7 @@ use serpent_scheduler::{
     uplink::{Reason, Settings},
 };
 
-use crate::bare_link::{Arrival, Run, Told, chunk_ns, run};
+use crate::bare_link::{Arrival, Run, SizeKnown, chunk_ns, run};
 
 fn settings(order: Order) -> Settings {
     let settings = Settings { order, rate: Some("10mbit".parse().unwrap()), ..Settings::default() };
@@ -32,9 +32,9 @@ fn arrivals(settings: &Settings, text: &str) -> Vec<Arrival> {
         let (at, rest) = rest.split_once(':').unwrap();
         let (size, rtt) = rest.split_once('/').map_or((rest, None), |(size, rtt)| (size, Some(rtt)));
         let (size, told) = match size.split_once('?') {
-            None => (size, Told::AtOnce),
-            Some((size, "")) => (size, Told::Never),
-            Some((size, after)) => (size, Told::After(in_chunks(after, chunk_bytes(settings)))),
+            None => (size, SizeKnown::AtOnce),
+            Some((size, "")) => (size, SizeKnown::Never),
+            Some((size, after)) => (size, SizeKnown::After(in_chunks(after, chunk_bytes(settings)))),
         };
         let rtt_ms = rtt.map(|rtt| rtt.strip_suffix("ms").unwrap().parse::<u64>().unwrap());
         Arrival {

@@ -7,7 +7,7 @@ use http::Version;
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::BorrowedFormatItem, macros::format_description};
 
-use super::Record;
+use super::record::Record;
 use crate::config::LogFormat;
 
 const CLF_TIME: &[BorrowedFormatItem<'_>] =

@@ -21,7 +21,8 @@ use crate::{
     admission::{Admission, ResourceStats},
     class_metrics::{Goal, TimesTotal},
     config::{ClassConfig, Classes},
-    serve::{Live, Shared, StartError},
+    start_error::StartError,
+    state::{ConfigSnapshot, ServerState},
 };
 
 /// Largest body of a request: settings of a class are a few hundred bytes.
@@ -127,7 +128,7 @@ pub(super) fn asked_for(classes: &Classes, method: &Method, path: &str, body: &[
 }
 
 /// Answers a request below `/api/`.
-pub(super) async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+pub(super) async fn answer(state: &Arc<ServerState>, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let (parts, body) = request.into_parts();
     let Some(place) = Place::of(parts.uri.path()) else {
         let message = "there is no such thing here; /api/schema says what there is";
@@ -140,78 +141,78 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> 
         return response;
     }
     let answered = match parts.method {
-        Method::GET | Method::HEAD => show(shared, &place),
-        _ => change(shared, place, &parts, body).await,
+        Method::GET | Method::HEAD => show(state, &place),
+        _ => change(state, place, &parts, body).await,
     };
     answered.unwrap_or_else(Problem::response)
 }
 
-fn show(shared: &Shared, place: &Place) -> Done<Response<Full<Bytes>>> {
-    let live = shared.live.load_full();
+fn show(state: &ServerState, place: &Place) -> Done<Response<Full<Bytes>>> {
+    let snapshot = state.snapshot.load_full();
     let value = match place {
         Place::Schema => {
             let mut response = Response::new(Full::from(SCHEMA));
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             return Ok(response);
         }
-        Place::Upstreams => upstreams(&live),
-        Place::Classes => all_classes(&live),
+        Place::Upstreams => upstreams(&snapshot),
+        Place::Classes => all_classes(&snapshot),
         Place::Class(name) => {
-            let at = find(&live.classes, name)?;
-            one_class(&live, &live.admission.stats().classes, at)
+            let at = find(&snapshot.classes, name)?;
+            one_class(&snapshot, &snapshot.admission.stats().classes, at)
         }
-        Place::Admission => all_admission(&live),
+        Place::Admission => all_admission(&snapshot),
     };
-    Ok(versioned(shared, &live, StatusCode::OK, &value))
+    Ok(versioned(state, &snapshot, StatusCode::OK, &value))
 }
 
-async fn change(shared: &Arc<Shared>, place: Place, parts: &Parts, body: Incoming) -> Done<Response<Full<Bytes>>> {
-    authorise(&shared.live.load(), &parts.headers)?;
+async fn change(state: &Arc<ServerState>, place: Place, parts: &Parts, body: Incoming) -> Done<Response<Full<Bytes>>> {
+    authorise(&state.snapshot.load(), &parts.headers)?;
     let patch = match parts.method {
         Method::DELETE => Map::new(),
         _ => read(&parts.headers, body).await?,
     };
     let (method, headers) = (parts.method.clone(), parts.headers.clone());
-    let shared = shared.clone();
+    let state = state.clone();
     // The change reads files and may wait for another change, so it runs on a thread that may block.
-    let changed = tokio::task::spawn_blocking(move || carry_out(&shared, &method, &place, &headers, &patch)).await;
+    let changed = tokio::task::spawn_blocking(move || carry_out(&state, &method, &place, &headers, &patch)).await;
     changed
         .unwrap_or_else(|_| Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the change broke off: see the log")))
 }
 
 /// Carries out a change. Blocks.
 fn carry_out(
-    shared: &Shared,
+    state: &ServerState,
     method: &Method,
     place: &Place,
     headers: &HeaderMap,
     patch: &Map<String, Value>,
 ) -> Done<Response<Full<Bytes>>> {
     let mut status = StatusCode::OK;
-    let live = shared.change_classes::<Problem>(|live| {
-        let creates = creates(&live.classes, method, place);
-        expect(shared, live, headers, creates)?;
+    let snapshot = state.change_classes::<Problem>(|snapshot| {
+        let creates = creates(&snapshot.classes, method, place);
+        expect(state, snapshot, headers, creates)?;
         if creates {
             status = StatusCode::CREATED;
         }
-        changed(&live.classes, method, place, patch)
+        changed(&snapshot.classes, method, place, patch)
     })?;
     let value = match place {
         Place::Class(name) if *method == Method::DELETE => {
             tracing::info!(class = %name, "class deleted at the admin address");
-            let moved_to = &live.classes.classes[live.classes.default.index()].name;
+            let moved_to = &snapshot.classes.classes[snapshot.classes.default.index()].name;
             json!({ "deleted": name, "moved_to": moved_to, "persistent": false })
         }
         Place::Class(name) => {
             tracing::info!(class = %name, "class changed at the admin address");
-            one_class(&live, &live.admission.stats().classes, find(&live.classes, name)?)
+            one_class(&snapshot, &snapshot.admission.stats().classes, find(&snapshot.classes, name)?)
         }
         _ => {
             tracing::info!("admission changed at the admin address");
-            all_admission(&live)
+            all_admission(&snapshot)
         }
     };
-    Ok(versioned(shared, &live, status, &value))
+    Ok(versioned(state, &snapshot, status, &value))
 }
 
 /// Whether the request creates a class.
@@ -237,9 +238,9 @@ fn changed(classes: &Classes, method: &Method, place: &Place, patch: &Map<String
 }
 
 /// Checks that the client may change anything.
-fn authorise(live: &Live, headers: &HeaderMap) -> Done<()> {
+fn authorise(snapshot: &ConfigSnapshot, headers: &HeaderMap) -> Done<()> {
     let forbidden = |message: &str| Err(Problem::new(StatusCode::FORBIDDEN, message));
-    let Some(token) = &live.admin_token else {
+    let Some(token) = &snapshot.admin_token else {
         return forbidden(
             "nothing can be changed here: set `admin_token` to a file that holds a token of at least 32 characters, and reload",
         );
@@ -302,8 +303,8 @@ fn object(bytes: &[u8]) -> Done<Map<String, Value>> {
 }
 
 /// Checks that the request is based on the version in force.
-fn expect(shared: &Shared, live: &Live, headers: &HeaderMap, creates: bool) -> Done<()> {
-    let version = version(shared, live);
+fn expect(state: &ServerState, snapshot: &ConfigSnapshot, headers: &HeaderMap, creates: bool) -> Done<()> {
+    let version = version(state, snapshot);
     let problem =
         |status, message: &str| Err(Problem { status, wrong: Wrong::new("", message), version: Some(version.clone()) });
     let tags = |name| {
@@ -338,10 +339,10 @@ fn expect(shared: &Shared, live: &Live, headers: &HeaderMap, creates: bool) -> D
     }
 }
 
-fn version(shared: &Shared, live: &Live) -> HeaderValue {
+fn version(state: &ServerState, snapshot: &ConfigSnapshot) -> HeaderValue {
     // A restarted process begins a new count, so its start time is part of the version.
-    let started = shared.metrics.started.duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-    HeaderValue::try_from(format!("\"{started:x}-{}\"", live.version)).expect("hexadecimal and decimal digits")
+    let started = state.metrics.started.duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    HeaderValue::try_from(format!("\"{started:x}-{}\"", snapshot.version)).expect("hexadecimal and decimal digits")
 }
 
 fn find(classes: &Classes, name: &str) -> Done<usize> {
@@ -418,20 +419,20 @@ fn renumber(classes: &mut Classes, now: impl Fn(usize) -> usize) {
     classes.rules.iter_mut().for_each(|rule| now(&mut rule.class));
 }
 
-fn all_classes(live: &Live) -> Value {
-    let stats = live.admission.stats().classes;
-    let classes = (0..live.classes.classes.len()).map(|at| one_class(live, &stats, at)).collect::<Vec<_>>();
+fn all_classes(snapshot: &ConfigSnapshot) -> Value {
+    let stats = snapshot.admission.stats().classes;
+    let classes = (0..snapshot.classes.classes.len()).map(|at| one_class(snapshot, &stats, at)).collect::<Vec<_>>();
     json!({
-        "version": live.version,
-        "persistent": !live.classes_changed,
-        "default": live.classes.classes[live.classes.default.index()].name,
+        "version": snapshot.version,
+        "persistent": !snapshot.classes_changed,
+        "default": snapshot.classes.classes[snapshot.classes.default.index()].name,
         "classes": classes,
     })
 }
 
-fn one_class(live: &Live, stats: &[(Arc<str>, ClassStats)], at: usize) -> Value {
-    let config = &live.classes.classes[at];
-    let counters = live.class_metrics.of(ClassId(at as u16));
+fn one_class(snapshot: &ConfigSnapshot, stats: &[(Arc<str>, ClassStats)], at: usize) -> Value {
+    let config = &snapshot.classes.classes[at];
+    let counters = snapshot.class_metrics.of(ClassId(at as u16));
     let totals = counters.totals();
     let stats = stats.iter().find(|(name, _)| **name == *config.name).map(|(_, stats)| *stats).unwrap_or_default();
     let responses: Map<_, _> = (1..).zip(totals.responses).map(|(n, count)| (format!("{n}xx"), count.into())).collect();
@@ -443,8 +444,8 @@ fn one_class(live: &Live, stats: &[(Arc<str>, ClassStats)], at: usize) -> Value 
     json!({
         "name": config.name,
         "position": at,
-        "is_default": live.classes.default.index() == at,
-        "persistent": !live.classes_changed,
+        "is_default": snapshot.classes.default.index() == at,
+        "persistent": !snapshot.classes_changed,
         "settings": settings::class(config),
         "stats": {
             "waiting": stats.waiting,
@@ -468,8 +469,8 @@ fn one_class(live: &Live, stats: &[(Arc<str>, ClassStats)], at: usize) -> Value 
     })
 }
 
-fn all_admission(live: &Live) -> Value {
-    let stats = live.admission.stats();
+fn all_admission(snapshot: &ConfigSnapshot) -> Value {
+    let stats = snapshot.admission.stats();
     let resource = |it: &ResourceStats| {
         let mean_service_s = it.mean_service.map(|mean| mean.as_secs_f64());
         json!({
@@ -481,9 +482,9 @@ fn all_admission(live: &Live) -> Value {
         })
     };
     json!({
-        "version": live.version,
-        "persistent": !live.classes_changed,
-        "settings": settings::admission(&live.classes.admission),
+        "version": snapshot.version,
+        "persistent": !snapshot.classes_changed,
+        "settings": settings::admission(&snapshot.classes.admission),
         "stats": {
             "waiting": stats.classes.iter().map(|(_, it)| it.waiting).sum::<usize>(),
             "running": stats.classes.iter().map(|(_, it)| it.running).sum::<usize>(),
@@ -492,9 +493,9 @@ fn all_admission(live: &Live) -> Value {
     })
 }
 
-fn upstreams(live: &Live) -> Value {
-    let class = |class: Option<usize>| class.and_then(|at| live.names.get(at)).map(|name| name.to_string());
-    let upstreams = live.upstreams.stats().into_iter().map(|upstream| {
+fn upstreams(snapshot: &ConfigSnapshot) -> Value {
+    let class = |class: Option<usize>| class.and_then(|at| snapshot.names.get(at)).map(|name| name.to_string());
+    let upstreams = snapshot.upstreams.stats().into_iter().map(|upstream| {
         let servers = upstream.servers.into_iter().map(|server| {
             json!({
                 "server": &*server.server,
@@ -516,9 +517,14 @@ fn upstreams(live: &Live) -> Value {
     json!({ "upstreams": upstreams.collect::<Vec<_>>() })
 }
 
-fn versioned(shared: &Shared, live: &Live, status: StatusCode, value: &Value) -> Response<Full<Bytes>> {
+fn versioned(
+    state: &ServerState,
+    snapshot: &ConfigSnapshot,
+    status: StatusCode,
+    value: &Value,
+) -> Response<Full<Bytes>> {
     let mut response = json_response(status, value);
-    response.headers_mut().insert(header::ETAG, version(shared, live));
+    response.headers_mut().insert(header::ETAG, version(state, snapshot));
     response
 }
 

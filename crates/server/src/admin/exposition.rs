@@ -18,16 +18,16 @@ use crate::{
     admission::ResourceStats,
     class_metrics::{ClassCounters, Goal, GoalKind, TimesTotal, Totals},
     metrics::{RESPONSE_TIME_BOUNDS_US, WorkerMetrics},
-    serve::{Live, Shared},
+    state::{ConfigSnapshot, ServerState},
     uplink::UplinkStats,
 };
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The metrics at this moment.
-pub(super) fn text(shared: &Shared) -> String {
+pub(super) fn text(state: &ServerState) -> String {
     let mut registry = Registry::with_prefix("serpent");
-    registry.register_collector(Box::new(Sample::take(shared)));
+    registry.register_collector(Box::new(Sample::take(state)));
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = text::encode(&mut text, &registry);
@@ -59,15 +59,15 @@ struct OfClass {
 }
 
 impl Sample {
-    fn take(shared: &Shared) -> Self {
-        let metrics = &shared.metrics;
+    fn take(state: &ServerState) -> Self {
+        let metrics = &state.metrics;
         let sum = |counter: fn(&WorkerMetrics) -> &std::sync::atomic::AtomicU64| metrics.sum(counter);
         // Closed before accepted: the difference is never below zero.
         let closed = sum(|worker| &worker.closed);
         let accepted = sum(|worker| &worker.accepted);
-        let uplink = shared.uplink.stats();
-        let cache = shared.live.load().cache.stats();
-        let store = shared.live.load().store.stats();
+        let uplink = state.uplink.stats();
+        let cache = state.snapshot.load().cache.stats();
+        let store = state.snapshot.load().store.stats();
         let counters = vec![
             ("responses_incomplete", "Responses cut off, by the client or by us", sum(|worker| &worker.incomplete)),
             (
@@ -139,8 +139,8 @@ impl Sample {
             counters,
             gauges,
             uplink,
-            classes: classes(&shared.live.load(), &shared.uplink.class_bytes()),
-            resources: shared.live.load().admission.stats().resources,
+            classes: classes(&state.snapshot.load(), &state.uplink.class_bytes()),
+            resources: state.snapshot.load().admission.stats().resources,
         }
     }
 
@@ -198,7 +198,7 @@ impl Sample {
             ("class_started", "Requests that were given a slot", |it| it.stats.started),
             ("class_finished", "Requests that the site is done with", |it| it.stats.finished),
             ("class_responses_incomplete", "Responses cut off, by the client or by us", |it| it.totals.incomplete),
-            ("class_uplink_bytes", "Wire bytes charged while the uplink was shared between classes", |it| {
+            ("class_uplink_bytes", "Wire bytes charged while the uplink was state between classes", |it| {
                 it.uplink_bytes
             }),
         ];
@@ -310,15 +310,15 @@ impl Sample {
     }
 }
 
-fn classes(live: &Live, uplink_bytes: &[(Arc<str>, u64)]) -> Vec<OfClass> {
-    let stats = live.admission.stats().classes;
+fn classes(snapshot: &ConfigSnapshot, uplink_bytes: &[(Arc<str>, u64)]) -> Vec<OfClass> {
+    let stats = snapshot.admission.stats().classes;
     let of_class = |counters: &ClassCounters| {
         let name = counters.name().clone();
         let stats = stats.iter().find(|(it, _)| *it == name).map(|(_, stats)| *stats).unwrap_or_default();
         let uplink_bytes = uplink_bytes.iter().find(|(it, _)| *it == name).map_or(0, |(_, bytes)| *bytes);
         OfClass { name, stats, uplink_bytes, totals: counters.totals(), goals: counters.goals() }
     };
-    live.class_metrics.iter().map(of_class).collect()
+    snapshot.class_metrics.iter().map(of_class).collect()
 }
 
 /// Counts with the upper bounds of their buckets, in seconds.

@@ -1,20 +1,18 @@
 //! Classes of requests, the rules that assign them, and the sharing of the site's slots.
 
-use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use http::{
-    HeaderName, Method, StatusCode,
-    uri::{Authority, PathAndQuery},
-};
+use classify::ClassifierConfig;
+use drivers::{AdmissionConfig, NamedClass};
+use http::StatusCode;
 use ipnet::IpNet;
 use scheduler::{
-    admission::{Late, QueueOrder, ResourceId},
+    admission::QueueOrder,
     class::{Class, ClassId},
-    control,
-    share::{DELAY_WINDOW_NS, Policy},
+    share::Policy,
 };
 
-use super::{PathPattern, Priority};
+use super::{ForwardedField, KeysConfig, Priority, Rule, SessionConfig};
 
 /// The classes, the rules that assign requests to them, and their shares.
 #[derive(Clone, Debug)]
@@ -40,16 +38,6 @@ pub struct Classes {
     /// The field with that statement. Only one is believed, because a proxy that writes one field passes on
     /// the client's own text in the other.
     pub forwarded: ForwardedField,
-}
-
-/// The field in which proxies name their client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ForwardedField {
-    /// `X-Forwarded-For`, which nearly all proxies write.
-    #[default]
-    XForwardedFor,
-    /// `Forwarded` (RFC 7239).
-    Forwarded,
 }
 
 /// One class.
@@ -91,151 +79,6 @@ pub struct Refusal {
     pub page: Option<PathBuf>,
 }
 
-/// Slots of the site, and how they are shared.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AdmissionConfig {
-    /// Whether requests wait for slots at all.
-    pub enabled: bool,
-    /// How classes are ordered.
-    pub policy: Policy,
-    /// Most requests at the site at once, for all resources together; `None`: no limit.
-    pub total: Option<NonZeroU32>,
-    /// The resources that requests can need, each with or without a window. Never empty.
-    pub resources: Vec<ResourceConfig>,
-    /// The treatment of a request that can no longer meet its deadline.
-    pub late: Late,
-    /// How long departed requests count for the shares that keep delays in ratios.
-    pub delay_window: Duration,
-    /// How the windows of resources are adjusted.
-    pub adjustment: Adjustment,
-}
-
-/// A resource of the site that requests can need.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ResourceConfig {
-    /// Its name.
-    pub name: String,
-    /// Most requests for it at the site at once; `None`: no limit of its own. The initial value, if the
-    /// window is adjusted.
-    pub window: Option<NonZeroU32>,
-    /// The smallest adjusted window.
-    pub least: NonZeroU32,
-    /// The largest adjusted window.
-    pub most: NonZeroU32,
-    /// The bound on the service time of its probing requests.
-    pub bound: Option<Duration>,
-    /// The page that probes it.
-    pub probe: Option<ProbeConfig>,
-}
-
-/// A page that mainly needs one resource, requested in addition to clients' requests.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ProbeConfig {
-    /// The upstream's index.
-    pub upstream: usize,
-    /// The path and query of the page.
-    pub path: PathAndQuery,
-    /// The host of the request; `None`: the server's own.
-    pub host: Option<Authority>,
-}
-
-/// How the windows of resources are adjusted while the gateway runs. See [`scheduler::control`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct Adjustment {
-    /// The adjustment rule.
-    pub method: control::Method,
-    /// Time between two probing requests to a resource.
-    pub probe_every: Duration,
-    /// Time until the first one.
-    pub probe_after: Duration,
-    /// The paper's Dmax.
-    pub shrink_above: i32,
-    /// The paper's Imax.
-    pub grow_below: i32,
-}
-
-/// A rule: all conditions must hold.
-#[derive(Clone, Debug)]
-pub struct Rule {
-    /// The rule's name: the configured one, or `rule N` counted from 1.
-    pub name: String,
-    /// The class of matching requests.
-    pub class: ClassId,
-    /// The resource that they mainly need, instead of their route's.
-    pub resource: Option<ResourceId>,
-    /// Conditions; an empty list matches everything.
-    pub conditions: Vec<Condition>,
-    /// Whether a session takes this class if it is more important than the session's ("add to basket").
-    /// Otherwise the session keeps its class.
-    pub raises_session: bool,
-}
-
-/// A condition; it holds if one of its values does.
-#[derive(Clone, Debug)]
-pub enum Condition {
-    /// Host names, in lower case, without port; `*.example.org` for those below.
-    Host(Vec<String>),
-    /// Paths.
-    Path(Vec<PathPattern>),
-    /// File extensions of the path, in lower case, without dot.
-    Extension(Vec<String>),
-    /// Methods.
-    Method(Vec<Method>),
-    /// A key of the query, and its values.
-    Query(String, ValueMatch),
-    /// A header field, and its values.
-    Header(HeaderName, ValueMatch),
-    /// A cookie, and its values.
-    Cookie(String, ValueMatch),
-    /// This server's addresses that the connection came to; port 0 stands for any.
-    Destination(Vec<SocketAddr>),
-    /// Clients' addresses.
-    Client(Vec<IpNet>),
-    /// Users with a correct password; an empty list stands for any user.
-    User(Vec<String>),
-    /// Trusted client certificates, by common name or DNS name of the subject; an empty list stands for any.
-    Certificate(Vec<String>),
-    /// Levels of key values; an empty list stands for any.
-    Key(Vec<String>),
-}
-
-/// Values of a key. If it occurs several times, one match is enough.
-#[derive(Clone, Debug)]
-pub enum ValueMatch {
-    /// The key is present.
-    Present,
-    /// The value is one of these.
-    OneOf(Vec<String>),
-    /// A regular expression matches in the value.
-    Regex(regex::Regex),
-}
-
-/// Key values (API keys): a file with a line `LEVEL HASH` each, with SHA-256 in hexadecimal, made by `serpent
-/// key`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct KeysConfig {
-    /// The file.
-    pub file: PathBuf,
-    /// The header field with the key.
-    pub header: Option<HeaderName>,
-    /// The query parameter with the key.
-    pub query: Option<String>,
-}
-
-/// The cookie by which a session keeps its class.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SessionConfig {
-    /// Its name.
-    pub cookie: String,
-    /// The file with the signing secret, of at least 32 bytes; `None`: a random one, lost when the process
-    /// ends.
-    pub secret: Option<PathBuf>,
-    /// How long a class is kept.
-    pub lifetime: Duration,
-    /// Whether the cookie is sent only over TLS (`Secure`).
-    pub secure: bool,
-}
-
 impl ClassConfig {
     /// Makes a class with only a name. Configured settings replace these defaults one by one, and a
     /// configuration without classes has one class of only defaults. docs/DEFAULTS.md gives their reasons.
@@ -246,6 +89,33 @@ impl ClassConfig {
             priority: Priority::default(),
             objective: Objective { window: Duration::from_secs(60), ..Objective::default() },
             refusal: Refusal::default(),
+        }
+    }
+}
+
+impl From<&Classes> for drivers::Classes {
+    fn from(classes: &Classes) -> Self {
+        let class = |class: &ClassConfig| NamedClass { name: class.name.clone(), given: class.given };
+        Self {
+            classes: classes.classes.iter().map(class).collect(),
+            default: classes.default,
+            admission: classes.admission.clone(),
+            uplink_share: classes.uplink_share,
+        }
+    }
+}
+
+impl From<&Classes> for ClassifierConfig {
+    fn from(classes: &Classes) -> Self {
+        Self {
+            classes: classes.classes.iter().map(|class| class.name.clone()).collect(),
+            default: classes.default,
+            rules: classes.rules.clone(),
+            users: classes.users.clone(),
+            keys: classes.keys.clone(),
+            session: classes.session.clone(),
+            trusted_proxies: classes.trusted_proxies.clone(),
+            forwarded: classes.forwarded,
         }
     }
 }
@@ -264,44 +134,6 @@ impl Classes {
             session: None,
             trusted_proxies: Vec::new(),
             forwarded: ForwardedField::default(),
-        }
-    }
-}
-
-impl AdmissionConfig {
-    /// No request waits.
-    pub fn off() -> Self {
-        Self {
-            enabled: false,
-            policy: Policy::Strict,
-            total: None,
-            resources: vec![ResourceConfig::new("site", None)],
-            late: Late::default(),
-            delay_window: Duration::from_nanos(DELAY_WINDOW_NS),
-            adjustment: Adjustment::default(),
-        }
-    }
-}
-
-impl ResourceConfig {
-    /// Makes a resource whose window may take any sensible size, and which has no probe.
-    pub fn new(name: impl Into<String>, window: Option<NonZeroU32>) -> Self {
-        let limits = control::Window::new(window.map_or(1, NonZeroU32::get));
-        let most = NonZeroU32::new(limits.most).unwrap_or(NonZeroU32::MAX);
-        Self { name: name.into(), window, least: NonZeroU32::MIN, most, bound: None, probe: None }
-    }
-}
-
-impl Default for Adjustment {
-    fn default() -> Self {
-        let control::Settings { method, probe_every_ns, probe_after_ns, shrink_above, grow_below, .. } =
-            control::Settings::new(control::Method::Fixed, Vec::new());
-        Self {
-            method,
-            probe_every: Duration::from_nanos(probe_every_ns),
-            probe_after: Duration::from_nanos(probe_after_ns),
-            shrink_above,
-            grow_below,
         }
     }
 }

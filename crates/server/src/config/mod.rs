@@ -5,21 +5,23 @@
 
 mod classes;
 mod gateway;
+mod redirect;
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
+pub use classify::{Condition, KeysConfig, PathPattern, Rule, SessionConfig, ValueMatch};
+pub use drivers::{
+    Adjustment, AdmissionConfig, Cutoffs, Enforce, ProbeConfig, ResourceConfig, UplinkConfig, UplinkRate,
+};
 pub use files::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy};
-use scheduler::{Order, Rate};
+pub use heads::{ForwardedField, HeaderRules};
+pub use programs::{CgiConfig, Priority, WorkersConfig};
+pub use upstream::{ActiveChecks, CertificateFiles, PassiveChecks, UpstreamAddress, UpstreamConfig, UpstreamServer};
 
 pub use self::{
-    classes::{
-        Adjustment, AdmissionConfig, ClassConfig, Classes, Condition, ForwardedField, KeysConfig, Objective,
-        ProbeConfig, Refusal, ResourceConfig, Rule, SessionConfig, ValueMatch,
-    },
-    gateway::{
-        ActiveChecks, CgiConfig, HeaderRules, Origin, PassiveChecks, PathPattern, Priority, Route, UpstreamAddress,
-        UpstreamConfig, UpstreamServer, WorkersConfig,
-    },
+    classes::{ClassConfig, Classes, Objective, Refusal},
+    gateway::{Origin, Route},
+    redirect::{BadTarget, Redirect},
 };
 
 /// Everything `serpent serve` needs.
@@ -31,11 +33,13 @@ pub struct Config {
     pub sites: Vec<Site>,
     /// Servers behind this one, that routes of sites name.
     pub upstreams: Vec<UpstreamConfig>,
-    /// Classes, who is in which, and what they are given.
+    /// Programs that are started as servers of the upstreams that they name.
+    pub upstream_workers: Vec<WorkersConfig>,
+    /// Classes, the rules that assign requests to them, and their shares.
     pub classes: Classes,
     /// How the bytes of responses leave.
     pub uplink: UplinkConfig,
-    /// Limits on what a client may ask of us.
+    /// Limits for clients.
     pub limits: Limits,
     /// Number of worker threads that serve connections.
     pub workers: NonZeroUsize,
@@ -58,14 +62,14 @@ pub struct Listen {
     pub tls: bool,
 }
 
-/// One site: a set of host names, a directory, and routes to what is not a file.
+/// One site: a set of host names, a directory, and routes to other origins.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// Host names, in lower case, without port. `*.example.org` matches one or more labels. Empty for a default site.
     pub names: Vec<String>,
     /// The directory that is served; `None`: there are only routes, and paths of none of them answer 404.
     pub root: Option<PathBuf>,
-    /// What is not a file.
+    /// The routes to other origins than the site's files.
     pub routes: Vec<Route>,
     /// Certificate and key, where the site is served over TLS.
     pub certificate: Option<CertificateFiles>,
@@ -75,76 +79,7 @@ pub struct Site {
     pub files: FilesConfig,
 }
 
-/// A certificate chain and its private key, both PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertificateFiles {
-    /// The chain, leaf first.
-    pub chain: PathBuf,
-    /// The private key.
-    pub key: PathBuf,
-}
-
-/// How the bytes of responses leave.
-#[derive(Clone, Debug, PartialEq)]
-pub struct UplinkConfig {
-    /// The bottleneck's rate: given, found, or not limited.
-    pub rate: UplinkRate,
-    /// Which response goes first.
-    pub order: Order,
-    /// Who enforces the order.
-    pub enforce: Enforce,
-    /// Cutoffs between the bands of kernel mode and of `quick-fix`.
-    pub cutoffs: Cutoffs,
-    /// Largest response time of a response, as a multiple of the time it would have had under fair sharing, before it
-    /// is put ahead of all others. `None`: no guard.
-    pub guard_stretch: Option<f64>,
-    /// The share of a *given* rate that is used, so that no queue stands at the bottleneck.
-    pub utilisation: f64,
-    /// Bytes that every segment costs on the wire beside its payload (headers of link, IP and TCP).
-    pub segment_overhead_bytes: u32,
-    /// The device whose queueing discipline `enforce = "kernel"` uses; `None`: whichever has one of ours.
-    pub device: Option<String>,
-}
-
-/// The uplink's rate.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum UplinkRate {
-    /// Found by the server and followed up and down.
-    Auto,
-    /// Given by the operator: the true rate of the bottleneck.
-    Given(Rate),
-    /// Responses are not paced.
-    Off,
-}
-
-/// Who enforces the order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Enforce {
-    /// The pacer in this process: exact order, no privileges.
-    Server,
-    /// The kernel's priority bands, set up beforehand by `serpent uplink install`.
-    Kernel,
-    /// Nobody.
-    Off,
-}
-
-/// Cutoffs between bands, in bytes remaining.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cutoffs {
-    /// Learned from the sizes seen.
-    Learned,
-    /// Given: strictly increasing, one to six of them.
-    Given(Vec<u64>),
-}
-
-impl Cutoffs {
-    /// Those given, if any are.
-    pub fn given(&self) -> Option<&[u64]> {
-        if let Self::Given(cutoffs) = self { Some(cutoffs) } else { None }
-    }
-}
-
-/// Limits on what a client may ask of us. Reasons for the defaults stand in docs/DEFAULTS.md.
+/// Limits for clients. docs/DEFAULTS.md has the reasons for the defaults.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Connections open at once; more wait in the kernel's accept queue.
@@ -155,8 +90,7 @@ pub struct Limits {
     pub request_headers: usize,
     /// Largest request body; beyond it 413.
     pub request_body_bytes: u64,
-    /// Bytes of bodies on their way to or from an origin kept in memory, for each of them; what is more goes to a temporary
-    /// file.
+    /// Most bytes of one body, on its way to or from an origin, in memory; the rest goes to a temporary file.
     pub body_memory_bytes: usize,
     /// Bytes of one body kept in a temporary file at most; beyond it the origin, or the client, has to wait.
     pub body_file_bytes: u64,
@@ -168,21 +102,32 @@ pub struct Limits {
     pub handshake_timeout: Duration,
     /// Time for a request head, from its first byte (from the accept for the first request); then 408.
     pub head_timeout: Duration,
-    /// The least rate of a request's body, in bytes a second, beyond `head_timeout`; then 408. 0: a client may only not fall silent
-    /// for that long. A body that goes on to its origin as it comes has no least rate.
+    /// The least rate of a request's body, in bytes a second, beyond `head_timeout`; then 408. 0: only a silence of
+    /// that length ends the request. A body that is streamed to its origin has no least rate.
     pub request_body_rate: u64,
-    /// How long a keep-alive connection may be idle, and how long both directions of a request that goes on as it comes.
+    /// How long a keep-alive connection may be idle, and how long both directions of a streamed request.
     pub idle_timeout: Duration,
-    /// How long a client may take nothing of a response that *we* offer it. Time spent waiting for the scheduler's
+    /// How long a client may take nothing of a response that is offered to it. Time spent waiting for the scheduler's
     /// leave does not count: starved responses are never cut off.
     pub write_timeout: Duration,
-    /// The least rate at which a client has to take what is offered, in bytes a second, in the mean of about `write_timeout`; 0:
-    /// none.
+    /// The least rate at which a client has to take offered bytes, in bytes a second, averaged over about
+    /// `write_timeout`; 0: none.
     pub response_rate: u64,
     /// Concurrent streams of an HTTP/2 connection.
     pub http2_streams: u32,
     /// How long responses under way may take after SIGTERM; `None`: as long as they need.
     pub shutdown_timeout: Option<Duration>,
+}
+
+impl From<&Limits> for bodies::StoreLimits {
+    fn from(limits: &Limits) -> Self {
+        Self {
+            memory_bytes: limits.body_memory_bytes,
+            file_bytes: limits.body_file_bytes,
+            files_bytes: limits.body_files_bytes,
+            directory: limits.body_directory.clone(),
+        }
+    }
 }
 
 impl Default for Limits {

@@ -7,10 +7,68 @@ use std::{
 };
 
 use bytes::Bytes;
+use http::{Response, Version};
 use http_body::{Body, Frame, SizeHint};
-use scheduler::JobId;
+use scheduler::{JobId, class::ClassId};
 
-use super::{flow::Flow, stream::Offer};
+use super::{
+    flow::Flow,
+    response::{BodyEnd, ResponseId, SendOutcome, Urgency},
+    stream_watch::StreamProgress,
+};
+use crate::uplink::ClassAt;
+
+impl Flow {
+    /// Announces a response to the scheduler and puts its body behind the gate. The `size_hint` of the body tells its
+    /// length; a response without an exact length is ranked by attained service. `done` is called exactly once: when
+    /// the transport has taken the last byte, or when the response is given up. It must not block.
+    ///
+    /// `version` is that of the request: in HTTP/2 each response is ranked, in HTTP/1 its connection is.
+    ///
+    /// The response is of the first class; where the uplink is shared between classes, see [`Flow::response_of`].
+    pub fn response<B>(
+        &self,
+        version: Version,
+        response: Response<B>,
+        urgency: Urgency,
+        done: impl FnOnce(SendOutcome) + Send + 'static,
+    ) -> Response<GatedBody<B>>
+    where
+        B: Body,
+    {
+        self.clone().response_of(ClassAt { class: ClassId(0), generation: 0 }, version, response, urgency, done)
+    }
+
+    /// As [`Flow::response`], for a response of a class.
+    pub fn response_of<B>(
+        self,
+        class: ClassAt,
+        version: Version,
+        response: Response<B>,
+        urgency: Urgency,
+        done: impl FnOnce(SendOutcome) + Send + 'static,
+    ) -> Response<GatedBody<B>>
+    where
+        B: Body,
+    {
+        let multiplexed = version == Version::HTTP_2;
+        let exact_bytes = response.body().size_hint().exact();
+        let (id, job) = self.begin(class, multiplexed, exact_bytes, urgency, Box::new(done));
+        let stream = multiplexed.then_some(StreamBody { asks: job, progress: None });
+        response.map(|inner| GatedBody {
+            inner,
+            flow: self,
+            id,
+            stream,
+            open_ended: exact_bytes.is_none(),
+            held: Bytes::new(),
+            exact_bytes,
+            passed_bytes: 0,
+            failed: false,
+            ended: false,
+        })
+    }
+}
 
 pin_project_lite::pin_project! {
     /// A response body behind the gate. In HTTP/2 it asks leave for every chunk; in HTTP/1 it only tells when it ended.
@@ -18,14 +76,9 @@ pin_project_lite::pin_project! {
         #[pin]
         inner: B,
         flow: Flow,
-        ticket: u64,
-        // HTTP/2: the job to ask leave for.
-        asks: Option<JobId>,
-        // HTTP/2: tells its stream that the client has something to take; known from the first time that it is asked on, because
-        // only then the stream's own task runs.
-        offer: Option<Offer>,
-        multiplexed: bool,
-        // Nobody knew at the beginning how long it is.
+        id: ResponseId,
+        stream: Option<StreamBody>,
+        // The length was not known at the beginning, and is not known yet.
         open_ended: bool,
         // Taken from the inner body, and waiting for leave.
         held: Bytes,
@@ -38,42 +91,25 @@ pin_project_lite::pin_project! {
     impl<B: Body> PinnedDrop for GatedBody<B> {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            // hyper drops a body with its last byte, where that is known to be the last, and never looks at one that is not
-            // to be sent; such a one never asks leave either.
+            // hyper drops a body with its last byte, if that is known to be the last one. It never polls a body that is
+            // not to be sent; such a body never asks leave.
             let at_end = *this.ended || (this.held.is_empty() && this.inner.is_end_stream());
+            let asks = this.stream.as_ref().is_some_and(|stream| stream.asks.is_some());
             let whole = match *this.exact_bytes {
-                Some(bytes) => bytes == *this.passed_bytes || (*this.passed_bytes == 0 && this.asks.is_none()),
+                Some(bytes) => bytes == *this.passed_bytes || (*this.passed_bytes == 0 && !asks),
                 None => at_end,
             };
-            this.flow.ended(*this.ticket, *this.passed_bytes, whole && !*this.failed);
+            this.flow.handle_body_end(*this.id, BodyEnd { bytes: *this.passed_bytes, whole: whole && !*this.failed });
         }
     }
 }
 
-impl<B: Body> GatedBody<B> {
-    pub(super) fn new(
-        inner: B,
-        flow: Flow,
-        ticket: u64,
-        asks: Option<JobId>,
-        multiplexed: bool,
-        exact_bytes: Option<u64>,
-    ) -> Self {
-        Self {
-            inner,
-            flow,
-            ticket,
-            asks,
-            offer: None,
-            multiplexed,
-            open_ended: exact_bytes.is_none(),
-            held: Bytes::new(),
-            exact_bytes,
-            passed_bytes: 0,
-            failed: false,
-            ended: false,
-        }
-    }
+/// HTTP/2: what a body needs to know of its stream.
+struct StreamBody {
+    /// The job to ask leave for; `None`: the response goes first.
+    asks: Option<JobId>,
+    /// Known from the first poll on, because only then the task of the stream runs.
+    progress: Option<StreamProgress>,
 }
 
 impl<B> Body for GatedBody<B>
@@ -85,10 +121,10 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let mut this = self.project();
-        if *this.multiplexed {
-            match this.offer {
-                Some(offer) => offer.taken(),
-                None => *this.offer = Offer::of_stream(this.flow, *this.ticket),
+        if let Some(stream) = this.stream {
+            match &stream.progress {
+                Some(progress) => progress.handle_asked(),
+                None => stream.progress = StreamProgress::of_task(this.flow, *this.id),
             }
         }
         while this.held.is_empty() {
@@ -106,13 +142,13 @@ where
             match frame.into_data() {
                 Ok(data) => *this.held = data,
                 Err(trailers) => {
-                    // Nothing comes behind them, and hyper does not ask.
+                    // Trailers end the body, and hyper does not poll again.
                     *this.ended = true;
                     return Poll::Ready(Some(Ok(trailers)));
                 }
             }
         }
-        let data = match *this.asks {
+        let data = match this.stream.as_ref().and_then(|stream| stream.asks) {
             None => std::mem::take(this.held),
             Some(job) => {
                 let leave = ready!(this.flow.poll_leave(cx, job, this.held.len() as u64));
@@ -124,10 +160,10 @@ where
             && let Some(left) = this.inner.size_hint().exact()
         {
             *this.open_ended = false;
-            this.flow.length_known(*this.ticket, left.saturating_add((this.held.len() + data.len()) as u64));
+            this.flow.handle_length(*this.id, left.saturating_add((this.held.len() + data.len()) as u64));
         }
-        if let Some(offer) = this.offer {
-            offer.given(this.flow.ahead_bytes());
+        if let Some(StreamBody { progress: Some(progress), .. }) = this.stream {
+            progress.handle_given(this.flow.ahead_bytes());
         }
         Poll::Ready(Some(Ok(Frame::data(data))))
     }

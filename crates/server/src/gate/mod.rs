@@ -1,186 +1,217 @@
 //! The gate: every byte of every connection passes here, under TLS and HTTP.
 //!
-//! HTTP/1 sends one response at a time, so the gate itself asks leave for whatever is written while a response is being
-//! sent. HTTP/2 mixes responses above the gate, so there every response's body asks leave for itself before a chunk goes
-//! into the framing ([`GatedBody`]); the gate lets that chunk pass. Either way, bytes that belong to no ranked response
-//! (handshakes, control frames, heads without a body, error pages) pass at once and are only counted.
+//! HTTP/1 sends one response at a time, so the gate itself asks leave for the bytes that are written while a response
+//! is being sent. HTTP/2 mixes responses above the gate. There the body of each response ([`GatedBody`]) asks leave
+//! before it gives a chunk to the framing, and the gate lets that chunk pass. In both, bytes that belong to no ranked
+//! response (handshakes, control frames, heads without a body, error pages) pass at once and are only counted.
 
 mod body;
-mod credit;
+mod connection_flow;
 mod flow;
-mod stream;
-mod turn;
+mod read_fairness;
+pub(crate) mod response;
+mod stall_budget;
+mod stream_flow;
+mod stream_watch;
+mod tcp;
+#[cfg(test)]
+mod tests;
+mod transport;
 
 use std::{
     io,
+    net::IpAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use scheduler::{JobId, Path, estimate::Exactness};
+use scheduler::{JobId, estimate::RttKind};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
     time::Instant,
 };
 
 pub use self::{
     body::GatedBody,
-    flow::{Flow, Outcome, Urgency},
-    stream::StreamExecutor,
+    flow::Flow,
+    response::{SendOutcome, Urgency},
+    stream_watch::StreamExecutor,
+    tcp::TcpTransport,
+    transport::{ClientSide, Measurements, Peer, Transport},
 };
+pub(crate) use self::{flow::Burst, read_fairness::ReadFairness};
 use self::{
-    credit::{Credit, Look},
-    turn::Ticket,
-};
-pub(crate) use self::{
-    flow::{Burst, ClientSide},
-    turn::Turns,
+    read_fairness::QueuePosition,
+    stall_budget::{Pace, StallBudget},
 };
 use crate::{
-    timer::Timer,
-    uplink::{Mode, Shared},
+    body::Timer,
+    uplink::{Enforcement, Uplink, driver::Driver},
 };
 
 /// A connection behind the gate.
 #[derive(Debug)]
-pub struct Gate {
-    stream: Arc<TcpStream>,
+pub struct Gate<T: Transport = TcpTransport> {
+    transport: T,
     flow: Flow,
-    shared: Arc<Shared>,
-    /// What is known to be set on the socket.
+    driver: Arc<Driver>,
+    /// The limit and the priority that the transport has.
     unsent_limit_bytes: Option<u32>,
     priority: u32,
     /// Bytes sent since the path was measured.
     unmeasured_bytes: u64,
-    /// A name for the path to the client, its neighbours' too.
+    /// The number of the path to the client, for the estimate of the rate.
     path: u64,
     /// Bytes acknowledged when a round trip was last measured.
     acked_bytes: Option<u64>,
-    /// Made when the socket is full for the first time.
-    stall: Option<Box<Stall>>,
-    /// Whose turn it is to be read from; `None`: everybody's.
-    turns: Option<Arc<Turns>>,
-    ticket: Option<Ticket>,
-    /// The runtime takes the socket for readable, and it may be empty: it is new, or the last read filled its buffer.
+    /// Made when the transport is full for the first time.
+    stall: Option<Box<TransportStall>>,
+    /// `None`: the connection is read from whenever it likes.
+    fairness: Option<Arc<ReadFairness>>,
+    position: Option<QueuePosition>,
+    /// Whether the transport may be empty though it claims to be ready: it is new, or the last read filled its buffer.
     may_be_empty: bool,
 }
 
-/// The path is measured again after so many bytes ("Implementation of a New Scheduling Policy in Web Servers", 3.3.5),
+/// How slow the client was, and when to look at that again.
+#[derive(Debug)]
+struct TransportStall {
+    budget: StallBudget,
+    timer: Timer,
+}
+
+/// After so many bytes the path is measured again ("Implementation of a New Scheduling Policy in Web Servers", 3.3.5),
 /// and in kernel mode the band is chosen again.
 const REVISIT_BYTES: u64 = 8 * 1024;
 
-/// What a connection costs on the wire in segments without payload that we send: the SYN-ACK, our FIN, and the
-/// acknowledgement of the client's.
+/// Segments without payload that a connection sends: the SYN-ACK, and at its end a FIN and the acknowledgement of the
+/// client's.
 const SEGMENTS_AT_OPEN: u64 = 1;
 const SEGMENTS_AT_CLOSE: u64 = 2;
 
+/// A round trip says nothing of the queue now, if the last acknowledgement is older than this.
+const FRESH_MS: u32 = 10;
+
 impl Gate {
-    pub(crate) fn new(stream: TcpStream, shared: Arc<Shared>) -> Self {
-        let peer = stream.peer_addr().map(|address| address.ip().to_canonical());
-        let is_local = matches!(peer, Ok(address) if address.is_loopback());
-        let stream = Arc::new(stream);
-        let flow = Flow::new(shared.clone(), stream.clone(), is_local);
-        flow.bare_segments(SEGMENTS_AT_OPEN);
+    /// Puts a TCP connection behind the gate, right after its accept.
+    pub fn tcp(stream: TcpStream, uplink: &Uplink) -> Self {
+        Self::new(TcpTransport::new(stream), uplink)
+    }
+}
+
+impl<T: Transport> Gate<T> {
+    /// Puts a connection behind the gate, before its first byte.
+    pub fn new(transport: T, uplink: &Uplink) -> Self {
+        let driver = uplink.driver().clone();
+        let peer = transport.peer();
+        let address = peer.address().map(|address| address.to_canonical());
+        let is_local = address.is_some_and(|address| address.is_loopback());
+        let flow = Flow::new(driver.clone(), peer, is_local);
+        flow.handle_bare_segments(SEGMENTS_AT_OPEN);
         let mut gate = Self {
-            stream,
+            transport,
             flow,
-            shared,
+            driver,
             unsent_limit_bytes: None,
             priority: 0,
             unmeasured_bytes: 0,
-            path: peer.map_or(0, path_name),
+            path: address.map_or(0, path_number),
             acked_bytes: None,
             stall: None,
-            turns: None,
-            ticket: None,
+            fairness: None,
+            position: None,
             may_be_empty: true,
         };
-        gate.tell_round_trip();
+        gate.measure_round_trip();
         gate
     }
 
-    /// As it is, but read from only when it has its turn among the clients of the same worker.
-    pub(crate) fn in_turn(mut self, turns: Arc<Turns>) -> Self {
-        self.turns = Some(turns);
+    /// From now on the connection is read from only when it has its turn among the connections of the same worker.
+    pub(crate) fn in_turn(mut self, fairness: Arc<ReadFairness>) -> Self {
+        self.fairness = Some(fairness);
         self
     }
 
-    /// The handle by which the HTTP side speaks of this connection.
+    /// The handle by which the HTTP side announces responses on this connection.
     pub fn flow(&self) -> Flow {
         self.flow.clone()
     }
 
-    /// The stream itself, for address look-ups.
-    pub fn stream(&self) -> &TcpStream {
-        &self.stream
+    /// How long the transport may take nothing; see [`Flow::set_write_timeout`].
+    pub fn set_write_timeout(&self, timeout: Duration) {
+        self.flow.set_write_timeout(timeout);
     }
 
-    /// Writes what may be written of `len` bytes; `send` is given how many that are.
+    /// The least rate at which a client has to take bytes; see [`Flow::set_least_rate`].
+    pub fn set_least_rate(&self, bytes_per_second: u64) {
+        self.flow.set_least_rate(bytes_per_second);
+    }
+
+    /// Writes as many of `len` bytes as have leave; `send` is given that number.
     fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
         len: usize,
-        mut send: impl FnMut(&TcpStream, usize) -> io::Result<usize>,
+        send: impl FnOnce(Pin<&mut T>, &mut Context<'_>, usize) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         if len == 0 {
             return Poll::Ready(Ok(0));
         }
-        loop {
-            if self.stream.poll_write_ready(cx)?.is_pending() {
-                return self.poll_full(cx);
-            }
-            let mode = self.flow.mode();
-            let revisits = self.unmeasured_bytes >= REVISIT_BYTES;
-            let sending = self.flow.sending(mode == Mode::Bands || revisits);
-            self.prepare(mode, revisits, sending.best);
-            let job = sending.asks;
-            let may = match job {
-                None => len,
-                Some(job) => match self.shared.ask(job, len as u64, cx.waker()) {
-                    Some(bytes) => bytes as usize,
-                    None => {
-                        // Waiting for our own leave is no fault of the client's.
-                        self.has_room();
-                        return Poll::Pending;
-                    }
-                },
-            };
-            let sent = send(&self.stream, may);
-            let taken = *sent.as_ref().unwrap_or(&0);
-            self.unmeasured_bytes += taken as u64;
-            if let Some(job) = job.filter(|_| taken < may) {
-                self.shared.unused(job, (may - taken) as u64);
-            }
-            match sent {
-                Ok(taken) => {
-                    self.has_room();
-                    self.flow.sent(taken as u64);
-                    return Poll::Ready(Ok(taken));
+        if self.transport.poll_write_ready(cx)?.is_pending() {
+            return self.poll_full(cx);
+        }
+        let enforcement = self.flow.enforcement();
+        let revisits = self.unmeasured_bytes >= REVISIT_BYTES;
+        let next = self.flow.next_write(enforcement == Enforcement::Bands || revisits);
+        self.prepare(enforcement, revisits, next.best);
+        let may = match next.asks {
+            None => len,
+            Some(job) => match self.driver.ask(job, len as u64, cx.waker()) {
+                Some(bytes) => bytes as usize,
+                None => {
+                    // The client is not to blame for the wait.
+                    self.handle_room();
+                    return Poll::Pending;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
+            },
+        };
+        let sent = send(Pin::new(&mut self.transport), cx, may);
+        let taken = if let Poll::Ready(Ok(taken)) = &sent { *taken } else { 0 };
+        self.unmeasured_bytes += taken as u64;
+        if let Some(job) = next.asks.filter(|_| taken < may) {
+            self.driver.handle_unused(job, (may - taken) as u64);
+        }
+        match sent {
+            Poll::Ready(Ok(taken)) => {
+                self.handle_room();
+                self.flow.handle_sent(taken as u64);
+                Poll::Ready(Ok(taken))
             }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => self.poll_full(cx),
         }
     }
 
-    /// The socket takes nothing: the client, or the path to it, is slow. That has an end.
+    /// The transport takes nothing: the client, or the path to it, is slow. Ends the connection when that lasts too
+    /// long.
     fn poll_full(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.flow.stalled();
+        self.flow.handle_full();
         let Some(timeout) = self.flow.write_timeout() else { return Poll::Pending };
-        // In a band of the kernel a response may be starved by the order, and nothing tells that apart from a slow client.
-        let rate = if self.flow.mode() == Mode::Bands { 0 } else { self.flow.least_rate() };
+        // In a band of the kernel the order may starve a response. That looks like a slow client.
+        let rate = if self.flow.enforcement() == Enforcement::Bands { 0 } else { self.flow.least_rate() };
         let mut now = Instant::now();
-        let (stream, acked) = (&self.stream, || acked_bytes(&self.stream));
-        let Stall { credit, timer } = &mut **self.stall.get_or_insert_with(|| {
-            let credit = Credit::new(timeout, now, acked_bytes(stream));
-            Box::new(Stall { timer: Timer::at(credit.poll_timeout(now)), credit })
+        let flow = &self.flow;
+        let acked = || flow.peer().measure().map(|measured| measured.acked_bytes);
+        let TransportStall { budget, timer } = &mut **self.stall.get_or_insert_with(|| {
+            let budget = StallBudget::new(timeout, now, acked());
+            Box::new(TransportStall { timer: Timer::at(budget.poll_timeout(now)), budget })
         });
-        credit.handle_full(now, rate, acked);
+        budget.handle_full(now, rate, acked);
         loop {
-            let due = credit.poll_timeout(now);
+            let due = budget.poll_timeout(now);
             if timer.due() > due {
                 timer.set(due);
             }
@@ -190,155 +221,116 @@ impl Gate {
                 timer.set(due);
                 continue;
             }
-            match credit.handle_look(now, rate, acked()) {
-                Look::Goes => {}
-                Look::Slow => self.flow.slow(None),
-                Look::Over => {
-                    self.flow.too_slow(None);
-                    let said = "the client took too little of the response in time";
-                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, said)));
+            match budget.handle_look(now, rate, acked()) {
+                Pace::Enough => {}
+                Pace::Slow => flow.handle_slow(None),
+                Pace::TooSlow => {
+                    flow.handle_too_slow(None);
+                    let message = "the client took too little of the response in time";
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)));
                 }
             }
         }
     }
 
-    /// The socket is not full, or the response waits for our own leave.
-    fn has_room(&mut self) {
+    /// The transport is not full, or the response waits for leave.
+    fn handle_room(&mut self) {
         if let Some(stall) = &mut self.stall {
-            stall.credit.handle_room(Instant::now);
+            stall.budget.handle_room(Instant::now);
         }
     }
 
-    /// What the socket and the scheduler have to know before anything is written. `best` stands for the connection.
-    fn prepare(&mut self, mode: Mode, revisits: bool, best: Option<JobId>) {
-        let limit = if mode == Mode::Pass { None } else { self.shared.unsent_limit_bytes() };
+    /// Tells the transport and the scheduler what they have to know before a write. `best` stands for the connection.
+    fn prepare(&mut self, enforcement: Enforcement, revisits: bool, best: Option<JobId>) {
+        let limit = if enforcement == Enforcement::Off { None } else { self.driver.unsent_limit_bytes() };
         if limit != self.unsent_limit_bytes {
-            // Where the kernel has no such limit, order suffers a little; nothing else does.
-            let _ = kernel::socket::set_notsent_lowat(&*self.stream, limit.unwrap_or(u32::MAX));
+            // Without a limit the order suffers a little. Nothing else does.
+            let _ = self.transport.set_unsent_limit(limit);
             self.unsent_limit_bytes = limit;
         }
-        // What goes first is in band 0, where sockets without a priority are as well.
-        let priority = if mode == Mode::Bands { self.shared.priority(best) } else { Some(0) };
+        // Responses that go first are in band 0. Sockets without a priority are there, too.
+        let priority = if enforcement == Enforcement::Bands { self.driver.priority(best) } else { Some(0) };
         if let Some(priority) = priority.filter(|priority| *priority != self.priority) {
             self.priority = priority;
-            if let Err(error) = kernel::socket::set_priority(&*self.stream, priority) {
+            if let Err(error) = self.transport.set_priority(priority) {
                 tracing::warn!(%error, "a response cannot be put into its band");
             }
         }
-        if revisits && mode != Mode::Pass {
+        if revisits && enforcement != Enforcement::Off {
             self.unmeasured_bytes = 0;
-            self.tell_round_trip();
+            self.measure_round_trip();
             if let Some(job) = best
-                && self.shared.needs_path()
-                && let Some(path) = measure(&self.stream)
+                && self.driver.needs_path()
+                && let Some(path) = self.flow.peer().measure().and_then(|measured| measured.path)
             {
-                self.shared.path(job, path);
+                self.driver.handle_path(job, path);
             }
         }
     }
-}
 
-/// How slow the client was, and when to look at that again.
-#[derive(Debug)]
-struct Stall {
-    credit: Credit,
-    timer: Timer,
-}
-
-fn acked_bytes(stream: &TcpStream) -> Option<u64> {
-    kernel::socket::tcp_info(stream).ok().map(|info| info.bytes_acked)
-}
-
-impl Gate {
-    /// Tells the estimator what TCP measured, if it measured anything just now.
-    fn tell_round_trip(&mut self) {
-        if !self.shared.estimates() || self.flow.mode() == Mode::Pass {
+    /// Tells the estimator of the rate about a round trip, if one was measured just now.
+    fn measure_round_trip(&mut self) {
+        if !self.driver.estimates_rate() || self.flow.enforcement() == Enforcement::Off {
             return;
         }
-        let Ok(info) = kernel::socket::tcp_info(&*self.stream) else { return };
-        let before = self.acked_bytes.replace(info.bytes_acked);
-        let exactness = match before {
-            // The handshake's round trip is the only one yet.
-            None => Exactness::Exact,
-            Some(before) if info.bytes_acked > before && info.last_ack_received_ms <= FRESH_MS => Exactness::Smoothed,
+        let Some(measured) = self.flow.peer().measure() else { return };
+        let before = self.acked_bytes.replace(measured.acked_bytes);
+        let kind = match before {
+            // Only the round trip of the handshake was measured yet.
+            None => RttKind::Exact,
+            Some(before) if measured.acked_bytes > before && measured.last_ack_ms <= FRESH_MS => RttKind::Smoothed,
             Some(_) => return,
         };
-        if info.rtt_us > 0 {
-            self.shared.round_trip(self.path, u64::from(info.rtt_us) * 1000, exactness);
+        if let Some(path) = measured.path {
+            self.driver.handle_round_trip(self.path, path.rtt_ns, kind);
         }
     }
 }
-
-/// An older acknowledgement says nothing of the queue as it is now.
-const FRESH_MS: u32 = 10;
 
 /// Clients with the same prefix (/24, /48) are taken to be on the same path.
-fn path_name(address: std::net::IpAddr) -> u64 {
+fn path_number(address: IpAddr) -> u64 {
     match address {
-        std::net::IpAddr::V4(v4) => u64::from(u32::from(v4) >> 8),
-        std::net::IpAddr::V6(v6) => (u128::from(v6) >> 80) as u64 | 1 << 63,
+        IpAddr::V4(v4) => u64::from(u32::from(v4) >> 8),
+        IpAddr::V6(v6) => (u128::from(v6) >> 80) as u64 | 1 << 63,
     }
 }
 
-/// What TCP knows of the path, where the system tells.
-fn measure(stream: &TcpStream) -> Option<Path> {
-    let info = kernel::socket::tcp_info(stream).ok()?;
-    (info.rtt_us > 0).then(|| Path {
-        rtt_ns: u64::from(info.rtt_us) * 1000,
-        window_segments: info.snd_cwnd_segments,
-        mss_bytes: info.snd_mss_bytes,
-        delivery_bytes_per_second: info.delivery_rate_bytes_per_second,
-    })
-}
-
-impl AsyncRead for Gate {
+impl<T: Transport> AsyncRead for Gate<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        loop {
-            ready!(this.stream.poll_read_ready(cx))?;
-            if let Some(turns) = &this.turns {
-                if this.may_be_empty && this.ticket.is_none() && !turns.is_free() && is_empty(&this.stream) {
-                    // A connection without data does not wait for a turn.
-                    this.may_be_empty = false;
-                    continue;
-                }
-                ready!(turns.poll_turn(&mut this.ticket, cx));
+        ready!(this.transport.poll_read_ready(cx))?;
+        if let Some(fairness) = &this.fairness {
+            if this.may_be_empty && this.position.is_none() && !fairness.is_free() && this.transport.is_empty() {
+                // A connection without data does not wait for a turn.
+                this.may_be_empty = false;
+                ready!(this.transport.poll_read_ready(cx))?;
             }
-            let room = buf.remaining();
-            match this.stream.try_read_buf(buf) {
-                Ok(read) => {
-                    this.may_be_empty = read == room;
-                    if 0 < read && read < room {
-                        // The socket is empty now. Saying so to the runtime spares the read that would find that out.
-                        let empty = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
-                        let _ = this.stream.try_io(Interest::READABLE, empty);
-                    }
-                    // Data is acknowledged by a segment of its own, as a rule.
-                    this.flow.bare_segments(1);
-                    this.tell_round_trip();
-                    return Poll::Ready(Ok(()));
+            ready!(fairness.poll_turn(&mut this.position, cx));
+        }
+        let (room, before) = (buf.remaining(), buf.filled().len());
+        match Pin::new(&mut this.transport).poll_read(cx, buf) {
+            Poll::Ready(Ok(())) => {
+                this.may_be_empty = buf.filled().len() - before == room;
+                // Data is acknowledged by a segment of its own, as a rule.
+                this.flow.handle_bare_segments(1);
+                this.measure_round_trip();
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => {
+                this.may_be_empty = false;
+                if let Some(fairness) = &this.fairness {
+                    fairness.give_back();
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    this.may_be_empty = false;
-                    if let Some(turns) = &this.turns {
-                        turns.give_back();
-                    }
-                }
-                Err(error) => return Poll::Ready(Err(error)),
+                Poll::Pending
             }
         }
     }
 }
 
-/// Whether nothing is to be read, not even an end. The runtime hears of that.
-fn is_empty(stream: &TcpStream) -> bool {
-    let peek = || socket2::SockRef::from(stream).peek(&mut [std::mem::MaybeUninit::uninit()]);
-    matches!(stream.try_io(Interest::READABLE, peek), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
-}
-
-impl AsyncWrite for Gate {
+impl<T: Transport> AsyncWrite for Gate<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_send(cx, buf.len(), |stream, may| stream.try_write(&buf[..may]))
+        self.poll_send(cx, buf.len(), |transport, cx, may| transport.poll_write(cx, &buf[..may]))
     }
 
     fn poll_write_vectored(
@@ -347,9 +339,9 @@ impl AsyncWrite for Gate {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let len = bufs.iter().map(|buf| buf.len()).sum();
-        self.poll_send(cx, len, |stream, may| {
+        self.poll_send(cx, len, |transport, cx, may| {
             if may == len {
-                return stream.try_write_vectored(bufs);
+                return transport.poll_write_vectored(cx, bufs);
             }
             let mut left = may;
             let mut cut = [io::IoSlice::new(&[]); MAX_SLICES];
@@ -362,46 +354,31 @@ impl AsyncWrite for Gate {
                 left -= to.len();
                 slices += 1;
             }
-            stream.try_write_vectored(&cut[..slices])
+            transport.poll_write_vectored(cx, &cut[..slices])
         })
     }
 
     fn is_write_vectored(&self) -> bool {
-        true
+        self.transport.is_write_vectored()
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.flow.flushed();
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.transport).poll_flush(cx))?;
+        self.flow.handle_flushed();
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(match socket2::SockRef::from(&*self.stream).shutdown(std::net::Shutdown::Write) {
-            // The client was faster.
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
-            other => other,
-        })
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.transport).poll_shutdown(cx)
     }
 }
 
-/// Slices of a write that is cut short; what lies beyond waits for the next one.
+/// Slices of a write that is cut short. The slices behind them wait for the next write.
 const MAX_SLICES: usize = 16;
 
-impl Drop for Gate {
+impl<T: Transport> Drop for Gate<T> {
     fn drop(&mut self) {
-        self.flow.closed();
-        self.flow.bare_segments(SEGMENTS_AT_CLOSE);
-    }
-}
-
-impl Gate {
-    /// How long the socket may take nothing of what is offered; see [`Flow::set_write_timeout`].
-    pub fn set_write_timeout(&self, timeout: Duration) {
-        self.flow.set_write_timeout(timeout);
-    }
-
-    /// The least rate at which a client has to take what is offered; see [`Flow::set_least_rate`].
-    pub fn set_least_rate(&self, bytes_per_second: u64) {
-        self.flow.set_least_rate(bytes_per_second);
+        self.flow.handle_closed();
+        self.flow.handle_bare_segments(SEGMENTS_AT_CLOSE);
     }
 }

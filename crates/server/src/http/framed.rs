@@ -14,10 +14,10 @@ use tokio::{
 };
 
 use super::{
-    farewell::Farewell,
     flood::Account,
     frames::{Frames, calm_down},
     http1::HTTP2_PREFACE,
+    lingering_close::LingeringClose,
 };
 use crate::metrics::WorkerMetrics;
 
@@ -36,7 +36,7 @@ pub(super) struct Framed<S> {
     /// The client is cut off: nothing more comes, and nothing more goes out.
     is_cut: bool,
     metrics: Arc<WorkerMetrics>,
-    farewell: Farewell,
+    lingering_close: LingeringClose,
 }
 
 impl<S> Framed<S> {
@@ -49,7 +49,7 @@ impl<S> Framed<S> {
             account: Account::new(Instant::now()),
             is_cut: false,
             metrics,
-            farewell: Farewell::default(),
+            lingering_close: LingeringClose::default(),
         }
     }
 
@@ -138,7 +138,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Framed<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        ready!(this.farewell.poll(&mut this.inner, true, cx));
+        ready!(this.lingering_close.poll(&mut this.inner, true, cx));
         Poll::Ready(Ok(()))
     }
 }

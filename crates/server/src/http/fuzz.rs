@@ -24,20 +24,23 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::Instant,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    HttpSettings, Marks, drive_http2,
+    drive_http2,
     flood::Account,
     framed::Framed,
     frames::{self, FrameHead, Frames},
-    http1::{HTTP2_PREFACE, Interims, Protocol, Refused, Session},
-    target::Target,
+    http1::{HTTP2_PREFACE, Protocol, Refused, Session, interim::Interims},
+    settings::HttpSettings,
 };
 use crate::{
-    body::{Arriving, Upload, full},
+    body::{IncomingBody, Upload, full},
     classify::{decoded_path, encoded_path},
     config::Limits,
+    connection_state::ConnectionState,
     metrics::WorkerMetrics,
+    pipeline::target::Target,
 };
 
 /// The bytes of an HTTP/1 connection. However they are cut, the same requests are found in them, with the same bodies; these are those
@@ -225,7 +228,7 @@ thread_local! {
 
 async fn connection(bytes: &[u8], piece: usize) -> Option<Served> {
     let HttpSettings { head, patience, .. } = HttpSettings::new(&limits());
-    let mut session = Session::new(Pieces::new(bytes, piece), head, patience, Arc::default());
+    let mut session = Session::new(Pieces::new(bytes, piece), head, patience, CancellationToken::new());
     if std::future::poll_fn(|cx| session.poll_protocol(cx)).await != Some(Protocol::Http1) {
         return None;
     }
@@ -233,7 +236,7 @@ async fn connection(bytes: &[u8], piece: usize) -> Option<Served> {
     let answer = |head: Box<Parts>, body: Option<Upload>| {
         let requests = &requests;
         Box::pin(async move {
-            let seen = Seen::of(&head, Arriving::from(body)).await;
+            let seen = Seen::of(&head, IncomingBody::from(body)).await;
             requests.lock().push(seen);
             Response::new(full(""))
         })
@@ -291,11 +294,6 @@ pub(crate) struct Pieces {
 impl Pieces {
     pub(crate) fn new(bytes: &[u8], piece: usize) -> Self {
         Self { bytes: bytes.to_vec(), at: 0, piece }
-    }
-
-    /// Whether all were read.
-    pub(crate) fn is_at_end(&self) -> bool {
-        self.at == self.bytes.len()
     }
 }
 
@@ -385,8 +383,13 @@ fn served_over_http2(bytes: &[u8], piece: usize) -> (Vec<u8>, u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
         let stream = Framed::new(stream, Bytes::new(), metrics.clone());
-        let mut serving =
-            drive_http2(stream, &HttpSettings::new(&limits()), Arc::new(Marks::new(Arc::default())), || false, answer);
+        let mut serving = drive_http2(
+            stream,
+            &HttpSettings::new(&limits()),
+            Arc::new(ConnectionState::new(CancellationToken::new())),
+            || false,
+            answer,
+        );
         for _ in 0..polls {
             if std::future::poll_fn(|cx| Poll::Ready(serving.as_mut().poll(cx))).await.is_ready() {
                 return;

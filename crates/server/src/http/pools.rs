@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::{
-    serve::{Live, Shared},
+    state::{ConfigSnapshot, ServerState},
     upstream::{Pools, Upstreams},
 };
 
@@ -24,9 +24,9 @@ struct Kept {
 }
 
 impl WorkerPools {
-    pub(crate) fn new(shared: &Shared) -> Self {
-        let live = shared.live.load();
-        Self::with(live.version, live.upstreams.clone())
+    pub(crate) fn new(state: &ServerState) -> Self {
+        let snapshot = state.snapshot.load();
+        Self::with(snapshot.version, snapshot.upstreams.clone())
     }
 
     fn with(version: u64, upstreams: Arc<Upstreams>) -> Self {
@@ -36,8 +36,8 @@ impl WorkerPools {
 
     /// The pools for a configuration. A request that outlives its configuration has pools beside those in force, with the
     /// same connections to what has not changed; they are gone with the last such request.
-    pub(crate) fn of(&self, live: &Live) -> Arc<Pools> {
-        self.get(live.version, &live.upstreams)
+    pub(crate) fn of(&self, snapshot: &ConfigSnapshot) -> Arc<Pools> {
+        self.get(snapshot.version, &snapshot.upstreams)
     }
 
     fn get(&self, version: u64, upstreams: &Arc<Upstreams>) -> Arc<Pools> {

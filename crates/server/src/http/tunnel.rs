@@ -13,8 +13,8 @@ use std::{
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf, copy_bidirectional};
+use tokio_util::sync::CancellationToken;
 
-use super::Drain;
 use crate::{
     gate::{Burst, Flow},
     uplink::ClassAt,
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Passes bytes both ways until both sides have ended, nothing moved for `idle`, or the server stops.
-pub(super) async fn run<S>(mut client: Client<S>, mut upstream: Upgraded, stopping: &Drain, idle: Duration)
+pub(super) async fn run<S>(mut client: Client<S>, mut upstream: Upgraded, stopping: &CancellationToken, idle: Duration)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -48,7 +48,7 @@ where
         // Whoever broke off knows why.
         _ = &mut passed => {}
         () = silent => {}
-        () = stopping.begun() => {}
+        () = stopping.cancelled() => {}
     }
 }
 

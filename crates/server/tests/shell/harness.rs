@@ -61,6 +61,7 @@ pub fn config(root: &Path) -> Config {
         listen: vec![plain()],
         sites: vec![site(root, &[], None)],
         upstreams: Vec::new(),
+        upstream_workers: Vec::new(),
         classes: Classes::one(),
         uplink: UplinkConfig {
             rate: UplinkRate::Off,

@@ -177,6 +177,7 @@ fn workers_that_never_serve_are_tried_again_at_the_start_and_refused_at_a_reload
     let with = |script: &str| -> Config {
         let long = Duration::from_secs(60);
         let workers = WorkersConfig {
+            upstream: "app".to_owned(),
             command: ["sh", "-c", script, "{socket}"].map(str::to_owned).to_vec(),
             directory: None,
             environment: Vec::new(),
@@ -187,7 +188,6 @@ fn workers_that_never_serve_are_tried_again_at_the_start_and_refused_at_a_reload
         let upstream = UpstreamConfig {
             name: "app".to_owned(),
             servers: Vec::new(),
-            workers: Some(workers),
             tls_ca: None,
             tls_name: None,
             tls_certificate: None,
@@ -203,7 +203,7 @@ fn workers_that_never_serve_are_tried_again_at_the_start_and_refused_at_a_reload
             passive: PassiveChecks { failures: 0, pause: long },
             active: None,
         };
-        Config { upstreams: vec![upstream], ..config(root.path()) }
+        Config { upstreams: vec![upstream], upstream_workers: vec![workers], ..config(root.path()) }
     };
     let mut server = Running::start(with("exit 1"));
     assert_eq!(statuses(&server.say(GET)), [200]);

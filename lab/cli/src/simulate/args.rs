@@ -4,8 +4,6 @@ use std::{fmt, num::NonZeroUsize, path::PathBuf, str::FromStr};
 
 use clap::Args;
 use instrument::experiment::Changes;
-use scheduler::Order;
-use workload::rate::Rate;
 
 use super::flags::Flags;
 
@@ -119,16 +117,6 @@ impl FromStr for ModelChoice {
             _ => Err(format!("`{text}` is no model: use packets, bare, bands, paced or paced=FACTOR")),
         }
     }
-}
-
-/// The subject for an order, as experiments name it.
-pub(super) fn subject(order: Order) -> String {
-    format!("serpent:{}", order.name())
-}
-
-/// Parses the rate of a flag.
-pub(super) fn rate(text: &str) -> Result<Rate, String> {
-    text.parse().map_err(|error: workload::rate::ParseError| error.to_string())
 }
 
 #[cfg(test)]

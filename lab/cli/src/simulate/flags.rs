@@ -19,8 +19,6 @@ use scheduler::Order;
 use toml::Value;
 use workload::{behaviour::Behaviour, pattern::Pattern, rate::Rate, surge::Surge};
 
-use super::args::{rate, subject};
-
 /// Conditions, in place of an experiment. Every combination of repeated values is simulated.
 #[derive(Args, Clone, Debug, Default)]
 #[group(id = "Flags", multiple = true, conflicts_with = "experiment")]
@@ -251,6 +249,16 @@ fn sizes(text: &str) -> Result<SizesSetting, String> {
 
 fn refused(text: String) -> LabError {
     LabError::Request(text)
+}
+
+/// The subject for an order, as experiments name it.
+fn subject(order: Order) -> String {
+    format!("serpent:{}", order.name())
+}
+
+/// Parses the rate of a flag.
+fn rate(text: &str) -> Result<Rate, String> {
+    text.parse().map_err(|error: workload::rate::ParseError| error.to_string())
 }
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ use scheduler::{
     uplink::Settings,
 };
 use simulator::{
-    Banded, Ended, Model, Ordered, Paced, Sharing, Ticket,
+    Banded, Ended, Model, Ordered, Paced, ProcessorSharing, Ticket,
     banded::on_wire,
-    packets::{ClientPath, Discipline, PacketSettings, PacketStats, Packets, Place},
+    packets::{BottleneckAt, ClientPath, Discipline, PacketSettings, PacketStats, Packets},
 };
 use workload::{behaviour::Protocol, rate::Rate, sequence::Request};
 
@@ -96,7 +96,7 @@ impl Uplink {
                 let engine = Engine::Packets(Box::new(Counting { packets, until_ns, by_then: None }));
                 Self { engine, described: format!("{described}; packets") }
             }
-            (_, Serving::Fair) => Self::exact(Sharing::new(link, wire), fair),
+            (_, Serving::Fair) => Self::exact(ProcessorSharing::new(link, wire), fair),
             (_, Serving::Bands(config)) | (ModelChoice::Bands, Serving::Paced(config)) => {
                 let bands = bands(config, sizes)?;
                 let described = banded(config.order, &bands);
@@ -112,7 +112,7 @@ impl Uplink {
                 let settings = Settings { pacing: Pacing::EXACT, ..settings(config, None) };
                 match (settings.order, settings.guard_stretch) {
                     // This model is fair by itself, so it needs no turns.
-                    (Order::Fair, None) => Self::exact(Sharing::new(link, wire), fair),
+                    (Order::Fair, None) => Self::exact(ProcessorSharing::new(link, wire), fair),
                     _ => Self::exact(Ordered::new(link, wire, settings), ordered(&settings)),
                 }
             }
@@ -201,9 +201,9 @@ fn banded(order: Order, bands: &BandPlan) -> String {
 fn packet_settings(plan: &Plan, discipline: Discipline, seed: u64) -> PacketSettings {
     PacketSettings {
         queue_packets: plan.bed.queue_packets,
-        place: match plan.bed.bottleneck {
-            Bottleneck::Server => Place::Server,
-            Bottleneck::Router => Place::Router,
+        bottleneck: match plan.bed.bottleneck {
+            Bottleneck::Server => BottleneckAt::Server,
+            Bottleneck::Router => BottleneckAt::Router,
         },
         gso_segments: plan.bed.gso_segments,
         wire: plan.wire,

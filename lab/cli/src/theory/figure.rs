@@ -5,7 +5,10 @@ use std::{fs, path::Path};
 use chart::{Axis, Kind, Plot, PlotPoint, Series, Shape, Unit, svg_file};
 use instrument::report::png;
 
-use super::{AtSize, Cell, Demand, Failure, PlotOf, Question, TheoryArgs};
+use super::{
+    args::{PlotOf, TheoryArgs},
+    question::{AtSize, Cell, Demand, Failure, Question},
+};
 
 /// Number of sizes on a line: too many for a marker on each.
 const POINTS: usize = 161;
@@ -46,7 +49,7 @@ fn plot(question: &Question, cells: &[Cell], of: PlotOf) -> Result<Plot, Failure
     };
     let mut series = Vec::new();
     for (number, cell) in cells.iter().enumerate() {
-        let curve = question.over_sizes(cell.of, POINTS)?;
+        let curve = question.over_sizes(cell.index, POINTS)?;
         let points =
             curve.iter().map(|at: &AtSize| PlotPoint { x: at.bytes, y: y(at.bytes, at.response_s), interval: None });
         series.push(Series {

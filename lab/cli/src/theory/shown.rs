@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Cell, Demand, Question};
+use super::question::{Cell, Demand, Question};
 
 pub(super) fn as_json(cells: &[Cell]) -> String {
     // Serializing numbers and texts under fixed names cannot fail.
@@ -17,7 +17,7 @@ pub(super) fn as_text(question: &Question, cells: &[Cell], checked: bool) -> Str
         let alone = time(mean / question.bytes_per_second());
         let _ = writeln!(out, "{}: mean {}, which alone takes {alone} at {rate}", sizes.name, bytes(mean));
         for (demand, asked) in question.demands.iter().enumerate() {
-            let rows = || cells.iter().filter(move |cell| cell.of.law == law && cell.of.demand == demand);
+            let rows = || cells.iter().filter(move |cell| cell.index.law == law && cell.index.demand == demand);
             let _ = match asked {
                 Demand::Load(load) => writeln!(out, "\n  load {load}"),
                 Demand::Overload(pattern) => {

@@ -8,46 +8,24 @@ use std::{
     thread,
 };
 
-use serde::Serialize;
 use simulator::theory::check::{BySize, Run, Simulated, half_width, simulate};
 use workload::pattern::Pattern;
 
-use super::{Cell, Demand, Place, Question};
+use super::question::{Beside, Cell, CellIndex, Demand, Question};
 
 /// Confidence of each interval alone.
 const CONFIDENCE: f64 = 0.95;
 
-/// The results of simulations beside a closed form.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Beside {
-    /// Mean over the seeds of the mean response time, in seconds.
-    pub mean_s: f64,
-    /// Half of the width of its 95 % confidence interval.
-    pub half_width_s: f64,
-    /// Mean over the seeds of the mean slowdown.
-    pub slowdown: f64,
-    /// Ratio of the closed form to the simulation, minus 1.
-    pub deviation: f64,
-    /// Whether the closed form lies in the interval.
-    pub within: bool,
-    /// Number of seeds simulated.
-    pub seeds: u64,
-    /// Number of requests counted, over all seeds.
-    pub requests: u64,
-    /// Results by size, over all seeds.
-    pub by_size: Vec<BySize>,
-}
-
 /// Simulates each of the cells with each of the seeds.
 pub(super) fn beside(cells: &mut [Cell], question: &Question, seeds: u64, requests: u64) {
     let runs: Vec<(usize, u64)> = (0..cells.len()).flat_map(|cell| (1..=seeds).map(move |seed| (cell, seed))).collect();
-    let places: Vec<Place> = cells.iter().map(|cell| cell.of).collect();
+    let indexes: Vec<CellIndex> = cells.iter().map(|cell| cell.index).collect();
     let (next, done) = (AtomicUsize::new(0), Mutex::new(vec![Vec::new(); cells.len()]));
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from).min(runs.len()) {
             scope.spawn(|| {
                 while let Some(&(cell, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let simulated = one(question, places[cell], requests, seed);
+                    let simulated = one(question, indexes[cell], requests, seed);
                     // A poisoned lock is safe here: the results that other threads have stored are whole.
                     let mut done = done.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                     done[cell].push((seed, simulated));
@@ -63,9 +41,9 @@ pub(super) fn beside(cells: &mut [Cell], question: &Question, seeds: u64, reques
     }
 }
 
-fn one(question: &Question, place: Place, requests: u64, seed: u64) -> Simulated {
+fn one(question: &Question, index: CellIndex, requests: u64, seed: u64) -> Simulated {
     let constant;
-    let pattern = match &question.demands[place.demand] {
+    let pattern = match &question.demands[index.demand] {
         // The simulation needs a pattern, so a constant load becomes one.
         Demand::Load(load) => {
             constant = Pattern::constant(*load);
@@ -73,9 +51,9 @@ fn one(question: &Question, place: Place, requests: u64, seed: u64) -> Simulated
         }
         Demand::Overload(pattern) => Some(pattern),
     };
-    let sizes = &question.laws[place.law].sizes;
+    let sizes = &question.laws[index.law].sizes;
     let run = pattern.map(|pattern| Run { sizes, pattern, link: &question.link, requests, seed });
-    run.map_or_else(Simulated::default, |run| simulate(&run, &question.policies[place.policy]))
+    run.map_or_else(Simulated::default, |run| simulate(&run, &question.policies[index.policy]))
 }
 
 fn summed_up(runs: &[Simulated], closed_s: f64) -> Beside {

@@ -1,6 +1,6 @@
 use clap::Parser as _;
 
-use super::*;
+use super::{question::SHARES, *};
 
 fn run(args: &[&str]) -> Result<String, String> {
     #[derive(clap::Parser)]

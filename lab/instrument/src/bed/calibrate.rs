@@ -11,7 +11,12 @@ use kernel::netns::NetNs;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
-use super::{PathCalibration, SERVER, TestBed, UP};
+use super::{
+    network::UP,
+    prefix::SERVER,
+    probe::{PORT, PathCalibration},
+    test_bed::TestBed,
+};
 use crate::LabError;
 
 /// Results of one bulk transfer through the bottleneck, and of probes along the path of each client group.
@@ -36,8 +41,6 @@ const SECONDS: f64 = 0.5;
 /// Largest relative error of the measured rate.
 const RATE_TOLERANCE: f64 = 0.05;
 const FULL_FRAME_BYTES: f64 = 1514.0;
-/// A port without a listener in a new namespace.
-pub(super) const PORT: u16 = 9;
 /// How long either end waits for the other. Neither may wait for ever for an end that has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 

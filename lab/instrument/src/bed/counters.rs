@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kernel::netns::NetNs;
 use serde::{Deserialize, Serialize};
 
-use super::{TestBed, tools::output};
+use super::tools::output;
 use crate::LabError;
 
 /// TCP counters of one namespace, by the kernel's names.
@@ -104,14 +104,6 @@ impl Qdisc {
     }
 }
 
-impl TestBed {
-    /// Counters of the bottleneck, for any kind of bottleneck.
-    pub fn qdisc(&self) -> Result<Qdisc, LabError> {
-        let (ns, dev) = self.bottleneck();
-        parse_qdisc(&output("tc", &["-n", ns, "-s", "-j", "qdisc", "show", "dev", dev, "root"])?)
-    }
-}
-
 /// Packets that a device of the namespace `ns` dropped instead of sending: in its own queue and in its
 /// queueing discipline.
 pub(super) fn dropped_on_the_way_out(ns: &str, dev: &str) -> Result<u64, LabError> {
@@ -128,7 +120,8 @@ fn parse_tx_dropped(json: &str) -> Option<u64> {
     link["stats64"]["tx"]["dropped"].as_u64()
 }
 
-fn parse_qdisc(json: &str) -> Result<Qdisc, LabError> {
+/// The root discipline of a device, from `tc -s -j`.
+pub(super) fn parse_qdisc(json: &str) -> Result<Qdisc, LabError> {
     let wrong = || LabError::Machine(format!("`tc -s -j qdisc show` printed what we cannot read: {json}"));
     let shown: serde_json::Value = serde_json::from_str(json).map_err(|_| wrong())?;
     let all = shown.as_array().ok_or_else(wrong)?;

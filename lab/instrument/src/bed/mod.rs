@@ -14,172 +14,37 @@
 //! control is set on the routes, which changes nothing outside of the bed.
 
 mod calibrate;
+mod config;
 mod counters;
 mod network;
 mod prefix;
 mod probe;
+mod test_bed;
 mod tools;
 mod tune;
 mod wan;
 
-use std::net::Ipv4Addr;
-
-use clap::ValueEnum;
-use kernel::{initial_rto::InitialRto, netns::NetNs, tun::Tun};
-use serde::{Deserialize, Serialize};
+use kernel::tun::Tun;
 use workload::rate::Rate;
 
 pub(crate) use self::counters::{TICK_US, parse, process_ticks};
 pub use self::{
     calibrate::Calibration,
+    config::{BedConfig, Emulation},
     counters::{Counters, Cpu, Qdisc},
     prefix::{MOST_GROUPS, SERVER},
     probe::PathCalibration,
+    test_bed::TestBed,
     wan::{GroupCounters, LaneCounters, WanCounters, WanFacts},
 };
 use self::{
-    counters::dropped_on_the_way_out,
-    network::{DOWN, Namespaces, PREFIX, UP, join, remove_stale},
+    network::{DOWN, Namespaces, PREFIX, UP, join, open, remove_stale},
     prefix::LINKS,
     tools::{ip_batch, run, tc},
     wan::{Wan, netem},
 };
-use crate::{
-    LabError,
-    setting::{LinkSetting, PathSetting, ServerSetting},
-};
-
-/// Where the bottleneck is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Bottleneck {
-    /// On the server's own network device, as when a machine shapes its uplink.
-    Server,
-    /// On a router behind it, as when the modem is slower than the server's network.
-    Router,
-}
-
-/// The emulator of distance and loss.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Emulation {
-    /// The kernel's netem where it works and no path has jitter, else our own: under load, netem's jitter
-    /// lengthens the delay.
-    #[default]
-    Auto,
-    /// The kernel's netem, or an error.
-    Netem,
-    /// Our own: a thread between two TUN devices. Loss and jitter follow from the seed. Jitter keeps the
-    /// order of each connection, and connections do not wait for each other.
-    Own,
-}
-
-/// The configuration of a bed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(default)]
-pub struct BedConfig {
-    /// Rate of the bottleneck.
-    pub rate: Rate,
-    /// Packets that the bottleneck's queue holds.
-    pub queue_packets: u32,
-    /// Where the bottleneck is.
-    pub bottleneck: Bottleneck,
-    /// Most segments in one packet of the stack: 1 is realistic, more saves processor time at high rates.
-    pub gso_segments: u32,
-    /// TCP congestion control of the server.
-    pub congestion: String,
-    /// Limits of the server's network stack.
-    pub server: ServerSetting,
-    /// The path to each group of clients; empty means one group without a path. At most [`MOST_GROUPS`].
-    pub paths: Vec<PathSetting>,
-    /// The emulator of these paths.
-    pub emulation: Emulation,
-    /// Seed of losses and delays, where the emulation is our own.
-    pub seed: u64,
-}
-
-impl Default for BedConfig {
-    fn default() -> Self {
-        let link = LinkSetting::default();
-        Self {
-            rate: link.rate,
-            queue_packets: link.queue_packets,
-            bottleneck: link.bottleneck,
-            gso_segments: 1,
-            congestion: link.congestion,
-            server: ServerSetting::default(),
-            paths: Vec::new(),
-            emulation: Emulation::default(),
-            seed: 1,
-        }
-    }
-}
-
-impl BedConfig {
-    /// Burst of the shaper in bytes: a packet, or a quarter of a millisecond at rates where timers would be
-    /// too coarse.
-    pub fn burst_bytes(&self) -> u64 {
-        ((self.rate.bytes_per_second() * 256e-6) as u64).clamp(1600, 1 << 20)
-    }
-
-    /// The path of each group, of which there is at least one.
-    fn groups(&self) -> &[PathSetting] {
-        const DIRECT: [PathSetting; 1] =
-            [PathSetting { rtt_ms: 0.0, jitter_ms: 0.0, loss: 0.0, rate: None, queue_packets: None, mss_bytes: None }];
-        if self.paths.is_empty() { const { &DIRECT } } else { &self.paths }
-    }
-
-    /// Returns an error for a configuration that is impossible on any machine.
-    pub(crate) fn check(&self) -> Result<(), LabError> {
-        if self.paths.len() > MOST_GROUPS {
-            return Err(LabError::Request(format!(
-                "{} groups of clients are too many: a bed holds {MOST_GROUPS}",
-                self.paths.len()
-            )));
-        }
-        if self.server.initial_rto_s.is_some_and(|seconds| !(0.05..=60.0).contains(&seconds)) {
-            return Err(LabError::Request("a first retransmission time-out is between 0.05 and 60 s".to_owned()));
-        }
-        for (group, path) in self.paths.iter().enumerate() {
-            let wrong = |what: &str| Err(LabError::Request(format!("the path of client group {group}: {what}")));
-            const LONGEST_MS: f64 = 60_000.0;
-            // NaN is in no range.
-            if !(0.0..=LONGEST_MS).contains(&path.rtt_ms) || !(0.0..=LONGEST_MS).contains(&path.jitter_ms) {
-                return wrong("round-trip time and jitter are between 0 and 60000 ms");
-            }
-            if !(0.0..1.0).contains(&path.loss) {
-                return wrong("loss is a share from 0 to below 1");
-            }
-            if path.jitter_ms > path.rtt_ms / 4.0 {
-                // All jitter is on the way to the clients, which takes half of the round trip.
-                return wrong(
-                    "a jitter over a quarter of the round-trip time would let packets arrive before they left",
-                );
-            }
-            if path.mss_bytes.is_some_and(|mss| !(88..=1460).contains(&mss)) {
-                return wrong("the largest segment has 88 to 1460 bytes");
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The namespaces and the path between them. Dropping it removes them, with every process still in them.
-#[derive(Debug)]
-pub struct TestBed {
-    config: BedConfig,
-    /// Our own emulator, if there is a path and netem does not emulate it. It is before the namespaces, so
-    /// that it is dropped first.
-    wan: Option<Wan>,
-    /// The emulator of the path, if there is one.
-    emulation: Option<Emulation>,
-    /// Keeps the configured first time-out in force.
-    initial_rto: Vec<InitialRto>,
-    /// The first is the server's, the last the clients'.
-    namespaces: Namespaces,
-    server: NetNs,
-    client: NetNs,
-}
+pub use crate::setting::Bottleneck;
+use crate::{LabError, setting::PathSetting};
 
 impl TestBed {
     /// Makes the namespaces, the links and the path between them. [`TestBed::shape`] adds the bottleneck.
@@ -255,91 +120,6 @@ impl TestBed {
         tc(ns, &[&class[..], &shape[..]].concat())
     }
 
-    /// The configuration of the bed.
-    pub fn config(&self) -> &BedConfig {
-        &self.config
-    }
-
-    /// The server's namespace.
-    pub fn server(&self) -> &NetNs {
-        &self.server
-    }
-
-    /// The clients' namespace.
-    pub fn client(&self) -> &NetNs {
-        &self.client
-    }
-
-    /// Name and network device of the server.
-    pub fn server_device(&self) -> (&str, &'static str) {
-        (&self.names()[0], DOWN)
-    }
-
-    /// Number of client groups.
-    pub fn groups(&self) -> usize {
-        self.config.groups().len()
-    }
-
-    /// The /16 of a group's clients, as an address with zeros. The third octet is free for the caller; the
-    /// highest, 255, is used by calibration.
-    ///
-    /// # Panics
-    ///
-    /// If the group does not exist.
-    pub fn sources(&self, group: usize) -> Ipv4Addr {
-        assert!(group < self.groups(), "client group {group} of {}", self.groups());
-        prefix::of_group(group)
-    }
-
-    /// The emulator of the path; `None` without a path.
-    pub fn emulation(&self) -> Option<Emulation> {
-        self.emulation
-    }
-
-    /// Counters of our own emulator since the bed was built; `None` with netem or without a path.
-    pub fn wan(&self) -> Result<Option<WanCounters>, LabError> {
-        let Some(wan) = &self.wan else { return Ok(None) };
-        let mut counters = wan.counters()?;
-        let [.., before, clients] = self.names() else { return Ok(Some(counters)) };
-        counters.unread = dropped_on_the_way_out(before, DOWN)? + dropped_on_the_way_out(clients, UP)?;
-        Ok(Some(counters))
-    }
-
-    /// A note for judging measurements on this bed; `None` if there is nothing to report.
-    pub fn note(&self) -> Option<String> {
-        self.wan.as_ref()?.note()
-    }
-
-    fn names(&self) -> &[String] {
-        self.namespaces.names()
-    }
-
-    /// Index of the namespace that holds the bottleneck.
-    fn bottleneck_number(&self) -> usize {
-        match self.config.bottleneck {
-            Bottleneck::Server => 0,
-            Bottleneck::Router => 1,
-        }
-    }
-
-    /// Name of the namespace and of the device that hold the bottleneck.
-    pub(crate) fn bottleneck(&self) -> (&str, &'static str) {
-        (&self.names()[self.bottleneck_number()], DOWN)
-    }
-
-    /// The namespace right behind the bottleneck, where packets are visible before distance and loss.
-    fn behind_bottleneck(&self) -> Result<NetNs, LabError> {
-        open(&self.names()[self.bottleneck_number() + 1])
-    }
-
-    /// An address behind the bottleneck and before the path; the clients' own if there is no path.
-    fn behind_bottleneck_address(&self) -> Ipv4Addr {
-        match self.emulation {
-            None => prefix::calibration_of_group(0),
-            Some(_) => Ipv4Addr::new(10, LINKS, self.bottleneck_number() as u8, 2),
-        }
-    }
-
     /// Sets addresses and routes of the chain.
     fn address(&self) -> Result<(), LabError> {
         let last = self.names().len() - 1;
@@ -407,10 +187,6 @@ fn emulation(config: &BedConfig, netem_works: impl Fn() -> bool) -> Result<Optio
             Err(LabError::Machine(reason.to_owned()))
         }
     }
-}
-
-fn open(name: &str) -> Result<NetNs, LabError> {
-    NetNs::open(name).map_err(LabError::io(format!("cannot open namespace {name}")))
 }
 
 /// Some ten seconds of full frames at 20 Mbit/s. A packet that finds this queue full makes the measurement

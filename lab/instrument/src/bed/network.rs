@@ -65,3 +65,8 @@ fn remove(names: &[String]) {
         let _ = run("ip", &["netns", "del", name]);
     }
 }
+
+/// Opens a namespace by its name.
+pub(super) fn open(name: &str) -> Result<NetNs, LabError> {
+    NetNs::open(name).map_err(LabError::io(format!("cannot open namespace {name}")))
+}

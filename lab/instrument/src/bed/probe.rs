@@ -15,8 +15,15 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use workload::stats::median;
 
-use super::{BedConfig, SERVER, TestBed, calibrate::PORT, prefix};
+use super::{
+    config::BedConfig,
+    prefix::{self, SERVER},
+    test_bed::TestBed,
+};
 use crate::{LabError, realtime::sharpen, setting::PathSetting};
+
+/// A port without a listener in a new namespace.
+pub(super) const PORT: u16 = 9;
 
 /// Measurements of the idle path of one client group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

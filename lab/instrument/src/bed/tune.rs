@@ -10,7 +10,9 @@ use kernel::{initial_rto::InitialRto, netns::NetNs, socket::tcp_info};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::{
-    DOWN, SERVER, TestBed, UP, open, prefix,
+    network::{DOWN, UP, open},
+    prefix::{self, SERVER},
+    test_bed::TestBed,
     tools::{ip_batch, write_sysctl},
 };
 use crate::LabError;

@@ -17,14 +17,17 @@ use workload::{
     sequence::Request,
 };
 
-use super::{CheckArgs, Row, Spread, machine};
+use super::{
+    args::CheckArgs,
+    row::{Row, Spread, machine},
+};
 use crate::{
     LabError,
     bed::{BedConfig, Cpu, SERVER, TestBed},
     client::{ClientGroup, Load, LoadResult},
     docroot::{Content, DocRoot},
     setting::Setting,
-    subject::{Certificate, Place, serpent_binary},
+    subject::{Certificate, Environment, serpent_binary},
 };
 
 /// Longest lateness, in milliseconds, that 1 % of the requests may exceed.
@@ -40,7 +43,7 @@ pub(super) fn lateness(args: &CheckArgs) -> Result<Row, LabError> {
     let root = DocRoot::write(&[SIZE_BYTES])?;
     let bed = TestBed::build(BedConfig { rate: GIGABIT, gso_segments: 4, ..BedConfig::default() })?;
     let (setting, certificate) = (Setting::default(), Certificate::make()?);
-    let place = Place {
+    let environment = Environment {
         bed: &bed,
         setting: &setting,
         root: root.path(),
@@ -48,8 +51,8 @@ pub(super) fn lateness(args: &CheckArgs) -> Result<Row, LabError> {
         serpent: &serpent,
         certificate: &certificate,
     };
-    args.subject.prepare(&place)?;
-    let running = args.subject.start(&place)?;
+    args.subject.prepare(&environment)?;
+    let running = args.subject.start(&environment)?;
     let requests = requests(args);
     let cpu = Cpu::read(bed.server())?;
     let start = Instant::now();

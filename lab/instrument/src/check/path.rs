@@ -6,7 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{CheckArgs, Row, Spread, flows::with_flows, machine};
+use super::{
+    args::CheckArgs,
+    flows::with_flows,
+    row::{Row, Spread, machine},
+};
 use crate::{
     LabError,
     bed::{BedConfig, Cpu, SERVER, TestBed},

@@ -21,9 +21,10 @@ use workload::{
 };
 
 use super::{
-    Load, LoadResult,
-    connection::{BYTES_A_TURN, Connection, ConnectionState, Report, RequestState},
+    connection::Connection,
     group::{Group, Sources},
+    load::{Load, LoadResult},
+    report::{BYTES_A_TURN, ConnectionState, Report, RequestState},
     transport::Transport,
 };
 use crate::LabError;

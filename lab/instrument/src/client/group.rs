@@ -13,7 +13,11 @@ use http::{
 };
 use workload::{behaviour::Behaviour, sequence::Request};
 
-use super::{ClientGroup, Load, tls, transport::Endpoint};
+use super::{
+    load::{ClientGroup, Load},
+    tls,
+    transport::Endpoint,
+};
 use crate::{LabError, docroot::name};
 
 /// A group, and its free connections.

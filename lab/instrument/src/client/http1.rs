@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use workload::{outcome::End, sequence::Request};
 
 use super::{
-    connection::{BYTES_A_TURN, ConnectionState, Progress, Report, RequestState},
+    report::{BYTES_A_TURN, ConnectionState, Progress, Report, RequestState},
     response::Response,
     transport::{Transport, end_of},
 };

@@ -30,7 +30,7 @@ use self::{
     stream::{Failure, Stream},
 };
 use super::{
-    connection::{BYTES_A_TURN, ConnectionState, Progress, Report, RequestState},
+    report::{BYTES_A_TURN, ConnectionState, Progress, Report, RequestState},
     transport::{Transport, end_of},
 };
 use crate::docroot::Content;

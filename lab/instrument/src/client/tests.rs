@@ -6,12 +6,17 @@ mod nginx;
 mod servers;
 mod tls;
 
-use std::{net::TcpListener, sync::atomic::AtomicBool};
+use std::{
+    net::{Ipv4Addr, SocketAddrV4, TcpListener},
+    sync::atomic::AtomicBool,
+    time::{Duration, Instant},
+};
 
-use workload::{outcome::End, sequence::Request};
+use workload::{behaviour::Behaviour, demand::Demand, outcome::End, sequence::Request};
 
 use self::servers::{SIZE, Stream, answer, http1};
 use super::*;
+use crate::docroot::Content;
 
 /// `count` requests, one every 2 ms, for files of [`SIZE`] with rising numbers.
 fn requests(count: u32) -> Vec<Request> {

@@ -1,21 +1,20 @@
 //! The demand of an experiment: files, and the requests of a seed.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use workload::{
     demand::{Demand, SessionLaw},
     pattern::Pattern,
-    sequence::{LoadMatch, Recipe, Request, Shares, assign_groups},
+    sequence::Shares,
     sizes::{FileSet, HeavyTail},
     surge::{Site, Surge},
-    wire::WireModel,
 };
 
-use super::{Group, Plan, refused};
+use super::group::Group;
 use crate::{
     LabError,
-    replay::{Conditions, Log, LogFile, Replay},
-    setting::{Accounting, DemandSetting, GroupSetting, Intensity, Setting, SizesSetting},
+    replay::{Log, LogFile},
+    setting::{DemandSetting, Intensity, Setting, SizesSetting},
 };
 
 /// The demand under a seed.
@@ -54,14 +53,14 @@ pub(super) enum Source {
 }
 
 /// Fewest and most files. Most file systems handle more files in one folder badly.
-const FILES: std::ops::RangeInclusive<usize> = 1..=100_000;
+pub(super) const FILES: std::ops::RangeInclusive<usize> = 1..=100_000;
 /// A site is the same under all seeds, which decide the requests to it.
 const SITE_SEED: u64 = 1;
 
 impl Source {
     pub(super) fn new(setting: &Setting, groups: &[Group], inputs: &mut Inputs) -> Result<Self, LabError> {
         let shares: Vec<f64> = groups.iter().map(|group| group.setting.share).collect();
-        let shares = Shares::new(&shares).map_err(|wrong| refused(format!("`groups`: {wrong}")))?;
+        let shares = Shares::new(&shares).map_err(|wrong| LabError::Request(format!("`groups`: {wrong}")))?;
         Ok(match &setting.demand {
             DemandSetting::Open { sizes, files, intensity } => {
                 Self::Open { files: inputs.file_set(sizes, *files)?, pattern: pattern(intensity)?, shares }
@@ -71,10 +70,10 @@ impl Source {
                 pattern: pattern(intensity)?,
                 shares,
                 law: SessionLaw::new(*requests_per_session, *think_s)
-                    .map_err(|wrong| refused(format!("`demand`: {wrong}")))?,
+                    .map_err(|wrong| LabError::Request(format!("`demand`: {wrong}")))?,
             },
             DemandSetting::Users { users: 0, .. } => {
-                return Err(refused("`demand.users` is 0: at least one user is needed".to_owned()));
+                return Err(LabError::Request("`demand.users` is 0: at least one user is needed".to_owned()));
             }
             DemandSetting::Users { users, files, surge } => {
                 Self::Users { site: inputs.site(surge, *files)?, users: *users, shares }
@@ -111,14 +110,18 @@ impl Inputs {
             return Ok(Arc::clone(site));
         }
         let site = Site::new(surge, files, SITE_SEED);
-        let site = Arc::new(site.map_err(|wrong| refused(format!("`demand`: {wrong}")))?);
+        let site = Arc::new(site.map_err(|wrong| LabError::Request(format!("`demand`: {wrong}")))?);
         self.sites.push(((surge.clone(), files), Arc::clone(&site)));
         Ok(site)
     }
 
     fn file_set(&mut self, sizes: &SizesSetting, files: usize) -> Result<FileSet, LabError> {
         if !FILES.contains(&files) {
-            return Err(refused(format!("`demand.files` is {files}: give {} to {}", FILES.start(), FILES.end())));
+            return Err(LabError::Request(format!(
+                "`demand.files` is {files}: give {} to {}",
+                FILES.start(),
+                FILES.end()
+            )));
         }
         Ok(match sizes {
             SizesSetting::WorldCup => FileSet::new(&HeavyTail::WORLD_CUP, files),
@@ -127,113 +130,18 @@ impl Inputs {
             SizesSetting::Fixed(bytes) => FileSet::fixed(*bytes),
             SizesSetting::HeavyTail { min_bytes, median_bytes, knee_bytes, body_share, alpha, max_bytes } => {
                 let sizes = HeavyTail::new(*min_bytes, *median_bytes, *knee_bytes, *body_share, *alpha, *max_bytes);
-                FileSet::new(&sizes.map_err(|wrong| refused(format!("`demand.sizes.heavy-tail`: {wrong}")))?, files)
+                FileSet::new(
+                    &sizes.map_err(|wrong| LabError::Request(format!("`demand.sizes.heavy-tail`: {wrong}")))?,
+                    files,
+                )
             }
         })
-    }
-}
-
-impl Plan {
-    /// The demand under `seed`: the same at each call.
-    pub fn work(&self, seed: u64) -> Result<Work, LabError> {
-        let work = |sizes_bytes: &[u64], demand| Work { sizes_bytes: sizes_bytes.to_vec(), demand, notes: Vec::new() };
-        Ok(match &self.source {
-            Source::Open { files, pattern, shares } => {
-                let requests = self.draw(files, pattern, shares, seed);
-                work(files.sizes_bytes(), Demand::sequence(requests))
-            }
-            Source::Sessions { files, pattern, shares, law } => {
-                let demand = Demand::sessions(&self.recipe(files, pattern), law, shares, seed);
-                work(files.sizes_bytes(), demand)
-            }
-            Source::Users { site, users, shares } => {
-                let until_ns = self.duration.as_nanos() as u64;
-                work(site.sizes_bytes(), Demand::users(site, *users, shares, until_ns, seed))
-            }
-            Source::Trace { log, load } => {
-                let Replay { sizes_bytes, requests, notes } = self.replay(log, *load, seed)?;
-                Work { sizes_bytes, demand: Demand::sequence(requests), notes }
-            }
-        })
-    }
-
-    /// The requests of a seed, if they are fixed before the run; `None` if they wait for answers.
-    pub fn requests(&self, seed: u64) -> Result<Option<Vec<Request>>, LabError> {
-        match &self.source {
-            Source::Open { files, pattern, shares } => Ok(Some(self.draw(files, pattern, shares, seed))),
-            Source::Trace { log, load } => Ok(Some(self.replay(log, *load, seed)?.requests)),
-            Source::Sessions { .. } | Source::Users { .. } => Ok(None),
-        }
-    }
-
-    /// Sizes of the files to serve, by number. Those of a log hardly depend on the seed.
-    ///
-    /// # Errors
-    /// A log has nothing to replay, or more files than can be served.
-    pub(super) fn files(&self) -> Result<Cow<'_, [u64]>, LabError> {
-        Ok(match &self.source {
-            Source::Open { files, .. } | Source::Sessions { files, .. } => Cow::Borrowed(files.sizes_bytes()),
-            Source::Users { site, .. } => Cow::Borrowed(site.sizes_bytes()),
-            Source::Trace { log, load } => {
-                let sizes_bytes = self.replay(log, *load, 1)?.sizes_bytes;
-                if sizes_bytes.len() > *FILES.end() {
-                    return Err(refused(format!(
-                        "the requests of `{}` ask for {} files, and {} can be served: give a shorter `demand.window-s`, or a \
-                         shorter `time.seconds`",
-                        log.path().display(),
-                        sizes_bytes.len(),
-                        FILES.end()
-                    )));
-                }
-                Cow::Owned(sizes_bytes)
-            }
-        })
-    }
-
-    fn draw(&self, files: &FileSet, pattern: &Pattern, shares: &Shares, seed: u64) -> Vec<Request> {
-        let mut requests = self.recipe(files, pattern).draw(seed);
-        assign_groups(&mut requests, shares, seed);
-        requests
-    }
-
-    fn recipe<'a>(&'a self, files: &'a FileSet, pattern: &'a Pattern) -> Recipe<'a> {
-        Recipe {
-            files,
-            link: &self.link,
-            pattern,
-            duration_ns: self.duration.as_nanos() as u64,
-            wire: self.counted_wire(),
-            load_match: self.load_match(),
-        }
-    }
-
-    fn replay(&self, log: &Log, load: Option<f64>, seed: u64) -> Result<Replay, LabError> {
-        let groups: Vec<GroupSetting> = self.groups.iter().map(|group| group.setting.clone()).collect();
-        log.replay(&Conditions {
-            load,
-            link: &self.link,
-            wire: self.counted_wire(),
-            duration: self.duration,
-            groups: &groups,
-            seed,
-        })
-    }
-
-    /// The cost of a request in loads.
-    fn counted_wire(&self) -> WireModel {
-        match self.setting.count.accounting {
-            Accounting::Wire => self.wire,
-            Accounting::Body => WireModel::BODY_ONLY,
-        }
-    }
-
-    fn load_match(&self) -> LoadMatch {
-        self.setting.count.load_match
     }
 }
 
 fn pattern(intensity: &Intensity) -> Result<Pattern, LabError> {
-    let not_positive = |key: &str, value: f64| refused(format!("`demand.{key}` is {value}: give a positive number"));
+    let not_positive =
+        |key: &str, value: f64| LabError::Request(format!("`demand.{key}` is {value}: give a positive number"));
     match intensity {
         Intensity::Load(load) => Pattern::constant(*load).ok_or_else(|| not_positive("load", *load)),
         Intensity::RequestsPerSecond(rate) => {
@@ -244,9 +152,11 @@ fn pattern(intensity: &Intensity) -> Result<Pattern, LabError> {
                 let text = std::fs::read_to_string(file)
                     .map_err(LabError::io(format!("`demand.pattern`: cannot read {file}")))?;
                 let pattern = Pattern::parse_file(&text);
-                pattern.map(|pattern| pattern.with_name(file)).map_err(|wrong| refused(format!("{file}: {wrong}")))
+                pattern
+                    .map(|pattern| pattern.with_name(file))
+                    .map_err(|wrong| LabError::Request(format!("{file}: {wrong}")))
             }
-            None => text.parse().map_err(|wrong| refused(format!("`demand.pattern`: {wrong}"))),
+            None => text.parse().map_err(|wrong| LabError::Request(format!("`demand.pattern`: {wrong}"))),
         },
     }
 }

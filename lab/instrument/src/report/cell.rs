@@ -309,3 +309,8 @@ impl Costs {
         }
     }
 }
+
+/// The sound cells of a point.
+pub(super) fn of_point(cells: &[CellReport], point: usize) -> Vec<&CellReport> {
+    cells.iter().filter(|cell| cell.point == point && cell.is_sound()).collect()
+}

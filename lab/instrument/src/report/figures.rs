@@ -12,9 +12,10 @@ use workload::{
 };
 
 use super::{
-    cell::{BUCKETS, CellReport, Series as Cells},
+    cell::{BUCKETS, CellReport, Series as Cells, of_point},
     measures,
-    model::{IDEALS, PointReport, Report, of_point},
+    model::Report,
+    point::{IDEALS, PointReport},
     published,
 };
 use crate::{

@@ -1,7 +1,8 @@
 //! `serpent-lab report` and `serpent-lab compare`: show the results of runs from their folders.
 //!
 //! - `input` reads the usable part of a run's directory.
-//! - `cell` and `model` sum it up, by measurement and by point. `measures` and `published` define the values.
+//! - `cell` and `summary` sum it up, by measurement and by point. `model` and `point` hold the result.
+//! - `measures` and `published` define the values.
 //! - `paths` compares the measured network paths with their settings.
 //! - `figures` makes the plots that the experiment asks for, and `png` their bitmap files.
 //! - `terminal` and `html` show everything to people; `--json` gives it to programs.
@@ -17,7 +18,9 @@ mod measures;
 mod model;
 mod paths;
 mod png;
+mod point;
 mod published;
+mod summary;
 mod tables;
 mod terminal;
 #[cfg(test)]
@@ -38,9 +41,10 @@ pub use self::{
     cell::{CellReport, Costs, Ideal},
     compare::{ComparedRow, ComparedRun, Comparison, Difference},
     input::Unusable,
-    model::{FORMAT, IdealRow, MissingCell, PointReport, Report, Row},
+    model::{FORMAT, MissingCell, Report},
     paths::PathReport,
     png::png,
+    point::{IdealRow, PointReport, Row},
     published::{ALL_POINTS, PublishedRow},
 };
 use crate::LabError;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use workload::rate::Rate;
 
-use super::cell::CellReport;
+use super::cell::{CellReport, of_point};
 use crate::{bed::PathCalibration, record::RunRecord, setting::PathSetting};
 
 /// The network path of a client group. Points with the same path share one report. Values are means over the
@@ -46,7 +46,7 @@ pub struct MeasuredPath {
 pub(super) fn rows(run: &RunRecord, cells: &[CellReport]) -> Vec<PathReport> {
     let mut rows: Vec<(PathReport, Vec<&CellReport>, usize)> = Vec::new();
     for (point_number, point) in run.points.iter().enumerate() {
-        let cells: Vec<&CellReport> = super::model::of_point(cells, point_number);
+        let cells: Vec<&CellReport> = of_point(cells, point_number);
         if cells.is_empty() {
             continue;
         }

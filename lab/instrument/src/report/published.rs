@@ -4,9 +4,9 @@ use serde::Serialize;
 use workload::stats::interval::{self, Bound, Estimate};
 
 use super::{
-    cell::CellReport,
+    cell::{CellReport, of_point},
     measures,
-    model::{PointReport, of_point},
+    point::PointReport,
 };
 use crate::{
     experiment::{Measure, Published, PublishedValue},

@@ -4,10 +4,11 @@ use chart::{Plot, Series, Table};
 use workload::stats::interval::Estimate;
 
 use super::{
-    CellReport,
+    cell::CellReport,
     measures::{self, number, percent, with_interval, written},
-    model::{PointReport, Report, Row},
+    model::Report,
     paths::PathReport,
+    point::{PointReport, Row},
     published,
 };
 use crate::experiment::Measure;

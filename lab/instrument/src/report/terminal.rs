@@ -4,10 +4,7 @@ use std::fmt;
 
 use chart::aligned;
 
-use super::{
-    model::{PointReport, Report},
-    tables,
-};
+use super::{model::Report, point::PointReport, tables};
 
 /// A report that is printed to a terminal.
 pub(super) struct Shown<'a>(pub(super) &'a Report);

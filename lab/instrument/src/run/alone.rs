@@ -12,7 +12,7 @@ use workload::{
     stats::median,
 };
 
-use super::cell::{LoadRun, Measurement};
+use super::measurement::{LoadRun, Measurement};
 use crate::{
     LabError,
     bed::TestBed,

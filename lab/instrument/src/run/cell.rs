@@ -1,8 +1,7 @@
 //! One measurement.
 
 use std::{
-    net::{Ipv4Addr, SocketAddrV4},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::Ordering,
     thread,
     time::{Duration, Instant},
 };
@@ -13,43 +12,15 @@ use workload::{
     stats::percentile,
 };
 
-use super::runner::Servers;
+use super::measurement::{LoadRun, Measurement};
 use crate::{
     LabError,
-    bed::{BedConfig, Calibration, Counters, Cpu, Qdisc, SERVER, TestBed, WanCounters, WanFacts},
-    client::{ClientGroup, Load, LoadResult, TlsServer},
-    docroot::{Content, DocRoot},
-    plan::Plan,
+    bed::{BedConfig, Calibration, Counters, Cpu, Qdisc, TestBed, WanCounters, WanFacts},
+    client::LoadResult,
     record::{Facts, Sampled},
     sample::{Sampler, SystemCalls},
-    subject::{Certificate, Place, Running, Subject},
+    subject::{Environment, Running},
 };
-
-/// The parts of a measurement.
-pub(super) struct Measurement<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) subject: &'a Subject,
-    pub(super) servers: &'a Servers,
-    pub(super) root: &'a DocRoot,
-    pub(super) content: &'a Content,
-    pub(super) certificate: &'a Certificate,
-    /// Sizes of the files, by number.
-    pub(super) sizes_bytes: &'a [u64],
-    pub(super) stop: &'a AtomicBool,
-}
-
-/// A load to run: the whole demand, or single requests.
-pub(super) struct LoadRun {
-    pub(super) demand: Demand,
-    pub(super) start: Instant,
-    pub(super) until: Duration,
-    pub(super) drain: Duration,
-    /// The /24 of each group's prefix to connect from. Each load has its own, since a reused port may meet
-    /// the server's TIME_WAIT and be reset.
-    pub(super) sources: u8,
-    /// Whether clients wait without limit, independent of the setting, and never retry.
-    pub(super) patient: bool,
-}
 
 impl Measurement<'_> {
     /// Measures on a new bed, and removes the bed.
@@ -66,14 +37,14 @@ impl Measurement<'_> {
             }
             (_, Err(error)) => return Err(error),
         };
-        let mut running = self.subject.start(&self.place(&bed))?;
+        let mut running = self.subject.start(&self.environment(&bed))?;
         let alone = self.measure_alone(&bed)?;
 
         notes.extend(bed.note());
         let calls = self.count_calls(&bed, &mut notes);
         let before = CounterSnapshot::read(&bed)?;
         let began = Instant::now();
-        let (drive, sent, samples) = self.drive(&bed, demand, &mut notes)?;
+        let (drive, sent, samples) = self.run_load(&bed, demand, &mut notes)?;
         let after = CounterSnapshot::read(&bed)?;
         let measured_s = began.elapsed().as_secs_f64();
         let system_calls = calls.and_then(|calls| calls.stop().map_err(|reason| notes.push(reason)).ok());
@@ -114,13 +85,13 @@ impl Measurement<'_> {
     /// A bed with the subject's bottleneck, and the result of its calibration.
     fn prepared(&self, seed: u64) -> Result<(TestBed, Result<Calibration, LabError>), LabError> {
         let bed = TestBed::build(BedConfig { seed, ..self.plan.bed.clone() })?;
-        self.subject.prepare(&self.place(&bed))?;
+        self.subject.prepare(&self.environment(&bed))?;
         let calibration = bed.calibrate();
         Ok((bed, calibration))
     }
 
-    fn place<'b>(&'b self, bed: &'b TestBed) -> Place<'b> {
-        Place {
+    fn environment<'b>(&'b self, bed: &'b TestBed) -> Environment<'b> {
+        Environment {
             bed,
             setting: self.plan.setting(),
             root: self.root.path(),
@@ -138,7 +109,7 @@ impl Measurement<'_> {
 
     /// Runs the demand, samples the server's side, and changes the link's rate at the planned times. The
     /// queue's counters are read when the last request has been sent.
-    fn drive(
+    fn run_load(
         &self,
         bed: &TestBed,
         demand: Demand,
@@ -169,39 +140,6 @@ impl Measurement<'_> {
         let (samples, not_sampled) = sampler.stop();
         notes.extend(not_sampled);
         Ok((drive, sent, samples))
-    }
-
-    /// Runs a load on the calling thread, which moves into the clients' namespace.
-    pub(super) fn load(&self, bed: &TestBed, load_run: LoadRun) -> Result<LoadResult, LabError> {
-        let _inside = bed.client().enter().map_err(LabError::io("cannot enter a namespace"))?;
-        let group = |(number, group): (usize, &crate::plan::Group)| {
-            let mut behaviour = group.behaviour.clone();
-            if load_run.patient {
-                (behaviour.abort_after_s, behaviour.retries) = (None, 0);
-            }
-            ClientGroup {
-                sources: {
-                    let [a, b, ..] = bed.sources(number).octets();
-                    Ipv4Addr::new(a, b, load_run.sources, 0)
-                },
-                behaviour,
-                mss_bytes: group.setting.path.mss_bytes,
-            }
-        };
-        let groups: Vec<ClientGroup> = self.plan.groups.iter().enumerate().map(group).collect();
-        let server = SocketAddrV4::new(SERVER, self.servers.port);
-        let load = Load {
-            demand: load_run.demand,
-            groups: &groups,
-            server,
-            tls: Some(TlsServer { address: server, certificate_der: self.certificate.der() }),
-            until: load_run.until,
-            drain: load_run.drain,
-            content: self.content,
-            start: load_run.start,
-            stop: self.stop,
-        };
-        load.drive()
     }
 }
 

@@ -1,16 +1,16 @@
 //! Measures the cells in order, each on its own bed.
 
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use workload::outcome::Outcome;
 
-use super::{cell::Measurement, machine, parse_subjects};
+use super::{
+    machine,
+    measurement::{Measurement, Servers},
+};
 use crate::{
     LabError,
     docroot::{Content, DocRoot},
@@ -20,15 +20,6 @@ use crate::{
     store::Cell,
     subject::{Certificate, Subject},
 };
-
-/// How subjects are started.
-#[derive(Clone, Debug)]
-pub(crate) struct Servers {
-    /// The binary of Serpent to measure.
-    pub(crate) serpent: PathBuf,
-    /// The port to listen on.
-    pub(crate) port: u16,
-}
 
 /// A checked run: everything that could be known to be impossible was refused.
 #[derive(Debug)]
@@ -146,4 +137,12 @@ impl Files {
         };
         Ok((root, &self.content, &self.certificate))
     }
+}
+
+/// Parses the subjects of an experiment.
+///
+/// # Errors
+/// [`LabError::Request`] for an invalid subject.
+pub fn parse_subjects(names: &[String]) -> Result<Vec<Subject>, LabError> {
+    names.iter().map(|name| name.parse().map_err(|error| LabError::Request(format!("{error}")))).collect()
 }

@@ -6,8 +6,9 @@
 use std::{fmt::Write as _, net::SocketAddr};
 
 use super::{
-    plan::{Page, Plan},
+    plan::Plan,
     subject::{Subject, Window},
+    target::Page,
 };
 
 /// The configuration file of a gateway that listens at `listen`, and the file's name. `None` without a

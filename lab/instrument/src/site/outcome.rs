@@ -1,16 +1,6 @@
-//! The outcome of each request, and the file of all outcomes.
+//! The outcome of each request.
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io::{BufWriter, Write as _},
-    path::Path,
-};
-
-use serde::Serialize;
-
-use super::plan::Plan;
-use crate::LabError;
+use std::collections::BTreeMap;
 
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,7 +61,7 @@ impl End {
         }
     }
 
-    fn status(&self) -> Option<u16> {
+    pub(super) fn status(&self) -> Option<u16> {
         match self {
             Self::Answered(status) | Self::Refused(status) | Self::Wrong(status) => Some(*status),
             _ => None,
@@ -110,60 +100,4 @@ pub(super) fn counted<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> BTreeM
         *counts.entry(outcome.end.name()).or_default() += 1;
     }
     counts
-}
-
-/// Writes the requests, one JSON object per line.
-pub(super) fn write(file: &Path, plan: &Plan, outcomes: &[Outcome]) -> Result<(), LabError> {
-    let all = || -> std::io::Result<()> {
-        let mut out = BufWriter::new(File::create(file)?);
-        for outcome in outcomes {
-            serde_json::to_writer(&mut out, &Line::new(plan, outcome))?;
-            out.write_all(b"\n")?;
-        }
-        out.flush()
-    };
-    all().map_err(LabError::io(format!("cannot write {}", file.display())))
-}
-
-/// An outcome for other programs: names instead of numbers, and milliseconds.
-#[derive(Serialize)]
-struct Line<'a> {
-    user: usize,
-    class: &'a str,
-    page: &'a str,
-    at_s: f64,
-    took_ms: f64,
-    end: &'static str,
-    status: Option<u16>,
-    page_ms: Option<f64>,
-    late_ms: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
-}
-
-impl<'a> Line<'a> {
-    fn new(plan: &'a Plan, outcome: &'a Outcome) -> Self {
-        let rounded = |value: f64| (value * 1e6).round() / 1e6;
-        let ms = |seconds: f64| (seconds * 1e6).round() / 1e3;
-        let (end, reason) = match &outcome.end {
-            End::Answered(_) => ("answered", None),
-            End::Refused(_) => ("refused", None),
-            End::Wrong(_) => ("wrong", None),
-            End::TimedOut => ("timed-out", None),
-            End::Failed(reason) => ("failed", Some(reason.as_str())),
-            End::Unfinished => ("unfinished", None),
-        };
-        Self {
-            user: outcome.user,
-            class: &plan.classes[outcome.class].name,
-            page: &plan.pages[outcome.page].name,
-            at_s: rounded(outcome.at_s),
-            took_ms: ms(outcome.took_s),
-            end,
-            status: outcome.end.status(),
-            page_ms: outcome.page_s.map(ms),
-            late_ms: outcome.late_s.map(ms),
-            reason,
-        }
-    }
 }

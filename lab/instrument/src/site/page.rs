@@ -3,7 +3,7 @@
 use askama::Template;
 use chart::{Plot, Table, inline_svg};
 
-use super::{report::Report, tables};
+use super::{figures, report::Report, tables};
 use crate::{LabError, report::date};
 
 pub(super) const TITLE: &str = "Gateways in front of a site of several resources";
@@ -27,7 +27,7 @@ pub(super) fn page(report: &Report) -> Result<String, LabError> {
         asked: tables::asked(report),
         subjects: tables::subjects(report),
         tables,
-        figures: report.plots().iter().enumerate().map(figure).collect(),
+        figures: figures::plots(report).iter().enumerate().map(figure).collect(),
         notes: tables::notes(report),
     };
     page.render().map_err(|error| LabError::Io("cannot make the page".to_owned(), std::io::Error::other(error)))

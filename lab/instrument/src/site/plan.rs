@@ -4,7 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 
 use http::{HeaderName, HeaderValue, Uri};
 
-use super::{SiteArgs, Span, subject::Subject};
+use super::{args::SiteArgs, stats::Span, subject::Subject, target::Page};
 use crate::LabError;
 
 /// A fully resolved run of the experiment.
@@ -38,20 +38,6 @@ pub(super) struct Site {
     /// The URL as given.
     pub(super) url: String,
     pub(super) address: SocketAddr,
-}
-
-/// A page, for the resource that it mainly needs.
-#[derive(Clone, Debug)]
-pub(super) struct Page {
-    pub(super) name: String,
-    /// Path, with a query if there is one.
-    pub(super) target: String,
-}
-
-impl Page {
-    pub(super) fn path(&self) -> &str {
-        self.target.split('?').next().unwrap_or_default()
-    }
 }
 
 /// A class of users.

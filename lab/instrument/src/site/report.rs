@@ -1,39 +1,25 @@
-//! The results as numbers; shown as tables, an HTML page, and JSON.
+//! The results as numbers.
 
-use std::{collections::BTreeMap, fmt, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
-use chart::{Plot, aligned};
 use serde::Serialize;
 
 use super::{
-    Programs,
-    figures::{self, Curves},
+    curves::Curves,
+    gateway::Programs,
+    measured::Measured,
     outage,
     outcome::{self, End, Outcome},
-    page,
     plan::Plan,
     stats::{self, Settle, Settled, Span, mean},
     subject::Subject,
-    tables,
     users::Alone,
     windows,
 };
-use crate::{LabError, run::machine};
-
-/// The page in the folder of a run.
-pub(super) const PAGE: &str = "report.html";
-const JSON: &str = "report.json";
-
-/// Measurements of a subject.
-#[derive(Debug)]
-pub(super) struct Measured {
-    pub(super) outcomes: Vec<Outcome>,
-    /// Each page through the gateway, without other users.
-    pub(super) alone: BTreeMap<String, Alone>,
-    pub(super) cut: Option<outage::OutageTimes>,
-    /// The windows over time, for a gateway that adjusts them.
-    pub(super) windows: Vec<windows::WindowReading>,
-}
+use crate::run::machine;
 
 /// The start of the experiment and its versions.
 #[derive(Clone, Debug, Serialize)]
@@ -52,8 +38,12 @@ impl RunStart {
                 versions.push(version);
             }
         }
-        Self { unix_s: super::unix_s(), command: machine::command(), versions, quick }
+        Self { unix_s: unix_s(), command: machine::command(), versions, quick }
     }
+}
+
+fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// All results.
@@ -240,21 +230,6 @@ impl Report {
         let of_kind = self.rows.iter().filter(|row| row.kind == kind);
         of_kind.max_by(|a, b| a.all.throughput.total_cmp(&b.all.throughput))
     }
-
-    pub(super) fn plots(&self) -> Vec<Plot> {
-        figures::plots(self)
-    }
-
-    /// Writes page and JSON into the run's folder.
-    pub(super) fn write(&self, dir: &Path) -> Result<(), LabError> {
-        let json = serde_json::to_string_pretty(self);
-        let json = json.map_err(|error| LabError::Io("cannot write as JSON".to_owned(), error.into()))?;
-        for (name, text) in [(JSON, json + "\n"), (PAGE, page::page(self)?)] {
-            let file = dir.join(name);
-            fs::write(&file, text).map_err(LabError::io(format!("cannot write {}", file.display())))?;
-        }
-        Ok(())
-    }
 }
 
 impl Row {
@@ -369,28 +344,4 @@ fn reasons(outcomes: &[Outcome]) -> Vec<(String, usize)> {
     reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     reasons.truncate(REASONS);
     reasons
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}{}", page::TITLE, if self.begun.quick { " (short form)" } else { "" })?;
-        writeln!(f, "repeats {}", page::SOURCE)?;
-        writeln!(f, "{}", self.begun.command)?;
-        writeln!(f, "{}", self.begun.versions.join(", "))?;
-        tables::asked(self).iter().try_for_each(|line| writeln!(f, "{line}"))?;
-        for (subject, reason) in &self.failed {
-            writeln!(f, "NOT MEASURED: {subject}: {reason}")?;
-        }
-        for table in
-            std::iter::once(tables::subjects(self)).chain(tables::all(self)).filter(|table| !table.rows.is_empty())
-        {
-            writeln!(f, "\n{}", table.caption)?;
-            aligned(f, &table)?;
-        }
-        let notes = tables::notes(self);
-        if !notes.is_empty() {
-            writeln!(f)?;
-        }
-        notes.iter().try_for_each(|note| writeln!(f, "{note}"))
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::plan::{Page, refused};
+use super::target::Page;
 use crate::LabError;
 
 /// A gateway, or none.
@@ -52,7 +52,7 @@ pub struct Window {
     pub bound: Option<String>,
 }
 
-/// The default subjects of the short form. The windows are the knees from `examples/two-tier/README.md`.
+/// The default subjects of the short form. The windows are the knees from `docs/guide/two-tier.md`.
 pub(super) const QUICK: &[&str] = &[
     "uncontrolled",
     "direct",
@@ -119,10 +119,12 @@ impl Subject {
             _ => return Ok(()),
         };
         if let Some(stranger) = named.iter().find(|name| pages.iter().all(|page| page.name != **name)) {
-            return Err(refused(format!("subject `{self}`: there is no page `{stranger}`")));
+            return Err(LabError::Request(format!("subject `{self}`: there is no page `{stranger}`")));
         }
         match pages.iter().find(|page| !named.contains(&page.name.as_str())) {
-            Some(page) => Err(refused(format!("subject `{self}`: the page `{0}` has no window; add {0}=N", page.name))),
+            Some(page) => {
+                Err(LabError::Request(format!("subject `{self}`: the page `{0}` has no window; add {0}=N", page.name)))
+            }
             None => Ok(()),
         }
     }
@@ -158,7 +160,7 @@ impl FromStr for Subject {
     type Err = LabError;
 
     fn from_str(text: &str) -> Result<Self, LabError> {
-        let wrong = |what: &str| refused(format!("subject `{text}`: {what}"));
+        let wrong = |what: &str| LabError::Request(format!("subject `{text}`: {what}"));
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         let pair = |part: &str| match part.split_once('=') {
             Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.to_owned(), value.to_owned())),

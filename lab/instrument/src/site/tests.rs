@@ -16,7 +16,6 @@ use rand_chacha::rand_core::Rng as _;
 use super::{
     outcome::{End, Outcome},
     plan::tests::plan,
-    report::{Measured, Report, RunStart},
     stats::tests::answered,
     *,
 };
@@ -285,7 +284,7 @@ fn a_page_is_well_formed_and_names_the_papers_figures() {
     assert_eq!(report.rows[1].label, "multi wtp #2");
     let dir = tempfile::tempdir().unwrap();
     report.write(dir.path()).unwrap();
-    let page = fs::read_to_string(dir.path().join(report::PAGE)).unwrap();
+    let page = fs::read_to_string(dir.path().join(shown::PAGE)).unwrap();
     // The page's own declaration, which names no file.
     let options = roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() };
     let document =
@@ -313,7 +312,7 @@ fn a_request_is_a_line_of_json() {
     let failed = Outcome { end: End::Failed("reset".to_owned()), page_s: None, ..answered(1, 3.5, 0.5) };
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("requests");
-    outcome::write(&file, &plan, &[Outcome { page_s: Some(0.25), ..answered(0, 2.0, 1.0) }, failed]).unwrap();
+    outcome_file::write(&file, &plan, &[Outcome { page_s: Some(0.25), ..answered(0, 2.0, 1.0) }, failed]).unwrap();
     assert_eq!(
         fs::read_to_string(file).unwrap(),
         "{\"user\":0,\"class\":\"gold\",\"page\":\"db\",\"at_s\":1.0,\"took_ms\":1000.0,\"end\":\"answered\",\"status\":200,\

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Span, config::ONE, plan::Plan, users::fetch};
+use super::{config::ONE, plan::Plan, stats::Span, users::fetch};
 
 /// The windows at one time.
 #[derive(Clone, Debug, PartialEq)]

@@ -250,7 +250,7 @@ impl std::error::Error for SubjectError {}
 
 /// Where and how a subject is started.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct Environment<'a> {
     /// The bed; the subject runs in its server's namespace.
     pub bed: &'a TestBed,
     /// The protocols of its clients, and the length of its accept queue.

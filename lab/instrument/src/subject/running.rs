@@ -15,7 +15,7 @@ use kernel::netns::kill_with_spawning_thread;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
-use super::{Place, Protocols, answer::answers};
+use super::{Environment, Protocols, answer::answers};
 use crate::{LabError, bed::SERVER};
 
 /// A running subject; dropping it stops it.
@@ -38,19 +38,19 @@ impl Running {
         command: Command,
         command_line: String,
         work: TempDir,
-        place: &Place,
+        environment: &Environment,
         protocols: Protocols,
         promises_a_line: bool,
     ) -> Result<Self, LabError> {
-        let inside = || place.bed.server().enter().map_err(LabError::io("cannot enter a namespace"));
-        let address = SocketAddr::from((SERVER, place.port));
+        let inside = || environment.bed.server().enter().map_err(LabError::io("cannot enter a namespace"));
+        let address = SocketAddr::from((SERVER, environment.port));
         let begin = |command: &mut Command| {
             let _inside = inside()?;
             Ok(command.spawn())
         };
         let ask = || {
             let _inside = inside()?;
-            Ok(answers(address, protocols, place.certificate))
+            Ok(answers(address, protocols, environment.certificate))
         };
         Self::start(command, command_line, work, promises_a_line, address, &begin, &ask)
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    APACHE, NGINX, Place, Protocols, Running, Subject,
+    APACHE, Environment, NGINX, Protocols, Running, Subject,
     config::{self, Filling},
     find,
 };
@@ -18,21 +18,21 @@ use crate::{LabError, bed::SERVER, temporary};
 impl Subject {
     /// Sets up the bottleneck of the bed: the plain one, or for Serpent's kernel mode the one that Serpent
     /// installs.
-    pub fn prepare(&self, place: &Place) -> Result<(), LabError> {
-        let Self::Serpent { uplink, .. } = self else { return place.bed.shape() };
+    pub fn prepare(&self, environment: &Environment) -> Result<(), LabError> {
+        let Self::Serpent { uplink, .. } = self else { return environment.bed.shape() };
         if !self.shapes_the_uplink() {
-            return place.bed.shape();
+            return environment.bed.shape();
         }
-        let (_, device) = place.bed.server_device();
+        let (_, device) = environment.bed.server_device();
         let rate = match uplink {
             Some(text) => text.clone(),
-            None => place.bed.config().rate.to_string(),
+            None => environment.bed.config().rate.to_string(),
         };
-        let mut install = Command::new(place.serpent);
+        let mut install = Command::new(environment.serpent);
         install.args(["uplink", "install", device, "--rate", &rate]);
         let shown = show(&install);
         let out = {
-            let _inside = place.bed.server().enter().map_err(LabError::io("cannot enter a namespace"))?;
+            let _inside = environment.bed.server().enter().map_err(LabError::io("cannot enter a namespace"))?;
             install.output().map_err(LabError::io(format!("cannot run `{shown}`")))?
         };
         if !out.status.success() {
@@ -43,14 +43,14 @@ impl Subject {
     }
 
     /// Starts the server and waits until it answers in every protocol of its clients.
-    pub fn start(&self, place: &Place) -> Result<Running, LabError> {
-        self.can(place.setting)?;
-        let protocols = Protocols::of(place.setting)?;
+    pub fn start(&self, environment: &Environment) -> Result<Running, LabError> {
+        self.can(environment.setting)?;
+        let protocols = Protocols::of(environment.setting)?;
         let work =
             temporary::directory(0o755).map_err(LabError::io("cannot make a directory for the server's own files"))?;
-        let command = self.command(place, protocols, work.path())?;
+        let command = self.command(environment, protocols, work.path())?;
         let shown = show(&command);
-        Running::spawn(command, shown, work, place, protocols, matches!(self, Self::Serpent { .. }))
+        Running::spawn(command, shown, work, environment, protocols, matches!(self, Self::Serpent { .. }))
     }
 
     /// The identity of the program's build: its reported version, and size and checksum of its file. `None`
@@ -66,11 +66,17 @@ impl Subject {
         version_of(program, flag)
     }
 
-    fn command(&self, place: &Place, protocols: Protocols, work: &Path) -> Result<Command, LabError> {
-        let listen = SocketAddr::from((SERVER, place.port));
-        let accept_queue = place.setting.server.accept_queue;
-        let filling =
-            Filling { listen, accept_queue, root: place.root, work, protocols, certificate: place.certificate };
+    fn command(&self, environment: &Environment, protocols: Protocols, work: &Path) -> Result<Command, LabError> {
+        let listen = SocketAddr::from((SERVER, environment.port));
+        let accept_queue = environment.setting.server.accept_queue;
+        let filling = Filling {
+            listen,
+            accept_queue,
+            root: environment.root,
+            work,
+            protocols,
+            certificate: environment.certificate,
+        };
         let write = |name: &str, text: &str| {
             let file = work.join(name);
             fs::write(&file, text).map_err(LabError::io(format!("cannot write {}", file.display()))).map(|()| file)
@@ -89,13 +95,13 @@ impl Subject {
                 Ok(command)
             }
             Self::Serpent { order, enforce, uplink, workers, guard, config } => {
-                let uplink = uplink.clone().unwrap_or_else(|| place.bed.config().rate.to_string());
+                let uplink = uplink.clone().unwrap_or_else(|| environment.bed.config().rate.to_string());
                 let config = match config {
                     Some(file) => file.clone(),
                     None => write("serpent.toml", config::serpent())?,
                 };
-                let mut command = Command::new(place.serpent);
-                command.arg("serve").arg(place.root).arg("--config").arg(config);
+                let mut command = Command::new(environment.serpent);
+                command.arg("serve").arg(environment.root).arg("--config").arg(config);
                 command.args(["--listen", &listen.to_string(), "--uplink", &uplink]);
                 command.args(["--order", order, "--enforce", enforce]);
                 for (flag, value) in [("--workers", workers), ("--guard", guard)] {
@@ -104,8 +110,8 @@ impl Subject {
                     }
                 }
                 if protocols.tls {
-                    command.arg("--tls-cert").arg(place.certificate.certificate_file());
-                    command.arg("--tls-key").arg(place.certificate.key_file());
+                    command.arg("--tls-cert").arg(environment.certificate.certificate_file());
+                    command.arg("--tls-key").arg(environment.certificate.key_file());
                 }
                 Ok(command)
             }
@@ -113,7 +119,7 @@ impl Subject {
                 let mut command = Command::new("/bin/sh");
                 command
                     .arg("-c")
-                    .arg(format!("exec {}", fill_in(line, &filling, &place.bed.config().rate.to_string())));
+                    .arg(format!("exec {}", fill_in(line, &filling, &environment.bed.config().rate.to_string())));
                 Ok(command)
             }
         }

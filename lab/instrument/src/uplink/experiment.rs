@@ -6,7 +6,7 @@ use workload::{
     rate::{Link, Rate},
 };
 
-use super::UplinkArgs;
+use super::args::UplinkArgs;
 use crate::{
     LabError,
     experiment::{self, Experiment},

@@ -11,7 +11,7 @@ use workload::{
     wire::WireModel,
 };
 
-use super::{Measured, Run};
+use super::measured::{Measured, Run};
 use crate::{LabError, bed::BedConfig, plan::Plan, record::Facts, setting::Accounting};
 
 mod table;

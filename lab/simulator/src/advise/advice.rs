@@ -61,7 +61,7 @@ impl Plan {
     /// Compares the scenario that was repeated with other spreads of its times with those repetitions.
     fn spreading(&self, outcomes: &[Outcome]) -> Option<Spreading> {
         let tried = |outcome: &Outcome| {
-            let [fair, srpt] = [Policy::Fair, Policy::Srpt].map(|policy| of(&outcome.prediction, policy));
+            let [fair, srpt] = [Policy::Fair, Policy::Srpt].map(|policy| outcome.prediction.policy(policy.name()));
             let spread = match outcome.scenario.spread {
                 Spread::Random(seed) => format!("at random, seed {seed}"),
                 Spread::Even => "at equal distances".to_owned(),
@@ -85,7 +85,8 @@ impl Plan {
         let verdict = today.map_or(Verdict::Overloaded, verdict);
         let mut reasons = Vec::new();
         reasons.extend(when_it_matters(all, verdict));
-        if let Some((prediction, srpt)) = judged.and_then(|judged| Some((judged, of(judged, Policy::Srpt)?))) {
+        if let Some((prediction, srpt)) = judged.and_then(|judged| Some((judged, judged.policy(Policy::Srpt.name())?)))
+        {
             reasons.extend(who_gains(prediction, srpt));
         }
         let ever = matches!(verdict, Verdict::Little | Verdict::Overloaded) || worthwhile(all).is_some();
@@ -109,13 +110,9 @@ impl Plan {
     }
 }
 
-/// Returns the prediction for a policy.
-pub(super) fn of(prediction: &Prediction, policy: Policy) -> Option<&PolicyPrediction> {
-    prediction.policies.iter().find(|of| of.policy == policy.name())
-}
-
 fn verdict(prediction: &Prediction) -> Verdict {
-    let (Some(fair), Some(srpt)) = (of(prediction, Policy::Fair), of(prediction, Policy::Srpt)) else {
+    let (Some(fair), Some(srpt)) = (prediction.policy(Policy::Fair.name()), prediction.policy(Policy::Srpt.name()))
+    else {
         return Verdict::Overloaded;
     };
     let saved_ms = fair.response_ms.mean - srpt.response_ms.mean;
@@ -133,7 +130,9 @@ fn verdict(prediction: &Prediction) -> Verdict {
 }
 
 fn headline(verdict: Verdict, today: Option<&Prediction>, peak: f64, uplink: impl std::fmt::Display) -> String {
-    let Some((fair, srpt)) = today.and_then(|today| Some((of(today, Policy::Fair)?, of(today, Policy::Srpt)?))) else {
+    let Some((fair, srpt)) =
+        today.and_then(|today| Some((today.policy(Policy::Fair.name())?, today.policy(Policy::Srpt.name())?)))
+    else {
         return format!(
             "More than {uplink} can carry for long: so many requests would be waiting at once that nobody would. This \
              cannot be the uplink of this log. Give its true rate."
@@ -173,7 +172,7 @@ fn when_it_matters(all: &[Prediction], today: Verdict) -> Option<String> {
     }
     Some(match worthwhile(all) {
         Some(from) => {
-            let mean = |policy| of(from, policy).map_or(0.0, |of| of.response_ms.mean);
+            let mean = |policy: Policy| from.policy(policy.name()).map_or(0.0, |of| of.response_ms.mean);
             let [srpt, fair] = words::times(mean(Policy::Srpt), mean(Policy::Fair));
             format!(
                 "It becomes worth it at {} times today's traffic (peak load {:.2}): mean {srpt} instead of {fair}.",
@@ -227,7 +226,7 @@ fn who_gains(prediction: &Prediction, srpt: &PolicyPrediction) -> Vec<String> {
 
 /// Recommends an order and a guard, with the reason.
 fn order(judged: Option<&Prediction>) -> (&'static str, Option<f64>, String) {
-    let policy = |policy| judged.and_then(|judged| of(judged, policy));
+    let policy = |policy: Policy| judged.and_then(|judged| judged.policy(policy.name()));
     let Some(srpt) = policy(Policy::Srpt) else {
         return ("srpt", None, "srpt has the lowest mean response time that any order can have.".to_owned());
     };
@@ -295,7 +294,8 @@ fn enforce(
     guard: Option<f64>,
     judged: Option<&Prediction>,
 ) -> (&'static str, Option<String>) {
-    let means = judged.and_then(|judged| Some((of(judged, Policy::Banded)?, of(judged, Policy::Srpt)?)));
+    let means =
+        judged.and_then(|judged| Some((judged.policy(Policy::Banded.name())?, judged.policy(Policy::Srpt.name())?)));
     let Some(cost) = means.map(|(banded, srpt)| banded.response_ms.mean / srpt.response_ms.mean) else {
         return ("server", None);
     };

@@ -2,7 +2,6 @@
 
 use super::{
     Policy,
-    advice::of,
     report::{Certainty, Level, Prediction, Spreading},
     survey::Site,
     words,
@@ -52,7 +51,7 @@ pub(super) fn judge(
     if level < Level::High {
         reasons.push((level, format!("Only {} requests: a few large responses decide the result.", judged.requests)));
     }
-    if let Some(srpt) = of(judged, Policy::Srpt) {
+    if let Some(srpt) = judged.policy(Policy::Srpt.name()) {
         let ratio = srpt.mean_over_fair;
         let width = (ratio.high - ratio.low) / 2.0 / ratio.value.max(f64::MIN_POSITIVE);
         let text = format!(

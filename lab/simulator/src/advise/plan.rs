@@ -1,6 +1,12 @@
 //! Chooses the part of the log and the loads that are simulated.
 
-use super::{NotAdvisable, Part, Policy, Survey, report::Simulated, spread::Spread, survey::Site, timeline::Span};
+use super::{
+    NotAdvisable, Part, Policy, Survey,
+    report::{Simulated, is_not_yet_full},
+    spread::Spread,
+    survey::Site,
+    timeline::Span,
+};
 
 /// Loads of the busiest hour to which today's traffic is grown.
 const PEAK_LOADS: [f64; 4] = [0.5, 0.8, 0.9, 0.95];
@@ -8,8 +14,6 @@ const PEAK_LOADS: [f64; 4] = [0.5, 0.8, 0.9, 0.95];
 const GROWTHS: [f64; 2] = [1.5, 2.0];
 /// Two growths are both simulated only if their ratio is larger than this.
 const APART: f64 = 1.05;
-/// The load at which scheduling is judged, if the plan reaches it: busy, but not yet full.
-pub(super) const BUSY: f64 = 0.8;
 /// Stamps with a finer tick are not repeated with other spreads, because a response takes longer than the
 /// tick.
 const FINE_TICK_NS: u64 = 1_000_000;
@@ -102,11 +106,6 @@ fn growths(peak: f64) -> Vec<f64> {
     }
     growths.sort_by(f64::total_cmp);
     growths
-}
-
-/// Whether a peak of this load is at most [`BUSY`], within rounding.
-pub(super) fn is_not_yet_full(peak_load: f64) -> bool {
-    peak_load <= BUSY * 1.001
 }
 
 /// The growth at which scheduling is judged: the largest at which the peak is not yet full, or today's.

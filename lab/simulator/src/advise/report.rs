@@ -6,7 +6,8 @@
 
 use serde::Serialize;
 
-use super::plan::is_not_yet_full;
+/// The load at which scheduling is judged, if the plan reaches it: busy, but not yet full.
+const BUSY: f64 = 0.8;
 
 /// Version of the serialized form. It changes when the form changes.
 pub const FORMAT: u32 = 1;
@@ -172,6 +173,16 @@ impl Prediction {
     pub fn is_not_yet_full(&self) -> bool {
         is_not_yet_full(self.peak_load)
     }
+
+    /// The prediction for a policy, by its name.
+    pub(super) fn policy(&self, name: &str) -> Option<&PolicyPrediction> {
+        self.policies.iter().find(|it| it.policy == name)
+    }
+}
+
+/// Whether a peak of this load is at most [`BUSY`], within rounding.
+pub(super) fn is_not_yet_full(peak_load: f64) -> bool {
+    peak_load <= BUSY * 1.001
 }
 
 /// Response times under a policy.

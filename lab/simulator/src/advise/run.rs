@@ -15,7 +15,7 @@ use super::{
     report::Prediction,
     timeline::Span,
 };
-use crate::{Banded, Ended, Model, Ordered, Sharing, Ticket, banded};
+use crate::{Banded, Ended, Model, Ordered, ProcessorSharing, Ticket, banded};
 
 /// Most requests in progress at once. With more, real clients would have given up, and memory must stay
 /// bounded.
@@ -26,7 +26,7 @@ pub(super) struct Run {
     scenario: Scenario,
     contenders: Vec<Contender>,
     /// Requests in progress under at least one policy, by ticket number. All policies share the numbers.
-    under_way: Vec<UnderWay>,
+    under_way: Vec<InFlight>,
     free: Vec<u32>,
     most_at_once: usize,
     overloaded: bool,
@@ -49,7 +49,7 @@ struct Contender {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct UnderWay {
+struct InFlight {
     at_ns: u64,
     size_bytes: u64,
     part: u8,
@@ -101,7 +101,7 @@ impl Run {
         let part = (self.arrived * PARTS as u64 / self.expected).min(PARTS as u64 - 1) as u8;
         self.arrived += 1;
         let left = self.contenders.len() as u8;
-        let entry = UnderWay { at_ns, size_bytes, part, left, response_ns: [0; Policy::ALL.len()] };
+        let entry = InFlight { at_ns, size_bytes, part, left, response_ns: [0; Policy::ALL.len()] };
         let ticket = match self.free.pop() {
             Some(ticket) => {
                 self.under_way[ticket as usize] = entry;
@@ -176,7 +176,7 @@ impl Run {
         if entry.left > 0 {
             return;
         }
-        let UnderWay { size_bytes, part, response_ns, .. } = *entry;
+        let InFlight { size_bytes, part, response_ns, .. } = *entry;
         self.free.push(ticket.0);
         let wire_bytes = self.wire.bytes_for(size_bytes);
         self.measures.add(Measured {
@@ -199,7 +199,7 @@ fn model(policy: Policy, uplink: Rate, utilisation: f64, wire: WireModel, cutoff
         Box::new(Ordered::new(&paced, &wire, settings)) as Box<dyn Model>
     };
     match policy {
-        Policy::Fair => Box::new(Sharing::new(&whole, &wire)),
+        Policy::Fair => Box::new(ProcessorSharing::new(&whole, &wire)),
         Policy::Srpt => ordered(Order::Srpt, None),
         Policy::Guarded => ordered(Order::Srpt, Some(Policy::GUARD_STRETCH)),
         Policy::Fsp => ordered(Order::Fsp, None),

@@ -5,7 +5,7 @@ use std::{
     collections::BinaryHeap,
 };
 
-use super::{Ack, Cargo, ConnectionId};
+use super::{bottleneck::Cargo, connection::ConnectionId, receiver::Ack};
 
 /// An event of the packet model.
 #[derive(Clone, Copy, Debug)]

@@ -3,9 +3,10 @@
 use scheduler::{JobId, Path, Size};
 
 use super::{
-    Cargo, ConnectionId, Event, Gate, Packets, Place, SYN_ACK_BYTES,
-    connection::{Connection, Serving},
-    earlier,
+    agenda::Event,
+    bottleneck::Cargo,
+    connection::{Connection, ConnectionId, Serving},
+    network::{BottleneckAt, Gate, Packets, SYN_ACK_BYTES, earlier},
     receiver::Ack,
     sender::Outgoing,
 };
@@ -235,7 +236,7 @@ impl Packets {
     /// Sends the segments that TCP allows.
     pub(super) fn flush(&mut self, id: ConnectionId) {
         let now_ns = self.now_ns;
-        let on_device = self.settings.place == Place::Server;
+        let on_device = self.settings.bottleneck == BottleneckAt::Server;
         loop {
             let Some(band) = self.connection(id).map(|it| it.band) else { return };
             let has_place = !on_device || self.bottleneck.has_place(band);
@@ -272,7 +273,7 @@ impl Packets {
         let now = self.instant();
         if let Some(gate) = self.gate.as_mut().filter(|gate| gate.plan.is_none()) {
             let overhead_bytes = u64::from(gate.uplink.settings().segment_overhead_bytes);
-            gate.uplink.handle_unranked(now, frames * overhead_bytes);
+            gate.uplink.handle_ungranted(now, frames * overhead_bytes);
         }
     }
 

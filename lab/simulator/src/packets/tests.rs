@@ -1,5 +1,5 @@
-use scheduler::{Order, Pacing};
-use workload::outcome::End;
+use scheduler::{Order, Pacing, bands::BandPlan, uplink::Settings};
+use workload::{outcome::End, rate::Link, wire::WireModel};
 
 use super::*;
 use crate::{Clients, Served, Stream, run};
@@ -93,9 +93,10 @@ fn a_bucket_saves_a_burst_and_a_frame() {
 #[test]
 fn connections_that_began_together_share_the_link_alike() {
     let requests: Vec<Request> = (0..4).map(|i| request(i, segments(400))).collect();
-    for place in [Place::Server, Place::Router] {
+    for at in [BottleneckAt::Server, BottleneckAt::Router] {
         for discipline in [Discipline::Fair, gate(Order::Fair, "8mbit")] {
-            let (served, stats) = serve(PacketSettings { place, ..line("8mbit", discipline.clone()) }, &requests);
+            let (served, stats) =
+                serve(PacketSettings { bottleneck: at, ..line("8mbit", discipline.clone()) }, &requests);
             let ends: Vec<f64> = served.iter().map(|it| it.end_ns as f64 / 1e6).collect();
             // 4 x 400 frames of 1.514 ms.
             let whole_ms = 4.0 * 400.0 * 1.514;
@@ -103,8 +104,8 @@ fn connections_that_began_together_share_the_link_alike() {
             assert_eq!(stats.dropped, 0);
             // From a router's queue each connection takes the share of its window, and windows stop growing
             // at different sizes.
-            let fair = if place == Place::Server || discipline != Discipline::Fair { 0.95 } else { 0.6 };
-            assert!(first > fair * whole_ms, "{place:?} {discipline:?} {ends:?}");
+            let fair = if at == BottleneckAt::Server || discipline != Discipline::Fair { 0.95 } else { 0.6 };
+            assert!(first > fair * whole_ms, "{at:?} {discipline:?} {ends:?}");
         }
     }
 }
@@ -113,11 +114,12 @@ fn connections_that_began_together_share_the_link_alike() {
 fn a_connection_has_two_packets_in_the_queue_of_its_own_device_and_a_window_in_a_routers() {
     // During a large response, the SYN-ACK and the response of a small request wait behind the queue.
     let requests = [request(0, segments(2_000)), request(2 * S, 100)];
-    let small_ms =
-        |place| serve(PacketSettings { place, ..line("8mbit", Discipline::Fair) }, &requests).0[1].response_ns() / MS;
+    let small_ms = |at| {
+        serve(PacketSettings { bottleneck: at, ..line("8mbit", Discipline::Fair) }, &requests).0[1].response_ns() / MS
+    };
     // Twice two frames of 1.5 ms, and the frame on the line.
-    assert!((4..=9).contains(&small_ms(Place::Server)), "{}", small_ms(Place::Server));
-    assert!(small_ms(Place::Router) > 30, "{}", small_ms(Place::Router));
+    assert!((4..=9).contains(&small_ms(BottleneckAt::Server)), "{}", small_ms(BottleneckAt::Server));
+    assert!(small_ms(BottleneckAt::Router) > 30, "{}", small_ms(BottleneckAt::Router));
 }
 
 #[test]
@@ -145,12 +147,12 @@ fn leave_for_all_at_once_is_no_more_than_the_socket_takes() {
 #[test]
 fn what_a_full_queue_drops_is_sent_again() {
     let requests: Vec<Request> = (0..20).map(|i| request(i * MS, segments(60))).collect();
-    let small = |place| PacketSettings { queue_packets: 12, place, ..line("8mbit", Discipline::Fair) };
-    let (served, stats) = serve(small(Place::Router), &requests);
+    let small = |at| PacketSettings { queue_packets: 12, bottleneck: at, ..line("8mbit", Discipline::Fair) };
+    let (served, stats) = serve(small(BottleneckAt::Router), &requests);
     assert!(stats.dropped > 20 && stats.retransmitted > 20, "{stats:?}");
     assert!(served.iter().all(|it| it.end == End::Done) && served.len() == 20);
     // On its own device TCP is told, and sends nothing again; SYN-ACKs are still dropped.
-    let (served, stats) = serve(small(Place::Server), &requests);
+    let (served, stats) = serve(small(BottleneckAt::Server), &requests);
     assert!(stats.retransmitted < 5, "{stats:?}");
     assert!(served.iter().all(|it| it.end == End::Done) && served.len() == 20);
     assert!(served.iter().any(|it| it.response_ns() > S), "a SYN-ACK that found no place comes a second later");
@@ -286,7 +288,7 @@ mod random {
                 paths: vec![path, ClientPath { segment_bytes: 524, ..path }],
                 queue_packets,
                 requests_per_connection: kept,
-                place: if router { Place::Router } else { Place::Server },
+                bottleneck: if router { BottleneckAt::Router } else { BottleneckAt::Server },
                 seed,
                 ..line("8mbit", discipline)
             };

@@ -18,7 +18,7 @@ use scheduler::{
     share::Policy,
 };
 
-use super::{Demand, End, Law, Load, Need, Passage, Scenario, Station};
+use super::{Demand, End, FinishedRequest, Law, Load, Need, Scenario, Station};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
@@ -39,7 +39,7 @@ pub struct Type {
 
 /// The source of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Who {
+pub enum Arrivals {
     /// Users of each class for each type, and their think time in nanoseconds.
     Users([u32; 3], u64),
     /// Requests at random times: the fraction of a type's capacity that each class requests.
@@ -58,7 +58,7 @@ pub struct Setup {
     /// The law of service times.
     pub law: Law,
     /// The source of requests.
-    pub who: Who,
+    pub arrivals: Arrivals,
     /// The period in which the first class is silent, in seconds.
     pub silent_s: Option<(u64, u64)>,
     /// Length of the warm-up, in seconds.
@@ -81,7 +81,7 @@ impl Setup {
             Type { window: 5, service_ns: 380 * MS },
         ],
         law: Law::Exponential,
-        who: Who::Users([25; CLASSES], 100 * MS),
+        arrivals: Arrivals::Users([25; CLASSES], 100 * MS),
         silent_s: None,
         warm_up_s: 120,
         until_s: 1800,
@@ -104,9 +104,9 @@ impl Setup {
         let mut loads = Vec::new();
         for class in 0..CLASSES {
             for (number, of_type) in self.types.iter().enumerate().take(types) {
-                let demand = match self.who {
-                    Who::Users(users, think_ns) => Demand::Closed { users: users[class], think_ns },
-                    Who::Random(parts) => Demand::Open {
+                let demand = match self.arrivals {
+                    Arrivals::Users(users, think_ns) => Demand::Closed { users: users[class], think_ns },
+                    Arrivals::Random(parts) => Demand::Open {
                         per_second: parts[class] * f64::from(of_type.window) * 1e9 / of_type.service_ns as f64,
                     },
                 };
@@ -130,7 +130,7 @@ impl Setup {
             seed: self.seed,
         };
         let mut seen = vec![[[Sum::default(); TYPES]; CLASSES]; self.until_s as usize + 1];
-        let record = |it: Passage| {
+        let record = |it: FinishedRequest| {
             if it.end == End::Done {
                 let second = it.end_ns.div_ceil(SECOND) as usize;
                 let (system_ns, started_ns) = (it.end_ns - it.arrived_ns, it.started_ns.unwrap_or(it.end_ns));
@@ -323,14 +323,14 @@ mod tests {
 
     #[test]
     fn where_a_ratio_is_possible_ratio_is_nearer_to_it_than_any_other_and_where_not_it_favours_the_first() {
-        let run = |policy, who| Setup { policy, who, until_s: 600, ..Setup::PAPER }.run();
-        let uneven = Who::Users([10, 25, 40], 100 * MS);
+        let run = |policy, arrivals| Setup { policy, arrivals, until_s: 600, ..Setup::PAPER }.run();
+        let uneven = Arrivals::Users([10, 25, 40], 100 * MS);
         let errors = [Policy::Ratio, Policy::Wtp, Policy::Pwad, Policy::Mdp].map(|it| run(it, uneven).error(120, 600));
         assert!(errors[0] <= 0.01 && errors[1..].iter().all(|&error| error > errors[0]), "{errors:?}");
         // Too many requests: queues grow, and the ratios hold.
-        assert!(run(Policy::Ratio, Who::Random([0.4; 3])).error(120, 600) <= 0.02);
+        assert!(run(Policy::Ratio, Arrivals::Random([0.4; 3])).error(120, 600) <= 0.02);
         // Too few requests: not even strict priority can reach the ratios.
-        let few = Who::Random([0.7 / 3.0; 3]);
+        let few = Arrivals::Random([0.7 / 3.0; 3]);
         let [_, second, third] = run(Policy::Ratio, few).ratios(120, 600);
         let [_, _, most] = run(Policy::Strict, few).ratios(120, 600);
         assert!(1.0 < second && second < third && third < 1.05 * most && most < 2.0, "{second} {third} {most}");

@@ -8,7 +8,7 @@
 //! - Nothing tells how patient a client is.
 //!
 //! [`Setup::bound`] is what is possible: the load, but no more than the site can do, times the part of clients that are
-//! more patient than the service is long. [`Outcome::goodput`] is measured against that.
+//! more patient than the service is long. [`Results::goodput`] is measured against that.
 //!
 //! ```
 //! use scheduler::admission::QueueOrder;
@@ -82,7 +82,7 @@ pub enum Patience {
 
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct Results {
     /// Answers to clients that were there, over what the site can do.
     pub goodput: f64,
     /// Their mean response time in seconds.
@@ -115,7 +115,7 @@ impl Setup {
     ///
     /// # Panics
     /// If the load is not a positive number.
-    pub fn run(&self) -> Outcome {
+    pub fn run(&self) -> Results {
         assert!(self.load > 0.0 && self.load.is_finite(), "a load is above 0");
         let until_ns = u64::from(self.seconds) * 1_000_000_000;
         let mut world = World::new(self, until_ns / 5);
@@ -350,8 +350,8 @@ impl<'a> World<'a> {
         Exp1.sample(&mut self.random)
     }
 
-    fn outcome(self, seconds: f64) -> Outcome {
-        Outcome {
+    fn outcome(self, seconds: f64) -> Results {
+        Results {
             goodput: self.answered as f64 / seconds * SERVICE_S / f64::from(SLOTS),
             mean_s: self.response_s / self.answered as f64,
             wasted: self.wasted as f64 / self.done.max(1) as f64,
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn in_the_order_of_arrival_goodput_collapses() {
         let setup = Setup { load: 2.0, patience: Patience::Fixed { s: 10.0 }, order: QueueOrder::Fifo, ..Setup::PLAIN };
-        let Outcome { goodput, wasted, .. } = setup.run();
+        let Results { goodput, wasted, .. } = setup.run();
         assert!(goodput < 0.15 && wasted > 0.8, "{goodput:.3} {wasted:.3}");
     }
 }

@@ -13,7 +13,7 @@ use scheduler::{
     share::Policy,
 };
 
-use super::{Demand, Law, Load, Need, Passage, Scenario, Station};
+use super::{Demand, FinishedRequest, Law, Load, Need, Scenario, Station};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
@@ -34,9 +34,9 @@ pub struct Parts {
 
 /// Weighted sharing of `window` slots, while all classes want more.
 pub fn weighted(window: u32, seed: u64) -> Parts {
-    let passages = run(Policy::Weighted, window, [0; 3], [users(window); 3], seed);
+    let finished = run(Policy::Weighted, window, [0; 3], [users(window); 3], seed);
     let mut started: Vec<(u64, usize)> =
-        passages.iter().filter_map(|it| Some((it.started_ns?, it.class.index()))).collect();
+        finished.iter().filter_map(|it| Some((it.started_ns?, it.class.index()))).collect();
     started.retain(|&(at_ns, _)| (WARM_UP_NS..UNTIL_NS).contains(&at_ns));
     started.sort_by_key(|&(at_ns, _)| at_ns);
     let total: u32 = WEIGHTS.iter().sum();
@@ -77,12 +77,12 @@ pub struct Holdings {
 /// Slots divided by a policy. With `busy`, all classes always want more; else the first comes and goes.
 pub fn capacity(policy: Policy, window: u32, reserved: [u32; 3], busy: bool, seed: u64) -> Holdings {
     let first = if busy { users(window) } else { window.div_ceil(2) };
-    let passages = run(policy, window, reserved, [first, users(window), users(window)], seed);
+    let finished = run(policy, window, reserved, [first, users(window), users(window)], seed);
     let total: u32 = WEIGHTS.iter().sum();
     let exact = WEIGHTS.map(|weight| f64::from(window * weight) / f64::from(total));
     // At equal times, ends come before arrivals before starts.
     let mut events: BTreeMap<u64, Vec<(u8, usize)>> = BTreeMap::new();
-    for it in &passages {
+    for it in &finished {
         let Some(started_ns) = it.started_ns else { continue };
         for (at_ns, what) in [(it.end_ns, 0), (it.arrived_ns, 1), (started_ns, 2)] {
             events.entry(at_ns).or_default().push((what, it.class.index()));
@@ -132,7 +132,7 @@ fn users(window: u32) -> u32 {
     3 * window + 20
 }
 
-fn run(policy: Policy, window: u32, reserved: [u32; 3], users: [u32; 3], seed: u64) -> Vec<Passage> {
+fn run(policy: Policy, window: u32, reserved: [u32; 3], users: [u32; 3], seed: u64) -> Vec<FinishedRequest> {
     let class = |class: usize| Class { weight: WEIGHTS[class], reserved_slots: reserved[class], ..Class::default() };
     let load = |class: usize| Load {
         class: ClassId(class as u16),
@@ -150,9 +150,9 @@ fn run(policy: Policy, window: u32, reserved: [u32; 3], users: [u32; 3], seed: u
         measured_ns: UNTIL_NS + 10 * SECOND,
         seed,
     };
-    let mut passages = Vec::new();
-    scenario.run(|passage| passages.push(passage)).expect("the scenario is sound");
-    passages
+    let mut finished = Vec::new();
+    scenario.run(|request| finished.push(request)).expect("the scenario is sound");
+    finished
 }
 
 /// A few requests with deadlines, in whole units of time.

@@ -15,45 +15,24 @@ use scheduler::{
     control::{Controller, Finished, Load as Busy, Probed},
 };
 
-use super::{Course, Demand, Law, Load, Report, Scenario, ScenarioError, Site, StationUse, Visit, What, WindowUse};
+use super::{
+    error::ScenarioError,
+    events::{EventKind, Events},
+    finished::{End, FinishedRequest},
+    scenario::{Demand, Law, Load, Scenario},
+    station::{Site, Visit},
+    tally::{Report, StationUse, WindowUse},
+};
 use crate::Ticket;
 
-/// A finished request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passage {
-    /// Number of its load in the scenario.
-    pub load: usize,
-    /// Its class.
-    pub class: ClassId,
-    /// Its resource type.
-    pub resource: ResourceId,
-    /// When it came, in nanoseconds since the start.
-    pub arrived_ns: u64,
-    /// When it was admitted; `None` if it was not.
-    pub started_ns: Option<u64>,
-    /// When it ended.
-    pub end_ns: u64,
-    /// How it ended.
-    pub end: End,
-}
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The site did its work.
-    Done,
-    /// The site answered with an error.
-    Failed,
-    /// The gateway refused it.
-    Refused,
-    /// Its client gave it up.
-    Gone,
-}
-
 /// Runs a checked scenario.
-pub(super) fn run(scenario: &Scenario, course: &Course, sink: impl FnMut(Passage)) -> Result<Report, ScenarioError> {
+pub(super) fn run(
+    scenario: &Scenario,
+    events: &Events,
+    sink: impl FnMut(FinishedRequest),
+) -> Result<Report, ScenarioError> {
     let until_ns = scenario.warm_up_ns + scenario.measured_ns;
-    let mut run = Run::new(scenario, course, sink)?;
+    let mut run = Run::new(scenario, events, sink)?;
     while let Some(now_ns) = run.next_event_ns().filter(|&now_ns| now_ns <= until_ns) {
         run.turn(now_ns);
     }
@@ -73,15 +52,15 @@ struct Run<'a, F> {
     /// When clients that wait lose patience.
     patience: BTreeSet<(u64, Ticket)>,
     /// By ticket, which is the index of the request's id.
-    requests: Vec<Option<Asked>>,
+    requests: Vec<Option<InFlight>>,
     /// By class and resource type.
     gauges: Vec<Vec<Gauge>>,
     adjusting: Adjusting<'a>,
 }
 
-/// State of the course of a run.
+/// State of the events of a run.
 struct Adjusting<'a> {
-    course: &'a Course,
+    events: &'a Events,
     control: Option<Box<dyn Controller + Send>>,
     /// Number of events that have happened.
     happened: usize,
@@ -103,7 +82,7 @@ struct Client {
     random: ChaCha8Rng,
 }
 
-struct Asked {
+struct InFlight {
     id: RequestId,
     client: usize,
     arrived_ns: u64,
@@ -122,8 +101,8 @@ struct Gauge {
     since_ns: u64,
 }
 
-impl<'a, F: FnMut(Passage)> Run<'a, F> {
-    fn new(scenario: &'a Scenario, course: &'a Course, sink: F) -> Result<Self, ScenarioError> {
+impl<'a, F: FnMut(FinishedRequest)> Run<'a, F> {
+    fn new(scenario: &'a Scenario, events: &'a Events, sink: F) -> Result<Self, ScenarioError> {
         let admission = Admission::new(scenario.admission.clone()).map_err(ScenarioError::Admission)?;
         let (classes, resources) = (scenario.admission.classes.len(), scenario.admission.windows.len());
         let mut run = Self {
@@ -138,8 +117,8 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
             requests: Vec::new(),
             gauges: vec![vec![Gauge::default(); resources]; classes],
             adjusting: Adjusting {
-                course,
-                control: course.control.as_ref().map(|it| it.build().map_err(ScenarioError::Control)).transpose()?,
+                events,
+                control: events.control.as_ref().map(|it| it.build().map_err(ScenarioError::Control)).transpose()?,
                 happened: 0,
                 now_ns: 0,
                 failing: vec![false; scenario.stations.len()],
@@ -190,21 +169,21 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
             if self.adjusting.probed(end_ns, ticket) {
                 continue;
             }
-            if let Some(asked) = self.take(ticket) {
-                self.admission.handle_finished(Instant::from_ns(end_ns), asked.id);
-                self.finished(end_ns, &asked);
-                self.end(end_ns, &asked, if asked.fails { End::Failed } else { End::Done });
+            if let Some(request) = self.take(ticket) {
+                self.admission.handle_finished(Instant::from_ns(end_ns), request.id);
+                self.finished(end_ns, &request);
+                self.end(end_ns, &request, if request.fails { End::Failed } else { End::Done });
             }
         }
         self.happen(now_ns);
         while let Some(&(_, ticket)) = self.patience.first().filter(|(at_ns, _)| *at_ns <= now_ns) {
             // Removes it from `patience` too.
-            let Some(asked) = self.take(ticket) else { break };
-            if asked.started_ns.is_some() {
+            let Some(request) = self.take(ticket) else { break };
+            if request.started_ns.is_some() {
                 self.site.handle_abort(now_ns, ticket);
             }
-            self.admission.handle_gone(Instant::from_ns(now_ns), asked.id);
-            self.end(now_ns, &asked, End::Gone);
+            self.admission.handle_gone(Instant::from_ns(now_ns), request.id);
+            self.end(now_ns, &request, End::Gone);
         }
         while let Some(&Reverse((_, client))) = self.due.peek().filter(|Reverse((at_ns, _))| *at_ns <= now_ns) {
             self.due.pop();
@@ -221,8 +200,8 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
             match decision {
                 Decision::Start(start) => self.start(now_ns, ticket(start.request)),
                 Decision::Refuse { request, .. } => {
-                    if let Some(asked) = self.take(ticket(request)) {
-                        self.end(now_ns, &asked, End::Refused);
+                    if let Some(request) = self.take(ticket(request)) {
+                        self.end(now_ns, &request, End::Refused);
                     }
                 }
             }
@@ -250,7 +229,7 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
                 now_ns,
                 load,
                 client,
-                Passage {
+                FinishedRequest {
                     load: self.clients[client].load,
                     class,
                     resource,
@@ -268,17 +247,17 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
             self.requests.resize_with(id.index() + 1, || None);
         }
         self.requests[id.index()] =
-            Some(Asked { id, client, arrived_ns: now_ns, started_ns: None, gives_up_ns, visits, fails: false });
+            Some(InFlight { id, client, arrived_ns: now_ns, started_ns: None, gives_up_ns, visits, fails: false });
         self.count(now_ns, load, |gauge| gauge.waiting += 1);
     }
 
     fn start(&mut self, now_ns: u64, ticket: Ticket) {
-        let Some(asked) = &mut self.requests[ticket.0 as usize] else { return };
-        asked.started_ns = Some(now_ns);
-        let (client, mut visits) = (asked.client, std::mem::take(&mut asked.visits));
+        let Some(request) = &mut self.requests[ticket.0 as usize] else { return };
+        request.started_ns = Some(now_ns);
+        let (client, mut visits) = (request.client, std::mem::take(&mut request.visits));
         if let Some(at) = visits.iter().position(|visit| self.adjusting.failing[visit.station]) {
             visits.truncate(at);
-            asked.fails = true;
+            request.fails = true;
         }
         self.site.handle_started(now_ns, ticket, visits);
         self.count(now_ns, self.load(client), |gauge| {
@@ -288,34 +267,34 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
     }
 
     /// Reports a finished request to the controller.
-    fn finished(&mut self, end_ns: u64, asked: &Asked) {
-        let load = self.load(asked.client);
-        let (Some(control), Some(started_ns)) = (&mut self.adjusting.control, asked.started_ns) else { return };
-        let route = self.clients[asked.client].load as u64;
+    fn finished(&mut self, end_ns: u64, request: &InFlight) {
+        let load = self.load(request.client);
+        let (Some(control), Some(started_ns)) = (&mut self.adjusting.control, request.started_ns) else { return };
+        let route = self.clients[request.client].load as u64;
         let service_ns = end_ns.saturating_sub(started_ns);
-        let finished = Finished { resource: load.resource, route, service_ns, done: !asked.fails };
+        let finished = Finished { resource: load.resource, route, service_ns, done: !request.fails };
         control.handle_finished(Instant::from_ns(end_ns), &finished);
     }
 
     /// Applies the events that are due.
     fn happen(&mut self, now_ns: u64) {
         self.adjusting.now_ns = now_ns;
-        let course = self.adjusting.course;
-        while let Some(event) = course.events.get(self.adjusting.happened).filter(|event| event.at_ns <= now_ns) {
+        let events = self.adjusting.events;
+        while let Some(event) = events.at_site.get(self.adjusting.happened).filter(|event| event.at_ns <= now_ns) {
             self.adjusting.happened += 1;
-            match event.what {
-                What::Curve { station, curve, pace } => {
-                    self.site.handle_curve(now_ns, station, curve, pace).expect("the course was checked");
+            match event.kind {
+                EventKind::Curve { station, curve, pace } => {
+                    self.site.handle_curve(now_ns, station, curve, pace).expect("the events was checked");
                 }
-                What::Failing { station, failing } => self.adjusting.failing[station] = failing,
-                What::Asking { load, asking } => self.adjusting.silent[load] = !asking,
+                EventKind::Failing { station, failing } => self.adjusting.failing[station] = failing,
+                EventKind::Asking { load, asking } => self.adjusting.silent[load] = !asking,
             }
         }
     }
 
     /// Lets the controller adjust the windows; returns whether any changed.
     fn adjust(&mut self, now_ns: u64) -> bool {
-        let Adjusting { course, control: Some(control), failing, probing, windows, .. } = &mut self.adjusting else {
+        let Adjusting { events, control: Some(control), failing, probing, windows, .. } = &mut self.adjusting else {
             return false;
         };
         let now = Instant::from_ns(now_ns);
@@ -327,7 +306,7 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
             }
         }
         while let Some(resource) = control.poll_probe(now) {
-            let needs = course.probes.get(resource.index()).map_or(&[][..], Vec::as_slice);
+            let needs = events.probes.get(resource.index()).map_or(&[][..], Vec::as_slice);
             if needs.iter().any(|need| failing[need.station]) {
                 control.handle_probed(now, resource, Probed::Failed);
                 continue;
@@ -352,33 +331,33 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
     }
 
     /// Removes a request from all collections.
-    fn take(&mut self, ticket: Ticket) -> Option<Asked> {
-        let asked = self.requests.get_mut(ticket.0 as usize)?.take()?;
-        if let Some(at_ns) = asked.gives_up_ns {
+    fn take(&mut self, ticket: Ticket) -> Option<InFlight> {
+        let request = self.requests.get_mut(ticket.0 as usize)?.take()?;
+        if let Some(at_ns) = request.gives_up_ns {
             self.patience.remove(&(at_ns, ticket));
         }
-        Some(asked)
+        Some(request)
     }
 
-    fn end(&mut self, now_ns: u64, asked: &Asked, end: End) {
-        let load = self.load(asked.client);
-        self.count(now_ns, load, |gauge| match asked.started_ns {
+    fn end(&mut self, now_ns: u64, request: &InFlight, end: End) {
+        let load = self.load(request.client);
+        self.count(now_ns, load, |gauge| match request.started_ns {
             Some(_) => gauge.running -= 1,
             None => gauge.waiting -= 1,
         });
-        let &Asked { client, arrived_ns, started_ns, .. } = asked;
+        let &InFlight { client, arrived_ns, started_ns, .. } = request;
         let Load { class, resource, .. } = *load;
         let number = self.clients[client].load;
-        let passage = Passage { load: number, class, resource, arrived_ns, started_ns, end_ns: now_ns, end };
-        self.tell(now_ns, load, client, passage);
+        let request = FinishedRequest { load: number, class, resource, arrived_ns, started_ns, end_ns: now_ns, end };
+        self.tell(now_ns, load, client, request);
     }
 
     /// Counts a finished request, and lets its user continue.
-    fn tell(&mut self, now_ns: u64, load: &Load, client: usize, passage: Passage) {
+    fn tell(&mut self, now_ns: u64, load: &Load, client: usize, request: FinishedRequest) {
         if now_ns >= self.scenario.warm_up_ns {
-            self.report.cell_mut(load.class, load.resource).add(&passage);
+            self.report.cell_mut(load.class, load.resource).add(&request);
         }
-        (self.sink)(passage);
+        (self.sink)(request);
         if matches!(load.demand, Demand::Closed { .. }) {
             self.ask_later(now_ns, client);
         }
@@ -434,7 +413,7 @@ impl<'a, F: FnMut(Passage)> Run<'a, F> {
 
 impl Adjusting<'_> {
     fn next_ns(&self) -> Option<u64> {
-        let happens_ns = self.course.events.get(self.happened).map(|event| event.at_ns);
+        let happens_ns = self.events.at_site.get(self.happened).map(|event| event.at_ns);
         let adjusts_ns = self.control.as_ref().and_then(|control| control.poll_timeout()).map(Instant::as_ns);
         let probes_ns = self.probing.iter().flatten().map(|since_ns| since_ns + PROBE_LIMIT_NS).min();
         [happens_ns, adjusts_ns, probes_ns].into_iter().flatten().min()

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ScenarioError;
+use super::error::ScenarioError;
 use crate::Ticket;
 
 /// A resource of the site that all present requests share equally (processor sharing).

@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 use hdrhistogram::Histogram;
 use scheduler::{admission::ResourceId, class::ClassId};
 
-use super::{End, Passage};
+use super::finished::{End, FinishedRequest};
 
 /// The measurements of a run.
 #[derive(Clone, Debug)]
@@ -157,13 +157,13 @@ impl Tally {
     }
 
     /// Counts a finished request.
-    pub(super) fn add(&mut self, passage: &Passage) {
-        match (passage.end, passage.started_ns) {
+    pub(super) fn add(&mut self, request: &FinishedRequest) {
+        match (request.end, request.started_ns) {
             (End::Done, Some(started_ns)) => {
                 self.done += 1;
-                self.queueing_ns += u128::from(started_ns - passage.arrived_ns);
-                self.service_ns += u128::from(passage.end_ns - started_ns);
-                let system_us = (passage.end_ns - passage.arrived_ns) / 1000;
+                self.queueing_ns += u128::from(started_ns - request.arrived_ns);
+                self.service_ns += u128::from(request.end_ns - started_ns);
+                let system_us = (request.end_ns - request.arrived_ns) / 1000;
                 self.system_us.record(system_us).expect("it grows as needed");
             }
             (End::Failed, _) => self.failed += 1,

@@ -3,7 +3,11 @@ mod closed_forms;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use scheduler::{admission::QueueOrder, class::Class, share::Policy};
+use scheduler::{
+    admission::{QueueOrder, ResourceId, Settings, SettingsError},
+    class::{Class, ClassId},
+    share::Policy,
+};
 
 use super::*;
 use crate::Ticket;
@@ -23,9 +27,9 @@ fn scenario(stations: Vec<Station>, loads: Vec<Load>, admission: Settings) -> Sc
     Scenario { stations, loads, admission, warm_up_ns: 5 * SECOND, measured_ns: 40 * SECOND, seed: 1 }
 }
 
-fn passages(scenario: &Scenario) -> (Report, Vec<Passage>) {
+fn finished(scenario: &Scenario) -> (Report, Vec<FinishedRequest>) {
     let mut all = Vec::new();
-    let report = scenario.run(|passage| all.push(passage)).unwrap();
+    let report = scenario.run(|request| all.push(request)).unwrap();
     (report, all)
 }
 
@@ -77,8 +81,8 @@ fn the_important_class_does_not_notice_the_overload_of_the_other() {
     let needs = || vec![need(0, 10, Law::Fixed)];
     let high = load(0, 0, needs(), Demand::Open { per_second: 30.0 });
     let low = load(1, 0, needs(), Demand::Open { per_second: 200.0 });
-    let (_, alone) = passages(&scenario(vec![Station::SINGLE], vec![high.clone()], one_at_a_time()));
-    let (report, both) = passages(&scenario(vec![Station::SINGLE], vec![high, low], one_at_a_time()));
+    let (_, alone) = finished(&scenario(vec![Station::SINGLE], vec![high.clone()], one_at_a_time()));
+    let (report, both) = finished(&scenario(vec![Station::SINGLE], vec![high, low], one_at_a_time()));
     let ends: BTreeMap<u64, u64> = alone.iter().map(|it| (it.arrived_ns, it.end_ns)).collect();
     let mut seen = 0;
     for it in both.iter().filter(|it| it.load == 0) {
@@ -101,7 +105,7 @@ fn throughput_follows_the_weights_while_all_classes_want_more() {
         let demand = Demand::Closed { users: 60, think_ns: 100 * MS };
         let loads = (0..3).map(|class| load(class, 0, vec![need(0, 10, Law::Exponential)], demand)).collect();
         let admission = Settings::multi_resource(classes, Policy::Weighted, &[4]);
-        let (report, _) = passages(&scenario(vec![Station { servers: 4, ..Station::SINGLE }], loads, admission));
+        let (report, _) = finished(&scenario(vec![Station { servers: 4, ..Station::SINGLE }], loads, admission));
         let all = report.all().per_second();
         assert!((all - 400.0).abs() < 10.0, "{all}");
         for (class, part) in [(0, 4.0 / 7.0), (1, 2.0 / 7.0), (2, 1.0 / 7.0)] {
@@ -127,17 +131,17 @@ fn one_seed_decides_everything_and_what_clients_ask_for_does_not_depend_on_the_g
         Settings::multi_resource(classes.clone(), Policy::Strict, &[2]),
     );
     first.loads[1].patience_ns = Some(300 * MS);
-    let (_, passed) = passages(&first);
-    assert_eq!(passages(&first).1, passed);
-    let moments = |passed: &[Passage]| {
+    let (_, passed) = finished(&first);
+    assert_eq!(finished(&first).1, passed);
+    let moments = |passed: &[FinishedRequest]| {
         let open = passed.iter().filter(|it| it.load == 0 && it.arrived_ns < 40 * SECOND);
         let mut moments: Vec<u64> = open.map(|it| it.arrived_ns).collect();
         moments.sort_unstable();
         moments
     };
     let other = Scenario { admission: Settings::multi_resource(classes, Policy::Weighted, &[1]), ..first.clone() };
-    assert_eq!(moments(&passages(&other).1), moments(&passed));
-    let (_, of_other_seed) = passages(&Scenario { seed: 2, ..first });
+    assert_eq!(moments(&finished(&other).1), moments(&passed));
+    let (_, of_other_seed) = finished(&Scenario { seed: 2, ..first });
     assert_ne!(moments(&of_other_seed), moments(&passed));
 }
 
@@ -151,7 +155,7 @@ fn every_request_ends_once_and_counts_once() {
         Settings::multi_resource(classes, Policy::Strict, &[4]),
     );
     one.warm_up_ns = 0;
-    let (report, passed) = passages(&one);
+    let (report, passed) = finished(&one);
     let tally = report.cell(ClassId(0), ResourceId(0)).unwrap();
     let of = |end: End, started: bool| {
         passed.iter().filter(|it| it.end == end && it.started_ns.is_some() == started).count() as u64
@@ -283,33 +287,37 @@ fn what_happens_in_a_course_happens_then() {
     let one = load(0, 0, vec![need(0, 10, Law::Fixed)], Demand::Open { per_second: 20.0 });
     let one =
         scenario(vec![Station::SINGLE], vec![one], Settings::uncontrolled(vec![Class::default()], 1, Policy::Strict));
-    let ends = |what: &[(u64, What)]| {
-        let events = what.iter().map(|&(second, what)| Event { at_ns: second * SECOND, what }).collect();
-        let mut ends: Vec<Passage> = Vec::new();
-        one.run_with(&Course { events, ..Course::default() }, |passage| ends.push(passage)).unwrap();
+    let ends = |kind: &[(u64, EventKind)]| {
+        let events = kind.iter().map(|&(second, kind)| Event { at_ns: second * SECOND, kind }).collect();
+        let mut ends: Vec<FinishedRequest> = Vec::new();
+        one.run_with(&Events { at_site: events, ..Events::default() }, |request| ends.push(request)).unwrap();
         ends
     };
-    let between = |ends: &[Passage], from: u64, to: u64, end: End| {
+    let between = |ends: &[FinishedRequest], from: u64, to: u64, end: End| {
         ends.iter().filter(|it| it.end == end && (from * SECOND..to * SECOND).contains(&it.end_ns)).count()
     };
     let curve = Curve::Knee(Station::SINGLE);
-    let still =
-        ends(&[(10, What::Curve { station: 0, curve, pace: 0.0 }), (20, What::Curve { station: 0, curve, pace: 1.0 })]);
+    let still = ends(&[
+        (10, EventKind::Curve { station: 0, curve, pace: 0.0 }),
+        (20, EventKind::Curve { station: 0, curve, pace: 1.0 }),
+    ]);
     assert_eq!(between(&still, 10, 20, End::Done), 0);
-    assert!(between(&still, 20, 25, End::Done) > 250, "what waited is done");
-    let failing =
-        ends(&[(10, What::Failing { station: 0, failing: true }), (20, What::Failing { station: 0, failing: false })]);
+    assert!(between(&still, 20, 25, End::Done) > 250, "kind waited is done");
+    let failing = ends(&[
+        (10, EventKind::Failing { station: 0, failing: true }),
+        (20, EventKind::Failing { station: 0, failing: false }),
+    ]);
     assert!(between(&failing, 10, 20, End::Failed) > 150 && between(&failing, 11, 20, End::Done) == 0);
     assert_eq!(between(&failing, 0, 10, End::Failed) + between(&failing, 20, 45, End::Failed), 0);
-    let silent = ends(&[(10, What::Asking { load: 0, asking: false })]);
+    let silent = ends(&[(10, EventKind::Asking { load: 0, asking: false })]);
     assert_eq!(between(&silent, 11, 45, End::Done), 0);
-    let refused = |what| {
-        let course = Course { events: vec![Event { at_ns: 0, what }], ..Course::default() };
-        one.run_with(&course, |_| {}).unwrap_err()
+    let refused = |kind| {
+        let events = Events { at_site: vec![Event { at_ns: 0, kind }], ..Events::default() };
+        one.run_with(&events, |_| {}).unwrap_err()
     };
-    assert_eq!(refused(What::Failing { station: 1, failing: true }), ScenarioError::Event(0));
-    assert_eq!(refused(What::Asking { load: 1, asking: true }), ScenarioError::Event(0));
-    assert_eq!(refused(What::Curve { station: 0, curve, pace: -1.0 }), ScenarioError::Event(0));
+    assert_eq!(refused(EventKind::Failing { station: 1, failing: true }), ScenarioError::Event(0));
+    assert_eq!(refused(EventKind::Asking { load: 1, asking: true }), ScenarioError::Event(0));
+    assert_eq!(refused(EventKind::Curve { station: 0, curve, pace: -1.0 }), ScenarioError::Event(0));
     let no_curve = Curve::Seeks { gain: 0.1, knee: 0, floor: 0.5 };
-    assert_eq!(refused(What::Curve { station: 0, curve: no_curve, pace: 1.0 }), ScenarioError::Station(0));
+    assert_eq!(refused(EventKind::Curve { station: 0, curve: no_curve, pace: 1.0 }), ScenarioError::Station(0));
 }

@@ -13,7 +13,7 @@ use scheduler::{
     share::Policy,
 };
 
-use super::{Course, Curve, Demand, Event, Law, Load, Need, Report, Scenario, Site, Station, Visit, What};
+use super::{Curve, Demand, Event, EventKind, Events, Law, Load, Need, Report, Scenario, Site, Station, Visit};
 use crate::Ticket;
 
 const MS: u64 = 1_000_000;
@@ -112,10 +112,12 @@ impl World {
         Self { scenario, curves, first, per_second: total }
     }
 
-    fn course(&self, control: Option<control::Settings>) -> Course {
-        let curve =
-            |(station, &curve): (usize, &Curve)| Event { at_ns: 0, what: What::Curve { station, curve, pace: 1.0 } };
-        Course { control, probes: Vec::new(), events: self.curves.iter().enumerate().map(curve).collect() }
+    fn events(&self, control: Option<control::Settings>) -> Events {
+        let curve = |(station, &curve): (usize, &Curve)| Event {
+            at_ns: 0,
+            kind: EventKind::Curve { station, curve, pace: 1.0 },
+        };
+        Events { control, probes: Vec::new(), at_site: self.curves.iter().enumerate().map(curve).collect() }
     }
 
     /// Runs with these windows, for a part of the time.
@@ -124,7 +126,7 @@ impl World {
         scenario.admission.windows = windows.iter().copied().map(Some).collect();
         scenario.measured_ns = (scenario.measured_ns as f64 * part) as u64;
         scenario.warm_up_ns = scenario.measured_ns / 8;
-        scenario.run_with(&self.course(None), |_| {}).expect("the scenario is sound")
+        scenario.run_with(&self.events(None), |_| {}).expect("the scenario is sound")
     }
 
     /// The best fixed windows found by a search from the stations' own best, one type after the other. Also
@@ -172,7 +174,7 @@ impl World {
         let control = control::Settings::new(method, windows);
         let mut scenario = self.scenario.clone();
         scenario.admission.windows = self.first.iter().copied().map(Some).collect();
-        let report = scenario.run_with(&self.course(Some(control)), |_| {}).expect("the scenario is sound");
+        let report = scenario.run_with(&self.events(Some(control)), |_| {}).expect("the scenario is sound");
         let of_type = |report: &Report, it: u16| report.resource(ResourceId(it)).per_second();
         let worst = (0..self.first.len() as u16).map(|it| of_type(&report, it) / of_type(&best.1, it));
         let changes: u32 = report.windows.iter().map(|it| it.changes).sum();
@@ -285,8 +287,8 @@ pub fn paper(gateway: &Gateway, situation: Situation, seed: u64) -> Report {
         }
     };
     let from_ns = if situation == Situation::Steady { 300 * SECOND } else { 600 * SECOND };
-    let curve = |at_ns, station, curve, pace| Event { at_ns, what: What::Curve { station, curve, pace } };
-    let asking = |at_ns, load, asking| Event { at_ns, what: What::Asking { load, asking } };
+    let curve = |at_ns, station, curve, pace| Event { at_ns, kind: EventKind::Curve { station, curve, pace } };
+    let asking = |at_ns, load, asking| Event { at_ns, kind: EventKind::Asking { load, asking } };
     let mut events: Vec<Event> = (0..3).map(|station| curve(0, station, PAPER[station], 1.0)).collect();
     events.extend((9..12).map(|load| asking(0, load, false)));
     match situation {
@@ -308,8 +310,8 @@ pub fn paper(gateway: &Gateway, situation: Situation, seed: u64) -> Report {
         measured_ns: 1800 * SECOND - from_ns,
         seed,
     };
-    let course = Course { control, probes: (0..3).map(paper_needs).collect(), events };
-    scenario.run_with(&course, |_| {}).expect("the scenario is sound")
+    let events = Events { control, probes: (0..3).map(paper_needs).collect(), at_site: events };
+    scenario.run_with(&events, |_| {}).expect("the scenario is sound")
 }
 
 /// Searches the capacity of a site for one type of requests: returns the result and the number of
@@ -405,12 +407,12 @@ pub fn outage(method: Method, errors: bool, seed: u64) -> Outage {
         patience_ns: None,
         silent_ns: None,
     };
-    let curve = |at_ns, station, pace| Event { at_ns, what: What::Curve { station, curve: PAPER[station], pace } };
+    let curve = |at_ns, station, pace| Event { at_ns, kind: EventKind::Curve { station, curve: PAPER[station], pace } };
     let mut events: Vec<Event> = (0..3).map(|station| curve(0, station, 1.0)).collect();
     if errors {
         events.extend(
             [(gone_ns, true), (back_ns, false)]
-                .map(|(at_ns, failing)| Event { at_ns, what: What::Failing { station: 2, failing } }),
+                .map(|(at_ns, failing)| Event { at_ns, kind: EventKind::Failing { station: 2, failing } }),
         );
     } else {
         events.extend([curve(gone_ns, 2, 0.0), curve(back_ns, 2, 1.0)]);
@@ -423,8 +425,8 @@ pub fn outage(method: Method, errors: bool, seed: u64) -> Outage {
         measured_ns: until_ns - from_ns,
         seed,
     };
-    let course = Course { control: Some(control), probes: (0..3).map(paper_needs).collect(), events };
-    let run = |from_ns, until_ns| scenario(from_ns, until_ns).run_with(&course, |_| {}).expect("the scenario is sound");
+    let events = Events { control: Some(control), probes: (0..3).map(paper_needs).collect(), at_site: events };
+    let run = |from_ns, until_ns| scenario(from_ns, until_ns).run_with(&events, |_| {}).expect("the scenario is sound");
     let database = ResourceId(2);
     let window = |at_ns| run(at_ns, at_ns + MS).windows[2].most;
     Outage {

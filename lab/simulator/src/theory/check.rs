@@ -1,6 +1,6 @@
 //! Compares simulations with closed forms: simulated engines that serve requests, beside the formulas.
 //!
-//! [`Sharing`] and [`Ordered`] serve PS, SRPT, FB and FCFS, and so the production scheduler is tested. A
+//! [`ProcessorSharing`] and [`Ordered`] serve PS, SRPT, FB and FCFS, and so the production scheduler is tested. A
 //! small queue of this module serves the policies that the scheduler does not have. Requests are a seeded
 //! Poisson process. Sizes are rounded to whole bytes, unlike in the formulas; below about a hundred bytes
 //! this shows.
@@ -21,7 +21,7 @@ use workload::{
 
 use self::ranked::Ranked;
 use super::{Policy, Sizes};
-use crate::{Clients, Model, Ordered, Served, Sharing, Stream, run};
+use crate::{Clients, Model, Ordered, ProcessorSharing, Served, Stream, run};
 
 const NS_PER_S: f64 = 1e9;
 /// Bins per decade of sizes.
@@ -76,7 +76,7 @@ pub fn simulate(run: &Run<'_>, policy: &Policy) -> Simulated {
     let (link, wire) = (run.link, &WireModel::BODY_ONLY);
     let ordered = |order, pacing| Ordered::new(link, wire, Settings { order, pacing, ..Settings::default() });
     match policy {
-        Policy::Ps => serve(run, Sharing::new(link, wire)),
+        Policy::Ps => serve(run, ProcessorSharing::new(link, wire)),
         Policy::Srpt => serve(run, ordered(Order::Srpt, Pacing::EXACT)),
         Policy::Fcfs => serve(run, ordered(Order::Fifo, Pacing::EXACT)),
         Policy::Fb => {

@@ -21,7 +21,7 @@ pub struct Plan {
 pub struct Job {
     pub at_ns: u64,
     pub bytes: u64,
-    pub told: Told,
+    pub told: SizeKnown,
     pub path: Path,
     /// Bytes that are ready at a time.
     pub piece_bytes: u64,
@@ -31,7 +31,7 @@ pub struct Job {
 
 /// When the scheduler is told the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum SizeKnown {
     AtOnce,
     /// After this many bytes were sent.
     After(u64),
@@ -43,6 +43,10 @@ pub enum Told {
 pub struct Socket {
     pub buffer_bytes: u64,
     pub drains: Rate,
+}
+
+impl Socket {
+    pub const ROOMY: Self = Self { buffer_bytes: u64::MAX, drains: Rate::MAX };
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -92,9 +96,9 @@ fn job() -> impl Strategy<Value = Job> {
     let gap_ns = prop_oneof![2 => Just(0), 6 => 0..8 * MS, 1 => 0..100 * MS];
     let bytes = prop_oneof![6 => 1..4_000u64, 3 => 4_000..20_000u64, 1 => 20_000..200_000u64];
     let told = prop_oneof![
-        6 => Just(Told::AtOnce),
-        1 => (0..30_000u64).prop_map(Told::After),
-        1 => Just(Told::Never),
+        6 => Just(SizeKnown::AtOnce),
+        1 => (0..30_000u64).prop_map(SizeKnown::After),
+        1 => Just(SizeKnown::Never),
     ];
     let piece_bytes = prop_oneof![2 => Just(u64::MAX), 1 => 1..10_000u64];
     let gives_up = option::weighted(0.15, 0..100 * MS);
@@ -112,10 +116,9 @@ fn job() -> impl Strategy<Value = Job> {
 }
 
 fn socket() -> impl Strategy<Value = Socket> {
-    let roomy = Socket { buffer_bytes: u64::MAX, drains: Rate::MAX };
     let drains = select(&["100kbit", "1mbit", "50mbit"][..]).prop_map(|text| text.parse().unwrap());
     let narrow = (500..30_000u64, drains).prop_map(|(buffer_bytes, drains)| Socket { buffer_bytes, drains });
-    prop_oneof![2 => Just(roomy), 1 => narrow]
+    prop_oneof![2 => Just(Socket::ROOMY), 1 => narrow]
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -123,7 +126,7 @@ fn change() -> impl Strategy<Value = Change> {
         3 => option::weighted(0.9, rate()).prop_map(Change::Rate),
         3 => settings().prop_map(Change::Settings),
         1 => (0..40usize, path()).prop_map(|(job, path)| Change::Path(job, path)),
-        1 => (1..20_000u64).prop_map(Change::Unranked),
+        1 => prop_oneof![3 => 1..20_000u64, 1 => 20_000..500_000u64].prop_map(Change::Unranked),
     ]
 }
 

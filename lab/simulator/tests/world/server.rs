@@ -8,7 +8,7 @@ use scheduler::{
     uplink::{Grant, Settings},
 };
 
-use crate::plan::{Change, Plan, Told};
+use crate::plan::{Change, Plan, SizeKnown};
 
 pub struct Server<'a> {
     plan: &'a Plan,
@@ -125,8 +125,8 @@ impl<'a> Server<'a> {
                 Change::Rate(rate) => self.uplink.handle_rate(now, rate),
                 Change::Settings(settings) => self.uplink.handle_settings(now, settings),
                 Change::Unranked(wire_bytes) => {
-                    self.uplink.handle_unranked(now, wire_bytes);
-                    self.ledger.given(wire_bytes);
+                    self.uplink.handle_ungranted(now, wire_bytes);
+                    self.ledger.given_ungranted(self.uplink.settings(), wire_bytes);
                 }
                 Change::Path(job, path) => {
                     if let Some((it, name)) = self.jobs.get_mut(job).and_then(|it| it.name.map(|name| (it, name))) {
@@ -179,7 +179,7 @@ impl<'a> Server<'a> {
 
     fn arrives(&mut self, job: usize) -> Result<(), TestCaseError> {
         let plan = &self.plan.jobs[job];
-        let is_told = plan.told == Told::AtOnce;
+        let is_told = plan.told == SizeKnown::AtOnce;
         let size = if is_told { Size::Known(plan.bytes) } else { Size::Unknown };
         let name = self.uplink.handle_started(self.now(), size, plan.path);
         self.most_present = self.most_present.max(self.names.iter().flatten().count() + 1);
@@ -254,7 +254,7 @@ impl<'a> Server<'a> {
             let writable_ns = plan.socket.drains.ns_for(plan.socket.buffer_bytes / 3 + 1);
             self.events.insert((self.now_ns + writable_ns, Event::Writable(job)));
         }
-        let told = matches!(plan.told, Told::After(bytes) if bytes <= sent_bytes);
+        let told = matches!(plan.told, SizeKnown::After(bytes) if bytes <= sent_bytes);
         if told && !self.jobs[job].is_told {
             self.jobs[job].is_told = true;
             self.uplink.handle_remaining_known(name, plan.bytes - sent_bytes);
@@ -286,45 +286,77 @@ impl<'a> Server<'a> {
     }
 }
 
-/// A model of the link that differs from the scheduler's: the balance is bytes given less bytes carried. The
-/// queue is the distance of the balance from its lowest value so far.
+/// A model of the link that differs from the scheduler's: it counts bytes instead of time.
 #[derive(Default)]
 struct Ledger {
     given_bytes: u64,
+    queue: Queue,
+    /// The queue if there were only granted bytes.
+    granted: Queue,
+    grants: u64,
+}
+
+/// The balance is bytes given less bytes that the link could carry. The queue is the distance of the balance
+/// from its lowest value so far.
+#[derive(Default)]
+struct Queue {
     balance_bytes: f64,
     lowest_bytes: f64,
-    grants: u64,
+}
+
+impl Queue {
+    fn carried(&mut self, bytes: f64) {
+        self.balance_bytes -= bytes;
+        self.lowest_bytes = self.lowest_bytes.min(self.balance_bytes);
+    }
+
+    fn bytes(&self) -> f64 {
+        self.balance_bytes - self.lowest_bytes
+    }
 }
 
 impl Ledger {
     fn time_passes(&mut self, settings: &Settings, ns: u64) {
         match settings.rate {
-            Some(rate) => self.balance_bytes -= rate.bytes_per_second() * ns as f64 / 1e9,
+            Some(rate) => {
+                let bytes = rate.bytes_per_second() * ns as f64 / 1e9;
+                self.queue.carried(bytes);
+                self.granted.carried(bytes);
+            }
             None => self.is_unlimited(),
         }
-        self.lowest_bytes = self.lowest_bytes.min(self.balance_bytes);
     }
 
     /// Without a limit, nothing is queued.
     fn is_unlimited(&mut self) {
-        (self.balance_bytes, self.lowest_bytes) = (0.0, 0.0);
+        (self.queue, self.granted) = (Queue::default(), Queue::default());
     }
 
     fn given(&mut self, wire_bytes: u64) {
         self.given_bytes += wire_bytes;
-        self.balance_bytes += wire_bytes as f64;
+        self.queue.balance_bytes += wire_bytes as f64;
+        self.granted.balance_bytes += wire_bytes as f64;
+    }
+
+    /// Bytes without a grant. They delay grants by a second at most: the link drops the rest of a flood.
+    fn given_ungranted(&mut self, settings: &Settings, wire_bytes: u64) {
+        self.given_bytes += wire_bytes;
+        let Some(rate) = settings.rate else { return };
+        let room_bytes = rate.bytes_per_second() + self.granted.bytes() - self.queue.bytes();
+        self.queue.balance_bytes += room_bytes.clamp(0.0, wire_bytes as f64);
     }
 
     fn taken_back(&mut self, wire_bytes: u64) {
         self.given_bytes -= wire_bytes;
-        self.balance_bytes -= wire_bytes as f64;
+        self.queue.balance_bytes -= wire_bytes as f64;
+        self.granted.balance_bytes -= wire_bytes as f64;
     }
 
     /// Excess of the queue over the allowed run-ahead; `None` without a limit.
     fn beyond_ahead_bytes(&self, settings: &Settings) -> Option<f64> {
         let rate = settings.rate?;
         let ahead_bytes = rate.bytes_per_second() * settings.pacing.ahead_ns as f64 / 1e9;
-        Some(self.balance_bytes - self.lowest_bytes - ahead_bytes)
+        Some(self.queue.bytes() - ahead_bytes)
     }
 
     /// A nanosecond for each grant, at the highest rate of the plans, and a byte for each change of the rate.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use rand::RngExt;
 
-use super::{Agenda, Due, ns};
+use super::agenda::{Agenda, Due, ns};
 use crate::sequence::{Recipe, Request, SESSIONS, Shares, assign_groups, stream};
 
 /// The law of the length of a session and its pauses.

@@ -1,3 +1,5 @@
+use std::{cmp::Reverse, collections::BinaryHeap};
+
 use proptest::prelude::*;
 use rand::RngExt;
 

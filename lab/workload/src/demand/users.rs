@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand_chacha::ChaCha12Rng;
 
-use super::{Agenda, Due, ns};
+use super::agenda::{Agenda, Due, ns};
 use crate::{
     sequence::{FILES, Request, Shares, USERS, stream},
     surge::{Site, Surge, Walk},

@@ -4,10 +4,10 @@ use rand::RngExt;
 use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
 
-use super::{Surge, SurgeError};
+use super::parameters::{Surge, SurgeError, file_sizes};
 use crate::{
     sequence::{SITE, stream},
-    sizes::{FileSet, HeavyTail},
+    sizes::FileSet,
 };
 
 /// A site: files whose sizes follow one law and whose popularity follows another, matched so that the sizes
@@ -68,20 +68,6 @@ impl Site {
     pub fn surge(&self) -> &Surge {
         &self.surge
     }
-}
-
-/// The law of the file sizes. The tail has the fraction that the lognormal body has above the tail's scale.
-pub(super) fn file_sizes(surge: &Surge) -> Result<HeavyTail, SurgeError> {
-    let knee = surge.tail_bytes.scale;
-    HeavyTail::new(
-        surge.min_bytes as f64,
-        surge.body_bytes.mu.exp(),
-        knee,
-        surge.body_bytes.cdf(knee),
-        surge.tail_bytes.shape,
-        surge.max_bytes as f64,
-    )
-    .map_err(SurgeError::Sizes)
 }
 
 /// The popularity that each file would get if popularity were free. It is the probability, under the law of

@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand_chacha::ChaCha12Rng;
 
-use super::LogNormal;
+use super::law::LogNormal;
 
 /// Stack distances are distinguished up to here. At SURGE's parameters one in 16,000 is longer.
 const REACH: usize = 96;

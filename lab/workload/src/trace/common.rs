@@ -164,14 +164,19 @@ mod tests {
     }
 
     /// Client, object, status and size.
-    type Told = (Option<String>, Option<String>, Option<u16>, Option<u64>);
+    type ReadFields = (Option<String>, Option<String>, Option<u16>, Option<u64>);
 
-    fn told(line: &[u8]) -> Result<Told, Reason> {
+    fn read_fields(line: &[u8]) -> Result<ReadFields, Reason> {
         let record = parse(line)?;
         Ok((text(record.client), text(record.object), record.status, record.size_bytes))
     }
 
-    fn of<'a>(client: &'a str, object: &'a str, status: u16, size: impl Into<Option<u64>>) -> Result<Told, Reason> {
+    fn of<'a>(
+        client: &'a str,
+        object: &'a str,
+        status: u16,
+        size: impl Into<Option<u64>>,
+    ) -> Result<ReadFields, Reason> {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         Ok((some(client), some(object), Some(status), size.into()))
     }
@@ -215,7 +220,7 @@ mod tests {
             ("10.0.0.1:51234 - -", "10.0.0.1:51234"),
         ] {
             let line = format!("{front} [01/Aug/1995:00:00:01 -0400] \"GET /a HTTP/1.0\" 200 5");
-            assert_eq!(told(line.as_bytes()), of(client, "/a", 200, 5), "{front}");
+            assert_eq!(read_fields(line.as_bytes()), of(client, "/a", 200, 5), "{front}");
         }
     }
 
@@ -223,7 +228,7 @@ mod tests {
     fn what_follows_the_size_does_not_matter() {
         for end in ["", "\r", " \"-\" \"Mozilla/5.0 (\\\"x\\\") 200 7\"", " 0.005 upstream", " \"cut off"] {
             let line = [&asking("GET /a HTTP/1.0")[..], end.as_bytes()].concat();
-            assert_eq!(told(&line), of("h", "/a", 200, 5), "{end:?}");
+            assert_eq!(read_fields(&line), of("h", "/a", 200, 5), "{end:?}");
         }
     }
 
@@ -239,21 +244,21 @@ mod tests {
             ("GET /page#part HTTP/1.1", "/page"),
             ("GET /search?q=a#b HTTP/1.1", "/search?q=a"),
         ] {
-            assert_eq!(told(&asking(request)), of("h", object, 200, 5), "{request}");
+            assert_eq!(read_fields(&asking(request)), of("h", object, 200, 5), "{request}");
         }
     }
 
     #[test]
     fn quotes_that_no_server_escaped_are_part_of_the_request() {
-        assert_eq!(told(&asking("GET /say/\"hello\".html HTTP/1.0")), of("h", "/say/\"hello\".html", 200, 5));
-        assert_eq!(told(&asking("GET /a\" 200 HTTP/1.0")), of("h", "/a\" 200", 200, 5));
-        assert_eq!(told(&asking("GET /dir\\")), of("h", "/dir\\", 200, 5), "a backslash at the end");
+        assert_eq!(read_fields(&asking("GET /say/\"hello\".html HTTP/1.0")), of("h", "/say/\"hello\".html", 200, 5));
+        assert_eq!(read_fields(&asking("GET /a\" 200 HTTP/1.0")), of("h", "/a\" 200", 200, 5));
+        assert_eq!(read_fields(&asking("GET /dir\\")), of("h", "/dir\\", 200, 5), "a backslash at the end");
     }
 
     #[test]
     fn requests_that_are_none_have_no_object() {
         for request in ["-", "", "\\x16\\x03\\x01", "GET", "GET  HTTP/1.0"] {
-            assert_eq!(told(&asking(request)), of("h", "", 200, 5), "{request}");
+            assert_eq!(read_fields(&asking(request)), of("h", "", 200, 5), "{request}");
         }
         assert_eq!(parse(&asking("-")).unwrap().method, None);
         assert_eq!(parse(&asking("\\x16\\x03")).unwrap().method, Some(Method::Other));
@@ -267,14 +272,14 @@ mod tests {
             ("*", "*"),
             ("example.com:443", "example.com:443"),
         ] {
-            assert_eq!(told(&asking(&format!("GET {target} HTTP/1.1"))), of("h", path, 200, 5), "{target}");
+            assert_eq!(read_fields(&asking(&format!("GET {target} HTTP/1.1"))), of("h", path, 200, 5), "{target}");
         }
     }
 
     #[test]
     fn sizes_and_statuses_may_be_missing_and_large() {
         let front = "h - - [01/Aug/1995:00:00:01 -0400] \"GET /a HTTP/1.0\"";
-        let size = |end: &str| told(format!("{front} {end}").as_bytes()).map(|told| (told.2, told.3));
+        let size = |end: &str| read_fields(format!("{front} {end}").as_bytes()).map(|told| (told.2, told.3));
         assert_eq!(size("304 -"), Ok((Some(304), None)));
         assert_eq!(size("200 0"), Ok((Some(200), Some(0))));
         assert_eq!(size("- 12"), Ok((None, Some(12))));
@@ -296,7 +301,7 @@ mod tests {
             ("h - - [01/Aug/1995:00:00:01 -0400] GET / HTTP/1.0 200 5", "no request in quotes after the time"),
             ("h - - [01/Aug/1995:00:00:01 -0400] \"GET / HTTP/1.0", "no status and size after the request"),
         ] {
-            assert_eq!(told(line.as_bytes()), Err(reason), "{line}");
+            assert_eq!(read_fields(line.as_bytes()), Err(reason), "{line}");
         }
     }
 

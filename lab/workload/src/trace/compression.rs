@@ -2,6 +2,8 @@
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
+use super::zstandard;
+
 /// The compression of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -60,7 +62,7 @@ pub fn decode<'a>(mut input: impl BufRead + 'a) -> io::Result<(Compression, Box<
         match compression {
             Compression::None => Box::new(input),
             Compression::Gzip => buffered(flate2::bufread::MultiGzDecoder::new(input)),
-            Compression::Zstd => buffered(zstd::Decoder::with_buffer(input)?),
+            Compression::Zstd => buffered(zstandard::Decoder::new(input)),
             Compression::Bzip2 => buffered(bzip2::bufread::MultiBzDecoder::new(input)),
             Compression::Xz => buffered(lzma_rust2::XzReader::new_mem_limit(input, true, XZ_MEMORY_KIB)),
         },

@@ -44,6 +44,7 @@ pub mod table;
 mod tally;
 mod text;
 pub mod world_cup;
+mod zstandard;
 
 pub use compression::{Compression, decode};
 pub use format::{Foreign, Format, FormatError};

@@ -129,6 +129,26 @@ fn compressed_data_that_is_cut_off_is_used_up_to_there() {
 }
 
 #[test]
+fn zstd_with_the_largest_window_and_with_notes_of_other_programs_is_read() {
+    let text = mixed(5_000);
+    let (first, second) = text.as_bytes().split_at(text.len() / 2);
+    let [first, second] = [first, second].map(|part| {
+        let mut encoder = zstd::Encoder::new(Vec::new(), 19).unwrap();
+        encoder.long_distance_matching(true).unwrap();
+        encoder.window_log(27).unwrap();
+        encoder.write_all(part).unwrap();
+        encoder.finish().unwrap()
+    });
+    // A skippable frame, such as `pzstd` writes between others.
+    let notes = [0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, b'a', b'b', b'c'];
+    let (numbers, tally, result) = read([&first[..], &notes, &second].concat());
+    assert!(result.is_ok() && tally.cut.is_none(), "{result:?} {tally:?}");
+    assert_eq!(numbers.len(), 5_000);
+    let (_, tally, _) = read([&first[..], &notes[..9]].concat());
+    assert!(tally.cut.is_some(), "notes that are cut off are noticed");
+}
+
+#[test]
 fn compressed_data_that_is_damaged_never_passes_for_whole() {
     let text = mixed(3_000);
     for compression in &ALL[1..] {

@@ -1,23 +1,24 @@
-//! What requests can need of the site, and how the windows of that are adjusted.
+//! Resources: the parts of the site that requests need, their windows, and how windows are adjusted.
 
-use scheduler::control::Method;
-use server::config::{Adjustment, ProbeConfig, ResourceConfig, UpstreamConfig};
+use scheduler::{admission::ResourceId, control::Method};
+use server::config::{Adjustment, ProbeConfig, ResourceConfig, Rule, Site, UpstreamConfig};
 use toml::Spanned;
 
-use super::{
-    super::{
+use super::resolver::Resolver;
+use crate::{
+    config::{
         problems::Problem,
-        raw::{Raw, RawResource, Setting},
+        raw::{Raw, RawResource},
+        written::{Setting, Written},
     },
-    Resolver,
+    values::{self, Named as _},
 };
-use crate::values::{self, Named as _};
 
-/// The resource of those who name none.
+/// The resource of routes and rules that name none.
 pub(super) const SITE: &str = "site";
 
 impl Resolver<'_> {
-    /// What requests can need: those that are named, after the site as a whole if that is not one of them.
+    /// The resources of the file in its order, after the site as a whole if the file does not name it.
     pub(super) fn resources(&mut self, raw: &Raw) -> Vec<ResourceConfig> {
         let named = named_resources(raw);
         let mut resources = Vec::new();
@@ -68,6 +69,14 @@ impl Resolver<'_> {
         ResourceConfig { least, most, bound: self.optional(&raw.bound, values::duration), ..default }
     }
 
+    /// The resource of that name.
+    pub(super) fn resource(&mut self, written: &Spanned<Written>, resources: &[ResourceConfig]) -> ResourceId {
+        let names: Vec<_> = resources.iter().map(|resource| resource.name.clone()).collect();
+        let help =
+            format!("name it and its slots: `[admission]` with `resources = {{ {} = 10 }}`", written.get_ref().0);
+        ResourceId(self.index_of("resource", written, &names, &help).unwrap_or(0) as u16)
+    }
+
     /// Pages by which resources are probed.
     pub(super) fn probes(&mut self, raw: &Raw, resources: &mut [ResourceConfig], upstreams: &[UpstreamConfig]) {
         let names: Vec<_> = upstreams.iter().map(|upstream| upstream.name.clone()).collect();
@@ -95,7 +104,7 @@ impl Resolver<'_> {
             let upstream = match (&raw.upstream, upstreams) {
                 (Some(upstream), _) => {
                     let help = format!("add `[[upstream]]` with `name = \"{}\"`", upstream.get_ref().0);
-                    self.place_of("upstream", upstream, &names, &help)
+                    self.index_of("upstream", upstream, &names, &help)
                 }
                 (None, [_]) => Some(0),
                 (None, upstreams) => {
@@ -134,7 +143,7 @@ impl Resolver<'_> {
                 let of_name = |it: &&ResourceConfig| it.name == *name.get_ref() && it.window.is_some();
                 let Some(resource) = resources.iter().find(of_name) else { continue };
                 let missing = match resource {
-                    // One that could not be read was told.
+                    // A page that could not be read was reported.
                     ResourceConfig { probe: None, .. } if !asks_for_a_page(written.get_ref()) => {
                         ("it is not said which page probes this resource", "`probe = \"/search?q=all\"`")
                     }
@@ -151,7 +160,7 @@ impl Resolver<'_> {
                 );
             }
         } else {
-            // What is written as it is anyhow is no mistake.
+            // A setting that repeats the default is no mistake.
             let set = [
                 (&section.probe_every, "probe-every", adjustment.probe_every != default.probe_every),
                 (&section.probe_after, "probe-after", adjustment.probe_after != default.probe_after),
@@ -175,6 +184,30 @@ impl Resolver<'_> {
             );
         }
         adjustment
+    }
+}
+
+/// The resource of routes that name none.
+pub(super) fn default_resource(resources: &[ResourceConfig]) -> ResourceId {
+    ResourceId(resources.iter().position(|resource| resource.name == SITE).unwrap_or(0) as u16)
+}
+
+/// Removes the site as a whole from the resources if no request can need it. Then every window is one of the file.
+pub(super) fn drop_unused_site(raw: &Raw, sites: &mut [Site], rules: &mut [Rule], resources: &mut Vec<ResourceConfig>) {
+    let named = raw.admission.resources.as_ref().is_some_and(|named| named.keys().any(|name| name.get_ref() == SITE));
+    let site = ResourceId(0);
+    let needed = sites.iter().flat_map(|site| &site.routes).any(|route| route.admitted && route.resource == site)
+        || rules.iter().any(|rule| rule.resource == Some(site));
+    if named || needed || resources.len() < 2 || resources[0].name != SITE {
+        return;
+    }
+    resources.remove(0);
+    let moved = |id: ResourceId| ResourceId(id.0.saturating_sub(1));
+    for route in sites.iter_mut().flat_map(|site| &mut site.routes) {
+        route.resource = moved(route.resource);
+    }
+    for rule in rules {
+        rule.resource = rule.resource.map(moved);
     }
 }
 

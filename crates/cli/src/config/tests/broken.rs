@@ -1,4 +1,4 @@
-//! Files that somebody has begun to edit: lines gone, doubled, exchanged, values that belong elsewhere, bytes that belong nowhere.
+//! Half-edited files: lines are missing, doubled or exchanged, values are misplaced, bytes are out of place.
 
 use std::sync::LazyLock;
 
@@ -152,7 +152,7 @@ proptest! {
         fs::write(&path, &text).unwrap();
         match load(&Overrides { config: Some(path), ..Overrides::default() }) {
             Ok(config) => {
-                // Whatever is named by its number is there.
+                // Every class and resource that is given by its number exists.
                 let classes = &config.classes;
                 let named = [classes.default].into_iter().chain(classes.rules.iter().map(|rule| rule.class));
                 for class in named {

@@ -64,6 +64,7 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
             ("/live", false),
             ("^/reports/[0-9]{4}$", true),
             ("/static/**", false),
+            ("/old", false),
             ("/cgi-bin/", true),
             ("/**/*.php", true)
         ]
@@ -81,7 +82,7 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
     assert_eq!(api.request_headers.set[0], ("x-gateway".parse().unwrap(), "serpent".parse().unwrap()));
     assert_eq!(api.request_headers.add[0].1, "1");
     assert_eq!(api.response_headers.remove.len(), 2);
-    let Origin::Cgi(php) = &site.routes[5].origin else { panic!("{:?}", site.routes[5].origin) };
+    let Origin::Cgi(php) = &site.routes[6].origin else { panic!("{:?}", site.routes[6].origin) };
     assert!(php.program.is_absolute() && php.program.ends_with("www"));
     assert_eq!(php.interpreter.as_deref(), Some(Path::new("/bin/sh")));
     assert_eq!((php.timeout, php.head_bytes, php.most_running.get()), (Duration::from_secs(30), 16 * 1024, 16));
@@ -98,7 +99,8 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
     assert_eq!((app.passive.failures, app.passive.pause), (3, Duration::from_secs(10)));
     let active = app.active.as_ref().unwrap();
     assert_eq!((active.path.path(), active.statuses, active.rise, active.fall), ("/health", (200, 399), 2, 3));
-    let workers = config.upstreams[1].workers.as_ref().unwrap();
+    let workers = &config.upstream_workers[0];
+    assert_eq!(workers.upstream, config.upstreams[1].name);
     assert!(Path::new(&workers.command[0]).is_absolute() && workers.command[0].ends_with("/reports"));
     assert_eq!((workers.command[2].as_str(), workers.processes.get()), ("unix:{socket}", 2));
 
@@ -193,14 +195,14 @@ fn whole_files_in_the_documents_are_served_as_they_stand() {
     assert_eq!(found, 2);
 }
 
-/// What cannot stand beside something else in one file.
+/// Settings that exclude another setting of the example.
 const NOT_IN_THE_EXAMPLE: &[&str] =
     &["class.objective.p50", "class.objective.p90", "class.objective.p95", "class.objective.p999"];
 
 #[test]
 fn the_example_of_a_gateway_has_every_setting_and_the_reference_a_row_for_each() {
     let text = fs::read_to_string(repository("examples/gateway.toml")).unwrap();
-    let (raw, problems) = raw::read(&text);
+    let (raw, problems) = parse::parse(&text);
     assert_eq!(problems, []);
     let reference = fs::read_to_string(repository("docs/guide/configuration.md")).unwrap();
     let (mut shown, mut all) = (BTreeSet::new(), BTreeSet::new());
@@ -411,6 +413,8 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("response-headers = { add = { Trailer = \"a\" } }\n", ":8:30", "says how a message is framed"),
     ("resource = \"cpu\"\n", ":8:12", "there is no resource `cpu`"),
     ("files = true\n", ":8:9", "a route leads to one place"),
+    ("redirect = \"/x\"\n", ":8:12", "a route leads to one place"),
+    ("redirect-status = 308\n", ":8:19", "this route has none"),
     ("path-glob = \"/*\"\n", ":8:13", "a route has one pattern"),
     ("upstrem = \"x\"\n", ":8:1", "did you mean `upstream`?"),
     // Classes.
@@ -507,7 +511,7 @@ const BROKEN: &[(&str, &str, &str)] = &[
         ":12:12",
         "the reserves leave nothing of the uplink",
     ),
-    // Who it is.
+    // Users, keys, sessions and certificates.
     ("[users]\n", ":8:1", "`[users]` has no `file`"),
     ("[users]\nfile = \"none\"\n", ":9:8", "`none` does not exist"),
     ("[keys]\nfile = \"www\"\n", ":9:8", "is not a file"),
@@ -608,6 +612,23 @@ fn mistakes_about_routes_without_an_upstream() {
         ("[[site]]\n[[site.route]]\nfiles = true\n", ":2:1", "this route has no `path`"),
         ("[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\n", ":3:1", "this route leads nowhere"),
         ("[[site]]\n[[site.route]]\npath = \"/\"\nfiles = true\n", ":4:9", "this site has no files"),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\nredirect = \"{url}\"\n", ":4:12", "there is no `{url}`"),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\nredirect = \"//b\"\n", ":4:12", "leaves open where"),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\nredirect = \"/a\"\nredirect-status = 304\n",
+            ":5:19",
+            "`304` is no status of a redirect",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\nredirect = \"/a\"\nadmitted = true\n",
+            ":5:12",
+            "a redirect never waits for a slot",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\nredirect = \"/a\"\nrequest-headers = { remove = [\"X\"] }\n",
+            ":4:12",
+            "a redirected request goes to no origin",
+        ),
         (
             "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfiles = true\nkeep-host = true\n",
             ":6:13",

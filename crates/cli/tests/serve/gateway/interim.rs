@@ -37,7 +37,7 @@ fn interim_responses_come_before_the_response_is_there() {
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\r\nx-shop: a\r\n"), "{answer}");
         assert!(answer.ends_with("\r\n\r\nok") && !answer.contains("x-internal"), "{answer}");
 
-        // Whoever speaks HTTP/1.0 knows of none.
+        // HTTP/1.0 clients get no interim responses.
         let mut old = gateway.serpent.connect();
         old.write_all(b"GET / HTTP/1.0\r\nhost: a\r\n\r\n").unwrap();
         let asked = gateway.origin.next();
@@ -127,7 +127,7 @@ fn after_interim_responses_all_else_is_as_without_them() {
     client.write_all(b"GET /ws HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n").unwrap();
     let asked = gateway.origin.next();
     let switched = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
-    // What comes behind is no response any more.
+    // Bytes behind the 101 are no HTTP response.
     asked.send(format!("{HINTS}{switched}{HINTS}").as_bytes());
     expect(&mut client, &format!("{PASSED_HINTS}HTTP/1.1 101 "));
     let mut got = Vec::new();

@@ -92,3 +92,36 @@ fn a_refused_request_gets_the_response_rules_of_its_route() {
         assert!(answer.contains("\r\nstrict-transport-security: max-age=1\r\n"), "{answer}");
     }
 }
+
+#[test]
+fn a_redirect_answers_before_anything_else_is_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!(
+        "listen = [\"127.0.0.1:0\"]\n[uplink]\nrate = \"off\"\n[[site]]\nroot = \"{www}\"\n\
+         [[site.route]]\npath = \"/old\"\nredirect = \"/new{{rest}}{{query}}\"\nredirect-status = 308\n\
+         [[site.route]]\npath = \"/secure/\"\nredirect = \"https://{{host}}{{uri}}\"\n\
+         response-headers = {{ set = {{ \"Cache-Control\" = \"max-age=60\" }} }}\n",
+        www = folder.path().display(),
+    );
+    let file = folder.path().join("serpent.toml");
+    fs::write(&file, config).unwrap();
+    let serpent = Serpent::start(&["serve", "--config", file.to_str().unwrap()]);
+    let ask =
+        |head: &str| serpent.exchange(format!("{head}host: A.example:81\r\nconnection: close\r\n\r\n").as_bytes());
+    for (head, status, location) in [
+        ("GET /old HTTP/1.1\r\n", 308, "/new"),
+        ("GET /old/x%20y?a=b HTTP/1.1\r\n", 308, "/new/x%20y?a=b"),
+        ("DELETE /old/x HTTP/1.1\r\n", 308, "/new/x"),
+        ("HEAD /secure/../secure/x HTTP/1.1\r\n", 302, "https://A.example/secure/../secure/x"),
+        ("GET http://b.example/secure/?q HTTP/1.1\r\n", 302, "https://b.example/secure/?q"),
+        ("POST /old HTTP/1.1\r\ncontent-length: 5\r\n", 308, "/new"),
+    ] {
+        let answer = ask(head);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{head}{answer}");
+        assert!(answer.contains(&format!("location: {location}\r\n")), "{head}{answer}");
+        assert_eq!(answer.contains("cache-control: max-age=60\r\n"), status == 302, "{head}{answer}");
+        assert_eq!(answer.ends_with("\r\n\r\n"), head.starts_with("HEAD"), "{head}{answer}");
+    }
+    assert!(ask("GET /old%2e%2e%2f%00 HTTP/1.1\r\n").starts_with("HTTP/1.1 400 "));
+    assert!(ask("GET /other HTTP/1.1\r\n").starts_with("HTTP/1.1 404 "));
+}

@@ -1,4 +1,4 @@
-//! Who is let into the site, and for how long.
+//! Requests that hold a slot of the site, and for how long.
 
 use super::*;
 use crate::origin::Asked;
@@ -168,7 +168,7 @@ fn slow_clients_hold_no_slot() {
     assert!(answer.ends_with(&big()), "{}", answer.len());
 }
 
-/// The site works for somebody who is gone, and until it is done nobody else goes in.
+/// The site still works for a client that is gone. The slot stays taken until the site is done.
 fn goes_in_when_the_site_is_done(gateway: &Gateway, asked: Asked, stays: TcpStream) {
     assert!(gateway.origin.is_idle());
     asked.answer(b"for nobody");
@@ -187,7 +187,7 @@ fn who_is_gone_spends_no_slot_and_the_work_of_the_site_keeps_its_own() {
     gateway.wait_for_waiting("plain", 2);
     reset(gone);
     gateway.wait_for_waiting("plain", 1);
-    // This one's client leaves while the site works for it. The site goes on working, so nobody else goes in.
+    // The first client leaves while the site works for it. The site goes on, so its slot stays taken.
     reset(first);
     // One that comes and goes after it: by when that is noticed, the other departure would be, too.
     let later = gateway.ask("/plain/later", "");
@@ -306,4 +306,6 @@ fn a_stream_whose_client_opens_no_window_holds_its_slot_no_longer_than_the_write
     assert!(said.windows(reset.len()).any(|it| it == reset), "no RST_STREAM with CANCEL");
     wait_for_metric(gateway.admin, "serpent_responses_given_up_total 1");
     wait_for_metric(gateway.admin, "serpent_responses_stalled_total 1");
+    let said = gateway.serpent.wait_for_stderr("a client takes too little of its response");
+    assert!(said.contains("state=") && said.contains("acked_bytes="), "{said}");
 }

@@ -6,7 +6,7 @@ use super::*;
 fn a_websocket_passes() {
     let gateway = Gateway::start("");
     let mut client = gateway.serpent.connect();
-    // What is sent at once must not be taken for a request.
+    // Bytes that are sent at once must not be taken for a request.
     client
         .write_all(b"GET /ws HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n\x81early\r\n")
         .unwrap();

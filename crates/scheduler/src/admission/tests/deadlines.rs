@@ -1,8 +1,9 @@
-//! What earliest deadline first can promise. Requests that have begun are not interrupted, so it is not optimal in general:
-//! to let a short request with a tight deadline pass that comes a moment later, a slot would have to be kept free on
-//! suspicion. It meets every deadline that any order could meet
-//! - with one slot, when all requests are there from the beginning (Jackson's rule), whatever their service times;
-//! - with any number of slots, when all requests take the same time and come at multiples of it.
+//! The promises of earliest deadline first. Running requests are not interrupted, so it is not optimal in general: a
+//! short request with a tight deadline may come a moment after a long one has started, and no slot is kept free for it.
+//!
+//! It meets every deadline that any order could meet in two cases:
+//! - with one slot, if all requests are present at the beginning (Jackson's rule), whatever their service times;
+//! - with any number of slots, if all requests take the same time and come at multiples of it.
 
 use proptest::prelude::*;
 

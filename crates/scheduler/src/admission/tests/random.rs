@@ -1,4 +1,4 @@
-//! Whatever comes, in whatever order: the invariants of admission hold, for every share and every order, beside a plain
+//! Random sequences of events: the invariants of admission hold, for every share and every order, beside a plain
 //! account of who waits and who runs.
 
 extern crate std;
@@ -12,7 +12,7 @@ use super::*;
 const CLASSES: usize = 3;
 const RESOURCES: usize = 3;
 
-/// What may happen. A request is picked by a number, modulo the requests there are.
+/// A random event. A request is picked by a number, modulo the requests there are.
 #[derive(Clone, Debug)]
 enum Event {
     Arrived(Arrival),
@@ -237,7 +237,7 @@ impl World {
         assert!(admission.expiries.len() <= self.waiting.len());
         assert!(admission.latest_starts.len() <= self.waiting.len());
         assert!(admission.overfull.is_empty());
-        let waiting = admission.requests.iter().filter(|(_, it)| matches!(it.state, State::Waiting(_)));
+        let waiting = admission.requests.iter().filter(|(_, it)| matches!(it.state, RequestState::Waiting(_)));
         let arrived_ns: u128 = waiting.map(|(_, it)| u128::from(it.arrived.as_ns())).sum();
         assert_eq!(admission.lanes.iter().flat_map(|lane| &lane.arrived_ns).sum::<u128>(), arrived_ns);
         assert!(admission.poll_timeout().is_none_or(|at| at > self.now));
@@ -250,7 +250,7 @@ fn run(settings: &Settings, events: &[Event]) -> Vec<Decision> {
     for event in events {
         world.happens(event);
     }
-    // However it stands: if the site goes on, everybody gets an answer.
+    // In any state: if the site goes on, every request gets an answer.
     for _ in 0..world.running.len() + world.waiting.len() {
         world.happens(&Event::Finished { pick: 0 });
     }

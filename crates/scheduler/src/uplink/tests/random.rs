@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, format, prelude::v1::*};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::super::*;
-use crate::{Chunk, class::Class};
+use crate::{Chunk, class::Class, link::Pacing, order::Order};
 
 /// A random event. A job is picked by a number, modulo the number of jobs.
 #[derive(Clone, Debug)]
@@ -195,7 +195,7 @@ impl Model {
                 let back = bytes.min(job.granted);
                 job.granted -= back;
                 job.attained -= back;
-                job.granted_wire_bytes = job.granted_wire_bytes.min(wire_bytes(&settings, &job.path, job.granted));
+                job.granted_wire_bytes = job.granted_wire_bytes.min(settings.wire_bytes(&job.path, job.granted));
                 let id = job.id;
                 self.uplink.handle_unused(id, bytes);
             }
@@ -229,7 +229,7 @@ impl Model {
             }
             Event::Unranked { bytes } => {
                 self.settled_wire_bytes += bytes;
-                self.uplink.handle_unranked(now, bytes);
+                self.uplink.handle_ungranted(now, bytes);
             }
             Event::Rate(rate) => self.uplink.handle_rate(now, rate),
             Event::Settings(settings) => self.uplink.handle_settings(now, settings),
@@ -260,7 +260,7 @@ impl Model {
         let mut ahead = self.uplink.clone();
         ahead.advance(now);
         ahead.find_late(now);
-        let lines = ahead.lines.len() as u16;
+        let lines = ahead.queues.len() as u16;
         // The first job of each class. The share picks one of them.
         let mut firsts: BTreeMap<u16, (Rank, JobId)> = BTreeMap::new();
         for job in self.jobs.iter().filter(|job| job.wanted.is_some()) {
@@ -294,7 +294,7 @@ impl Model {
         prop_assert_eq!(grant.bytes, wanted.min(self.uplink.chunk_bytes()));
         self.settled_wire_bytes += job.granted_wire_bytes;
         job.granted = grant.bytes;
-        job.granted_wire_bytes = wire_bytes(&settings, &job.path, grant.bytes);
+        job.granted_wire_bytes = settings.wire_bytes(&job.path, grant.bytes);
         job.attained += grant.bytes;
         self.grants += 1;
         prop_assert!(job.size.is_none_or(|size| job.attained <= size), "served more than its size");
@@ -315,17 +315,17 @@ impl Model {
             prop_assert_eq!(kept.map(|kept| kept.wanted_bytes), job.wanted);
             if let Some(kept) = kept {
                 prop_assert!(
-                    uplink.lines[uplink.line_of(job.id)].queue.contains(&(kept.rank, job.id)),
+                    uplink.queues[uplink.class_of(job.id)].waiting.contains(&(kept.rank, job.id)),
                     "it waits outside the queue"
                 );
                 prop_assert_eq!(kept.rank, uplink.rank(job.id), "its place is out of date");
             }
             if let Guard::AheadFrom(at) = uplink.jobs[job.id.index()].guard {
-                prop_assert!(uplink.deadlines.iter().any(|&(when, _, id)| (when, id) == (at, job.id)));
+                prop_assert!(uplink.fair_sharing.deadlines.iter().any(|&(when, _, id)| (when, id) == (at, job.id)));
             }
         }
         let guarded = self.jobs.iter().filter(|job| matches!(uplink.jobs[job.id.index()].guard, Guard::AheadFrom(_)));
-        prop_assert_eq!(uplink.deadlines.len(), guarded.count(), "a deadline without its job");
+        prop_assert_eq!(uplink.fair_sharing.deadlines.len(), guarded.count(), "a deadline without its job");
         Ok(())
     }
 
@@ -352,9 +352,9 @@ impl Model {
         self.happens(&Event::Started { class: 0, size: Some(1), path: Path::UNKNOWN })?;
         self.happens(&Event::Finished { pick: 0, complete: false })?;
         prop_assert!(
-            self.uplink.lines.iter().all(|line| line.queue.is_empty())
-                && self.uplink.deadlines.is_empty()
-                && self.uplink.sharing.is_idle()
+            self.uplink.queues.iter().all(|line| line.waiting.is_empty())
+                && self.uplink.fair_sharing.deadlines.is_empty()
+                && self.uplink.fair_sharing.simulated.is_idle()
         );
         Ok(())
     }

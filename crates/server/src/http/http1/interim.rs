@@ -10,7 +10,7 @@ use crate::upstream::Interim;
 
 /// Interim responses that a connection's client has yet to get. There cannot be much: see [`crate::upstream`].
 #[derive(Debug, Default)]
-pub(in crate::http) struct Interims(Mutex<State>);
+pub(crate) struct Interims(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -23,12 +23,12 @@ struct State {
 
 impl Interims {
     /// A name for the request that is answered next.
-    pub(in crate::http) fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.0.lock().answered
     }
 
     /// One of a request's; from its answer on, it is too late.
-    pub(in crate::http) fn push(&self, request: u64, interim: &Interim) {
+    pub(crate) fn push(&self, request: u64, interim: &Interim) {
         let connection = {
             let mut state = self.0.lock();
             if state.answered != request {
@@ -41,7 +41,7 @@ impl Interims {
     }
 
     /// Takes what is to be written now; if there is nothing, the current task is woken for the next.
-    pub(in crate::http) fn poll_take(&self, cx: &Context<'_>) -> Poll<Vec<u8>> {
+    pub(crate) fn poll_take(&self, cx: &Context<'_>) -> Poll<Vec<u8>> {
         let mut state = self.0.lock();
         if !state.bytes.is_empty() {
             return Poll::Ready(std::mem::take(&mut state.bytes));
@@ -51,7 +51,7 @@ impl Interims {
     }
 
     /// The request has its answer. What is to be written before that.
-    pub(in crate::http) fn answered(&self) -> Vec<u8> {
+    pub(crate) fn answered(&self) -> Vec<u8> {
         let mut state = self.0.lock();
         state.answered += 1;
         std::mem::take(&mut state.bytes)

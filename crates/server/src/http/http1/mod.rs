@@ -8,7 +8,9 @@
 //! what follows a head that asks for an upgrade waits for the answer, as bytes of whatever protocol that will be.
 
 mod date;
-mod interim;
+#[cfg(test)]
+mod frames;
+pub(crate) mod interim;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +18,6 @@ use std::{
     future::{Future, poll_fn},
     io,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
@@ -29,14 +30,11 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::Instant,
 };
+use tokio_util::sync::CancellationToken;
 
-pub(super) use self::interim::Interims;
-use super::{Drain, farewell::Farewell};
-use crate::{
-    body::{Feed, Piece, Upload, upload},
-    message::{inbox::Inbox, outgoing::Sending},
-    timer::Timer,
-};
+use self::interim::Interims;
+use super::lingering_close::LingeringClose;
+use crate::body::{Feed, Inbox, Piece, Sending, Timer, Upload, upload};
 
 pub(super) const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// At a stop, idle connections are closed this late, so that a request that has just arrived is still seen.
@@ -87,7 +85,7 @@ pub(super) struct Session<S, B> {
     clock: Clock,
     /// The client has ended its side.
     ended: bool,
-    farewell: Farewell,
+    lingering_close: LingeringClose,
 }
 
 /// What stands next in what comes in.
@@ -137,7 +135,7 @@ where
     B: Body<Data = Bytes, Error = io::Error> + Unpin,
 {
     /// On a connection that was just accepted.
-    pub(super) fn new(transport: S, limits: HeadLimits, patience: Patience, drain: Arc<Drain>) -> Self {
+    pub(super) fn new(transport: S, limits: HeadLimits, patience: Patience, drain: CancellationToken) -> Self {
         Self {
             sending: Sending::default(),
             transport,
@@ -151,7 +149,7 @@ where
             ahead: BytesMut::new(),
             clock: Clock::new(patience, drain),
             ended: false,
-            farewell: Farewell::default(),
+            lingering_close: LingeringClose::default(),
         }
     }
 
@@ -345,7 +343,7 @@ where
         let exact = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
         let framing = Framing::of(&self.asked, &head, exact);
         self.asked.keeps = framing.keeps;
-        // That is for before a response (RFC 9110, section 10.1.1). Within one it would be taken for a part of it.
+        // A 100 (Continue) goes before a response (RFC 9110, section 10.1.1). Within one, it would be taken for a part of it.
         self.awaits_continue = false;
         let (asked, ahead) = (self.asked, std::mem::take(&mut self.ahead));
         let write = |out: &mut Vec<u8>| {
@@ -382,8 +380,9 @@ where
     pub(super) fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // A stop ends connections after a response, whether or not the next request is on its way. So does an answer that came
         // before the request's body was read.
-        let unread = !self.read.is_empty() || !matches!(self.incoming, Incoming::Head) || self.clock.drain.has_begun();
-        self.farewell.poll(&mut self.transport, unread && !self.ended, cx)
+        let unread =
+            !self.read.is_empty() || !matches!(self.incoming, Incoming::Head) || self.clock.drain.is_cancelled();
+        self.lingering_close.poll(&mut self.transport, unread && !self.ended, cx)
     }
 
     /// The connection, and what was read and belongs to no request.
@@ -450,7 +449,7 @@ impl Incoming {
 #[derive(Debug)]
 struct Clock {
     patience: Patience,
-    drain: Arc<Drain>,
+    drain: CancellationToken,
     /// What is being waited for, and since when; `None`: nothing is.
     wait: Option<(WaitsFor, Instant)>,
     /// No request has come yet.
@@ -467,7 +466,7 @@ enum WaitsFor {
 }
 
 impl Clock {
-    fn new(patience: Patience, drain: Arc<Drain>) -> Self {
+    fn new(patience: Patience, drain: CancellationToken) -> Self {
         let now = Instant::now();
         let timer = Timer::at(now + patience.head);
         Self { patience, drain, wait: Some((WaitsFor::Head, now)), is_fresh: true, closing_since: None, timer }
@@ -487,7 +486,7 @@ impl Clock {
             _ => Instant::now(),
         };
         self.wait = Some((what, since));
-        if self.closing_since.is_none() && self.drain.has_begun() {
+        if self.closing_since.is_none() && self.drain.is_cancelled() {
             self.closing_since = Some(Instant::now());
         }
         let due = since + if rest || self.is_fresh { self.patience.head } else { self.patience.idle };

@@ -1,10 +1,11 @@
+use std::sync::Arc;
+
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
-use super::*;
+use super::{frames::Frames, *};
 use crate::{
-    body::{Arriving, OriginBody, full},
-    message::frames::Frames,
+    body::{IncomingBody, OriginBody, full},
     upstream::Interim,
 };
 
@@ -27,7 +28,7 @@ type Tested = Session<DuplexStream, OriginBody>;
 /// Both ends of a connection that takes so many bytes at a time.
 fn connected(bytes: usize) -> (DuplexStream, Tested) {
     let (client, server) = duplex(bytes);
-    (client, Session::new(server, LIMITS, PATIENCE, Arc::default()))
+    (client, Session::new(server, LIMITS, PATIENCE, CancellationToken::new()))
 }
 
 /// Answers everything with a body that says what was asked; what cannot be understood with the status it is refused with.
@@ -38,7 +39,7 @@ async fn serve(mut session: Tested) {
             if path == "/unread" {
                 return Response::new(full("unread"));
             }
-            let said = match Arriving::from(body).collect().await {
+            let said = match IncomingBody::from(body).collect().await {
                 Ok(body) => {
                     let trailers = body.trailers().map(|trailers| format!(" {trailers:?}")).unwrap_or_default();
                     format!("{path} {}{trailers}", String::from_utf8_lossy(&body.to_bytes()))
@@ -182,7 +183,7 @@ async fn who_waits_with_a_body_is_asked_for_it_when_somebody_wants_it() {
 /// Serves with an answer that another task works out, as origins behind HTTP/2 and programs do: it reads the body, and tells of each piece.
 async fn serve_in_another_task(mut session: Tested, taken: tokio::sync::mpsc::UnboundedSender<usize>) {
     let answer = |_, body: Option<Upload>| {
-        let (taken, mut body) = (taken.clone(), Arriving::from(body));
+        let (taken, mut body) = (taken.clone(), IncomingBody::from(body));
         let working = tokio::spawn(async move {
             let mut len = 0;
             while let Some(frame) = body.frame().await {
@@ -236,7 +237,7 @@ async fn a_body_is_read_for_another_task_while_the_response_is_sent() {
     let (sender, mut taken) = tokio::sync::mpsc::unbounded_channel();
     let serving = tokio::spawn(async move {
         let answer = |_, body: Option<Upload>| {
-            let (taken, mut body) = (sender.clone(), Arriving::from(body));
+            let (taken, mut body) = (sender.clone(), IncomingBody::from(body));
             let (relay, relayed) = tokio::sync::oneshot::channel();
             tokio::spawn(async move {
                 let mut len = 0;
@@ -309,14 +310,14 @@ async fn waiting_has_an_end() {
 async fn a_stop_leaves_time_for_what_has_just_been_sent() {
     for (sent, ms) in [("", 2000), (GET, 50), ("GET / HT", 9000)] {
         let (mut client, server) = duplex(1 << 16);
-        let drain = Arc::new(Drain::default());
+        let drain = CancellationToken::new();
         let session = Session::new(server, LIMITS, PATIENCE, drain.clone());
         let serving = tokio::spawn({
             let drain = drain.clone();
             async move {
                 // As it is in the server: the task is woken, and the session looks.
                 let woken = async {
-                    drain.begun().await;
+                    drain.cancelled().await;
                     std::future::pending::<()>().await;
                 };
                 tokio::select! { () = serve(session) => {}, () = woken => {} }
@@ -325,7 +326,7 @@ async fn a_stop_leaves_time_for_what_has_just_been_sent() {
         client.write_all(sent.as_bytes()).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
         let start = Instant::now();
-        drain.begin();
+        drain.cancel();
         let mut got = String::new();
         client.read_to_string(&mut got).await.unwrap();
         assert_eq!(start.elapsed().as_millis(), ms, "{sent:?}");
@@ -352,7 +353,7 @@ async fn what_follows_an_upgrade_waits_for_the_answer() {
 /// The head of a response without its date, and what comes behind it.
 async fn response(request: &str, response: Response<Frames>) -> (Vec<String>, String) {
     let (mut client, server) = duplex(1 << 16);
-    let mut session = Session::new(server, LIMITS, PATIENCE, Arc::default());
+    let mut session = Session::new(server, LIMITS, PATIENCE, CancellationToken::new());
     client.write_all(format!("{request}Host: a\r\n\r\n").as_bytes()).await.unwrap();
     client.shutdown().await.unwrap();
     let what = format!("{:?}", response.headers());
@@ -448,7 +449,7 @@ async fn with_interims(sent: &str) -> Vec<String> {
             let (path, number) = (head.uri.path().to_owned(), interims.next());
             interims.push(number, &hints(&path));
             assert_eq!(
-                Arriving::from(body).collect().await.unwrap().to_bytes().len(),
+                IncomingBody::from(body).collect().await.unwrap().to_bytes().len(),
                 if path == "/get" { 0 } else { 4 }
             );
             interims.push(number, &hints("2"));
@@ -531,7 +532,7 @@ impl Body for Seen {
 #[tokio::test]
 async fn a_response_that_breaks_off_is_over_before_its_connection() {
     let (mut client, server) = duplex(1 << 16);
-    let mut session = Session::new(server, LIMITS, PATIENCE, Arc::default());
+    let mut session = Session::new(server, LIMITS, PATIENCE, CancellationToken::new());
     client.write_all(GET.as_bytes()).await.unwrap();
     let there = Arc::new(());
     let broken = || Frames::data(&["ok"]).and(Err(io::ErrorKind::TimedOut.into()));

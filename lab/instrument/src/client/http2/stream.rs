@@ -10,7 +10,7 @@ use h2::{RecvStream, client::ResponseFuture};
 use http::header::CONTENT_LENGTH;
 use workload::{outcome::End, sequence::Request};
 
-use crate::{client::connection::Progress, docroot::Content};
+use crate::{client::report::Progress, docroot::Content};
 
 /// A sent request with its response. Dropping it before its end resets the stream (CANCEL).
 pub(super) struct Stream {

@@ -1,8 +1,9 @@
 //! Loss: its detection, and the amount sent during recovery.
 
 use super::{
-    super::receiver::Ack, LEAST_TIMEOUT_NS, Outgoing, PROBE_SLACK_NS, Probe, Rack, Recovery, Sender, Snapshot, State,
-    Timer,
+    super::receiver::Ack,
+    rate::Snapshot,
+    segments::{CongestionState, Outgoing, Probe, Rack, Recovery, Sender, Timer},
 };
 
 /// The effect of an acknowledgement.
@@ -83,7 +84,7 @@ impl Sender {
 
     /// RACK: a segment sent before an arrived one is lost when it is overdue.
     pub(super) fn find_losses(&mut self, now_ns: u64) {
-        let doubtful = self.sacked > 0 || self.retransmitted > 0 || self.state == State::Loss;
+        let doubtful = self.sacked > 0 || self.retransmitted > 0 || self.state == CongestionState::Loss;
         let Rack { sent_ns: newest_ns, end: newest_end, rtt_ns, .. } = self.rack;
         if !std::mem::take(&mut self.rack.advanced) || !doubtful {
             return;
@@ -113,14 +114,15 @@ impl Sender {
         if wait_ns > 0 {
             self.timer = Some((now_ns + wait_ns, Timer::Reordering));
         }
-        if self.lost > 0 && matches!(self.state, State::Open | State::Reduced) {
-            self.begin_reduction(State::Recovery);
+        if self.lost > 0 && matches!(self.state, CongestionState::Open | CongestionState::Reduced) {
+            self.begin_reduction(CongestionState::Recovery);
         }
     }
 
     fn reordering_window_ns(&self) -> u64 {
         const SACKED_ENOUGH: u32 = 3;
-        let sure = matches!(self.state, State::Recovery | State::Loss) || self.sacked >= SACKED_ENOUGH;
+        let sure =
+            matches!(self.state, CongestionState::Recovery | CongestionState::Loss) || self.sacked >= SACKED_ENOUGH;
         if !self.reordered && sure {
             return 0;
         }
@@ -129,8 +131,8 @@ impl Sender {
     }
 
     /// Reduces the window; as it shrinks, arriving segments allow about as many departures (PRR).
-    pub(super) fn begin_reduction(&mut self, state: State) {
-        if self.state == State::Open {
+    pub(super) fn begin_reduction(&mut self, state: CongestionState) {
+        if self.state == CongestionState::Open {
             let prior_window = self.cubic.window;
             self.cubic.handle_loss();
             self.recovery = Recovery { until: self.next, prior_window, delivered: 0, sent: 0 };
@@ -141,13 +143,13 @@ impl Sender {
 
     /// Ends a state once its segments are acknowledged.
     pub(super) fn end_state(&mut self) {
-        if self.state == State::Open || self.una < self.recovery.until {
+        if self.state == CongestionState::Open || self.una < self.recovery.until {
             return;
         }
-        if matches!(self.state, State::Recovery | State::Reduced) {
+        if matches!(self.state, CongestionState::Recovery | CongestionState::Reduced) {
             self.cubic.window = self.cubic.threshold;
         }
-        self.state = State::Open;
+        self.state = CongestionState::Open;
     }
 
     /// Proportional rate reduction.
@@ -170,20 +172,12 @@ impl Sender {
         self.cubic.window = in_flight + may;
     }
 
-    /// Index of the next segment to retransmit.
-    pub(super) fn next_lost(&self) -> Option<usize> {
-        if self.to_resend == 0 {
-            return None;
-        }
-        self.flight.iter().position(|segment| segment.lost && !segment.retransmitted)
-    }
-
     /// The retransmission timer expired: all segments count as lost.
     pub(super) fn time_out(&mut self, now_ns: u64) {
         if self.flight.is_empty() {
             return;
         }
-        if self.state != State::Loss {
+        if self.state != CongestionState::Loss {
             self.cubic.handle_loss();
         }
         self.cubic.handle_timeout();
@@ -195,7 +189,7 @@ impl Sender {
         self.lost = self.flight.len() as u32 - self.sacked;
         self.to_resend = self.lost;
         self.cubic.window = 1;
-        self.state = State::Loss;
+        self.state = CongestionState::Loss;
         self.recovery.until = self.next;
         self.probed = None;
         self.times.backoff += 1;
@@ -228,39 +222,11 @@ impl Sender {
         } else if ack.next > end {
             // Later data was acknowledged but not the probe's copy: the probe repaired a loss.
             self.probed = None;
-            if self.state == State::Open {
+            if self.state == CongestionState::Open {
                 self.cubic.window = self.cubic.handle_loss();
             }
         } else if !advanced && !delivered {
             self.probed = None;
         }
-    }
-
-    /// Sets the timer: for a probe where that is allowed, else for a retransmission. `acked`: an
-    /// acknowledgement arrived.
-    pub(super) fn arm(&mut self, now_ns: u64, acked: bool) {
-        if !matches!(self.state, State::Open | State::Reduced) || self.sacked > 0 {
-            if acked || self.timer.is_none() {
-                self.arm_retransmission(now_ns);
-            }
-            return;
-        }
-        let retransmit_ns = self.overdue_ns(now_ns);
-        let alone_ns = if self.flight.len() == 1 { LEAST_TIMEOUT_NS } else { PROBE_SLACK_NS };
-        let probe_ns = self.times.smoothed_ns.map_or(retransmit_ns, |smoothed_ns| now_ns + 2 * smoothed_ns + alone_ns);
-        self.timer = Some(match probe_ns < retransmit_ns {
-            true => (probe_ns, Timer::Probe),
-            false => (retransmit_ns, Timer::Retransmit),
-        });
-    }
-
-    pub(super) fn arm_retransmission(&mut self, now_ns: u64) {
-        self.timer = Some((now_ns + self.timeout_ns(), Timer::Retransmit));
-    }
-
-    /// When the segment that was sent first is overdue.
-    pub(super) fn overdue_ns(&self, now_ns: u64) -> u64 {
-        let sent_ns = self.flight.front().map_or(now_ns, |segment| segment.sent_ns);
-        (sent_ns + self.timeout_ns()).max(now_ns + 1)
     }
 }

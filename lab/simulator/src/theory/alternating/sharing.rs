@@ -1,6 +1,6 @@
 //! Processor sharing under a changing load.
 
-use super::{Alternating, MOST_PERIODS, PERIODIC, STEPS};
+use super::load::{Alternating, MOST_PERIODS, PERIODIC, STEPS};
 
 /// Most load of requests that come and go within one step: they are counted one step late.
 const LOAD_WITHIN_A_STEP: f64 = 0.4;

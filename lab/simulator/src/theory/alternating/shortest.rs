@@ -1,6 +1,6 @@
 //! Shortest remaining processing time under a changing load.
 
-use super::{Alternating, MOST_PERIODS, PERIODIC};
+use super::load::{Alternating, MOST_PERIODS, PERIODIC};
 
 /// Arrival times per period that represent all.
 const ARRIVALS: usize = 500;

@@ -1,5 +1,7 @@
+use workload::pattern::Pattern;
+
 use super::*;
-use crate::theory::{Policy, Queue};
+use crate::theory::{Policy, Queue, Sizes, TheoryError};
 
 const LINK: f64 = 1_250_000.0;
 

@@ -1,0 +1,312 @@
+//! Routes of a site: their patterns, where they lead, the header fields that they change.
+
+use std::ops::Range;
+
+use http::{HeaderName, StatusCode};
+use server::config::{HeaderRules, Origin, PathPattern, Redirect, ResourceConfig, Route, UpstreamConfig};
+use toml::Spanned;
+
+use super::{resolver::Resolver, resources::default_resource};
+use crate::{
+    config::{
+        problems::Problem,
+        raw::{RawHeaders, RawRoute, RawSite},
+        written::Setting,
+    },
+    values,
+};
+
+/// The upstreams and resources that routes can name.
+pub(super) struct Targets<'a> {
+    pub upstreams: &'a [UpstreamConfig],
+    pub resources: &'a [ResourceConfig],
+}
+
+/// The route of `--upstream`.
+pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
+    Route {
+        name: "/".to_owned(),
+        pattern: PathPattern::Prefix("/".to_owned()),
+        origin: Origin::Upstream {
+            upstream: targets.upstreams.len().saturating_sub(1),
+            replace_prefix: None,
+            keep_host: true,
+            buffer_request: true,
+            buffer_response: true,
+        },
+        resource: default_resource(targets.resources),
+        admitted: true,
+        request_headers: HeaderRules::default(),
+        response_headers: HeaderRules::default(),
+    }
+}
+
+impl Resolver<'_> {
+    pub(super) fn routes(&mut self, site: &RawSite, has_files: bool, targets: &Targets<'_>) -> Vec<Route> {
+        let mut routes: Vec<(Route, Range<usize>)> = Vec::new();
+        for written in &site.route {
+            let Some(route) = self.route(written, has_files, targets) else { continue };
+            let place = pattern_span(written);
+            if let Some((earlier, at)) = routes.iter().find(|(earlier, _)| covers(earlier, &route)) {
+                self.problems.push(
+                    Problem::new(
+                        format!("no request reaches this route: `{}` before it takes them all", earlier.name),
+                        Some(place.clone()),
+                    )
+                    .also(Some(at.clone()), "takes them")
+                    .help("the first route that matches has the request: put this one before the other"),
+                );
+            }
+            routes.push((route, place));
+        }
+        routes.into_iter().map(|(route, _)| route).collect()
+    }
+
+    fn route(&mut self, written: &Spanned<RawRoute>, has_files: bool, targets: &Targets<'_>) -> Option<Route> {
+        let (raw, owner) = (written.get_ref(), written.span());
+        let pattern = self.pattern(raw, owner.clone());
+        let origin = self.origin(raw, owner, has_files, pattern.as_ref().map(|(_, pattern)| pattern), targets);
+        let resource = match &raw.resource {
+            Some(written) => self.resource(written, targets.resources),
+            None => default_resource(targets.resources),
+        };
+        let request_headers = self.headers(&raw.request_headers, true);
+        let response_headers = self.headers(&raw.response_headers, false);
+        if let (None, Some(status)) = (&raw.redirect, &raw.redirect_status) {
+            let message = "`redirect-status` is about a redirect, and this route has none";
+            self.problems.push(Problem::new(message, Some(status.span())).help("leave it out"));
+        }
+        if let Some(redirect) = raw.redirect.as_ref().filter(|_| !request_headers.is_empty()) {
+            self.problems.push(
+                Problem::new("a redirected request goes to no origin", Some(redirect.span()))
+                    .help("leave out `request-headers`, which have no effect here"),
+            );
+        }
+        let ((name, pattern), origin) = pattern.zip(origin)?;
+        let never_waits = match &origin {
+            Origin::Files => Some("files never wait for a slot"),
+            Origin::Redirect(_) => Some("a redirect never waits for a slot"),
+            Origin::Upstream { .. } | Origin::Cgi(_) => None,
+        };
+        let admitted = raw.admitted.as_ref().map_or(never_waits.is_none(), |written| *written.get_ref());
+        let of_slots = [
+            ("admitted", raw.admitted.as_ref().filter(|_| admitted).map(Spanned::span)),
+            ("resource", raw.resource.as_ref().map(Spanned::span)),
+        ];
+        for (key, place) in of_slots.into_iter().filter(|(_, place)| place.is_some()) {
+            if let Some(why) = never_waits {
+                let message = format!("`{key}` has no effect here: {why}");
+                self.problems.push(Problem::new(message, place).help("leave it out"));
+            }
+        }
+        Some(Route { name, pattern, origin, resource, admitted, request_headers, response_headers })
+    }
+
+    /// The pattern, and its text in the file.
+    fn pattern(&mut self, raw: &RawRoute, owner: Range<usize>) -> Option<(String, PathPattern)> {
+        type Read = fn(&str) -> Result<PathPattern, String>;
+        let kinds: [(&Setting, Read); 3] = [
+            (&raw.path, values::path_prefix),
+            (&raw.path_glob, values::path_glob),
+            (&raw.path_regex, values::path_regex),
+        ];
+        let mut given = kinds.into_iter().filter_map(|(setting, read)| setting.as_ref().map(|it| (it, read)));
+        let Some((written, read)) = given.next() else {
+            if self.shape_is_sound {
+                self.problems.push(
+                    Problem::new("this route has no `path`", Some(owner))
+                        .help("add `path = \"/\"` for all paths, or `path-glob` or `path-regex`"),
+                );
+            }
+            return None;
+        };
+        if let Some((second, _)) = given.next() {
+            self.problems.push(
+                Problem::new("a route has one pattern", Some(second.span()))
+                    .also(Some(written.span()), "given already")
+                    .help("make two routes of it"),
+            );
+        }
+        match read(&written.get_ref().0) {
+            Ok(pattern) => Some((written.get_ref().0.clone(), pattern)),
+            Err(message) => {
+                self.problems.push(Problem::new(message, Some(written.span())));
+                None
+            }
+        }
+    }
+
+    fn origin(
+        &mut self,
+        raw: &RawRoute,
+        owner: Range<usize>,
+        has_files: bool,
+        pattern: Option<&PathPattern>,
+        targets: &Targets<'_>,
+    ) -> Option<Origin> {
+        let files = raw.files.as_ref().filter(|files| *files.get_ref());
+        let given = [
+            raw.upstream.as_ref().map(Spanned::span),
+            raw.cgi.as_ref().map(Spanned::span),
+            raw.redirect.as_ref().map(Spanned::span),
+            files.map(Spanned::span),
+        ];
+        let mut places = given.into_iter().flatten();
+        match (places.next(), places.next()) {
+            (None, _) if self.shape_is_sound => self
+                .problems
+                .push(Problem::new("this route leads nowhere", Some(owner)).help(
+                "add `upstream = \"NAME\"`, `cgi = \"DIRECTORY\"`, `redirect = \"ADDRESS\"`, or `files = true` for the \
+                     files of the site",
+            )),
+            (first, Some(second)) => self.problems.push(
+                Problem::new("a route leads to one place", Some(second))
+                    .also(first, "given already")
+                    .help("leave in one of `upstream`, `cgi`, `redirect` and `files`"),
+            ),
+            _ => {}
+        }
+        if let Some(upstream) = &raw.upstream {
+            let names: Vec<_> = targets.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+            let help = format!("add `[[upstream]]` with `name = \"{}\"`", upstream.get_ref().0);
+            let replace_prefix = self.replace_prefix(raw, pattern);
+            let on = |setting: &Option<Spanned<bool>>| setting.as_ref().is_none_or(|on| *on.get_ref());
+            return Some(Origin::Upstream {
+                upstream: self.index_of("upstream", upstream, &names, &help)?,
+                replace_prefix,
+                keep_host: on(&raw.keep_host),
+                buffer_request: on(&raw.buffer_request),
+                buffer_response: on(&raw.buffer_response),
+            });
+        }
+        let of_upstreams = [
+            ("replace-prefix", raw.replace_prefix.as_ref().map(Spanned::span)),
+            ("keep-host", raw.keep_host.as_ref().map(Spanned::span)),
+            ("buffer-request", raw.buffer_request.as_ref().map(Spanned::span)),
+            ("buffer-response", raw.buffer_response.as_ref().map(Spanned::span)),
+        ];
+        for (key, place) in of_upstreams.into_iter().filter(|(_, place)| place.is_some()) {
+            if self.shape_is_sound {
+                self.problems.push(
+                    Problem::new(format!("`{key}` is about an upstream, and this route has none"), place)
+                        .help("leave it out"),
+                );
+            }
+        }
+        if let Some(cgi) = &raw.cgi {
+            return self.cgi(cgi).map(Origin::Cgi);
+        }
+        if raw.redirect.is_some() {
+            return self.redirect(raw).map(Origin::Redirect);
+        }
+        let files = files?;
+        if !has_files && self.shape_is_sound {
+            self.problems
+                .push(Problem::new("this site has no files", Some(files.span())).help("give the site a `root`"));
+        }
+        Some(Origin::Files)
+    }
+
+    fn redirect(&mut self, raw: &RawRoute) -> Option<Redirect> {
+        let read = |text: &str| {
+            let status = text.parse().ok().filter(|status| Redirect::STATUSES.contains(status));
+            let status = status.and_then(|status| StatusCode::from_u16(status).ok());
+            status.ok_or_else(|| format!("`{text}` is no status of a redirect: 301, 302, 303, 307 or 308"))
+        };
+        let status = self.setting(None, &raw.redirect_status, read, Redirect::DEFAULT_STATUS);
+        self.optional(&raw.redirect, |text| Redirect::new(text, status).map_err(|error| error.to_string()))
+    }
+
+    fn replace_prefix(&mut self, raw: &RawRoute, pattern: Option<&PathPattern>) -> Option<String> {
+        let written = raw.replace_prefix.as_ref()?;
+        let replacement = self.optional(&raw.replace_prefix, values::path)?;
+        match pattern? {
+            PathPattern::Prefix(prefix) if prefix.ends_with('/') == replacement.ends_with('/') => Some(replacement),
+            PathPattern::Prefix(prefix) => {
+                self.problems.push(
+                    Problem::new(
+                        format!(
+                            "`{prefix}` and `{replacement}` do not end alike: paths would get a slash too many or too few"
+                        ),
+                        Some(written.span()),
+                    )
+                    .also(raw.path.as_ref().map(Spanned::span), "what is replaced")
+                    .help("end both with `/`, or neither"),
+                );
+                None
+            }
+            _ => {
+                self.problems.push(
+                    Problem::new("only a `path` has a prefix to replace", Some(written.span()))
+                        .help("write the route with `path`, or leave `replace-prefix` out"),
+                );
+                None
+            }
+        }
+    }
+
+    fn headers(&mut self, raw: &RawHeaders, of_request: bool) -> HeaderRules {
+        let name = |text: &str| {
+            let name = values::header_name(text)?;
+            may_be_changed(&name, of_request)?;
+            Ok(name)
+        };
+        let remove = self.read_each(raw.remove.as_deref().unwrap_or_default(), name);
+        let mut rules = HeaderRules { remove, ..HeaderRules::default() };
+        for (pairs, out) in [(&raw.set, &mut rules.set), (&raw.add, &mut rules.add)] {
+            for (key, value) in pairs.iter().flatten() {
+                match (name(key.get_ref()), values::header_value(&value.get_ref().0)) {
+                    (Ok(name), Ok(value)) => out.push((name, value)),
+                    (name, read) => {
+                        self.problems.extend(name.err().map(|message| Problem::new(message, Some(key.span()))));
+                        self.problems.extend(read.err().map(|message| Problem::new(message, Some(value.span()))));
+                    }
+                }
+            }
+        }
+        rules
+    }
+}
+
+/// Refuses header fields that frame a message or direct it. Rules may not change those.
+fn may_be_changed(name: &HeaderName, of_request: bool) -> Result<(), String> {
+    let framing = [
+        "connection",
+        "content-length",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    if framing.contains(&name.as_str()) {
+        return Err(format!("`{name}` says how a message is framed, and is always made here: leave it out"));
+    }
+    if of_request && name == http::header::HOST {
+        return Err(
+            "`host` is not changed by rules: set `keep-host`, or write the name in the upstream's `servers`".into()
+        );
+    }
+    Ok(())
+}
+
+fn pattern_span(written: &Spanned<RawRoute>) -> Range<usize> {
+    let raw = written.get_ref();
+    let place = raw.path.as_ref().or(raw.path_glob.as_ref()).or(raw.path_regex.as_ref());
+    place.map_or(written.span(), Spanned::span)
+}
+
+/// Whether `earlier` matches every path that `later` matches, as far as that can be told.
+fn covers(earlier: &Route, later: &Route) -> bool {
+    match (&earlier.pattern, &later.pattern) {
+        (PathPattern::Prefix(prefix), _) if prefix == "/" => true,
+        (PathPattern::Prefix(earlier), PathPattern::Prefix(later)) => {
+            let rest = later.strip_prefix(earlier.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || earlier.ends_with('/') || rest.starts_with('/'))
+        }
+        (PathPattern::Glob(a), PathPattern::Glob(b)) => a.glob().glob() == b.glob().glob(),
+        (PathPattern::Regex(a), PathPattern::Regex(b)) => a.as_str() == b.as_str(),
+        _ => false,
+    }
+}

@@ -1,0 +1,263 @@
+//! Rules, and the conditions by which they match requests.
+
+use std::ops::Range;
+
+use scheduler::class::ClassId;
+use server::config::{Condition, ResourceConfig, Rule, ValueMatch};
+use toml::Spanned;
+
+use super::resolver::Resolver;
+use crate::{
+    config::{
+        problems::Problem,
+        raw::{Raw, RawRule},
+        written::{Values, ValuesByName},
+    },
+    values,
+};
+
+/// Which facts about clients the configuration provides. A rule cannot ask for others.
+pub(super) struct Configured {
+    pub session: bool,
+    pub users: bool,
+    pub keys: bool,
+    pub client_certificates: bool,
+}
+
+impl Resolver<'_> {
+    /// The rules in the order of the file.
+    pub(super) fn rules(
+        &mut self,
+        raw: &Raw,
+        names: &[String],
+        default: ClassId,
+        resources: &[ResourceConfig],
+        configured: &Configured,
+    ) -> Vec<Rule> {
+        let mut rules: Vec<(Rule, &Spanned<RawRule>)> = Vec::new();
+        for (at, written) in raw.rule.iter().enumerate() {
+            let missing = ("this rule has no `class`", "add `class = \"NAME\"`: whom it matches is of that class");
+            if written.get_ref().class.is_none() && self.shape_is_sound {
+                self.problems.push(Problem::new(missing.0, Some(written.span())).help(missing.1));
+            }
+            let class = written.get_ref().class.as_ref().and_then(|class| self.class_named(class, names));
+            let rule = self.rule(written, at, class.unwrap_or(default), resources, configured);
+            if let Some((first, place)) = rules.iter().find(|(earlier, _)| earlier.conditions.is_empty()) {
+                self.problems.push(
+                    Problem::new(
+                        format!("no request reaches this rule: `{}` before it takes them all", first.name),
+                        Some(rule_span(written)),
+                    )
+                    .also(Some(rule_span(place)), "has no condition")
+                    .help("the first rule that matches decides: put this one before the other"),
+                );
+            }
+            let same_name = |(earlier, _): &&(Rule, &Spanned<RawRule>)| earlier.name == rule.name;
+            if let (Some(name), Some((_, first))) = (&written.get_ref().name, rules.iter().find(same_name)) {
+                self.problems.push(
+                    Problem::new(format!("there are two rules `{}`", rule.name), Some(name.span()))
+                        .also(Some(rule_span(first)), "the first one")
+                        .help("give each a name of its own, or none"),
+                );
+            }
+            rules.push((rule, written));
+        }
+        rules.into_iter().map(|(rule, _)| rule).collect()
+    }
+
+    fn rule(
+        &mut self,
+        written: &Spanned<RawRule>,
+        at: usize,
+        class: ClassId,
+        resources: &[ResourceConfig],
+        configured: &Configured,
+    ) -> Rule {
+        let raw = written.get_ref();
+        let need = |r: &mut Self, place: Option<Range<usize>>, there: bool, what: &str, help: &str| {
+            if let Some(place) = place.filter(|_| !there && r.shape_is_sound) {
+                r.problems.push(Problem::new(what, Some(place)).help(help));
+            }
+        };
+        need(
+            self,
+            raw.raises_session.as_ref().filter(|raises| *raises.get_ref()).map(Spanned::span),
+            configured.session,
+            "there are no sessions to raise",
+            "add `[session]`, which keeps a session's class in a signed cookie",
+        );
+        need(
+            self,
+            raw.user.as_ref().map(Spanned::span),
+            configured.users,
+            "nobody has a password",
+            "add `[users]` with `file = \"htpasswd\"`",
+        );
+        need(
+            self,
+            raw.key.as_ref().map(Spanned::span),
+            configured.keys,
+            "there are no keys",
+            "add `[keys]` with `file = \"keys\"`, with lines made by `serpent key LEVEL`",
+        );
+        need(
+            self,
+            raw.certificate.as_ref().map(Spanned::span),
+            configured.client_certificates,
+            "no site asks clients for a certificate",
+            "give a site `client-ca = \"ca.pem\"`",
+        );
+
+        let mut conditions = Vec::new();
+        conditions.extend(self.list(&raw.host, values::host_name).map(Condition::Host));
+        conditions.extend(self.list(&raw.destination, values::destination).map(Condition::Destination));
+        conditions.extend(self.list(&raw.client, values::network).map(Condition::Client));
+        conditions.extend(self.list(&raw.method, values::method).map(Condition::Method));
+        conditions.extend(self.list(&raw.path, values::path_prefix).map(Condition::Path));
+        conditions.extend(self.list(&raw.path_glob, values::path_glob).map(Condition::Path));
+        conditions.extend(self.list(&raw.path_regex, values::path_regex).map(Condition::Path));
+        conditions.extend(self.list(&raw.extension, values::extension).map(Condition::Extension));
+        for (name, values) in [("query", &raw.query), ("header", &raw.header), ("cookie", &raw.cookie)] {
+            if values.as_ref().is_some_and(|values| values.is_empty()) {
+                let place = raw.class.as_ref().map_or(written.span(), Spanned::span);
+                self.problems.push(
+                    Problem::new(
+                        format!("`{name}` of this rule is an empty table, which asks for nothing"),
+                        Some(place),
+                    )
+                    .help(format!("name what is to be there, as in `{name} = {{ a = \"1\" }}`, or leave it out")),
+                );
+            }
+        }
+        for (name, values) in by_name(&raw.query) {
+            conditions.extend(self.value_match(values).map(|values| Condition::Query(name.get_ref().clone(), values)));
+        }
+        for (name, values) in by_name(&raw.header) {
+            match values::header_name(name.get_ref()) {
+                Ok(header) => {
+                    conditions.extend(self.value_match(values).map(|values| Condition::Header(header, values)))
+                }
+                Err(message) => self.problems.push(Problem::new(message, Some(name.span()))),
+            }
+        }
+        for (name, values) in by_name(&raw.cookie) {
+            match values::cookie_name(name.get_ref()) {
+                Ok(cookie) => {
+                    conditions.extend(self.value_match(values).map(|values| Condition::Cookie(cookie, values)))
+                }
+                Err(message) => self.problems.push(Problem::new(message, Some(name.span()))),
+            }
+        }
+        let asks_who = [&raw.certificate, &raw.key, &raw.user].into_iter().any(Option::is_some);
+        if let Some(raises) = raw.raises_session.as_ref().filter(|raises| *raises.get_ref() && asks_who) {
+            self.problems.push(
+                Problem::warning(
+                    "`raises-session` has no effect in a rule that asks who the client is",
+                    Some(raises.span()),
+                )
+                .help("leave it out: such a rule decides for each request that shows a key, user or certificate"),
+            );
+        }
+        conditions.extend(self.list_or_any(&raw.certificate).map(Condition::Certificate));
+        conditions.extend(self.list_or_any(&raw.key).map(Condition::Key));
+        conditions.extend(self.list_or_any(&raw.user).map(Condition::User));
+        Rule {
+            name: raw.name.as_ref().map_or_else(|| format!("rule {}", at + 1), |name| name.get_ref().0.clone()),
+            class,
+            resource: raw.resource.as_ref().map(|resource| self.resource(resource, resources)),
+            conditions,
+            raises_session: raw.raises_session.as_ref().is_some_and(|raises| *raises.get_ref()),
+        }
+    }
+
+    /// The values of a condition, of which one must match, with a problem if there are none.
+    fn list<T>(
+        &mut self,
+        written: &Option<Spanned<Values>>,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<Vec<T>> {
+        let written = written.as_ref()?;
+        match written.get_ref() {
+            Values::One(one) => {
+                let one = Some(Spanned::new(written.span(), one.clone()));
+                self.optional(&one, read).map(|value| vec![value])
+            }
+            Values::Many(many) => {
+                if many.is_empty() {
+                    self.problems.push(
+                        Problem::new("an empty list matches nothing", Some(written.span()))
+                            .help("write what is to match, or leave the condition out"),
+                    );
+                }
+                Some(self.read_each(many, read)).filter(|values| !values.is_empty())
+            }
+            Values::Any(_) | Values::Regex(_) => {
+                self.problems.push(
+                    Problem::new("this condition takes a text or a list of texts", Some(written.span()))
+                        .help("write it as in `\"a\"` or `[\"a\", \"b\"]`"),
+                );
+                None
+            }
+        }
+    }
+
+    /// The same for a condition that may be `true`: any value matches, and the list is empty.
+    fn list_or_any(&mut self, written: &Option<Spanned<Values>>) -> Option<Vec<String>> {
+        match written.as_ref().map(|written| (written.span(), written.get_ref()))? {
+            (_, Values::Any(true)) => Some(Vec::new()),
+            (place, Values::Any(false)) => {
+                self.never_false(place);
+                None
+            }
+            _ => self.list(written, |text| Ok(text.to_owned())),
+        }
+    }
+
+    fn never_false(&mut self, place: Range<usize>) {
+        self.problems.push(
+            Problem::new("a condition cannot ask that something is not there", Some(place))
+                .help("leave it out, and put a rule before this one that matches those who have it"),
+        );
+    }
+
+    fn value_match(&mut self, written: &Spanned<Values>) -> Option<ValueMatch> {
+        match written.get_ref() {
+            Values::Any(true) => Some(ValueMatch::Present),
+            Values::Any(false) => {
+                self.never_false(written.span());
+                None
+            }
+            Values::Regex(None) => {
+                if self.shape_is_sound {
+                    self.problems.push(
+                        Problem::new("there is no `regex` in this table", Some(written.span()))
+                            .help("write it as in `{ regex = \"^a\" }`"),
+                    );
+                }
+                None
+            }
+            Values::Regex(Some(pattern)) => match values::regex(pattern.get_ref()) {
+                Ok(regex) => Some(ValueMatch::Regex(regex)),
+                Err(message) => {
+                    self.problems.push(Problem::new(message, Some(pattern.span())));
+                    None
+                }
+            },
+            Values::One(_) | Values::Many(_) => {
+                self.list(&Some(written.clone()), |text| Ok(text.to_owned())).map(ValueMatch::OneOf)
+            }
+        }
+    }
+}
+
+/// In the order of the file.
+fn by_name(values: &Option<ValuesByName>) -> Vec<(&Spanned<String>, &Spanned<Values>)> {
+    let mut values: Vec<_> = values.iter().flatten().collect();
+    values.sort_by_key(|(name, _)| name.span().start);
+    values
+}
+
+fn rule_span(written: &Spanned<RawRule>) -> Range<usize> {
+    let raw = written.get_ref();
+    raw.name.as_ref().or(raw.class.as_ref()).map_or(written.span(), Spanned::span)
+}

@@ -1,0 +1,215 @@
+//! Sites: their names, roots and certificates, and how their files are served.
+
+use std::{collections::HashMap, ops::Range, path::PathBuf};
+
+use server::config::{CacheControlRule, CertificateFiles, FilesConfig, Site, SymlinkPolicy};
+use toml::Spanned;
+
+use super::{
+    named_files::{FileKind, SiteSpans, path_in},
+    resolver::Resolver,
+    routes::{Targets, route_to_all},
+};
+use crate::{
+    config::{
+        overrides::Overrides,
+        problems::Problem,
+        raw::{Raw, RawCacheControl, RawFiles, RawSite},
+        written::Setting,
+    },
+    values::{self, Named as _},
+};
+
+impl Resolver<'_> {
+    pub(super) fn sites(&mut self, raw: &Raw, flags: &Overrides, targets: &Targets<'_>) -> (Vec<Site>, Vec<SiteSpans>) {
+        let shape_is_sound = self.shape_is_sound;
+        if !raw.site.is_empty() && !flags.upstream.is_empty() {
+            self.problems.push(
+                Problem::new("--upstream cannot be given: the file has sites, and says what they pass on", None)
+                    .help("add `[[upstream]]` and a route to the file"),
+            );
+        }
+        if raw.site.len() > 1 {
+            for (given, flag) in [(flags.dir.is_some(), "DIR"), (flags.tls_cert.is_some(), "--tls-cert and --tls-key")]
+            {
+                if given {
+                    self.problems.push(
+                        Problem::new(
+                            format!(
+                                "{flag} cannot be given: the file has {} sites, and which one is meant is open",
+                                raw.site.len()
+                            ),
+                            None,
+                        )
+                        .help("set it in the file, at the site that is meant"),
+                    );
+                }
+            }
+        }
+        if raw.site.is_empty() {
+            let root = match (&flags.dir, self.folder) {
+                (Some(dir), _) => Some(dir.clone()),
+                (None, _) if !flags.upstream.is_empty() => None,
+                (None, None) => Some(PathBuf::from(".")),
+                (None, Some(_)) => {
+                    if shape_is_sound {
+                        self.problems.push(
+                            Problem::new("the file has no site, so there is nothing to serve", None).help(
+                                "add `[[site]]` with `root = \"DIRECTORY\"`, or name the directory on the command line",
+                            ),
+                        );
+                    }
+                    Some(PathBuf::from("."))
+                }
+            };
+            let site = Site {
+                names: Vec::new(),
+                root,
+                routes: if flags.upstream.is_empty() { Vec::new() } else { vec![route_to_all(targets)] },
+                certificate: flags.certificate(),
+                client_ca: None,
+                files: self.files(&raw.files, None, flags),
+            };
+            return (vec![site], vec![SiteSpans::default()]);
+        }
+
+        let mut taken: HashMap<String, Range<usize>> = HashMap::new();
+        let (mut sites, mut spans) = (Vec::new(), Vec::new());
+        for (index, written) in raw.site.iter().enumerate() {
+            let site = written.get_ref();
+            let names = self.names(site, &mut taken);
+            if names.is_empty() && index > 0 && site.names.iter().flatten().next().is_none() && shape_is_sound {
+                self.problems.push(
+                    Problem::new("this site has no names, so no request can reach it", Some(written.span()))
+                        .help("give it `names`, or make it the first site: that one answers for unknown names"),
+                );
+            }
+            let root = match (&flags.dir, &site.root) {
+                (Some(dir), _) => Some(dir.clone()),
+                (None, Some(root)) => Some(path_in(self.folder, &root.get_ref().0)),
+                (None, None) if !site.route.is_empty() => None,
+                (None, None) => {
+                    if shape_is_sound {
+                        self.problems.push(
+                            Problem::new("this site has no `root`, and no route", Some(written.span())).help(
+                                "add `root = \"DIRECTORY\"` (a relative path starts at the file's folder), or a \
+                                 `[[site.route]]` with an `upstream`",
+                            ),
+                        );
+                    }
+                    Some(PathBuf::from("."))
+                }
+            };
+            let certificate = flags.certificate().or_else(|| self.certificate(site));
+            let from_file = |setting: &Setting, flag: bool| setting.as_ref().filter(|_| !flag).map(Spanned::span);
+            spans.push(SiteSpans {
+                root: from_file(&site.root, flags.dir.is_some()),
+                chain: from_file(&site.tls_cert, flags.tls_cert.is_some()),
+                key: from_file(&site.tls_key, flags.tls_cert.is_some()),
+            });
+            let files = self.files(&site.files, Some(&raw.files), flags);
+            let client_ca = self.file(&site.client_ca, FileKind::Authorities);
+            if let (Some(authorities), None, None) = (&site.client_ca, &certificate, &site.tls_cert) {
+                self.problems.push(
+                    Problem::new(
+                        "clients show certificates over TLS only, and this site has none",
+                        Some(authorities.span()),
+                    )
+                    .help("give the site `tls-cert` and `tls-key`"),
+                );
+            }
+            let routes = self.routes(site, root.is_some(), targets);
+            sites.push(Site { names, root, routes, certificate, client_ca, files });
+        }
+        (sites, spans)
+    }
+
+    fn names(&mut self, site: &RawSite, taken: &mut HashMap<String, Range<usize>>) -> Vec<String> {
+        let mut names = Vec::new();
+        for written in site.names.iter().flatten() {
+            let (text, span) = (&written.get_ref().0, written.span());
+            match values::host_name(text) {
+                Err(message) => self.problems.push(Problem::new(message, Some(span))),
+                Ok(name) => match taken.insert(name.clone(), span.clone()) {
+                    Some(first) => self.problems.push(
+                        Problem::new(format!("the name `{name}` is given twice"), Some(span))
+                            .also(Some(first), "first given here")
+                            .help("a name leads to one site: leave one of them out"),
+                    ),
+                    None => names.push(name),
+                },
+            }
+        }
+        names
+    }
+
+    fn certificate(&mut self, site: &RawSite) -> Option<CertificateFiles> {
+        let (chain, key) = self.pair(&site.tls_cert, &site.tls_key)?;
+        Some(CertificateFiles {
+            chain: path_in(self.folder, &chain.get_ref().0),
+            key: path_in(self.folder, &key.get_ref().0),
+        })
+    }
+
+    /// A site's `[site.files]` goes before the file's `[files]`, setting by setting.
+    fn files(&mut self, site: &RawFiles, all: Option<&RawFiles>, flags: &Overrides) -> FilesConfig {
+        let pick = |get: fn(&RawFiles) -> Option<bool>| get(site).or_else(|| all.and_then(get));
+        let index = site.index.as_ref().or_else(|| all.and_then(|all| all.index.as_ref()));
+        let symlinks = site.symlinks.as_ref().or_else(|| all.and_then(|all| all.symlinks.as_ref())).cloned();
+        let cache_control = site.cache_control.as_ref().or_else(|| all.and_then(|all| all.cache_control.as_ref()));
+        let mime_types = site.mime_types.as_ref().or_else(|| all.and_then(|all| all.mime_types.as_ref()));
+        FilesConfig {
+            index: index.map_or_else(|| vec!["index.html".to_owned()], |list| self.read_each(list, index_name)),
+            listing: flags.listing || pick(|files| files.listing).unwrap_or(false),
+            dot_files: flags.dot_files || pick(|files| files.dot_files).unwrap_or(false),
+            symlinks: self.setting(flags.symlinks, &symlinks, SymlinkPolicy::named, SymlinkPolicy::WithinRoot),
+            precompressed: pick(|files| files.precompressed).unwrap_or(true),
+            cache_control: cache_control.into_iter().flatten().filter_map(|rule| self.cache_control(rule)).collect(),
+            mime_types: mime_types.into_iter().flatten().filter_map(|entry| self.mime_type(entry)).collect(),
+        }
+    }
+
+    fn cache_control(&mut self, rule: &RawCacheControl) -> Option<CacheControlRule> {
+        let pattern = rule.pattern.get_ref();
+        let glob =
+            globset::GlobBuilder::new(pattern.strip_prefix('/').unwrap_or(pattern)).literal_separator(true).build();
+        let glob = glob.map_err(|error| {
+            Problem::new(format!("the pattern cannot be read: {}", error.kind()), Some(rule.pattern.span()))
+                .help("`*` stands for any part of a name, `**` for any folders, `{js,css}` for a choice")
+        });
+        let value = http::HeaderValue::from_str(rule.value.get_ref()).map_err(|_| {
+            Problem::new("a header cannot hold this value", Some(rule.value.span()))
+                .help("write printable ASCII, as in `public, max-age=3600`")
+        });
+        match (glob, value) {
+            (Ok(glob), Ok(value)) => Some(CacheControlRule { pattern: glob.compile_matcher(), value }),
+            (glob, value) => {
+                self.problems.extend(glob.err().into_iter().chain(value.err()));
+                None
+            }
+        }
+    }
+
+    fn mime_type(&mut self, (extension, kind): (&Spanned<String>, &Spanned<String>)) -> Option<(String, String)> {
+        let name = extension.get_ref().trim_start_matches('.').to_ascii_lowercase();
+        let sound = |part: &str| part.split_once('/').is_some_and(|(a, b)| !a.is_empty() && !b.is_empty());
+        if name.is_empty() || name.contains(['.', '/']) {
+            let message = format!("`{}` is not a file extension", extension.get_ref());
+            self.problems.push(Problem::new(message, Some(extension.span())).help("write it as in `webmanifest`"));
+            None
+        } else if !sound(kind.get_ref()) || http::HeaderValue::from_str(kind.get_ref()).is_err() {
+            let message = format!("`{}` is not a MIME type", kind.get_ref());
+            self.problems.push(Problem::new(message, Some(kind.span())).help("write it as in `application/json`"));
+            None
+        } else {
+            Some((name, kind.get_ref().clone()))
+        }
+    }
+}
+
+fn index_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains('/') || matches!(text, "." | "..") {
+        return Err(format!("`{text}` is not a file name: an index file lies in the directory that is asked for"));
+    }
+    Ok(text.to_owned())
+}

@@ -1,0 +1,168 @@
+//! The uplink: its rate, its order, and how classes share it.
+
+use std::{num::NonZeroU32, ops::Range};
+
+use scheduler::{
+    Order,
+    share::Policy,
+    uplink::{ClassShare, ShareError, UTILISATION},
+};
+use server::config::{AdmissionConfig, ClassConfig, Cutoffs, Enforce, UplinkConfig, UplinkRate};
+use toml::Spanned;
+
+use super::resolver::Resolver;
+use crate::{
+    config::{overrides::Overrides, problems::Problem, raw::Raw, written::RawCutoffs},
+    values::{self, Named as _},
+};
+
+impl Resolver<'_> {
+    pub(super) fn uplink(&mut self, raw: &Raw, flags: &Overrides) -> UplinkConfig {
+        let section = &raw.uplink;
+        let cutoffs = section.cutoffs.as_ref().map_or(Cutoffs::Learned, |written| self.cutoffs(written));
+        let uplink = UplinkConfig {
+            rate: self.setting(flags.uplink, &section.rate, values::uplink_rate, UplinkRate::Auto),
+            order: self.setting(flags.order, &section.order, Order::named, Order::Srpt),
+            enforce: self.setting(flags.enforce, &section.enforce, Enforce::named, Enforce::Server),
+            cutoffs,
+            guard_stretch: self.setting(flags.guard, &section.guard, values::stretch_or_off, None),
+            utilisation: self.setting(None, &section.utilisation, values::share, UTILISATION),
+            segment_overhead_bytes: {
+                let read = |text: &str| match values::size(text) {
+                    Ok(bytes @ 0..=1024) => Ok(bytes as u32),
+                    Ok(_) => Err("headers of a segment take at most 1024 bytes".to_owned()),
+                    Err(message) => Err(message),
+                };
+                self.setting(None, &section.segment_overhead, read, 66)
+            },
+            device: {
+                let read = |text: &str| Ok((text != "auto").then(|| text.to_owned()));
+                self.setting(flags.device.clone().map(Some), &section.device, read, None)
+            },
+        };
+        if uplink.enforce == Enforce::Kernel && matches!(uplink.rate, UplinkRate::Off) {
+            let span = if flags.enforce.is_none() { section.enforce.as_ref().map(Spanned::span) } else { None };
+            self.problems.push(
+                Problem::new("`enforce = \"kernel\"` and `rate = \"off\"` contradict each other", span)
+                    .also(section.rate.as_ref().filter(|_| flags.uplink.is_none()).map(Spanned::span), "off here")
+                    .help("leave the rate out: in kernel mode it is the rate that `serpent uplink install` was given"),
+            );
+        }
+        let unlimited = matches!(uplink.rate, UplinkRate::Off) || uplink.enforce == Enforce::Off;
+        if let Some(share) = section.share.as_ref().filter(|share| unlimited && share.get_ref().0 != "off") {
+            self.problems.push(
+                Problem::warning("nobody waits for the uplink, so there is nothing to share", Some(share.span()))
+                    .help("give the uplink a `rate`, or leave `share` out"),
+            );
+        }
+        if let (Enforce::Kernel, Some(share)) = (uplink.enforce, &section.share)
+            && share.get_ref().0 != "off"
+        {
+            self.problems.push(
+                Problem::new("the kernel's bands know no classes", Some(share.span()))
+                    .also(
+                        section.enforce.as_ref().filter(|_| flags.enforce.is_none()).map(Spanned::span),
+                        "kernel here",
+                    )
+                    .help("share the uplink with `enforce = \"server\"`, or leave `share` out"),
+            );
+        }
+        if uplink.enforce == Enforce::Kernel && uplink.order == Order::Fsp {
+            let span = if flags.order.is_none() { section.order.as_ref().map(Spanned::span) } else { None };
+            self.problems.push(
+                Problem::new("the order `fsp` cannot be put into the kernel's bands", span)
+                    .also(
+                        section.enforce.as_ref().filter(|_| flags.enforce.is_none()).map(Spanned::span),
+                        "kernel here",
+                    )
+                    .help("use `srpt` with `enforce = \"kernel\"`, or `fsp` with `enforce = \"server\"`"),
+            );
+        }
+        uplink
+    }
+
+    fn cutoffs(&mut self, written: &Spanned<RawCutoffs>) -> Cutoffs {
+        match written.get_ref() {
+            RawCutoffs::Word(word) if word == "learned" => Cutoffs::Learned,
+            RawCutoffs::Word(word) => {
+                self.problems.push(
+                    Problem::new(format!("`{word}` is not a way to choose cutoffs"), Some(written.span()))
+                        .help("write `learned`, or one to six sizes as in [\"2KiB\", \"20KiB\", \"200KiB\"]"),
+                );
+                Cutoffs::Learned
+            }
+            RawCutoffs::Sizes(list) => {
+                if !(1..=6).contains(&list.len()) {
+                    self.problems.push(
+                        Problem::new(format!("{} cutoffs are given", list.len()), Some(written.span()))
+                            .help("give one to six: there are at most seven bands for responses"),
+                    );
+                }
+                let mut last: Option<(u64, Range<usize>)> = None;
+                let sizes = self.read_each(list, values::size);
+                // The order is known only if all of them could be read.
+                if sizes.len() == list.len() {
+                    for (bytes, place) in sizes.iter().zip(list) {
+                        if let Some((before, span)) = last.replace((*bytes, place.span()))
+                            && *bytes <= before
+                        {
+                            self.problems.push(
+                                Problem::new("cutoffs must increase", Some(place.span()))
+                                    .also(Some(span), "not above this one")
+                                    .help("sort them, smallest first, and leave out those given twice"),
+                            );
+                        }
+                    }
+                }
+                Cutoffs::Given(sizes)
+            }
+        }
+    }
+
+    /// How classes share the uplink; `None` if they do not.
+    pub(super) fn uplink_share(&mut self, raw: &Raw) -> Option<Policy> {
+        let policy_or_off = |text: &str| match text {
+            "off" => Ok(None),
+            _ => policy_of_links(text).map(Some),
+        };
+        self.setting(None, &raw.uplink.share, policy_or_off, None)
+    }
+
+    /// Checks the reserves of classes on the uplink. The reserved part is the same as of the slots.
+    pub(super) fn uplink_reserves(
+        &mut self,
+        raw: &Raw,
+        classes: &[ClassConfig],
+        admission: &AdmissionConfig,
+        policy: Option<Policy>,
+    ) {
+        let Some(policy) = policy.filter(|_| self.is_as_written()) else { return };
+        let slots = admission.total.or_else(|| admission.resources.iter().filter_map(|it| it.window).max());
+        let classes = classes.iter().map(|class| class.given).collect();
+        let share = ClassShare { policy, classes, slots: slots.map(NonZeroU32::get) };
+        if share.check() == Err(ShareError::Reserves) {
+            let reserved = raw.class.iter().filter_map(|class| class.get_ref().reserved.as_ref()).next_back();
+            let of = match slots {
+                Some(slots) => format!("of the {slots} slots there are"),
+                None => "of as many slots as the weights add up to, there being no other number".to_owned(),
+            };
+            self.problems.push(
+                Problem::new(
+                    "the reserves leave nothing of the uplink for a class without one",
+                    reserved.map(Spanned::span),
+                )
+                .also(raw.uplink.share.as_ref().map(Spanned::span), "shared here")
+                .help(format!("reserve fewer slots {of}, or share the uplink by `weighted`")),
+            );
+        }
+    }
+}
+
+/// A share that the uplink can have.
+fn policy_of_links(text: &str) -> Result<Policy, String> {
+    let policy = Policy::named(text).ok().filter(|policy| Policy::OF_LINKS.contains(policy));
+    policy.ok_or_else(|| {
+        let names: Vec<_> = Policy::OF_LINKS.iter().map(|policy| format!("`{policy}`")).collect();
+        format!("`{text}` is not one of {}; or `off`", names.join(", "))
+    })
+}

@@ -1,0 +1,194 @@
+//! Upstreams: servers, TLS towards them, time limits, checks.
+
+use std::{ops::Range, time::Duration};
+
+use server::config::{
+    ActiveChecks, CertificateFiles, Origin, PassiveChecks, Route, Site, UpstreamAddress, UpstreamConfig,
+    UpstreamServer, WorkersConfig,
+};
+use toml::Spanned;
+
+use super::{
+    named_files::{FileKind, path_in},
+    resolver::Resolver,
+};
+use crate::{
+    config::{
+        overrides::Overrides,
+        problems::Problem,
+        raw::{Raw, RawActive, RawPassive, RawUpstream},
+    },
+    values,
+};
+
+impl Resolver<'_> {
+    pub(super) fn upstreams(
+        &mut self,
+        raw: &Raw,
+        flags: &Overrides,
+    ) -> (Vec<UpstreamConfig>, Vec<WorkersConfig>, Vec<Option<Range<usize>>>) {
+        let (mut upstreams, mut started, mut spans) = (Vec::<UpstreamConfig>::new(), Vec::new(), Vec::new());
+        for written in &raw.upstream {
+            let upstream = self.upstream(written);
+            let workers = written.get_ref().workers.as_ref();
+            started.extend(workers.map(|workers| self.worker_processes(&upstream.name, workers)));
+            let place = written.get_ref().name.as_ref().map_or(written.span(), Spanned::span);
+            if let Some(first) = upstreams.iter().position(|it| it.name == upstream.name && !it.name.is_empty()) {
+                self.problems.push(
+                    Problem::new(format!("there are two upstreams `{}`", upstream.name), Some(place.clone()))
+                        .also(spans.get(first).cloned().flatten(), "the first one")
+                        .help("give each a name of its own; one upstream can have several `servers`"),
+                );
+            }
+            upstreams.push(upstream);
+            spans.push(Some(place));
+        }
+        if !flags.upstream.is_empty() {
+            upstreams.push(UpstreamConfig::new("upstream".to_owned(), flags.upstream.clone()));
+            spans.push(None);
+        }
+        (upstreams, started, spans)
+    }
+
+    /// Warns of upstreams that no route leads to.
+    pub(super) fn unused_upstreams(
+        &mut self,
+        sites: &[Site],
+        upstreams: &[UpstreamConfig],
+        spans: &[Option<Range<usize>>],
+    ) {
+        let used = |at| {
+            let leads_there =
+                |route: &Route| matches!(route.origin, Origin::Upstream { upstream, .. } if upstream == at);
+            sites.iter().any(|site| site.routes.iter().any(leads_there))
+        };
+        for (at, (upstream, place)) in upstreams.iter().zip(spans).enumerate() {
+            if self.shape_is_sound && !upstream.name.is_empty() && !used(at) {
+                self.problems.push(
+                    Problem::warning(format!("no route leads to the upstream `{}`", upstream.name), place.clone())
+                        .help(format!("add a `[[site.route]]` with `upstream = \"{}\"`", upstream.name)),
+                );
+            }
+        }
+    }
+
+    fn upstream(&mut self, written: &Spanned<RawUpstream>) -> UpstreamConfig {
+        let (raw, owner) = (written.get_ref(), written.span());
+        let missing = ("this upstream has no `name`", "add `name = \"app\"`, by which routes name it");
+        let name = self.required(&raw.name, owner.clone(), missing, values::name).unwrap_or_default();
+        let default = UpstreamConfig::new(name, Vec::new());
+        let servers = self.servers(raw, owner.clone());
+        let tls = servers.iter().any(|server| server.tls);
+        let about_tls = [
+            ("tls-ca", raw.tls_ca.as_ref().map(Spanned::span)),
+            ("tls-name", raw.tls_name.as_ref().map(Spanned::span)),
+            ("tls-cert", raw.tls_cert.as_ref().map(Spanned::span)),
+            ("tls-verify", raw.tls_verify.as_ref().map(Spanned::span)),
+        ];
+        let all_read = raw.servers.as_ref().is_none_or(|list| list.len() == servers.len());
+        if !tls && all_read && self.shape_is_sound {
+            for (key, place) in about_tls.into_iter().filter(|(_, place)| place.is_some()) {
+                self.problems.push(
+                    Problem::new(format!("`{key}` is about TLS, and no server of this upstream speaks it"), place)
+                        .help("write servers that do with `https://`, or leave it out"),
+                );
+            }
+        }
+        UpstreamConfig {
+            servers,
+            tls_ca: self.file(&raw.tls_ca, FileKind::Authorities),
+            tls_name: self.optional(&raw.tls_name, values::host_name),
+            tls_certificate: self.own_certificate(raw),
+            tls_verify: raw.tls_verify.as_ref().is_none_or(|verify| *verify.get_ref()),
+            connect_timeout: self.setting(None, &raw.connect_timeout, values::duration, default.connect_timeout),
+            idle_timeout: self.setting(None, &raw.idle_timeout, values::duration, default.idle_timeout),
+            total_timeout: self.setting(None, &raw.total_timeout, values::duration_or_off, default.total_timeout),
+            keep_connections: self.setting(
+                None,
+                &raw.keep_connections,
+                |text| values::count_or_off(text, 65_536).map(|count| count.unwrap_or(0) as usize),
+                default.keep_connections,
+            ),
+            keep_for: self.setting(None, &raw.keep_for, values::duration, default.keep_for),
+            most_connections: self.setting(None, &raw.max_connections, values::limit_or_off, default.most_connections),
+            retries: self.setting(
+                None,
+                &raw.retries,
+                |text| values::count_or_off(text, 100).map(|count| count.unwrap_or(0) as u32),
+                default.retries,
+            ),
+            head_bytes: self.setting(None, &raw.response_head, values::response_head, default.head_bytes),
+            passive: self.passive(&raw.passive, &default.passive),
+            active: raw.active.as_ref().and_then(|active| self.active(active)),
+            ..default
+        }
+    }
+
+    fn servers(&mut self, raw: &RawUpstream, owner: Range<usize>) -> Vec<UpstreamServer> {
+        let list = raw.servers.as_deref().unwrap_or_default();
+        match (list, &raw.workers) {
+            ([], None) if self.shape_is_sound => self.problems.push(
+                Problem::new("this upstream has no server", Some(owner))
+                    .help("add `servers = [\"http://127.0.0.1:3000\"]`, or `[upstream.workers]` with a `command`"),
+            ),
+            ([first, ..], Some(workers)) => self.problems.push(
+                Problem::new("`servers` and `workers` exclude each other", Some(first.span()))
+                    .also(Some(workers.span()), "workers here")
+                    .help("make two upstreams of it: one has servers, or processes that are started here"),
+            ),
+            _ => {}
+        }
+        let folder = self.folder;
+        let read = |text: &str| {
+            let mut server = values::upstream_server(text)?;
+            if let UpstreamAddress::Unix(path) = &mut server.address {
+                *path = path_in(folder, &path.to_string_lossy());
+            }
+            Ok(server)
+        };
+        let servers = self.read_each(list, read);
+        if servers.len() == list.len() {
+            for (at, (server, place)) in servers.iter().zip(list).enumerate() {
+                if let Some(first) = servers[..at].iter().position(|other| other.address == server.address) {
+                    self.problems.push(
+                        Problem::new("this server is given twice", Some(place.span()))
+                            .also(Some(list[first].span()), "first given here")
+                            .help("leave one of them out: each has as many requests as the others"),
+                    );
+                }
+            }
+        }
+        servers
+    }
+
+    fn own_certificate(&mut self, raw: &RawUpstream) -> Option<CertificateFiles> {
+        self.pair(&raw.tls_cert, &raw.tls_key)?;
+        let chain = self.file(&raw.tls_cert, FileKind::Chain)?;
+        let key = self.file(&raw.tls_key, FileKind::Key)?;
+        Some(CertificateFiles { chain, key })
+    }
+
+    fn passive(&mut self, raw: &RawPassive, default: &PassiveChecks) -> PassiveChecks {
+        let failures = |text: &str| values::count_or_off(text, 1_000_000).map(|count| count.unwrap_or(0) as u32);
+        PassiveChecks {
+            failures: self.setting(None, &raw.failures, failures, default.failures),
+            pause: self.setting(None, &raw.pause, values::duration, default.pause),
+        }
+    }
+
+    fn active(&mut self, written: &Spanned<RawActive>) -> Option<ActiveChecks> {
+        let raw = written.get_ref();
+        let missing =
+            ("active checks need a `path`", "name what the server answers when it is well: `path = \"/health\"`");
+        let path = |text: &str| values::page(text).map(http::Uri::from);
+        let times = |text: &str| values::count(text, 1000).map(|count| count as u32);
+        Some(ActiveChecks {
+            path: self.required(&raw.path, written.span(), missing, path)?,
+            every: self.setting(None, &raw.every, values::duration, Duration::from_secs(5)),
+            timeout: self.setting(None, &raw.timeout, values::duration, Duration::from_secs(2)),
+            statuses: self.setting(None, &raw.statuses, values::statuses, (200, 399)),
+            rise: self.setting(None, &raw.rise, times, 2),
+            fall: self.setting(None, &raw.fall, times, 3),
+        })
+    }
+}

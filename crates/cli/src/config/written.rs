@@ -1,0 +1,190 @@
+//! The forms that a value can have in the file: a text or a number, a list, a choice of these. Each keeps its span, so that
+//! problems can point at it.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{
+    Deserialize,
+    de::{self, Deserializer, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+};
+use toml::Spanned;
+
+/// A value that may be written as a text, a number or a truth value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(serde::Serialize))]
+pub struct Written(pub String);
+
+/// A text or number that may be left out, with its place.
+pub type Setting = Option<Spanned<Written>>;
+
+/// Names with a value each.
+pub type Pairs = BTreeMap<Spanned<String>, Spanned<Written>>;
+
+/// Names with values each, of which one is enough.
+pub type ValuesByName = BTreeMap<Spanned<String>, Spanned<Values>>;
+
+/// Values of which one is enough: `"a"`, `["a", "b"]`, `true` for any, `{ regex = "^a" }` for those in which it is found.
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
+pub enum Values {
+    Any(bool),
+    One(Written),
+    Many(Vec<Spanned<Written>>),
+    Regex(Option<Spanned<String>>),
+}
+
+/// `cutoffs`: a word or a list of sizes.
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
+pub enum RawCutoffs {
+    Word(String),
+    Sizes(Vec<Spanned<Written>>),
+}
+
+/// Reads a list, of which a single value may stand without brackets.
+pub fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Spanned<Written>>>, D::Error> {
+    enum OneOrMore {
+        One(Written),
+        More(Vec<Spanned<Written>>),
+    }
+    impl<'de> Deserialize<'de> for OneOrMore {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            struct TextOrList;
+            impl<'de> Visitor<'de> for TextOrList {
+                type Value = OneOrMore;
+
+                fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.write_str("a list of texts in quotes, or a single one")
+                }
+
+                fn visit_str<E>(self, text: &str) -> Result<OneOrMore, E> {
+                    Ok(OneOrMore::One(Written(text.to_owned())))
+                }
+
+                fn visit_i64<E>(self, number: i64) -> Result<OneOrMore, E> {
+                    Ok(OneOrMore::One(Written(number.to_string())))
+                }
+
+                fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<OneOrMore, A::Error> {
+                    let mut values = Vec::new();
+                    while let Some(value) = seq.next_element()? {
+                        values.push(value);
+                    }
+                    Ok(OneOrMore::More(values))
+                }
+            }
+            deserializer.deserialize_any(TextOrList)
+        }
+    }
+    let written = Spanned::<OneOrMore>::deserialize(deserializer)?;
+    let place = written.span();
+    Ok(Some(match written.into_inner() {
+        OneOrMore::One(value) => vec![Spanned::new(place, value)],
+        OneOrMore::More(values) => values,
+    }))
+}
+
+impl<'de> Deserialize<'de> for Written {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Scalar;
+        impl Visitor<'_> for Scalar {
+            type Value = Written;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text in quotes or a number")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Written, E> {
+                Ok(Written(text.to_owned()))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Written, E> {
+                Ok(Written(number.to_string()))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Written, E> {
+                Ok(Written(number.to_string()))
+            }
+
+            fn visit_f64<E>(self, number: f64) -> Result<Written, E> {
+                Ok(Written(number.to_string()))
+            }
+        }
+        deserializer.deserialize_any(Scalar)
+    }
+}
+
+impl<'de> Deserialize<'de> for RawCutoffs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WordOrSizes;
+        impl<'de> Visitor<'de> for WordOrSizes {
+            type Value = RawCutoffs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"learned\" or a list of sizes such as [\"2KiB\", \"20KiB\"]")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<RawCutoffs, E> {
+                Ok(RawCutoffs::Word(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<RawCutoffs, A::Error> {
+                let mut sizes = Vec::new();
+                while let Some(size) = seq.next_element()? {
+                    sizes.push(size);
+                }
+                Ok(RawCutoffs::Sizes(sizes))
+            }
+        }
+        deserializer.deserialize_any(WordOrSizes)
+    }
+}
+
+impl<'de> Deserialize<'de> for Values {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Pattern {
+            regex: Option<Spanned<String>>,
+        }
+        struct OneOrMore;
+        impl<'de> Visitor<'de> for OneOrMore {
+            type Value = Values;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a list of texts, `true` for any value, or `{ regex = \"...\" }`")
+            }
+
+            fn visit_bool<E: de::Error>(self, any: bool) -> Result<Values, E> {
+                Ok(Values::Any(any))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Values, E> {
+                Ok(Values::One(Written(text.to_owned())))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Values, E> {
+                Ok(Values::One(Written(number.to_string())))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Values, A::Error> {
+                let mut values = Vec::new();
+                while let Some(value) = seq.next_element()? {
+                    values.push(value);
+                }
+                Ok(Values::Many(values))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Values, A::Error> {
+                let pattern = Pattern::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Values::Regex(pattern.regex))
+            }
+        }
+        deserializer.deserialize_any(OneOrMore)
+    }
+}
+
+/// Whether the setting is there, and not `off`.
+pub fn is_given(setting: &Setting) -> bool {
+    setting.as_ref().is_some_and(|written| written.get_ref().0 != "off")
+}

@@ -1,0 +1,163 @@
+//! Words that other servers have for settings and flags, and the Serpent setting to use instead.
+
+/// The meaning of a word of another server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instead {
+    /// A setting of another name.
+    Setting(&'static str),
+    /// There is none; this is another way to the same end.
+    NotSupported(&'static str),
+}
+
+use Instead::{NotSupported, Setting};
+
+/// The setting that a word of nginx, Caddy, HAProxy or Apache httpd stands for.
+pub fn setting(name: &str) -> Option<Instead> {
+    let name = name.to_lowercase().replace('_', "-");
+    SETTINGS.iter().find(|(words, _)| words.contains(&&*name)).map(|(_, instead)| *instead)
+}
+
+/// The flag of `serpent serve` that a flag of another server stands for.
+pub fn flag(name: &str) -> Option<&'static str> {
+    FLAGS.iter().find(|(words, _)| words.contains(&name)).map(|(_, tip)| *tip)
+}
+
+/// Words of other servers, none of which is a setting here.
+pub const SETTINGS: &[(&[&str], Instead)] = &[
+    (&["redirects", "redir", "return", "https-redirect"], Setting("`redirect` of a `[[site.route]]`")),
+    (
+        &["rewrite", "rewrites", "auto-https", "try-files", "alias"],
+        NotSupported("let the upstream, or a program (`cgi` of a route), answer with the other path"),
+    ),
+    (
+        &[
+            "auth",
+            "auth-basic",
+            "auth-basic-user-file",
+            "basicauth",
+            "basic-auth",
+            "auth-request",
+            "forward-auth",
+            "htpasswd",
+            "password",
+        ],
+        NotSupported("let the upstream ask for passwords; `[users]` and `[[rule]]` only decide the class of a request"),
+    ),
+    (
+        &["allow", "deny", "require", "block", "whitelist", "blacklist", "allowlist", "denylist"],
+        NotSupported("shut clients out by a firewall, or give them a class with few `slots`: `[[rule]]` with `client`"),
+    ),
+    (
+        &["limit-req", "limit-rate", "limit-conn", "rate-limit", "ratelimit", "throttle"],
+        NotSupported("bound the requests at once: `slots` and `queue` of a `[[class]]`, or `slots` of `[admission]`"),
+    ),
+    (
+        &["gzip", "brotli", "zstd", "compress", "compression", "encode"],
+        NotSupported("put `file.br`, `file.zst` or `file.gz` beside `file`, or let the upstream compress"),
+    ),
+    (
+        &["fastcgi-pass", "fastcgi", "php-fastcgi", "uwsgi-pass", "scgi-pass"],
+        NotSupported("pass requests to a server that speaks HTTP, or run programs by `cgi` of a route"),
+    ),
+    (&["proxy-cache", "http-cache"], NotSupported("only files are cached, in `[cache]`")),
+    (
+        &["acme", "letsencrypt", "lets-encrypt"],
+        NotSupported(
+            "let certbot or another ACME client renew the files of `tls-cert` and `tls-key`, then reload (SIGHUP)",
+        ),
+    ),
+    (
+        &["balance", "lb-policy", "load-balancing", "least-conn", "ip-hash", "round-robin", "sticky"],
+        NotSupported("leave it out: the server with the fewest requests under way has the next"),
+    ),
+    (
+        &["error-page", "error-pages", "errorfile", "handle-errors"],
+        NotSupported("a page of your own goes to refused requests: `refuse = { page = \"FILE\" }` of a `[[class]]`"),
+    ),
+    (&["include", "import"], NotSupported("put everything into one file")),
+    (&["group", "daemon", "pid", "chroot"], NotSupported("let the service manager see to it (systemd: `User=`)")),
+    (
+        &["http3", "quic", "stream", "tcp", "mail"],
+        NotSupported("HTTP/1.1 and HTTP/2 over TCP are spoken, nothing else"),
+    ),
+    (&["websocket", "websockets", "http2"], NotSupported("leave it out: WebSockets and HTTP/2 need no setting")),
+    (&["server", "vhost", "virtualhost"], Setting("a `[[site]]`")),
+    (
+        &["server-name", "server-names", "server-alias", "hostname", "domain", "domains"],
+        Setting("`names` of a `[[site]]`"),
+    ),
+    (&["bind", "port", "ports", "address"], Setting("`listen` at the top of the file, as in `listen = [\":80\"]`")),
+    (&["document-root", "docroot"], Setting("`root` of a `[[site]]`")),
+    (&["file-server", "static"], Setting("`root` of a `[[site]]`, and `files = true` of a route")),
+    (&["tls", "ssl", "https"], Setting("`tls-cert` and `tls-key` of a `[[site]]`")),
+    (&["ssl-certificate", "ssl-cert", "cert"], Setting("`tls-cert` of a `[[site]]`")),
+    (&["ssl-certificate-key", "ssl-key", "private-key"], Setting("`tls-key` of a `[[site]]`")),
+    (&["ssl-client-certificate", "client-auth", "mtls"], Setting("`client-ca` of a `[[site]]`")),
+    (&["location", "locations", "handle", "handle-path", "routes"], Setting("a `[[site.route]]`")),
+    (
+        &["proxy-pass", "reverse-proxy", "proxy", "backend", "backends", "default-backend", "use-backend"],
+        Setting("`upstream` of a `[[site.route]]`, and an `[[upstream]]` with `servers`"),
+    ),
+    (&["acl"], Setting("a `[[rule]]`")),
+    (&["autoindex", "browse", "directory-listing"], Setting("`listing = true` in `[files]`")),
+    (
+        &["add-header", "headers", "header-down", "http-response", "hsts", "cors"],
+        Setting("`response-headers` of a `[[site.route]]`"),
+    ),
+    (&["proxy-set-header", "header-up", "http-request"], Setting("`request-headers` of a `[[site.route]]`")),
+    (&["expires"], Setting("`cache-control` in `[files]`")),
+    (&["client-max-body-size", "max-body-size", "body-limit"], Setting("`request-body` in `[limits]`")),
+    (&["maxconn", "worker-connections"], Setting("`connections` in `[limits]`, or `slots` in `[admission]`")),
+    (
+        &["keepalive-timeout", "client-header-timeout", "client-body-timeout", "send-timeout", "timeouts"],
+        Setting("`idle-timeout`, `head-timeout` and `write-timeout` in `[limits]`"),
+    ),
+    (
+        &["proxy-connect-timeout", "proxy-read-timeout", "proxy-send-timeout"],
+        Setting("`connect-timeout` and `idle-timeout` of an `[[upstream]]`"),
+    ),
+    (&["worker-processes", "nbthread", "threads"], Setting("`workers` at the top of the file")),
+    (&["health-check", "health-checks", "healthcheck", "check"], Setting("`active` of an `[[upstream]]`")),
+    (&["log", "logs", "log-format"], Setting("`[access-log]`")),
+    (&["error-log", "log-level"], Setting("the flag `--log`")),
+    (&["frontend"], Setting("`listen` at the top of the file, and a `[[site]]`")),
+    (&["global", "defaults", "events", "http"], Setting("the top of the file, and `[limits]`")),
+];
+
+const FLAGS: &[(&[&str], &str)] = &[
+    (
+        &["--port", "-p", "-P", "--bind", "-b", "--address", "--addr", "-a", "--host", "--ip", "--interface"],
+        "'--listen :80' listens on port 80 of all addresses, '--listen 127.0.0.1:80' on that of one",
+    ),
+    (
+        &["--root", "-r", "--dir", "-d", "--directory", "--path", "--folder", "--document-root"],
+        "the directory is given without a flag, as in 'serpent serve ./public'",
+    ),
+    (
+        &["--proxy", "--backend", "--reverse-proxy", "--to", "--target", "--forward"],
+        "'--upstream http://127.0.0.1:3000' passes requests on",
+    ),
+    (&["--cert", "--certificate", "--ssl-cert"], "the certificate is given by '--tls-cert FILE'"),
+    (&["--key", "--ssl-key"], "the private key is given by '--tls-key FILE'"),
+    (&["--rate", "--bandwidth", "--limit-rate"], "'--uplink 10mbit' gives the rate of the uplink"),
+    (&["--threads", "--processes"], "'--workers 4' gives the number of threads"),
+    (&["--verbose", "-v", "--debug", "--quiet", "-q"], "'--log debug' says more, '--log error' less"),
+    (&["--daemon", "--background"], "serpent stays in the foreground: a service manager starts it in the background"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_word_means_one_thing() {
+        let mut words: Vec<_> = SETTINGS.iter().flat_map(|(words, _)| *words).collect();
+        words.extend(FLAGS.iter().flat_map(|(words, _)| *words));
+        let count = words.len();
+        words.sort();
+        words.dedup();
+        assert_eq!(words.len(), count);
+        assert_eq!(setting("Proxy_Pass"), setting("proxy-pass"));
+        assert!(matches!(setting("proxy_pass"), Some(Setting(_))) && setting("listen").is_none());
+    }
+}

@@ -1,0 +1,29 @@
+//! Statistics of admission, for metrics.
+
+use std::{sync::Arc, time::Duration};
+
+use scheduler::admission::ClassStats;
+
+/// Statistics of admission.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// By class, in the order in force.
+    pub classes: Vec<(Arc<str>, ClassStats)>,
+    /// By resource, in the order in force.
+    pub resources: Vec<ResourceStats>,
+}
+
+/// Statistics of a resource.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResourceStats {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its window, if it has one of its own.
+    pub window: Option<u32>,
+    /// Its requests at the site; resources without a window of their own share one count.
+    pub running: u32,
+    /// How often its window was adjusted.
+    pub window_changes: u64,
+    /// Mean service time of its last requests.
+    pub mean_service: Option<Duration>,
+}

@@ -1,0 +1,176 @@
+//! Adjusts how many requests of each resource are let in at once. [`scheduler::control`] decides; this module
+//! passes events to it and its decisions to the scheduler.
+
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
+
+use scheduler::{
+    Instant,
+    admission::{self as machine, ResourceId},
+    class::ClassId,
+    control::{Change, Controller, Finished, Load, Method, Probed, Settings, SettingsError, Window},
+};
+
+use crate::config::{Classes, ResourceConfig};
+
+#[derive(Debug)]
+pub(super) struct Windows {
+    control: Option<Box<dyn Controller + Send>>,
+    settings: Settings,
+    /// By resource.
+    names: Vec<Arc<str>>,
+    changes: Vec<u64>,
+    /// Numbers the controllers, so that the result of a probing request reaches only the controller that sent
+    /// it.
+    epoch: u64,
+}
+
+/// A probing request that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    pub resource: ResourceId,
+    epoch: u64,
+}
+
+impl Windows {
+    pub fn new(classes: &Classes) -> Result<Self, SettingsError> {
+        let settings = settings(classes);
+        let names = names(classes);
+        Ok(Self { control: build(&settings)?, settings, changes: vec![0; names.len()], names, epoch: 0 })
+    }
+
+    /// Applies changed settings. A window keeps its adjusted size if its settings are unchanged. Returns
+    /// whether a new controller took over, which knows of no probing requests yet.
+    pub fn reconfigure(&mut self, classes: &Classes) -> Result<bool, SettingsError> {
+        let (mut settings, names) = (settings(classes), names(classes));
+        if settings == self.settings && names == self.names {
+            return Ok(false);
+        }
+        let written = settings.clone();
+        let place = |name: &Arc<str>| self.names.iter().position(|it| it == name);
+        for (window, name) in settings.windows.iter_mut().zip(&names) {
+            if let (Some(window), Some(at)) = (window, place(name))
+                && self.settings.windows[at] == Some(*window)
+                && let Some(now) = self.window(ResourceId(at as u16))
+            {
+                window.first = now;
+            }
+        }
+        let control = build(&settings)?;
+        self.changes = names.iter().map(|name| place(name).map_or(0, |at| self.changes[at])).collect();
+        (self.control, self.settings, self.names) = (control, written, names);
+        self.epoch += 1;
+        Ok(true)
+    }
+
+    /// The adjusted window of a resource; `None` if it is not adjusted.
+    pub fn window(&self, resource: ResourceId) -> Option<u32> {
+        self.control.as_ref()?.window(resource)
+    }
+
+    /// How often a resource's window was changed.
+    pub fn changes(&self, resource: ResourceId) -> u64 {
+        self.changes.get(resource.index()).copied().unwrap_or(0)
+    }
+
+    pub fn handle_finished(&mut self, now: Instant, finished: &Finished) {
+        if let Some(control) = &mut self.control {
+            control.handle_finished(now, finished);
+        }
+    }
+
+    pub fn handle_probed(&mut self, now: Instant, due: Due, probed: Probed) {
+        if let Some(control) = &mut self.control
+            && due.epoch == self.epoch
+        {
+            control.handle_probed(now, due.resource, probed);
+        }
+    }
+
+    /// The probing request that is due now.
+    pub fn poll_probe(&mut self, now: Instant) -> Option<Due> {
+        let resource = self.control.as_mut()?.poll_probe(now)?;
+        Some(Due { resource, epoch: self.epoch })
+    }
+
+    /// Adjusts the windows that are due, and returns whether any changed.
+    pub fn adjust(&mut self, now: Instant, admission: &mut machine::Admission) -> bool {
+        let Some(control) = &mut self.control else { return false };
+        let classes = admission.settings().classes.len() as u16;
+        for (resource, limits) in (0..).map(ResourceId).zip(&self.settings.windows) {
+            if limits.is_some() {
+                let waiting = (0..classes).any(|class| admission.waiting(ClassId(class), resource) > 0);
+                control.handle_load(now, resource, Load { running: admission.running(resource), waiting });
+            }
+        }
+        let mut changed = false;
+        while let Some(change) = control.poll_window(now) {
+            let Change { resource, window, reason } = change;
+            tracing::debug!(at_ns = now.as_ns(), resource = &*self.names[resource.index()], window, %reason, "window");
+            admission.handle_window(resource, window);
+            self.changes[resource.index()] += 1;
+            changed = true;
+        }
+        changed
+    }
+
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.control.as_ref().and_then(|control| control.poll_timeout())
+    }
+}
+
+/// The contradiction in the settings of adjustment, if there is one.
+pub(super) fn check(classes: &Classes) -> Result<(), SettingsError> {
+    build(&settings(classes)).map(drop)
+}
+
+fn build(settings: &Settings) -> Result<Option<Box<dyn Controller + Send>>, SettingsError> {
+    match settings.method {
+        Method::Fixed => Ok(None),
+        _ => settings.build().map(Some),
+    }
+}
+
+fn settings(classes: &Classes) -> Settings {
+    let admission = &classes.admission;
+    let adjustment = &admission.adjustment;
+    let window = |it: &ResourceConfig| {
+        Some(Window { first: it.window?.get(), least: it.least.get(), most: it.most.get(), bound_ns: it.bound.map(ns) })
+    };
+    Settings {
+        probe_every_ns: ns(adjustment.probe_every),
+        probe_after_ns: ns(adjustment.probe_after),
+        shrink_above: adjustment.shrink_above,
+        grow_below: adjustment.grow_below,
+        ..Settings::new(
+            // With admission off, no request waits and no window is adjusted.
+            if admission.enabled { adjustment.method } else { Method::Fixed },
+            admission.resources.iter().map(window).collect(),
+        )
+    }
+}
+
+fn names(classes: &Classes) -> Vec<Arc<str>> {
+    classes.admission.resources.iter().map(|resource| resource.name.as_str().into()).collect()
+}
+
+/// A time in nanoseconds.
+pub(super) fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The narrowest possible windows.
+pub(super) fn narrowest(classes: &Classes) -> Vec<Option<u32>> {
+    let admission = &classes.admission;
+    let least = |it: &ResourceConfig| match admission.adjustment.method {
+        Method::Fixed => it.window,
+        _ => it.window.map(|_| it.least),
+    };
+    admission.resources.iter().map(|it| least(it).map(NonZeroU32::get)).collect()
+}
+
+#[cfg(test)]
+impl Windows {
+    pub fn adjusted_by(&mut self, control: Box<dyn Controller + Send>) {
+        self.control = Some(control);
+    }
+}

@@ -1,0 +1,13 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod admission;
+mod alarm;
+mod config;
+pub mod uplink;
+mod wakers;
+
+pub use self::config::{
+    Adjustment, AdmissionConfig, Classes, Cutoffs, Enforce, NamedClass, ProbeConfig, ResourceConfig, UplinkConfig,
+    UplinkRate,
+};

@@ -1,0 +1,534 @@
+//! The driver of the scheduler: the state machine behind a short lock, the clock, and the alarm.
+//!
+//! Any thread that learns something (a response began, a socket took less than it was granted) tells the scheduler and
+//! carries out what follows. The lock is never held over I/O or a wake-up. The driver decides nothing.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    },
+    task::Waker,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use scheduler::{
+    Instant, JobId, Order, Path, Rate, Size,
+    bands::{BandLearner, BandPlan},
+    class::ClassId,
+    estimate::{Estimator, RttKind},
+    uplink::{ClassShare, Grant, Precedence, Settings},
+};
+
+use super::{
+    classes::{self, ClassAt, ClassNumbers},
+    enforcement::{Bands, Enforcement, estimates_rate, first_plan, settings},
+    error::UplinkError,
+};
+use crate::{
+    alarm::Alarm,
+    config::{Classes, Cutoffs, UplinkConfig},
+    wakers::Wakers,
+};
+
+/// Grants carried out in one turn, so that a turn is short whatever the rate.
+const GRANTS_A_TURN: usize = 64;
+
+/// `TCP_NOTSENT_LOWAT` at low rates. The order of bytes that the kernel holds unsent can no longer change.
+const UNSENT_LIMIT_BYTES: u64 = 4096;
+
+/// The driver of the one uplink of this process. Every gate and every flow has a handle on it.
+#[derive(Debug)]
+pub struct Driver {
+    /// By the runtime's clock, which is the system's unless a test has stopped it.
+    started: tokio::time::Instant,
+    /// An [`Enforcement`].
+    enforcement: AtomicU8,
+    /// Bytes of a connection that the kernel may hold unsent; 0: no limit.
+    unsent_limit_bytes: AtomicU64,
+    /// Whether the rate is estimated, so that round trips have to be measured.
+    estimates_rate: AtomicBool,
+    /// Whether a rate is known. Kept outside of the lock for [`Driver::time_alone`].
+    has_rate: AtomicBool,
+    stalled: AtomicU64,
+    given_up: AtomicU64,
+    state: Mutex<DriverState>,
+    alarm: Alarm,
+}
+
+#[derive(Debug)]
+struct DriverState {
+    config: UplinkConfig,
+    classes: ClassNumbers,
+    /// By class: wire bytes charged before the scheduler began to count anew.
+    charged_before_bytes: Vec<u64>,
+    machine: scheduler::Uplink,
+    /// Estimates the rate, where it is not given.
+    estimator: Option<Estimator>,
+    /// By job.
+    pending: Vec<PendingLeave>,
+    armed_at: Option<Instant>,
+    learner: BandLearner,
+    plan: BandPlan,
+    bands: Option<Bands>,
+}
+
+/// Leave that a job was given and has not collected, or the waker of the task that waits for it.
+#[derive(Debug, Default)]
+struct PendingLeave {
+    bytes: u64,
+    waker: Option<Waker>,
+}
+
+/// The state of the uplink, for metrics.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UplinkStats {
+    /// The rate paced at, in bits per second of wire bytes; `None` while not paced.
+    pub rate_bits_per_second: Option<u64>,
+    /// Responses under way.
+    pub jobs: usize,
+    /// Responses waiting for leave.
+    pub waiting: usize,
+    /// Wire bytes charged so far.
+    pub charged_bytes: u64,
+    /// Grants so far.
+    pub grants: u64,
+    /// Responses put ahead by the guard so far.
+    pub guarded: u64,
+    /// Responses whose client took too little for a quarter of the write timeout, so far.
+    pub stalled: u64,
+    /// Stalled responses that were given up.
+    pub given_up: u64,
+    /// How often the pacer's timer has failed.
+    pub timer_failures: u64,
+}
+
+impl Driver {
+    pub(super) fn new(config: &UplinkConfig, classes: &Classes, alarm: Alarm) -> Result<Self, UplinkError> {
+        let share = classes::share(config, classes)?;
+        let bands = Bands::find(config)?;
+        let mut machine = scheduler::Uplink::new(settings(config));
+        machine.handle_share(Instant::ORIGIN, share, &[]).map_err(UplinkError::Share)?;
+        let classes = ClassNumbers::new(classes);
+        let driver = Self {
+            started: tokio::time::Instant::now(),
+            enforcement: AtomicU8::new(Enforcement::of(config) as u8),
+            unsent_limit_bytes: AtomicU64::new(0),
+            estimates_rate: AtomicBool::new(estimates_rate(config)),
+            has_rate: AtomicBool::new(false),
+            stalled: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
+            state: Mutex::new(DriverState {
+                machine,
+                charged_before_bytes: vec![0; classes.names.len()],
+                classes,
+                estimator: estimates_rate(config).then(|| Estimator::new(config.utilisation)),
+                pending: Vec::new(),
+                armed_at: None,
+                learner: BandLearner::default(),
+                plan: first_plan(config),
+                bands,
+                config: config.clone(),
+            }),
+            alarm,
+        };
+        {
+            let mut state = driver.state.lock();
+            let rate = state.estimator.as_ref().map(Estimator::rate);
+            if let Some(rate) = rate {
+                state.machine.handle_rate(driver.now(), rate);
+            }
+            driver.follow_rate(&mut state);
+        }
+        Ok(driver)
+    }
+
+    /// Replaces the configuration; returns the generation of the classes' numbers. On an error nothing is changed.
+    pub(super) fn handle_config(&self, config: &UplinkConfig, classes: &Classes) -> Result<u64, UplinkError> {
+        let share = classes::share(config, classes)?;
+        let names = classes::names(classes);
+        let bands = Bands::find(config)?;
+        let (generation, wakers) = {
+            let mut state = self.state.lock();
+            state.classes.default = classes.default;
+            let same_share = state.machine.share() == share.as_ref() && state.classes.names == names;
+            if state.config == *config && same_share {
+                return Ok(state.classes.generation);
+            }
+            let now = self.now();
+            if !same_share {
+                state.handle_share(now, share, names)?;
+            }
+            state.bands = bands;
+            state.learner = BandLearner::default();
+            state.plan = first_plan(config);
+            state.config = config.clone();
+            let mut settings = settings(config);
+            if !estimates_rate(config) {
+                state.estimator = None;
+            } else {
+                // An earlier estimate stays valid.
+                let estimator = state.estimator.get_or_insert_with(|| Estimator::new(config.utilisation));
+                estimator.set_utilisation(config.utilisation);
+                settings.rate = estimator.rate();
+            }
+            state.machine.handle_settings(now, settings);
+            self.follow_rate(&mut state);
+            self.estimates_rate.store(estimates_rate(config), Ordering::Relaxed);
+            self.enforcement.store(Enforcement::of(config) as u8, Ordering::Relaxed);
+            (state.classes.generation, self.pump(&mut state, now))
+        };
+        wakers.wake();
+        Ok(generation)
+    }
+
+    /// Listens to the alarm until dropped. One task does that at a time.
+    pub async fn listen(&self) {
+        // An earlier task may have heard the alarm and ended before it did anything.
+        self.handle_alarm();
+        self.alarm.listen(|| self.handle_alarm()).await;
+    }
+
+    /// The alarm, for tests that ring it themselves.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(super) fn alarm(&self) -> &Alarm {
+        &self.alarm
+    }
+
+    /// The time now, as the scheduler counts it.
+    pub fn now(&self) -> Instant {
+        self.at(tokio::time::Instant::now())
+    }
+
+    /// A time of the runtime's clock, as the scheduler counts it.
+    pub fn at(&self, time: tokio::time::Instant) -> Instant {
+        let since = time.saturating_duration_since(self.started);
+        Instant::from_ns(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Which part of the system keeps the order now.
+    pub fn enforcement(&self) -> Enforcement {
+        Enforcement::from_u8(self.enforcement.load(Ordering::Relaxed))
+    }
+
+    /// Whether the rate is estimated by measuring round trips.
+    pub fn estimates_rate(&self) -> bool {
+        self.estimates_rate.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of a connection that the kernel may hold unsent; `None`: no limit.
+    pub fn unsent_limit_bytes(&self) -> Option<u32> {
+        match self.unsent_limit_bytes.load(Ordering::Relaxed) {
+            0 => None,
+            bytes => Some(u32::try_from(bytes).unwrap_or(u32::MAX)),
+        }
+    }
+
+    /// Counts responses whose clients take too little of them.
+    pub fn count_stalled(&self, responses: u64) {
+        self.stalled.fetch_add(responses, Ordering::Relaxed);
+    }
+
+    /// Counts stalled responses that are given up.
+    pub fn count_given_up(&self, responses: u64) {
+        self.given_up.fetch_add(responses, Ordering::Relaxed);
+    }
+
+    /// A response begins; it is a job of the scheduler from now on.
+    pub fn handle_started(&self, class: ClassAt, size: Size, path: Option<Path>) -> JobId {
+        let mut state = self.state.lock();
+        let now = self.now();
+        let class = state.classes.translate(class);
+        let job = state.machine.handle_started_of(now, class, size, path.unwrap_or(Path::UNKNOWN));
+        tracing::trace!(at_ns = now.as_ns(), job = job.index(), class = class.index(), ?size, "begins");
+        if state.pending.len() <= job.index() {
+            state.pending.resize_with(job.index() + 1, PendingLeave::default);
+        }
+        state.pending[job.index()] = PendingLeave::default();
+        state.learn(now, job);
+        job
+    }
+
+    /// The length of a response became known.
+    pub fn handle_length(&self, job: JobId, left_bytes: u64) {
+        self.state.lock().machine.handle_remaining_known(job, left_bytes);
+    }
+
+    /// The path of a job was measured.
+    pub fn handle_path(&self, job: JobId, path: Path) {
+        self.state.lock().machine.handle_path(job, path);
+    }
+
+    /// A round trip was measured just now. The number of the path is the same for neighbours of the client.
+    pub fn handle_round_trip(&self, path: u64, rtt_ns: u64, kind: RttKind) {
+        let mut state = self.state.lock();
+        let sent_bytes = state.machine.stats().charged_bytes;
+        let now = self.now();
+        if let Some(estimator) = &mut state.estimator {
+            estimator.handle_round_trip(now, path, rtt_ns, kind, sent_bytes);
+        }
+    }
+
+    /// Asks leave for a job to write up to `bytes`. `None`: the waker is woken when the job should ask again.
+    pub fn ask(&self, job: JobId, bytes: u64, waker: &Waker) -> Option<u64> {
+        let (leave, wakers) = {
+            let mut state = self.state.lock();
+            let state = &mut *state;
+            let given = std::mem::take(&mut state.pending[job.index()].bytes);
+            if 0 < given && given <= bytes {
+                return Some(given);
+            }
+            let now = self.now();
+            if given > 0 {
+                state.handle_unused(job, given - bytes);
+                (Some(bytes), self.pump(state, now))
+            } else if let Some(grant) = state.machine.handle_wants(now, job, bytes) {
+                trace_grant(now, &grant);
+                return Some(grant.bytes);
+            } else {
+                // The task that asks is awake, so its own waker stays out of this turn: the return value tells it.
+                let kept = state.pending[job.index()].waker.take();
+                let wakers = self.pump(state, now);
+                let pending = &mut state.pending[job.index()];
+                match std::mem::take(&mut pending.bytes) {
+                    0 => {
+                        let mut kept = kept.unwrap_or_else(|| waker.clone());
+                        kept.clone_from(waker);
+                        pending.waker = Some(kept);
+                        (None, wakers)
+                    }
+                    given => (Some(given), wakers),
+                }
+            }
+        };
+        wakers.wake();
+        leave
+    }
+
+    /// A job did not use so many bytes of its leave.
+    pub fn handle_unused(&self, job: JobId, bytes: u64) {
+        let wakers = {
+            let mut state = self.state.lock();
+            state.handle_unused(job, bytes);
+            self.pump(&mut state, self.now())
+        };
+        wakers.wake();
+    }
+
+    /// A response has ended.
+    pub fn handle_finished(&self, job: JobId, complete: bool) {
+        let wakers = {
+            let mut state = self.state.lock();
+            let pending = std::mem::take(&mut state.pending[job.index()]);
+            if pending.bytes > 0 {
+                state.handle_unused(job, pending.bytes);
+            }
+            let now = self.now();
+            state.machine.handle_finished(now, job, complete);
+            tracing::trace!(at_ns = now.as_ns(), job = job.index(), complete, "ends");
+            self.pump(&mut state, now)
+        };
+        wakers.wake();
+    }
+
+    /// Payload was sent that needs no leave.
+    pub fn handle_ungranted(&self, payload_bytes: u64) {
+        let mut state = self.state.lock();
+        let wire_bytes = state.machine.wire_bytes(payload_bytes);
+        state.machine.handle_ungranted(self.now(), wire_bytes);
+    }
+
+    /// Segments without payload were sent: SYN-ACK, acknowledgements, FIN.
+    pub fn handle_bare_segments(&self, segments: u64) {
+        let mut state = self.state.lock();
+        let wire_bytes = segments * u64::from(state.config.segment_overhead_bytes);
+        state.machine.handle_ungranted(self.now(), wire_bytes);
+    }
+
+    /// The alarm rang.
+    pub fn handle_alarm(&self) {
+        let wakers = {
+            let mut state = self.state.lock();
+            state.armed_at = None;
+            self.pump(&mut state, self.now())
+        };
+        wakers.wake();
+    }
+
+    /// Whether the order uses the path, so that it has to be measured.
+    pub fn needs_path(&self) -> bool {
+        self.state.lock().machine.settings().order.needs_path()
+    }
+
+    /// The place of a job by the share and the order in force. The smallest goes first.
+    pub fn place(&self, job: JobId) -> Precedence {
+        self.state.lock().machine.precedence(job)
+    }
+
+    /// Payload bytes of one grant.
+    pub fn chunk_bytes(&self) -> u64 {
+        self.state.lock().machine.chunk_bytes()
+    }
+
+    /// Socket priority of band 0; `None` where there are no bands.
+    pub fn first_priority(&self) -> Option<u32> {
+        self.state.lock().bands.map(|bands| bands.first_priority)
+    }
+
+    /// Socket priority of the band of a job, or, without a job, of band 0; `None` where there are no bands.
+    pub fn priority(&self, job: Option<JobId>) -> Option<u32> {
+        let state = self.state.lock();
+        let bands = state.bands?;
+        let Some(job) = job else { return Some(bands.first_priority) };
+        let measure = state.machine.measure(self.now(), job)?;
+        let band = state.plan.band(measure).min(bands.responses);
+        Some(bands.first_priority + u32::from(band))
+    }
+
+    /// Time that these bytes would take alone on the uplink; `None` where its rate is not known.
+    pub fn time_alone(&self, payload_bytes: u64) -> Option<Duration> {
+        if !self.has_rate.load(Ordering::Relaxed) {
+            return None;
+        }
+        let state = self.state.lock();
+        let rate = state.machine.settings().rate?;
+        Some(Duration::from_nanos(rate.ns_for(state.machine.wire_bytes(payload_bytes))))
+    }
+
+    /// Wire bytes charged for each class so far.
+    pub fn class_bytes(&self) -> Vec<(Arc<str>, u64)> {
+        let state = self.state.lock();
+        state.classes.names.iter().enumerate().map(|(at, name)| (name.clone(), state.charged_bytes(at))).collect()
+    }
+
+    /// The state of the uplink, for metrics.
+    pub fn stats(&self) -> UplinkStats {
+        let state = self.state.lock();
+        let stats = state.machine.stats();
+        UplinkStats {
+            rate_bits_per_second: state.machine.settings().rate.map(Rate::bits_per_second),
+            jobs: stats.jobs,
+            waiting: stats.waiting,
+            charged_bytes: stats.charged_bytes,
+            grants: stats.grants,
+            guarded: stats.guarded,
+            stalled: self.stalled.load(Ordering::Relaxed),
+            given_up: self.given_up.load(Ordering::Relaxed),
+            timer_failures: self.alarm.failures(),
+        }
+    }
+
+    /// Responses of a class that wait for leave.
+    #[cfg(test)]
+    pub fn waiting_of(&self, class: ClassId) -> usize {
+        self.state.lock().machine.class_stats(class).waiting
+    }
+
+    /// Carries out the decisions of the scheduler, and sets the alarm for the next ones.
+    fn pump(&self, state: &mut DriverState, now: Instant) -> Wakers {
+        if let Some(estimator) = &mut state.estimator {
+            let stats = state.machine.stats();
+            if estimator.handle_turn(now, stats.charged_bytes, stats.waiting > 0) {
+                let rate = estimator.rate();
+                tracing::debug!(
+                    rate = rate.map_or_else(|| "unlimited".into(), |rate| rate.to_string()),
+                    phase = estimator.phase_name(),
+                    queue = ?estimator.queue(now),
+                    "the uplink's rate"
+                );
+                state.machine.handle_rate(now, rate);
+                self.follow_rate(state);
+            }
+        }
+        let mut wakers = Wakers::default();
+        for _ in 0..GRANTS_A_TURN {
+            let Some(grant) = state.machine.poll_grant(now) else { break };
+            trace_grant(now, &grant);
+            let pending = &mut state.pending[grant.job.index()];
+            pending.bytes = grant.bytes;
+            wakers.extend(pending.waker.take());
+        }
+        if let Some(at) = state.machine.poll_timeout()
+            && state.armed_at.is_none_or(|armed_at| at < armed_at || armed_at < now)
+        {
+            state.armed_at = Some(at);
+            self.alarm.set(at - now);
+        }
+        wakers
+    }
+
+    /// The rate or its enforcement may have changed.
+    fn follow_rate(&self, state: &mut DriverState) {
+        let limit = match Enforcement::of(&state.config) {
+            Enforcement::Off => 0,
+            // Two chunks keep the socket busy. The order of more could no longer change.
+            Enforcement::Paced => state.machine.chunk_bytes().saturating_mul(2).max(UNSENT_LIMIT_BYTES),
+            Enforcement::Bands => UNSENT_LIMIT_BYTES,
+        };
+        self.unsent_limit_bytes.store(limit, Ordering::Relaxed);
+        self.has_rate.store(state.machine.settings().rate.is_some(), Ordering::Relaxed);
+    }
+}
+
+/// Logs a decision, under the lock. That level is on only in tests and to look for faults.
+fn trace_grant(now: Instant, grant: &Grant) {
+    let Grant { job, bytes, reason, share } = *grant;
+    tracing::trace!(at_ns = now.as_ns(), job = job.index(), bytes, ?reason, ?share, "leave");
+}
+
+impl DriverState {
+    /// Shares the uplink between classes of these names from now on.
+    fn handle_share(
+        &mut self,
+        now: Instant,
+        share: Option<ClassShare>,
+        names: Vec<Arc<str>>,
+    ) -> Result<(), UplinkError> {
+        let moves = self.classes.moves(&names);
+        let charged: Vec<_> = (0..self.classes.names.len()).map(|class| self.charged_bytes(class)).collect();
+        self.machine.handle_share(now, share, &moves).map_err(UplinkError::Share)?;
+        let before =
+            |name: &Arc<str>| self.classes.names.iter().position(|it| it == name).map_or(0, |old| charged[old]);
+        self.charged_before_bytes = names.iter().map(before).collect();
+        self.classes.renumber(names, moves);
+        Ok(())
+    }
+
+    fn charged_bytes(&self, class: usize) -> u64 {
+        self.charged_before_bytes[class] + self.machine.class_stats(ClassId(class as u16)).charged_bytes
+    }
+
+    fn handle_unused(&mut self, job: JobId, bytes: u64) {
+        tracing::trace!(job = job.index(), bytes, "unused");
+        self.machine.handle_unused(job, bytes);
+    }
+
+    /// A response began: the cutoffs are learned from its size.
+    fn learn(&mut self, now: Instant, job: JobId) {
+        let learns =
+            self.config.cutoffs == Cutoffs::Learned && (self.bands.is_some() || self.config.order == Order::QuickFix);
+        if !learns {
+            return;
+        }
+        let bands = self.bands.map_or(2, |bands| bands.responses);
+        let measure = match self.config.order {
+            Order::QuickFix => self.machine.remaining_bytes(job),
+            // The attained service of every new response is zero. Its size tells how far it will get.
+            Order::Las => self.machine.remaining_bytes(job),
+            _ => self.machine.measure(now, job),
+        };
+        let Some(measure) = measure else { return };
+        if self.learner.handle_seen(measure)
+            && let Some(plan) = self.learner.plan(bands)
+        {
+            tracing::debug!(cutoffs = ?plan.cutoffs(), "cutoffs learned");
+            if self.config.order == Order::QuickFix {
+                let settings = *self.machine.settings();
+                self.machine.handle_settings(now, Settings { small_bytes: plan.cutoffs()[0], ..settings });
+            } else {
+                self.plan = plan;
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The uplink as the server drives it. Bytes of responses leave in the order that the scheduler decides.
+//!
+//! The driver (`driver.rs`) has the scheduler behind a short lock, and carries out its decisions. [`Uplink`] is the
+//! handle on it for the rest of the server. Gates and flows hold the driver itself.
+
+mod classes;
+pub mod driver;
+mod enforcement;
+mod error;
+#[cfg(test)]
+mod tests;
+
+use std::{io, sync::Arc};
+
+use self::driver::Driver;
+pub use self::{classes::ClassAt, driver::UplinkStats, enforcement::Enforcement, error::UplinkError};
+use crate::{
+    alarm::Alarm,
+    config::{Classes, UplinkConfig},
+};
+
+/// A handle on the one uplink of this process; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Uplink {
+    driver: Arc<Driver>,
+}
+
+impl Uplink {
+    /// Checks that the configuration can be enforced here (privileges, bands installed) and starts with an idle uplink.
+    ///
+    /// # Errors
+    ///
+    /// In kernel mode, where bands or privileges are missing, or the order has no bands, or there is a share between
+    /// classes; and where that share contradicts itself.
+    pub fn new(config: &UplinkConfig, classes: impl Into<Classes>) -> Result<Self, UplinkError> {
+        Self::with_alarm(config, &classes.into(), Alarm::new())
+    }
+
+    fn with_alarm(config: &UplinkConfig, classes: &Classes, alarm: Alarm) -> Result<Self, UplinkError> {
+        Ok(Self { driver: Arc::new(Driver::new(config, classes, alarm)?) })
+    }
+
+    /// Drives the timer until dropped. Exactly one task runs this, on a runtime that is never blocked.
+    pub async fn drive(&self) {
+        self.driver.listen().await;
+    }
+
+    /// The driver, for gates and flows.
+    pub fn driver(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+
+    /// Prepares a listening socket. In kernel mode SYN-ACKs, and the bytes of a connection before its first response,
+    /// leave in band 0.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses the priority.
+    pub fn prepare_listener(&self, listener: &socket2::Socket) -> io::Result<()> {
+        match self.driver.first_priority() {
+            Some(priority) => kernel::socket::set_priority(listener, priority),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes over a changed configuration; responses under way are ranked by it from their next chunk on. Returns the
+    /// generation of the classes' numbers from now on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Uplink::new`]; nothing is changed then.
+    pub fn reconfigure(&self, config: &UplinkConfig, classes: impl Into<Classes>) -> Result<u64, UplinkError> {
+        self.driver.handle_config(config, &classes.into())
+    }
+
+    /// Wire bytes charged for each class so far, for metrics. They are counted while the uplink is shared between
+    /// classes.
+    pub fn class_bytes(&self) -> Vec<(Arc<str>, u64)> {
+        self.driver.class_bytes()
+    }
+
+    /// The state of the uplink, for metrics.
+    pub fn stats(&self) -> UplinkStats {
+        self.driver.stats()
+    }
+}
+
+/// For tests that stop the runtime's clock and move it themselves ([`tokio::time::pause`], [`tokio::time::advance`]).
+#[cfg(feature = "test-util")]
+impl Uplink {
+    /// As [`Uplink::new`], with an alarm that only [`Uplink::ring`] rings, in place of [`Uplink::drive`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Uplink::new`].
+    pub fn by_hand(config: &UplinkConfig, classes: impl Into<Classes>) -> Result<Self, UplinkError> {
+        Self::with_alarm(config, &classes.into(), Alarm::ByHand(parking_lot::Mutex::default()))
+    }
+
+    /// As [`Uplink::new`], with an alarm by the runtime's clock, also while that is stopped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Uplink::new`].
+    pub fn by_runtime(config: &UplinkConfig, classes: impl Into<Classes>) -> Result<Self, UplinkError> {
+        Self::with_alarm(config, &classes.into(), Alarm::coarse())
+    }
+
+    /// When the alarm is due; `None` while it is not set.
+    pub fn alarm_at(&self) -> Option<tokio::time::Instant> {
+        self.driver.alarm().due()
+    }
+
+    /// Rings the alarm. It is unset then, unless the scheduler sets it again.
+    pub fn ring(&self) {
+        self.driver.alarm().unset();
+        self.driver.handle_alarm();
+    }
+}

@@ -1,0 +1,50 @@
+//! What a line of the access log says.
+
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use http::{Method, StatusCode, Version};
+
+/// The part of a line that is known only after the request was processed.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    /// The name of its class.
+    pub(crate) class: Arc<str>,
+    /// The user's name, if a password was checked.
+    pub(crate) user: Option<Box<str>>,
+    /// How long the request waited for admission.
+    pub(crate) waited: Duration,
+    /// The upstream server that answered.
+    pub(crate) upstream: Option<Arc<str>>,
+}
+
+/// The content of a line.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) peer: IpAddr,
+    pub(super) time: SystemTime,
+    pub(super) method: Method,
+    pub(super) version: Version,
+    pub(super) status: StatusCode,
+    pub(super) body_bytes: u64,
+    pub(super) complete: bool,
+    pub(super) response_time: Duration,
+    pub(super) slowdown: Option<f64>,
+    pub(super) told: Told,
+    /// Host, target, referer and user agent, concatenated in this order.
+    pub(super) text: Box<[u8]>,
+    pub(super) ends: [u32; 4],
+    /// The request line of an unparsable request, instead of method, target and version.
+    pub(super) refused: Option<Box<[u8]>>,
+}
+
+impl Record {
+    /// The nth of host, target, referer and user agent.
+    pub(super) fn text(&self, nth: usize) -> &[u8] {
+        let start = if nth == 0 { 0 } else { self.ends[nth - 1] as usize };
+        &self.text[start..self.ends[nth] as usize]
+    }
+}

@@ -1,0 +1,100 @@
+//! A client's connection as its requests see it: who is at its other end, and what its parts tell each other.
+
+use std::{
+    net::SocketAddr,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    body::{ClientBody, IncomingBody, Patience},
+    config::Limits,
+    connection_state::ConnectionState,
+    gate::Flow,
+    http::pools::WorkerPools,
+    metrics::WorkerMetrics,
+    state::ServerState,
+    tls::ClientCertificate,
+    upstream::ClientAddress,
+};
+
+/// A connection, as its requests see it.
+pub(crate) struct Connection {
+    pub(crate) server: Arc<ServerState>,
+    pub(crate) metrics: Arc<WorkerMetrics>,
+    pub(crate) flow: Flow,
+    pub(crate) state: Arc<ConnectionState>,
+    pub(crate) pools: Arc<WorkerPools>,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) tls: Option<TlsFacts>,
+    /// The peer's address as text, made when it is first needed.
+    client_address: OnceLock<ClientAddress>,
+}
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    /// The client's, or that of a proxy before this server.
+    pub(crate) peer: SocketAddr,
+    /// This server's.
+    pub(crate) local: SocketAddr,
+}
+
+/// What the TLS handshake told.
+#[derive(Debug)]
+pub(crate) struct TlsFacts {
+    /// The name that the client asked for, in lower case.
+    pub(crate) server_name: Option<Box<str>>,
+    /// The client's certificate, if the client was asked for one and has shown a valid one.
+    pub(crate) client: Option<ClientCertificate>,
+}
+
+impl TlsFacts {
+    /// The names in the client's certificate, if it was issued by the authorities that a site trusts
+    /// ([`crate::sites::Sites::client_ca`]).
+    pub(crate) fn client_names(&self, trusted: Option<&Path>) -> Option<&[Box<str>]> {
+        self.client.as_ref().filter(|client| trusted == Some(&*client.authorities)).map(|client| &*client.names)
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(
+        server: Arc<ServerState>,
+        metrics: Arc<WorkerMetrics>,
+        pools: Arc<WorkerPools>,
+        flow: Flow,
+        drain: CancellationToken,
+        ends: Ends,
+        tls: Option<TlsFacts>,
+    ) -> Self {
+        Self {
+            server,
+            metrics,
+            flow,
+            state: Arc::new(ConnectionState::new(drain)),
+            pools,
+            peer: ends.peer,
+            local: ends.local,
+            tls,
+            client_address: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn client_address(&self) -> &ClientAddress {
+        self.client_address.get_or_init(|| self.peer.ip().into())
+    }
+
+    /// `http` or `https`.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// The body of a request, with the time limits for its arrival.
+    pub(crate) fn client_body(&self, body: IncomingBody, limits: &Limits) -> ClientBody {
+        let (time, bytes_per_second) = (limits.head_timeout, limits.request_body_rate);
+        ClientBody::new(body, Some(Patience::Rate { time, bytes_per_second }))
+    }
+}

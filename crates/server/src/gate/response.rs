@@ -1,0 +1,226 @@
+//! The responses that a connection is sending.
+
+use std::{collections::VecDeque, time::Duration};
+
+use scheduler::{Instant, JobId, Size};
+
+use crate::uplink::{ClassAt, driver::Driver};
+
+/// How urgent a response is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// The order ranks it: it has a body that the client asked for.
+    Ranked,
+    /// It goes first: heads without a body, redirects, error pages.
+    First,
+}
+
+/// How a response ended.
+#[derive(Clone, Copy, Debug)]
+pub struct SendOutcome {
+    /// Body bytes handed over to the connection.
+    pub body_bytes: u64,
+    /// Whether the transport took the whole response; false when the client went away or the origin failed.
+    pub complete: bool,
+    /// From the moment when the response was ready until the transport took its last byte.
+    pub send_time: Duration,
+    /// When the response ended.
+    pub ended: tokio::time::Instant,
+    /// `send_time` over the time that the bytes need alone at the uplink's rate; `None` where the rate is not known,
+    /// for a response without a body, and for an incomplete one.
+    pub slowdown: Option<f64>,
+}
+
+/// About the bytes of a response's head, which are part of the remaining work.
+const HEAD_BYTES: u64 = 250;
+
+/// The size of a response whose body has so many bytes; `None`: the length is not known.
+pub(super) fn size(body_bytes: Option<u64>) -> Size {
+    body_bytes.map_or(Size::Unknown, |bytes| Size::Known(bytes.saturating_add(HEAD_BYTES)))
+}
+
+/// The number of a response on its connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ResponseId(u64);
+
+/// A response between its announcement and its end.
+pub(super) struct ActiveResponse {
+    id: ResponseId,
+    /// `None`: it goes first, or responses were not ranked when it began.
+    pub job: Option<JobId>,
+    /// The size by which it is ranked as soon as responses are; `None`: it goes first.
+    rankable: Option<Size>,
+    class: ClassAt,
+    began: Instant,
+    /// HTTP/1: bytes that the transport took while this response was the first of its connection.
+    sent_bytes: u64,
+    body_end: Option<BodyEnd>,
+    /// Whether it is counted as stalled.
+    is_slow: bool,
+    done: Box<dyn FnOnce(SendOutcome) + Send>,
+}
+
+/// How the body of a response ended.
+#[derive(Clone, Copy)]
+pub(super) struct BodyEnd {
+    pub bytes: u64,
+    /// Whether the body came to its proper end.
+    pub whole: bool,
+}
+
+/// A response that begins.
+pub(super) struct NewResponse {
+    pub class: ClassAt,
+    pub job: Option<JobId>,
+    pub rankable: Option<Size>,
+    pub began: Instant,
+    pub done: Box<dyn FnOnce(SendOutcome) + Send>,
+}
+
+impl ActiveResponse {
+    /// The response that the connection sends now is ranked from here on, if it was not before.
+    pub fn rank(&mut self, driver: &Driver) {
+        if let (None, Some(size)) = (self.job, self.rankable) {
+            let left = match size {
+                Size::Known(bytes) => Size::Known(bytes.saturating_sub(self.sent_bytes)),
+                Size::Unknown => Size::Unknown,
+            };
+            self.job = Some(driver.handle_started(self.class, left, None));
+        }
+    }
+
+    /// HTTP/1: the transport took bytes of this response.
+    pub fn handle_sent(&mut self, bytes: u64) {
+        self.sent_bytes += bytes;
+    }
+
+    /// HTTP/1: whether the transport has taken the whole response, as far as the size of its head is known.
+    pub fn is_out(&self) -> bool {
+        self.body_end.is_some_and(|end| self.sent_bytes >= end.bytes + HEAD_BYTES / 2)
+    }
+
+    pub fn body_has_ended(&self) -> bool {
+        self.body_end.is_some()
+    }
+
+    /// Reports the end of the response. `flushed`: the transport took all bytes that were given to it.
+    pub fn finish(self, driver: &Driver, flushed: bool) {
+        let BodyEnd { bytes: body_bytes, whole } = self.body_end.unwrap_or(BodyEnd { bytes: 0, whole: false });
+        let complete = flushed && whole;
+        let ended = tokio::time::Instant::now();
+        let send_time = driver.at(ended) - self.began;
+        if let Some(job) = self.job {
+            driver.handle_finished(job, complete);
+        }
+        let alone =
+            if complete && body_bytes > 0 { driver.time_alone(body_bytes.saturating_add(HEAD_BYTES)) } else { None };
+        let slowdown = alone.map(|alone| (send_time.as_secs_f64() / alone.as_secs_f64()).max(1.0));
+        (self.done)(SendOutcome { body_bytes, complete, send_time, ended, slowdown });
+    }
+}
+
+/// The active responses of a connection, in the order in which they began.
+#[derive(Default)]
+pub(super) struct Responses {
+    active: VecDeque<ActiveResponse>,
+    next: u64,
+    /// Whether the connection is gone. No response ends later than that.
+    is_closed: bool,
+}
+
+impl Responses {
+    pub fn len(&self) -> usize {
+        self.active.len()
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.active.is_empty()
+    }
+
+    pub fn first(&self) -> Option<&ActiveResponse> {
+        self.active.front()
+    }
+
+    pub fn first_mut(&mut self) -> Option<&mut ActiveResponse> {
+        self.active.front_mut()
+    }
+
+    pub fn jobs(&self) -> impl Iterator<Item = JobId> {
+        self.active.iter().filter_map(|response| response.job)
+    }
+
+    pub fn job_of(&self, id: ResponseId) -> Option<JobId> {
+        self.active.iter().find(|response| response.id == id)?.job
+    }
+
+    pub fn push(&mut self, response: NewResponse) -> ResponseId {
+        let NewResponse { class, job, rankable, began, done } = response;
+        let id = ResponseId(self.next);
+        self.next += 1;
+        let (sent_bytes, body_end, is_slow) = (0, None, false);
+        self.active.push_back(ActiveResponse { id, job, rankable, class, began, sent_bytes, body_end, is_slow, done });
+        id
+    }
+
+    /// Notes how the body of a response ended; returns the position of the response.
+    pub fn handle_body_end(&mut self, id: ResponseId, end: BodyEnd) -> Option<usize> {
+        let at = self.active.iter().position(|response| response.id == id)?;
+        self.active[at].body_end = Some(end);
+        Some(at)
+    }
+
+    pub fn pop_first(&mut self) -> Option<ActiveResponse> {
+        self.active.pop_front()
+    }
+
+    pub fn remove(&mut self, at: usize) -> Option<ActiveResponse> {
+        self.active.remove(at)
+    }
+
+    /// The position of the first response whose body has ended.
+    pub fn first_with_ended_body(&self) -> Option<usize> {
+        self.active.iter().position(ActiveResponse::body_has_ended)
+    }
+
+    /// The connection is gone, and its responses with it.
+    pub fn close(&mut self) -> VecDeque<ActiveResponse> {
+        self.is_closed = true;
+        std::mem::take(&mut self.active)
+    }
+
+    /// Marks a response, or all of them, as slow; returns how many were not slow before.
+    pub fn mark_slow(&mut self, only: Option<ResponseId>) -> usize {
+        let affected = self.active.iter_mut().filter(|response| only.is_none_or(|id| response.id == id));
+        affected.map(|response| usize::from(!std::mem::replace(&mut response.is_slow, true))).sum()
+    }
+
+    /// Counts a response, or all of them.
+    pub fn count(&self, only: Option<ResponseId>) -> usize {
+        self.active.iter().filter(|response| only.is_none_or(|id| response.id == id)).count()
+    }
+}
+
+/// Bytes of a connection that the transport has taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TransportProgress {
+    pub bytes: u64,
+    pub writes: u64,
+    /// Whether it takes nothing at the moment.
+    pub is_full: bool,
+}
+
+impl TransportProgress {
+    pub fn handle_full(&mut self) {
+        self.is_full = true;
+    }
+
+    pub fn handle_sent(&mut self, bytes: u64) {
+        self.is_full = false;
+        self.writes += 1;
+        self.bytes += bytes;
+    }
+}

@@ -1,0 +1,162 @@
+//! HTTP/2: streams share a connection, and each stream is ranked by itself.
+//!
+//! The framing cuts responses into frames before the gate sees them, and one frame held back at the transport would
+//! hold back all frames behind it. So a stream asks leave above the framing, before its body hands over a chunk. The
+//! connection has one credit: the bytes that have leave and that the transport has not taken. A stream waits while the
+//! credit is used up.
+
+use std::{
+    collections::VecDeque,
+    task::{Context, Poll, Waker},
+};
+
+use scheduler::JobId;
+
+use super::{
+    connection_flow::ConnectionFlow,
+    response::{ActiveResponse, BodyEnd, ResponseId, Responses, TransportProgress},
+};
+use crate::uplink::driver::Driver;
+
+/// The most credit of a connection where nothing is paced.
+pub(super) const CREDIT_LIMIT_BYTES: u64 = 64 * 1024;
+
+/// Bytes that a body hands to the framing at a time. A client has to take them within the write timeout.
+pub(super) const STREAM_CHUNK_BYTES: u64 = 16 * 1024;
+
+/// The responses of a connection whose streams are ranked one by one.
+#[derive(Default)]
+pub(super) struct StreamFlow {
+    pub responses: Responses,
+    pub progress: TransportProgress,
+    /// Bytes with leave that the gate has not seen yet.
+    credit_bytes: u64,
+    /// Bytes with leave that the framing still held when the gate was flushed. It sends them when the client opens a
+    /// window.
+    held_bytes: u64,
+    /// Streams that wait for the connection, not for the uplink.
+    waiting: Vec<WaitingStream>,
+}
+
+/// A stream that waits until the transport has taken the bytes that have leave.
+pub(super) struct WaitingStream {
+    job: JobId,
+    waker: Waker,
+    /// [`TransportProgress::writes`] when it began to wait.
+    since_write: u64,
+}
+
+impl WaitingStream {
+    /// Wakes streams. The caller holds no lock.
+    pub fn wake(streams: Vec<Self>) {
+        streams.into_iter().for_each(|stream| stream.waker.wake());
+    }
+}
+
+impl From<ConnectionFlow> for StreamFlow {
+    /// Every connection begins as [`ConnectionFlow`]. Its first response tells that it has streams.
+    fn from(flow: ConnectionFlow) -> Self {
+        Self { responses: flow.responses, progress: flow.progress, ..Self::default() }
+    }
+}
+
+impl StreamFlow {
+    /// The job that stands for the connection: the best one by share and order.
+    pub fn best_job(&self, driver: &Driver) -> Option<JobId> {
+        self.responses.jobs().min_by_key(|&job| driver.place(job))
+    }
+
+    /// Bytes that the connection has to pass on before any that are given to it now.
+    pub fn ahead_bytes(&self) -> u64 {
+        self.progress.bytes + self.credit_bytes
+    }
+
+    /// Whether the connection has room for a stream: its credit is less than `limit_bytes`, and the transport takes
+    /// bytes.
+    pub fn poll_room(&mut self, cx: &mut Context<'_>, job: JobId, limit_bytes: u64) -> Poll<()> {
+        if self.responses.is_closed() {
+            return Poll::Pending;
+        }
+        let before = self.waiting.iter().position(|stream| stream.job == job);
+        let before = before.map(|at| self.waiting.swap_remove(at));
+        if !self.progress.is_full && before.is_some_and(|before| before.since_write == self.progress.writes) {
+            // The connection had its turn and wrote nothing: its client's window holds back the bytes that it has.
+            self.hold_credit();
+        }
+        if !self.progress.is_full && self.credit_bytes < limit_bytes {
+            return Poll::Ready(());
+        }
+        if !self.progress.is_full {
+            cx.waker().wake_by_ref();
+        }
+        self.waiting.push(WaitingStream { job, waker: cx.waker().clone(), since_write: self.progress.writes });
+        Poll::Pending
+    }
+
+    /// A stream was given leave.
+    pub fn handle_leave(&mut self, bytes: u64) {
+        self.credit_bytes += bytes;
+    }
+
+    /// The transport took bytes. Returns how many of them needed no leave, and the streams to wake.
+    pub fn handle_sent(&mut self, bytes: u64, driver: &Driver) -> (u64, Vec<WaitingStream>) {
+        self.progress.handle_sent(bytes);
+        let from_credit = bytes.min(self.credit_bytes);
+        self.credit_bytes -= from_credit;
+        let from_held = (bytes - from_credit).min(self.held_bytes);
+        self.held_bytes -= from_held;
+        (bytes - from_credit - from_held, self.take_waiting(driver))
+    }
+
+    /// The transport took all that was written. Returns a response whose body has ended, or the streams to wake.
+    pub fn handle_flushed(&mut self, driver: &Driver) -> Result<ActiveResponse, Vec<WaitingStream>> {
+        self.hold_credit();
+        if self.responses.is_empty() {
+            // A stream that was reset has taken its held bytes with it.
+            self.held_bytes = 0;
+        }
+        let finished = self.responses.first_with_ended_body().and_then(|at| self.responses.remove(at));
+        finished.ok_or_else(|| self.take_waiting(driver))
+    }
+
+    /// The body of a response has ended. Returns the response, if nothing of it has to be flushed, and the streams to
+    /// wake.
+    pub fn handle_body_end(
+        &mut self,
+        id: ResponseId,
+        end: BodyEnd,
+        driver: &Driver,
+    ) -> (Option<ActiveResponse>, Vec<WaitingStream>) {
+        let mut given_up = None;
+        if let Some(at) = self.responses.handle_body_end(id, end) {
+            let job = self.responses.job_of(id);
+            self.waiting.retain(|waiting| Some(waiting.job) != job);
+            // A stream that was reset leaves nothing to be flushed. Nor does a connection that is gone.
+            if self.responses.is_closed() || !end.whole {
+                given_up = self.responses.remove(at);
+            }
+        }
+        (given_up, self.take_waiting(driver))
+    }
+
+    pub fn handle_closed(&mut self) -> (VecDeque<ActiveResponse>, Vec<WaitingStream>) {
+        (self.responses.close(), std::mem::take(&mut self.waiting))
+    }
+
+    fn hold_credit(&mut self) {
+        self.held_bytes += std::mem::take(&mut self.credit_bytes);
+    }
+
+    /// The streams that wait, if the connection has room again, the best one first. All of them try again: the client
+    /// may have closed the window of the best one, which would not ask then.
+    fn take_waiting(&mut self, driver: &Driver) -> Vec<WaitingStream> {
+        if self.waiting.is_empty() || self.progress.is_full || self.credit_bytes > 0 {
+            return Vec::new();
+        }
+        let mut waiting = std::mem::take(&mut self.waiting);
+        if waiting.len() > 1 {
+            waiting.sort_by_cached_key(|stream| driver.place(stream.job));
+        }
+        waiting
+    }
+}

@@ -1,0 +1,228 @@
+//! The gate over a transport in memory, and what only sockets can show.
+
+mod memory;
+
+use std::future::poll_fn;
+
+use http::{Response, Version};
+use http_body_util::Full;
+use scheduler::class::ClassId;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    sync::mpsc,
+    task::JoinHandle,
+    time::timeout,
+};
+
+use self::memory::{MemoryClient, MemoryTransport, Settings};
+use super::{
+    read_fairness::AT_A_TIME,
+    stream_flow::{CREDIT_LIMIT_BYTES, STREAM_CHUNK_BYTES},
+    *,
+};
+use crate::{
+    config::{Classes, Cutoffs, Enforce, UplinkConfig, UplinkRate},
+    uplink::ClassAt,
+};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Bytes that the transport in memory holds.
+const ROOM_BYTES: usize = 8192;
+
+type Outcomes = mpsc::UnboundedReceiver<SendOutcome>;
+
+/// Sends an HTTP/1 response of so many bytes in a task of its own.
+fn sends(mut gate: Gate<MemoryTransport>, bytes: usize) -> (JoinHandle<io::Result<()>>, Outcomes) {
+    let (tell, outcomes) = mpsc::unbounded_channel();
+    let body = Full::new(bytes::Bytes::from(vec![0; bytes]));
+    let done = move |outcome| {
+        let _ = tell.send(outcome);
+    };
+    let body = gate.flow().response(Version::HTTP_11, Response::new(body), Urgency::Ranked, done).into_body();
+    let sending = tokio::spawn(async move {
+        let _body = body;
+        gate.write_all(&vec![0; bytes]).await
+    });
+    (sending, outcomes)
+}
+
+/// Reads everything in a task of its own, and tells the name then.
+fn reads(mut client: MemoryClient, name: &'static str, ended: &mpsc::UnboundedSender<&'static str>) {
+    let ended = ended.clone();
+    tokio::spawn(async move {
+        client.read_to_end(&mut Vec::new()).await.unwrap();
+        ended.send(name).unwrap();
+    });
+}
+
+/// An uplink without a rate: nothing waits for leave.
+fn rate_off() -> Uplink {
+    uplink(UplinkRate::Off, Enforce::Off)
+}
+
+/// An uplink paced at this rate in bits per second, also while the runtime's clock is stopped.
+fn paced(bits_per_second: &str) -> Uplink {
+    uplink(UplinkRate::Given(bits_per_second.parse().expect("a rate")), Enforce::Server)
+}
+
+fn uplink(rate: UplinkRate, enforce: Enforce) -> Uplink {
+    let config = UplinkConfig {
+        rate,
+        order: scheduler::Order::Srpt,
+        enforce,
+        cutoffs: Cutoffs::Learned,
+        guard_stretch: None,
+        utilisation: 1.0,
+        segment_overhead_bytes: 66,
+        device: None,
+    };
+    Uplink::by_runtime(&config, &Classes::one()).expect("nothing is needed for it")
+}
+
+fn drives(uplink: &Uplink) {
+    let uplink = uplink.clone();
+    tokio::spawn(async move { uplink.drive().await });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_response_overtakes_a_large_one_over_any_transport() {
+    let uplink = paced("10mbit");
+    drives(&uplink);
+    let (tell, mut ended) = mpsc::unbounded_channel();
+    for (name, bytes) in [("large", 400_000), ("small", 20_000)] {
+        let (transport, client) = memory::connection(ROOM_BYTES);
+        let _ = sends(Gate::new(transport, &uplink), bytes);
+        reads(client, name, &tell);
+        // The first one has begun when the second one comes.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!((ended.recv().await, ended.recv().await), (Some("small"), Some("large")));
+    assert_eq!((uplink.stats().jobs, uplink.stats().waiting), (0, 0), "nothing is left behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transport_is_limited_while_the_order_is_kept_and_only_then() {
+    for (uplink, limited) in [(paced("10mbit"), true), (rate_off(), false)] {
+        drives(&uplink);
+        let (transport, client) = memory::connection(ROOM_BYTES);
+        let (sending, _outcomes) = sends(Gate::new(transport, &uplink), 1000);
+        timeout(LONG, sending).await.unwrap().unwrap().unwrap();
+        let Settings { unsent_limit_bytes, priority } = client.settings();
+        assert_eq!((unsent_limit_bytes.is_some(), priority), (limited, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_nothing_is_given_up_after_the_write_timeout_over_any_transport() {
+    let uplink = rate_off();
+    let (transport, _client) = memory::connection(ROOM_BYTES);
+    let gate = Gate::new(transport, &uplink);
+    gate.set_write_timeout(Duration::from_secs(60));
+    gate.set_least_rate(240);
+    let start = Instant::now();
+    let (sending, mut outcomes) = sends(gate, 2 * ROOM_BYTES);
+    let error = timeout(LONG, sending).await.expect("it is given up").unwrap().unwrap_err();
+    assert_eq!((error.kind(), start.elapsed().as_secs()), (io::ErrorKind::TimedOut, 60));
+    assert!(!outcomes.recv().await.unwrap().complete);
+    assert_eq!((uplink.stats().stalled, uplink.stats().given_up), (1, 1));
+}
+
+#[tokio::test]
+async fn the_side_of_a_client_is_that_of_its_transport() {
+    let (transport, mut client) = memory::connection(ROOM_BYTES);
+    let gate = Gate::new(transport, &rate_off());
+    let side = || gate.flow().client_side();
+    assert_eq!(side(), ClientSide::Open);
+    client.shutdown().await.unwrap();
+    assert_eq!(side(), ClientSide::Closed);
+    drop(client);
+    assert_eq!(side(), ClientSide::Gone);
+}
+
+/// A connection whose framing holds all that it may. A stream waits in another task to hand over more.
+async fn waits_for_its_connection() -> (Gate<MemoryTransport>, JoinHandle<u64>, MemoryClient) {
+    let uplink = rate_off();
+    let (transport, client) = memory::connection(ROOM_BYTES);
+    let gate = Gate::new(transport, &uplink);
+    let flow = gate.flow();
+    let class = ClassAt { class: ClassId(0), generation: 0 };
+    let (_, job) = flow.begin(class, true, Some(1 << 20), Urgency::Ranked, Box::new(|_| ()));
+    let job = job.expect("streams are ranked");
+    for _ in 0..CREDIT_LIMIT_BYTES / STREAM_CHUNK_BYTES {
+        assert_eq!(poll_fn(|cx| flow.poll_leave(cx, job, 1 << 20)).await, STREAM_CHUNK_BYTES);
+    }
+    flow.handle_full();
+    let waiting = tokio::spawn({
+        let flow = flow.clone();
+        async move { poll_fn(|cx| flow.poll_leave(cx, job, 1 << 20)).await }
+    });
+    // The clock moves when the task is parked.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(!waiting.is_finished());
+    (gate, waiting, client)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_waits_in_its_task_is_woken_by_the_connections() {
+    // The transport took all that the framing held.
+    let (gate, waiting, _client) = waits_for_its_connection().await;
+    let flow = gate.flow();
+    tokio::spawn(async move { flow.handle_sent(CREDIT_LIMIT_BYTES) });
+    assert_eq!(timeout(LONG, waiting).await.expect("it is woken").unwrap(), STREAM_CHUNK_BYTES);
+    // The transport took a part, and the client's window holds back the rest.
+    let (gate, waiting, _client) = waits_for_its_connection().await;
+    let flow = gate.flow();
+    tokio::spawn(async move {
+        flow.handle_sent(CREDIT_LIMIT_BYTES / 2);
+        flow.handle_flushed();
+    });
+    assert_eq!(timeout(LONG, waiting).await.expect("it is woken").unwrap(), STREAM_CHUNK_BYTES);
+}
+
+/// A connection over TCP that waits for its turn to be read from, and its client.
+async fn in_turn(fairness: &Arc<ReadFairness>) -> (Gate, TcpStream) {
+    let uplink = rate_off();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    (Gate::tcp(listener.accept().await.unwrap().0, &uplink).in_turn(fairness.clone()), client)
+}
+
+/// Whether there is something to read now.
+async fn reads_at_once(gate: &mut Gate) -> bool {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *gate).poll_read(cx, &mut ReadBuf::new(&mut [0; 8])).is_ready())).await
+}
+
+#[tokio::test]
+async fn a_connection_without_data_spends_no_turn() {
+    let fairness = Arc::new(ReadFairness::new(Arc::default()));
+    let mut connections = Vec::new();
+    for _ in 0..10 {
+        let (mut gate, client) = in_turn(&fairness).await;
+        // The runtime has looked at it: a new connection is ready to be written to.
+        poll_fn(|cx| gate.transport.poll_write_ready(cx)).await.unwrap();
+        assert!(!reads_at_once(&mut gate).await);
+        connections.push((gate, client));
+    }
+    assert_eq!(fairness.taken_and_waiting(), (0, 0));
+}
+
+#[tokio::test]
+async fn a_connection_whose_data_were_all_read_spends_no_second_turn() {
+    let fairness = Arc::new(ReadFairness::new(Arc::default()));
+    let (mut gate, mut client) = in_turn(&fairness).await;
+    client.write_all(b"abcd").await.unwrap();
+    gate.read_exact(&mut [0; 4]).await.unwrap();
+    assert_eq!(fairness.taken_and_waiting(), (1, 0));
+    for taken in [1, AT_A_TIME] {
+        // The runtime still takes the socket for readable.
+        fairness.set_taken(taken);
+        assert!(!reads_at_once(&mut gate).await);
+        assert_eq!(fairness.taken_and_waiting(), (taken, 0));
+        if taken == 1 {
+            client.write_all(b"efghijkl").await.unwrap();
+            gate.read_exact(&mut [0; 8]).await.unwrap();
+        }
+    }
+}

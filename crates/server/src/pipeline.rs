@@ -1,0 +1,118 @@
+//! The way of a request, top to bottom: from its head to the record of its response.
+//!
+//! ```text
+//! site         which site the request is for
+//! class        whose request it is, and what it is worth
+//! route        which route of the site takes it
+//! guards       answer early, or refuse
+//! body         read whole, or streamed
+//! admission    wait for a slot of the site, where the origin needs one
+//! origin       files, an upstream, or a program answers
+//! transforms   change the response
+//! gate         the response is announced to the uplink
+//! record       log and metrics
+//! ```
+//!
+//! One [`RequestContext`] travels; each step borrows it, and no step knows the next one. A route holds its guards, its origin
+//! and its transforms in closed lists ([`Guard`], [`Origin`], [`Transform`]), made when the configuration is resolved. An empty
+//! list costs nothing. A new guard or transform is a file, a variant, and a setting (CONTRIBUTING.md).
+//!
+//! The class comes before the guards, because the classifier also finds the client's address behind trusted proxies, by which
+//! guards decide.
+
+mod admission;
+pub(crate) mod answer_body;
+mod body;
+mod class;
+mod context;
+mod finish;
+pub(crate) mod guard;
+mod origin;
+mod presence;
+mod record;
+mod site;
+pub(crate) mod target;
+pub(crate) mod transform;
+
+use std::{pin::Pin, sync::Arc};
+
+use http::{Method, Request, Response, StatusCode, Uri, request::Parts};
+
+use self::{
+    answer_body::AnswerBody,
+    context::{Failure, RequestContext},
+    origin::Answer,
+};
+use crate::{body::IncomingBody, connection::Connection, gate::GatedBody, state::ConfigSnapshot};
+
+/// How often one request may go to another path because a program says so.
+const MAX_LOCAL_REDIRECTS: u32 = 10;
+
+/// Answers a request. If the future is dropped because the client is gone, a request that waits for a slot leaves its queue.
+pub(crate) fn respond(
+    connection: &Arc<Connection>,
+    parts: Box<Parts>,
+    body: IncomingBody,
+) -> Pin<Box<impl Future<Output = Response<GatedBody<AnswerBody>>> + Send + use<>>> {
+    let snapshot = connection.server.snapshot.load_full();
+    let request = RequestContext::new(connection.clone(), &snapshot, parts, body);
+    // The future is made in its box, not copied there.
+    Box::into_pin(Box::write(Box::new_uninit(), run(request, snapshot)))
+}
+
+async fn run(mut request: RequestContext, snapshot: Arc<ConfigSnapshot>) -> Response<GatedBody<AnswerBody>> {
+    let mut response = match answer(&mut request, &snapshot).await {
+        Ok(response) => response,
+        Err(failure) => failure.response(&mut request, &snapshot),
+    };
+    finish::finish(&mut request, &snapshot, &mut response);
+    record::announce(request, response)
+}
+
+/// The steps to an answer. A program may send the request to another path, where it takes the steps again.
+async fn answer(request: &mut RequestContext, snapshot: &Arc<ConfigSnapshot>) -> Result<Response<AnswerBody>, Failure> {
+    request.site = site::find(&request.connection, snapshot, &request.parts)?;
+    if let Some(response) = site::options(&request.parts) {
+        return Ok(response);
+    }
+    class::classify(request, snapshot).await;
+    let mut redirects = 0;
+    loop {
+        let uri = request.parts.uri.clone();
+        let routed = site::route(request, snapshot, &uri)?;
+        for guard in &routed.route.guards {
+            if let Some(response) = guard.check(&mut request.guarded(&routed)) {
+                return Ok(response.map(Into::into));
+            }
+        }
+        let body = body::take(request, snapshot, routed.route).await?;
+        let admitted = admission::wait(request, snapshot, routed.route, body).await?;
+        match origin::answer(request, snapshot, &routed, admitted).await? {
+            Answer::Response(response) => return Ok(response),
+            Answer::Elsewhere(path) if redirects < MAX_LOCAL_REDIRECTS => request.go_elsewhere(path),
+            Answer::Elsewhere(path) => {
+                tracing::error!(%path, "programs redirect to each other without end");
+                return Err(StatusCode::BAD_GATEWAY.into());
+            }
+        }
+        redirects += 1;
+    }
+}
+
+/// Answers a request of HTTP/1 whose head is malformed. `line` is what the head begins with, for the log.
+pub(crate) fn refuse(
+    connection: &Arc<Connection>,
+    status: StatusCode,
+    is_head: bool,
+    line: Box<[u8]>,
+) -> Response<GatedBody<AnswerBody>> {
+    let mut head = Request::new(());
+    *head.method_mut() = if is_head { Method::HEAD } else { Method::GET };
+    *head.uri_mut() = Uri::from_static("*");
+    let snapshot = connection.server.snapshot.load_full();
+    let parts = Box::new(head.into_parts().0);
+    let mut request = RequestContext::refused(connection.clone(), &snapshot, parts, line);
+    let mut response = Failure::Malformed(status).response(&mut request, &snapshot);
+    finish::finish(&mut request, &snapshot, &mut response);
+    record::announce(request, response)
+}

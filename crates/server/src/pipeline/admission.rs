@@ -1,0 +1,76 @@
+//! Admission: a request waits for a slot of the site, where its origin needs one.
+
+use std::{
+    hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
+    net::IpAddr,
+    pin::pin,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{
+    body::TakenBody,
+    context::{Failure, RequestContext},
+    presence::{ClientGone, Presence},
+};
+use crate::{
+    admission::{Arrival, Slot},
+    body::{Pulse, RequestBody},
+    sites::ResolvedRoute,
+    state::ConfigSnapshot,
+};
+
+/// A request that may go to its origin.
+pub(super) struct Admitted {
+    pub(super) body: RequestBody,
+    /// A streamed body: lives while the response moves.
+    pub(super) pulse: Option<Pulse>,
+    /// The slot of the site; `None`: the request needs none.
+    pub(super) slot: Option<Slot>,
+    /// Tells whether the client is still there.
+    pub(super) presence: Presence,
+}
+
+/// Waits for a slot as long as the client does.
+///
+/// An HTTP/2 client that goes away resets its stream, which drops this future. The kernel is asked about the connection, too,
+/// because a connection that takes nothing is not read either.
+pub(super) async fn wait(
+    request: &mut RequestContext,
+    snapshot: &ConfigSnapshot,
+    route: &ResolvedRoute,
+    TakenBody { body, pulse }: TakenBody,
+) -> Result<Admitted, Failure> {
+    let still_sends = matches!(body, RequestBody::Streamed(_));
+    let mut presence = Presence::watch(
+        &request.connection.state,
+        &request.connection.flow,
+        request.parts.version,
+        still_sends,
+        request.now,
+    );
+    if !route.config.admitted || !snapshot.classes.admission.enabled {
+        return Ok(Admitted { body, pulse, slot: None, presence });
+    }
+    let arrival = Arrival {
+        class: request.verdict.class,
+        resource: request.verdict.resource.unwrap_or(route.config.resource),
+        client: client_key(request.verdict.client),
+        route: route.key,
+    };
+    let slot = presence.during(pin!(snapshot.admission.enter(arrival))).await?.map_err(Failure::Refused)?;
+    if slot.waited > Duration::ZERO {
+        if presence.has_ended() {
+            // The slot goes to the next request.
+            return Err(ClientGone.into());
+        }
+        request.now = Instant::now();
+    }
+    request.record.waited = Some(slot.waited);
+    Ok(Admitted { body, pulse, slot: Some(slot.counted(request.record.counters.service_times())), presence })
+}
+
+fn client_key(client: IpAddr) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(client)
+}

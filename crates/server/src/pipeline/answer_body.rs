@@ -1,0 +1,130 @@
+//! The body of an answer, wherever it comes from.
+
+use std::{
+    fmt,
+    future::Future,
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::presence::Presence;
+use crate::{
+    admission::Slot,
+    body::{OriginBody, Pulse, Relayed},
+    upstream::UpstreamBody,
+};
+use files::FileBody;
+
+/// The body of an answer.
+#[derive(Debug)]
+pub(crate) enum AnswerBody {
+    /// From a file, or a page of ours.
+    File(FileBody),
+    /// As an upstream sends it.
+    Upstream(Box<Holding>),
+    /// As a program writes it; or here whole, with trailers.
+    Program(OriginBody),
+    /// As an origin sent it; kept here until the client takes it.
+    Relayed(Relayed),
+}
+
+/// A body that holds a slot to its end, where there is one, or until its client is gone.
+pub(crate) struct Holding {
+    body: UpstreamBody,
+    slot: Option<Slot>,
+    presence: Option<Presence>,
+    pulse: Option<Pulse>,
+}
+
+impl fmt::Debug for Holding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Holding").field("body", &self.body).field("slot", &self.slot).finish_non_exhaustive()
+    }
+}
+
+impl Holding {
+    pub(super) fn new(body: UpstreamBody, slot: Option<Slot>, presence: Presence, pulse: Option<Pulse>) -> Self {
+        Self { body, slot, presence: Some(presence), pulse }
+    }
+
+    /// A body of which nothing is to be waited for.
+    pub(super) fn ended(body: UpstreamBody) -> Self {
+        Self { body, slot: None, presence: None, pulse: None }
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            let Some(presence) = &mut self.presence else { return Poll::Pending };
+            return Pin::new(presence).poll(cx).map(|()| {
+                self.presence = None;
+                Some(Err(io::ErrorKind::ConnectionAborted.into()))
+            });
+        };
+        if let Some(pulse) = &self.pulse {
+            pulse.beat();
+        }
+        if let Some(Err(error)) = &frame {
+            tracing::warn!(%error, "a response of an upstream broke off");
+            self.slot.take().into_iter().for_each(Slot::fail);
+        }
+        if frame.is_none()
+            && let Some(slot) = self.slot.take()
+        {
+            slot.finish();
+        }
+        Poll::Ready(frame)
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        // A body of known length is dropped with its last byte.
+        if let Some(slot) = self.slot.take()
+            && self.body.is_end_stream()
+        {
+            slot.finish();
+        }
+    }
+}
+
+impl From<FileBody> for AnswerBody {
+    fn from(body: FileBody) -> Self {
+        Self::File(body)
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        match self.get_mut() {
+            Self::File(body) => Pin::new(body).poll_frame(cx),
+            Self::Upstream(body) => body.poll_frame(cx),
+            Self::Program(body) => Pin::new(body).poll_frame(cx),
+            Self::Relayed(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::File(body) => body.is_end_stream(),
+            Self::Upstream(body) => body.body.is_end_stream(),
+            Self::Program(body) => body.is_end_stream(),
+            Self::Relayed(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::File(body) => body.size_hint(),
+            Self::Upstream(body) => body.body.size_hint(),
+            Self::Program(body) => body.size_hint(),
+            Self::Relayed(body) => body.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What is known of a request while it is answered.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use http::{
+    HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts, uri::PathAndQuery,
+};
+use scheduler::{admission::Refusal, class::ClassId};
+use tokio::time::Instant;
+
+use super::{answer_body::AnswerBody, guard::Guarded, presence::ClientGone};
+use crate::{
+    access_log::Entry,
+    admission::Refused,
+    body::{ClientBody, IncomingBody},
+    class_metrics::ClassCounters,
+    classify::Verdict,
+    connection::Connection,
+    connection_state::InFlight,
+    sites::Routed,
+    state::ConfigSnapshot,
+    uplink::ClassAt,
+};
+use files::error_page;
+
+/// The status in the log of a request whose client is gone, as nginx has it. No client sees it.
+const CLIENT_GONE: u16 = 499;
+/// When a client may come again that found no room here.
+const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("5");
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
+const ALLOW: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
+
+/// A request under way.
+pub(super) struct RequestContext {
+    pub(super) connection: Arc<Connection>,
+    /// The head. A program may replace it ([`RequestContext::go_elsewhere`]).
+    pub(super) parts: Box<Parts>,
+    /// The body, until a step takes it; `None` if the request has none.
+    pub(super) body: Option<ClientBody>,
+    /// Whether the body was read to its end; `None` if the request has none.
+    arrived: Option<Arc<AtomicBool>>,
+    /// The index of the site.
+    pub(super) site: usize,
+    /// The index of the route; `None`: no route has matched (yet).
+    pub(super) route: Option<usize>,
+    pub(super) verdict: Verdict,
+    /// The last reading of the clock.
+    pub(super) now: Instant,
+    pub(super) record: RecordContext,
+}
+
+/// What the record of a request needs beside its response.
+pub(super) struct RecordContext {
+    pub(super) started: Instant,
+    pub(super) version: Version,
+    pub(super) is_head: bool,
+    /// The line of the log; `None`: there is no log.
+    pub(super) entry: Option<Entry>,
+    pub(super) in_flight: Option<InFlight>,
+    pub(super) class: ClassAt,
+    pub(super) counters: ClassCounters,
+    /// The user, if a password was checked.
+    pub(super) user: Option<Box<str>>,
+    /// How long the request waited for its slot, or for its refusal; `None`: it needed no slot.
+    pub(super) waited: Option<Duration>,
+    /// Why it was refused.
+    pub(super) refused: Option<Refusal>,
+    /// The upstream's server that answered.
+    pub(super) server: Option<Arc<str>>,
+}
+
+impl RequestContext {
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        snapshot: &ConfigSnapshot,
+        parts: Box<Parts>,
+        body: IncomingBody,
+    ) -> Self {
+        let body = (!body.is_none()).then(|| connection.client_body(body, &snapshot.limits));
+        Self::with(connection, snapshot, parts, body, None)
+    }
+
+    /// A request whose head is malformed; `line` is what the head begins with.
+    pub(super) fn refused(
+        connection: Arc<Connection>,
+        snapshot: &ConfigSnapshot,
+        parts: Box<Parts>,
+        line: Box<[u8]>,
+    ) -> Self {
+        Self::with(connection, snapshot, parts, None, Some(line))
+    }
+
+    fn with(
+        connection: Arc<Connection>,
+        snapshot: &ConfigSnapshot,
+        parts: Box<Parts>,
+        body: Option<ClientBody>,
+        refused_line: Option<Box<[u8]>>,
+    ) -> Self {
+        let now = Instant::now();
+        let class = snapshot.classes.default;
+        let record = RecordContext {
+            started: now,
+            version: parts.version,
+            is_head: parts.method == Method::HEAD,
+            entry: snapshot.log.as_ref().map(|_| Entry::new(connection.peer, &parts, refused_line)),
+            in_flight: (parts.version == Version::HTTP_2).then(|| InFlight::begin(connection.state.clone())),
+            class: ClassAt { class, generation: snapshot.uplink_generation },
+            counters: snapshot.class_metrics.of(class).clone(),
+            user: None,
+            waited: None,
+            refused: None,
+            server: None,
+        };
+        let verdict = Verdict {
+            class,
+            rule: None,
+            resource: None,
+            client: connection.peer.ip().to_canonical(),
+            believed: None,
+            user: None,
+            set_cookie: None,
+        };
+        let arrived = body.as_ref().map(ClientBody::arrived);
+        Self { connection, parts, body, arrived, site: 0, route: None, verdict, now, record }
+    }
+
+    /// Takes over what the classifier says.
+    pub(super) fn classified(&mut self, snapshot: &ConfigSnapshot, verdict: Verdict) {
+        let class: ClassId = verdict.class;
+        self.record.class.class = class;
+        self.record.counters = snapshot.class_metrics.of(class).clone();
+        self.record.user = verdict.user.clone();
+        self.verdict = verdict;
+    }
+
+    /// Whether the next request of an HTTP/1 connection stands right behind this one: all of the body was read.
+    pub(super) fn is_read(&self) -> bool {
+        self.arrived.as_ref().is_none_or(|arrived| arrived.load(Relaxed))
+    }
+
+    /// The request as guards see it.
+    pub(super) fn guarded<'a>(&'a mut self, routed: &'a Routed<'_>) -> Guarded<'a> {
+        Guarded { parts: &mut self.parts, scheme: self.connection.scheme(), rest: routed.rest() }
+    }
+
+    /// Replaces the head by that of a GET request for another path, as if the client had sent it (RFC 3875, section 6.2.2).
+    pub(super) fn go_elsewhere(&mut self, path: PathAndQuery) {
+        let parts = &*self.parts;
+        let mut request = Request::new(());
+        *request.method_mut() = if parts.method == Method::HEAD { Method::HEAD } else { Method::GET };
+        *request.version_mut() = parts.version;
+        *request.headers_mut() = parts.headers.clone();
+        for name in [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::TRANSFER_ENCODING, header::EXPECT] {
+            request.headers_mut().remove(name);
+        }
+        let mut uri = parts.uri.clone().into_parts();
+        uri.path_and_query = Some(path);
+        *request.uri_mut() = Uri::from_parts(uri).unwrap_or_else(|_| parts.uri.clone());
+        *self.parts = request.into_parts().0;
+        self.now = Instant::now();
+    }
+}
+
+/// Why a request gets no answer of its origin.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The head or the body is at fault. On an HTTP/1 connection, nothing after it is trusted to be a request.
+    Malformed(StatusCode),
+    /// Anything else.
+    Status(StatusCode),
+    /// The request was refused a slot.
+    Refused(Refused),
+}
+
+impl From<StatusCode> for Failure {
+    fn from(status: StatusCode) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl From<ClientGone> for Failure {
+    fn from(_: ClientGone) -> Self {
+        StatusCode::from_u16(CLIENT_GONE).unwrap_or(StatusCode::BAD_REQUEST).into()
+    }
+}
+
+impl Failure {
+    /// The page that the client gets.
+    pub(super) fn response(self, request: &mut RequestContext, snapshot: &ConfigSnapshot) -> Response<AnswerBody> {
+        let (status, ends) = match self {
+            Self::Refused(refused) => {
+                request.record.refused = Some(refused.refusal);
+                request.record.waited = Some(refused.waited);
+                return snapshot.refusals.response(refused.class).map(Into::into);
+            }
+            Self::Malformed(status) => (status, true),
+            Self::Status(status) => (status, status.as_u16() == CLIENT_GONE),
+        };
+        let mut response = error_page(status).map(AnswerBody::File);
+        let headers = response.headers_mut();
+        if ends && request.record.version != Version::HTTP_2 {
+            headers.insert(header::CONNECTION, CLOSE);
+        }
+        match status {
+            StatusCode::METHOD_NOT_ALLOWED => drop(headers.insert(header::ALLOW, ALLOW)),
+            StatusCode::SERVICE_UNAVAILABLE => drop(headers.insert(header::RETRY_AFTER, RETRY_AFTER_S)),
+            _ => {}
+        }
+        response
+    }
+}

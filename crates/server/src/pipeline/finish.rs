@@ -1,0 +1,74 @@
+//! What every response gets before it is sent: the name of the server, the transforms of its route, and the cookie of its session.
+
+use http::{HeaderMap, HeaderValue, Response, Version, header};
+
+use super::{answer_body::AnswerBody, context::RequestContext};
+use crate::state::ConfigSnapshot;
+
+const SERVER: HeaderValue = HeaderValue::from_static("serpent");
+pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
+
+/// Finishes a response, whatever its origin.
+pub(super) fn finish(request: &mut RequestContext, snapshot: &ConfigSnapshot, response: &mut Response<AnswerBody>) {
+    // Replaces the name of the origin. The rules of a route may say otherwise.
+    response.headers_mut().insert(header::SERVER, SERVER);
+    if let Some(route) = request.route {
+        for transform in &snapshot.sites.routes(request.site)[route].transforms {
+            transform.apply(response);
+        }
+    }
+    if request.record.version != Version::HTTP_2 && !request.is_read() {
+        // The rest of the body comes before the next request, and nobody reads it.
+        response.headers_mut().insert(header::CONNECTION, CLOSE);
+    }
+    if let Some(cookie) = request.verdict.set_cookie.take() {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+        keep_private(response.headers_mut());
+    }
+}
+
+/// Lets no shared cache keep a response, which would hand one client's cookie to all.
+fn keep_private(headers: &mut HeaderMap) {
+    let text = headers.get_all(header::CACHE_CONTROL).iter().map(|value| value.to_str().unwrap_or("\""));
+    let text = text.collect::<Vec<_>>().join(",").to_ascii_lowercase();
+    let directives = || text.split(',').map(str::trim).filter(|directive| !directive.is_empty());
+    // Names of fields stand in quotes, and may be those of directives.
+    let quotes = text.contains('"');
+    if !quotes && directives().any(|it| it == "private" || it == "no-store") {
+        return;
+    }
+    let for_all = |it: &str| it == "public" || it == "proxy-revalidate" || it.starts_with("s-maxage");
+    let kept = match quotes {
+        true => vec!["private", "no-cache"],
+        false => std::iter::once("private").chain(directives().filter(|it| !for_all(it))).collect(),
+    };
+    let value = HeaderValue::try_from(kept.join(", ")).unwrap_or(HeaderValue::from_static("private"));
+    headers.insert(header::CACHE_CONTROL, value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_shared_cache_keeps_a_cookie_and_the_rest_of_what_the_origin_says_stays() {
+        for (said, left) in [
+            (&[][..], &["private"][..]),
+            (&["public"], &["private"]),
+            (&["Public, max-age=60, s-maxage=600"], &["private, max-age=60"]),
+            (&["no-cache", "public"], &["private, no-cache"]),
+            (&["max-age=60, PRIVATE"], &["max-age=60, PRIVATE"]),
+            (&["public", "no-store"], &["public", "no-store"]),
+            (&["public, no-cache=\"a, private\""], &["private, no-cache"]),
+            (&["private=\"x-user\""], &["private, no-cache"]),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in said {
+                headers.append(header::CACHE_CONTROL, HeaderValue::from_static(value));
+            }
+            keep_private(&mut headers);
+            let found: Vec<_> = headers.get_all(header::CACHE_CONTROL).iter().map(|it| it.to_str().unwrap()).collect();
+            assert_eq!(found, left, "{said:?}");
+        }
+    }
+}

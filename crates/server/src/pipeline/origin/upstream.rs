@@ -1,0 +1,282 @@
+//! An upstream: another server answers.
+
+use std::{
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use http::{HeaderValue, Method, Response, StatusCode, Version, header, request::Parts, uri::PathAndQuery};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+
+use crate::{
+    admission::Slot,
+    body::{Afterwards, Pulse, RelayEnd, full, relay},
+    connection_state::ConnectionState,
+    pipeline::{
+        admission::Admitted,
+        answer_body::{AnswerBody, Holding},
+        context::{Failure, RequestContext},
+        presence::Presence,
+    },
+    sites::{Routed, UpstreamOrigin},
+    state::ConfigSnapshot,
+    upstream::{self, Ask, Interim, Outbound, Pools, PreparedRequest, Upgraded, UpstreamBody, UpstreamError},
+};
+use files::FileBody;
+
+/// A response of announced length up to this is read whole before its client gets any of it. As a rule it is there at once.
+const SMALL_BYTES: u64 = 64 * 1024;
+
+/// A request on its way to an upstream.
+struct Passing {
+    pools: Arc<Pools>,
+    prepared: Box<PreparedRequest>,
+    interims: InterimSender,
+    presence: Presence,
+    is_head: bool,
+    /// A streamed body: lives while the response moves.
+    pulse: Option<Pulse>,
+}
+
+/// The answer of an upstream, as its client gets it.
+struct Passed {
+    response: Response<AnswerBody>,
+    /// The name of the server, for the log.
+    server: Arc<str>,
+    /// After a 101: the connection, which carries the new protocol from now on.
+    upgraded: Option<Box<Upgraded>>,
+}
+
+/// No server has answered in a way that the client can get.
+struct NotPassed {
+    status: StatusCode,
+    /// The server that began to answer.
+    server: Option<Arc<str>>,
+}
+
+/// Passes the request on, and the answer back.
+pub(super) async fn answer(
+    request: &mut RequestContext,
+    snapshot: &Arc<ConfigSnapshot>,
+    routed: &Routed<'_>,
+    origin: &UpstreamOrigin,
+    admitted: Admitted,
+) -> Result<Response<AnswerBody>, Failure> {
+    let Admitted { body, pulse, slot, presence } = admitted;
+    let path = path(&request.parts, routed, origin).ok_or(StatusCode::BAD_REQUEST)?;
+    let host = host_and_port(&request.parts);
+    let headers = std::mem::take(&mut request.parts.headers);
+    let (connection, parts) = (&request.connection, &request.parts);
+    let outbound = Outbound { method: parts.method.clone(), path, version: parts.version, headers, body };
+    let ask = Ask {
+        upstream: origin.upstream,
+        class: request.verdict.class.index(),
+        client: connection.client_address(),
+        scheme: connection.scheme(),
+        host: &host,
+        keep_host: origin.keep_host,
+        believed: request.verdict.believed,
+        rules: Some(&routed.route.config.request_headers).filter(|rules| !rules.is_empty()),
+    };
+    let pools = connection.pools.of(snapshot);
+    let prepared = match pools.prepare(outbound, ask, request.now) {
+        Ok(prepared) => prepared,
+        Err(error) => return Err(give_up(slot, &error).into()),
+    };
+    let interims = InterimSender::new(request, snapshot);
+    let is_head = parts.method == Method::HEAD;
+    let passing = Passing { pools, prepared, interims, presence, is_head, pulse };
+    // Pinned here, because an awaited value takes its room twice.
+    let passed = match slot {
+        Some(slot) if origin.buffer_response => pin!(pass_buffered(passing, snapshot.clone(), slot)).await,
+        slot => pin!(pass_streamed(passing, slot)).await?,
+    };
+    match passed {
+        Ok(Passed { response, server, upgraded }) => {
+            request.record.server = Some(server);
+            if let Some(upgraded) = upgraded {
+                request.connection.state.tunnel(upgraded, request.record.class);
+            }
+            Ok(response)
+        }
+        Err(NotPassed { status, server }) => {
+            request.record.server = server;
+            Err(status.into())
+        }
+    }
+}
+
+/// Passes the response on as its client takes it, which holds the slot.
+async fn pass_streamed(passing: Passing, mut slot: Option<Slot>) -> Result<Result<Passed, NotPassed>, Failure> {
+    let Passing { pools, prepared, interims, mut presence, pulse, .. } = passing;
+    let mut send = |interim| interims.send(interim);
+    let answer = match presence.during(pin!(pools.pass(prepared, &mut send))).await? {
+        Ok(answer) => answer,
+        Err(error) => return Ok(Err(NotPassed { status: give_up(slot, &error), server: None })),
+    };
+    if let Some(slot) = &mut slot {
+        slot.answered(answer.response.status());
+    }
+    let response =
+        answer.response.map(|body| AnswerBody::Upstream(Box::new(Holding::new(body, slot, presence, pulse))));
+    Ok(Ok(Passed { response, server: answer.server, upgraded: answer.upgraded }))
+}
+
+/// Keeps the response here until its client takes it, so that a slow client holds no slot. The site works on the request whether
+/// or not its client stays; for so long the request holds its slot.
+fn pass_buffered(
+    passing: Passing,
+    snapshot: Arc<ConfigSnapshot>,
+    mut slot: Slot,
+) -> impl Future<Output = Result<Passed, NotPassed>> {
+    // Not the connection: work that outlives its client must not keep the client's socket open.
+    let Passing { pools, prepared, interims, is_head, pulse, .. } = passing;
+    Outliving::new(async move {
+        let answer = match pools.pass(prepared, &mut |interim| interims.send(interim)).await {
+            Ok(answer) => answer,
+            Err(error) => return Err(NotPassed { status: give_up(Some(slot), &error), server: None }),
+        };
+        let upstream::Answer { response, server, upgraded } = answer;
+        let (head, body) = response.into_parts();
+        slot.answered(head.status);
+        let exact_bytes = body.size_hint().exact();
+        let body = if head.status == StatusCode::SWITCHING_PROTOCOLS || is_head || body.is_end_stream() {
+            slot.finish();
+            AnswerBody::Upstream(Box::new(Holding::ended(body)))
+        } else if exact_bytes.is_some_and(|bytes| bytes <= SMALL_BYTES) {
+            match read_whole(body).await {
+                Ok(body) => {
+                    slot.finish();
+                    body
+                }
+                Err(error) => {
+                    let error = UpstreamError::of_body(error);
+                    return Err(NotPassed { status: give_up(Some(slot), &error), server: Some(server) });
+                }
+            }
+        } else {
+            let (relay, relayed) = relay(&snapshot.store, exact_bytes);
+            let body = body.map_frame(move |frame| {
+                pulse.iter().for_each(Pulse::beat);
+                frame
+            });
+            tokio::spawn(async move {
+                match relay.pass(body, Afterwards::ALittle).await {
+                    RelayEnd::Whole => slot.finish(),
+                    RelayEnd::BrokenOff(error) => {
+                        tracing::warn!(%error, "a response of an upstream broke off");
+                        slot.fail();
+                    }
+                    RelayEnd::NotKept | RelayEnd::ClientGone => {}
+                }
+            });
+            AnswerBody::Relayed(relayed)
+        };
+        Ok(Passed { response: Response::from_parts(head, body), server, upgraded })
+    })
+}
+
+/// Sends interim responses to the client of a request.
+struct InterimSender {
+    connection: Arc<ConnectionState>,
+    snapshot: Arc<ConfigSnapshot>,
+    site: usize,
+    route: Option<usize>,
+    /// `None`: they are dropped.
+    request: Option<u64>,
+}
+
+impl InterimSender {
+    fn new(request: &RequestContext, snapshot: &Arc<ConfigSnapshot>) -> Self {
+        let connection = request.connection.state.clone();
+        // Clients of HTTP/1.0 know no interim responses, and hyper sends none to clients of HTTP/2.
+        let number = (request.record.version == Version::HTTP_11).then(|| connection.interims.next());
+        Self { connection, snapshot: snapshot.clone(), site: request.site, route: request.route, request: number }
+    }
+
+    /// Of the rules for a response, only those hold that remove fields; and the name of the origin goes, as in a response.
+    fn send(&self, mut interim: Interim) {
+        let Some(request) = self.request else { return };
+        interim.headers_mut().remove(header::SERVER);
+        if let Some(route) = self.route {
+            for name in &self.snapshot.sites.routes(self.site)[route].config.response_headers.remove {
+                interim.headers_mut().remove(name);
+            }
+        }
+        self.connection.interims.push(request, &interim);
+    }
+}
+
+/// Work that goes on by itself when nobody waits for it any more.
+struct Outliving<F: Future + Send + 'static>(Option<Pin<Box<F>>>);
+
+impl<F: Future + Send + 'static> Outliving<F> {
+    fn new(work: F) -> Self {
+        Self(Some(Box::pin(work)))
+    }
+}
+
+impl<F: Future + Send + 'static> Future for Outliving<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let output = ready!(self.0.as_mut().expect("polled after its end").as_mut().poll(cx));
+        self.0 = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<F: Future + Send + 'static> Drop for Outliving<F> {
+    fn drop(&mut self) {
+        if let Some(work) = self.0.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move { drop(work.await) });
+        }
+    }
+}
+
+/// Gives the slot back, tells the operator why there is no answer, and returns the status for the client.
+fn give_up(slot: Option<Slot>, error: &UpstreamError) -> StatusCode {
+    if let Some(slot) = slot
+        && error.is_of_upstream()
+    {
+        slot.fail();
+    }
+    error.log();
+    error.status()
+}
+
+/// Reads a small body whole.
+async fn read_whole(body: UpstreamBody) -> std::io::Result<AnswerBody> {
+    let body = body.collect().await?;
+    let trailers = body.trailers().cloned();
+    let bytes = body.to_bytes();
+    Ok(match trailers {
+        None => AnswerBody::File(FileBody::from(bytes)),
+        // In HTTP/2 they can follow a body of announced length.
+        Some(trailers) => {
+            let body = full(bytes).with_trailers(std::future::ready(Some(Ok(trailers))));
+            AnswerBody::Program(body.boxed_unsync())
+        }
+    })
+}
+
+/// The path for the upstream, with the query.
+fn path(parts: &Parts, routed: &Routed<'_>, origin: &UpstreamOrigin) -> Option<PathAndQuery> {
+    let replaced = origin.replace_prefix.as_deref().map(|prefix| (prefix, routed.rest()));
+    let path = routed.target.forwarded(replaced);
+    match (parts.uri.path_and_query(), parts.uri.query()) {
+        (Some(same), _) if path == parts.uri.path() => Some(same.clone()),
+        (_, Some(query)) => format!("{path}?{query}").parse().ok(),
+        (_, None) => path.parse().ok(),
+    }
+}
+
+/// The host as the client asked for it, with its port.
+fn host_and_port(parts: &Parts) -> Box<str> {
+    let field = || parts.headers.get(header::HOST).and_then(|host: &HeaderValue| host.to_str().ok());
+    parts.uri.authority().map(http::uri::Authority::as_str).or_else(field).unwrap_or_default().into()
+}

@@ -1,0 +1,61 @@
+//! Gate and record: the response is announced to the uplink, and its outcome is counted and logged.
+
+use http::{Response, StatusCode, Version, header};
+use http_body::Body as _;
+
+use super::{
+    answer_body::AnswerBody,
+    context::{RecordContext, RequestContext},
+};
+use crate::{
+    access_log::Told,
+    class_metrics::ClassOutcome,
+    gate::{GatedBody, SendOutcome, Urgency},
+};
+use files::FileBody;
+
+/// Announces the response to the uplink, and puts its body behind the gate. The outcome is recorded when the last byte was
+/// sent, or the client was lost.
+pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBody>) -> Response<GatedBody<AnswerBody>> {
+    let RequestContext { connection, record, .. } = request;
+    if record.is_head && matches!(response.body(), AnswerBody::File(body) if !body.is_end_stream()) {
+        // Error pages are made with their body. HTTP/2 would send it, though the client asked for none.
+        response = response.map(|_| FileBody::empty().into());
+    }
+    let status = response.status();
+    let stays = record.version == Version::HTTP_2 || status == StatusCode::SWITCHING_PROTOCOLS;
+    if !stays && connection.state.is_closing() {
+        response.headers_mut().insert(header::CONNECTION, super::finish::CLOSE);
+    }
+    let urgency = match (status, response.body()) {
+        (_, body) if body.is_end_stream() => Urgency::First,
+        (StatusCode::OK | StatusCode::PARTIAL_CONTENT, _) => Urgency::Ranked,
+        // An error page of this server. What an origin says may be of any length.
+        (_, AnswerBody::File(_)) => Urgency::First,
+        _ => Urgency::Ranked,
+    };
+    let (class, version) = (record.class, record.version);
+    connection.flow.clone().response_of(class, version, response, urgency, move |outcome: SendOutcome| {
+        let RecordContext { started, entry, in_flight, counters, user, waited, refused, server, .. } = record;
+        let response_time = outcome.ended - started;
+        drop(in_flight);
+        connection.metrics.record(status, &outcome, response_time);
+        counters.record(&ClassOutcome {
+            waited,
+            // The slot has counted it.
+            service: None,
+            system_time: response_time,
+            status,
+            refused,
+            complete: outcome.complete,
+        });
+        if let Some(entry) = entry {
+            // The log in force, not that of when the request came: it may have been replaced since.
+            if let Some(log) = &connection.server.snapshot.load().log {
+                let class = counters.name().clone();
+                let told = Told { class, user, waited: waited.unwrap_or_default(), upstream: server };
+                entry.write(log, status, &outcome, response_time, told);
+            }
+        }
+    })
+}

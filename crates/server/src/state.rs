@@ -1,0 +1,210 @@
+//! What requests are served by: the state of the server, which outlives a reload, and the snapshot of the configuration, which
+//! a reload replaces as a whole.
+
+use std::{path::PathBuf, sync::Arc, time::Instant};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rustls::server::ProducesTickets;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    access_log::Log,
+    admin::token::Token,
+    admission::Admission,
+    body::Store,
+    class_metrics::ClassMetrics,
+    classify::Classifier,
+    config::{Classes, Config, Limits, UplinkConfig},
+    connection_limit::ConnectionLimit,
+    http::settings::HttpSettings,
+    metrics::Metrics,
+    program_priorities,
+    refusals::Refusals,
+    sites::Sites,
+    start_error::StartError,
+    started_servers::StartedServers,
+    tls::Tls,
+    uplink::Uplink,
+    upstream::Upstreams,
+};
+use files::Cache;
+
+/// What all workers share.
+pub(crate) struct ServerState {
+    /// What a reload replaces; requests under way keep theirs.
+    pub(crate) snapshot: ArcSwap<ConfigSnapshot>,
+    pub(crate) uplink: Uplink,
+    pub(crate) metrics: Metrics,
+    /// The limit on connections.
+    pub(crate) connections: Arc<ConnectionLimit>,
+    /// Cancelled when the server stops: what has no end of its own ends then. A reload does not touch it.
+    pub(crate) stopping: CancellationToken,
+    /// Held by whoever replaces the snapshot. True when the server stops: nothing is replaced any more.
+    pub(crate) changing: Mutex<bool>,
+    pub(crate) tickets: Option<Arc<dyn ProducesTickets>>,
+}
+
+impl ServerState {
+    /// Changes classes and admission while running, until the next reload. Requests that wait go on waiting. One at a time, and
+    /// not during a reload; blocks. What `change` finds wrong, or the new classes cannot be used with, is returned, and then
+    /// nothing has changed.
+    pub(crate) fn change_classes<E: From<StartError>>(
+        &self,
+        change: impl FnOnce(&ConfigSnapshot) -> Result<Classes, E>,
+    ) -> Result<Arc<ConfigSnapshot>, E> {
+        let changing = self.changing.lock();
+        if *changing {
+            return Err(StartError::Stopping.into());
+        }
+        let before = self.snapshot.load_full();
+        let mut snapshot = before.with_classes(change(&before)?)?;
+        snapshot.uplink_generation =
+            self.uplink.reconfigure(&snapshot.uplink, &snapshot.classes).map_err(StartError::Uplink)?;
+        snapshot.admission = before.admission.reconfigure(&snapshot.classes).map_err(StartError::Classes)?;
+        if !Arc::ptr_eq(&before.upstreams, &snapshot.upstreams) {
+            before.upstreams.replaced_by(&snapshot.upstreams);
+        }
+        let snapshot = Arc::new(snapshot);
+        self.snapshot.store(snapshot.clone());
+        program_priorities::settle(&snapshot.classes.classes, snapshot.started.runs_programs);
+        snapshot.class_metrics.watch(Instant::now());
+        Ok(snapshot)
+    }
+}
+
+/// A configuration in force.
+#[derive(Clone)]
+pub(crate) struct ConfigSnapshot {
+    /// Counts changes, by reloads and at run time.
+    pub(crate) version: u64,
+    /// Whether classes are other than in the configuration that was loaded.
+    pub(crate) classes_changed: bool,
+    pub(crate) sites: Arc<Sites>,
+    pub(crate) cache: Cache,
+    pub(crate) limits: Limits,
+    pub(crate) http: HttpSettings,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) log: Option<Log>,
+    pub(crate) classes: Classes,
+    /// The classes' names, for the log.
+    pub(crate) names: Vec<Arc<str>>,
+    pub(crate) classifier: Arc<Classifier>,
+    /// The gate before the site, by these classes' numbers.
+    pub(crate) admission: Admission,
+    /// Of these classes' numbers, to the uplink.
+    pub(crate) uplink_generation: u64,
+    pub(crate) refusals: Arc<Refusals>,
+    /// What is counted of the classes, by their numbers.
+    pub(crate) class_metrics: ClassMetrics,
+    pub(crate) upstreams: Arc<Upstreams>,
+    pub(crate) started: StartedServers,
+    pub(crate) store: Store,
+    /// What changes at the admin address need.
+    pub(crate) admin_token: Option<Arc<Token>>,
+    uplink: UplinkConfig,
+}
+
+impl ConfigSnapshot {
+    pub(crate) fn new(
+        config: &Config,
+        cache: Cache,
+        tickets: Option<Arc<dyn ProducesTickets>>,
+        log: Option<Log>,
+        before: Option<&Self>,
+    ) -> Result<Self, StartError> {
+        let sites = Sites::open(&config.sites, &cache).map_err(|failed| StartError::Root {
+            setting: failed.setting,
+            path: failed.path,
+            error: failed.error,
+        })?;
+        let tls = Tls::new(&config.sites, tickets)?;
+        if let (None, Some(listen)) = (&tls, config.listen.iter().find(|listen| listen.tls)) {
+            return Err(StartError::NoCertificate { address: listen.address });
+        }
+        let limits = config.limits.clone();
+        let classes = config.classes.clone();
+        let admission = match before {
+            // Takes over what is new when nothing can fail any more.
+            Some(before) => {
+                Admission::check(&classes).map_err(StartError::Classes)?;
+                before.admission.clone()
+            }
+            None => Admission::new(&classes).map_err(StartError::Classes)?,
+        };
+        let mut started = StartedServers::new(
+            &config.upstreams,
+            &config.upstream_workers,
+            &classes,
+            before.map(|before| &before.started),
+        )?;
+        started.runs_programs = program_priorities::are_run_by(config);
+        let servers = started.servers();
+        let upstreams = match before {
+            Some(before) => before.upstreams.succeed(&config.upstreams, &servers),
+            None => Upstreams::new(&config.upstreams, &servers),
+        };
+        let class_metrics = match before {
+            Some(before) => before.class_metrics.renewed(&classes),
+            None => ClassMetrics::new(&classes, config.workers.get()),
+        };
+        let read = |path: &PathBuf| {
+            Token::read(path).map_err(|message| StartError::AdminToken { path: path.clone(), message })
+        };
+        let admin_token = config.admin_token.as_ref().map(read).transpose()?;
+        Ok(Self {
+            version: before.map_or(1, |before| before.version + 1),
+            classes_changed: false,
+            sites: Arc::new(sites),
+            cache,
+            http: HttpSettings::new(&limits),
+            tls,
+            log,
+            classifier: Arc::new(Classifier::new(&classes).map_err(StartError::Classifier)?),
+            admission,
+            uplink_generation: before.map_or(0, |before| before.uplink_generation),
+            names: names(&classes),
+            refusals: Arc::new(Refusals::read(&classes).map_err(StartError::Classifier)?),
+            class_metrics,
+            upstreams: Arc::new(upstreams.map_err(StartError::Upstream)?),
+            started,
+            store: match before {
+                Some(before) => before.store.renewed(&limits),
+                None => Store::new(&limits),
+            },
+            admin_token: admin_token.map(Arc::new),
+            uplink: config.uplink.clone(),
+            limits,
+            classes,
+        })
+    }
+
+    /// The same with other classes, but for the gate before the site. Reads the files that they name; blocks.
+    fn with_classes(&self, classes: Classes) -> Result<Self, StartError> {
+        Admission::check(&classes).map_err(StartError::Classes)?;
+        program_priorities::prepare_classes(&classes.classes, self.started.runs_programs)
+            .map_err(StartError::Priority)?;
+        let started = self.started.with_classes(&classes)?;
+        let upstreams = match started.workers.is_some() {
+            true => {
+                Arc::new(self.upstreams.succeed(&started.upstreams, &started.servers()).map_err(StartError::Upstream)?)
+            }
+            false => self.upstreams.clone(),
+        };
+        Ok(Self {
+            upstreams,
+            started,
+            version: self.version + 1,
+            classes_changed: true,
+            classifier: Arc::new(Classifier::new(&classes).map_err(StartError::Classifier)?),
+            names: names(&classes),
+            refusals: Arc::new(Refusals::read(&classes).map_err(StartError::Classifier)?),
+            class_metrics: self.class_metrics.renewed(&classes),
+            classes,
+            ..self.clone()
+        })
+    }
+}
+fn names(classes: &Classes) -> Vec<Arc<str>> {
+    classes.classes.iter().map(|class| class.name.as_str().into()).collect()
+}

@@ -1,0 +1,40 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod body;
+mod checks;
+mod config;
+mod connect;
+mod error;
+mod exchange;
+mod group;
+mod head;
+mod outgoing;
+mod pool;
+mod pools;
+pub mod probe;
+mod request;
+mod send;
+mod server;
+#[cfg(test)]
+mod tests;
+mod upgraded;
+mod upstreams;
+mod watch;
+mod wire;
+
+#[cfg(fuzzing)]
+pub use self::wire::fuzz;
+pub use self::{
+    body::UpstreamBody,
+    config::{ActiveChecks, CertificateFiles, PassiveChecks, UpstreamAddress, UpstreamConfig, UpstreamServer},
+    error::{Cause, Failure, Unavailable, UpstreamError, UpstreamSetupError, Wait},
+    pools::Pools,
+    request::{Ask, Outbound},
+    send::{Answer, PreparedRequest},
+    server::Health,
+    upgraded::Upgraded,
+    upstreams::{ServerStats, UpstreamStats, Upstreams},
+    wire::Interim,
+};
+pub use heads::ClientAddress;

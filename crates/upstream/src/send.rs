@@ -1,0 +1,284 @@
+//! Passes a request on: chooses the server, and tries another one where that is safe.
+
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use bodies::RequestBody;
+
+use crate::{
+    body::UpstreamBody,
+    error::{Failure, Unavailable, UpstreamError},
+    exchange::{AttemptError, Exchange},
+    group::Group,
+    head::{self, Head, NotForwardable},
+    outgoing::{Outgoing, RequestBodyState},
+    pool::{Connection, Need, NoConnection},
+    pools::Pools,
+    request::{Ask, Outbound},
+    server::{InFlight, choose},
+    upgraded::Upgraded,
+    watch::Watch,
+    wire::Interim,
+};
+
+/// Most times that a request is sent again, beside the retries, because the connection closed before any of
+/// it was written.
+const UNSENT: u32 = 3;
+
+/// The answer of an upstream.
+#[derive(Debug)]
+pub struct Answer {
+    /// The response, without hop-by-hop fields. Its body ends with an error if it breaks off or takes too
+    /// long.
+    pub response: Response<UpstreamBody>,
+    /// The name of the server that answered, for the log.
+    pub server: Arc<str>,
+    /// After a 101: the connection, which carries the new protocol from now on.
+    pub upgraded: Option<Box<Upgraded>>,
+}
+
+/// A request that is ready to be sent, and sent again.
+#[derive(Debug)]
+pub struct PreparedRequest {
+    upstream: usize,
+    class: usize,
+    head: Head,
+    started: Instant,
+    end: Option<Instant>,
+    /// Moved out by the attempt that sends them.
+    headers: HeaderMap,
+    body: RequestBody,
+}
+
+impl Pools {
+    /// Prepares a request for its upstream: removes hop-by-hop fields and adds fields about the client. The
+    /// request's path is already the upstream's.
+    ///
+    /// # Errors
+    /// There is no such upstream, or the request cannot be passed on.
+    pub fn prepare(
+        &self,
+        request: Outbound,
+        ask: Ask<'_>,
+        now: Instant,
+    ) -> Result<Box<PreparedRequest>, UpstreamError> {
+        let group = self.group(ask.upstream)?;
+        let end = group.config.total_timeout.map(|total| now + total);
+        let (head, headers, body) = head::request(request, &ask).map_err(|refused| match refused {
+            NotForwardable::Loops(times) => UpstreamError::Loop { upstream: group.name.clone(), times },
+            NotForwardable::Inexpressible(error) => UpstreamError::Request(error),
+        })?;
+        Ok(Box::new(PreparedRequest {
+            upstream: ask.upstream,
+            class: ask.class,
+            head,
+            started: now,
+            end,
+            headers,
+            body,
+        }))
+    }
+
+    /// Prepares a request and passes it on.
+    ///
+    /// # Errors
+    /// Those of [`Pools::prepare`] and [`Pools::pass`].
+    pub async fn send(&self, request: Request<RequestBody>, ask: Ask<'_>) -> Result<Answer, UpstreamError> {
+        self.pass(self.prepare(request.into(), ask, Instant::now())?, &mut drop).await
+    }
+
+    /// Passes a request on. Dropping the future, or the response's body before its end, closes the
+    /// connection. `interim` gets the interim responses of each attempt (RFC 9110, section 15.2), except
+    /// those to `Expect`, from HTTP/1.1 servers only.
+    ///
+    /// # Errors
+    /// There is no response: no server could be asked, the server failed or took too long, or the request
+    /// broke off.
+    pub async fn pass(
+        &self,
+        mut prepared: Box<PreparedRequest>,
+        interim: &mut (dyn FnMut(Interim) + Send),
+    ) -> Result<Answer, UpstreamError> {
+        let PreparedRequest { upstream, class, head, started, end, headers, body } = &mut *prepared;
+        let (group, started, end) = (self.group(*upstream)?, *started, *end);
+        let idempotent = head.method.is_idempotent();
+
+        let mut left = group.config.retries;
+        let mut unsent = UNSENT;
+        let mut fresh = false;
+        let mut skip = Vec::new();
+        let mut last = None;
+        loop {
+            let server = match self.choose(group, *class, &skip, end).await {
+                Ok(chosen) => chosen,
+                Err(why) => {
+                    return Err(last.unwrap_or_else(|| {
+                        group.unserved.fetch_add(1, Relaxed);
+                        UpstreamError::NoServer { upstream: group.name.clone(), why }
+                    }));
+                }
+            };
+            let pool = self.pool(group, &server);
+            let need = Need { http1: head.upgrade.is_some() && server.spec.http2 != Some(true), fresh, started, end };
+            let mut connection = match pool.connection(group, need).await {
+                Ok(connection) => connection,
+                Err(NoConnection::Full) => {
+                    skip.push(server.id);
+                    continue;
+                }
+                Err(NoConnection::Failed(error)) => {
+                    if !matches!(error, UpstreamError::Shortage { .. }) {
+                        server.failed(&group.name, &group.config.passive);
+                    }
+                    if left == 0 || end.is_some_and(|end| end <= Instant::now()) {
+                        return Err(error);
+                    }
+                    left -= 1;
+                    group.retries.fetch_add(1, Relaxed);
+                    skip.push(server.id);
+                    last = Some(error);
+                    continue;
+                }
+            };
+
+            let (timer, http2) = match &mut connection {
+                Connection::Http1(http1) => (http1.timer.take(), false),
+                Connection::Http2(_) => (None, true),
+            };
+            let mut watch = Watch::new(timer, Instant::now(), group.config.idle_timeout, end, http2);
+            watch.request = (!matches!(*body, RequestBody::Empty)).then(|| RequestBodyState::new(started));
+            // A copy of the body, if there may be another attempt.
+            let spare = match left {
+                0 => None,
+                _ if idempotent || http2 => body.again(),
+                _ => None,
+            };
+            let outgoing = Outgoing::new(std::mem::take(body), watch.request.clone());
+            // Boxed, because it moves along with the response.
+            let mut exchange = Box::new(Exchange { group: group.clone(), server, watch, connection, started });
+            let attempted = match http2 {
+                false => exchange.attempt_http1(head, headers, outgoing, interim).await,
+                true => {
+                    // The fields move into hyper's request, so another attempt needs a copy.
+                    let fields = if spare.is_some() { headers.clone() } else { std::mem::take(headers) };
+                    let spec = &exchange.server.spec;
+                    let request = head.request(fields, outgoing, spec.tls, &spec.authority);
+                    exchange.attempt_http2(request.map_err(UpstreamError::Request)?).await
+                }
+            };
+            let error = match attempted {
+                Ok((response, incoming)) => return answer(exchange, response, incoming, head),
+                Err(AttemptError::Final(error)) => return Err(error),
+                Err(AttemptError::Unsent(fields, outgoing)) if unsent > 0 => {
+                    unsent -= 1;
+                    fresh = true;
+                    if let Some(fields) = fields {
+                        *headers = fields;
+                    }
+                    *body = outgoing.unread();
+                    continue;
+                }
+                Err(AttemptError::Unsent(..)) => {
+                    exchange.server.failed(&group.name, &group.config.passive);
+                    let failure = Failure::Connect(io::Error::other("closed each time before a request was sent"));
+                    return Err(exchange.error(failure));
+                }
+                Err(AttemptError::Unprocessed(error)) => error,
+                Err(AttemptError::Unknown(error, used)) => {
+                    let again = spare.is_some() && idempotent;
+                    if !(used && again) {
+                        exchange.server.failed(&group.name, &group.config.passive);
+                    }
+                    if !again {
+                        return Err(error);
+                    }
+                    if used {
+                        fresh = true;
+                    } else {
+                        skip.push(exchange.server.id);
+                    }
+                    error
+                }
+            };
+            let Some(spare) = spare else { return Err(error) };
+            *body = spare;
+            left -= 1;
+            group.retries.fetch_add(1, Relaxed);
+            last = Some(error);
+        }
+    }
+
+    fn group(&self, upstream: usize) -> Result<&Arc<Group>, UpstreamError> {
+        let unknown = || UpstreamError::NoServer { upstream: "".into(), why: Unavailable::Unknown };
+        self.upstreams().groups.get(upstream).ok_or_else(unknown)
+    }
+
+    async fn choose(
+        &self,
+        group: &Group,
+        class: usize,
+        skip: &[u64],
+        end: Option<Instant>,
+    ) -> Result<InFlight, Unavailable> {
+        let turn = self.next_turn();
+        let pick = || {
+            group.with_servers(class, |servers| {
+                let server = choose(servers, skip, turn, group.config.passive.pause);
+                match server {
+                    Some(server) => Ok(InFlight::new(server.clone())),
+                    None if servers.is_empty() => Err(Unavailable::Unknown),
+                    None if skip.is_empty() => Err(Unavailable::Down),
+                    None => Err(Unavailable::Full),
+                }
+            })
+        };
+        match pick() {
+            Err(Unavailable::Unknown) => {
+                let until = Instant::now() + group.config.connect_timeout;
+                let until = end.map_or(until, |end| end.min(until));
+                let _ = tokio::time::timeout_at(until, group.look_up_first(class)).await;
+                pick()
+            }
+            picked => picked,
+        }
+    }
+}
+
+/// The answer that a response's head begins.
+fn answer(
+    mut exchange: Box<Exchange>,
+    response: Response<()>,
+    incoming: Option<Incoming>,
+    head: &Head,
+) -> Result<Answer, UpstreamError> {
+    exchange.server.answered(&exchange.group.name);
+    let server = exchange.server.name.clone();
+    let (mut parts, ()) = response.into_parts();
+    let switched = parts.status == StatusCode::SWITCHING_PROTOCOLS;
+    if switched && (head.upgrade.is_none() || incoming.is_some()) {
+        return Err(exchange.failed(Failure::Switched));
+    }
+    let exact = incoming.as_ref().map_or_else(|| exchange.size_hint(), Incoming::size_hint).exact();
+    heads::prepare_response(parts.status, &mut parts.headers, exact, &head.method);
+    if !switched {
+        exchange.watch.hears();
+        let response = Response::from_parts(parts, UpstreamBody::new(incoming, exchange));
+        return Ok(Answer { response, server, upgraded: None });
+    }
+    exchange.server.succeeded();
+    let upgraded = match exchange.connection {
+        Connection::Http1(http1) => {
+            let (transport, early) = http1.wire.into_parts();
+            Some(Box::new(Upgraded::new(transport, early, exchange.server)))
+        }
+        Connection::Http2(_) => None,
+    };
+    Ok(Answer { response: Response::from_parts(parts, UpstreamBody::empty()), server, upgraded })
+}

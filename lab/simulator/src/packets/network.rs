@@ -1,0 +1,249 @@
+//! The network between server and clients: the settings of the model, its connections, and the frames on their
+//! way.
+
+use std::collections::VecDeque;
+
+use scheduler::{Instant, Uplink, bands::BandPlan, uplink::Settings};
+use workload::{rate::Link, wire::WireModel};
+
+use super::{
+    agenda::{Agenda, Event},
+    bottleneck::{Bottleneck, Cargo, Frame, Shaping},
+    connection::{Connection, ConnectionId},
+    path::{ClientPath, Lane},
+};
+use crate::Ended;
+
+/// The rule by which the server sends.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Discipline {
+    /// Every connection writes as much as TCP accepts: nginx.
+    Fair,
+    /// Serpent with `enforce = "server"`: grants by the production scheduler. The rate of the settings is the
+    /// pacing rate, commonly 0.97 of the link's.
+    Gate(Settings),
+    /// Serpent with `enforce = "kernel"`: a band for each response by its remaining work. The rate of the
+    /// settings is ignored.
+    Bands(Settings, BandPlan),
+}
+
+/// Where the bottleneck is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BottleneckAt {
+    /// On the server's own device: TCP sees its queue, and is told when it is full.
+    Server,
+    /// On a router further on.
+    Router,
+}
+
+/// Settings of the packet model.
+#[derive(Clone, Debug)]
+pub struct PacketSettings {
+    /// The bottleneck's rate, and its changes.
+    pub link: Link,
+    /// How the bottleneck limits the rate.
+    pub shaping: Shaping,
+    /// Most packets that wait in each band.
+    pub queue_packets: u32,
+    /// The location of the bottleneck.
+    pub bottleneck: BottleneckAt,
+    /// Most segments in one packet of the server's stack.
+    pub gso_segments: u32,
+    /// Head and overhead of a response. Frames without payload are counted individually, so `control_bytes`
+    /// is ignored. Segments are those of the paths.
+    pub wire: WireModel,
+    /// The rule by which the server sends.
+    pub discipline: Discipline,
+    /// The path to each group of clients; other groups use the first. If empty, all use
+    /// [`ClientPath::DIRECT`].
+    pub paths: Vec<ClientPath>,
+    /// Requests per connection, at least 1.
+    pub requests_per_connection: u32,
+    /// From a request's arrival to the first write of its answer, in nanoseconds.
+    pub answer_ns: u64,
+    /// Seed of packet losses and travel times.
+    pub seed: u64,
+}
+
+impl PacketSettings {
+    /// A site like the lab's test bed: HTB on the server's own device with a queue of 1000 packets, clients
+    /// nearby, and a connection for each request.
+    pub fn new(link: Link, discipline: Discipline) -> Self {
+        let burst_bytes = ((link.first_rate().bytes_per_second() * 256e-6) as u64).clamp(1600, 1 << 20);
+        Self {
+            link,
+            shaping: Shaping::Bucket { burst_bytes },
+            queue_packets: 1000,
+            bottleneck: BottleneckAt::Server,
+            gso_segments: 1,
+            wire: WireModel::PER_CONNECTION,
+            discipline,
+            paths: Vec::new(),
+            requests_per_connection: 1,
+            answer_ns: 100_000,
+            seed: 1,
+        }
+    }
+}
+
+/// Counters of the packet model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketStats {
+    /// Bytes that passed the bottleneck.
+    pub carried_bytes: u64,
+    /// Frames that passed it.
+    pub carried_frames: u64,
+    /// Frames dropped at a full queue.
+    pub dropped: u64,
+    /// Frames lost on the way to the clients.
+    pub lost: u64,
+    /// Connections opened.
+    pub connections: u64,
+    /// Segments sent again.
+    pub retransmitted: u64,
+}
+
+/// The scheduler, and the connections of its jobs.
+#[derive(Debug)]
+pub(super) struct Gate {
+    pub uplink: Uplink,
+    /// Set if the scheduler chooses bands instead of pacing.
+    pub plan: Option<BandPlan>,
+    pub jobs: Vec<ConnectionId>,
+    pub armed: Option<u64>,
+}
+
+pub(super) const SYN_ACK_BYTES: u32 = 74;
+
+/// Upper limit of the loss. Emulated paths never need more, and some packets must arrive.
+const MOST_LOSS: f64 = 0.95;
+
+/// The packet model. See the head of this module.
+#[derive(Debug)]
+pub struct Packets {
+    pub(super) settings: PacketSettings,
+    pub(super) now_ns: u64,
+    pub(super) agenda: Agenda,
+    pub(super) bottleneck: Bottleneck,
+    pub(super) link_armed: bool,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) connections: Vec<Option<Box<Connection>>>,
+    pub(super) generations: u32,
+    pub(super) vacant: Vec<u32>,
+    /// By group: connections that are ready for another request.
+    pub(super) idle: Vec<Vec<ConnectionId>>,
+    /// By ticket: the connection of its response.
+    pub(super) asked: Vec<Option<ConnectionId>>,
+    pub(super) gate: Option<Gate>,
+    pub(super) ended: VecDeque<Ended>,
+    pub(super) stats: PacketStats,
+}
+
+impl Packets {
+    /// An idle site.
+    pub fn new(mut settings: PacketSettings) -> Self {
+        if settings.paths.is_empty() {
+            settings.paths.push(ClientPath::DIRECT);
+        }
+        settings.requests_per_connection = settings.requests_per_connection.max(1);
+        let lanes = settings.paths.iter().zip(0..).map(|(path, stream)| {
+            let path =
+                ClientPath { loss: path.loss.clamp(0.0, MOST_LOSS), segment_bytes: path.segment_bytes.max(1), ..*path };
+            Lane::new(path, settings.seed, stream)
+        });
+        let (gate, bands) = match &settings.discipline {
+            Discipline::Fair => (None, 1),
+            Discipline::Gate(rules) => (Some((*rules, None)), 1),
+            Discipline::Bands(rules, plan) => {
+                let rules = Settings { rate: None, ..*rules };
+                (Some((rules, Some(plan.clone()))), plan.cutoffs().len() + 2)
+            }
+        };
+        let gate = gate.map(|(rules, plan)| Gate { uplink: Uplink::new(rules), plan, jobs: Vec::new(), armed: None });
+        Self {
+            now_ns: 0,
+            agenda: Agenda::default(),
+            bottleneck: Bottleneck::new(settings.link.clone(), settings.shaping, settings.queue_packets, bands),
+            link_armed: false,
+            lanes: lanes.collect(),
+            connections: Vec::new(),
+            generations: 0,
+            vacant: Vec::new(),
+            idle: Vec::new(),
+            asked: Vec::new(),
+            gate,
+            ended: VecDeque::new(),
+            stats: PacketStats::default(),
+            settings,
+        }
+    }
+
+    /// Counters since the start.
+    pub fn stats(&self) -> PacketStats {
+        let Bottleneck { carried_bytes, carried_frames, .. } = self.bottleneck;
+        PacketStats { carried_bytes, carried_frames, ..self.stats }
+    }
+}
+
+impl Packets {
+    pub(super) fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        let connection = self.connections.get_mut(id.place as usize)?.as_deref_mut()?;
+        (connection.generation == id.generation).then_some(connection)
+    }
+
+    pub(super) fn lane_of(&self, group: u16) -> usize {
+        if usize::from(group) < self.lanes.len() { usize::from(group) } else { 0 }
+    }
+
+    pub(super) fn remove(&mut self, id: ConnectionId) {
+        if self.connection(id).is_some() {
+            self.connections[id.place as usize] = None;
+            self.vacant.push(id.place);
+        }
+    }
+
+    /// Schedules an event at the server when a client's packet arrives there.
+    pub(super) fn send_up(&mut self, id: ConnectionId, event: Event) {
+        let Some(group) = self.connection(id).map(|it| it.group) else { return };
+        let travel_ns = self.lanes[self.lane_of(group)].path().upward_ns();
+        self.agenda.add(self.now_ns + travel_ns, event);
+    }
+
+    pub(super) fn bare_bytes(&self) -> u32 {
+        self.settings.wire.overhead_bytes as u32
+    }
+
+    /// The server sends a frame.
+    pub(super) fn transmit(&mut self, id: ConnectionId, bytes: u32, cargo: Cargo) {
+        let Some(band) = self.connection(id).map(|it| it.band) else { return };
+        let band = if matches!(cargo, Cargo::Data { .. }) { band } else { 0 };
+        if !self.bottleneck.handle_frame(self.now_ns, band, Frame { connection: id, bytes, cargo }) {
+            self.stats.dropped += 1;
+            if let (Cargo::Data { payload_bytes, .. }, Some(connection)) = (cargo, self.connection(id)) {
+                connection.sender.handle_left(payload_bytes);
+            }
+        }
+        self.arm_link();
+    }
+
+    pub(super) fn arm_link(&mut self) {
+        if self.link_armed {
+            return;
+        }
+        if let Some(at_ns) = self.bottleneck.poll_timeout(self.now_ns) {
+            self.link_armed = true;
+            self.agenda.add(at_ns, Event::Link);
+        }
+    }
+
+    pub(super) fn instant(&self) -> Instant {
+        Instant::from_ns(self.now_ns)
+    }
+}
+
+/// The time to add to the agenda for a timer at `wanted`; `None` if an earlier entry exists.
+pub(super) fn earlier(wanted: Option<u64>, armed: &mut Option<u64>) -> Option<u64> {
+    let at_ns = wanted.filter(|&at_ns| armed.is_none_or(|armed_ns| at_ns < armed_ns))?;
+    *armed = Some(at_ns);
+    Some(at_ns)
+}

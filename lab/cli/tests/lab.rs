@@ -168,9 +168,9 @@ fn a_server_that_fails_spoils_nobody_elses_measurement() {
     assert!(!stderr(&output).contains("1 of 2"), "{}", stderr(&output));
 }
 
-/// Runs one experiment of each paper in its short form, from the requests to the page. A debug build on a
-/// busy machine gives no useful figures. The test checks that requests complete, and that every measurement
-/// is shown.
+/// Runs one experiment of each paper in its short form, from the requests to the page, and shorter still. A debug
+/// build on a busy machine gives no useful figures. The test checks that requests complete, and that every
+/// measurement is shown.
 #[test]
 fn an_experiment_of_each_paper_runs_in_its_short_form() {
     let test = "an_experiment_of_each_paper_runs_in_its_short_form";
@@ -186,18 +186,19 @@ fn an_experiment_of_each_paper_runs_in_its_short_form() {
         eprintln!("SKIPPED in {test}: srpt-nasa-trace: the log of NASA is not in {}", traces.display());
     }
     let folder = tempfile::tempdir().unwrap();
-    // Each experiment, with the label of a point at which the link is full and responses are missing, if it
-    // has one.
-    for (name, overload) in [
-        ("srpt-nasa-trace", None),
-        ("overload-workloads-nasa", Some("W2")),
-        ("wans-10mbit", Some("users 400")),
-        ("rates-one-client", Some("requests-per-second 1000")),
+    // Each experiment, with how long it sends requests, and with the label of a point at which the link is full and
+    // responses are missing, if it has one.
+    for (name, seconds, overload) in [
+        ("srpt-nasa-trace", 8, None),
+        ("overload-workloads-nasa", 8, Some("W2")),
+        ("wans-10mbit", 8, Some("users 400")),
+        ("rates-one-client", 4, Some("requests-per-second 1000")),
     ] {
         if name == "srpt-nasa-trace" && !with_log {
             continue;
         }
-        let output = lab(folder.path(), &["run", name, "--quick", "--out", name])
+        let time = format!("time.seconds={seconds}");
+        let output = lab(folder.path(), &["run", name, "--quick", "--set", &time, "--out", name])
             .env("SERPENT_TRACES", &traces)
             .output()
             .unwrap();

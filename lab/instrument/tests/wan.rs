@@ -81,8 +81,11 @@ fn each_group_has_the_path_it_was_given() {
         let calibration = bed.calibrate().unwrap();
         assert_eq!(bed.qdisc().unwrap().drops, 0);
         assert_eq!(calibration.paths.len(), 4);
+        // Our own emulator releases a packet 60 µs early in each direction, to make up for its own work
+        // (`EARLY_NS` in wan/emulator.rs). On an idle machine that work may take less.
+        let early_ms = if emulation == Emulation::Own { 2.0 * 0.06 } else { 0.001 };
         for (seen, set) in calibration.paths.iter().zip(paths()) {
-            assert!(seen.rtt_least_ms > set.rtt_ms - 5.0 * set.jitter_ms - 0.001, "{seen:?}");
+            assert!(seen.rtt_least_ms > set.rtt_ms - 5.0 * set.jitter_ms - early_ms, "{seen:?}");
             assert_eq!(seen.congestion, "cubic");
         }
         let line = calibration.paths[3].rate_bits_per_second.unwrap();

@@ -4,19 +4,29 @@ use std::{
     io,
     pin::Pin,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use http::{Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use scheduler::{JobId, class::ClassId};
+use tokio::time::Instant;
 
 use super::{
     flow::Flow,
     response::{BodyEnd, ResponseId, SendOutcome, Urgency},
+    stream_flow::CREDIT_LIMIT_BYTES,
     stream_watch::StreamProgress,
 };
 use crate::uplink::ClassAt;
+
+/// The most bytes that the body of an HTTP/2 stream hands to the framing at once, until the client has shown that it
+/// takes them soon.
+const FIRST_CHUNK_BYTES: u64 = 16 * 1024;
+
+/// A client that takes a chunk within this time gets larger chunks.
+const SOON: Duration = Duration::from_secs(1);
 
 impl Flow {
     /// Announces a response to the scheduler and puts its body behind the gate. The `size_hint` of the body tells its
@@ -54,7 +64,7 @@ impl Flow {
         let multiplexed = version == Version::HTTP_2;
         let exact_bytes = response.body().size_hint().exact();
         let (id, job) = self.begin(class, multiplexed, exact_bytes, urgency, Box::new(done));
-        let stream = multiplexed.then_some(StreamBody { asks: job, progress: None });
+        let stream = multiplexed.then(|| StreamBody::new(job));
         response.map(|inner| GatedBody {
             inner,
             flow: self,
@@ -110,6 +120,38 @@ struct StreamBody {
     asks: Option<JobId>,
     /// Known from the first poll on, because only then the task of the stream runs.
     progress: Option<StreamProgress>,
+    /// The most bytes that the body hands to the framing at once. A client has to take them within the write timeout,
+    /// so they are few until it has shown that it takes them soon. Large chunks cost less CPU time.
+    chunk_bytes: u64,
+    /// When the last chunk was handed over; `None`: the framing asked for more since.
+    given_at: Option<Instant>,
+}
+
+impl StreamBody {
+    fn new(asks: Option<JobId>) -> Self {
+        Self { asks, progress: None, chunk_bytes: FIRST_CHUNK_BYTES, given_at: None }
+    }
+
+    /// The framing asks for more: the client has opened its window for all that was handed over before.
+    fn handle_asked(&mut self) {
+        if let Some(progress) = &self.progress {
+            progress.handle_asked();
+        }
+        if let Some(given_at) = self.given_at.take() {
+            self.chunk_bytes = if given_at.elapsed() < SOON {
+                (2 * self.chunk_bytes).min(CREDIT_LIMIT_BYTES)
+            } else {
+                FIRST_CHUNK_BYTES
+            };
+        }
+    }
+
+    fn handle_given(&mut self, flow: &Flow) {
+        if let Some(progress) = &self.progress {
+            progress.handle_given(flow.ahead_bytes());
+            self.given_at = Some(Instant::now());
+        }
+    }
 }
 
 impl<B> Body for GatedBody<B>
@@ -122,9 +164,9 @@ where
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let mut this = self.project();
         if let Some(stream) = this.stream {
-            match &stream.progress {
-                Some(progress) => progress.handle_asked(),
-                None => stream.progress = StreamProgress::of_task(this.flow, *this.id),
+            stream.handle_asked();
+            if stream.progress.is_none() {
+                stream.progress = StreamProgress::of_task(this.flow, *this.id);
             }
         }
         while this.held.is_empty() {
@@ -148,12 +190,13 @@ where
                 }
             }
         }
-        let data = match this.stream.as_ref().and_then(|stream| stream.asks) {
-            None => std::mem::take(this.held),
-            Some(job) => {
-                let leave = ready!(this.flow.poll_leave(cx, job, this.held.len() as u64));
+        let data = match this.stream {
+            Some(StreamBody { asks: Some(job), chunk_bytes, .. }) => {
+                let wanted_bytes = (*chunk_bytes).min(this.held.len() as u64);
+                let leave = ready!(this.flow.poll_leave(cx, *job, wanted_bytes));
                 this.held.split_to((leave as usize).min(this.held.len()))
             }
+            _ => std::mem::take(this.held),
         };
         *this.passed_bytes += data.len() as u64;
         if *this.open_ended
@@ -162,8 +205,8 @@ where
             *this.open_ended = false;
             this.flow.handle_length(*this.id, left.saturating_add((this.held.len() + data.len()) as u64));
         }
-        if let Some(StreamBody { progress: Some(progress), .. }) = this.stream {
-            progress.handle_given(this.flow.ahead_bytes());
+        if let Some(stream) = this.stream {
+            stream.handle_given(this.flow);
         }
         Poll::Ready(Some(Ok(Frame::data(data))))
     }

@@ -20,7 +20,7 @@ use scheduler::{JobId, Path};
 use super::{
     connection_flow::ConnectionFlow,
     response::{BodyEnd, NewResponse, ResponseId, Responses, SendOutcome, TransportProgress, Urgency, size},
-    stream_flow::{CREDIT_LIMIT_BYTES, STREAM_CHUNK_BYTES, StreamFlow, WaitingStream},
+    stream_flow::{CREDIT_LIMIT_BYTES, StreamFlow, WaitingStream},
     transport::{ClientSide, Peer},
 };
 use crate::uplink::{ClassAt, Enforcement, driver::Driver};
@@ -216,7 +216,7 @@ impl Flow {
             Enforcement::Off | Enforcement::Bands => CREDIT_LIMIT_BYTES,
         };
         ready!(self.with_streams(|flow| flow.poll_room(cx, job, limit)));
-        let bytes = bytes.min(limit).min(STREAM_CHUNK_BYTES);
+        let bytes = bytes.min(limit);
         let leave = if enforcement == Enforcement::Off && self.inner.is_local {
             Some(bytes)
         } else {

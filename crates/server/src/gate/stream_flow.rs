@@ -21,9 +21,6 @@ use crate::uplink::driver::Driver;
 /// The most credit of a connection where nothing is paced.
 pub(super) const CREDIT_LIMIT_BYTES: u64 = 64 * 1024;
 
-/// Bytes that a body hands to the framing at a time. A client has to take them within the write timeout.
-pub(super) const STREAM_CHUNK_BYTES: u64 = 16 * 1024;
-
 /// The responses of a connection whose streams are ranked one by one.
 #[derive(Default)]
 pub(super) struct StreamFlow {

@@ -16,11 +16,7 @@ use tokio::{
 };
 
 use self::memory::{MemoryClient, MemoryTransport, Settings};
-use super::{
-    read_fairness::AT_A_TIME,
-    stream_flow::{CREDIT_LIMIT_BYTES, STREAM_CHUNK_BYTES},
-    *,
-};
+use super::{read_fairness::AT_A_TIME, stream_flow::CREDIT_LIMIT_BYTES, *};
 use crate::{
     config::{Classes, Cutoffs, Enforce, UplinkConfig, UplinkRate},
     uplink::ClassAt,
@@ -150,9 +146,7 @@ async fn waits_for_its_connection() -> (Gate<MemoryTransport>, JoinHandle<u64>, 
     let class = ClassAt { class: ClassId(0), generation: 0 };
     let (_, job) = flow.begin(class, true, Some(1 << 20), Urgency::Ranked, Box::new(|_| ()));
     let job = job.expect("streams are ranked");
-    for _ in 0..CREDIT_LIMIT_BYTES / STREAM_CHUNK_BYTES {
-        assert_eq!(poll_fn(|cx| flow.poll_leave(cx, job, 1 << 20)).await, STREAM_CHUNK_BYTES);
-    }
+    assert_eq!(poll_fn(|cx| flow.poll_leave(cx, job, 1 << 20)).await, CREDIT_LIMIT_BYTES);
     flow.handle_full();
     let waiting = tokio::spawn({
         let flow = flow.clone();
@@ -170,7 +164,7 @@ async fn a_stream_that_waits_in_its_task_is_woken_by_the_connections() {
     let (gate, waiting, _client) = waits_for_its_connection().await;
     let flow = gate.flow();
     tokio::spawn(async move { flow.handle_sent(CREDIT_LIMIT_BYTES) });
-    assert_eq!(timeout(LONG, waiting).await.expect("it is woken").unwrap(), STREAM_CHUNK_BYTES);
+    assert_eq!(timeout(LONG, waiting).await.expect("it is woken").unwrap(), CREDIT_LIMIT_BYTES);
     // The transport took a part, and the client's window holds back the rest.
     let (gate, waiting, _client) = waits_for_its_connection().await;
     let flow = gate.flow();
@@ -178,7 +172,7 @@ async fn a_stream_that_waits_in_its_task_is_woken_by_the_connections() {
         flow.handle_sent(CREDIT_LIMIT_BYTES / 2);
         flow.handle_flushed();
     });
-    assert_eq!(timeout(LONG, waiting).await.expect("it is woken").unwrap(), STREAM_CHUNK_BYTES);
+    assert_eq!(timeout(LONG, waiting).await.expect("it is woken").unwrap(), CREDIT_LIMIT_BYTES);
 }
 
 /// A connection over TCP that waits for its turn to be read from, and its client.
@@ -225,4 +219,33 @@ async fn a_connection_whose_data_were_all_read_spends_no_second_turn() {
             gate.read_exact(&mut [0; 8]).await.unwrap();
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_chunks_soon_gets_larger_ones() {
+    const KIB: usize = 1024;
+    let (transport, _client) = memory::connection(ROOM_BYTES);
+    let gate = Gate::new(transport, &rate_off());
+    let flow = gate.flow();
+    let body = Full::new(bytes::Bytes::from(vec![0; 320 * KIB]));
+    let body = http_body_util::BodyExt::map_err(body, |never: std::convert::Infallible| match never {});
+    let response = flow.clone().response(Version::HTTP_2, Response::new(body), Urgency::Ranked, |_| ());
+    let (tell, mut chunks) = mpsc::unbounded_channel();
+    let stream = async move {
+        let mut body = std::pin::pin!(response.into_body());
+        // The client takes the fourth chunk slowly.
+        let mut pauses_ms = [1, 1, 1, 2000, 1, 1, 1, 1].into_iter();
+        while let Some(frame) = http_body_util::BodyExt::frame(&mut body).await {
+            let bytes = frame.unwrap().into_data().unwrap().len();
+            tell.send(bytes / KIB).unwrap();
+            flow.handle_sent(bytes as u64);
+            tokio::time::sleep(Duration::from_millis(pauses_ms.next().unwrap())).await;
+        }
+    };
+    hyper::rt::Executor::execute(&StreamExecutor, stream);
+    let mut seen = Vec::new();
+    while let Some(kib) = timeout(LONG, chunks.recv()).await.expect("the stream moves") {
+        seen.push(kib);
+    }
+    assert_eq!(seen, [16, 32, 64, 64, 16, 32, 64, 32]);
 }

@@ -11,6 +11,7 @@ use clap_complete::Shell;
 
 use crate::{
     advise::AdviseArgs,
+    attach::{AttachArgs, DetachArgs},
     check::CheckArgs,
     config::{self, Overrides},
     explain::ExplainArgs,
@@ -161,6 +162,14 @@ scheduled, because the queue stands other_servers; `auto` finds it and follows i
     /// `serpent serve --enforce kernel` needs them. Changing them needs the capability CAP_NET_ADMIN.
     #[command(subcommand)]
     Uplink(UplinkCommand),
+    /// Put the responses of other servers in order, in the kernel: nginx, Apache, anything
+    ///
+    /// Makes strict priority bands on a device, and a classifier that gives each packet a rank by what is left of its
+    /// response. The servers are not changed, and nothing stays running. Needs root, or the capabilities CAP_NET_ADMIN,
+    /// CAP_BPF and CAP_PERFMON.
+    Attach(Box<AttachArgs>),
+    /// Take the order off a device again: what was there before comes back
+    Detach(DetachArgs),
     /// Measure servers against each other: runs the program `serpent-lab`, where it is installed
     #[command(disable_help_flag = true)]
     Lab(LabArgs),

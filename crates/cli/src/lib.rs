@@ -6,6 +6,7 @@
 
 mod advise;
 mod args;
+mod attach;
 mod check;
 mod config;
 #[cfg(test)]
@@ -68,6 +69,8 @@ pub fn run() -> ExitCode {
             Ok(text) => Ok(print(text.as_bytes())),
             Err(error) => Err(Failure::Run(error.to_string())),
         },
+        Command::Attach(args) => attach::attach(&args).map(|text| print(text.as_bytes())),
+        Command::Detach(args) => attach::detach(&args).map(|text| print(text.as_bytes())),
         Command::Lab(args) => Err(Failure::Run(lab::run(None, &args))),
         Command::Simulate(args) => Err(Failure::Run(lab::run(Some("simulate"), &args))),
         Command::Theory(args) => Err(Failure::Run(lab::run(Some("theory"), &args))),

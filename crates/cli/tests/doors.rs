@@ -19,6 +19,7 @@ const DOORS: &[(&str, &[&str])] = &[
     (
         "serpent",
         &[
+            "serpent-attach",
             "serpent-server",
             "serpent-scheduler",
             "serpent-kernel",
@@ -42,6 +43,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "serpent-programs",
         ],
     ),
+    ("serpent-attach", &["serpent-kernel", "serpent-scheduler"]),
     ("serpent-bodies", &["serpent-http1"]),
     ("serpent-classify", &["serpent-files", "serpent-heads", "serpent-scheduler"]),
     ("serpent-drivers", &["serpent-kernel", "serpent-scheduler"]),

@@ -47,6 +47,7 @@
 mod change;
 mod error;
 mod installed;
+pub mod link;
 mod memory;
 mod observe;
 mod plan;

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{
     error::BandsError,
     installed::{How, InstallOptions, Installed, Qdisc, Shape},
+    link,
     memory::Memory,
     observe::{self, Device, Root},
     plan, tool, units,
@@ -139,7 +140,7 @@ fn note(options: &InstallOptions, device: &Device, root: &Root) -> Memory {
     Memory {
         ifindex: device.ifindex,
         gso_max_segs_before,
-        gso_max_segs_set: plan::gso_max_segs(options.rate_bits_per_second, gso_max_segs_before),
+        gso_max_segs_set: link::gso_max_segs(options.rate_bits_per_second, gso_max_segs_before),
         replaced,
     }
 }

@@ -1,0 +1,20 @@
+#![doc = include_str!("../README.md")]
+#![cfg(target_os = "linux")]
+
+mod attach;
+mod earlier;
+mod error;
+mod maps;
+mod netlink;
+mod options;
+mod plan;
+mod program;
+mod relearn;
+mod show;
+mod sizes;
+
+pub use attach::{Attached, Detached, How, attach, commands, detach};
+pub use error::AttachError;
+pub use options::{AttachOptions, Others, TrafficClass};
+pub use relearn::{Relearned, relearn};
+pub use show::{BandShown, RankShown, Shown, Verdict, show};

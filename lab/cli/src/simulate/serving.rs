@@ -78,6 +78,11 @@ impl Serving {
                     "nothing is known of what the command does; take nginx for a server that shares the uplink evenly"
                         .to_owned(),
                 )),
+                Subject::Attached(_) => Err(refuse(
+                    "the classifier of `serpent attach` is not simulated; take serpent:srpt,enforce=kernel for bands in the \
+                     kernel"
+                        .to_owned(),
+                )),
                 _ => Ok((Self::Fair, Vec::new())),
             };
         };

@@ -55,6 +55,9 @@ pub enum Subject {
         /// A configuration file that replaces the lab's, which has room for 65536 connections.
         config: Option<PathBuf>,
     },
+    /// Another server behind `serpent attach`, which puts its responses in order in the kernel: `nginx:attach`,
+    /// `apache:attach,workers=64`, `attach:cmd:COMMAND`.
+    Attached(Box<Self>),
     /// Any command: `cmd:CADDY file-server --root {dir} --listen {listen}`, with `{dir}`, `{listen}`, `{ip}`,
     /// `{port}`, `{rate}`, and for TLS `{cert}` and `{key}` (PEM files) filled in.
     Command(String),
@@ -67,7 +70,7 @@ impl Subject {
         for part in text.split(',') {
             let is_setting = part.split_once('=').is_some_and(|(key, _)| key.bytes().all(|b| b.is_ascii_lowercase()));
             match items.last_mut() {
-                Some(last) if is_setting || last.starts_with("cmd:") => {
+                Some(last) if is_setting || last.starts_with("cmd:") || last.starts_with("attach:cmd:") => {
                     last.push(',');
                     last.push_str(part);
                 }
@@ -79,34 +82,42 @@ impl Subject {
 
     /// Whether Serpent itself sets up the bottleneck's bands.
     pub fn shapes_the_uplink(&self) -> bool {
-        matches!(self, Self::Serpent { enforce, .. } if enforce == "kernel")
+        match self {
+            Self::Serpent { enforce, .. } => enforce == "kernel",
+            Self::Attached(_) => true,
+            _ => false,
+        }
+    }
+
+    /// The server itself, without what is attached to its device.
+    fn server(&self) -> &Self {
+        match self {
+            Self::Attached(server) => server,
+            server => server,
+        }
     }
 
     /// Checks before a run whether it can be measured under these conditions; the error says what to change.
     pub fn can(&self, setting: &Setting) -> Result<(), LabError> {
         let protocols = Protocols::of(setting)?;
         let refuse = |reason: &str| Err(LabError::Request(format!("`{self}` cannot be measured so: {reason}")));
-        match self {
+        match self.server() {
             Self::Nginx { .. } if protocols.http1 && protocols.http2 && !protocols.tls => refuse(
                 "without TLS a port of nginx speaks HTTP/2 or HTTP/1.1, not both; give all groups the same protocol, or \
                  TLS",
             ),
-            Self::Serpent { .. } if self.shapes_the_uplink() && setting.link.bottleneck == Bottleneck::Router => {
-                refuse(
-                    "its bands order the packets of the server's own device, and the bottleneck is on the router; take \
+            _ if self.shapes_the_uplink() && setting.link.bottleneck == Bottleneck::Router => refuse(
+                "its bands order the packets of the server's own device, and the bottleneck is on the router; take \
                  enforce=server or the bottleneck `server`",
-                )
-            }
-            Self::Serpent { .. } if self.shapes_the_uplink() && !setting.link.rate_changes.is_empty() => refuse(
+            ),
+            _ if self.shapes_the_uplink() && !setting.link.rate_changes.is_empty() => refuse(
                 "its bands are set up for one rate, and the link's rate changes; take enforce=server or no rate-changes",
             ),
-            Self::Serpent { .. } if self.shapes_the_uplink() && setting.link.queue_packets < BAND_PACKETS => {
-                refuse(&format!(
-                    "each of its bands holds {BAND_PACKETS} packets, and `link.queue-packets` gives the other servers a queue of \
+            _ if self.shapes_the_uplink() && setting.link.queue_packets < BAND_PACKETS => refuse(&format!(
+                "each of its bands holds {BAND_PACKETS} packets, and `link.queue-packets` gives the other servers a queue of \
                  {}: unlike queues would be compared; take enforce=server, or queues of {BAND_PACKETS} packets or more",
-                    setting.link.queue_packets
-                ))
-            }
+                setting.link.queue_packets
+            )),
             Self::Command(line) if protocols.tls && !(line.contains("{cert}") && line.contains("{key}")) => {
                 refuse("clients use TLS, and the command has no place for {cert} and {key}")
             }
@@ -116,11 +127,14 @@ impl Subject {
 
     /// Checks before a run whether its program is on this machine.
     pub fn is_installed(&self, serpent: &Path) -> Result<(), LabError> {
-        let (program, hint) = match self {
+        if self.shapes_the_uplink() && find(serpent).is_none() {
+            return Err(LabError::Machine(format!("`{}` is not there{BUILD_SERPENT}", serpent.display())));
+        }
+        let (program, hint) = match self.server() {
             Self::Nginx { .. } => (Path::new(NGINX), "; it is in Debian's package nginx-light"),
             Self::Apache { .. } => (Path::new(APACHE), "; it is in Debian's package apache2-bin"),
             Self::Serpent { .. } => (serpent, BUILD_SERPENT),
-            Self::Command(_) => return Ok(()),
+            Self::Command(_) | Self::Attached(_) => return Ok(()),
         };
         find(program).map(drop).ok_or_else(|| LabError::Machine(format!("`{}` is not there{hint}", program.display())))
     }
@@ -172,6 +186,11 @@ impl fmt::Display for Subject {
                 }
                 Ok(())
             }
+            Self::Attached(server) => match (&**server, server.to_string().split_once(',')) {
+                (Self::Command(_), _) => write!(f, "attach:{server}"),
+                (_, Some((name, settings))) => write!(f, "{name}:attach,{settings}"),
+                (_, None) => write!(f, "{server}:attach"),
+            },
             Self::Command(line) => write!(f, "cmd:{line}"),
         }
     }
@@ -184,6 +203,14 @@ impl FromStr for Subject {
         let error = || SubjectError(text.to_owned());
         if let Some(line) = text.strip_prefix("cmd:") {
             return if line.trim().is_empty() { Err(error()) } else { Ok(Self::Command(line.to_owned())) };
+        }
+        if let Some(command) = text.strip_prefix("attach:cmd:") {
+            return Ok(Self::Attached(Box::new(format!("cmd:{command}").parse().map_err(|_| error())?)));
+        }
+        let (name, rest) = text.split_once(',').map_or((text, ""), |(name, rest)| (name, rest));
+        if let Some(name @ ("nginx" | "apache")) = name.strip_suffix(":attach") {
+            let server = if rest.is_empty() { name.to_owned() } else { format!("{name},{rest}") };
+            return Ok(Self::Attached(Box::new(server.parse().map_err(|_| error())?)));
         }
         let mut parts = text.split(',');
         let name = parts.next().unwrap_or_default();
@@ -240,7 +267,8 @@ impl fmt::Display for SubjectError {
             f,
             "`{}` is not a subject: use nginx[,workers=N], apache[,workers=N][,processes=N] (at most 20000 workers in a \
              process), serpent:ORDER[,enforce=server|kernel|off][,uplink=RATE|auto|off][,workers=N][,guard=STRETCH]\
-             [,config=FILE], or cmd:COMMAND with {{dir}} and {{listen}}",
+             [,config=FILE], or cmd:COMMAND with {{dir}} and {{listen}}; nginx:attach, apache:attach and attach:cmd:COMMAND \
+             are those behind `serpent attach`",
             self.0
         )
     }
@@ -289,7 +317,7 @@ mod tests {
     #[test]
     fn a_list_is_read_as_people_write_it() {
         let list =
-            Subject::parse_list("nginx,serpent:srpt,enforce=kernel,uplink=9.7mbit,nginx,workers=auto,serpent:fair,guard=5,config=a.toml,apache,apache,workers=64,processes=2")
+            Subject::parse_list("nginx,serpent:srpt,enforce=kernel,uplink=9.7mbit,nginx,workers=auto,serpent:fair,guard=5,config=a.toml,apache,apache,workers=64,processes=2,nginx:attach,apache:attach,workers=64,attach:cmd:run {dir},a")
                 .unwrap();
         let shown: Vec<String> = list.iter().map(Subject::to_string).collect();
         assert_eq!(
@@ -300,7 +328,10 @@ mod tests {
                 "nginx,workers=auto",
                 "serpent:fair,enforce=server,guard=5,config=a.toml",
                 "apache",
-                "apache,workers=64,processes=2"
+                "apache,workers=64,processes=2",
+                "nginx:attach",
+                "apache:attach,workers=64",
+                "attach:cmd:run {dir},a"
             ]
         );
         assert!(list[1].shapes_the_uplink() && !list[3].shapes_the_uplink());

@@ -16,20 +16,24 @@ use super::{
 use crate::{LabError, bed::SERVER, temporary};
 
 impl Subject {
-    /// Sets up the bottleneck of the bed: the plain one, or for Serpent's kernel mode the one that Serpent
-    /// installs.
+    /// Sets up the bottleneck of the bed: the plain one, or the one that Serpent makes, for its kernel mode and for the
+    /// servers that it is attached to.
     pub fn prepare(&self, environment: &Environment) -> Result<(), LabError> {
-        let Self::Serpent { uplink, .. } = self else { return environment.bed.shape() };
         if !self.shapes_the_uplink() {
             return environment.bed.shape();
         }
         let (_, device) = environment.bed.server_device();
-        let rate = match uplink {
-            Some(text) => text.clone(),
-            None => environment.bed.config().rate.to_string(),
+        let rate = match self {
+            Self::Serpent { uplink: Some(rate), .. } => rate.clone(),
+            _ => environment.bed.config().rate.to_string(),
         };
         let mut install = Command::new(environment.serpent);
-        install.args(["uplink", "install", device, "--rate", &rate]);
+        match self {
+            Self::Attached(_) => {
+                install.args(["attach", device, "--rate", &rate, "--ports", &environment.port.to_string(), "--replace"])
+            }
+            _ => install.args(["uplink", "install", device, "--rate", &rate]),
+        };
         let shown = show(&install);
         let out = {
             let _inside = environment.bed.server().enter().map_err(LabError::io("cannot enter a namespace"))?;
@@ -56,12 +60,13 @@ impl Subject {
     /// The identity of the program's build: its reported version, and size and checksum of its file. `None`
     /// if neither is available.
     pub fn version(&self, serpent: &Path) -> Option<String> {
-        let (program, flag) = match self {
+        let (program, flag) = match self.server() {
             Self::Nginx { .. } => (Path::new(NGINX), Some("-v")),
             Self::Apache { .. } => (Path::new(APACHE), Some("-v")),
             Self::Serpent { .. } => (serpent, Some("--version")),
             // The command's first word; if it is a shell builtin, there is no version.
             Self::Command(line) => (Path::new(line.split_whitespace().next()?), None),
+            Self::Attached(_) => return None,
         };
         version_of(program, flag)
     }
@@ -82,6 +87,7 @@ impl Subject {
             fs::write(&file, text).map_err(LabError::io(format!("cannot write {}", file.display()))).map(|()| file)
         };
         match self {
+            Self::Attached(server) => server.command(environment, protocols, work),
             Self::Nginx { workers } => {
                 let file = write("nginx.conf", &config::nginx(&filling, workers))?;
                 let mut command = Command::new(NGINX);

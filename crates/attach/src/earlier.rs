@@ -35,6 +35,13 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub fn new(is_class: bool, found: Found) -> Self {
+        let mut found = found;
+        if !is_class && found.kind == "htb" {
+            // The kernel tells its version in full, and takes it back only in short: TCA_HTB_INIT begins with it.
+            if let Some(version) = found.options.get_mut(4..8) {
+                version.copy_from_slice(&3u32.to_ne_bytes());
+            }
+        }
         Self { is_class, parent: found.parent, handle: found.handle, kind: found.kind, options: found.options }
     }
 

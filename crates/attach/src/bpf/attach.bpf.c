@@ -419,13 +419,13 @@ int choose(struct __sk_buff *skb)
 
 	struct bytes *h = bpf_map_lookup_elem(&heads, &zero);
 	__u32 size = payload < HEAD_BYTES ? payload : HEAD_BYTES;
-	if (is_new && h && size > 8) {
+	if (is_new && h) {
 		__u32 body = f->is_known && (__s32)(f->end - seq) > 0 ? f->end - seq : 0;
 		struct reader r = { .seq = seq, .n = payload, .read = size, .at = 0 };
 		int reads = 0;
 		if (f->in_head && seq == f->max_seq) {
 			reads = 1;
-		} else if (has_spoken || !f->has_begun) {
+		} else if (size > 8 && (has_spoken || !f->has_begun)) {
 			/* The response to HEAD has a length and no body, so a head is looked for where it may be. */
 			reads = 2;
 		} else if (f->is_known && body < payload) {
@@ -433,7 +433,7 @@ int choose(struct __sk_buff *skb)
 			reads = 3;
 		}
 		size &= HEAD_BYTES * 2 - 1;
-		if (reads && (size <= 8 || size > HEAD_BYTES || bpf_skb_load_bytes(skb, link + data, h, size)))
+		if (reads && (size == 0 || size > HEAD_BYTES || bpf_skb_load_bytes(skb, link + data, h, size)))
 			reads = 0;
 		if (reads == 2) {
 			if (h->b[0] == 'H' && h->b[1] == 'T' && h->b[2] == 'T' && h->b[3] == 'P' && h->b[4] == '/' &&

@@ -1,6 +1,6 @@
 //! Attaches a device, and detaches it.
 
-use std::{fmt, io, thread};
+use std::{fmt, io};
 
 use kernel::bands::link::gso_max_segs;
 
@@ -251,22 +251,14 @@ fn foreign_queues(netlink: &Netlink, options: &AttachOptions, device: &Device) -
 /// Tries the steps on the loopback device of a network namespace made for it. So what the kernel lacks is known before
 /// anything is changed.
 fn rehearse(steps: &[Step]) -> Result<(), AttachError> {
-    let steps = steps.to_vec();
-    thread::scope(|scope| {
-        let trial = scope.spawn(move || {
-            // SAFETY: a new network namespace for this thread alone touches no memory, no file and no descriptor that
-            // Rust knows of; the thread ends right after.
-            if unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }.is_err() {
-                return Ok(());
-            }
-            let netlink = Netlink::open()?;
-            let device = netlink.device("lo")?;
-            let requests: Vec<Request> = steps.into_iter().map(Request::Traffic).collect();
-            carry_out(&netlink, &device, &requests)
-        });
-        trial.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-    .map_err(|error| match error {
+    let tried = kernel::netns::in_temporary(|| {
+        let netlink = Netlink::open()?;
+        let device = netlink.device("lo")?;
+        let requests: Vec<Request> = steps.iter().cloned().map(Request::Traffic).collect();
+        carry_out(&netlink, &device, &requests)
+    });
+    // Where no namespace can be made, the attempt itself shows it.
+    tried.unwrap_or(Ok(())).map_err(|error| match error {
         AttachError::Refused { step, source } if source.kind() == io::ErrorKind::NotFound => AttachError::Kernel {
             lacks: format!(
                 "it refused `{step}`, for which it needs CONFIG_NET_SCH_HTB and CONFIG_NET_CLS_BPF (modules sch_htb and cls_bpf)"

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![cfg(target_os = "linux")]
+#![forbid(unsafe_code)]
 
 mod attach;
 mod earlier;

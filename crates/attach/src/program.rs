@@ -10,7 +10,7 @@ use aya::{
 
 use crate::{
     error::AttachError,
-    maps::{Counters, Settings},
+    maps::{COUNTERS, Counters, SETTINGS_WORDS, Settings},
 };
 
 /// The compiled program, from `bpf/attach.bpf.c` by `bpf/build`. Its alignment is that of an ELF file.
@@ -85,18 +85,18 @@ impl Running {
     /// The counters, summed over all processors.
     pub fn counters(&self) -> Result<Counters, AttachError> {
         let map = self.map("counters")?;
-        let map = PerCpuArray::<_, Counters>::try_from(map).map_err(|error| refusal(&error))?;
+        let map = PerCpuArray::<_, [u64; COUNTERS]>::try_from(map).map_err(|error| refusal(&error))?;
         let each = map.get(&0, 0).map_err(|error| refusal(&error))?;
         let mut sum = Counters::default();
-        each.iter().for_each(|counters| sum.add(counters));
+        each.iter().for_each(|numbers| sum.add(numbers));
         Ok(sum)
     }
 
     /// The settings in force.
     pub fn settings(&self) -> Result<Settings, AttachError> {
         let map = self.map("settings")?;
-        let map = Array::<_, Settings>::try_from(map).map_err(|error| refusal(&error))?;
-        map.get(&0, 0).map_err(|error| refusal(&error))
+        let map = Array::<_, [u32; SETTINGS_WORDS]>::try_from(map).map_err(|error| refusal(&error))?;
+        map.get(&0, 0).map(|words| Settings::from_words(&words)).map_err(|error| refusal(&error))
     }
 
     /// Changes the settings. A packet in between may see a part of the new ones.
@@ -118,8 +118,8 @@ impl Running {
 }
 
 fn write_settings(map: &mut Map, settings: &Settings) -> Result<(), AttachError> {
-    let mut map = Array::<_, Settings>::try_from(map).map_err(|error| refusal(&error))?;
-    map.set(0, settings, 0).map_err(|error| refusal(&error))
+    let mut map = Array::<_, [u32; SETTINGS_WORDS]>::try_from(map).map_err(|error| refusal(&error))?;
+    map.set(0, settings.to_words(), 0).map_err(|error| refusal(&error))
 }
 
 fn missing(name: &str) -> AttachError {

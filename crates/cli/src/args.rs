@@ -9,9 +9,10 @@ use clap::{
 };
 use clap_complete::Shell;
 
+#[cfg(target_os = "linux")]
+use crate::attach::{AttachArgs, DetachArgs};
 use crate::{
     advise::AdviseArgs,
-    attach::{AttachArgs, DetachArgs},
     check::CheckArgs,
     config::{self, Overrides},
     explain::ExplainArgs,
@@ -167,8 +168,10 @@ scheduled, because the queue stands other_servers; `auto` finds it and follows i
     /// Makes strict priority bands on a device, and a classifier that gives each packet a rank by what is left of its
     /// response. The servers are not changed, and nothing stays running. Needs root, or the capabilities CAP_NET_ADMIN,
     /// CAP_BPF and CAP_PERFMON.
+    #[cfg(target_os = "linux")]
     Attach(Box<AttachArgs>),
     /// Take the order off a device again: what was there before comes back
+    #[cfg(target_os = "linux")]
     Detach(DetachArgs),
     /// Measure servers against each other: runs the program `serpent-lab`, where it is installed
     #[command(disable_help_flag = true)]

@@ -6,6 +6,7 @@
 
 mod advise;
 mod args;
+#[cfg(target_os = "linux")]
 mod attach;
 mod check;
 mod config;
@@ -69,7 +70,9 @@ pub fn run() -> ExitCode {
             Ok(text) => Ok(print(text.as_bytes())),
             Err(error) => Err(Failure::Run(error.to_string())),
         },
+        #[cfg(target_os = "linux")]
         Command::Attach(args) => attach::attach(&args).map(|text| print(text.as_bytes())),
+        #[cfg(target_os = "linux")]
         Command::Detach(args) => attach::detach(&args).map(|text| print(text.as_bytes())),
         Command::Lab(args) => Err(Failure::Run(lab::run(None, &args))),
         Command::Simulate(args) => Err(Failure::Run(lab::run(Some("simulate"), &args))),

@@ -66,6 +66,20 @@ impl NetNs {
     }
 }
 
+/// Runs a closure in a network namespace made for it, on a thread of its own. It has only a loopback device, so that what
+/// the kernel accepts can be tried without side effects. `None` means that no namespace can be made here.
+pub fn in_temporary<T: Send>(run: impl FnOnce() -> T + Send) -> Option<T> {
+    std::thread::scope(|scope| {
+        let trial = scope.spawn(|| {
+            // SAFETY: a new network namespace for this thread alone touches no memory, no file and no
+            // descriptor that Rust knows of; the thread ends right after.
+            unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }.ok()?;
+            Some(run())
+        });
+        trial.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 /// The calling thread is in a namespace; dropping this returns it to its own.
 #[derive(Debug)]
 pub struct Entered {

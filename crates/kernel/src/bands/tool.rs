@@ -30,15 +30,7 @@ pub(super) fn batch(lines: &[String]) -> Result<(), BandsError> {
 /// effects whether the kernel accepts them. `None` means that no namespace can be made here.
 #[cfg(target_os = "linux")]
 pub(super) fn rehearse(lines: &[String]) -> Option<Result<(), BandsError>> {
-    std::thread::scope(|scope| {
-        let trial = scope.spawn(|| {
-            // SAFETY: a new network namespace for this thread alone touches no memory, no file and no
-            // descriptor that Rust knows of; the thread ends right after.
-            unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }.ok()?;
-            Some(batch(lines))
-        });
-        trial.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    crate::netns::in_temporary(|| batch(lines))
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -70,6 +70,9 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
     if let (Root::Foreign(found), false) = (&root, options.replace) {
         return Err(AttachError::Foreign { device: options.device.clone(), found: words(found) });
     }
+    if let (Root::Ours(None), false) = (&root, options.replace) {
+        return Err(AttachError::Bands { device: options.device.clone() });
+    }
     let mut program = Loaded::new(&settings)?;
     let running = match &root {
         Root::Ours(Some(id)) => Some(Running::find(*id)?),
@@ -85,9 +88,9 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
     rehearse(&steps)?;
     let earlier = match (&root, Earlier::load(&options.device, device.index)) {
         (Root::Ours(_), Some(earlier)) => earlier,
-        (Root::Ours(_) | Root::Default, _) => {
-            Earlier { device_index: device.index, gso_max_segs: device.gso_max_segs, queues: Vec::new() }
-        }
+        // The packet size of those is Serpent's.
+        (Root::Ours(_), None) => Earlier::default_of(&device),
+        (Root::Default, _) => Earlier { gso_max_segs: device.gso_max_segs, ..Earlier::default_of(&device) },
         (Root::Foreign(_), _) => Earlier {
             device_index: device.index,
             gso_max_segs: device.gso_max_segs,
@@ -129,11 +132,7 @@ pub fn detach(name: &str) -> Result<Detached, AttachError> {
         }
     }
     // Without its file the kernel's defaults come back.
-    let earlier = Earlier::load(name, device.index).unwrap_or_else(|| Earlier {
-        device_index: device.index,
-        gso_max_segs: 65_535,
-        queues: Vec::new(),
-    });
+    let earlier = Earlier::load(name, device.index).unwrap_or_else(|| Earlier::default_of(&device));
     carry_out(&netlink, &device, &restoration(&earlier))?;
     Earlier::forget(name);
     Ok(Detached { device: name.into(), put_back: earlier.replaced() })
@@ -188,7 +187,8 @@ fn update(
         Some(running) if running.tag() == program.tag()? => running.set_settings(settings)?,
         _ => requests.push(Request::Replace(filter(program.descriptor()?))),
     }
-    let before = Earlier::load(&options.device, device.index).map_or(65_535, |earlier| earlier.gso_max_segs);
+    let before = Earlier::load(&options.device, device.index)
+        .map_or(device.gso_max_segs_default, |earlier| earlier.gso_max_segs);
     requests.push(Request::Segments(gso_max_segs(options.rate_bits_per_second, before)));
     carry_out(netlink, device, &requests)
 }
@@ -202,6 +202,11 @@ fn restoration(earlier: &Earlier) -> Vec<Request> {
 }
 
 impl Earlier {
+    /// The kernel's default.
+    fn default_of(device: &Device) -> Self {
+        Self { device_index: device.index, gso_max_segs: device.gso_max_segs_default, queues: Vec::new() }
+    }
+
     /// What comes back at `detach`, in words.
     fn replaced(&self) -> Option<String> {
         self.queues.first().map(Queue::words)

@@ -24,6 +24,11 @@ pub enum AttachError {
         /// What is there.
         found: String,
     },
+    /// The device has Serpent's bands, for a server of Serpent's.
+    Bands {
+        /// The device.
+        device: String,
+    },
     /// What others have configured cannot be put back later, so it is not replaced.
     NotRestorable {
         /// The device.
@@ -84,6 +89,11 @@ impl fmt::Display for AttachError {
                 f,
                 "{device} has {found}, which another program or person configured; --replace replaces it, and `serpent \
                  detach {device}` puts it back"
+            ),
+            Self::Bands { device } => write!(
+                f,
+                "{device} has the bands of `serpent uplink install`, which `serpent serve --enforce kernel` may be using; \
+                 remove them with `serpent uplink remove {device}`, or give --replace"
             ),
             Self::NotRestorable { device, found } => write!(
                 f,

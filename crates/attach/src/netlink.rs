@@ -26,6 +26,8 @@ pub(crate) struct Device {
     pub mtu_bytes: u32,
     pub queue_packets: u32,
     pub gso_max_segs: u32,
+    /// The driver's limit, with which a new device starts.
+    pub gso_max_segs_default: u32,
 }
 
 /// A queueing discipline, class or filter that a device has.
@@ -217,13 +219,20 @@ fn serialized(mut message: NetlinkMessage<RouteNetlinkMessage>) -> Vec<u8> {
 }
 
 fn read_device(link: &LinkMessage) -> Device {
-    let mut device =
-        Device { index: link.header.index as i32, mtu_bytes: 1500, queue_packets: 0, gso_max_segs: 65_535 };
+    let mut device = Device {
+        index: link.header.index as i32,
+        mtu_bytes: 1500,
+        queue_packets: 0,
+        gso_max_segs: 65_535,
+        gso_max_segs_default: 65_535,
+    };
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::Mtu(bytes) => device.mtu_bytes = *bytes,
             LinkAttribute::TxQueueLen(packets) => device.queue_packets = *packets,
             LinkAttribute::GsoMaxSegs(segments) => device.gso_max_segs = *segments,
+            // Kernels before 5.18 do not report it; 65535 was the default of all devices then.
+            LinkAttribute::TsoMaxSegs(segments) => device.gso_max_segs_default = *segments,
             _ => {}
         }
     }

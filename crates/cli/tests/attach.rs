@@ -161,6 +161,14 @@ fn what_was_there_comes_back() {
     assert!(bed.does(&["detach", DEVICE]).contains("the kernel's default is back"));
     assert_eq!(bed.description(), before);
 
+    // Serpent's own bands for its server.
+    bed.does(&["uplink", "install", DEVICE, "--rate", "10mbit"]);
+    let said = bed.refuses(&ATTACH);
+    assert!(said.contains("serpent uplink remove va"), "{said}");
+    assert!(bed.does(&[&ATTACH[..], &["--replace"]].concat()).contains("in place of Serpent's bands"));
+    bed.does(&["detach", DEVICE]);
+    assert_eq!(bed.description(), before);
+
     // One discipline, and a tree of classes.
     for lines in [
         &["qdisc add dev va root handle 1: tbf rate 5mbit burst 3000 limit 30000"][..],

@@ -8,7 +8,6 @@
 //
 // What is left of a response:
 //   - where its head can be read (HTTP/1 without TLS) and has a Content-Length: the bytes to its end;
-//   - where its server says it (the map `told`): the same;
 //   - else the bytes that it has sent so far (least attained service).
 //
 // A connection never overtakes itself: it gets a better rank only when none of its packets waits.
@@ -33,7 +32,7 @@
 typedef struct { int counter; } atomic_t;
 typedef struct refcount_struct { atomic_t refs; } __attribute__((preserve_access_index)) refcount_t;
 struct sock { refcount_t sk_wmem_alloc; } __attribute__((preserve_access_index));
-struct tcp_sock { __u32 snd_una; __u64 bytes_acked; } __attribute__((preserve_access_index));
+struct tcp_sock { __u32 snd_una; } __attribute__((preserve_access_index));
 
 /* A response under way, of one connection. */
 struct flow {
@@ -77,15 +76,6 @@ struct {
 	__type(key, int);
 	__type(value, struct flow);
 } flows SEC(".maps");
-
-/* What a server says of the response that a connection sends, or of the best one where it sends several. The server
- * writes it with a descriptor of the socket. */
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct told);
-} told SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -467,14 +457,7 @@ int choose(struct __sk_buff *skb)
 	}
 
 	__u32 left;
-	struct told *t = sk ? bpf_sk_storage_get(&told, sk, 0, 0) : 0;
-	if (t && t->is_known && tp) {
-		/* Bytes of the connection up to the response's end; this packet begins behind some of them. */
-		__u32 first_seq = tp->snd_una - (__u32)tp->bytes_acked;
-		left = first_seq + t->end - seq;
-		if ((__s32)left < 0)
-			left = payload;
-	} else if (f->is_known) {
+	if (f->is_known) {
 		left = f->end - seq;
 		if ((__s32)left < 0)
 			left = payload;

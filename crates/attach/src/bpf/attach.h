@@ -37,11 +37,6 @@ struct settings {
 	struct class classes[CLASSES];
 };
 
-struct told {
-	__u32 end;               /* of the response, in bytes since the connection began, modulo 2^32 */
-	__u32 is_known;
-};
-
 struct counters {
 	__u64 known, unknown;    /* responses with and without a length */
 	__u64 control;           /* packets of our ports without data */

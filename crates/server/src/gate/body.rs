@@ -123,13 +123,15 @@ struct StreamBody {
     /// The most bytes that the body hands to the framing at once. A client has to take them within the write timeout,
     /// so they are few until it has shown that it takes them soon. Large chunks cost less CPU time.
     chunk_bytes: u64,
+    /// Whether the client takes bytes. The framing takes two chunks at once, before the client has taken any.
+    is_taken: bool,
     /// When the last chunk was handed over; `None`: the framing asked for more since.
     given_at: Option<Instant>,
 }
 
 impl StreamBody {
     fn new(asks: Option<JobId>) -> Self {
-        Self { asks, progress: None, chunk_bytes: FIRST_CHUNK_BYTES, given_at: None }
+        Self { asks, progress: None, chunk_bytes: FIRST_CHUNK_BYTES, is_taken: false, given_at: None }
     }
 
     /// The framing asks for more: the client has opened its window for all that was handed over before.
@@ -138,17 +140,20 @@ impl StreamBody {
             progress.handle_asked();
         }
         if let Some(given_at) = self.given_at.take() {
-            self.chunk_bytes = if given_at.elapsed() < SOON {
+            self.chunk_bytes = if given_at.elapsed() >= SOON {
+                FIRST_CHUNK_BYTES
+            } else if std::mem::replace(&mut self.is_taken, true) {
                 (2 * self.chunk_bytes).min(CREDIT_LIMIT_BYTES)
             } else {
-                FIRST_CHUNK_BYTES
+                self.chunk_bytes
             };
         }
     }
 
-    fn handle_given(&mut self, flow: &Flow) {
+    /// The body has handed over bytes, which have leave.
+    fn handle_given(&mut self, flow: &Flow, bytes: u64) {
         if let Some(progress) = &self.progress {
-            progress.handle_given(flow.ahead_bytes());
+            progress.handle_given(flow.ahead_bytes().saturating_sub(bytes));
             self.given_at = Some(Instant::now());
         }
     }
@@ -206,7 +211,7 @@ where
             this.flow.handle_length(*this.id, left.saturating_add((this.held.len() + data.len()) as u64));
         }
         if let Some(stream) = this.stream {
-            stream.handle_given(this.flow);
+            stream.handle_given(this.flow, data.len() as u64);
         }
         Poll::Ready(Some(Ok(Frame::data(data))))
     }

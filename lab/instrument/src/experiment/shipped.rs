@@ -10,6 +10,7 @@ macro_rules! shipped {
 pub const SHIPPED: &[(&str, &str)] = shipped![
     "smoke",
     "load",
+    "attach",
     // "Implementation of SRPT Scheduling in Web Servers"
     "srpt-over-load",
     "srpt-over-load-nasa",
@@ -118,7 +119,7 @@ mod tests {
             }
             assert!(!experiment.figures.is_empty(), "{} has no figures", experiment.name);
         }
-        assert_eq!(without, ["smoke", "load"]);
+        assert_eq!(without, ["smoke", "load", "attach"]);
     }
 
     #[test]

@@ -19,15 +19,15 @@ use crate::{
 pub struct Attached {
     /// The device.
     pub device: String,
-    /// What had to be done.
+    /// How it was attached.
     pub how: How,
     /// Ranks of responses.
     pub ranks: u32,
-    /// What was there before and comes back at `detach`, if it was not the kernel's default.
+    /// The discipline that was there before and comes back at `detach`; `None` if it was the kernel's default.
     pub replaced: Option<String>,
 }
 
-/// What had to be done to attach a device.
+/// How a device was attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// Queues and classifier were made.
@@ -43,7 +43,7 @@ pub enum How {
 pub struct Detached {
     /// The device.
     pub device: String,
-    /// What was put back, if it was not the kernel's default.
+    /// The discipline that was put back; `None` if it is the kernel's default.
     pub put_back: Option<String>,
 }
 
@@ -138,7 +138,7 @@ pub fn detach(name: &str) -> Result<Detached, AttachError> {
     Ok(Detached { device: name.into(), put_back: earlier.replaced() })
 }
 
-/// What [`attach`] would do, as commands of `tc` and `ip`. Nothing is changed, and no privilege is needed.
+/// The changes that [`attach`] would make, as commands of `tc` and `ip`. Nothing is changed, and no privilege is needed.
 pub fn commands(options: &AttachOptions) -> Result<Vec<String>, AttachError> {
     options.check()?;
     let netlink = Netlink::open()?;
@@ -207,7 +207,7 @@ impl Earlier {
         Self { device_index: device.index, gso_max_segs: device.gso_max_segs_default, queues: Vec::new() }
     }
 
-    /// What comes back at `detach`, in words.
+    /// The discipline that comes back at `detach`, in words.
     fn replaced(&self) -> Option<String> {
         self.queues.first().map(Queue::words)
     }

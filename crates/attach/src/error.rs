@@ -9,7 +9,7 @@ pub enum AttachError {
     Option {
         /// Its name.
         option: &'static str,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
     /// There is no such network device in this network namespace.
@@ -17,11 +17,11 @@ pub enum AttachError {
         /// The name asked for.
         device: String,
     },
-    /// Another program or person has configured the device's queueing.
+    /// The device has a queueing discipline of another program or person.
     Foreign {
         /// The device.
         device: String,
-        /// What is there.
+        /// The discipline found.
         found: String,
     },
     /// The device has Serpent's bands, for a server of Serpent's.
@@ -29,47 +29,47 @@ pub enum AttachError {
         /// The device.
         device: String,
     },
-    /// What others have configured cannot be put back later, so it is not replaced.
+    /// The device's disciplines have filters and could not be put back later, so they are not replaced.
     NotRestorable {
         /// The device.
         device: String,
-        /// What is there.
+        /// The discipline found.
         found: String,
     },
     /// The device is not attached.
     NotAttached {
         /// The device.
         device: String,
-        /// What is there.
+        /// The discipline found.
         found: String,
     },
     /// Not enough privileges.
     NotPermitted {
-        /// What was refused.
+        /// The refused action.
         what: String,
     },
     /// The kernel lacks something.
     Kernel {
-        /// What it lacks, and what to do.
+        /// The missing part, and the remedy.
         lacks: String,
     },
     /// The kernel refused a step.
     Refused {
         /// The step, as `tc` would say it.
         step: String,
-        /// What the kernel said.
+        /// The kernel's answer.
         source: io::Error,
     },
     /// The classifier could not be loaded.
     Program {
-        /// What the loader and the kernel said.
+        /// The answer of the loader or the kernel.
         problem: String,
     },
     /// The earlier state of the device cannot be kept.
     Earlier {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The kernel's traffic control does not answer.

@@ -1,4 +1,4 @@
-//! What the program in the kernel shares with this one. The types are those of `bpf/attach.h`.
+//! Values that the program in the kernel shares with this one. The types are those of `bpf/attach.h`.
 
 use crate::sizes::SIZE_CELLS;
 

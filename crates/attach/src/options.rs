@@ -1,4 +1,4 @@
-//! What the operator asks for.
+//! The operator's options.
 
 use std::{net::IpAddr, os::unix::fs::MetadataExt as _, path::PathBuf, str::FromStr};
 
@@ -23,7 +23,7 @@ pub struct AttachOptions {
     pub overhead_bytes: u16,
     /// Cutoffs between ranks in bytes, increasing; learned from the sizes of responses if empty.
     pub cutoffs_bytes: Vec<u32>,
-    /// Classes of traffic in strict order; all traffic is one class if empty. What is in no class is in the last one.
+    /// Classes of traffic in strict order; all traffic is one class if empty. A response in no class is in the last one.
     pub classes: Vec<TrafficClass>,
     /// Where the packets of other programs wait.
     pub others: Others,

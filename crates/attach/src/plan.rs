@@ -32,7 +32,7 @@ pub(crate) const ROOT: u32 = u32::MAX;
 /// Every filter of the classifier's: of all protocols, and the first one.
 const FILTER_INFO: u32 = 1 << 16 | (0x0003u16.to_be() as u32);
 
-/// What a message is about.
+/// The object of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     Qdisc,
@@ -55,7 +55,7 @@ pub(crate) struct Step {
     pub words: String,
 }
 
-/// What the queues of a device are made for.
+/// The properties that the queues of a device follow from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub rate_bits_per_second: u64,

@@ -10,7 +10,7 @@ use crate::{
     sizes,
 };
 
-/// What the sizes of responses taught.
+/// Cutoffs learned from sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relearned {
     /// Responses whose sizes were seen since the device was attached.

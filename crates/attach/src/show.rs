@@ -1,4 +1,4 @@
-//! What an attached device has done, for people and for programs.
+//! The counters of an attached device, for people and for programs.
 
 use std::fmt::{self, Write as _};
 
@@ -91,7 +91,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// What it means, and what to do.
+    /// The meaning, and the remedy.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::QueueIsHere => {

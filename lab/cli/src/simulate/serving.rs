@@ -38,6 +38,14 @@ pub struct UplinkConfig {
     pub guard_stretch: Option<f64>,
 }
 
+impl UplinkConfig {
+    /// That of `serpent attach`: fewest bytes left first, with learned cutoffs.
+    fn attached() -> Self {
+        let FileUplink { utilisation, segment_overhead_bytes, cutoffs, guard_stretch } = FileUplink::default();
+        Self { order: Order::Srpt, rate: None, utilisation, segment_overhead_bytes, cutoffs, guard_stretch }
+    }
+}
+
 /// The part of the answer of `serpent check --json FILE` that is needed here. Only that program reads such
 /// files.
 #[derive(Debug, Deserialize)]
@@ -78,10 +86,12 @@ impl Serving {
                     "nothing is known of what the command does; take nginx for a server that shares the uplink evenly"
                         .to_owned(),
                 )),
-                Subject::Attached(_) => Err(refuse(
-                    "the classifier of `serpent attach` is not simulated; take serpent:srpt,enforce=kernel for bands in the \
-                     kernel"
-                        .to_owned(),
+                Subject::Attached(_) => Ok((
+                    Self::Bands(UplinkConfig::attached()),
+                    vec![format!(
+                        "`{subject}`: the bands of `serpent serve --enforce kernel` stand for its ranks; all lengths are \
+                         known, also under TLS"
+                    )],
                 )),
                 _ => Ok((Self::Fair, Vec::new())),
             };

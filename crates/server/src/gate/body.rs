@@ -21,8 +21,8 @@ use super::{
 };
 use crate::uplink::ClassAt;
 
-/// The most bytes that the body of an HTTP/2 stream hands to the framing at once, until the client has shown that it
-/// takes them soon.
+/// The most bytes that the body of an HTTP/2 stream hands to the framing at once beyond the window that the client has
+/// opened, until the client has shown that it takes them soon.
 const FIRST_CHUNK_BYTES: u64 = 16 * 1024;
 
 /// A client that takes a chunk within this time gets larger chunks.
@@ -120,8 +120,9 @@ struct StreamBody {
     asks: Option<JobId>,
     /// Known from the first poll on, because only then the task of the stream runs.
     progress: Option<StreamProgress>,
-    /// The most bytes that the body hands to the framing at once. A client has to take them within the write timeout,
-    /// so they are few until it has shown that it takes them soon. Large chunks cost less CPU time.
+    /// The most bytes that the body hands to the framing at once beyond the client's window. A client has to take them
+    /// within the write timeout, so they are few until it has shown that it takes them soon. Large chunks cost less CPU
+    /// time.
     chunk_bytes: u64,
     /// Whether the client takes bytes. The framing takes two chunks at once, before the client has taken any.
     is_taken: bool,
@@ -148,6 +149,14 @@ impl StreamBody {
                 self.chunk_bytes
             };
         }
+    }
+
+    /// The most bytes to hand over now, `passed_bytes` after the beginning of the body.
+    fn limit_bytes(&self, flow: &Flow, passed_bytes: u64) -> u64 {
+        if self.chunk_bytes == CREDIT_LIMIT_BYTES {
+            return CREDIT_LIMIT_BYTES;
+        }
+        flow.open_window_bytes(passed_bytes).clamp(self.chunk_bytes, CREDIT_LIMIT_BYTES)
     }
 
     /// The body has handed over bytes, which have leave.
@@ -195,13 +204,15 @@ where
                 }
             }
         }
-        let data = match this.stream {
-            Some(StreamBody { asks: Some(job), chunk_bytes, .. }) => {
-                let wanted_bytes = (*chunk_bytes).min(this.held.len() as u64);
-                let leave = ready!(this.flow.poll_leave(cx, *job, wanted_bytes));
+        let asks = this.stream.as_ref().and_then(|stream| Some((stream.asks?, stream)));
+        let data = match asks {
+            Some((job, stream)) => {
+                let limit_bytes = stream.limit_bytes(this.flow, *this.passed_bytes);
+                let wanted_bytes = limit_bytes.min(this.held.len() as u64);
+                let leave = ready!(this.flow.poll_leave(cx, job, wanted_bytes));
                 this.held.split_to((leave as usize).min(this.held.len()))
             }
-            _ => std::mem::take(this.held),
+            None => std::mem::take(this.held),
         };
         *this.passed_bytes += data.len() as u64;
         if *this.open_ended

@@ -8,7 +8,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     task::{Context, Poll, ready},
     time::Duration,
@@ -39,6 +39,8 @@ struct Inner {
     write_timeout_ms: AtomicU64,
     /// In bytes a second; 0: none.
     least_rate: AtomicU64,
+    /// HTTP/2: the window in bytes with which the client lets each stream begin; 0: not known.
+    stream_window_bytes: AtomicU32,
     /// Whether the last active response was given up, because its client took too little of it.
     given_up: AtomicBool,
     /// Whether a response was ever ranked. Kept outside of the lock: where nothing is limited, no response is.
@@ -86,6 +88,7 @@ impl Flow {
                 is_local,
                 write_timeout_ms: AtomicU64::new(0),
                 least_rate: AtomicU64::new(0),
+                stream_window_bytes: AtomicU32::new(0),
                 given_up: AtomicBool::new(false),
                 has_ranked: AtomicBool::new(false),
                 kind: Mutex::new(FlowKind::Connection(ConnectionFlow::default())),
@@ -228,6 +231,23 @@ impl Flow {
                 Poll::Ready(leave)
             }
             None => Poll::Pending,
+        }
+    }
+
+    /// HTTP/2: the window in bytes with which the client lets each stream begin. `None`: not known, which is the initial
+    /// value.
+    pub(crate) fn set_stream_window(&self, bytes: Option<u32>) {
+        self.inner.stream_window_bytes.store(bytes.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// HTTP/2: how many bytes a stream can surely send before the client opens a window, `passed_bytes` after its
+    /// beginning. Zero while the framing holds back bytes, because the window of the whole connection may be closed then.
+    pub(super) fn open_window_bytes(&self, passed_bytes: u64) -> u64 {
+        let window_bytes = u64::from(self.inner.stream_window_bytes.load(Ordering::Relaxed));
+        match window_bytes.saturating_sub(passed_bytes) {
+            0 => 0,
+            _ if self.with_streams(|flow| flow.holds_back()) => 0,
+            left_bytes => left_bytes,
         }
     }
 

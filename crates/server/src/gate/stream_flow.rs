@@ -140,6 +140,11 @@ impl StreamFlow {
         (self.responses.close(), std::mem::take(&mut self.waiting))
     }
 
+    /// Whether the framing holds bytes that it may not send yet.
+    pub fn holds_back(&self) -> bool {
+        self.held_bytes > 0
+    }
+
     fn hold_credit(&mut self) {
         self.held_bytes += std::mem::take(&mut self.credit_bytes);
     }

@@ -14,12 +14,13 @@ use tokio::{
 };
 
 use super::{
+    client_settings::ClientSettings,
     flood::Account,
-    frames::{Frames, calm_down},
+    frames::{Frames, calm_down, kind},
     http1::HTTP2_PREFACE,
     lingering_close::LingeringClose,
 };
-use crate::metrics::WorkerMetrics;
+use crate::{gate::Flow, metrics::WorkerMetrics};
 
 /// A connection of HTTP/2, of which the first bytes may have been read already. It ends as such connections do: acknowledgements
 /// of all kinds come until the end.
@@ -37,6 +38,9 @@ pub(super) struct Framed<S> {
     is_cut: bool,
     metrics: Arc<WorkerMetrics>,
     lingering_close: LingeringClose,
+    client_settings: ClientSettings,
+    /// Is told the window with which the client lets streams begin.
+    flow: Option<Flow>,
 }
 
 impl<S> Framed<S> {
@@ -50,6 +54,27 @@ impl<S> Framed<S> {
             is_cut: false,
             metrics,
             lingering_close: LingeringClose::default(),
+            client_settings: ClientSettings::behind(HTTP2_PREFACE.len()),
+            flow: None,
+        }
+    }
+
+    /// What the client says of its windows concerns `flow`.
+    pub(super) fn with_flow(mut self, flow: Flow) -> Self {
+        self.flow = Some(flow);
+        self
+    }
+
+    /// `frames`: how many SETTINGS frames begin in the bytes that came.
+    fn note_settings(&mut self, bytes: &[u8], frames: u32) {
+        let Some(flow) = &self.flow else { return };
+        let was_read = self.client_settings.is_read();
+        let window_bytes = self.client_settings.read(bytes);
+        if frames > u32::from(!was_read) {
+            // Another window holds from a later frame on.
+            flow.set_stream_window(None);
+        } else if window_bytes.is_some() {
+            flow.set_stream_window(window_bytes);
         }
     }
 
@@ -91,7 +116,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Framed<S> {
         ready!(this.poll_bytes(cx, buf))?;
         let (account, now) = (&mut this.account, Instant::now());
         let mut floods = false;
-        this.received.read(&buf.filled()[before..], |frame| floods |= account.received(frame, now).is_err());
+        let bytes = &buf.filled()[before..];
+        let mut settings = 0;
+        this.received.read(bytes, |frame| {
+            floods |= account.received(frame, now).is_err();
+            // An acknowledgement is empty.
+            settings += u32::from(frame.kind == kind::SETTINGS && frame.len > 0);
+        });
+        this.note_settings(bytes, settings);
         if floods {
             buf.set_filled(before);
             this.cut(cx);

@@ -1,9 +1,9 @@
 //! The boundaries of HTTP/2 frames in a stream of bytes (RFC 9113, section 4.1). No I/O, no clock.
 
 /// Bytes of a frame before its payload.
-const HEAD_BYTES: usize = 9;
+pub(super) const FRAME_HEAD_BYTES: usize = 9;
 /// Length, type and no flags, and the stream 0.
-const GOAWAY_HEAD: [u8; HEAD_BYTES] = [0, 0, 8, kind::GOAWAY, 0, 0, 0, 0, 0];
+const GOAWAY_HEAD: [u8; FRAME_HEAD_BYTES] = [0, 0, 8, kind::GOAWAY, 0, 0, 0, 0, 0];
 const ENHANCE_YOUR_CALM: u32 = 0xb;
 
 /// Types of frames (RFC 9113, section 6).
@@ -11,6 +11,7 @@ pub(super) mod kind {
     pub(in crate::http) const DATA: u8 = 0;
     pub(in crate::http) const HEADERS: u8 = 1;
     pub(in crate::http) const RST_STREAM: u8 = 3;
+    pub(in crate::http) const SETTINGS: u8 = 4;
     pub(in crate::http) const GOAWAY: u8 = 7;
     pub(in crate::http) const CONTINUATION: u8 = 9;
 }
@@ -29,7 +30,7 @@ pub(super) struct FrameHead {
 pub(super) struct Frames {
     /// Bytes before the next head: the rest of a payload.
     skip: usize,
-    head: [u8; HEAD_BYTES],
+    head: [u8; FRAME_HEAD_BYTES],
     /// Bytes of `head` that have come.
     come: usize,
 }
@@ -37,7 +38,7 @@ pub(super) struct Frames {
 impl Frames {
     /// Frames that begin behind so many bytes.
     pub(super) fn behind(bytes: usize) -> Self {
-        Self { skip: bytes, head: [0; HEAD_BYTES], come: 0 }
+        Self { skip: bytes, head: [0; FRAME_HEAD_BYTES], come: 0 }
     }
 
     /// Reads on. `each` is told the head of each frame as soon as all of the head has come.
@@ -46,14 +47,14 @@ impl Frames {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
             bytes = &bytes[skipped..];
-            let taken = (HEAD_BYTES - self.come).min(bytes.len());
+            let taken = (FRAME_HEAD_BYTES - self.come).min(bytes.len());
             if taken == 0 {
                 return;
             }
             self.head[self.come..self.come + taken].copy_from_slice(&bytes[..taken]);
             self.come += taken;
             bytes = &bytes[taken..];
-            if self.come == HEAD_BYTES {
+            if self.come == FRAME_HEAD_BYTES {
                 let [long, lengths @ .., kind, _flags, s0, s1, s2, s3] = self.head;
                 let head = FrameHead {
                     len: usize::from(long) << 16 | usize::from(u16::from_be_bytes(lengths)),
@@ -75,9 +76,9 @@ impl Frames {
 }
 
 /// A GOAWAY frame for a client that floods. Streams up to `last` may have been processed.
-pub(super) fn calm_down(last: u32) -> [u8; HEAD_BYTES + 8] {
-    let mut frame = [0; HEAD_BYTES + 8];
-    let (head, payload) = frame.split_at_mut(HEAD_BYTES);
+pub(super) fn calm_down(last: u32) -> [u8; FRAME_HEAD_BYTES + 8] {
+    let mut frame = [0; FRAME_HEAD_BYTES + 8];
+    let (head, payload) = frame.split_at_mut(FRAME_HEAD_BYTES);
     head.copy_from_slice(&GOAWAY_HEAD);
     payload[..4].copy_from_slice(&last.to_be_bytes());
     payload[4..].copy_from_slice(&ENHANCE_YOUR_CALM.to_be_bytes());

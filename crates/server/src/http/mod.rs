@@ -1,5 +1,6 @@
 //! HTTP on one connection: which protocol it speaks, and how its requests come to the pipeline.
 
+mod client_settings;
 mod flood;
 mod framed;
 mod frames;
@@ -100,7 +101,8 @@ where
         let (parts, body) = request.into_parts();
         pipeline::respond(&connection, Box::new(parts), IncomingBody::from(body))
     };
-    drive_http2(Framed::new(stream, early, metrics), &snapshot.http, state, move || flow.gave_up(), answer)
+    let stream = Framed::new(stream, early, metrics).with_flow(flow.clone());
+    drive_http2(stream, &snapshot.http, state, move || flow.gave_up(), answer)
 }
 
 /// Has each request answered. `gave_up`: whether the client takes nothing of a response. In a box, so that a connection of HTTP/1 is not as large.

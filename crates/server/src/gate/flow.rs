@@ -242,7 +242,7 @@ impl Flow {
 
     /// HTTP/2: how many bytes a stream can surely send before the client opens a window, `passed_bytes` after its
     /// beginning. Zero while the framing holds back bytes, because the window of the whole connection may be closed then.
-    pub(super) fn open_window_bytes(&self, passed_bytes: u64) -> u64 {
+    pub(crate) fn open_window_bytes(&self, passed_bytes: u64) -> u64 {
         let window_bytes = u64::from(self.inner.stream_window_bytes.load(Ordering::Relaxed));
         match window_bytes.saturating_sub(passed_bytes) {
             0 => 0,

@@ -221,25 +221,26 @@ async fn a_connection_whose_data_were_all_read_spends_no_second_turn() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_client_that_takes_chunks_soon_gets_larger_ones() {
+/// The chunks in KiB of a stream of 320 KiB, whose client opens windows of so many bytes, and takes the fourth chunk
+/// slowly.
+async fn chunks_kib(window_bytes: Option<u32>) -> Vec<usize> {
     const KIB: usize = 1024;
     let (transport, _client) = memory::connection(ROOM_BYTES);
     let gate = Gate::new(transport, &rate_off());
     let flow = gate.flow();
+    flow.set_stream_window(window_bytes);
     let body = Full::new(bytes::Bytes::from(vec![0; 320 * KIB]));
     let body = http_body_util::BodyExt::map_err(body, |never: std::convert::Infallible| match never {});
     let response = flow.clone().response(Version::HTTP_2, Response::new(body), Urgency::Ranked, |_| ());
     let (tell, mut chunks) = mpsc::unbounded_channel();
     let stream = async move {
         let mut body = std::pin::pin!(response.into_body());
-        // The client takes the fourth chunk slowly.
-        let mut pauses_ms = [1, 1, 1, 2000, 1, 1, 1, 1, 1].into_iter();
-        while let Some(frame) = http_body_util::BodyExt::frame(&mut body).await {
+        for number in 0.. {
+            let Some(frame) = http_body_util::BodyExt::frame(&mut body).await else { return };
             let bytes = frame.unwrap().into_data().unwrap().len();
             tell.send(bytes / KIB).unwrap();
             flow.handle_sent(bytes as u64);
-            tokio::time::sleep(Duration::from_millis(pauses_ms.next().unwrap())).await;
+            tokio::time::sleep(Duration::from_millis(if number == 3 { 2000 } else { 1 })).await;
         }
     };
     hyper::rt::Executor::execute(&StreamExecutor, stream);
@@ -247,5 +248,17 @@ async fn a_client_that_takes_chunks_soon_gets_larger_ones() {
     while let Some(kib) = timeout(LONG, chunks.recv()).await.expect("the stream moves") {
         seen.push(kib);
     }
-    assert_eq!(seen, [16, 16, 32, 64, 16, 32, 64, 64, 16]);
+    seen
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_chunks_soon_gets_larger_ones() {
+    assert_eq!(chunks_kib(None).await, [16, 16, 32, 64, 16, 32, 64, 64, 16]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn chunks_are_as_large_as_the_window_that_the_client_has_opened() {
+    assert_eq!(chunks_kib(Some(20 * 1024)).await, [20, 16, 32, 64, 16, 32, 64, 64, 12]);
+    assert_eq!(chunks_kib(Some(100 * 1024)).await, [64, 36, 32, 64, 16, 32, 64, 12]);
+    assert_eq!(chunks_kib(Some(u32::MAX >> 1)).await, [64; 5]);
 }

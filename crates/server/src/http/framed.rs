@@ -174,3 +174,50 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Framed<S> {
         Poll::Ready(Ok(()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+    use crate::{
+        config::{Classes, Cutoffs, Enforce, UplinkConfig, UplinkRate},
+        gate::Gate,
+        uplink::Uplink,
+    };
+
+    /// An uplink without a rate: nothing waits for leave.
+    fn uplink() -> Uplink {
+        let config = UplinkConfig {
+            rate: UplinkRate::Off,
+            order: scheduler::Order::Srpt,
+            enforce: Enforce::Off,
+            cutoffs: Cutoffs::Learned,
+            guard_stretch: None,
+            utilisation: 1.0,
+            segment_overhead_bytes: 66,
+            device: None,
+        };
+        Uplink::new(&config, &Classes::one()).expect("nothing is needed for it")
+    }
+
+    #[tokio::test]
+    async fn the_flow_is_told_the_window_of_the_first_settings_and_forgets_it_with_the_next_ones() {
+        const SETTINGS: &[u8] = &[0, 0, 6, kind::SETTINGS, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0];
+        const ACKNOWLEDGEMENT: &[u8] = &[0, 0, 0, kind::SETTINGS, 1, 0, 0, 0, 0];
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = tokio::net::TcpStream::connect(listener.local_addr().unwrap());
+        let (_client, accepted) = tokio::join!(client, listener.accept());
+        let flow = Gate::tcp(accepted.unwrap().0, &uplink()).flow();
+        let window_after = async |frames: &[&[u8]]| {
+            let bytes = [HTTP2_PREFACE, &frames.concat()].concat();
+            let early = Bytes::from(bytes.clone());
+            let mut framed = Framed::new(tokio::io::empty(), early, Arc::default()).with_flow(flow.clone());
+            framed.read_exact(&mut vec![0; bytes.len()]).await.unwrap();
+            flow.open_window_bytes(0)
+        };
+        assert_eq!(window_after(&[SETTINGS]).await, 1 << 16);
+        assert_eq!(window_after(&[SETTINGS, ACKNOWLEDGEMENT]).await, 1 << 16);
+        assert_eq!(window_after(&[SETTINGS, ACKNOWLEDGEMENT, SETTINGS]).await, 0);
+    }
+}

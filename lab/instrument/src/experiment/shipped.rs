@@ -11,6 +11,8 @@ pub const SHIPPED: &[(&str, &str)] = shipped![
     "smoke",
     "load",
     "attach",
+    "gate",
+    "auto",
     // "Implementation of SRPT Scheduling in Web Servers"
     "srpt-over-load",
     "srpt-over-load-nasa",
@@ -119,7 +121,7 @@ mod tests {
             }
             assert!(!experiment.figures.is_empty(), "{} has no figures", experiment.name);
         }
-        assert_eq!(without, ["smoke", "load", "attach"]);
+        assert_eq!(without, ["smoke", "load", "attach", "gate", "auto"]);
     }
 
     #[test]

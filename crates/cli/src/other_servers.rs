@@ -52,8 +52,8 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
         NotSupported("bound the requests at once: `slots` and `queue` of a `[[class]]`, or `slots` of `[admission]`"),
     ),
     (
-        &["gzip", "brotli", "zstd", "compress", "compression", "encode"],
-        NotSupported("put `file.br`, `file.zst` or `file.gz` beside `file`, or let the upstream compress"),
+        &["gzip", "brotli", "zstd", "compress", "encode"],
+        Setting("`codings = [\"zstd\", \"br\", \"gzip\"]` in `[compression]`"),
     ),
     (
         &["fastcgi-pass", "fastcgi", "php-fastcgi", "uwsgi-pass", "scgi-pass"],

@@ -68,6 +68,7 @@ pub use self::{
     body::{CHUNK_BYTES, FileBody},
     cache::{Cache, CacheStats},
     config::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy},
+    negotiate::{Coding, Preferences},
     pages::error_page,
     path::{PathError, RequestPath, encode_pattern_path, pattern_path},
     resolve::{Node, Root},
@@ -75,7 +76,6 @@ pub use self::{
 use self::{
     cache::{Key, Variant},
     load::{Outcome, SiteFiles},
-    negotiate::{Coding, Preferences},
     single_flight::SingleFlight,
 };
 

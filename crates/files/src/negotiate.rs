@@ -10,10 +10,14 @@ use http::{HeaderMap, HeaderValue, header};
 
 /// A content coding that siblings may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Coding {
+pub enum Coding {
+    /// None: the body as it is.
     Identity,
+    /// Brotli.
     Brotli,
+    /// Zstandard.
     Zstd,
+    /// gzip.
     Gzip,
 }
 
@@ -52,7 +56,7 @@ impl Coding {
 
 /// The q-values of `Accept-Encoding` for each coding, in thousandths; `None` if a coding is not mentioned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub(crate) struct Preferences {
+pub struct Preferences {
     quality: [Option<u16>; Coding::COUNT],
 }
 

@@ -132,7 +132,7 @@ impl Sites {
             };
             let files = site.root.as_ref().map(open).transpose()?;
             let routes = site.routes.iter().map(ResolvedRoute::open).collect::<Result<_, _>>()?;
-            let otherwise = ResolvedRoute::open(&Route::of_files())?;
+            let otherwise = ResolvedRoute::open(&Route::of_files(site.compression.clone()))?;
             let (certificate, client_ca) = (site.certificate.clone(), site.client_ca.clone());
             // Programs start elsewhere, where a relative path would mean another directory.
             let absolute = |root: &PathBuf| {
@@ -167,6 +167,12 @@ impl Sites {
     /// The routes of a site.
     pub(crate) fn routes(&self, site: usize) -> &[ResolvedRoute] {
         &self.sites[site].routes
+    }
+
+    /// The transforms of a route; without a number, those of the site's files.
+    pub(crate) fn transforms(&self, site: usize, route: Option<usize>) -> &[Transform] {
+        let Entry { routes, otherwise, .. } = &self.sites[site];
+        &route.map_or(otherwise, |number| &routes[number]).transforms
     }
 
     /// The first route of a site that matches a path, or else the files of the site.
@@ -304,6 +310,7 @@ mod tests {
                 routes: Vec::new(),
                 certificate: None,
                 client_ca: None,
+                compression: None,
                 files: crate::config::FilesConfig {
                     index: Vec::new(),
                     listing: false,

@@ -43,6 +43,7 @@ sections! {
         cache: RawCache,
         access_log: RawAccessLog,
         files: RawFiles,
+        compression: RawCompression,
         admission: RawAdmission,
         users: Option<Spanned<RawUsers>>,
         keys: Option<Spanned<RawKeys>>,
@@ -111,6 +112,18 @@ sections! {
         mime_types: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
     }
 
+    /// `[compression]` and `[site.compression]`
+    RawCompression {
+        #[serde(deserialize_with = "one_or_more")]
+        codings: Option<Vec<Spanned<Written>>>,
+        #[serde(deserialize_with = "one_or_more")]
+        types: Option<Vec<Spanned<Written>>>,
+        min_size: Setting,
+        zstd_level: Setting,
+        br_level: Setting,
+        gzip_level: Setting,
+    }
+
     /// `[[site]]`
     RawSite {
         #[serde(deserialize_with = "one_or_more")]
@@ -121,6 +134,7 @@ sections! {
         client_ca: Setting,
         route: Vec<Spanned<RawRoute>>,
         files: RawFiles,
+        compression: RawCompression,
     }
 
     /// `[[site.route]]`
@@ -141,6 +155,7 @@ sections! {
         admitted: Option<Spanned<bool>>,
         request_headers: RawHeaders,
         response_headers: RawHeaders,
+        compression: Option<Spanned<bool>>,
     }
 
     /// `request-headers` and `response-headers` of a route

@@ -2,6 +2,7 @@
 
 mod admission;
 mod classes;
+mod compression;
 mod credentials;
 mod limits;
 mod listen;

@@ -38,7 +38,7 @@ fn the_example_has_every_setting_and_says_the_defaults() {
     let value = serde_json::to_value(&raw).unwrap();
     let missing: Vec<_> =
         settings(&value).into_iter().filter(|(_, value)| value.is_none()).map(|(key, _)| key).collect();
-    let missing: Vec<_> = missing.iter().filter(|key| !key.starts_with("site.files.")).collect();
+    let missing: Vec<_> = missing.iter().filter(|key| !overlays(key)).collect();
     let without_default =
         ["admin-token", "default-class", "keys", "session", "users", "site.client-ca", "site.tls-cert", "site.tls-key"];
     let missing: std::collections::BTreeSet<_> = missing.iter().map(|key| key.as_str()).collect();
@@ -66,7 +66,7 @@ fn every_default_stands_in_the_documents_with_its_reason() {
     let defaults = fs::read_to_string(repository("docs/DEFAULTS.md")).unwrap();
     let reference = fs::read_to_string(repository("docs/guide/configuration.md")).unwrap();
     for (key, value) in settings(&serde_json::to_value(&raw).unwrap()) {
-        if key.starts_with("site.files.") || SECTIONS.contains(&key.as_str()) {
+        if overlays(&key) || SECTIONS.contains(&key.as_str()) {
             continue;
         }
         assert!(reference.contains(&format!("| `{key}` |")), "docs/guide/configuration.md has no row for `{key}`");
@@ -74,6 +74,11 @@ fn every_default_stands_in_the_documents_with_its_reason() {
         let row = format!("| `{key}` | `{value}` | ");
         assert!(defaults.contains(&row), "docs/DEFAULTS.md has no row that starts with {row}");
     }
+}
+
+/// Settings of a site that the whole file has, too.
+fn overlays(key: &str) -> bool {
+    key.starts_with("site.files.") || key.starts_with("site.compression.")
 }
 
 /// Tables whose keys are settings, and lists of such.
@@ -84,12 +89,14 @@ const SECTIONS: &[&str] = &[
     "cache",
     "access-log",
     "files",
+    "compression",
     "admission",
     "users",
     "keys",
     "session",
     "site",
     "site.files",
+    "site.compression",
     "site.route",
     "site.route.cgi",
     "site.route.request-headers",
@@ -270,6 +277,12 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("[files]\ncache-control = [{ pattern = \"a\" }]\n", ":2:18", "missing field `value`"),
     ("[files]\nmime-types = { \"tar.gz\" = \"a/b\" }\n", ":2:16", "is not a file extension"),
     ("[files]\nmime-types = { x = \"text\" }\n", ":2:20", "`text` is not a MIME type"),
+    ("[compression]\ncodings = [\"deflate\"]\n", ":2:12", "`deflate` is not one of `zstd`, `br`, `gzip`"),
+    ("[compression]\ncodings = [\"br\", \"br\"]\n", ":2:18", "`br` is given twice"),
+    ("[compression]\ncodings = \"br\"\ntypes = \"text\"\n", ":3:9", "`text` is no media type"),
+    ("[compression]\ncodings = \"br\"\nmin-size = \"lots\"\n", ":3:12", "is not a size"),
+    ("[compression]\ncodings = \"br\"\nbr-level = 12\n", ":3:12", "a number from 0 to 11"),
+    ("[compression]\ngzip-level = 0\n", ":2:14", "a number from 1 to 9"),
 ];
 
 #[test]

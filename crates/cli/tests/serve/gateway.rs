@@ -1,5 +1,6 @@
 //! The gateway between real clients and an upstream that answers when the test says so.
 
+mod compression;
 mod interim;
 mod programs;
 mod rules;

@@ -140,12 +140,17 @@ impl Serpent {
 
     /// Sends bytes as they are and reads all until the server closes.
     pub fn exchange(&self, bytes: &[u8]) -> String {
+        String::from_utf8_lossy(&self.exchange_bytes(bytes)).into_owned()
+    }
+
+    /// As [`Serpent::exchange`], for an answer that need not be text.
+    pub fn exchange_bytes(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = self.connect();
         // The server may answer and close before it has read everything.
         let _ = stream.write_all(bytes);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
-        String::from_utf8_lossy(&answer).into_owned()
+        answer
     }
 
     /// Checks that the server answers an ordinary request.

@@ -1,9 +1,11 @@
 //! Routes of a site, and the origins behind them: files, upstreams, programs.
 
+use std::sync::Arc;
+
 use heads::HeaderRules;
 use scheduler::admission::ResourceId;
 
-use super::{CgiConfig, PathPattern, Redirect};
+use super::{CgiConfig, CompressionConfig, PathPattern, Redirect};
 
 /// A route to an origin. The first route of a site that matches a request serves it; without a match the
 /// site's files do.
@@ -23,11 +25,13 @@ pub struct Route {
     pub request_headers: HeaderRules,
     /// Changes to the response's header before it goes to the client.
     pub response_headers: HeaderRules,
+    /// How its responses are compressed while they are sent; `None`: they are not.
+    pub compression: Option<Arc<CompressionConfig>>,
 }
 
 impl Route {
     /// The route of a site without routes: its files, for all paths.
-    pub fn of_files() -> Self {
+    pub fn of_files(compression: Option<Arc<CompressionConfig>>) -> Self {
         Self {
             name: "/".to_owned(),
             pattern: PathPattern::Prefix(String::new()),
@@ -36,6 +40,7 @@ impl Route {
             admitted: false,
             request_headers: HeaderRules::default(),
             response_headers: HeaderRules::default(),
+            compression,
         }
     }
 }

@@ -4,11 +4,13 @@
 //! is no third. Everything the data path needs to know stands here, and nothing in here can be invalid.
 
 mod classes;
+mod compression;
 mod gateway;
 mod redirect;
 
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
+pub use ::compression::{Coding as CompressionCoding, Levels as CompressionLevels};
 pub use classify::{Condition, KeysConfig, PathPattern, Rule, SessionConfig, ValueMatch};
 pub use drivers::{
     Adjustment, AdmissionConfig, Cutoffs, Enforce, ProbeConfig, ResourceConfig, UplinkConfig, UplinkRate,
@@ -20,6 +22,7 @@ pub use upstream::{ActiveChecks, CertificateFiles, PassiveChecks, UpstreamAddres
 
 pub use self::{
     classes::{ClassConfig, Classes, Objective, Refusal},
+    compression::{CompressionConfig, TypePattern},
     gateway::{Origin, Route},
     redirect::{BadTarget, Redirect},
 };
@@ -77,6 +80,8 @@ pub struct Site {
     pub client_ca: Option<PathBuf>,
     /// How files are served.
     pub files: FilesConfig,
+    /// How the responses for paths of no route are compressed while they are sent; `None`: they are not.
+    pub compression: Option<Arc<CompressionConfig>>,
 }
 
 /// Limits for clients. docs/DEFAULTS.md has the reasons for the defaults.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use compression::Prediction;
 use http::{Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use scheduler::{JobId, class::ClassId};
@@ -49,12 +50,13 @@ impl Flow {
         self.clone().response_of(ClassAt { class: ClassId(0), generation: 0 }, version, response, urgency, done)
     }
 
-    /// As [`Flow::response`], for a response of a class.
+    /// As [`Flow::response`], for a response of a class. Where the length is not known, a [`Prediction`] among the
+    /// extensions of the response takes its place in the order.
     pub fn response_of<B>(
         self,
         class: ClassAt,
         version: Version,
-        response: Response<B>,
+        mut response: Response<B>,
         urgency: Urgency,
         done: impl FnOnce(SendOutcome) + Send + 'static,
     ) -> Response<GatedBody<B>>
@@ -63,7 +65,9 @@ impl Flow {
     {
         let multiplexed = version == Version::HTTP_2;
         let exact_bytes = response.body().size_hint().exact();
-        let (id, job) = self.begin(class, multiplexed, exact_bytes, urgency, Box::new(done));
+        let prediction = response.extensions_mut().remove::<Prediction>();
+        let expected_bytes = exact_bytes.or_else(|| Some(prediction.as_ref()?.left_bytes()));
+        let (id, job) = self.begin(class, multiplexed, expected_bytes, urgency, Box::new(done));
         let stream = multiplexed.then(|| StreamBody::new(job));
         response.map(|inner| GatedBody {
             inner,
@@ -73,6 +77,7 @@ impl Flow {
             open_ended: exact_bytes.is_none(),
             held: Bytes::new(),
             exact_bytes,
+            prediction,
             passed_bytes: 0,
             failed: false,
             ended: false,
@@ -93,6 +98,8 @@ pin_project_lite::pin_project! {
         // Taken from the inner body, and waiting for leave.
         held: Bytes,
         exact_bytes: Option<u64>,
+        // How much is expected to be left, where the length is not known.
+        prediction: Option<Prediction>,
         passed_bytes: u64,
         failed: bool,
         ended: bool,
@@ -215,11 +222,13 @@ where
             None => std::mem::take(this.held),
         };
         *this.passed_bytes += data.len() as u64;
-        if *this.open_ended
-            && let Some(left) = this.inner.size_hint().exact()
-        {
-            *this.open_ended = false;
-            this.flow.handle_length(*this.id, left.saturating_add((this.held.len() + data.len()) as u64));
+        if *this.open_ended {
+            let exact_bytes = this.inner.size_hint().exact();
+            *this.open_ended = exact_bytes.is_none();
+            let left_bytes = exact_bytes.or_else(|| Some(this.prediction.as_ref()?.left_bytes()));
+            if let Some(left_bytes) = left_bytes {
+                this.flow.handle_length(*this.id, left_bytes.saturating_add((this.held.len() + data.len()) as u64));
+            }
         }
         if let Some(stream) = this.stream {
             stream.handle_given(this.flow, data.len() as u64);

@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use compression::CompressedBody;
 use http_body::{Body, Frame, SizeHint};
 
 use super::presence::Presence;
@@ -30,6 +31,8 @@ pub(crate) enum AnswerBody {
     Program(OriginBody),
     /// As an origin sent it; kept here until the client takes it.
     Relayed(Relayed),
+    /// One of the others, compressed while it is sent.
+    Compressed(Box<CompressedBody<Box<AnswerBody>>>),
 }
 
 /// A body that holds a slot to its end, where there is one, or until its client is gone.
@@ -107,6 +110,7 @@ impl Body for AnswerBody {
             Self::Upstream(body) => body.poll_frame(cx),
             Self::Program(body) => Pin::new(body).poll_frame(cx),
             Self::Relayed(body) => Pin::new(body).poll_frame(cx),
+            Self::Compressed(body) => Pin::new(&mut **body).poll_frame(cx),
         }
     }
 
@@ -116,6 +120,7 @@ impl Body for AnswerBody {
             Self::Upstream(body) => body.body.is_end_stream(),
             Self::Program(body) => body.is_end_stream(),
             Self::Relayed(body) => body.is_end_stream(),
+            Self::Compressed(body) => body.is_end_stream(),
         }
     }
 
@@ -125,6 +130,7 @@ impl Body for AnswerBody {
             Self::Upstream(body) => body.body.size_hint(),
             Self::Program(body) => body.size_hint(),
             Self::Relayed(body) => body.size_hint(),
+            Self::Compressed(body) => body.size_hint(),
         }
     }
 }

@@ -12,10 +12,8 @@ pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
 pub(super) fn finish(request: &mut RequestContext, snapshot: &ConfigSnapshot, response: &mut Response<AnswerBody>) {
     // Replaces the name of the origin. The rules of a route may say otherwise.
     response.headers_mut().insert(header::SERVER, SERVER);
-    if let Some(route) = request.route {
-        for transform in &snapshot.sites.routes(request.site)[route].transforms {
-            transform.apply(response);
-        }
+    for transform in snapshot.sites.transforms(request.site, request.route) {
+        transform.apply(&request.parts.headers, request.record.is_head, response);
     }
     if request.record.version != Version::HTTP_2 && !request.is_read() {
         // The rest of the body comes before the next request, and nobody reads it.

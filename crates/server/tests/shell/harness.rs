@@ -47,6 +47,7 @@ pub fn site(root: &Path, names: &[&str], certificate: Option<CertificateFiles>) 
             cache_control: Vec::new(),
             mime_types: Vec::new(),
         },
+        compression: None,
     }
 }
 

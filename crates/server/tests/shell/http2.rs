@@ -212,6 +212,7 @@ fn what_is_refused_has_no_body_for_head() {
         admitted: true,
         request_headers: HeaderRules::default(),
         response_headers: HeaderRules::default(),
+        compression: None,
     }];
     serve(config, async |server| {
         let arrival = Arrival { class: ClassId(0), resource: ResourceId(0), client: 1, route: 1 };

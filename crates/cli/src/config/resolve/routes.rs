@@ -1,9 +1,11 @@
 //! Routes of a site: their patterns, where they lead, the header fields that they change.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use http::{HeaderName, StatusCode};
-use server::config::{HeaderRules, Origin, PathPattern, Redirect, ResourceConfig, Route, UpstreamConfig};
+use server::config::{
+    CompressionConfig, HeaderRules, Origin, PathPattern, Redirect, ResourceConfig, Route, UpstreamConfig,
+};
 use toml::Spanned;
 
 use super::{resolver::Resolver, resources::default_resource};
@@ -38,14 +40,22 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
         admitted: true,
         request_headers: HeaderRules::default(),
         response_headers: HeaderRules::default(),
+        compression: None,
     }
 }
 
 impl Resolver<'_> {
-    pub(super) fn routes(&mut self, site: &RawSite, has_files: bool, targets: &Targets<'_>) -> Vec<Route> {
+    pub(super) fn routes(
+        &mut self,
+        site: &RawSite,
+        has_files: bool,
+        targets: &Targets<'_>,
+        compression: Option<&Arc<CompressionConfig>>,
+    ) -> Vec<Route> {
         let mut routes: Vec<(Route, Range<usize>)> = Vec::new();
         for written in &site.route {
-            let Some(route) = self.route(written, has_files, targets) else { continue };
+            let Some(mut route) = self.route(written, has_files, targets) else { continue };
+            route.compression = self.compression_of(written.get_ref(), compression);
             let place = pattern_span(written);
             if let Some((earlier, at)) = routes.iter().find(|(earlier, _)| covers(earlier, &route)) {
                 self.problems.push(
@@ -99,7 +109,25 @@ impl Resolver<'_> {
                 self.problems.push(Problem::new(message, place).help("leave it out"));
             }
         }
-        Some(Route { name, pattern, origin, resource, admitted, request_headers, response_headers })
+        Some(Route { name, pattern, origin, resource, admitted, request_headers, response_headers, compression: None })
+    }
+
+    /// `compression = false` of a route takes it out of the compression of its site.
+    fn compression_of(
+        &mut self,
+        raw: &RawRoute,
+        of_site: Option<&Arc<CompressionConfig>>,
+    ) -> Option<Arc<CompressionConfig>> {
+        if let (Some(written), None, true) = (&raw.compression, of_site, self.is_as_written()) {
+            self.problems.push(
+                Problem::new(
+                    "`compression` of a route has no effect: its site compresses nothing",
+                    Some(written.span()),
+                )
+                .help("add `[compression]` with `codings = [\"zstd\", \"br\", \"gzip\"]`, or leave this out"),
+            );
+        }
+        of_site.filter(|_| raw.compression.as_ref().is_none_or(|on| *on.get_ref())).cloned()
     }
 
     /// The pattern, and its text in the file.

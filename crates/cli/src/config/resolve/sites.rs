@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, ops::Range, path::PathBuf};
 
-use server::config::{CacheControlRule, CertificateFiles, FilesConfig, Site, SymlinkPolicy};
+use server::config::{CacheControlRule, CertificateFiles, FilesConfig, Route, Site, SymlinkPolicy};
 use toml::Spanned;
 
 use super::{
@@ -62,13 +62,16 @@ impl Resolver<'_> {
                     Some(PathBuf::from("."))
                 }
             };
+            let compression = self.compression(&raw.compression, None);
+            let to_all = || Route { compression: compression.clone(), ..route_to_all(targets) };
             let site = Site {
                 names: Vec::new(),
                 root,
-                routes: if flags.upstream.is_empty() { Vec::new() } else { vec![route_to_all(targets)] },
+                routes: if flags.upstream.is_empty() { Vec::new() } else { vec![to_all()] },
                 certificate: flags.certificate(),
                 client_ca: None,
                 files: self.files(&raw.files, None, flags),
+                compression,
             };
             return (vec![site], vec![SiteSpans::default()]);
         }
@@ -118,8 +121,9 @@ impl Resolver<'_> {
                     .help("give the site `tls-cert` and `tls-key`"),
                 );
             }
-            let routes = self.routes(site, root.is_some(), targets);
-            sites.push(Site { names, root, routes, certificate, client_ca, files });
+            let compression = self.compression(&site.compression, Some(&raw.compression));
+            let routes = self.routes(site, root.is_some(), targets, compression.as_ref());
+            sites.push(Site { names, root, routes, certificate, client_ca, files, compression });
         }
         (sites, spans)
     }

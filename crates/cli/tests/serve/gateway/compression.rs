@@ -1,0 +1,85 @@
+//! Compression while a response is sent, with real clients.
+
+use super::*;
+
+/// A site whose files and program are compressed, but not below `/secret`.
+fn start(folder: &TempDir) -> (Serpent, String) {
+    let www = folder.path().join("www");
+    fs::create_dir_all(www.join("secret")).unwrap();
+    let text = "the connection, the scheduler, the request\n".repeat(4000);
+    for file in ["a.txt", "secret/a.txt", "a.png"] {
+        fs::write(www.join(file), &text).unwrap();
+    }
+    fs::write(www.join("short.txt"), "short").unwrap();
+    program(&folder.path().join("text.sh"), "printf 'Content-Type: text/plain\\n\\n'; yes serpent | head -n 20000");
+    let config = format!(
+        "listen = [\"127.0.0.1:0\"]\n[uplink]\nrate = \"1gbit\"\n[compression]\ncodings = [\"zstd\", \"br\", \"gzip\"]\n\
+         [[site]]\nroot = \"{www}\"\n[[site.route]]\npath = \"/cgi\"\ncgi = \"{folder}\"\n\
+         [[site.route]]\npath = \"/secret\"\nfiles = true\ncompression = false\n",
+        www = www.display(),
+        folder = folder.path().display(),
+    );
+    let file = folder.path().join("serpent.toml");
+    fs::write(&file, config).unwrap();
+    (Serpent::start(&["serve", "--config", file.to_str().unwrap()]), text)
+}
+
+#[test]
+fn curl_gets_compressed_text_of_files_and_programs_in_both_versions_of_http() {
+    if tool("curl").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (serpent, text) = start(&folder);
+    let programs_text = "serpent\n".repeat(20_000);
+    for version in ["--http1.1", "--http2-prior-knowledge"] {
+        for (path, plain) in [("/a.txt", &text), ("/cgi/text.sh", &programs_text)] {
+            for coding in ["gzip", "br"] {
+                let accepts = format!("accept-encoding: {coding}");
+                let size = ["--write-out", "%{size_download}", "--output", "/dev/null"];
+                let url = serpent.url(path);
+                let bytes: usize =
+                    curl(&[&[version, "--header", &accepts], &size[..], &[&url]].concat()).unwrap().parse().unwrap();
+                assert!((20..plain.len() / 20).contains(&bytes), "{version} {path} {coding}: {bytes}");
+                let said = curl(&[version, "--compressed", "--header", &accepts, &url]).unwrap();
+                assert!(said == *plain, "{version} {path} {coding}: {} bytes", said.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_head_says_what_is_sent_and_what_may_not_be_compressed_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (serpent, text) = start(&folder);
+    let ask = |method: &str, path: &str, more: &str| {
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{more}\r\n");
+        let answer = serpent.exchange_bytes(head.as_bytes());
+        let end = answer.windows(4).position(|it| it == b"\r\n\r\n").expect("a head") + 4;
+        (String::from_utf8(answer[..end].to_ascii_lowercase()).unwrap(), answer[end..].to_vec())
+    };
+    let all = "accept-encoding: gzip, br, zstd\r\n";
+    let (get, body) = ask("GET", "/a.txt", all);
+    assert!(get.contains("content-encoding: zstd") && get.contains("etag: w/\""), "{get}");
+    assert!(get.contains("vary: accept-encoding") && !get.contains("content-length"), "{get}");
+    assert!(body.len() < text.len() / 20);
+    let (head, body) = ask("HEAD", "/a.txt", all);
+    assert!(head.contains("content-encoding: zstd") && !head.contains("content-length"), "{head}");
+    assert!(body.is_empty());
+    let etag = get.lines().find_map(|line| line.strip_prefix("etag: w/")).unwrap();
+    let (unchanged, _) = ask("GET", "/a.txt", &format!("{all}if-none-match: W/{etag}\r\n"));
+    assert!(unchanged.starts_with("http/1.1 304"), "{unchanged}");
+    for (path, more) in [
+        ("/a.txt", ""),
+        ("/a.txt", "accept-encoding: deflate\r\n"),
+        ("/a.txt", "accept-encoding: gzip\r\ncache-control: no-transform\r\n"),
+        ("/a.txt", "accept-encoding: gzip\r\nrange: bytes=0-9\r\n"),
+        ("/a.png", all),
+        ("/short.txt", all),
+        ("/secret/a.txt", all),
+        ("/nothing", all),
+    ] {
+        let (head, _) = ask("GET", path, more);
+        assert!(!head.contains("content-encoding") && head.contains("content-length"), "{path} {more}{head}");
+    }
+}

@@ -1,0 +1,235 @@
+//! Compresses responses that the client and the route allow it for (RFC 9110, sections 8.4 and 12.5.3).
+
+use std::sync::Arc;
+
+use compression::{Coding, CompressedBody, Encoder, Ratio};
+use files::{FileBody, Preferences};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use http_body::Body as _;
+
+use crate::{config::CompressionConfig, pipeline::answer_body::AnswerBody};
+
+const CONTENT_DIGEST: HeaderName = HeaderName::from_static("content-digest");
+const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
+
+/// The compression of a route.
+#[derive(Debug)]
+pub(crate) struct Compress {
+    config: Arc<CompressionConfig>,
+    /// Learned from the responses of the route.
+    ratio: Ratio,
+}
+
+impl Compress {
+    pub(super) fn new(config: Arc<CompressionConfig>) -> Self {
+        Self { config, ratio: Ratio::default() }
+    }
+
+    /// Compresses a response, if it may be. The response carries the prediction of its length as an extension.
+    pub(super) fn apply(&self, asked: &HeaderMap, is_head: bool, response: &mut Response<AnswerBody>) {
+        if !self.suits(response) {
+            return;
+        }
+        let headers = response.headers_mut();
+        append_vary(headers);
+        if may_not_be_transformed(headers) || may_not_be_transformed(asked) {
+            return;
+        }
+        let Some(coding) = self.choose(&Preferences::parse(asked)) else { return };
+        if !is_head {
+            let encoder = match Encoder::new(coding, self.config.levels) {
+                Ok(encoder) => encoder,
+                Err(error) => {
+                    tracing::warn!(%error, "a response is sent as it is: its encoder cannot be made");
+                    return;
+                }
+            };
+            let plain = std::mem::replace(response.body_mut(), FileBody::empty().into());
+            let body = CompressedBody::new(Box::new(plain), encoder, self.ratio.clone());
+            if let Some(prediction) = body.prediction() {
+                response.extensions_mut().insert(prediction);
+            }
+            *response.body_mut() = AnswerBody::Compressed(Box::new(body));
+        }
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_ENCODING, name(coding));
+        // These are about the bytes before the compression.
+        for name in [header::CONTENT_LENGTH, header::ACCEPT_RANGES, CONTENT_DIGEST, CONTENT_MD5] {
+            headers.remove(name);
+        }
+        weaken_etag(headers);
+    }
+
+    /// Whether the route compresses such responses, for clients that accept it.
+    fn suits(&self, response: &Response<AnswerBody>) -> bool {
+        let headers = response.headers();
+        // Parts of a file are parts of the plain one. Error pages of this server are short, and go first.
+        let is_page = matches!(response.body(), AnswerBody::File(_)) && response.status() != StatusCode::OK;
+        let has_no_body = response.status().is_informational()
+            || matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+            || response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if is_page
+            || has_no_body
+            || response.status() == StatusCode::PARTIAL_CONTENT
+            || headers.contains_key(header::CONTENT_ENCODING)
+            || headers.contains_key(header::CONTENT_RANGE)
+        {
+            return false;
+        }
+        let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        if length.or(response.body().size_hint().exact()).is_some_and(|bytes: u64| bytes < self.config.min_bytes) {
+            return false;
+        }
+        let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        kind.is_some_and(|kind| self.config.types.iter().any(|pattern| pattern.matches(kind)))
+    }
+
+    /// The coding for a client; `None` if it accepts none of them.
+    fn choose(&self, preferences: &Preferences) -> Option<Coding> {
+        let mut sizes = [None; files::Coding::COUNT];
+        for (place, &coding) in (1..).zip(&self.config.codings) {
+            // Among codings that the client likes equally, the one with the smallest size is chosen.
+            sizes[of_files(coding).index()] = Some(place);
+        }
+        let chosen = preferences.choose(sizes);
+        self.config.codings.iter().copied().find(|&coding| of_files(coding) == chosen)
+    }
+}
+
+fn of_files(coding: Coding) -> files::Coding {
+    match coding {
+        Coding::Zstd => files::Coding::Zstd,
+        Coding::Brotli => files::Coding::Brotli,
+        Coding::Gzip => files::Coding::Gzip,
+    }
+}
+
+fn name(coding: Coding) -> HeaderValue {
+    HeaderValue::from_static(match coding {
+        Coding::Zstd => "zstd",
+        Coding::Brotli => "br",
+        Coding::Gzip => "gzip",
+    })
+}
+
+/// Whether `Cache-Control` has `no-transform` (RFC 9111, sections 5.2.1.6 and 5.2.2.6).
+fn may_not_be_transformed(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::CACHE_CONTROL).iter();
+    let mut directives = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    directives.any(|directive| directive.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
+}
+
+/// Tells caches that the response depends on `Accept-Encoding`.
+fn append_vary(headers: &mut HeaderMap) {
+    let values = headers.get_all(header::VARY).iter();
+    let mut names = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    let is_said = |name: &[u8]| name.eq_ignore_ascii_case(b"accept-encoding") || name == b"*";
+    if !names.any(|name| is_said(name.trim_ascii())) {
+        headers.append(header::VARY, HeaderValue::from_static("accept-encoding"));
+    }
+}
+
+/// The compressed body stands for the plain one, but is not the same bytes (RFC 9110, section 8.8.1).
+fn weaken_etag(headers: &mut HeaderMap) {
+    let Some(etag) = headers.get(header::ETAG).filter(|etag| etag.as_bytes().starts_with(b"\"")) else { return };
+    match HeaderValue::from_bytes(&[b"W/", etag.as_bytes()].concat()) {
+        Ok(weak) => drop(headers.insert(header::ETAG, weak)),
+        Err(_) => drop(headers.remove(header::ETAG)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{body::full, config::TypePattern};
+
+    fn compress() -> Compress {
+        let types = CompressionConfig::TYPES.iter().filter_map(|kind| TypePattern::parse(kind));
+        Compress::new(Arc::new(CompressionConfig {
+            codings: vec![Coding::Zstd, Coding::Brotli, Coding::Gzip],
+            types: types.collect(),
+            min_bytes: 100,
+            levels: compression::Levels::default(),
+        }))
+    }
+
+    /// The response to a request with these fields, where the origin answers with a text and these fields.
+    fn answer(
+        request: &[(&'static str, &str)],
+        response: &[(&'static str, &str)],
+        status: u16,
+    ) -> Response<AnswerBody> {
+        let headers = |fields: &[(&'static str, &str)]| -> HeaderMap {
+            fields.iter().map(|&(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
+        };
+        let mut answer = Response::new(AnswerBody::Program(full(vec![b'a'; 1000])));
+        *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+        *answer.headers_mut() = headers(response);
+        answer.headers_mut().entry("content-type").or_insert(HeaderValue::from_static("text/plain"));
+        compress().apply(&headers(request), false, &mut answer);
+        answer
+    }
+
+    fn coding(request: &[(&'static str, &str)], response: &[(&'static str, &str)], status: u16) -> Option<String> {
+        let answer = answer(request, response, status);
+        let is_compressed = matches!(answer.body(), AnswerBody::Compressed(_));
+        let coding = answer.headers().get("content-encoding").map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(is_compressed, coding.is_some() && !response.iter().any(|field| field.0 == "content-encoding"));
+        coding
+    }
+
+    #[test]
+    fn the_client_chooses_the_coding_and_the_operator_among_equals() {
+        let accepted = |value| coding(&[("accept-encoding", value)], &[], 200);
+        assert_eq!(accepted("gzip, br, zstd").as_deref(), Some("zstd"));
+        assert_eq!(accepted("gzip, deflate, br").as_deref(), Some("br"));
+        assert_eq!(accepted("gzip;q=1, br;q=0.5, zstd;q=0").as_deref(), Some("gzip"));
+        assert_eq!(accepted("identity"), None);
+        assert_eq!(coding(&[], &[], 200), None);
+    }
+
+    #[test]
+    fn what_may_not_be_compressed_stays_as_it_is() {
+        let gzip = ("accept-encoding", "gzip");
+        for (field, value) in [
+            ("content-encoding", "br"),
+            ("cache-control", "public, No-Transform"),
+            ("content-type", "image/png"),
+            ("content-length", "99"),
+            ("content-range", "bytes 0-9/20"),
+        ] {
+            assert!(!matches!(answer(&[gzip], &[(field, value)], 200).body(), AnswerBody::Compressed(_)), "{field}");
+        }
+        assert_eq!(coding(&[gzip, ("cache-control", "no-transform")], &[], 200), None);
+        for status in [204, 206, 304] {
+            assert_eq!(coding(&[gzip], &[], status), None, "{status}");
+        }
+        assert_eq!(coding(&[gzip], &[], 404).as_deref(), Some("gzip"), "an origin's own page");
+    }
+
+    #[test]
+    fn the_fields_are_those_of_the_compressed_body() {
+        let fields = [
+            ("etag", "\"abc\""),
+            ("content-length", "1000"),
+            ("accept-ranges", "bytes"),
+            ("vary", "origin"),
+            ("content-md5", "x"),
+        ];
+        let compressed = answer(&[("accept-encoding", "gzip")], &fields, 200);
+        let headers = compressed.headers();
+        assert_eq!(headers["etag"], "W/\"abc\"");
+        let vary: Vec<_> = headers.get_all("vary").iter().map(|it| it.to_str().unwrap()).collect();
+        assert_eq!(vary, ["origin", "accept-encoding"]);
+        for gone in ["content-length", "accept-ranges", "content-md5"] {
+            assert!(!headers.contains_key(gone), "{gone}");
+        }
+        let plain = answer(&[], &[("etag", "\"abc\""), ("vary", "Accept-Encoding")], 200);
+        assert_eq!(
+            (&plain.headers()["etag"], &plain.headers()["vary"]),
+            (&"\"abc\"".parse().unwrap(), &"Accept-Encoding".parse().unwrap())
+        );
+        assert!(plain.extensions().get::<compression::Prediction>().is_none());
+        assert_eq!(compressed.extensions().get::<compression::Prediction>().unwrap().left_bytes(), 250);
+    }
+}

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod attach;
+mod connections;
 mod earlier;
 mod error;
 mod maps;
@@ -13,9 +14,11 @@ mod program;
 mod relearn;
 mod show;
 mod sizes;
+mod verdict;
 
 pub use attach::{Attached, Detached, How, attach, commands, detach};
 pub use error::AttachError;
 pub use options::{AttachOptions, Others, TrafficClass};
 pub use relearn::{Relearned, relearn};
-pub use show::{BandShown, RankShown, Shown, Verdict, show};
+pub use show::{BandShown, RankShown, Shown, show};
+pub use verdict::{Observed, Verdict};

@@ -17,6 +17,7 @@ use crate::plan::{Step, Subject};
 
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
+const TCA_STATS2: u16 = 7;
 const TC_HEADER_BYTES: usize = 20;
 
 /// The properties of a device that matter here.
@@ -38,6 +39,8 @@ pub(crate) struct Found {
     pub info: u32,
     pub kind: String,
     pub options: Vec<u8>,
+    pub sent_bytes: u64,
+    pub waiting_packets: u32,
 }
 
 /// One thing to do.
@@ -248,6 +251,8 @@ fn read_found(payload: &[u8]) -> Option<(i32, Found)> {
         info: word(16).map(u32::from_ne_bytes)?,
         kind: String::new(),
         options: Vec::new(),
+        sent_bytes: 0,
+        waiting_packets: 0,
     };
     for attribute in NlasIterator::new(payload.get(TC_HEADER_BYTES..)?).flatten() {
         match attribute.kind() {
@@ -255,10 +260,32 @@ fn read_found(payload: &[u8]) -> Option<(i32, Found)> {
                 found.kind = String::from_utf8_lossy(attribute.value()).trim_end_matches('\0').to_owned();
             }
             TCA_OPTIONS => found.options = attribute.value().to_vec(),
+            TCA_STATS2 => read_counters(attribute.value(), &mut found),
             _ => {}
         }
     }
     Some((word(4).map(i32::from_ne_bytes)?, found))
+}
+
+fn read_counters(statistics: &[u8], found: &mut Found) {
+    const TCA_STATS_BASIC: u16 = 1;
+    const TCA_STATS_QUEUE: u16 = 3;
+    for attribute in NlasIterator::new(statistics).flatten() {
+        let value = attribute.value();
+        match attribute.kind() {
+            TCA_STATS_BASIC => {
+                if let Some(bytes) = value.get(..8).and_then(|bytes| bytes.try_into().ok()) {
+                    found.sent_bytes = u64::from_ne_bytes(bytes);
+                }
+            }
+            TCA_STATS_QUEUE => {
+                if let Some(bytes) = value.get(..4).and_then(|bytes| bytes.try_into().ok()) {
+                    found.waiting_packets = u32::from_ne_bytes(bytes);
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 fn dump_error(payload: &[u8]) -> io::Error {

@@ -104,6 +104,9 @@ fn source(text: &str) -> Option<(IpAddr, u8)> {
 }
 
 impl AttachOptions {
+    /// The ports of servers, unless others are given.
+    pub const PORTS: [u16; 2] = [80, 443];
+
     /// One class, learned cutoffs, other programs' packets first.
     pub fn new(device: impl Into<String>, rate_bits_per_second: u64, ports: Vec<u16>) -> Self {
         Self {
@@ -119,7 +122,7 @@ impl AttachOptions {
     }
 
     /// Checks what does not depend on the machine.
-    pub(crate) fn check(&self) -> Result<(), AttachError> {
+    pub fn check(&self) -> Result<(), AttachError> {
         let wrong = |option, problem: String| Err(AttachError::Option { option, problem });
         if self.ports.is_empty() || self.ports.len() > PORTS || self.ports.contains(&0) {
             return wrong("ports", format!("give one to {PORTS} ports of servers, as in 80,443"));
@@ -201,7 +204,12 @@ impl TrafficClass {
         if let Some(directory) = &self.cgroup {
             let metadata = directory.metadata().map_err(|source| AttachError::Option {
                 option: "class",
-                problem: format!("the control group of class {}, {}: {source}", self.name, directory.display()),
+                problem: format!(
+                    "the control group of class {}, {}: {source}; `ip netns exec` hides control groups, `nsenter \
+                     --net=/run/netns/NAME` does not",
+                    self.name,
+                    directory.display()
+                ),
             })?;
             // The number of a control group of version 2 is the inode of its directory.
             settings.cgroup = metadata.ino();

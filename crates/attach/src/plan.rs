@@ -22,9 +22,9 @@ pub(crate) const MAJOR: u32 = 0x05e7;
 /// Minor number of the class of the whole link.
 const LINK_MINOR: u32 = 0x100;
 /// Handles of the queues in the bands: this and the band's minor number.
-const LEAF_MAJOR: u32 = 0x5e70;
+pub(crate) const LEAF_MAJOR: u32 = 0x5e70;
 /// Bands, as many as HTB has priorities.
-const BANDS: u32 = 8;
+pub(crate) const BANDS: u32 = 8;
 /// Packets that wait in a queue. With 1000 no starved response was cut off.
 pub(crate) const QUEUE_PACKETS: u32 = 1000;
 /// Parent of the queueing discipline at the root.

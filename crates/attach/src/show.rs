@@ -11,6 +11,7 @@ use crate::{
     maps::{Counters, Settings},
     netlink::Netlink,
     program::Running,
+    verdict::{Observed, Verdict},
 };
 
 /// An attached device, its queues and counters. Counters begin when the device is attached.
@@ -40,6 +41,8 @@ pub struct Shown {
     pub bands: Vec<BandShown>,
     /// The ranks of responses.
     pub ranks: Vec<RankShown>,
+    /// The last moment.
+    pub observed: Observed,
     /// Whether the queue is here.
     pub verdict: Verdict,
 }
@@ -76,39 +79,6 @@ pub struct RankShown {
     pub bytes: u64,
 }
 
-/// Where the queue is. Only where packets wait can they be put in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Packets wait here.
-    QueueIsHere,
-    /// Packets have waited here: some were held behind others of their connection.
-    QueueWasHere,
-    /// No packet of a response has waited here.
-    NoQueue,
-    /// No response was seen.
-    NoTraffic,
-}
-
-impl Verdict {
-    /// The meaning, and the remedy.
-    pub fn sentence(self) -> &'static str {
-        match self {
-            Self::QueueIsHere => {
-                "The queue is here: responses wait on this device, and leave in the order of their ranks."
-            }
-            Self::QueueWasHere => {
-                "Nothing waits now; responses have waited here before, and left in the order of their ranks."
-            }
-            Self::NoQueue => {
-                "No queue was seen here. Either the link is not busy, or the queue is somewhere else: if responses are slow \
-                 while this says so, the rate given is above that of the narrowest link. Give a lower rate."
-            }
-            Self::NoTraffic => "No response was seen. Check the ports, and that responses leave by this device.",
-        }
-    }
-}
-
 /// Shows an attached device.
 pub fn show(name: &str) -> Result<Shown, AttachError> {
     let netlink = Netlink::open()?;
@@ -122,7 +92,9 @@ pub fn show(name: &str) -> Result<Shown, AttachError> {
             })?;
             let bands = bands.into_iter().next();
             let Some(bands) = bands else { return Err(AttachError::NoDevice { device: name.into() }) };
-            return Ok(shown(name, &bands, &running.counters()?, &running.settings()?));
+            let settings = running.settings()?;
+            let observed = Observed::watch(&netlink, device.index, &ports(&settings))?;
+            return Ok(shown(name, &bands, &running.counters()?, &settings, observed));
         }
         Root::Ours(None) => "Serpent's bands without a classifier".into(),
         Root::Default => "the kernel's default".into(),
@@ -131,7 +103,11 @@ pub fn show(name: &str) -> Result<Shown, AttachError> {
     Err(AttachError::NotAttached { device: name.into(), found })
 }
 
-fn shown(name: &str, bands: &bands::Shown, counters: &Counters, settings: &Settings) -> Shown {
+fn ports(settings: &Settings) -> Vec<u16> {
+    settings.ports.iter().take(settings.port_count as usize).map(|&port| port as u16).collect()
+}
+
+fn shown(name: &str, bands: &bands::Shown, counters: &Counters, settings: &Settings, observed: Observed) -> Shown {
     let bands_shown: Vec<BandShown> = bands
         .bands
         .iter()
@@ -158,20 +134,10 @@ fn shown(name: &str, bands: &bands::Shown, counters: &Counters, settings: &Setti
             });
         }
     }
-    let waiting = bands_shown.iter().skip(1).any(|band| band.waiting_packets > 0);
-    let verdict = if counters.known + counters.unknown == 0 {
-        Verdict::NoTraffic
-    } else if waiting {
-        Verdict::QueueIsHere
-    } else if counters.held > 0 {
-        Verdict::QueueWasHere
-    } else {
-        Verdict::NoQueue
-    };
     Shown {
         device: name.into(),
         rate_bits_per_second: bands.rate_bits_per_second.unwrap_or(0),
-        ports: settings.ports.iter().take(settings.port_count as usize).map(|&port| port as u16).collect(),
+        ports: ports(settings),
         responses_with_length: counters.known,
         responses_without_length: counters.unknown,
         control_packets: counters.control,
@@ -181,7 +147,8 @@ fn shown(name: &str, bands: &bands::Shown, counters: &Counters, settings: &Setti
         unknown_packets: counters.lost,
         bands: bands_shown,
         ranks,
-        verdict,
+        verdict: observed.verdict(counters.known + counters.unknown),
+        observed,
     }
 }
 
@@ -235,6 +202,10 @@ impl Shown {
         );
         metric("band_waiting_packets", "gauge", "Packets that wait, by band.", by_band(|band| band.waiting_packets));
         metric("band_waiting_bytes", "gauge", "Bytes that wait, by band.", by_band(|band| band.waiting_bytes));
+        let verdicts = Verdict::ALL
+            .map(|verdict| (format!(",verdict=\"{}\"", verdict.name()), u64::from(verdict == self.verdict)));
+        metric("verdict", "gauge", "1 for the verdict on where the queue is.", verdicts.to_vec());
+        metric("rate_bits_per_second", "gauge", "The rate given.", vec![(String::new(), self.rate_bits_per_second)]);
         text
     }
 }
@@ -274,6 +245,6 @@ impl fmt::Display for Shown {
         if dropped > 0 {
             writeln!(f, "{dropped} packets were dropped because a band was full: admit fewer connections.")?;
         }
-        write!(f, "{}", self.verdict.sentence())
+        write!(f, "{}\n{}", self.observed, self.verdict.sentence())
     }
 }

@@ -38,13 +38,36 @@ pub struct Checked {
 
 /// Reads the file as `serve` does.
 pub fn check(args: &CheckArgs) -> Result<Checked, Problems> {
+    #[cfg(target_os = "linux")]
+    let attach =
+        || config::load_attach(&args.file).map(|options| options.map_or_else(String::new, |it| attach_line(&it)));
+    #[cfg(not(target_os = "linux"))]
+    let attach = || Ok(String::new());
+    if args.dir.is_none() && !args.json && config::is_for_attach_alone(&args.file)? {
+        return Ok(Checked { summary: format!("{}: ok\n{}", args.file.display(), attach()?), warnings: None });
+    }
     let flags = Overrides { config: Some(args.file.clone()), dir: args.dir.clone(), ..Overrides::default() };
     let (config, warnings) = config::load_and_warn(&flags)?;
     let summary = match args.json {
         true => as_json(&config),
-        false => format!("{}: ok\n{}", args.file.display(), summary(&config)),
+        false => format!("{}: ok\n{}{}", args.file.display(), summary(&config), attach()?),
     };
     Ok(Checked { summary, warnings })
+}
+
+/// The settings of `serpent attach`, which no server uses.
+#[cfg(target_os = "linux")]
+fn attach_line(options: &attach::AttachOptions) -> String {
+    let device = if options.device.is_empty() { "a device" } else { &options.device };
+    let ports: Vec<String> = options.ports.iter().map(u16::to_string).collect();
+    let rate = scheduler::Rate::from_bits_per_second(options.rate_bits_per_second);
+    let rate = rate.map(|rate| rate.to_string()).unwrap_or_default();
+    let mut line = format!("{device} at {rate}, ports {}", ports.join(", "));
+    let classes: Vec<&str> = options.classes.iter().map(|class| class.name.as_str()).collect();
+    if !classes.is_empty() {
+        let _ = write!(line, ", classes {}", classes.join(", "));
+    }
+    format!("  {:<10}{line}; by `serpent attach`, not by the server\n", "attach")
 }
 
 /// The addresses, and the settings that decide the order of the uplink. `serpent-lab simulate` reads this, so the names

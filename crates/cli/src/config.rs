@@ -50,6 +50,23 @@ fn check(source: Option<(PathBuf, String)>, flags: &Overrides) -> Result<(Config
     }
 }
 
+/// The settings of `serpent attach` in a file, which may have no site; `None` if it has none of them. Mistakes elsewhere in
+/// the file count, too. The files that it names are not opened.
+#[cfg(target_os = "linux")]
+pub fn load_attach(path: &Path) -> Result<Option<attach::AttachOptions>, Problems> {
+    let source = Some((path.to_owned(), read(path)?));
+    let flags = Overrides { dir: is_for_attach_alone(path)?.then(|| ".".into()), ..Overrides::default() };
+    let (resolved, problems) = understand(source.as_ref(), &flags);
+    let usable = problems.iter().all(|problem| problem.severity == Severity::Warning);
+    if usable { Ok(resolved.attach) } else { Err(Problems::new(source, problems)) }
+}
+
+/// Whether the file is for `serpent attach`, and has nothing to serve.
+pub fn is_for_attach_alone(path: &Path) -> Result<bool, Problems> {
+    let (raw, _) = parse::parse(&read(path)?);
+    Ok(raw.attach.is_some() && raw.site.is_empty() && raw.upstream.is_empty())
+}
+
 /// Reads and resolves the configuration. The files that it names are not opened.
 pub fn understand(source: Option<&(PathBuf, String)>, flags: &Overrides) -> (Resolved, Vec<Problem>) {
     let (raw, mut problems) = source.map_or_else(Default::default, |(_, text)| parse::parse(text));

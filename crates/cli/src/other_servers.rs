@@ -86,7 +86,7 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
         &["server-name", "server-names", "server-alias", "hostname", "domain", "domains"],
         Setting("`names` of a `[[site]]`"),
     ),
-    (&["bind", "port", "ports", "address"], Setting("`listen` at the top of the file, as in `listen = [\":80\"]`")),
+    (&["bind", "port", "address"], Setting("`listen` at the top of the file, as in `listen = [\":80\"]`")),
     (&["document-root", "docroot"], Setting("`root` of a `[[site]]`")),
     (&["file-server", "static"], Setting("`root` of a `[[site]]`, and `files = true` of a route")),
     (&["tls", "ssl", "https"], Setting("`tls-cert` and `tls-key` of a `[[site]]`")),

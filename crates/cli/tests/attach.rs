@@ -2,16 +2,27 @@
 #![cfg(target_os = "linux")]
 
 use std::{
+    collections::hash_map::RandomState,
+    hash::{BuildHasher as _, Hasher as _},
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
     path::Path,
     process::{Command, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use kernel::netns::NetNs;
+
+#[path = "attach/packets.rs"]
+mod packets;
+#[path = "attach/settings.rs"]
+mod settings;
+#[path = "attach/support.rs"]
+mod support;
+#[path = "attach/verdict.rs"]
+mod verdict;
 
 const DEVICE: &str = "va";
 
@@ -328,36 +339,75 @@ fn cutoffs_are_learned_from_sizes() {
     assert!(metrics.contains("serpent_attach_responses_total{device=\"va\",length=\"known\"} 250"), "{metrics}");
 }
 
-/// Whatever the moment, there is all or nothing: queues and classifier, or what was there before.
+/// Whatever the moment, there is all or nothing: queues and classifier, or what was there before. `SERPENT_SEED` repeats
+/// the moments of an earlier run.
 #[test]
 fn a_kill_leaves_all_or_nothing() {
+    const KILLS: u32 = 20;
     let Some(bed) = Bed::new("a_kill_leaves_all_or_nothing") else { return };
-    let without = bed.description();
-    bed.does(&ATTACH);
-    let with = bed.description();
-    let filter = || bed.tc(&["filter", "show", "dev", DEVICE, "parent", "5e7:"]);
-    assert!(filter().contains("direct-action"), "{}", filter());
-    let (mut seen_with, mut seen_without) = (0, 0);
-    for number in 0..20u64 {
-        let arguments = if bed.description() == with { &["detach", DEVICE][..] } else { &ATTACH[..] };
-        let mut child = Command::new("ip")
-            .args([&["netns", "exec", &bed.server, env!("CARGO_BIN_EXE_serpent")][..], arguments].concat())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        // `ip netns exec` becomes the program. The moments cover its run, which takes some 100 ms.
-        thread::sleep(Duration::from_millis(number * 7));
-        let _ = child.kill();
-        child.wait().unwrap();
-        let state = bed.description();
-        if state == with {
-            assert!(filter().contains("direct-action"), "queues without a classifier: {}", filter());
-            seen_with += 1;
-        } else {
-            assert_eq!(state, without, "after {} ms of {arguments:?}", number * 7);
-            seen_without += 1;
+    let given = std::env::var("SERPENT_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = given.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    eprintln!("SERPENT_SEED={seed}");
+    let mut state = seed | 1;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as f64 / (1u64 << 53) as f64
+    };
+    let replace = [&ATTACH[..], &["--replace"]].concat();
+    let detach = ["detach", DEVICE];
+    for (attach, foreign) in [
+        (&ATTACH[..], None),
+        (&replace[..], Some("qdisc add dev va root handle 1: tbf rate 5mbit burst 3000 limit 30000")),
+    ] {
+        if let Some(line) = foreign {
+            bed.tc(&line.split(' ').collect::<Vec<_>>());
         }
+        let without = bed.description();
+        let start = Instant::now();
+        bed.does(attach);
+        let run = start.elapsed();
+        let with = bed.description();
+        let mut counts = [[0; 2]; 2];
+        while counts.iter().any(|count| count.iter().sum::<u32>() < KILLS) {
+            // The other command carries on from what a kill has left.
+            let number = usize::from(bed.description() == without);
+            let arguments = [&detach[..], attach][number];
+            if counts[number].iter().sum::<u32>() == KILLS {
+                bed.does(arguments);
+                assert_eq!(bed.description(), *[&without, &with][number], "after a kill, seed {seed}");
+                continue;
+            }
+            let after = run.mul_f64(1.2 * random());
+            // `ip netns exec` becomes the program.
+            let mut child = Command::new("ip")
+                .args([&["netns", "exec", &bed.server, env!("CARGO_BIN_EXE_serpent")][..], arguments].concat())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            thread::sleep(after);
+            let _ = child.kill();
+            child.wait().unwrap();
+            let state = bed.description();
+            let is_with = state == with;
+            assert!(is_with || state == without, "after {after:?} of {arguments:?}, seed {seed}: {state}");
+            if is_with {
+                let filter = bed.tc(&["filter", "show", "dev", DEVICE, "parent", "5e7:"]);
+                assert!(filter.contains("direct-action"), "queues without a classifier, seed {seed}: {filter}");
+            }
+            counts[number][usize::from(is_with)] += 1;
+        }
+        let [[detached, not_detached], [not_attached, attached]] = counts;
+        eprintln!(
+            "{KILLS} kills each within {:?}: detached {detached} times, not {not_detached}; attached {attached} times, not \
+             {not_attached}",
+            run.mul_f64(1.2)
+        );
+        if bed.description() == with {
+            bed.does(&detach);
+        }
+        assert_eq!(bed.description(), without, "seed {seed}");
     }
-    eprintln!("attached {seen_with} times, detached {seen_without} times");
 }

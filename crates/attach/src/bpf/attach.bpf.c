@@ -103,10 +103,12 @@ static const volatile __u8 wanted[16] = { "\ncontent-length:" };
 
 /* The bytes of a packet that are looked at, and where in them. */
 struct reader {
-	__u32 seq;   /* of the first byte */
-	__u32 n;     /* bytes of payload in the packet */
-	__u32 read;  /* of them in the buffer */
-	__u32 at;    /* next byte to look at */
+	__u32 start;   /* where the payload is in the packet */
+	__u32 first;   /* sequence number of the payload */
+	__u32 payload; /* bytes of it */
+	__u32 seq;     /* sequence number of the first byte in the buffer */
+	__u32 read;    /* bytes in the buffer */
+	__u32 at;      /* next byte to look at */
 };
 
 static __always_inline void count_size(struct counters *c, __u64 bytes)
@@ -238,6 +240,40 @@ __noinline int read_heads(struct reader *r, struct bytes *h, struct flow *f, str
 		if (body > FAR)
 			return 0;
 		r->at = f->end - r->seq;
+	}
+	return 1;
+}
+
+/* Reads a part of the payload, from `at` on, into the buffer. Returns whether there is one. */
+static __always_inline int load(struct __sk_buff *skb, struct reader *r, struct bytes *h, __u32 at)
+{
+	__u32 payload = r->payload;
+	if (at >= payload)
+		return 0;
+	__u32 size = payload - at < HEAD_BYTES ? payload - at : HEAD_BYTES;
+	r->seq = r->first + at;
+	r->read = size;
+	r->at = 0;
+	size &= HEAD_BYTES * 2 - 1;
+	return size && size <= HEAD_BYTES && !bpf_skb_load_bytes(skb, r->start + at, h, size);
+}
+
+/* Reads the heads of a packet from the part in the buffer on. Like `read_heads`, it is verified by itself. */
+__noinline int read_parts(struct __sk_buff *skb, struct reader *r, struct bytes *h, struct flow *f, struct counters *c)
+{
+	if (!r || !h || !f || !c)
+		return 0;
+	for (int part = 0; part < PARTS; part++) {
+		for (int i = 0; i < HEAD_BYTES / AT_A_TIME; i++)
+			if (!read_heads(r, h, f, c))
+				break;
+		reread();
+		/* A head goes on, or the next one is, behind this part. */
+		__u32 next = r->seq + r->at - r->first;
+		if (!f->in_head && (r->at + 8 < r->read || next + 8 >= r->payload))
+			return 1;
+		if (!load(skb, r, h, next))
+			return 1;
 	}
 	return 1;
 }
@@ -408,38 +444,30 @@ int choose(struct __sk_buff *skb)
 		f->ack = ack;
 
 	struct bytes *h = bpf_map_lookup_elem(&heads, &zero);
-	__u32 size = payload < HEAD_BYTES ? payload : HEAD_BYTES;
 	if (is_new && h) {
 		__u32 body = f->is_known && (__s32)(f->end - seq) > 0 ? f->end - seq : 0;
-		struct reader r = { .seq = seq, .n = payload, .read = size, .at = 0 };
+		struct reader r = { .start = link + data, .first = seq, .payload = payload };
 		int reads = 0;
-		if (f->in_head && seq == f->max_seq) {
+		if (f->in_head && seq == f->max_seq)
 			reads = 1;
-		} else if (size > 8 && (has_spoken || !f->has_begun)) {
+		else if (payload > 8 && (has_spoken || !f->has_begun))
 			/* The response to HEAD has a length and no body, so a head is looked for where it may be. */
 			reads = 2;
-		} else if (f->is_known && body < payload) {
-			r.at = body;
+		else if (f->is_known && body < payload)
 			reads = 3;
-		}
-		size &= HEAD_BYTES * 2 - 1;
-		if (reads && (size == 0 || size > HEAD_BYTES || bpf_skb_load_bytes(skb, link + data, h, size)))
+		if (reads && !load(skb, &r, h, reads == 3 ? body : 0))
 			reads = 0;
 		if (reads == 2) {
 			if (h->b[0] == 'H' && h->b[1] == 'T' && h->b[2] == 'T' && h->b[3] == 'P' && h->b[4] == '/' &&
 			    h->b[5] == '1') {
 				count_end(c, f);
 				f->in_head = 0;
-			} else if (body && body < payload) {
-				r.at = body;
-			} else {
+			} else if (!body || !load(skb, &r, h, body)) {
 				reads = 0;
 			}
 		}
 		if (reads)
-			for (int i = 0; i < HEAD_BYTES / AT_A_TIME; i++)
-				if (!read_heads(&r, h, f, c))
-					break;
+			read_parts(skb, &r, h, f, c);
 		if (!reads && !f->has_begun) {
 			begin(f, seq);
 			c->unknown++;

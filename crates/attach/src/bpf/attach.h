@@ -11,8 +11,10 @@
 /* Four cells an octave. */
 #define SIZE_CELLS 256
 
-/* Bytes of a packet that are looked at for heads: a power of two. A head of several packets is read to its end. */
+/* Bytes of a packet that are looked at for heads at once: a power of two. A head of several packets is read to its end. */
 #define HEAD_BYTES 2048
+/* Most such parts of a packet. A packet of segmentation offload may hold several responses. */
+#define PARTS 8
 #define AT_A_TIME 128
 #define MOST_PAYLOAD 0x80000
 /* Half of the sequence numbers. */

@@ -67,8 +67,19 @@ pub fn parse(text: &str) -> (Raw, Vec<Problem>) {
 }
 
 /// Tables that occur once, such as `[uplink]`. Serde would take a list for their settings in order.
-const SINGLE_TABLES: &[&str] =
-    &["uplink", "limits", "cache", "access-log", "files", "compression", "admission", "users", "keys", "session"];
+const SINGLE_TABLES: &[&str] = &[
+    "uplink",
+    "limits",
+    "cache",
+    "access-log",
+    "files",
+    "compression",
+    "admission",
+    "users",
+    "keys",
+    "session",
+    "attach",
+];
 
 fn list_of_a_single_table(key: &Spanned<Cow<'_, str>>, value: &Spanned<DeValue<'_>>) -> Option<Problem> {
     let name = key.get_ref();

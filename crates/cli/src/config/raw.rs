@@ -48,6 +48,7 @@ sections! {
         users: Option<Spanned<RawUsers>>,
         keys: Option<Spanned<RawKeys>>,
         session: Option<Spanned<RawSession>>,
+        attach: Option<Spanned<RawAttach>>,
         site: Vec<Spanned<RawSite>>,
         upstream: Vec<Spanned<RawUpstream>>,
         class: Vec<Spanned<RawClass>>,
@@ -319,6 +320,20 @@ sections! {
         file: Setting,
         header: Setting,
         query: Setting,
+    }
+
+    /// `[attach]`
+    RawAttach {
+        device: Setting,
+        rate: Setting,
+        #[serde(deserialize_with = "one_or_more")]
+        ports: Option<Vec<Spanned<Written>>>,
+        #[serde(deserialize_with = "one_or_more")]
+        classes: Option<Vec<Spanned<Written>>>,
+        cutoffs: Option<Spanned<RawCutoffs>>,
+        others: Setting,
+        overhead: Setting,
+        replace: Option<bool>,
     }
 
     /// `[session]`

@@ -1,6 +1,8 @@
 //! Stage two: every value is read, every default filled in, every contradiction found.
 
 mod admission;
+#[cfg(target_os = "linux")]
+mod attached;
 mod classes;
 mod compression;
 mod credentials;
@@ -41,6 +43,9 @@ pub struct Resolved {
     pub named_files: Vec<NamedFile>,
     /// The span of each upstream's name, in the order of the upstreams.
     pub upstream_spans: Vec<Option<Range<usize>>>,
+    /// The settings of `serpent attach`, which the server itself does not use.
+    #[cfg(target_os = "linux")]
+    pub attach: Option<attach::AttachOptions>,
 }
 
 /// Joins flags, file and defaults. Mistakes are added to `problems`; if there is one, the result must not be used.
@@ -88,8 +93,22 @@ pub fn resolve(
         admin_token,
         cache: r.cache(raw, flags),
     };
+    #[cfg(target_os = "linux")]
+    let attach = raw.attach.as_ref().and_then(|attach| r.attach(attach));
+    #[cfg(not(target_os = "linux"))]
+    if let Some(attach) = &raw.attach {
+        r.problems.push(Problem::new("`[attach]` is for Linux alone", Some(attach.span())).help("leave it out"));
+    }
     let access_log_span = raw.access_log.target.as_ref().filter(|_| flags.access_log.is_none()).map(Spanned::span);
-    Resolved { config, site_spans, access_log_span, named_files: r.named_files, upstream_spans }
+    Resolved {
+        config,
+        site_spans,
+        access_log_span,
+        named_files: r.named_files,
+        upstream_spans,
+        #[cfg(target_os = "linux")]
+        attach,
+    }
 }
 
 impl Resolver<'_> {

@@ -39,8 +39,17 @@ fn the_example_has_every_setting_and_says_the_defaults() {
     let missing: Vec<_> =
         settings(&value).into_iter().filter(|(_, value)| value.is_none()).map(|(key, _)| key).collect();
     let missing: Vec<_> = missing.iter().filter(|key| !overlays(key)).collect();
-    let without_default =
-        ["admin-token", "default-class", "keys", "session", "users", "site.client-ca", "site.tls-cert", "site.tls-key"];
+    let without_default = [
+        "admin-token",
+        "attach",
+        "default-class",
+        "keys",
+        "session",
+        "users",
+        "site.client-ca",
+        "site.tls-cert",
+        "site.tls-key",
+    ];
     let missing: std::collections::BTreeSet<_> = missing.iter().map(|key| key.as_str()).collect();
     assert_eq!(missing, without_default.into(), "all others have a default, which the example shows");
 
@@ -61,11 +70,19 @@ fn the_example_has_every_setting_and_says_the_defaults() {
 
 #[test]
 fn every_default_stands_in_the_documents_with_its_reason() {
-    let text = fs::read_to_string(repository("examples/serpent.toml")).unwrap();
-    let (raw, _) = parse::parse(&text);
     let defaults = fs::read_to_string(repository("docs/DEFAULTS.md")).unwrap();
     let reference = fs::read_to_string(repository("docs/guide/configuration.md")).unwrap();
-    for (key, value) in settings(&serde_json::to_value(&raw).unwrap()) {
+    let of = |file: &str| {
+        let (raw, _) = parse::parse(&fs::read_to_string(repository(file)).unwrap());
+        settings(&serde_json::to_value(&raw).unwrap())
+    };
+    let attach = of("examples/attach.toml").into_iter().filter(|(key, _)| key.starts_with("attach."));
+    // Those of the device and its rate are examples.
+    let attach = attach.map(|(key, value)| match key.as_str() {
+        "attach.device" | "attach.rate" => (key, None),
+        _ => (key, value),
+    });
+    for (key, value) in of("examples/serpent.toml").into_iter().chain(attach) {
         if overlays(&key) || SECTIONS.contains(&key.as_str()) {
             continue;
         }
@@ -94,6 +111,7 @@ const SECTIONS: &[&str] = &[
     "users",
     "keys",
     "session",
+    "attach",
     "site",
     "site.files",
     "site.compression",
@@ -266,6 +284,24 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("[limits]\nidle-timeout = \"0s\"\n", ":2:16", "above zero"),
     ("[limits]\nshutdown-timeout = \"never\"\n", ":2:20", "or `off`"),
     ("[cache]\ncapacity = \"lots\"\n", ":2:12", "is not a size"),
+    ("[attach]\ndevice = \"eth0\"\n", ":1:1", "`[attach]` has no `rate`"),
+    ("[attach]\nrate = \"fast\"\n", ":2:8", "a rate starts with a number"),
+    ("[attach]\nrate = \"9kbit\"\n", ":2:8", "not between 16 kbit/s and 400 Gbit/s"),
+    ("[attach]\nrate = \"1mbit\"\nports = [80, 0]\n", ":3:14", "from 1 to 65535"),
+    ("[attach]\nrate = \"1mbit\"\nports = []\n", ":1:1", "give one to 16 ports"),
+    (
+        "[attach]\nrate = \"1mbit\"\nclasses = [\"a\", \"b:colour=red\"]\n",
+        ":3:17",
+        "expected mark, port, cgroup or source",
+    ),
+    ("[attach]\nrate = \"1mbit\"\nclasses = [\"a:port=81\"]\n", ":3:12", "is not among the ports"),
+    ("[attach]\nrate = \"1mbit\"\ncutoffs = \"guess\"\n", ":3:11", "not a way to choose cutoffs"),
+    ("[attach]\nrate = \"1mbit\"\ncutoffs = [2, 1]\n", ":3:15", "cutoffs must increase"),
+    ("[attach]\nrate = \"1mbit\"\ncutoffs = [\"5GiB\"]\n", ":3:11", "a cutoff is below 4 GiB"),
+    ("[attach]\nrate = \"1mbit\"\nothers = \"never\"\n", ":3:10", "`never` is not one of `first`, `last`"),
+    ("[attach]\nrate = \"1mbit\"\noverhead = \"2KiB\"\n", ":3:12", "at most 1024 bytes"),
+    ("[attach]\nrate = \"1mbit\"\nreplace = \"yes\"\n", ":3:11", "expected a boolean"),
+    ("[attach]\nrate = \"1mbit\"\nport = 80\n", ":3:1", "did you mean `ports`?"),
     ("[access-log]\ntarget = \"no/such/folder/log\"\n", ":2:10", "of the access log does not exist"),
     ("[access-log]\ntarget = \"www\"\n", ":2:10", "is a directory"),
     ("[access-log]\nformat = \"xml\"\n", ":2:10", "`xml` is not one of `combined`, `json`"),
@@ -310,7 +346,7 @@ fn every_single_table_is_known_as_one() {
         .as_object()
         .unwrap()
         .iter()
-        .filter(|(key, value)| value.is_object() || ["users", "keys", "session"].contains(&key.as_str()));
+        .filter(|(key, value)| value.is_object() || ["users", "keys", "session", "attach"].contains(&key.as_str()));
     for (key, _) in tables {
         let (_, problems) = parse::parse(&format!("[[{key}]]\n"));
         assert_eq!(problems.len(), 1, "{key}: {problems:?}");
@@ -431,4 +467,57 @@ fn a_file_that_cannot_be_read_is_named() {
     fs::write(&binary, b"\xff\xfe").unwrap();
     let said = load(&Overrides { config: Some(binary), ..missing }).unwrap_err().to_string();
     assert!(said.contains("is not a text") && said.contains("UTF-8"), "{said}");
+}
+
+#[cfg(target_os = "linux")]
+mod attached {
+    use attach::{AttachOptions, Others};
+
+    use super::*;
+
+    fn load_attach(text: &str) -> Result<Option<AttachOptions>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("serpent.toml");
+        fs::write(&path, text).unwrap();
+        super::load_attach(&path).map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn the_example_has_every_setting_of_attach_and_says_the_defaults() {
+        let text = fs::read_to_string(repository("examples/attach.toml")).unwrap();
+        let (raw, problems) = parse::parse(&text);
+        assert_eq!(problems, []);
+        let attach = serde_json::to_value(&raw).unwrap()["attach"].clone();
+        assert!(attach.as_object().unwrap().values().all(|value| !value.is_null()), "{attach}");
+        let example = super::load_attach(&repository("examples/attach.toml")).unwrap().unwrap();
+        assert_eq!(example, AttachOptions::new("eth0", 97_000_000, AttachOptions::PORTS.to_vec()));
+    }
+
+    #[test]
+    fn a_file_says_how_to_attach() {
+        let options = load_attach(
+            "[attach]\nrate = \"10mbit\"\nports = 8080\nclasses = \"a:port=8080\"\ncutoffs = [\"2KiB\", 30000]\n\
+             others = \"last\"\noverhead = 24\nreplace = true\n",
+        );
+        let expected = AttachOptions {
+            classes: vec!["a:port=8080".parse().unwrap()],
+            cutoffs_bytes: vec![2048, 30_000],
+            others: Others::Last,
+            overhead_bytes: 24,
+            replace: true,
+            // The command line names it.
+            ..AttachOptions::new("", 10_000_000, vec![8080])
+        };
+        assert_eq!(options, Ok(Some(expected)));
+        assert_eq!(load_attach(SITE), Ok(None));
+        let said = load_attach("workers = 0\n[attach]\nrate = \"10mbit\"\n").unwrap_err();
+        assert!(said.contains("is not a number of workers"), "{said}");
+    }
+
+    #[test]
+    fn a_file_for_attach_alone_serves_nothing() {
+        let text = "[attach]\nrate = \"10mbit\"\n";
+        assert!(super::load_text(text).unwrap_err().contains("the file has no site"));
+        assert!(super::load_text(&format!("{text}{SITE}")).is_ok());
+    }
 }

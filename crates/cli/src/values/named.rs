@@ -52,6 +52,12 @@ impl Named for Enforce {
     ];
 }
 
+#[cfg(target_os = "linux")]
+impl Named for attach::Others {
+    const NAMED: &'static [(Self, &'static str, &'static str)] =
+        &[(Self::First, "first", "Before all responses"), (Self::Last, "last", "Behind all responses")];
+}
+
 impl Named for SymlinkPolicy {
     const NAMED: &'static [(Self, &'static str, &'static str)] = &[
         (Self::Never, "never", "A path with a symbolic link in it answers 404"),

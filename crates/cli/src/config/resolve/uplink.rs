@@ -19,7 +19,7 @@ use crate::{
 impl Resolver<'_> {
     pub(super) fn uplink(&mut self, raw: &Raw, flags: &Overrides) -> UplinkConfig {
         let section = &raw.uplink;
-        let cutoffs = section.cutoffs.as_ref().map_or(Cutoffs::Learned, |written| self.cutoffs(written));
+        let cutoffs = section.cutoffs.as_ref().map_or(Cutoffs::Learned, |written| self.cutoffs(written, 6));
         let uplink = UplinkConfig {
             rate: self.setting(flags.uplink, &section.rate, values::uplink_rate, UplinkRate::Auto),
             order: self.setting(flags.order, &section.order, Order::named, Order::Srpt),
@@ -81,21 +81,22 @@ impl Resolver<'_> {
         uplink
     }
 
-    fn cutoffs(&mut self, written: &Spanned<RawCutoffs>) -> Cutoffs {
+    /// Cutoffs between bands or ranks of responses, of which there are one more.
+    pub(super) fn cutoffs(&mut self, written: &Spanned<RawCutoffs>, most: usize) -> Cutoffs {
         match written.get_ref() {
             RawCutoffs::Word(word) if word == "learned" => Cutoffs::Learned,
             RawCutoffs::Word(word) => {
-                self.problems.push(
-                    Problem::new(format!("`{word}` is not a way to choose cutoffs"), Some(written.span()))
-                        .help("write `learned`, or one to six sizes as in [\"2KiB\", \"20KiB\", \"200KiB\"]"),
-                );
+                self.problems
+                    .push(Problem::new(format!("`{word}` is not a way to choose cutoffs"), Some(written.span())).help(
+                        format!("write `learned`, or 1 to {most} sizes as in [\"2KiB\", \"20KiB\", \"200KiB\"]"),
+                    ));
                 Cutoffs::Learned
             }
             RawCutoffs::Sizes(list) => {
-                if !(1..=6).contains(&list.len()) {
+                if !(1..=most).contains(&list.len()) {
                     self.problems.push(
                         Problem::new(format!("{} cutoffs are given", list.len()), Some(written.span()))
-                            .help("give one to six: there are at most seven bands for responses"),
+                            .help(format!("give 1 to {most}: responses have at most {} places to wait", most + 1)),
                     );
                 }
                 let mut last: Option<(u64, Range<usize>)> = None;

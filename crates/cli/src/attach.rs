@@ -52,6 +52,10 @@ pub struct AttachArgs {
     /// Let the packets of other programs wait behind all responses, in place of going before them
     #[arg(long)]
     others_last: bool,
+    /// The user of a server of Serpent's with `enforce = "kernel"`, by name or number: it may then tell what is left of
+    /// each response, without privileges. A server of root's needs none
+    #[arg(long, value_name = "USER")]
+    server_user: Option<String>,
     /// Print what would be done, and do nothing
     #[arg(long, conflicts_with_all = ["show", "relearn", "follow"])]
     dry_run: bool,
@@ -121,6 +125,7 @@ fn options(args: &AttachArgs, rate: Rate) -> AttachOptions {
         cutoffs_bytes: args.cutoffs.clone(),
         classes: args.classes.clone(),
         others: if args.others_last { Others::Last } else { Others::First },
+        server_user: args.server_user.clone(),
         ..AttachOptions::new(&args.device, rate.bits_per_second(), args.ports.clone())
     }
 }

@@ -46,7 +46,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("serpent-attach", &["serpent-kernel", "serpent-scheduler"]),
     ("serpent-bodies", &["serpent-http1"]),
     ("serpent-classify", &["serpent-files", "serpent-heads", "serpent-scheduler"]),
-    ("serpent-drivers", &["serpent-kernel", "serpent-scheduler"]),
+    ("serpent-drivers", &["serpent-attach", "serpent-kernel", "serpent-scheduler"]),
     ("serpent-files", &[]),
     ("serpent-heads", &["serpent-http1"]),
     ("serpent-http1", &[]),

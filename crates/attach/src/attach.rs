@@ -2,6 +2,7 @@
 
 use std::{fmt, io};
 
+use aya::maps::Map;
 use kernel::bands::link::gso_max_segs;
 
 use crate::{
@@ -10,6 +11,7 @@ use crate::{
     maps::Settings,
     netlink::{Device, Found, Netlink, Request, program_id},
     options::AttachOptions,
+    pins,
     plan::{MAJOR, QUEUE_PACKETS, ROOT, Shape, Step, Subject, delete_root, filter},
     program::{Loaded, Running},
 };
@@ -67,6 +69,7 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
     let root = root(&netlink, &device)?;
     let shape = shape(options, &device);
     let settings = options.settings(shape.last_rank(), shape.has_subranks)?;
+    let server_user_id = options.server_user_id()?;
     if let (Root::Foreign(found), false) = (&root, options.replace) {
         return Err(AttachError::Foreign { device: options.device.clone(), found: words(found) });
     }
@@ -80,7 +83,7 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
     };
     let has_subranks = running.as_ref().map(|running| running.settings()).transpose()?.map(|old| old.subranks == 3);
     if has_subranks == Some(shape.has_subranks) {
-        update(&netlink, options, &device, &shape, &settings, &mut program, running)?;
+        update(&netlink, options, &device, &shape, &settings, &mut program, running, server_user_id)?;
         let replaced = Earlier::load(&options.device, device.index).and_then(|earlier| earlier.replaced());
         return Ok(Attached { device: options.device.clone(), how: How::Updated, ranks: shape.last_rank(), replaced });
     }
@@ -98,6 +101,7 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
         },
     };
     earlier.save(&options.device)?;
+    pin(program.told()?, &device, server_user_id)?;
     let mut requests: Vec<Request> = Vec::new();
     if !matches!(root, Root::Default) {
         requests.push(Request::Traffic(delete_root()));
@@ -108,6 +112,7 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
         // The kernel has tried all of them; what it has made is taken away again.
         carry_out(&netlink, &device, &restoration(&earlier)).ok();
         Earlier::forget(&options.device);
+        pins::unpin(device.index);
         return Err(error);
     }
     let how = if matches!(root, Root::Ours(_)) { How::MadeAnew } else { How::New };
@@ -121,7 +126,7 @@ pub fn detach(name: &str) -> Result<Detached, AttachError> {
     match root(&netlink, &device)? {
         Root::Ours(Some(_)) => {}
         Root::Ours(None) => {
-            let found = "Serpent's bands without a classifier (`serpent uplink remove` removes them)".into();
+            let found = format!("Serpent's bands without a classifier (`tc qdisc del dev {name} root` removes them)");
             return Err(AttachError::NotAttached { device: name.into(), found });
         }
         Root::Default => {
@@ -135,6 +140,7 @@ pub fn detach(name: &str) -> Result<Detached, AttachError> {
     let earlier = Earlier::load(name, device.index).unwrap_or_else(|| Earlier::default_of(&device));
     carry_out(&netlink, &device, &restoration(&earlier))?;
     Earlier::forget(name);
+    pins::unpin(device.index);
     Ok(Detached { device: name.into(), put_back: earlier.replaced() })
 }
 
@@ -179,18 +185,39 @@ fn update(
     settings: &Settings,
     program: &mut Loaded,
     running: Option<Running>,
+    server_user_id: Option<u32>,
 ) -> Result<(), AttachError> {
     let steps = shape.install(0);
     let classes = steps.into_iter().filter(|step| step.subject == Subject::Class);
     let mut requests: Vec<Request> = classes.map(Request::Replace).collect();
     match running {
-        Some(running) if running.tag() == program.tag()? => running.set_settings(settings)?,
-        _ => requests.push(Request::Replace(filter(program.descriptor()?))),
+        Some(running) if running.tag() == program.tag()? => {
+            running.set_settings(settings)?;
+            // Without the option an earlier file stays, because it is of this map.
+            if server_user_id.is_some() {
+                pin(&running.told()?, device, server_user_id)?;
+            }
+        }
+        _ => {
+            pin(program.told()?, device, server_user_id)?;
+            requests.push(Request::Replace(filter(program.descriptor()?)));
+        }
     }
     let before = Earlier::load(&options.device, device.index)
         .map_or(device.gso_max_segs_default, |earlier| earlier.gso_max_segs);
     requests.push(Request::Segments(gso_max_segs(options.rate_bits_per_second, before)));
     carry_out(netlink, device, &requests)
+}
+
+/// Hands the map to the user of a server, or takes away the file of an earlier map.
+fn pin(told: &Map, device: &Device, server_user_id: Option<u32>) -> Result<(), AttachError> {
+    match server_user_id {
+        Some(user_id) => pins::pin(told, device.index, user_id),
+        None => {
+            pins::unpin(device.index);
+            Ok(())
+        }
+    }
 }
 
 /// The requests that put back the earlier state.
@@ -300,7 +327,7 @@ pub(crate) fn device(netlink: &Netlink, name: &str) -> Result<Device, AttachErro
 }
 
 /// The root of a device, and whose it is.
-pub(crate) fn root(netlink: &Netlink, device: &Device) -> Result<Root, AttachError> {
+pub(crate) fn root(netlink: &Netlink, device: &Device) -> io::Result<Root> {
     let found = netlink.found(device.index, Subject::Qdisc, 0)?;
     let Some(root) = found.into_iter().find(|found| found.parent == ROOT) else { return Ok(Root::Default) };
     if root.handle == 0 {

@@ -24,7 +24,7 @@ pub enum AttachError {
         /// The discipline found.
         found: String,
     },
-    /// The device has Serpent's bands, for a server of Serpent's.
+    /// The device has bands of Serpent's without a classifier, which an earlier version made.
     Bands {
         /// The device.
         device: String,
@@ -92,8 +92,8 @@ impl fmt::Display for AttachError {
             ),
             Self::Bands { device } => write!(
                 f,
-                "{device} has the bands of `serpent uplink install`, which `serpent serve --enforce kernel` may be using; \
-                 remove them with `serpent uplink remove {device}`, or give --replace"
+                "{device} has bands that an earlier version of Serpent made with `serpent uplink install`; --replace \
+                 replaces them"
             ),
             Self::NotRestorable { device, found } => write!(
                 f,

@@ -110,15 +110,28 @@ impl Netlink {
     pub fn device(&self, name: &str) -> io::Result<Device> {
         let mut link = LinkMessage::default();
         link.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        self.link(link).map(|link| read_device(&link))
+    }
+
+    /// The name of a device.
+    pub fn name(&self, device: i32) -> io::Result<String> {
+        let mut link = LinkMessage::default();
+        link.header.index = device.unsigned_abs();
+        let name = self.link(link)?.attributes.into_iter().find_map(|attribute| match attribute {
+            LinkAttribute::IfName(name) => Some(name),
+            _ => None,
+        });
+        name.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+
+    fn link(&self, link: LinkMessage) -> io::Result<LinkMessage> {
         self.request(RouteNetlinkMessage::GetLink(link), NLM_F_ACK)?;
         let mut found = None;
         let mut is_done = false;
         while !is_done {
             self.each_message(|_, payload| {
                 match payload {
-                    NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
-                        found = Some(read_device(&link))
-                    }
+                    NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => found = Some(link),
                     NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
                     NetlinkPayload::Error(_) => is_done = true,
                     _ => {}
@@ -137,6 +150,17 @@ impl Netlink {
             Subject::Class => RouteNetlinkMessage::GetTrafficClass(message),
             Subject::Filter => RouteNetlinkMessage::GetTrafficFilter(with_parent(message, parent)),
         };
+        let all = self.dump(message)?;
+        Ok(all.into_iter().filter(|(of, _)| *of == device).map(|(_, found)| found).collect())
+    }
+
+    /// The numbers of all devices with a discipline of this handle.
+    pub fn devices_with(&self, handle: u32) -> io::Result<Vec<i32>> {
+        let all = self.dump(RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()))?;
+        Ok(all.into_iter().filter(|(_, found)| found.handle == handle).map(|(device, _)| device).collect())
+    }
+
+    fn dump(&self, message: RouteNetlinkMessage) -> io::Result<Vec<(i32, Found)>> {
         self.request(message, NLM_F_DUMP)?;
         let mut found = Vec::new();
         let mut buffer = Vec::with_capacity(1 << 16);
@@ -149,8 +173,7 @@ impl Netlink {
                 match message.message_type() {
                     3 => return Ok(found),
                     2 => return Err(dump_error(message.payload())),
-                    _ => found
-                        .extend(read_found(message.payload()).filter(|(of, _)| *of == device).map(|(_, found)| found)),
+                    _ => found.extend(read_found(message.payload())),
                 }
                 let length = (message.length() as usize).next_multiple_of(4).min(rest.len());
                 rest = &rest[length..];

@@ -27,6 +27,8 @@ pub struct AttachOptions {
     pub classes: Vec<TrafficClass>,
     /// Where the packets of other programs wait.
     pub others: Others,
+    /// The user of a server of Serpent's with `enforce = "kernel"`, by name or number. A server of root's needs none.
+    pub server_user: Option<String>,
 }
 
 /// Where packets wait that belong to no response.
@@ -118,7 +120,20 @@ impl AttachOptions {
             cutoffs_bytes: Vec::new(),
             classes: Vec::new(),
             others: Others::First,
+            server_user: None,
         }
+    }
+
+    /// The number of the server's user.
+    pub(crate) fn server_user_id(&self) -> Result<Option<u32>, AttachError> {
+        let Some(user) = &self.server_user else { return Ok(None) };
+        let id = match user.parse() {
+            Ok(id) => Some(id),
+            Err(_) => kernel::bpf::user_id(user)?,
+        };
+        let no_user =
+            || AttachError::Option { option: "server-user", problem: format!("there is no user {user:?} here") };
+        id.map(Some).ok_or_else(no_user)
     }
 
     /// Checks what does not depend on the machine.

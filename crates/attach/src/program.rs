@@ -54,6 +54,11 @@ impl Loaded {
         self.classifier()?.info().map(|info| info.tag()).map_err(|error| refusal(&error))
     }
 
+    /// The map that a server writes.
+    pub fn told(&self) -> Result<&Map, AttachError> {
+        self.bpf.map("told").ok_or_else(|| missing("told"))
+    }
+
     fn classifier(&mut self) -> Result<&mut SchedClassifier, AttachError> {
         let program = self.bpf.program_mut("choose").ok_or_else(|| missing("choose"))?;
         program.try_into().map_err(|error: ProgramError| refusal(&error))
@@ -102,6 +107,11 @@ impl Running {
     /// Changes the settings. A packet in between may see a part of the new ones.
     pub fn set_settings(&self, settings: &Settings) -> Result<(), AttachError> {
         write_settings(&mut self.map("settings")?, settings)
+    }
+
+    /// The map that a server writes.
+    pub fn told(&self) -> Result<Map, AttachError> {
+        self.map("told")
     }
 
     fn map(&self, name: &str) -> Result<Map, AttachError> {
@@ -157,7 +167,7 @@ mod tests {
     #[test]
     fn the_object_has_the_program_and_its_maps() {
         let object = aya_names();
-        for name in ["choose", "settings", "flows", "strangers", "heads", "counters"] {
+        for name in ["choose", "settings", "flows", "told", "strangers", "heads", "counters"] {
             assert!(object.contains(&name.to_owned()), "{name}: {object:?}");
         }
     }

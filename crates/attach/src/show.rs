@@ -86,12 +86,10 @@ pub fn show(name: &str) -> Result<Shown, AttachError> {
     let found = match root(&netlink, &device)? {
         Root::Ours(Some(program)) => {
             let running = Running::find(program)?;
-            let bands = bands::show(Some(name)).map_err(|error| match error {
+            let bands = bands::show(name).map_err(|error| match error {
                 BandsError::NotPermitted { what } => AttachError::NotPermitted { what },
                 error => AttachError::Program { problem: error.to_string() },
             })?;
-            let bands = bands.into_iter().next();
-            let Some(bands) = bands else { return Err(AttachError::NoDevice { device: name.into() }) };
             let settings = running.settings()?;
             let observed = Observed::watch(&netlink, device.index, &ports(&settings))?;
             return Ok(shown(name, &bands, &running.counters()?, &settings, observed));

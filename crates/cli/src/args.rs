@@ -20,7 +20,6 @@ use crate::{
     lab::LabArgs,
     other_servers,
     probe::ProbeArgs,
-    uplink::UplinkCommand,
 };
 
 /// A web server that sends the response with the shortest remaining work first.
@@ -158,15 +157,11 @@ scheduled, because the queue stands other_servers; `auto` finds it and follows i
     /// the bound on service times that it finds, and writes them into the configuration file on request. For a site that
     /// is not in use.
     Probe(Box<ProbeArgs>),
-    /// Set up, show or take away the kernel's priority bands on a device
-    ///
-    /// `serpent serve --enforce kernel` needs them. Changing them needs the capability CAP_NET_ADMIN.
-    #[command(subcommand)]
-    Uplink(UplinkCommand),
-    /// Put the responses of other servers in order, in the kernel: nginx, Apache, anything
+    /// Put the responses of servers in order, in the kernel: nginx, Apache, anything
     ///
     /// Makes strict priority bands on a device, and a classifier that gives each packet a rank by what is left of its
-    /// response. The servers are not changed, and nothing stays running. Needs root, or the capabilities CAP_NET_ADMIN,
+    /// response. The servers are not changed, and nothing stays running. `serpent serve --enforce kernel` needs it, and
+    /// tells the classifier what is left, also under TLS. Needs root, or the capabilities CAP_NET_ADMIN,
     /// CAP_BPF and CAP_PERFMON.
     #[cfg(target_os = "linux")]
     Attach(Box<AttachArgs>),

@@ -62,6 +62,10 @@ pub struct AttachArgs {
     /// Let the packets of other programs wait behind all responses, in place of going before them
     #[arg(long)]
     others_last: bool,
+    /// The user of a server of Serpent's with `enforce = "kernel"`, by name or number: it may then tell what is left of
+    /// each response, without privileges. A server of root's needs none
+    #[arg(long, value_name = "USER")]
+    server_user: Option<String>,
     /// Print what would be done, and do nothing
     #[arg(long, conflicts_with_all = ["show", "relearn", "follow"])]
     dry_run: bool,
@@ -167,6 +171,9 @@ fn options(args: &AttachArgs) -> Result<(String, Option<AttachOptions>), Failure
     }
     if !args.classes.is_empty() {
         options.classes.clone_from(&args.classes);
+    }
+    if args.server_user.is_some() {
+        options.server_user.clone_from(&args.server_user);
     }
     Ok((device, Some(options)))
 }

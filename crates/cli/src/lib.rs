@@ -24,7 +24,6 @@ mod other_servers;
 mod output;
 mod probe;
 mod serve;
-mod uplink;
 mod values;
 
 use std::{
@@ -66,10 +65,6 @@ pub fn run() -> ExitCode {
         }),
         Command::Advise(args) => advise::advise(&args).map(|text| print(text.as_bytes())),
         Command::Probe(args) => probe::probe(&args),
-        Command::Uplink(command) => match uplink::uplink(command) {
-            Ok(text) => Ok(print(text.as_bytes())),
-            Err(error) => Err(Failure::Run(error.to_string())),
-        },
         #[cfg(target_os = "linux")]
         Command::Attach(args) => attach::attach(&args).map(|text| print(text.as_bytes())),
         #[cfg(target_os = "linux")]

@@ -172,10 +172,10 @@ fn what_was_there_comes_back() {
     assert!(bed.does(&["detach", DEVICE]).contains("the kernel's default is back"));
     assert_eq!(bed.description(), before);
 
-    // Serpent's own bands for its server.
-    bed.does(&["uplink", "install", DEVICE, "--rate", "10mbit"]);
+    // The bands of an earlier version, without a classifier.
+    bed.tc(&["qdisc", "add", "dev", DEVICE, "root", "handle", "5e7:", "htb"]);
     let said = bed.refuses(&ATTACH);
-    assert!(said.contains("serpent uplink remove va"), "{said}");
+    assert!(said.contains("an earlier version of Serpent"), "{said}");
     assert!(bed.does(&[&ATTACH[..], &["--replace"]].concat()).contains("in place of Serpent's bands"));
     bed.does(&["detach", DEVICE]);
     assert_eq!(bed.description(), before);

@@ -48,7 +48,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("serpent-bodies", &["serpent-http1"]),
     ("serpent-compression", &[]),
     ("serpent-classify", &["serpent-files", "serpent-heads", "serpent-scheduler"]),
-    ("serpent-drivers", &["serpent-kernel", "serpent-scheduler"]),
+    ("serpent-drivers", &["serpent-attach", "serpent-kernel", "serpent-scheduler"]),
     ("serpent-files", &[]),
     ("serpent-heads", &["serpent-http1"]),
     ("serpent-http1", &[]),

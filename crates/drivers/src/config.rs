@@ -155,7 +155,7 @@ pub struct UplinkConfig {
     pub order: Order,
     /// The part of the system that keeps the order.
     pub enforce: Enforce,
-    /// Cutoffs between the bands of kernel mode and of `quick-fix`.
+    /// The cutoff of `quick-fix` between small and large responses.
     pub cutoffs: Cutoffs,
     /// Largest response time of a response, as a multiple of the time it would have had under fair sharing, before it
     /// is put ahead of all others. `None`: no guard.
@@ -164,7 +164,7 @@ pub struct UplinkConfig {
     pub utilisation: f64,
     /// Bytes that every segment costs on the wire beside its payload (headers of link, IP and TCP).
     pub segment_overhead_bytes: u32,
-    /// The device whose queueing discipline `enforce = "kernel"` uses; `None`: whichever has one of ours.
+    /// The attached device whose classifier `enforce = "kernel"` tells of responses; `None`: the only one.
     pub device: Option<String>,
 }
 
@@ -184,7 +184,7 @@ pub enum UplinkRate {
 pub enum Enforce {
     /// The pacer in this process: exact order, no privileges.
     Server,
-    /// The kernel's priority bands, set up beforehand by `serpent uplink install`.
+    /// The classifier of a device that was attached beforehand by `serpent attach`.
     Kernel,
     /// None: responses are not ordered.
     Off,

@@ -8,7 +8,8 @@
 //! [`std::io::ErrorKind::Unsupported`].
 
 pub mod bands;
-pub mod capabilities;
+#[cfg(target_os = "linux")]
+pub mod bpf;
 #[cfg(target_os = "linux")]
 pub mod initial_rto;
 #[cfg(target_os = "linux")]

@@ -32,17 +32,6 @@ pub fn unacked_bytes(socket: impl AsHandle) -> io::Result<u64> {
     sys::unacked_bytes(socket)
 }
 
-/// Sets the priority of the packets that the socket sends from now on (`SO_PRIORITY`, see socket(7)). Packets
-/// that already wait in a queue keep theirs.
-///
-/// Values 0 to 6 need no privilege. Higher ones need the privilege of
-/// [`crate::capabilities::may_set_high_priority`], else the error is [`io::ErrorKind::PermissionDenied`]. On
-/// a listening socket this sets the priority of the SYN-ACKs; accepted sockets start again at 0. Setting
-/// `IP_TOS` later overwrites it.
-pub fn set_priority(socket: impl AsHandle, priority: u32) -> io::Result<()> {
-    sys::set_priority(socket, priority)
-}
-
 /// Reports the socket as writable only while fewer than this many bytes are unsent (`TCP_NOTSENT_LOWAT`, see
 /// tcp(7)). So data stays under the writer's control until shortly before it is sent.
 pub fn set_notsent_lowat(socket: impl AsHandle, bytes: u32) -> io::Result<()> {
@@ -129,8 +118,6 @@ mod tests {
     #[test]
     fn options_are_taken() {
         let (server, _client) = connection();
-        set_priority(&server, 6).expect("needs no privilege");
-        assert_eq!(socket2::SockRef::from(&server).priority().expect("set"), 6);
         set_notsent_lowat(&server, 4096).expect("TCP");
         assert_eq!(socket2::SockRef::from(&server).tcp_notsent_lowat().expect("set"), 4096);
         set_congestion_control(&server, "reno").expect("reno is in every kernel");
@@ -144,14 +131,5 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         let datagram = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
         assert!(tcp_info(&datagram).is_err());
-    }
-
-    #[test]
-    fn an_accepted_socket_does_not_inherit_the_listeners_priority() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        set_priority(&listener, 5).expect("needs no privilege");
-        let _client = TcpStream::connect(listener.local_addr().expect("bound")).expect("loopback");
-        let (accepted, _) = listener.accept().expect("a client is there");
-        assert_eq!(socket2::SockRef::from(&accepted).priority().expect("set"), 0);
     }
 }

@@ -19,7 +19,6 @@ use crate::{
     config::Listen,
     connection_limit::{ConnectionLimit, ConnectionPermit},
     metrics::WorkerMetrics,
-    uplink::Uplink,
 };
 
 /// Most connections that wait to be accepted. The kernel lowers it to `net.core.somaxconn` (4096 by default),
@@ -30,12 +29,7 @@ const BACKOFF: Duration = Duration::from_millis(100);
 
 /// Binds an address once for each worker. Several sockets share a port where the kernel spreads connections
 /// over them (Linux); elsewhere the workers share one socket.
-pub(crate) fn bind(
-    listen: &Listen,
-    all: &[Listen],
-    workers: usize,
-    uplink: &Uplink,
-) -> io::Result<Vec<StdTcpListener>> {
+pub(crate) fn bind(listen: &Listen, all: &[Listen], workers: usize) -> io::Result<Vec<StdTcpListener>> {
     // If an IPv4 socket has the same port, the IPv6 wildcard must not accept IPv4.
     let only_v6 = all.iter().any(|other| {
         other.address.is_ipv4() && other.address.ip().is_unspecified() && other.address.port() == listen.address.port()
@@ -45,24 +39,23 @@ pub(crate) fn bind(
         // With SO_REUSEPORT a second server on the same address would silently take half of the connections.
         open(listen.address, only_v6, false)?;
     }
-    let first = listening(listen.address, only_v6, share_port, uplink)?;
+    let first = listening(listen.address, only_v6, share_port)?;
     let address = first.local_addr()?;
     let mut sockets = vec![first];
     for _ in 1..workers {
         sockets.push(match share_port {
-            true => listening(address, only_v6, true, uplink)?,
+            true => listening(address, only_v6, true)?,
             false => sockets[0].try_clone()?,
         });
     }
     Ok(sockets)
 }
 
-fn listening(address: SocketAddr, only_v6: bool, share_port: bool, uplink: &Uplink) -> io::Result<StdTcpListener> {
+fn listening(address: SocketAddr, only_v6: bool, share_port: bool) -> io::Result<StdTcpListener> {
     let socket = open(address, only_v6, share_port)?;
     // Accepted sockets inherit the option on Linux, which saves a call each; `Connections` sets it on other
     // systems.
     socket.set_tcp_nodelay(true)?;
-    uplink.prepare_listener(&socket)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }

@@ -195,6 +195,7 @@ async fn serve(
     let Some(tls) = snapshot.tls.clone() else {
         return;
     };
+    flow.set_encrypted();
     let limit = snapshot.limits.handshake_timeout;
     drop(snapshot);
     let (stream, client) = match timeout(limit, Box::pin(tls.accept(gate))).await {

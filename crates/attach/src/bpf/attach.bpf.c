@@ -7,6 +7,7 @@
 // share a band of HTB, because `pfifo_fast` has three strict bands. The ranks of a class of traffic are contiguous.
 //
 // What is left of a response:
+//   - where the server is Serpent: what it tells through the socket;
 //   - where its head can be read (HTTP/1 without TLS) and has a Content-Length: the bytes to its end;
 //   - else the bytes that it has sent so far (least attained service).
 //
@@ -32,7 +33,7 @@
 typedef struct { int counter; } atomic_t;
 typedef struct refcount_struct { atomic_t refs; } __attribute__((preserve_access_index)) refcount_t;
 struct sock { refcount_t sk_wmem_alloc; } __attribute__((preserve_access_index));
-struct tcp_sock { __u32 snd_una; } __attribute__((preserve_access_index));
+struct tcp_sock { __u32 snd_una; __u64 bytes_acked; } __attribute__((preserve_access_index));
 
 /* A response under way, of one connection. */
 struct flow {
@@ -53,6 +54,7 @@ struct flow {
 	__u16 status;
 	__u16 letters;     /* read of the head */
 	__u64 length;      /* value of Content-Length */
+	struct told told;  /* of the response under way, if the server tells */
 };
 
 /* A connection whose socket is not on this machine, or in another network namespace. */
@@ -76,6 +78,14 @@ struct {
 	__type(key, int);
 	__type(value, struct flow);
 } flows SEC(".maps");
+
+/* Written only by the server, read only here. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct told);
+} told SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -278,15 +288,56 @@ __noinline int read_parts(struct __sk_buff *skb, struct reader *r, struct bytes 
 	return 1;
 }
 
-static __always_inline __u32 rank_of(const struct settings *s, __u32 class, __u32 left)
+/* The rank in a class of traffic. The server's own classes divide its ranks evenly: the first ones get what is left
+ * over, and each has all of the cutoffs, thinned out. */
+static __always_inline __u32 rank_of(const struct settings *s, __u32 class, const struct told *t, __u32 left)
 {
-	__u32 rank = 0;
+	__u32 rank = 0, ranks = s->classes[class].ranks;
 	for (__u32 i = 0; i < RANKS - 1; i++) {
-		if (i + 1 >= s->classes[class].ranks || left < s->classes[class].cutoffs[i])
+		if (i + 1 >= ranks || left < s->classes[class].cutoffs[i])
 			break;
 		rank = i + 1;
 	}
+	if (t->classes > 1 && ranks) {
+		__u32 number = t->class < t->classes ? t->class : t->classes - 1;
+		__u32 share = ranks / t->classes, rest = ranks % t->classes;
+		__u32 own = share + (number < rest);
+		rank = number * share + (number < rest ? number : rest) + rank * own / ranks;
+		if (rank >= ranks)
+			rank = ranks - 1;
+	}
 	return s->classes[class].first_rank + rank;
+}
+
+/* Takes over what the server has told, from the packet on for which it holds. Bytes before it belong to the response
+ * before. Returns whether anything is known so. */
+static __always_inline int hear(struct flow *f, const struct told *t, __u32 offset, struct counters *c)
+{
+	int holds = (__s32)(offset - t->offset) >= 0;
+	if (!holds || (f->told.classes && f->told.offset == t->offset && f->told.bytes == t->bytes))
+		return f->told.classes;
+	if (t->flags & TOLD_NEW) {
+		if (f->told.classes && (f->told.flags & TOLD_SENT))
+			count_size(c, f->told.bytes + (t->offset - f->told.offset));
+		if (t->flags & TOLD_SENT) {
+			c->unknown++;
+		} else {
+			c->known++;
+			count_size(c, t->bytes);
+		}
+	}
+	f->told = *t;
+	return 1;
+}
+
+/* What is left of the response that the server has told of. */
+static __always_inline __u32 left_of(const struct told *t, __u32 offset)
+{
+	__u64 since = offset - t->offset;
+	__u64 left = t->bytes + since;
+	if (!(t->flags & TOLD_SENT))
+		left = t->bytes > since ? t->bytes - since : 0;
+	return left > FAR ? FAR : left;
 }
 
 /* Whether all words of `a` are those of `b`, as far as the mask goes. */
@@ -332,6 +383,15 @@ static __always_inline int into(struct __sk_buff *skb, const struct settings *s,
 		skb->tc_classid = rank + 1;
 	}
 	return TC_ACT_OK;
+}
+
+static __always_inline __u32 counted(struct counters *c, __u32 rank, __u32 payload)
+{
+	if (rank < RANKS) {
+		c->packets[rank]++;
+		c->bytes[rank] += payload;
+	}
+	return rank;
 }
 
 SEC("classifier")
@@ -428,17 +488,29 @@ int choose(struct __sk_buff *skb)
 	}
 	if (!payload)
 		return into(skb, s, f->rank);
-	if (!f->has_begun)
+	if (!f->has_begun && !f->told.classes)
 		f->class = class_of(skb, s, &who, sk);
 	__u32 class = f->class;
 	if (class >= CLASSES)
 		class = 0;
 
+	/* The place of the packet in all that the connection sends. */
+	__u32 offset = tp ? seq - (tp->snd_una - (__u32)tp->bytes_acked) : 0;
+	struct told *t = sk ? bpf_sk_storage_get(&told, sk, 0, 0) : 0;
+	__u32 left, rank;
+	int is_new = 0, has_spoken = 0;
+	if (t && tp && hear(f, t, offset, c)) {
+		if ((__s32)(offset - f->told.offset) < 0)
+			return into(skb, s, counted(c, f->rank, payload));
+		left = left_of(&f->told, offset);
+		goto known;
+	}
+
 	/* What the client says moves the acknowledgement number. Between two responses that is a request, whether it is
 	 * encrypted or not; else it may be an update of a window. With a request all of the response before has been
 	 * acknowledged, where that can be asked. */
-	int is_new = !f->has_begun || (__s32)(seq - f->max_seq) >= 0;
-	int has_spoken = !f->has_begun || ack != f->ack;
+	is_new = !f->has_begun || (__s32)(seq - f->max_seq) >= 0;
+	has_spoken = !f->has_begun || ack != f->ack;
 	int is_idle = tp ? tp->snd_una == seq : 1;
 	if (is_new && has_spoken)
 		f->ack = ack;
@@ -484,7 +556,6 @@ int choose(struct __sk_buff *skb)
 		begin(f, seq);
 	}
 
-	__u32 left;
 	if (f->is_known) {
 		left = f->end - seq;
 		if ((__s32)left < 0)
@@ -495,7 +566,8 @@ int choose(struct __sk_buff *skb)
 	if (is_new)
 		f->max_seq = seq + payload;
 
-	__u32 rank = rank_of(s, class, left);
+known:
+	rank = rank_of(s, class, &f->told, left);
 	if (rank < f->rank) {
 		int waits;
 		if (tp) {
@@ -511,11 +583,7 @@ int choose(struct __sk_buff *skb)
 		}
 	}
 	f->rank = rank;
-	if (rank < RANKS) {
-		c->packets[rank]++;
-		c->bytes[rank] += payload;
-	}
-	return into(skb, s, rank);
+	return into(skb, s, counted(c, rank, payload));
 
 foreign:
 	c->foreign++;

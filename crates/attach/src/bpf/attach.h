@@ -39,6 +39,18 @@ struct settings {
 	struct class classes[CLASSES];
 };
 
+/* What a server of Serpent's tells of the response that a connection sends; it writes this through the socket. */
+struct told {
+	__u64 bytes;    /* left of the response at `offset`; with TOLD_SENT: sent of it before `offset` */
+	__u32 offset;   /* in all that the connection sends: from here on this holds. The low 32 bits */
+	__u8 class;     /* of the response, among so many in strict order */
+	__u8 classes;   /* never 0 */
+	__u8 flags;
+	__u8 pad;
+};
+#define TOLD_NEW 1  /* the first word of its response */
+#define TOLD_SENT 2 /* ranked by the bytes sent */
+
 struct counters {
 	__u64 known, unknown;    /* responses with and without a length */
 	__u64 control;           /* packets of our ports without data */

@@ -334,6 +334,7 @@ sections! {
         others: Setting,
         overhead: Setting,
         replace: Option<bool>,
+        server_user: Setting,
     }
 
     /// `[session]`

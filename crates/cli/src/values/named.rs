@@ -1,7 +1,6 @@
 //! Closed sets of values: orders, shares, formats.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use kernel::bands::Qdisc;
 use scheduler::{Order, admission::Late, control, share::Policy};
 use server::config::{Enforce, ForwardedField, LogFormat, SymlinkPolicy};
 
@@ -47,7 +46,7 @@ impl Named for Order {
 impl Named for Enforce {
     const NAMED: &'static [(Self, &'static str, &'static str)] = &[
         (Self::Server, "server", "By pacing in this process: exact order, no privileges"),
-        (Self::Kernel, "kernel", "By the kernel's priority bands, set up with `serpent uplink install`"),
+        (Self::Kernel, "kernel", "By the kernel, on a device that `serpent attach` has attached"),
         (Self::Off, "off", "By nobody"),
     ];
 }
@@ -70,14 +69,6 @@ impl Named for LogFormat {
     const NAMED: &'static [(Self, &'static str, &'static str)] = &[
         (Self::Combined, "combined", "NCSA combined, followed by class, response time and slowdown"),
         (Self::Json, "json", "One JSON object a line"),
-    ];
-}
-
-impl Named for Qdisc {
-    const NAMED: &'static [(Self, &'static str, &'static str)] = &[
-        (Self::Auto, "auto", "The first of these that this kernel has"),
-        (Self::Htb, "htb", "HTB with a class for each band"),
-        (Self::Prio, "prio", "prio under a TBF"),
     ];
 }
 

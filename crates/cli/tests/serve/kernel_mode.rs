@@ -1,101 +1,158 @@
-//! Tests of kernel mode: where it cannot work, the server refuses at once; where it can, the server sends
-//! through the bands.
+//! Tests of kernel mode in network namespaces: the server tells the classifier of `serpent attach` what is left of each
+//! response, whatever the protocol; where it cannot, it says at once what is missing.
 
 use std::{
-    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
     process::{Command, Output},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
-use super::support::{BIG, serpent, site, tool};
+use tempfile::TempDir;
+
+use super::support::{certificate, serpent, site, tool};
 
 /// A user that owns nothing.
-const NOBODY: u32 = 65534;
+const NOBODY: &str = "65534";
+/// A size whose responses begin in the fourth rank, and one of the first.
+const LARGE: usize = 300_000;
+const SMALL: usize = 300;
 
 #[test]
-fn without_bands_it_says_how_to_get_them() {
+fn without_an_attached_device_it_says_how_to_get_one() {
     let site = site();
     let www = site.path().join("www");
     let arguments = ["--listen", "127.0.0.1:0", "--enforce", "kernel", "--device", "lo"];
     let output = serpent(&[&["serve", www.to_str().unwrap()], &arguments[..]].concat());
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("serpent uplink install"), "{said}");
+    assert!(said.contains("lo is not attached") && said.contains("serpent attach lo --rate"), "{said}");
 }
 
 #[test]
-fn without_privilege_it_says_which() {
-    if !root() {
-        return;
-    }
-    let site = site();
-    std::fs::set_permissions(site.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    // A copy, because other users may have no access to the build folder.
-    let binary = site.path().join("serpent");
-    std::fs::copy(env!("CARGO_BIN_EXE_serpent"), &binary).unwrap();
-    let www = site.path().join("www");
-    for arguments in [
-        &["uplink", "install", "lo", "--rate", "10mbit"][..],
-        &["serve", www.to_str().unwrap(), "--listen", "127.0.0.1:0", "--enforce", "kernel", "--device", "lo"],
+fn packets_have_the_rank_of_what_is_left_in_every_protocol() {
+    let Some(bed) = Bed::new() else { return };
+    bed.attach(&[]);
+    let _server = bed.serve(&[]);
+    for (arguments, origin) in [
+        (&["--http1.1"][..], "http://10.0.0.1"),
+        (&["--http2-prior-knowledge"], "http://10.0.0.1"),
+        (&["--http1.1", "--insecure"], "https://10.0.0.1"),
+        (&["--http2", "--insecure"], "https://10.0.0.1"),
     ] {
-        let output = Command::new(&binary).args(arguments).uid(NOBODY).gid(NOBODY).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("CAP_NET_ADMIN") || said.contains("serpent uplink install"), "{said}");
+        // A request alone, and two on one connection: the second one is not ranked as the first one.
+        for sizes in [&[LARGE][..], &[LARGE, SMALL], &[SMALL, LARGE]] {
+            let before = bed.shown();
+            let urls: Vec<String> =
+                sizes.iter().flat_map(|size| ["-o".into(), "/dev/null".into(), format!("{origin}/{size}")]).collect();
+            let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+            bed.curl(&[arguments, &urls].concat());
+            let after = bed.shown();
+            let grown = |rank: usize| bytes(&after, rank) - bytes(&before, rank);
+            let ranks: Vec<u64> = (1..=5).map(grown).collect();
+            let what = format!("{arguments:?} {sizes:?}: bytes by rank {ranks:?}");
+            // No rank is better than that of the packets that wait, so a large response stays in its rank as a rule.
+            assert!((2..=4).map(grown).sum::<u64>() >= LARGE as u64, "{what}");
+            assert!(grown(4) >= LARGE as u64 / 2, "it begins in its rank: {what}");
+            assert_eq!(grown(5), 0, "{what}");
+            // Beside it: what belongs to the handshake, and the small response.
+            assert!(grown(1) < 8_000 && grown(2) < 12_000, "{what}");
+            let responses = |shown: &serde_json::Value| shown["responses_with_length"].as_u64().unwrap();
+            assert_eq!(responses(&after) - responses(&before), sizes.len() as u64, "{what}");
+        }
     }
 }
 
 #[test]
-fn responses_leave_by_the_bands_and_the_bands_go_without_a_trace() {
-    if !root() || tool("ip").is_none() || tool("tc").is_none() {
-        return;
-    }
-    let site = site();
-    let www = site.path().join("www");
-    let bed = Bed::new();
-    let before = bed.server(&["tc", "qdisc", "show", "dev", "uplink"]);
-
-    let binary = env!("CARGO_BIN_EXE_serpent");
-    let said = bed.server(&[binary, "uplink", "install", "uplink", "--rate", "50mbit"]);
-    assert!(said.contains("8 strict priority bands"), "{said}");
-    let mut server = tool("ip").unwrap();
-    server.args(["netns", "exec", &bed.server, binary, "serve", www.to_str().unwrap()]);
-    server.args(["--listen", "10.0.0.1:80", "--enforce", "kernel"]);
-    let mut server = Running::start(server);
-
-    // A big and several small responses at once: all of them arrive whole.
-    let small = "http://10.0.0.1/hello.txt";
-    let Some(mut curl) = bed.client("curl") else { return };
-    let sizes = curl
-        .args(["--silent", "--show-error", "--parallel", "--parallel-immediate", "--max-time", "60"])
-        .args(["--write-out", "%{http_code}:%{size_download} "])
-        .args(["-o", "/dev/null", "-o", "/dev/null", "-o", "/dev/null", "http://10.0.0.1/big.bin", small, small])
-        .output()
-        .unwrap();
-    let mut sizes: Vec<_> = text(&sizes).split_whitespace().map(str::to_owned).collect();
-    sizes.sort();
-    assert_eq!(sizes, ["200:13".to_owned(), "200:13".to_owned(), format!("200:{BIG}")]);
-
-    let shown = bed.server(&[binary, "uplink", "show", "uplink", "--json"]);
-    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
-    let bands = shown[0]["bands"].as_array().unwrap();
-    assert_eq!(bands.len(), 8);
-    let bytes = |band: usize| bands[band]["bytes"].as_u64().unwrap();
-    assert!((1..8).map(bytes).sum::<u64>() > BIG as u64, "responses left by the bands for responses: {shown}");
-    assert!(bytes(0) < BIG as u64 / 10, "and not by the one for what must never wait: {shown}");
-    assert!(bands.iter().all(|band| band["dropped_packets"] == 0), "{shown}");
-
-    server.stop();
-    bed.server(&[binary, "uplink", "remove", "uplink"]);
-    assert_eq!(bed.server(&["tc", "qdisc", "show", "dev", "uplink"]), before, "as it was before");
+fn las_ranks_by_what_was_sent_though_the_length_is_known() {
+    let Some(bed) = Bed::new() else { return };
+    bed.attach(&[]);
+    let _server = bed.serve(&["--order", "las"]);
+    bed.curl(&["-o", "/dev/null", &format!("http://10.0.0.1/{LARGE}")]);
+    let shown = bed.shown();
+    let ranks: Vec<u64> = (1..=4).map(|rank| bytes(&shown, rank)).collect();
+    assert!(ranks[0] > 0 && ranks[0] < 10_000 && ranks[1] > 0 && ranks[1] < 30_000, "{ranks:?}");
+    assert!(ranks[2] > 80_000 && ranks[3] > 150_000, "{ranks:?}");
+    assert_eq!(
+        (shown["responses_with_length"].as_u64(), shown["responses_without_length"].as_u64()),
+        (Some(0), Some(1))
+    );
 }
 
-fn root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        assert!(std::env::var_os("CI").is_none(), "in CI the tests run as root");
-        eprintln!("SKIPPED: needs root");
+#[test]
+fn classes_are_in_strict_order() {
+    let Some(bed) = Bed::new() else { return };
+    bed.attach(&[]);
+    let file = bed.folder.path().join("classes.toml");
+    let text = "[uplink]\nshare = \"strict\"\n[[site]]\nroot = \"www\"\n[[class]]\nname = \"first\"\n[[class]]\nname = \
+                \"last\"\n[[rule]]\nclass = \"first\"\npath = \"/300\"\n";
+    fs::write(&file, text).unwrap();
+    let server = bed.serve_with(&["--config", file.to_str().unwrap()]);
+    bed.curl(&["-o", "/dev/null", "http://10.0.0.1/300"]);
+    bed.curl(&["-o", "/dev/null", "http://10.0.0.1/2000"]);
+    let shown = bed.shown();
+    let of = |ranks: std::ops::RangeInclusive<usize>| ranks.map(|rank| bytes(&shown, rank)).sum::<u64>();
+    assert!((300..1_000).contains(&of(1..=11)), "{shown}");
+    assert!((2_000..3_000).contains(&of(12..=21)), "{shown}");
+    drop(server);
+    fs::write(&file, text.replace("strict", "weighted")).unwrap();
+    let said = bed.refused(&["serve", "--config", file.to_str().unwrap(), "--enforce", "kernel"]);
+    assert!(said.contains("keep a strict order of classes"), "{said}");
+}
+
+#[test]
+fn a_server_without_privileges_needs_the_file_of_its_user() {
+    let Some(bed) = Bed::new() else { return };
+    let serve = ["serve", "www", "--listen", "10.0.0.1:80", "--enforce", "kernel"];
+    assert!(bed.refused_to_nobody(&serve).contains("no device is attached"));
+    bed.attach(&[]);
+    let said = bed.refused_to_nobody(&serve);
+    assert!(said.contains("uplink is attached, but not for the user") && said.contains("--server-user"), "{said}");
+    bed.attach(&["--server-user", "1"]);
+    assert!(bed.refused_to_nobody(&serve).contains("attached for another user"));
+    let said = bed.refused(&["attach", "uplink", "--rate", "1mbit", "--server-user", "no-such-user"]);
+    assert!(said.contains("there is no user"), "{said}");
+
+    bed.attach(&["--server-user", NOBODY]);
+    let start = || Running::start(bed.nobody(&[&serve[..], &bed.certificate()].concat()));
+    for _ in 0..2 {
+        let mut server = start();
+        let before = bed.shown();
+        bed.curl(&["--insecure", "-o", "/dev/null", &format!("https://10.0.0.1/{LARGE}")]);
+        assert!(bytes(&bed.shown(), 4) - bytes(&before, 4) > LARGE as u64 / 2, "it is told of the length");
+        server.stop();
     }
-    root
+    // Attached again without the option, the file stays: it is of the same classifier.
+    bed.attach(&[]);
+    drop(start());
+    bed.serpent(&["detach", "uplink"]);
+    assert!(bed.refused_to_nobody(&serve).contains("no device is attached"));
+    bed.attach(&[]);
+    assert!(bed.refused_to_nobody(&serve).contains("not for the user"), "the file goes at detach");
+}
+
+#[test]
+fn a_reload_finds_a_device_that_was_attached_anew() {
+    let Some(bed) = Bed::new() else { return };
+    bed.attach(&[]);
+    let file = bed.folder.path().join("serpent.toml");
+    fs::write(&file, "[[site]]\nroot = \"www\"\n").unwrap();
+    let server = bed.serve_with(&["--config", file.to_str().unwrap()]);
+    bed.serpent(&["detach", "uplink"]);
+    bed.attach(&[]);
+    let large = format!("https://10.0.0.1/{LARGE}");
+    let lengths = || bed.shown()["responses_with_length"].as_u64().unwrap();
+    bed.curl(&["--insecure", "-o", "/dev/null", &large]);
+    assert_eq!(lengths(), 0, "the new classifier hears nothing yet");
+    let _server = server.reload();
+    bed.curl(&["--insecure", "-o", "/dev/null", &large]);
+    assert_eq!(lengths(), 1);
+}
+
+/// Bytes of responses that had a rank.
+fn bytes(shown: &serde_json::Value, rank: usize) -> u64 {
+    shown["ranks"][rank - 1]["bytes"].as_u64().unwrap()
 }
 
 fn text(output: &Output) -> String {
@@ -103,16 +160,39 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Two network namespaces joined by a pair of devices. Dropping it removes them.
+/// Two network namespaces joined by a pair of devices, a site, and a copy of the binary that any user may run. Dropping
+/// it removes them.
 struct Bed {
     server: String,
     client: String,
+    folder: TempDir,
+    binary: PathBuf,
 }
 
 impl Bed {
-    fn new() -> Self {
-        let unique = std::process::id();
-        let bed = Self { server: format!("serpent-s{unique}"), client: format!("serpent-c{unique}") };
+    fn new() -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        if !rustix::process::geteuid().is_root() || !Path::new("/sys/kernel/btf/vmlinux").exists() {
+            assert!(std::env::var_os("CI").is_none(), "in CI the tests run as root, on a kernel with BTF");
+            eprintln!("SKIPPED: needs root, and a kernel with BTF");
+            return None;
+        }
+        for program in ["ip", "tc", "nsenter", "setpriv", "curl"] {
+            tool(program)?;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(folder.path().join("www")).unwrap();
+        for size in [SMALL, 2_000, LARGE] {
+            fs::write(folder.path().join("www").join(size.to_string()), vec![b'.'; size]).unwrap();
+        }
+        // A copy, because other users may have no access to the build folder.
+        let binary = folder.path().join("serpent");
+        fs::copy(env!("CARGO_BIN_EXE_serpent"), &binary).unwrap();
+        let unique = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let bed = Self { server: format!("serpent-s{unique}"), client: format!("serpent-c{unique}"), folder, binary };
+        let (_, key) = certificate(bed.folder.path(), "bed", &["10.0.0.1"]);
+        fs::set_permissions(key, fs::Permissions::from_mode(0o644)).unwrap();
         let ip = |args: &[&str]| text(&tool("ip").unwrap().args(args).output().unwrap());
         let (server, client) = (bed.server.as_str(), bed.client.as_str());
         ip(&["netns", "add", server]);
@@ -122,53 +202,140 @@ impl Bed {
             ip(&["-n", netns, "address", "add", address, "dev", device]);
             ip(&["-n", netns, "link", "set", device, "up"]);
         }
-        bed
+        Some(bed)
     }
 
-    /// Runs a program on the server's side.
-    fn server(&self, args: &[&str]) -> String {
-        text(&tool("ip").unwrap().args(["netns", "exec", &self.server]).args(args).output().unwrap())
+    /// Attaches the device with few cutoffs.
+    fn attach(&self, more: &[&str]) {
+        let arguments = ["attach", "uplink", "--rate", "200mbit", "--cutoffs", "1000,10000,100000,1000000"];
+        self.serpent(&[&arguments[..], more].concat());
     }
 
-    /// Makes a command for a program on the client's side.
-    fn client(&self, program: &str) -> Option<Command> {
-        tool(program)?;
-        let mut command = tool("ip")?;
-        command.args(["netns", "exec", &self.client, program]);
-        Some(command)
+    fn shown(&self) -> serde_json::Value {
+        serde_json::from_str(&self.serpent(&["attach", "uplink", "--show", "--json"])).unwrap()
     }
+
+    /// A server of the folder `www`, with and without TLS.
+    fn serve(&self, more: &[&str]) -> Running {
+        self.serve_with(&[&["www"], more].concat())
+    }
+
+    fn serve_with(&self, more: &[&str]) -> Running {
+        let mut command = self.on_server(&self.binary);
+        command.args(["serve", "--listen", "10.0.0.1:80", "--enforce", "kernel"]).args(self.certificate());
+        Running::start({
+            command.args(more);
+            command
+        })
+    }
+
+    fn certificate(&self) -> [&str; 6] {
+        ["--listen", "https://10.0.0.1:443", "--tls-cert", "bed.crt", "--tls-key", "bed.key"]
+    }
+
+    /// Runs `serpent` on the server's side.
+    fn serpent(&self, arguments: &[&str]) -> String {
+        text(&self.on_server(&self.binary).args(arguments).output().unwrap())
+    }
+
+    fn refused(&self, arguments: &[&str]) -> String {
+        said(self.on_server(&self.binary).args(arguments))
+    }
+
+    fn refused_to_nobody(&self, arguments: &[&str]) -> String {
+        said(&mut self.nobody(arguments))
+    }
+
+    /// `serpent` on the server's side, without any privilege but to listen on low ports.
+    fn nobody(&self, arguments: &[&str]) -> Command {
+        let mut command = self.on_server(Path::new("setpriv"));
+        let low_ports = ["--inh-caps=+net_bind_service", "--ambient-caps=+net_bind_service"];
+        command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]).args(low_ports);
+        command.arg(&self.binary).args(arguments);
+        command
+    }
+
+    /// A program in the server's network namespace. Its mounts are those of all others.
+    fn on_server(&self, program: &Path) -> Command {
+        inside(&self.server, program, self.folder.path())
+    }
+
+    /// Requests on the client's side, which must succeed.
+    fn curl(&self, arguments: &[&str]) {
+        let mut command = inside(&self.client, Path::new("curl"), self.folder.path());
+        text(
+            &command.args(["--silent", "--show-error", "--fail", "--max-time", "60"]).args(arguments).output().unwrap(),
+        );
+    }
+}
+
+fn inside(namespace: &str, program: &Path, folder: &Path) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{namespace}")).arg(program).current_dir(folder);
+    command
+}
+
+/// The message of a command that fails.
+fn said(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "it is not refused: {said}");
+    said
 }
 
 impl Drop for Bed {
     fn drop(&mut self) {
+        let _ = self.on_server(&self.binary).args(["detach", "uplink"]).output();
         for netns in [&self.server, &self.client] {
             let _ = Command::new("ip").args(["netns", "delete", netns]).status();
         }
     }
 }
 
-/// A server that has become ready. `ip netns exec` turns into the server, so the child's id is the server's.
-struct Running(std::process::Child);
+/// A server that has become ready. The programs before it turn into it, so the child's id is the server's.
+struct Running {
+    child: std::process::Child,
+    log: std::io::BufReader<std::process::ChildStderr>,
+}
 
 impl Running {
     fn start(mut command: Command) -> Self {
-        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        command.env("SERPENT_LOG", "info").stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let mut line = String::new();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
-        assert!(line.starts_with("serpent: serving"), "{line}");
-        Self(child)
+        let mut log = std::io::BufReader::new(child.stderr.take().unwrap());
+        if !line.starts_with("serpent: serving") {
+            std::io::Read::read_to_string(&mut log, &mut line).unwrap();
+            panic!("{line}");
+        }
+        Self { child, log }
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Returns when the configuration was read again.
+    fn reload(mut self) -> Self {
+        self.signal(rustix::process::Signal::HUP);
+        let mut line = String::new();
+        while !line.contains("reload") {
+            line.clear();
+            assert!(std::io::BufRead::read_line(&mut self.log, &mut line).unwrap() > 0, "the server has ended");
+        }
+        self
     }
 
     fn stop(&mut self) {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.0), rustix::process::Signal::TERM)
-            .unwrap();
-        assert!(self.0.wait().unwrap().success());
+        self.signal(rustix::process::Signal::TERM);
+        assert!(self.child.wait().unwrap().success());
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

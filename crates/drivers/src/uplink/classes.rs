@@ -2,9 +2,9 @@
 
 use std::{collections::VecDeque, num::NonZeroU32, sync::Arc};
 
-use scheduler::{class::ClassId, uplink::ClassShare};
+use scheduler::{class::ClassId, share::Policy, uplink::ClassShare};
 
-use super::error::UplinkError;
+use super::error::{CLASSES_MAX, UplinkError};
 use crate::config::{Classes, Enforce, UplinkConfig};
 
 /// Renumberings of classes that are remembered for responses classified before them.
@@ -78,7 +78,12 @@ pub(super) fn names(classes: &Classes) -> Vec<Arc<str>> {
 pub(super) fn share(config: &UplinkConfig, classes: &Classes) -> Result<Option<ClassShare>, UplinkError> {
     let Some(policy) = classes.uplink_share else { return Ok(None) };
     if config.enforce == Enforce::Kernel {
-        return Err(UplinkError::ShareNotBandable(policy));
+        if policy != Policy::Strict {
+            return Err(UplinkError::ShareNotBandable(policy));
+        }
+        if classes.classes.len() > CLASSES_MAX {
+            return Err(UplinkError::TooManyClasses(classes.classes.len()));
+        }
     }
     let admission = &classes.admission;
     let slots = admission.total.or_else(|| admission.resources.iter().filter_map(|it| it.window).max());

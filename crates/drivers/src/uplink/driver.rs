@@ -15,7 +15,7 @@ use std::{
 use parking_lot::Mutex;
 use scheduler::{
     Instant, JobId, Order, Path, Rate, Size,
-    bands::{BandLearner, BandPlan},
+    bands::BandLearner,
     class::ClassId,
     estimate::{Estimator, RttKind},
     uplink::{ClassShare, Grant, Precedence, Settings},
@@ -23,8 +23,9 @@ use scheduler::{
 
 use super::{
     classes::{self, ClassAt, ClassNumbers},
-    enforcement::{Bands, Enforcement, estimates_rate, first_plan, settings},
+    enforcement::{Enforcement, estimates_rate, settings, teller},
     error::UplinkError,
+    teller::{Measure, Teller},
 };
 use crate::{
     alarm::Alarm,
@@ -37,6 +38,9 @@ const GRANTS_A_TURN: usize = 64;
 
 /// `TCP_NOTSENT_LOWAT` at low rates. The order of bytes that the kernel holds unsent can no longer change.
 const UNSENT_LIMIT_BYTES: u64 = 4096;
+
+/// The same in kernel mode for a connection with several streams. Streams can overtake only what is behind it.
+const KERNEL_UNSENT_LIMIT_BYTES: u64 = 16 * 1024;
 
 /// The driver of the one uplink of this process. Every gate and every flow has a handle on it.
 #[derive(Debug)]
@@ -70,8 +74,7 @@ struct DriverState {
     pending: Vec<PendingLeave>,
     armed_at: Option<Instant>,
     learner: BandLearner,
-    plan: BandPlan,
-    bands: Option<Bands>,
+    teller: Option<Arc<Teller>>,
 }
 
 /// Leave that a job was given and has not collected, or the waker of the task that waits for it.
@@ -79,6 +82,19 @@ struct DriverState {
 struct PendingLeave {
     bytes: u64,
     waker: Option<Waker>,
+}
+
+/// How the kernel is told of the responses of a class.
+#[derive(Clone, Debug)]
+pub struct Telling {
+    /// The way to the kernel.
+    pub teller: Arc<Teller>,
+    /// The number of the class.
+    pub class: u8,
+    /// The number of classes.
+    pub classes: u8,
+    /// Whether the order looks only at the bytes that were sent.
+    pub by_sent: bool,
 }
 
 /// The state of the uplink, for metrics.
@@ -107,7 +123,7 @@ pub struct UplinkStats {
 impl Driver {
     pub(super) fn new(config: &UplinkConfig, classes: &Classes, alarm: Alarm) -> Result<Self, UplinkError> {
         let share = classes::share(config, classes)?;
-        let bands = Bands::find(config)?;
+        let teller = teller(config)?;
         let mut machine = scheduler::Uplink::new(settings(config));
         machine.handle_share(Instant::ORIGIN, share, &[]).map_err(UplinkError::Share)?;
         let classes = ClassNumbers::new(classes);
@@ -127,8 +143,7 @@ impl Driver {
                 pending: Vec::new(),
                 armed_at: None,
                 learner: BandLearner::default(),
-                plan: first_plan(config),
-                bands,
+                teller,
                 config: config.clone(),
             }),
             alarm,
@@ -148,10 +163,12 @@ impl Driver {
     pub(super) fn handle_config(&self, config: &UplinkConfig, classes: &Classes) -> Result<u64, UplinkError> {
         let share = classes::share(config, classes)?;
         let names = classes::names(classes);
-        let bands = Bands::find(config)?;
+        let teller = teller(config)?;
         let (generation, wakers) = {
             let mut state = self.state.lock();
             state.classes.default = classes.default;
+            // The device may have been attached anew.
+            state.teller = teller;
             let same_share = state.machine.share() == share.as_ref() && state.classes.names == names;
             if state.config == *config && same_share {
                 return Ok(state.classes.generation);
@@ -160,9 +177,7 @@ impl Driver {
             if !same_share {
                 state.handle_share(now, share, names)?;
             }
-            state.bands = bands;
             state.learner = BandLearner::default();
-            state.plan = first_plan(config);
             state.config = config.clone();
             let mut settings = settings(config);
             if !estimates_rate(config) {
@@ -371,19 +386,25 @@ impl Driver {
         self.state.lock().machine.chunk_bytes()
     }
 
-    /// Socket priority of band 0; `None` where there are no bands.
-    pub fn first_priority(&self) -> Option<u32> {
-        self.state.lock().bands.map(|bands| bands.first_priority)
+    /// How the kernel is told of the responses of a class; `None` unless it keeps the order.
+    pub fn telling(&self, class: ClassAt) -> Option<Telling> {
+        let state = self.state.lock();
+        let teller = state.teller.clone()?;
+        let by_sent = state.config.order == Order::Las;
+        let Some(share) = state.machine.share() else { return Some(Telling { teller, class: 0, classes: 1, by_sent }) };
+        let (class, classes) = (state.classes.translate(class).index(), share.classes.len());
+        let narrow = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
+        Some(Telling { teller, class: narrow(class), classes: narrow(classes), by_sent })
     }
 
-    /// Socket priority of the band of a job, or, without a job, of band 0; `None` where there are no bands.
-    pub fn priority(&self, job: Option<JobId>) -> Option<u32> {
+    /// What a job is ranked by in the kernel, while `ahead_bytes` that have leave were not sent.
+    pub fn kernel_measure(&self, job: JobId, ahead_bytes: u64) -> Measure {
         let state = self.state.lock();
-        let bands = state.bands?;
-        let Some(job) = job else { return Some(bands.first_priority) };
-        let measure = state.machine.measure(self.now(), job)?;
-        let band = state.plan.band(measure).min(bands.responses);
-        Some(bands.first_priority + u32::from(band))
+        let left_bytes = state.machine.remaining_bytes(job).filter(|_| state.config.order != Order::Las);
+        match left_bytes {
+            Some(bytes) => Measure::Left(bytes.saturating_add(ahead_bytes)),
+            None => Measure::Sent(state.machine.attained_bytes(job).saturating_sub(ahead_bytes)),
+        }
     }
 
     /// Time that these bytes would take alone on the uplink; `None` where its rate is not known.
@@ -464,7 +485,7 @@ impl Driver {
             Enforcement::Off => 0,
             // Two chunks keep the socket busy. The order of more could no longer change.
             Enforcement::Paced => state.machine.chunk_bytes().saturating_mul(2).max(UNSENT_LIMIT_BYTES),
-            Enforcement::Bands => UNSENT_LIMIT_BYTES,
+            Enforcement::Kernel => KERNEL_UNSENT_LIMIT_BYTES,
         };
         self.unsent_limit_bytes.store(limit, Ordering::Relaxed);
         self.has_rate.store(state.machine.settings().rate.is_some(), Ordering::Relaxed);
@@ -504,31 +525,18 @@ impl DriverState {
         self.machine.handle_unused(job, bytes);
     }
 
-    /// A response began: the cutoffs are learned from its size.
+    /// A response began: the cutoff of QuickFix is learned from its size.
     fn learn(&mut self, now: Instant, job: JobId) {
-        let learns =
-            self.config.cutoffs == Cutoffs::Learned && (self.bands.is_some() || self.config.order == Order::QuickFix);
-        if !learns {
+        if self.config.cutoffs != Cutoffs::Learned || self.config.order != Order::QuickFix {
             return;
         }
-        let bands = self.bands.map_or(2, |bands| bands.responses);
-        let measure = match self.config.order {
-            Order::QuickFix => self.machine.remaining_bytes(job),
-            // The attained service of every new response is zero. Its size tells how far it will get.
-            Order::Las => self.machine.remaining_bytes(job),
-            _ => self.machine.measure(now, job),
-        };
-        let Some(measure) = measure else { return };
-        if self.learner.handle_seen(measure)
-            && let Some(plan) = self.learner.plan(bands)
+        let Some(bytes) = self.machine.remaining_bytes(job) else { return };
+        if self.learner.handle_seen(bytes)
+            && let Some(plan) = self.learner.plan(2)
         {
             tracing::debug!(cutoffs = ?plan.cutoffs(), "cutoffs learned");
-            if self.config.order == Order::QuickFix {
-                let settings = *self.machine.settings();
-                self.machine.handle_settings(now, Settings { small_bytes: plan.cutoffs()[0], ..settings });
-            } else {
-                self.plan = plan;
-            }
+            let settings = *self.machine.settings();
+            self.machine.handle_settings(now, Settings { small_bytes: plan.cutoffs()[0], ..settings });
         }
     }
 }

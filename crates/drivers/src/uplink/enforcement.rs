@@ -1,8 +1,10 @@
 //! The configuration of the uplink, translated for the scheduler and for sockets.
 
-use scheduler::{Order, Pacing, bands::BandPlan, uplink::Settings};
+use std::sync::Arc;
 
-use super::error::UplinkError;
+use scheduler::{Order, Pacing, uplink::Settings};
+
+use super::{error::UplinkError, teller::Teller};
 use crate::config::{Cutoffs, Enforce, UplinkConfig, UplinkRate};
 
 /// Which part of the system keeps the order of responses.
@@ -13,8 +15,8 @@ pub enum Enforcement {
     Off,
     /// The pacer: every response asks for leave.
     Paced,
-    /// The kernel: every response has a priority band.
-    Bands,
+    /// The kernel: it is told what is left of each response.
+    Kernel,
 }
 
 impl Enforcement {
@@ -22,7 +24,7 @@ impl Enforcement {
         match (config.enforce, config.rate) {
             (Enforce::Off, _) | (Enforce::Server, UplinkRate::Off) => Self::Off,
             (Enforce::Server, _) => Self::Paced,
-            (Enforce::Kernel, _) => Self::Bands,
+            (Enforce::Kernel, _) => Self::Kernel,
         }
     }
 
@@ -31,7 +33,7 @@ impl Enforcement {
         match number {
             0 => Self::Off,
             1 => Self::Paced,
-            _ => Self::Bands,
+            _ => Self::Kernel,
         }
     }
 }
@@ -64,37 +66,13 @@ pub(super) fn settings(config: &UplinkConfig) -> Settings {
 /// The cutoff of QuickFix until the median size is learned ("Implementation of SRPT Scheduling in Web Servers").
 const SMALL_BYTES: u64 = 1024;
 
-/// The bands of responses until their cutoffs are learned.
-pub(super) fn first_plan(config: &UplinkConfig) -> BandPlan {
-    BandPlan::first(config.order, config.cutoffs.given())
-}
-
-/// The kernel's priority bands, as far as a socket needs to know them.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bands {
-    /// Socket priority of band 0; the other bands follow.
-    pub first_priority: u32,
-    /// Bands for responses. Band 0 is not among them.
-    pub responses: u8,
-}
-
-impl Bands {
-    /// Finds the installed bands; `None` where the configuration needs none.
-    pub fn find(config: &UplinkConfig) -> Result<Option<Self>, UplinkError> {
-        if config.enforce != Enforce::Kernel {
-            return Ok(None);
-        }
-        if config.order == Order::Fsp {
-            return Err(UplinkError::NotBandable(config.order));
-        }
-        let no_bands = |cause| UplinkError::NoBands { device: config.device.clone(), cause };
-        let installed =
-            kernel::bands::find(config.device.as_deref()).map_err(|error| no_bands(Some(error.to_string())))?;
-        let installed = installed.ok_or_else(|| no_bands(None))?;
-        // If the privilege cannot be determined, the first socket reports the error.
-        if !kernel::capabilities::may_set_high_priority().unwrap_or(true) {
-            return Err(UplinkError::NoPrivilege);
-        }
-        Ok(Some(Self { first_priority: installed.priority(0), responses: installed.last_band() }))
+/// The classifier that keeps the order; `None` where the configuration needs none.
+pub(super) fn teller(config: &UplinkConfig) -> Result<Option<Arc<Teller>>, UplinkError> {
+    if config.enforce != Enforce::Kernel {
+        return Ok(None);
     }
+    if !matches!(config.order, Order::Srpt | Order::Las) {
+        return Err(UplinkError::NotBandable(config.order));
+    }
+    Teller::find(config.device.as_deref()).map(|teller| Some(Arc::new(teller))).map_err(UplinkError::Kernel)
 }

@@ -7,13 +7,20 @@ mod classes;
 pub mod driver;
 mod enforcement;
 mod error;
+mod teller;
 #[cfg(test)]
 mod tests;
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
 use self::driver::Driver;
-pub use self::{classes::ClassAt, driver::UplinkStats, enforcement::Enforcement, error::UplinkError};
+pub use self::{
+    classes::ClassAt,
+    driver::UplinkStats,
+    enforcement::Enforcement,
+    error::UplinkError,
+    teller::{Measure, TellError, Teller, Told},
+};
 use crate::{
     alarm::Alarm,
     config::{Classes, UplinkConfig},
@@ -26,12 +33,12 @@ pub struct Uplink {
 }
 
 impl Uplink {
-    /// Checks that the configuration can be enforced here (privileges, bands installed) and starts with an idle uplink.
+    /// Checks that the configuration can be enforced here (privileges, a device attached) and starts with an idle uplink.
     ///
     /// # Errors
     ///
-    /// In kernel mode, where bands or privileges are missing, or the order has no bands, or there is a share between
-    /// classes; and where that share contradicts itself.
+    /// In kernel mode, where no device is attached or privileges are missing, and where the kernel cannot keep the order or
+    /// the share between classes; and where that share contradicts itself.
     pub fn new(config: &UplinkConfig, classes: impl Into<Classes>) -> Result<Self, UplinkError> {
         Self::with_alarm(config, &classes.into(), Alarm::new())
     }
@@ -48,19 +55,6 @@ impl Uplink {
     /// The driver, for gates and flows.
     pub fn driver(&self) -> &Arc<Driver> {
         &self.driver
-    }
-
-    /// Prepares a listening socket. In kernel mode SYN-ACKs, and the bytes of a connection before its first response,
-    /// leave in band 0.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel refuses the priority.
-    pub fn prepare_listener(&self, listener: &socket2::Socket) -> io::Result<()> {
-        match self.driver.first_priority() {
-            Some(priority) => kernel::socket::set_priority(listener, priority),
-            None => Ok(()),
-        }
     }
 
     /// Takes over a changed configuration; responses under way are ranked by it from their next chunk on. Returns the

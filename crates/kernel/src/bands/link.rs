@@ -31,10 +31,11 @@ pub fn own_rate_bits_per_second(burst_bytes: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::plan::{RATE_MAX_BITS_PER_SECOND, RATE_MIN_BITS_PER_SECOND},
-        *,
-    };
+    use super::*;
+
+    /// The rates that a device can be given.
+    const RATE_MIN_BITS_PER_SECOND: u64 = 16_000;
+    const RATE_MAX_BITS_PER_SECOND: u64 = 400_000_000_000;
 
     #[test]
     fn a_packet_takes_at_most_half_a_millisecond_from_100_mbit_on() {

@@ -1,7 +1,7 @@
-//! Runs `tc` and `ip`.
+//! Runs `tc`.
 
 use std::{
-    io::{self, Write},
+    io,
     process::{Command, Output, Stdio},
 };
 
@@ -10,35 +10,14 @@ use super::error::BandsError;
 /// Runs a program of iproute2 and returns its output.
 pub(super) fn run(tool: &'static str, arguments: &[&str]) -> Result<String, BandsError> {
     let command = || format!("{tool} {}", arguments.join(" "));
-    let output = spawn(tool, arguments, None)?;
+    let output = spawn(tool, arguments)?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(refusal(command(), &output))
 }
 
-/// Runs lines of `tc` in one process, up to the first failure.
-pub(super) fn batch(lines: &[String]) -> Result<(), BandsError> {
-    let output = spawn("tc", &["-batch", "-"], Some(lines.join("\n") + "\n"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(refusal(failed_line(lines, &String::from_utf8_lossy(&output.stderr)), &output))
-}
-
-/// Runs lines of `tc` on the loopback device of a temporary network namespace. This shows without side
-/// effects whether the kernel accepts them. `None` means that no namespace can be made here.
-#[cfg(target_os = "linux")]
-pub(super) fn rehearse(lines: &[String]) -> Option<Result<(), BandsError>> {
-    crate::netns::in_temporary(|| batch(lines))
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(super) fn rehearse(_: &[String]) -> Option<Result<(), BandsError>> {
-    None
-}
-
-fn spawn(tool: &'static str, arguments: &[&str], input: Option<String>) -> Result<Output, BandsError> {
+fn spawn(tool: &'static str, arguments: &[&str]) -> Result<Output, BandsError> {
     if cfg!(not(target_os = "linux")) {
         return Err(BandsError::UnsupportedSystem);
     }
@@ -48,23 +27,13 @@ fn spawn(tool: &'static str, arguments: &[&str], input: Option<String>) -> Resul
     };
     // On Debian tc is in a directory that only root's PATH contains.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/usr/bin:/bin";
-    let mut child = Command::new(tool)
+    Command::new(tool)
         .args(arguments)
         .env("PATH", path)
         .env("LC_ALL", "C")
-        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
-    if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
-        // A tool that stops at a line reads no further; its exit status tells.
-        match stdin.write_all(input.as_bytes()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(failed(error)),
-            _ => {}
-        }
-    }
-    child.wait_with_output().map_err(failed)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(failed)
 }
 
 /// The error that names the party at fault when a tool fails.
@@ -81,18 +50,6 @@ fn refusal(command: String, output: &Output) -> BandsError {
         said.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Command failed")).collect();
     let said = if words.is_empty() { output.status.to_string() } else { words.join("; ") };
     BandsError::Kernel { command, said }
-}
-
-/// The line of a batch that failed: `tc` names its number in "Command failed -:3".
-fn failed_line(lines: &[String], said: &str) -> String {
-    let number = said
-        .lines()
-        .find_map(|line| line.strip_prefix("Command failed -:"))
-        .and_then(|number| number.trim().parse::<usize>().ok());
-    match number.and_then(|number| lines.get(number.checked_sub(1)?)) {
-        Some(line) => format!("tc {line}"),
-        None => "tc -batch".to_owned(),
-    }
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -128,14 +85,5 @@ mod tests {
         let error = failed("Error: Specified class not found.\nCommand failed -:3\n");
         assert_eq!(error.to_string(), "the kernel refused `tc x`: Error: Specified class not found.");
         assert!(failed("").to_string().contains("exit status: 2"));
-    }
-
-    #[test]
-    fn the_line_that_failed_is_named() {
-        let lines = ["qdisc one".to_owned(), "qdisc two".to_owned()];
-        assert_eq!(failed_line(&lines, "Error: no.\nCommand failed -:2\n"), "tc qdisc two");
-        for said in ["", "Command failed -:0", "Command failed -:3", "Command failed -:x"] {
-            assert_eq!(failed_line(&lines, said), "tc -batch");
-        }
     }
 }

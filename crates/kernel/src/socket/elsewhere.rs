@@ -16,10 +16,6 @@ pub(super) fn unacked_bytes(_: impl AsHandle) -> io::Result<u64> {
     unsupported()
 }
 
-pub(super) fn set_priority(_: impl AsHandle, _: u32) -> io::Result<()> {
-    unsupported()
-}
-
 pub(super) fn set_notsent_lowat(_: impl AsHandle, _: u32) -> io::Result<()> {
     unsupported()
 }

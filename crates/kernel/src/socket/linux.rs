@@ -42,10 +42,6 @@ pub(super) fn unacked_bytes(socket: impl AsFd) -> io::Result<u64> {
     queue_bytes(socket, SIOCOUTQ)
 }
 
-pub(super) fn set_priority(socket: impl AsFd, priority: u32) -> io::Result<()> {
-    SockRef::from(&socket).set_priority(priority)
-}
-
 pub(super) fn set_notsent_lowat(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     SockRef::from(&socket).set_tcp_notsent_lowat(bytes)
 }

@@ -3,10 +3,12 @@
 //!
 //! Leave is asked at the transport, by the gate, for the first of the active responses.
 
+use std::sync::Arc;
+
 use scheduler::JobId;
 
 use super::response::{ActiveResponse, BodyEnd, ResponseId, Responses, TransportProgress};
-use crate::uplink::driver::Driver;
+use crate::uplink::{Teller, Told, driver::Driver};
 
 /// The responses of a connection that is ranked as a whole.
 #[derive(Default)]
@@ -20,6 +22,12 @@ impl ConnectionFlow {
     /// The job that asks leave for the next bytes, and that stands for the connection.
     pub fn job(&self) -> Option<JobId> {
         self.responses.first()?.job
+    }
+
+    /// In kernel mode: what to tell the kernel before the next bytes.
+    pub fn poll_told(&mut self, driver: &Driver) -> Option<(Arc<Teller>, Told)> {
+        let offset = self.progress.bytes;
+        self.responses.first_mut()?.poll_told(offset, driver)
     }
 
     /// As [`ConnectionFlow::job`]. Ranks a response that began while responses were not ranked.

@@ -23,7 +23,11 @@ use super::{
     stream_flow::{CREDIT_LIMIT_BYTES, StreamFlow, WaitingStream},
     transport::{ClientSide, Peer},
 };
-use crate::uplink::{ClassAt, Enforcement, driver::Driver};
+use crate::uplink::{ClassAt, Enforcement, Measure, Teller, Told, driver::Driver};
+
+/// A full record of TLS 1.3, and the bytes that it adds: its head, the kind of its content, and the tag.
+const RECORD_BYTES: u64 = 16 * 1024;
+const RECORD_OVERHEAD_BYTES: u64 = 22;
 
 /// A handle on what a connection sends; cheap to clone.
 #[derive(Clone)]
@@ -41,6 +45,8 @@ struct Inner {
     least_rate: AtomicU64,
     /// HTTP/2: the window in bytes with which the client lets each stream begin; 0: not known.
     stream_window_bytes: AtomicU32,
+    /// Whether TLS adds to what is sent.
+    is_encrypted: AtomicBool,
     /// Whether the last active response was given up, because its client took too little of it.
     given_up: AtomicBool,
     /// Whether a response was ever ranked. Kept outside of the lock: where nothing is limited, no response is.
@@ -89,6 +95,7 @@ impl Flow {
                 write_timeout_ms: AtomicU64::new(0),
                 least_rate: AtomicU64::new(0),
                 stream_window_bytes: AtomicU32::new(0),
+                is_encrypted: AtomicBool::new(false),
                 given_up: AtomicBool::new(false),
                 has_ranked: AtomicBool::new(false),
                 kind: Mutex::new(FlowKind::Connection(ConnectionFlow::default())),
@@ -155,8 +162,8 @@ impl Flow {
         done: Box<dyn FnOnce(SendOutcome) + Send>,
     ) -> (ResponseId, Option<JobId>) {
         let driver = &self.inner.driver;
-        // HTTP/1 needs a job only where leave is asked or a band chosen. HTTP/2 orders its streams by it as well.
-        let ranked = urgency == Urgency::Ranked && (multiplexed || self.enforcement() != Enforcement::Off);
+        // HTTP/1 needs a job only where leave is asked. HTTP/2 orders its streams by it as well.
+        let ranked = urgency == Urgency::Ranked && (multiplexed || self.enforcement() == Enforcement::Paced);
         let size = size(body_bytes);
         let rankable = (urgency == Urgency::Ranked).then_some(size);
         let job = ranked.then(|| driver.handle_started(class, size, self.path()));
@@ -165,7 +172,7 @@ impl Flow {
         }
         let mut flow = self.inner.kind.lock();
         if multiplexed {
-            flow.begin_streams();
+            flow.begin_streams().handle_change();
         }
         let id = flow.responses().push(NewResponse { class, job, rankable, began: driver.now(), done });
         (id, job)
@@ -191,7 +198,13 @@ impl Flow {
 
     /// The length of a response became known: so many bytes are still to be sent.
     pub(super) fn handle_length(&self, id: ResponseId, left_bytes: u64) {
-        let job = self.inner.kind.lock().responses().job_of(id);
+        let job = {
+            let mut flow = self.inner.kind.lock();
+            if let FlowKind::Streams(flow) = &mut *flow {
+                flow.handle_change();
+            }
+            flow.responses().handle_length(id, left_bytes)
+        };
         if let Some(job) = job {
             self.inner.driver.handle_length(job, left_bytes);
         }
@@ -216,7 +229,7 @@ impl Flow {
         let enforcement = self.enforcement();
         let limit = match enforcement {
             Enforcement::Paced => driver.chunk_bytes().min(CREDIT_LIMIT_BYTES),
-            Enforcement::Off | Enforcement::Bands => CREDIT_LIMIT_BYTES,
+            Enforcement::Off | Enforcement::Kernel => CREDIT_LIMIT_BYTES,
         };
         ready!(self.with_streams(|flow| flow.poll_room(cx, job, limit)));
         let bytes = bytes.min(limit);
@@ -290,10 +303,35 @@ impl Flow {
         self.inner.peer.log("a response is given up, because its client takes too little of it");
     }
 
+    /// In kernel mode: what to tell the kernel before the next write.
+    pub(super) fn poll_told(&self) -> Option<(Arc<Teller>, Told)> {
+        let driver = &*self.inner.driver;
+        let (teller, mut told) = match &mut *self.inner.kind.lock() {
+            FlowKind::Connection(flow) => flow.poll_told(driver),
+            FlowKind::Streams(flow) => flow.poll_told(driver),
+        }?;
+        if let Measure::Left(bytes) = &mut told.measure
+            && self.inner.is_encrypted.load(Ordering::Relaxed)
+        {
+            *bytes = bytes.saturating_add(*bytes / RECORD_BYTES * RECORD_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES);
+        }
+        Some((teller, told))
+    }
+
+    /// Whether the streams of the connection are ranked one by one.
+    pub(super) fn has_streams(&self) -> bool {
+        matches!(*self.inner.kind.lock(), FlowKind::Streams(_))
+    }
+
+    /// The connection is encrypted, so that more bytes leave than its responses have.
+    pub(crate) fn set_encrypted(&self) {
+        self.inner.is_encrypted.store(true, Ordering::Relaxed);
+    }
+
     /// The jobs that the next write concerns. `with_best`: in HTTP/2, look for the best job too.
     pub(super) fn next_write(&self, with_best: bool) -> NextWrite {
         let Inner { driver, has_ranked, .. } = &*self.inner;
-        let is_off = self.enforcement() == Enforcement::Off;
+        let is_off = self.enforcement() != Enforcement::Paced;
         if is_off && !has_ranked.load(Ordering::Relaxed) {
             return NextWrite::default();
         }

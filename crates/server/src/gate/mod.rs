@@ -58,9 +58,10 @@ pub struct Gate<T: Transport = TcpTransport> {
     transport: T,
     flow: Flow,
     driver: Arc<Driver>,
-    /// The limit and the priority that the transport has.
+    /// The limit that the transport has.
     unsent_limit_bytes: Option<u32>,
-    priority: u32,
+    /// Whether the kernel has refused what it was told.
+    tells_in_vain: bool,
     /// Bytes sent since the path was measured.
     unmeasured_bytes: u64,
     /// The number of the path to the client, for the estimate of the rate.
@@ -83,8 +84,7 @@ struct TransportStall {
     timer: Timer,
 }
 
-/// After so many bytes the path is measured again ("Implementation of a New Scheduling Policy in Web Servers", 3.3.5),
-/// and in kernel mode the band is chosen again.
+/// After so many bytes the path is measured again ("Implementation of a New Scheduling Policy in Web Servers", 3.3.5).
 const REVISIT_BYTES: u64 = 8 * 1024;
 
 /// Segments without payload that a connection sends: the SYN-ACK, and at its end a FIN and the acknowledgement of the
@@ -116,7 +116,7 @@ impl<T: Transport> Gate<T> {
             flow,
             driver,
             unsent_limit_bytes: None,
-            priority: 0,
+            tells_in_vain: false,
             unmeasured_bytes: 0,
             path: address.map_or(0, path_number),
             acked_bytes: None,
@@ -164,8 +164,8 @@ impl<T: Transport> Gate<T> {
             return self.poll_full(cx);
         }
         let enforcement = self.flow.enforcement();
-        let revisits = self.unmeasured_bytes >= REVISIT_BYTES;
-        let next = self.flow.next_write(enforcement == Enforcement::Bands || revisits);
+        let revisits = enforcement == Enforcement::Paced && self.unmeasured_bytes >= REVISIT_BYTES;
+        let next = self.flow.next_write(revisits);
         self.prepare(enforcement, revisits, next.best);
         let may = match next.asks {
             None => len,
@@ -201,7 +201,7 @@ impl<T: Transport> Gate<T> {
         self.flow.handle_full();
         let Some(timeout) = self.flow.write_timeout() else { return Poll::Pending };
         // In a band of the kernel the order may starve a response. That looks like a slow client.
-        let rate = if self.flow.enforcement() == Enforcement::Bands { 0 } else { self.flow.least_rate() };
+        let rate = if self.flow.enforcement() == Enforcement::Kernel { 0 } else { self.flow.least_rate() };
         let mut now = Instant::now();
         let flow = &self.flow;
         let acked = || flow.peer().measure().map(|measured| measured.acked_bytes);
@@ -242,21 +242,26 @@ impl<T: Transport> Gate<T> {
 
     /// Tells the transport and the scheduler what they have to know before a write. `best` stands for the connection.
     fn prepare(&mut self, enforcement: Enforcement, revisits: bool, best: Option<JobId>) {
-        let limit = if enforcement == Enforcement::Off { None } else { self.driver.unsent_limit_bytes() };
+        let limit = match enforcement {
+            Enforcement::Off => None,
+            // The order is kept behind the socket, which may hold all of a response. Only streams overtake each other.
+            Enforcement::Kernel if !self.flow.has_streams() => None,
+            Enforcement::Kernel | Enforcement::Paced => self.driver.unsent_limit_bytes(),
+        };
         if limit != self.unsent_limit_bytes {
             // Without a limit the order suffers a little. Nothing else does.
             let _ = self.transport.set_unsent_limit(limit);
             self.unsent_limit_bytes = limit;
         }
-        // Responses that go first are in band 0. Sockets without a priority are there, too.
-        let priority = if enforcement == Enforcement::Bands { self.driver.priority(best) } else { Some(0) };
-        if let Some(priority) = priority.filter(|priority| *priority != self.priority) {
-            self.priority = priority;
-            if let Err(error) = self.transport.set_priority(priority) {
-                tracing::warn!(%error, "a response cannot be put into its band");
+        if enforcement == Enforcement::Kernel {
+            if let Some((teller, told)) = self.flow.poll_told()
+                && let Err(error) = self.transport.tell(&teller, told)
+                && !std::mem::replace(&mut self.tells_in_vain, true)
+            {
+                tracing::warn!(%error, "the kernel cannot be told what is left of a response");
             }
         }
-        if revisits && enforcement != Enforcement::Off {
+        if revisits {
             self.unmeasured_bytes = 0;
             self.measure_round_trip();
             if let Some(job) = best

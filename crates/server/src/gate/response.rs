@@ -1,10 +1,16 @@
 //! The responses that a connection is sending.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use scheduler::{Instant, JobId, Size};
 
-use crate::uplink::{ClassAt, driver::Driver};
+use crate::uplink::{
+    ClassAt, Measure, Teller, Told,
+    driver::{Driver, Telling},
+};
+
+/// The kernel counts what was sent of a response in 32 bits, so it is told again in time.
+const TELL_AGAIN_BYTES: u64 = 1 << 30;
 
 /// How urgent a response is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +60,10 @@ pub(super) struct ActiveResponse {
     began: Instant,
     /// HTTP/1: bytes that the transport took while this response was the first of its connection.
     sent_bytes: u64,
+    /// HTTP/1 in kernel mode: after so many of them the kernel has to be told of it.
+    tell_at_bytes: u64,
+    /// Whether the kernel was told of it.
+    is_told: bool,
     body_end: Option<BodyEnd>,
     /// Whether it is counted as stalled.
     is_slow: bool,
@@ -87,6 +97,33 @@ impl ActiveResponse {
             };
             self.job = Some(driver.handle_started(self.class, left, None));
         }
+    }
+
+    /// HTTP/1 in kernel mode: what to tell the kernel before the next bytes, which begin at `offset` of the connection.
+    pub fn poll_told(&mut self, offset: u64, driver: &Driver) -> Option<(Arc<Teller>, Told)> {
+        let size = self.rankable?;
+        if self.sent_bytes < self.tell_at_bytes {
+            return None;
+        }
+        let Telling { teller, class, classes, by_sent } = driver.telling(self.class)?;
+        self.tell_at_bytes = self.sent_bytes.saturating_add(TELL_AGAIN_BYTES);
+        let measure = match size {
+            Size::Known(bytes) if !by_sent => Measure::Left(bytes.saturating_sub(self.sent_bytes)),
+            _ => Measure::Sent(self.sent_bytes),
+        };
+        Some((teller, Told { measure, offset, class, classes, is_new: self.is_first_word() }))
+    }
+
+    /// HTTP/2 in kernel mode: as [`ActiveResponse::poll_told`], for the best response of its connection.
+    /// `ahead_bytes` have leave and were not sent.
+    pub fn told_of_stream(&mut self, offset: u64, ahead_bytes: u64, driver: &Driver) -> Option<(Arc<Teller>, Told)> {
+        let Telling { teller, class, classes, .. } = driver.telling(self.class)?;
+        let measure = driver.kernel_measure(self.job?, ahead_bytes);
+        Some((teller, Told { measure, offset, class, classes, is_new: self.is_first_word() }))
+    }
+
+    fn is_first_word(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_told, true)
     }
 
     /// HTTP/1: the transport took bytes of this response.
@@ -149,8 +186,23 @@ impl Responses {
         self.active.front_mut()
     }
 
+    /// The response of a job.
+    pub fn of_job_mut(&mut self, job: JobId) -> Option<&mut ActiveResponse> {
+        self.active.iter_mut().find(|response| response.job == Some(job))
+    }
+
     pub fn jobs(&self) -> impl Iterator<Item = JobId> {
         self.active.iter().filter_map(|response| response.job)
+    }
+
+    /// The length of a response became known: so many bytes are left. Returns its job.
+    pub fn handle_length(&mut self, id: ResponseId, left_bytes: u64) -> Option<JobId> {
+        let it = self.active.iter_mut().find(|response| response.id == id)?;
+        if it.rankable.is_some() {
+            it.rankable = Some(Size::Known(it.sent_bytes.saturating_add(left_bytes)));
+            it.tell_at_bytes = 0;
+        }
+        it.job
     }
 
     pub fn job_of(&self, id: ResponseId) -> Option<JobId> {
@@ -161,8 +213,19 @@ impl Responses {
         let NewResponse { class, job, rankable, began, done } = response;
         let id = ResponseId(self.next);
         self.next += 1;
-        let (sent_bytes, body_end, is_slow) = (0, None, false);
-        self.active.push_back(ActiveResponse { id, job, rankable, class, began, sent_bytes, body_end, is_slow, done });
+        self.active.push_back(ActiveResponse {
+            id,
+            job,
+            rankable,
+            class,
+            began,
+            sent_bytes: 0,
+            tell_at_bytes: 0,
+            is_told: false,
+            body_end: None,
+            is_slow: false,
+            done,
+        });
         id
     }
 

@@ -7,6 +7,7 @@
 
 use std::{
     collections::VecDeque,
+    sync::Arc,
     task::{Context, Poll, Waker},
 };
 
@@ -16,7 +17,10 @@ use super::{
     connection_flow::ConnectionFlow,
     response::{ActiveResponse, BodyEnd, ResponseId, Responses, TransportProgress},
 };
-use crate::uplink::driver::Driver;
+use crate::uplink::{Teller, Told, driver::Driver};
+
+/// After so many bytes the kernel is told again which response is the best.
+const TELL_EVERY_BYTES: u64 = 8 * 1024;
 
 /// The most credit of a connection where nothing is paced.
 pub(super) const CREDIT_LIMIT_BYTES: u64 = 64 * 1024;
@@ -33,6 +37,8 @@ pub(super) struct StreamFlow {
     held_bytes: u64,
     /// Streams that wait for the connection, not for the uplink.
     waiting: Vec<WaitingStream>,
+    /// In kernel mode: [`TransportProgress::bytes`] when the kernel was told; `None`: something has changed since.
+    told_at_bytes: Option<u64>,
 }
 
 /// A stream that waits until the transport has taken the bytes that have leave.
@@ -58,9 +64,25 @@ impl From<ConnectionFlow> for StreamFlow {
 }
 
 impl StreamFlow {
-    /// The job that stands for the connection: the best one by share and order.
+    /// The job that stands for the connection: the best one by share and order. `None`: all responses go first.
     pub fn best_job(&self, driver: &Driver) -> Option<JobId> {
         self.responses.jobs().min_by_key(|&job| driver.place(job))
+    }
+
+    /// In kernel mode: what to tell the kernel before the next bytes. The best response stands for the connection.
+    pub fn poll_told(&mut self, driver: &Driver) -> Option<(Arc<Teller>, Told)> {
+        let offset = self.progress.bytes;
+        if self.told_at_bytes.is_some_and(|at| offset - at < TELL_EVERY_BYTES) {
+            return None;
+        }
+        let best = self.best_job(driver)?;
+        self.told_at_bytes = Some(offset);
+        self.responses.of_job_mut(best)?.told_of_stream(offset, self.credit_bytes + self.held_bytes, driver)
+    }
+
+    /// The best response may be another one now, or its length is known.
+    pub fn handle_change(&mut self) {
+        self.told_at_bytes = None;
     }
 
     /// Bytes that the connection has to pass on before any that are given to it now.
@@ -125,6 +147,7 @@ impl StreamFlow {
         driver: &Driver,
     ) -> (Option<ActiveResponse>, Vec<WaitingStream>) {
         let mut given_up = None;
+        self.handle_change();
         if let Some(at) = self.responses.handle_body_end(id, end) {
             let job = self.responses.job_of(id);
             self.waiting.retain(|waiting| Some(waiting.job) != job);

@@ -18,6 +18,7 @@ use tokio::{
 };
 
 use super::transport::{ClientSide, Measurements, Peer, Transport};
+use crate::uplink::{Teller, Told};
 
 /// A TCP socket. Reads and writes try at once, and look at the readiness only when that fails: the gate has looked
 /// before.
@@ -65,8 +66,8 @@ impl Transport for TcpTransport {
         kernel::socket::set_notsent_lowat(&*self.stream, bytes.unwrap_or(u32::MAX))
     }
 
-    fn set_priority(&self, priority: u32) -> io::Result<()> {
-        kernel::socket::set_priority(&*self.stream, priority)
+    fn tell(&self, teller: &Teller, told: Told) -> io::Result<()> {
+        teller.tell(&*self.stream, told)
     }
 
     fn peer(&self) -> Arc<dyn Peer> {

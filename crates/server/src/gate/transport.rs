@@ -14,6 +14,8 @@ use std::{
 use scheduler::Path;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::uplink::{Teller, Told};
+
 /// The transport of one connection, owned by its gate.
 ///
 /// A byte that the transport has taken can no longer be overtaken. So the gate asks leave as late as possible: only
@@ -35,12 +37,12 @@ pub trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// Where the transport has no such limit. Then later bytes overtake fewer earlier ones.
     fn set_unsent_limit(&self, bytes: Option<u32>) -> io::Result<()>;
 
-    /// Sets the priority of what is sent from now on.
+    /// Tells the kernel of what the transport sends from now on.
     ///
     /// # Errors
     ///
-    /// When the priority is refused.
-    fn set_priority(&self, priority: u32) -> io::Result<()>;
+    /// When the kernel refuses it. Then what it sends is ranked as that of any other server.
+    fn tell(&self, teller: &Teller, told: Told) -> io::Result<()>;
 
     /// The client's end of the connection, shared with the HTTP side.
     fn peer(&self) -> Arc<dyn Peer>;

@@ -144,8 +144,8 @@ impl Serving {
             "kernel" if !paced => {
                 return Err("`enforce=kernel` and `uplink=off` contradict each other".to_owned());
             }
-            "kernel" if order == Order::Fsp => {
-                return Err("the order `fsp` cannot be put into the kernel's bands".to_owned());
+            "kernel" if !matches!(order, Order::Srpt | Order::Las) => {
+                return Err(format!("the order `{order}` cannot be put into the kernel's bands"));
             }
             "kernel" => Self::Bands(config),
             _ => return Err(format!("`enforce={enforce}` is none of `server`, `kernel` and `off`")),
@@ -269,7 +269,8 @@ mod tests {
             ("serpent:srpt,enforce=magic", "`kernel`"),
             ("serpent:srpt,uplink=fast", "a rate starts with a number"),
             ("serpent:srpt,guard=0.5", "a number from 1 on"),
-            ("serpent:fsp,enforce=kernel", "cannot be put into the kernel's bands"),
+            ("serpent:fsp,enforce=kernel", "`fsp` cannot be put into the kernel's bands"),
+            ("serpent:fair,enforce=kernel", "`fair` cannot be put into the kernel's bands"),
             ("serpent:srpt,enforce=kernel,uplink=off", "contradict each other"),
         ] {
             let said = of(text).unwrap_err();

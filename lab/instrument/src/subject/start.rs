@@ -28,12 +28,7 @@ impl Subject {
             _ => environment.bed.config().rate.to_string(),
         };
         let mut install = Command::new(environment.serpent);
-        match self {
-            Self::Attached(_) => {
-                install.args(["attach", device, "--rate", &rate, "--ports", &environment.port.to_string(), "--replace"])
-            }
-            _ => install.args(["uplink", "install", device, "--rate", &rate]),
-        };
+        install.args(["attach", device, "--rate", &rate, "--ports", &environment.port.to_string(), "--replace"]);
         let shown = show(&install);
         let out = {
             let _inside = environment.bed.server().enter().map_err(LabError::io("cannot enter a namespace"))?;

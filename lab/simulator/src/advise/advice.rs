@@ -303,7 +303,7 @@ fn enforce(
     if order == "srpt" && guard.is_none() && bits_per_second >= FAST_BITS_PER_SECOND && cost <= BANDS_COST {
         let why = format!(
             "Enforced by the kernel's bands: at this rate they save processor time, and cost {loses} of the mean against \
-             the exact order. They need `serpent uplink install` once; enforce = \"server\" needs nothing."
+             the exact order. They need `serpent attach` once; enforce = \"server\" needs nothing."
         );
         return ("kernel", Some(why));
     }
@@ -315,13 +315,12 @@ fn enforce(
 }
 
 fn configuration(rate: &str, order: &str, guard: Option<f64>, enforce: &str, cutoffs: &[u64]) -> String {
-    let cutoffs = cutoffs.iter().map(|cutoff| format!("\"{cutoff}\"")).collect::<Vec<_>>().join(", ");
+    let cutoffs = cutoffs.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    let attach = format!("serpent attach DEV --rate {rate} --ports 80,443 --cutoffs {cutoffs}");
     let guard = guard.map_or("\"off\"".to_owned(), |stretch| stretch.to_string());
     let borders = match enforce {
-        "kernel" => format!("cutoffs = [{cutoffs}]\n"),
-        _ => format!(
-            "# Borders of the bands, in bytes, if you change to enforce = \"kernel\":\n# cutoffs = [{cutoffs}]\n"
-        ),
+        "kernel" => format!("# Once, as root: {attach}\n"),
+        _ => format!("# If you change to enforce = \"kernel\": {attach}\n"),
     };
     format!(
         "[uplink]\nrate = \"{rate}\"\norder = \"{order}\"\nenforce = \"{enforce}\"\nguard = {guard}\n{borders}\n\

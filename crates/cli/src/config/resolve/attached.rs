@@ -52,6 +52,7 @@ impl Resolver<'_> {
             others: self.setting(None, &section.others, Others::named, Others::First),
             overhead_bytes: self.setting(None, &section.overhead, overhead, 0),
             replace: section.replace.unwrap_or(false),
+            server_user: self.optional(&section.server_user, |text| Ok(text.to_owned())),
             ..AttachOptions::new(
                 self.optional(&section.device, |text| Ok(text.to_owned())).unwrap_or_default(),
                 rate?.bits_per_second(),

@@ -45,7 +45,7 @@ impl Resolver<'_> {
             self.problems.push(
                 Problem::new("`enforce = \"kernel\"` and `rate = \"off\"` contradict each other", span)
                     .also(section.rate.as_ref().filter(|_| flags.uplink.is_none()).map(Spanned::span), "off here")
-                    .help("leave the rate out: in kernel mode it is the rate that `serpent uplink install` was given"),
+                    .help("leave the rate out: in kernel mode it is the rate that `serpent attach` was given"),
             );
         }
         let unlimited = matches!(uplink.rate, UplinkRate::Off) || uplink.enforce == Enforce::Off;
@@ -56,26 +56,37 @@ impl Resolver<'_> {
             );
         }
         if let (Enforce::Kernel, Some(share)) = (uplink.enforce, &section.share)
-            && share.get_ref().0 != "off"
+            && !["off", "strict"].contains(&share.get_ref().0.as_str())
         {
             self.problems.push(
-                Problem::new("the kernel's bands know no classes", Some(share.span()))
-                    .also(
-                        section.enforce.as_ref().filter(|_| flags.enforce.is_none()).map(Spanned::span),
-                        "kernel here",
-                    )
-                    .help("share the uplink with `enforce = \"server\"`, or leave `share` out"),
+                Problem::new(
+                    "the kernel's bands keep a strict order of classes, and no other share",
+                    Some(share.span()),
+                )
+                .also(section.enforce.as_ref().filter(|_| flags.enforce.is_none()).map(Spanned::span), "kernel here")
+                .help("share the uplink by `strict`, or with `enforce = \"server\"`, or leave `share` out"),
             );
         }
-        if uplink.enforce == Enforce::Kernel && uplink.order == Order::Fsp {
+        if uplink.enforce == Enforce::Kernel && !matches!(uplink.order, Order::Srpt | Order::Las) {
             let span = if flags.order.is_none() { section.order.as_ref().map(Spanned::span) } else { None };
             self.problems.push(
-                Problem::new("the order `fsp` cannot be put into the kernel's bands", span)
+                Problem::new(format!("the order `{}` cannot be put into the kernel's bands", uplink.order), span)
                     .also(
                         section.enforce.as_ref().filter(|_| flags.enforce.is_none()).map(Spanned::span),
                         "kernel here",
                     )
-                    .help("use `srpt` with `enforce = \"kernel\"`, or `fsp` with `enforce = \"server\"`"),
+                    .help("use `srpt` or `las` with `enforce = \"kernel\"`, or this order with `enforce = \"server\"`"),
+            );
+        }
+        if let (Enforce::Kernel, Cutoffs::Given(_), Some(written)) = (uplink.enforce, &uplink.cutoffs, &section.cutoffs)
+        {
+            self.problems.push(
+                Problem::new("in kernel mode `serpent attach` has the cutoffs", Some(written.span()))
+                    .also(
+                        section.enforce.as_ref().filter(|_| flags.enforce.is_none()).map(Spanned::span),
+                        "kernel here",
+                    )
+                    .help("give them to `serpent attach` as `--cutoffs`, and leave them out here"),
             );
         }
         uplink

@@ -504,7 +504,7 @@ const BROKEN: &[(&str, &str, &str)] = &[
         "the reserves of the classes leave no slot",
     ),
     ("[uplink]\nshare = \"half\"\n", ":9:9", "or `off`"),
-    ("[uplink]\nshare = \"strict\"\nenforce = \"kernel\"\n", ":9:9", "the kernel's bands know no classes"),
+    ("[uplink]\nshare = \"weighted\"\nenforce = \"kernel\"\n", ":9:9", "the kernel's bands keep a strict order"),
     (
         "[uplink]\nshare = \"shared\"\n[[class]]\nname = \"a\"\nreserved = 2\n[[class]]\nname = \"b\"\n\
          [[rule]]\nclass = \"a\"\nhost = \"a\"\n",

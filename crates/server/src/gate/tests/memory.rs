@@ -13,7 +13,10 @@ use parking_lot::Mutex;
 use scheduler::Path;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::gate::transport::{ClientSide, Measurements, Peer, Transport};
+use crate::{
+    gate::transport::{ClientSide, Measurements, Peer, Transport},
+    uplink::{Teller, Told},
+};
 
 /// The server's end of a connection.
 #[derive(Debug)]
@@ -41,7 +44,6 @@ struct Connection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     pub unsent_limit_bytes: Option<u32>,
-    pub priority: u32,
 }
 
 /// One direction.
@@ -117,9 +119,8 @@ impl Transport for MemoryTransport {
         Ok(())
     }
 
-    fn set_priority(&self, priority: u32) -> io::Result<()> {
-        self.0.settings.lock().priority = priority;
-        Ok(())
+    fn tell(&self, _: &Teller, _: Told) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     fn peer(&self) -> Arc<dyn Peer> {

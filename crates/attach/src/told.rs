@@ -1,0 +1,61 @@
+//! What a server of Serpent's tells the classifier of the response that a connection sends. It knows the length also
+//! under TLS and with HTTP/2.
+
+/// Bytes of the value in the map.
+pub const TOLD_BYTES: usize = 16;
+
+/// The response that a connection sends from a place on. The type is that of `bpf/attach.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// How the response is ranked.
+    pub measure: Measure,
+    /// The place where this begins to hold: bytes that the connection has sent before it.
+    pub offset: u64,
+    /// The number of the response's class; 0 goes first.
+    pub class: u8,
+    /// Classes in strict order, at least 1.
+    pub classes: u8,
+    /// Whether this is the first word of its response.
+    pub is_new: bool,
+}
+
+/// What a response is ranked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// So many bytes are left.
+    Left(u64),
+    /// So many bytes were sent before.
+    Sent(u64),
+}
+
+impl Told {
+    /// As the map holds it.
+    pub fn to_bytes(self) -> [u8; TOLD_BYTES] {
+        let (amount, by_sent) = match self.measure {
+            Measure::Left(bytes) => (bytes, 0),
+            Measure::Sent(bytes) => (bytes, 2),
+        };
+        let mut bytes = [0; TOLD_BYTES];
+        bytes[..8].copy_from_slice(&amount.to_ne_bytes());
+        // The program counts as TCP does, in 32 bits.
+        bytes[8..12].copy_from_slice(&(self.offset as u32).to_ne_bytes());
+        bytes[12..15].copy_from_slice(&[self.class, self.classes, u8::from(self.is_new) | by_sent]);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_laid_out_as_the_program_reads_it() {
+        let told = Told { measure: Measure::Left(7), offset: 1 << 32 | 5, class: 1, classes: 3, is_new: true };
+        let mut expected = [7u64.to_ne_bytes(), [0; 8]].concat();
+        expected[8..12].copy_from_slice(&5u32.to_ne_bytes());
+        expected[12..15].copy_from_slice(&[1, 3, 1]);
+        assert_eq!(told.to_bytes()[..], expected);
+        let told = Told { measure: Measure::Sent(7), is_new: false, ..told };
+        assert_eq!(told.to_bytes()[14], 2);
+    }
+}

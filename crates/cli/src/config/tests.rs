@@ -490,7 +490,8 @@ mod attached {
         let (raw, problems) = parse::parse(&text);
         assert_eq!(problems, []);
         let attach = serde_json::to_value(&raw).unwrap()["attach"].clone();
-        assert!(attach.as_object().unwrap().values().all(|value| !value.is_null()), "{attach}");
+        let missing = attach.as_object().unwrap().iter().filter(|(_, value)| value.is_null());
+        assert_eq!(missing.map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["server-user"], "it has no default");
         let example = super::load_attach(&repository("examples/attach.toml")).unwrap().unwrap();
         assert_eq!(example, AttachOptions::new("eth0", 97_000_000, AttachOptions::PORTS.to_vec()));
     }

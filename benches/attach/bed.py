@@ -71,8 +71,8 @@ class Bed:
         here = self.files
         paths = "".join(f"{of}_temp_path {here}/tmp; " for of in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         (here / "nginx.conf").write_text(
-            f"daemon off; master_process off; pid {here}/pid; error_log stderr crit; worker_rlimit_nofile 65536;\n"
-            f"events {{ worker_connections 16384; }}\n"
+            f"daemon off; master_process off; pid {here}/pid; error_log stderr crit;\n"
+            f"events {{ worker_connections 4096; }}\n"
             f"http {{ access_log off; sendfile on; {paths}\n"
             f"server {{ listen 80 backlog=4096; root {here}; }} }}\n")
         command = ["ip", "netns", "exec", self.server, "nginx", "-e", "stderr", "-p", here, "-c", here / "nginx.conf"]

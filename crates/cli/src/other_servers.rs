@@ -51,10 +51,7 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
         &["limit-req", "limit-rate", "limit-conn", "rate-limit", "ratelimit", "throttle"],
         NotSupported("bound the requests at once: `slots` and `queue` of a `[[class]]`, or `slots` of `[admission]`"),
     ),
-    (
-        &["gzip", "brotli", "zstd", "compress", "encode"],
-        Setting("`codings = [\"zstd\", \"br\", \"gzip\"]` in `[compression]`"),
-    ),
+    (&["gzip", "brotli", "zstd", "compress", "encode"], Setting("`codings = [\"zstd\", \"gzip\"]` in `[compression]`")),
     (
         &["fastcgi-pass", "fastcgi", "php-fastcgi", "uwsgi-pass", "scgi-pass"],
         NotSupported("pass requests to a server that speaks HTTP, or run programs by `cgi` of a route"),

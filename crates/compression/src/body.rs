@@ -234,11 +234,6 @@ mod tests {
                     io::Read::read_exact(&mut flate2::read::GzDecoder::new(&*first), &mut plain).unwrap();
                     plain
                 }
-                Coding::Brotli => {
-                    let mut plain = [0; 11];
-                    io::Read::read_exact(&mut brotli::Decompressor::new(&*first, 4096), &mut plain).unwrap();
-                    plain
-                }
                 Coding::Zstd => {
                     let mut plain = [0; 11];
                     io::Read::read_exact(&mut zstd::stream::read::Decoder::new(&*first).unwrap(), &mut plain).unwrap();

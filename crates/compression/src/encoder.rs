@@ -12,8 +12,6 @@ use bytes::Bytes;
 pub enum Coding {
     /// Zstandard.
     Zstd,
-    /// Brotli.
-    Brotli,
     /// gzip.
     Gzip,
 }
@@ -23,29 +21,21 @@ pub enum Coding {
 pub struct Levels {
     /// 1 to 19.
     pub zstd: u8,
-    /// 0 to 11.
-    pub brotli: u8,
     /// 1 to 9.
     pub gzip: u8,
 }
 
 impl Default for Levels {
     fn default() -> Self {
-        Self { zstd: 3, brotli: 4, gzip: 5 }
+        Self { zstd: 3, gzip: 5 }
     }
 }
-
-/// The window of Brotli, as a power of two in bytes. The tables of an encoder grow with it.
-const BROTLI_WINDOW_BITS: u32 = 18;
-/// The buffer of Brotli's writer.
-const BROTLI_BUFFER_BYTES: usize = 4096;
 
 /// The encoder of one body.
 pub struct Encoder(Inner);
 
 enum Inner {
     Zstd(Box<zstd::stream::write::Encoder<'static, Vec<u8>>>),
-    Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
     Gzip(Box<flate2::write::GzEncoder<Vec<u8>>>),
 }
 
@@ -58,11 +48,6 @@ impl Encoder {
         let out = Vec::new();
         Ok(Self(match coding {
             Coding::Zstd => Inner::Zstd(Box::new(zstd::stream::write::Encoder::new(out, levels.zstd.into())?)),
-            Coding::Brotli => {
-                let writer =
-                    brotli::CompressorWriter::new(out, BROTLI_BUFFER_BYTES, levels.brotli.into(), BROTLI_WINDOW_BITS);
-                Inner::Brotli(Box::new(writer))
-            }
             Coding::Gzip => {
                 let level = flate2::Compression::new(levels.gzip.into());
                 Inner::Gzip(Box::new(flate2::write::GzEncoder::new(out, level)))
@@ -73,7 +58,6 @@ impl Encoder {
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.0 {
             Inner::Zstd(writer) => writer.write_all(bytes),
-            Inner::Brotli(writer) => writer.write_all(bytes),
             Inner::Gzip(writer) => writer.write_all(bytes),
         }
     }
@@ -82,7 +66,6 @@ impl Encoder {
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         match &mut self.0 {
             Inner::Zstd(writer) => writer.flush(),
-            Inner::Brotli(writer) => writer.flush(),
             Inner::Gzip(writer) => writer.flush(),
         }
     }
@@ -91,7 +74,6 @@ impl Encoder {
     pub(crate) fn take_if(&mut self, least_bytes: usize) -> Option<Bytes> {
         let out = match &mut self.0 {
             Inner::Zstd(writer) => writer.get_mut(),
-            Inner::Brotli(writer) => writer.get_mut(),
             Inner::Gzip(writer) => writer.get_mut(),
         };
         (out.len() >= least_bytes).then(|| mem::take(out).into())
@@ -101,7 +83,6 @@ impl Encoder {
     pub(crate) fn finish(self) -> io::Result<Bytes> {
         Ok(match self.0 {
             Inner::Zstd(writer) => writer.finish()?,
-            Inner::Brotli(writer) => writer.into_inner(),
             Inner::Gzip(writer) => writer.finish()?,
         }
         .into())
@@ -114,13 +95,12 @@ pub(crate) mod tests {
 
     use super::*;
 
-    pub(crate) const ALL: [Coding; 3] = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
+    pub(crate) const ALL: [Coding; 2] = [Coding::Zstd, Coding::Gzip];
 
     pub(crate) fn decompress(coding: Coding, bytes: &[u8]) -> io::Result<Vec<u8>> {
         let mut out = Vec::new();
         match coding {
             Coding::Zstd => return zstd::stream::decode_all(bytes),
-            Coding::Brotli => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut out)?,
             Coding::Gzip => flate2::read::GzDecoder::new(bytes).read_to_end(&mut out)?,
         };
         Ok(out)

@@ -1,4 +1,4 @@
-//! Compresses the body of a response while it is sent: gzip (RFC 1952), Brotli (RFC 7932), Zstandard (RFC 8878).
+//! Compresses the body of a response while it is sent: gzip (RFC 1952), Zstandard (RFC 8878).
 //!
 //! No sockets and no clock. Long chunks are compressed on the threads of the tokio runtime that may block, so a
 //! [`CompressedBody`] has to be polled within a runtime.

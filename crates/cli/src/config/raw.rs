@@ -121,7 +121,6 @@ sections! {
         types: Option<Vec<Spanned<Written>>>,
         min_size: Setting,
         zstd_level: Setting,
-        br_level: Setting,
         gzip_level: Setting,
     }
 

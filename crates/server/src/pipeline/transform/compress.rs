@@ -99,7 +99,6 @@ impl Compress {
 fn of_files(coding: Coding) -> files::Coding {
     match coding {
         Coding::Zstd => files::Coding::Zstd,
-        Coding::Brotli => files::Coding::Brotli,
         Coding::Gzip => files::Coding::Gzip,
     }
 }
@@ -107,7 +106,6 @@ fn of_files(coding: Coding) -> files::Coding {
 fn name(coding: Coding) -> HeaderValue {
     HeaderValue::from_static(match coding {
         Coding::Zstd => "zstd",
-        Coding::Brotli => "br",
         Coding::Gzip => "gzip",
     })
 }
@@ -146,7 +144,7 @@ mod tests {
     fn compress() -> Compress {
         let types = CompressionConfig::TYPES.iter().filter_map(|kind| TypePattern::parse(kind));
         Compress::new(Arc::new(CompressionConfig {
-            codings: vec![Coding::Zstd, Coding::Brotli, Coding::Gzip],
+            codings: vec![Coding::Zstd, Coding::Gzip],
             types: types.collect(),
             min_bytes: 100,
             levels: compression::Levels::default(),
@@ -182,8 +180,8 @@ mod tests {
     fn the_client_chooses_the_coding_and_the_operator_among_equals() {
         let accepted = |value| coding(&[("accept-encoding", value)], &[], 200);
         assert_eq!(accepted("gzip, br, zstd").as_deref(), Some("zstd"));
-        assert_eq!(accepted("gzip, deflate, br").as_deref(), Some("br"));
-        assert_eq!(accepted("gzip;q=1, br;q=0.5, zstd;q=0").as_deref(), Some("gzip"));
+        assert_eq!(accepted("gzip, deflate, br").as_deref(), Some("gzip"));
+        assert_eq!(accepted("gzip;q=1, zstd;q=0.5, br").as_deref(), Some("gzip"));
         assert_eq!(accepted("identity"), None);
         assert_eq!(coding(&[], &[], 200), None);
     }

@@ -35,23 +35,29 @@ fn packets_have_the_rank_of_what_is_left_in_every_protocol() {
     let Some(bed) = Bed::new() else { return };
     bed.attach(&[]);
     let _server = bed.serve(&[]);
-    for (arguments, origin) in [
-        (&["--http1.1"][..], "http://10.0.0.1"),
-        (&["--http2-prior-knowledge"], "http://10.0.0.1"),
-        (&["--http1.1", "--insecure"], "https://10.0.0.1"),
-        (&["--http2", "--insecure"], "https://10.0.0.1"),
+    for (program, arguments, origin) in [
+        ("curl", &["--http1.1"][..], "http://10.0.0.1"),
+        // Both requests at once.
+        ("nghttp", &["--null-out"], "http://10.0.0.1"),
+        ("nghttp", &["--null-out"], "https://10.0.0.1"),
+        ("curl", &["--http1.1", "--insecure"], "https://10.0.0.1"),
+        ("curl", &["--http2", "--insecure"], "https://10.0.0.1"),
     ] {
         // A request alone, and two on one connection: the second one is not ranked as the first one.
         for sizes in [&[LARGE][..], &[LARGE, SMALL], &[SMALL, LARGE]] {
             let before = bed.shown();
-            let urls: Vec<String> =
-                sizes.iter().flat_map(|size| ["-o".into(), "/dev/null".into(), format!("{origin}/{size}")]).collect();
-            let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-            bed.curl(&[arguments, &urls].concat());
+            let urls: Vec<String> = sizes.iter().map(|size| format!("{origin}/{size}")).collect();
+            match program {
+                "curl" => {
+                    let to_nothing = urls.iter().flat_map(|url| ["-o", "/dev/null", url]);
+                    bed.curl(&arguments.iter().copied().chain(to_nothing).collect::<Vec<_>>());
+                }
+                _ => drop(text(&bed.on_client(program).args(arguments).args(&urls).output().unwrap())),
+            }
             let after = bed.shown();
             let grown = |rank: usize| bytes(&after, rank) - bytes(&before, rank);
             let ranks: Vec<u64> = (1..=5).map(grown).collect();
-            let what = format!("{arguments:?} {sizes:?}: bytes by rank {ranks:?}");
+            let what = format!("{program} {arguments:?} {origin} {sizes:?}: bytes by rank {ranks:?}");
             // No rank is better than that of the packets that wait, so a large response stays in its rank as a rule.
             assert!((2..=4).map(grown).sum::<u64>() >= LARGE as u64, "{what}");
             assert!(grown(4) >= LARGE as u64 / 2, "it begins in its rank: {what}");
@@ -59,7 +65,10 @@ fn packets_have_the_rank_of_what_is_left_in_every_protocol() {
             // Beside it: what belongs to the handshake, and the small response.
             assert!(grown(1) < 8_000 && grown(2) < 12_000, "{what}");
             let responses = |shown: &serde_json::Value| shown["responses_with_length"].as_u64().unwrap();
-            assert_eq!(responses(&after) - responses(&before), sizes.len() as u64, "{what}");
+            let told = responses(&after) - responses(&before);
+            // Of responses in one packet only one is counted.
+            let least = if program == "nghttp" { 1 } else { sizes.len() as u64 };
+            assert!((least..=sizes.len() as u64).contains(&told), "{told} responses, {what}");
         }
     }
 }
@@ -104,7 +113,7 @@ fn classes_are_in_strict_order() {
 #[test]
 fn a_server_without_privileges_needs_the_file_of_its_user() {
     let Some(bed) = Bed::new() else { return };
-    let serve = ["serve", "www", "--listen", "10.0.0.1:80", "--enforce", "kernel"];
+    let serve = ["serve", "www", "--listen", "http://10.0.0.1:80", "--enforce", "kernel"];
     assert!(bed.refused_to_nobody(&serve).contains("no device is attached"));
     bed.attach(&[]);
     let said = bed.refused_to_nobody(&serve);
@@ -177,7 +186,7 @@ impl Bed {
             eprintln!("SKIPPED: needs root, and a kernel with BTF");
             return None;
         }
-        for program in ["ip", "tc", "nsenter", "setpriv", "curl"] {
+        for program in ["ip", "tc", "nsenter", "setpriv", "curl", "nghttp"] {
             tool(program)?;
         }
         let folder = tempfile::tempdir().unwrap();
@@ -222,7 +231,7 @@ impl Bed {
 
     fn serve_with(&self, more: &[&str]) -> Running {
         let mut command = self.on_server(&self.binary);
-        command.args(["serve", "--listen", "10.0.0.1:80", "--enforce", "kernel"]).args(self.certificate());
+        command.args(["serve", "--listen", "http://10.0.0.1:80", "--enforce", "kernel"]).args(self.certificate());
         Running::start({
             command.args(more);
             command
@@ -258,6 +267,10 @@ impl Bed {
     /// A program in the server's network namespace. Its mounts are those of all others.
     fn on_server(&self, program: &Path) -> Command {
         inside(&self.server, program, self.folder.path())
+    }
+
+    fn on_client(&self, program: &str) -> Command {
+        inside(&self.client, Path::new(program), self.folder.path())
     }
 
     /// Requests on the client's side, which must succeed.

@@ -104,8 +104,34 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> Sending<B> {
 
     /// Writes as much as possible; returns whether any bytes were written. An error is the body's.
     pub fn send(&mut self, transport: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> io::Result<bool> {
+        self.send_with(transport, cx, |_, _, _, _, _| None)
+    }
+
+    /// As [`Sending::send`], with another way for parts of the body. `direct` may write the next bytes of the body to
+    /// the transport by itself, behind the bytes that it is given. It is told how many bytes the body has left.
+    /// `None`: the next bytes are taken from the body.
+    pub fn send_with<T: AsyncWrite + Unpin>(
+        &mut self,
+        transport: &mut T,
+        cx: &mut Context<'_>,
+        mut direct: impl FnMut(&mut T, &mut Context<'_>, &[u8], &mut B, u64) -> Option<Poll<io::Result<usize>>>,
+    ) -> io::Result<bool> {
         let mut moved = false;
         while self.state == State::Writing {
+            if let (true, Some(body), Coding::Length(left @ 1..)) =
+                (self.data.is_empty() && self.behind.is_empty(), &mut self.body, self.coding)
+                && let Some(sent) = direct(transport, cx, &self.made[self.at..], body, left)
+            {
+                match sent {
+                    Poll::Pending => return Ok(moved),
+                    Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => self.state = State::Failed,
+                    Poll::Ready(Ok(len)) => {
+                        self.advance_direct(len);
+                        moved = true;
+                    }
+                }
+                continue;
+            }
             let more = self.take_data(cx)?;
             while self.state == State::Writing && self.has_remaining() {
                 match self.poll_write(transport, cx) {
@@ -236,6 +262,19 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> Sending<B> {
         }
         let first = [made, &self.data, self.behind].into_iter().find(|bytes| !bytes.is_empty());
         transport.poll_write(cx, first.unwrap_or_default())
+    }
+
+    fn advance_direct(&mut self, len: usize) {
+        let made = len.min(self.made.len() - self.at);
+        self.at += made;
+        self.written = true;
+        self.begun |= len > made;
+        if let Coding::Length(left) = &mut self.coding {
+            *left = left.saturating_sub((len - made) as u64);
+            if *left == 0 {
+                self.body = None;
+            }
+        }
     }
 
     fn advance(&mut self, mut len: usize) {

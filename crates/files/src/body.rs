@@ -22,9 +22,9 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use rustix::io::Errno;
-use tokio::task::JoinHandle;
+use tokio::{sync::OwnedSemaphorePermit, task::JoinHandle};
 
-use super::buffers;
+use super::{buffers, page_cache::PageCache, stamp::Stamp};
 
 /// Largest frame of a body read from a file. It is large enough that the overhead of a frame is small, and
 /// small enough that thousands of waiting responses may hold one or two of them.
@@ -36,6 +36,10 @@ const BLOCKING_READ_BYTES: usize = 2 * CHUNK_BYTES;
 /// Bytes that the kernel is told to read ahead.
 #[cfg(target_os = "linux")]
 const READ_AHEAD_BYTES: u64 = 8 * CHUNK_BYTES as u64;
+
+/// A file in memory that has at least this size is also kept open, because the kernel can send it without a copy.
+/// Below that a copy is cheaper than the calls.
+pub(crate) const LEAST_PART_BYTES: usize = 32 * 1024;
 
 /// A response body whose length is known from the start.
 ///
@@ -55,13 +59,34 @@ enum Inner {
 pub(crate) enum Source {
     Memory(Bytes),
     File(Arc<File>),
+    Both(Arc<Mirrored>),
+}
+
+/// A file whose bytes are in memory too.
+#[derive(Debug)]
+pub(crate) struct Mirrored {
+    pub bytes: Bytes,
+    pub file: File,
+    /// The state of the file in which it has these bytes.
+    pub stamp: Stamp,
+    pub _permit: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
 struct Stream {
     parts: VecDeque<Part>,
     remaining_bytes: u64,
-    reader: Option<Reader>,
+    reader: Reader,
+    page_cache: PageCache,
+}
+
+/// What reads the parts of a stream that lie in a file.
+#[derive(Debug)]
+enum Reader {
+    /// All parts are bytes.
+    None,
+    Memory(Arc<Mirrored>),
+    File(FileReader),
 }
 
 #[derive(Debug)]
@@ -80,7 +105,7 @@ impl FileBody {
     pub(crate) fn range(source: &Source, range: Range<u64>) -> Self {
         match source {
             Source::Memory(bytes) => Self::from(slice(bytes, &range)),
-            Source::File(_) => Self::parts(source, [(Bytes::new(), range)], Bytes::new()),
+            Source::File(_) | Source::Both(_) => Self::parts(source, [(Bytes::new(), range)], Bytes::new()),
         }
     }
 
@@ -93,15 +118,45 @@ impl FileBody {
             parts.push_back(Part::Bytes(head));
             parts.push_back(match source {
                 Source::Memory(bytes) => Part::Bytes(slice(bytes, &range)),
-                Source::File(_) => Part::File(range),
+                Source::File(_) | Source::Both(_) => Part::File(range),
             });
         }
         parts.push_back(Part::Bytes(tail));
         let reader = match source {
-            Source::Memory(_) => None,
-            Source::File(file) => Some(Reader::new(Arc::clone(file))),
+            Source::Memory(_) => Reader::None,
+            Source::File(file) => Reader::File(FileReader::new(Arc::clone(file))),
+            Source::Both(both) => Reader::Memory(Arc::clone(both)),
         };
-        Self(Inner::Stream(Box::new(Stream { parts, remaining_bytes, reader })))
+        let page_cache = PageCache::default();
+        Self(Inner::Stream(Box::new(Stream { parts, remaining_bytes, reader, page_cache })))
+    }
+
+    /// The next bytes of the body, at most `most_bytes`, if they lie in a file and in the page cache. Never blocks.
+    ///
+    /// The caller may send some of them from there (`sendfile`), and then tells so ([`FileBody::handle_sent`]).
+    /// `None`: `poll_frame` has the next bytes.
+    pub fn cached_part(&mut self, most_bytes: u64) -> Option<(&File, Range<u64>)> {
+        let Inner::Stream(stream) = &mut self.0 else { return None };
+        stream.cached_part(most_bytes)
+    }
+
+    /// So many bytes of the part were sent.
+    pub fn handle_sent(&mut self, bytes: u64) {
+        let Inner::Stream(stream) = &mut self.0 else { return };
+        if let Some(Part::File(range)) = stream.parts.front_mut() {
+            range.start += bytes;
+            stream.remaining_bytes -= bytes;
+        }
+        if stream.remaining_bytes == 0 {
+            self.0 = Inner::Empty;
+        }
+    }
+
+    /// The part cannot be sent from the file. From now on `poll_frame` has all bytes.
+    pub fn refuse_parts(&mut self) {
+        if let Inner::Stream(stream) = &mut self.0 {
+            stream.page_cache.is_used = false;
+        }
     }
 
     /// Bytes not yet handed out.
@@ -160,10 +215,12 @@ impl Stream {
                 Some(Part::Bytes(bytes)) => break std::mem::take(bytes),
                 Some(Part::File(range)) if range.is_empty() => {}
                 Some(Part::File(range)) => {
-                    let Some(reader) = &mut self.reader else {
-                        return Poll::Ready(Some(Err(io::Error::other("a range of a file without the file"))));
+                    let bytes = match &mut self.reader {
+                        Reader::None => Err(io::Error::other("a range of a file without the file")),
+                        Reader::Memory(both) => Ok(slice(&both.bytes, range)),
+                        Reader::File(reader) => ready!(reader.poll_read(cx, range)),
                     };
-                    match ready!(reader.poll_read(cx, range)) {
+                    match bytes {
                         Ok(bytes) => {
                             range.start += bytes.len() as u64;
                             break bytes;
@@ -177,11 +234,36 @@ impl Stream {
         self.remaining_bytes -= bytes.len() as u64;
         Poll::Ready(Some(Ok(bytes)))
     }
+
+    fn cached_part(&mut self, most_bytes: u64) -> Option<(&File, Range<u64>)> {
+        while let Some(Part::Bytes(bytes)) = self.parts.front()
+            && bytes.is_empty()
+        {
+            self.parts.pop_front();
+        }
+        let Some(Part::File(range)) = self.parts.front() else { return None };
+        let file = match &self.reader {
+            Reader::None => return None,
+            Reader::Memory(both) => {
+                self.page_cache.begin(|| both.stamp.is_of(&both.file));
+                &both.file
+            }
+            Reader::File(reader) => {
+                self.page_cache.begin(|| reader.ask_page_cache);
+                if !reader.ahead.is_empty() || reader.pending.is_some() {
+                    return None;
+                }
+                &*reader.file
+            }
+        };
+        let end = self.page_cache.cached_end(file, range, most_bytes)?;
+        Some((file, range.start..end))
+    }
 }
 
 /// Reads a file piece by piece.
 #[derive(Debug)]
-struct Reader {
+struct FileReader {
     file: Arc<File>,
     /// Whether reads from the page cache alone work; some file systems lack them.
     ask_page_cache: bool,
@@ -191,7 +273,7 @@ struct Reader {
     pending: Option<JoinHandle<io::Result<Bytes>>>,
 }
 
-impl Reader {
+impl FileReader {
     fn new(file: Arc<File>) -> Self {
         Self { file, ask_page_cache: cfg!(target_os = "linux"), ahead: Bytes::new(), pending: None }
     }
@@ -322,6 +404,16 @@ mod tests {
         Source::File(Arc::new(file.try_clone().unwrap()))
     }
 
+    fn reader(body: &mut FileBody) -> &mut FileReader {
+        match &mut body.0 {
+            Inner::Stream(stream) => match &mut stream.reader {
+                Reader::File(reader) => reader,
+                other => panic!("a file is streamed: {other:?}"),
+            },
+            other => panic!("a file is streamed: {other:?}"),
+        }
+    }
+
     /// The frames until the end, and the error if it ended in one. The size hint must be right at every
     /// frame.
     async fn frames(mut body: FileBody) -> (Vec<Bytes>, Option<io::Error>) {
@@ -361,8 +453,7 @@ mod tests {
         let content = pattern(5 * CHUNK_BYTES);
         let file = file_with(&content);
         let mut body = FileBody::range(&source(&file), 7..content.len() as u64);
-        let Inner::Stream(stream) = &mut body.0 else { panic!("a file is streamed") };
-        stream.reader.as_mut().unwrap().ask_page_cache = false;
+        reader(&mut body).ask_page_cache = false;
         let (frames, error) = frames(body).await;
         assert!(error.is_none());
         let sizes: Vec<usize> = frames.iter().map(Bytes::len).collect();
@@ -385,8 +476,7 @@ mod tests {
             let content = pattern(4 * CHUNK_BYTES);
             let file = file_with(&content);
             let mut body = FileBody::range(&source(&file), 0..content.len() as u64);
-            let Inner::Stream(stream) = &mut body.0 else { panic!("a file is streamed") };
-            stream.reader.as_mut().unwrap().ask_page_cache &= ask_page_cache;
+            reader(&mut body).ask_page_cache &= ask_page_cache;
             file.set_len(CHUNK_BYTES as u64 + 10).unwrap();
             let (frames, error) = frames(body).await;
             assert_eq!(frames.concat(), content[..CHUNK_BYTES + 10]);
@@ -444,7 +534,7 @@ mod tests {
                 let mut body = FileBody::parts(&source, framed.clone(), Bytes::from_static(b"<tail>"));
                 prop_assert_eq!(body.size_hint().exact(), Some(expected.len() as u64));
                 if let Inner::Stream(stream) = &mut body.0
-                    && let Some(reader) = &mut stream.reader
+                    && let Reader::File(reader) = &mut stream.reader
                 {
                     reader.ask_page_cache &= !blocking;
                 }
@@ -453,5 +543,91 @@ mod tests {
                 prop_assert_eq!(frames.concat(), expected.clone());
             }
         }
+    }
+
+    /// All bytes of a body, and how many of them came as parts of the file. `most_bytes` are asked for at a time, and
+    /// half of what is offered is sent.
+    async fn sent(mut body: FileBody, most_bytes: u64) -> (Vec<u8>, u64) {
+        let (mut all, mut from_parts) = (Vec::new(), 0);
+        while !body.is_end_stream() {
+            if let Some((file, part)) = body.cached_part(most_bytes) {
+                assert!(part.end - part.start <= most_bytes);
+                let taken = (part.end - part.start).div_ceil(2);
+                all.extend(read_up_to(file, part.start, taken as usize).unwrap());
+                body.handle_sent(taken);
+                from_parts += taken;
+            } else {
+                all.extend(body.frame().await.unwrap().unwrap().into_data().unwrap());
+            }
+        }
+        assert!(body.cached_part(1).is_none());
+        (all, from_parts)
+    }
+
+    fn both(file: &File, bytes: &[u8]) -> Source {
+        let _permit = Arc::new(tokio::sync::Semaphore::new(1)).try_acquire_owned().unwrap();
+        let stamp = Stamp::of(&file.metadata().unwrap());
+        let (bytes, file) = (Bytes::copy_from_slice(bytes), file.try_clone().unwrap());
+        Source::Both(Arc::new(Mirrored { bytes, file, stamp, _permit }))
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn what_the_page_cache_has_is_offered_as_parts_of_the_file() {
+        let content = pattern(9 * CHUNK_BYTES + 5);
+        let file = file_with(&content);
+        let length = content.len() as u64;
+        for source in [source(&file), both(&file, &content)] {
+            for (range, most_bytes) in [(0..length, u64::MAX), (7..length - 7, 100_000), (length - 1..length, 1)] {
+                let expected = &content[range.start as usize..range.end as usize];
+                let (all, from_parts) = sent(FileBody::range(&source, range), most_bytes).await;
+                assert!(all == expected);
+                assert_eq!(from_parts, all.len() as u64);
+            }
+            let parts = [(Bytes::from_static(b"one"), 0..100_000), (Bytes::from_static(b"two"), 5..6)];
+            let (all, from_parts) = sent(FileBody::parts(&source, parts, Bytes::from_static(b"end")), u64::MAX).await;
+            assert!(all == [b"one", &content[..100_000], b"two", &content[5..6], b"end"].concat());
+            assert_eq!(from_parts, 100_001);
+            let mut refused = FileBody::range(&source, 0..length);
+            assert!(refused.cached_part(1).is_some());
+            refused.refuse_parts();
+            assert_eq!(sent(refused, u64::MAX).await, (content.clone(), 0));
+        }
+        assert!(FileBody::from(Bytes::from(content)).cached_part(1).is_none());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn what_the_page_cache_lacks_is_not_offered() {
+        use rustix::fs::{Advice, fadvise};
+
+        // The system's directory for temporary files may be in memory, where nothing is evicted.
+        let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let content = pattern(4 * CHUNK_BYTES);
+        file.write_all(&content).unwrap();
+        file.sync_all().unwrap();
+        let length = content.len() as u64;
+        assert_eq!(FileBody::range(&source(&file), 0..length).cached_part(u64::MAX).unwrap().1, 0..length);
+        fadvise(&file, 2 * CHUNK_BYTES as u64, None, Advice::DontNeed).unwrap();
+        let mut rest = FileBody::range(&source(&file), 3 * CHUNK_BYTES as u64..length);
+        if rest.cached_part(1).is_some() {
+            println!("this file system evicts nothing");
+            return;
+        }
+        let mut body = FileBody::range(&source(&file), 0..length);
+        assert_eq!(body.cached_part(u64::MAX).unwrap().1, 0..2 * CHUNK_BYTES as u64);
+        let (all, from_parts) = sent(body, u64::MAX).await;
+        assert!(all == content && from_parts < length, "the first bytes that were evicted come as a frame");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_no_longer_has_the_bytes_in_memory_is_not_offered() {
+        let content = pattern(2 * CHUNK_BYTES);
+        let mut file = file_with(&content);
+        let source = both(&file, &content);
+        file.set_len(0).unwrap();
+        file.write_all(b"other").unwrap();
+        let body = FileBody::range(&source, 0..content.len() as u64);
+        assert_eq!(sent(body, u64::MAX).await, (content, 0));
     }
 }

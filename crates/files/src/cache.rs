@@ -22,11 +22,10 @@ use std::{
 
 use bytes::Bytes;
 use quick_cache::{DefaultHashBuilder, Equivalent, OptionsBuilder, Weighter, sync};
+use rustix::process::{Resource, getrlimit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{
-    negotiate::Coding,
-    representation::{Representation, Stamp},
-};
+use super::{negotiate::Coding, representation::Representation, stamp::Stamp};
 use crate::config::CacheConfig;
 
 /// Estimated bytes of an entry beside its content: headers, key, bookkeeping. It bounds the number of tiny
@@ -36,6 +35,9 @@ const ENTRY_OVERHEAD_BYTES: u64 = 2048;
 /// Each separately locked part of the cache holds at least this many of the largest files. A file that does
 /// not fit one part would never be kept.
 const LARGEST_FILES_PER_SHARD: u64 = 4;
+
+/// The most files that are kept open, unless that is more than a sixteenth of what the process may open.
+const MOST_OPEN_FILES: u64 = 1024;
 
 /// Small hot files of all sites. Clones share one store.
 #[derive(Clone)]
@@ -64,6 +66,8 @@ struct Shared {
     hits: AtomicU64,
     misses: AtomicU64,
     held_bytes: Arc<AtomicU64>,
+    /// Files that may still be kept open beside their bytes.
+    open_files: Arc<Semaphore>,
     sites: AtomicU32,
 }
 
@@ -130,6 +134,7 @@ impl Cache {
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             held_bytes: Arc::default(),
+            open_files: Arc::new(Semaphore::new(most_open_files())),
             sites: AtomicU32::new(0),
         }))
     }
@@ -205,6 +210,11 @@ impl Cache {
         (held_before.saturating_add(size) <= capacity_bytes.saturating_mul(2)).then_some(reservation)
     }
 
+    /// Permission to keep a file open as long as its bytes are in memory.
+    pub(crate) fn keep_open(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.open_files).try_acquire_owned().ok()
+    }
+
     pub(crate) fn count_hit(&self) {
         self.0.hits.fetch_add(1, Relaxed);
     }
@@ -217,6 +227,11 @@ impl Cache {
     pub(crate) fn now_ns(&self) -> u64 {
         u64::try_from(self.0.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
+}
+
+fn most_open_files() -> usize {
+    let allowed = getrlimit(Resource::Nofile).maximum;
+    allowed.map_or(MOST_OPEN_FILES, |allowed| (allowed / 16).min(MOST_OPEN_FILES)) as usize
 }
 
 impl fmt::Debug for Cache {

@@ -50,6 +50,7 @@ mod content_type;
 mod listing;
 mod load;
 mod negotiate;
+mod page_cache;
 mod pages;
 mod path;
 mod range;
@@ -57,6 +58,7 @@ mod representation;
 mod resolve;
 mod respond;
 mod single_flight;
+mod stamp;
 #[cfg(test)]
 mod tests;
 

@@ -15,14 +15,15 @@ use http::{HeaderValue, StatusCode};
 use rustix::io::Errno;
 
 use super::{
-    body::{CHUNK_BYTES, Source, read_up_to},
+    body::{CHUNK_BYTES, LEAST_PART_BYTES, Mirrored, Source, read_up_to},
     cache::{Cache, Key, Variant},
     content_type::ContentTypes,
     listing,
     negotiate::{Coding, Preferences},
     path::RequestPath,
-    representation::{Description, Representation, Stamp},
+    representation::{Description, Representation},
     resolve::{Node, Root, status_of},
+    stamp::Stamp,
 };
 use crate::config::{CacheControlRule, FilesConfig};
 
@@ -225,11 +226,16 @@ impl SiteFiles {
             let bytes = read_up_to(&file, 0, length)?;
             metadata = file.metadata()?;
             if bytes.len() == length && Stamp::of(&metadata) == stamp {
-                let bytes = match reservation {
-                    Some(reservation) => reservation.fill(bytes),
-                    None => Bytes::from(bytes),
+                let Some(reservation) = reservation else {
+                    return Ok((Source::Memory(Bytes::from(bytes)), stamp, keep));
                 };
-                return Ok((Source::Memory(bytes), stamp, keep));
+                let bytes = reservation.fill(bytes);
+                let permit = if length < LEAST_PART_BYTES { None } else { self.cache.keep_open() };
+                let source = match permit {
+                    Some(permit) => Source::Both(Arc::new(Mirrored { bytes, file, stamp, _permit: permit })),
+                    None => Source::Memory(bytes),
+                };
+                return Ok((source, stamp, keep));
             }
         }
         Ok((Source::File(Arc::new(file)), Stamp::of(&metadata), false))
@@ -283,7 +289,7 @@ mod tests {
     fn memory(source: &Source) -> &[u8] {
         match source {
             Source::Memory(bytes) => bytes,
-            Source::File(_) => panic!("it should have been read"),
+            Source::File(_) | Source::Both(_) => panic!("it should have been read"),
         }
     }
 

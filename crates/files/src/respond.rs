@@ -47,7 +47,7 @@ pub(crate) fn respond(representation: &Representation, request: &HeaderMap, rang
     }
     let body = match &representation.source {
         Source::Memory(bytes) => FileBody::from(bytes.clone()),
-        file @ Source::File(_) => FileBody::range(file, 0..representation.stamp.size),
+        file @ (Source::File(_) | Source::Both(_)) => FileBody::range(file, 0..representation.stamp.size),
     };
     let mut response = Response::new(body);
     *response.headers_mut() = representation.headers.clone();

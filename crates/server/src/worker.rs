@@ -190,7 +190,7 @@ async fn serve(
         drop(snapshot);
         let connection = Connection::new(state, metrics, pools, flow, drain, ends, None);
         // In a box each, so that a connection without TLS has not the size of one with it.
-        return Box::pin(http::serve(gate, None, connection)).await;
+        return Box::pin(http::serve(gate, None, Some(http::send_part), connection)).await;
     }
     let Some(tls) = snapshot.tls.clone() else {
         return;
@@ -218,7 +218,7 @@ async fn serve(
     let server_name = session.server_name().map(Into::into);
     let tls = Some(TlsFacts { server_name, client });
     let connection = Connection::new(state, metrics, pools, flow, drain, ends, tls);
-    Box::pin(http::serve(stream, protocol, connection)).await;
+    Box::pin(http::serve(stream, protocol, None, connection)).await;
 }
 
 /// Counts a connection as closed, whatever ends it.

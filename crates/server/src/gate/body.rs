@@ -121,6 +121,19 @@ pin_project_lite::pin_project! {
     }
 }
 
+impl<B: Body + Unpin> GatedBody<B> {
+    /// HTTP/1: the inner body, if all that was taken from it was passed on. The caller may send bytes of it by itself,
+    /// and then tells so ([`GatedBody::handle_passed`]).
+    pub(crate) fn inner_mut(&mut self) -> Option<&mut B> {
+        (self.stream.is_none() && self.held.is_empty()).then_some(&mut self.inner)
+    }
+
+    /// HTTP/1: bytes of the inner body were sent without [`Body::poll_frame`].
+    pub(crate) fn handle_passed(&mut self, bytes: u64) {
+        self.passed_bytes += bytes;
+    }
+}
+
 /// HTTP/2: what a body needs to know of its stream.
 struct StreamBody {
     /// The job to ask leave for; `None`: the response goes first.

@@ -19,14 +19,17 @@ mod tests;
 mod transport;
 
 use std::{
+    fs::File,
     io,
     net::IpAddr,
+    ops::Range,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
+use files::CHUNK_BYTES;
 use scheduler::{JobId, estimate::RttKind};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -86,6 +89,9 @@ struct TransportStall {
 
 /// After so many bytes the path is measured again ("Implementation of a New Scheduling Policy in Web Servers", 3.3.5).
 const REVISIT_BYTES: u64 = 8 * 1024;
+
+/// Bytes of a file that are sent at once where no order is kept: enough that the calls cost little beside them.
+const UNORDERED_FILE_BYTES: u64 = 256 * 1024;
 
 /// Segments without payload that a connection sends: the SYN-ACK, and at its end a FIN and the acknowledgement of the
 /// client's.
@@ -193,6 +199,28 @@ impl<T: Transport> Gate<T> {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => self.poll_full(cx),
         }
+    }
+
+    /// Writes as many of `ahead` and of a part of a file as have leave. The page cache has the part. Returns 0 where the
+    /// transport cannot take bytes from the file.
+    pub(crate) fn poll_send_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        ahead: &[u8],
+        file: &File,
+        part: Range<u64>,
+    ) -> Poll<io::Result<usize>> {
+        let len = ahead.len() + (part.end - part.start) as usize;
+        self.poll_send(cx, len, |transport, cx, may| match may.saturating_sub(ahead.len()) {
+            0 => transport.poll_write(cx, &ahead[..may]),
+            bytes => transport.poll_send_file(cx, ahead, file, part.start..part.start + bytes as u64),
+        })
+    }
+
+    /// The most bytes of a file to send at once.
+    pub(crate) fn most_file_bytes(&self) -> u64 {
+        // Where the order is kept, as many as are read from a file at once.
+        if self.flow.enforcement() == Enforcement::Off { UNORDERED_FILE_BYTES } else { CHUNK_BYTES as u64 }
     }
 
     /// The transport takes nothing: the client, or the path to it, is slow. Ends the connection when that lasts too

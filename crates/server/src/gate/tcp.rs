@@ -1,9 +1,11 @@
 //! A TCP socket as the transport of a connection.
 
 use std::{
+    fs::File,
     io,
     mem::MaybeUninit,
     net::IpAddr,
+    ops::Range,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -68,6 +70,35 @@ impl Transport for TcpTransport {
 
     fn tell(&self, teller: &Teller, told: Told) -> io::Result<()> {
         teller.tell(&*self.stream, told)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn poll_send_file(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        ahead: &[u8],
+        file: &File,
+        part: Range<u64>,
+    ) -> Poll<io::Result<usize>> {
+        use rustix::{fs::sendfile, net};
+
+        if !ahead.is_empty() {
+            // The kernel puts the bytes of the file into the same segment.
+            let send = || Ok(net::send(&*self.stream, ahead, net::SendFlags::MORE)?);
+            let taken = ready!(self.poll_try(cx, |stream| stream.try_io(Interest::WRITABLE, send)))?;
+            if taken < ahead.len() {
+                return Poll::Ready(Ok(taken));
+            }
+        }
+        let bytes = (part.end - part.start) as usize;
+        let send = || Ok(sendfile(&*self.stream, file, Some(&mut part.start.clone()), bytes)?);
+        match self.poll_try(cx, |stream| stream.try_io(Interest::WRITABLE, send)) {
+            Poll::Ready(Ok(taken)) => Poll::Ready(Ok(ahead.len() + taken)),
+            // An error of the file looks like one of the socket. The next write tells.
+            Poll::Ready(Err(_)) => Poll::Ready(Ok(ahead.len())),
+            Poll::Pending if ahead.is_empty() => Poll::Pending,
+            Poll::Pending => Poll::Ready(Ok(ahead.len())),
+        }
     }
 
     fn peer(&self) -> Arc<dyn Peer> {

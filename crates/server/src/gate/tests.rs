@@ -125,6 +125,44 @@ async fn a_client_that_takes_nothing_is_given_up_after_the_write_timeout_over_an
     assert_eq!((uplink.stats().stalled, uplink.stats().given_up), (1, 1));
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_part_of_a_file_goes_out_behind_the_bytes_ahead_of_it_and_only_with_leave() {
+    let content: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();
+    let mut file = tempfile::tempfile().unwrap();
+    io::Write::write_all(&mut file, &content).unwrap();
+    for (uplink, is_paced) in [(rate_off(), false), (paced("100mbit"), true)] {
+        drives(&uplink);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut gate = Gate::tcp(listener.accept().await.unwrap().0, &uplink);
+        let body = Full::new(bytes::Bytes::from(content.clone()));
+        let body = gate.flow().response(Version::HTTP_11, Response::new(body), Urgency::Ranked, |_| ()).into_body();
+        let reading = tokio::spawn(async move {
+            let mut got = Vec::new();
+            client.read_to_end(&mut got).await.unwrap();
+            got
+        });
+        let head = b"a head";
+        let (mut sent, mut most) = (0, 0);
+        while sent < head.len() + content.len() {
+            let ahead = head.get(sent..).unwrap_or_default();
+            let start = sent.saturating_sub(head.len()) as u64;
+            let part = start..content.len() as u64;
+            let taken = poll_fn(|cx| gate.poll_send_file(cx, ahead, &file, part.clone())).await.unwrap();
+            assert!(taken > 0);
+            (sent, most) = (sent + taken, most.max(taken));
+        }
+        assert!(!is_paced || most < content.len() / 2, "leave is given in steps: {most}");
+        // Both hold the socket.
+        drop((gate, body));
+        assert!(reading.await.unwrap() == [&head[..], &content].concat());
+    }
+    let (transport, _client) = memory::connection(ROOM_BYTES);
+    let mut gate = Gate::new(transport, &rate_off());
+    assert_eq!(poll_fn(|cx| gate.poll_send_file(cx, b"", &file, 0..1)).await.unwrap(), 0, "it takes none");
+}
+
 #[tokio::test]
 async fn the_side_of_a_client_is_that_of_its_transport() {
     let (transport, mut client) = memory::connection(ROOM_BYTES);

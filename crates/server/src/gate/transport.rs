@@ -5,8 +5,11 @@
 //! HTTP, such as QUIC, needs no gate: it would implement [`Peer`], and tell a flow what it has sent as the gate does.
 
 use std::{
+    fs::File,
     io,
     net::IpAddr,
+    ops::Range,
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -43,6 +46,19 @@ pub trait Transport: AsyncRead + AsyncWrite + Unpin {
     ///
     /// When the kernel refuses it. Then what it sends is ranked as that of any other server.
     fn tell(&self, teller: &Teller, told: Told) -> io::Result<()>;
+
+    /// Takes `ahead`, and then bytes of a part of a file, which the page cache has. Returns how many bytes it took in
+    /// all. 0: it takes no bytes from this file, or the file has none there.
+    fn poll_send_file(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        ahead: &[u8],
+        file: &File,
+        part: Range<u64>,
+    ) -> Poll<io::Result<usize>> {
+        let _ = (cx, ahead, file, part);
+        Poll::Ready(Ok(0))
+    }
 
     /// The client's end of the connection, shared with the HTTP side.
     fn peer(&self) -> Arc<dyn Peer>;

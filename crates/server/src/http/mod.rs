@@ -1,6 +1,7 @@
 //! HTTP on one connection: which protocol it speaks, and how its requests come to the pipeline.
 
 mod client_settings;
+mod file_parts;
 mod flood;
 mod framed;
 mod frames;
@@ -32,21 +33,32 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+pub(crate) use self::file_parts::send_part;
 use self::{
     framed::Framed,
-    http1::{Protocol, Refused, Session},
+    http1::{Direct, Protocol, Refused, Session},
     settings::HttpSettings,
 };
 use crate::{
-    body::IncomingBody, connection::Connection, connection_state::ConnectionState, pipeline, state::ConfigSnapshot,
+    body::IncomingBody,
+    connection::Connection,
+    connection_state::ConnectionState,
+    gate::GatedBody,
+    pipeline::{self, answer_body::AnswerBody},
+    state::ConfigSnapshot,
 };
 
 /// How long an HTTP/2 client may take to close a connection that it was asked to leave and on which nothing is under way.
 const HTTP2_GOODBYE: Duration = Duration::from_secs(2);
 
-/// Serves a connection to its end. `protocol` is what ALPN agreed on; without it the first bytes tell.
-pub(crate) async fn serve<S>(stream: S, protocol: Option<Protocol>, connection: Connection)
-where
+/// Serves a connection to its end. `protocol` is what ALPN agreed on; without it the first bytes tell. `direct` writes
+/// bodies without a copy, where the connection can.
+pub(crate) async fn serve<S>(
+    stream: S,
+    protocol: Option<Protocol>,
+    direct: Option<Direct<S, GatedBody<AnswerBody>>>,
+    connection: Connection,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let snapshot = connection.server.snapshot.load_full();
@@ -58,7 +70,7 @@ where
         return serve_http2(stream, Bytes::new(), snapshot, connection).await;
     }
     let HttpSettings { head, patience, .. } = snapshot.http;
-    let mut session = Session::new(stream, head, patience, state.drain.clone());
+    let mut session = Session::new(stream, head, patience, state.drain.clone()).with_direct(direct);
     match poll_fn(|cx| session.poll_protocol(cx)).await {
         Some(Protocol::Http1) => drop(snapshot),
         Some(Protocol::Http2) => {

@@ -86,7 +86,12 @@ pub(super) struct Session<S, B> {
     /// The client has ended its side.
     ended: bool,
     lingering_close: LingeringClose,
+    direct: Option<Direct<S, B>>,
 }
+
+/// Writes the next bytes of a body to the transport without a copy, if it can, behind the bytes given
+/// ([`Sending::send_with`]).
+pub(super) type Direct<S, B> = fn(&mut S, &mut Context<'_>, &[u8], &mut B, u64) -> Option<Poll<io::Result<usize>>>;
 
 /// What stands next in what comes in.
 #[derive(Debug)]
@@ -150,7 +155,14 @@ where
             clock: Clock::new(patience, drain),
             ended: false,
             lingering_close: LingeringClose::default(),
+            direct: None,
         }
+    }
+
+    /// Bodies are written by `direct` where it can.
+    pub(super) fn with_direct(mut self, direct: Option<Direct<S, B>>) -> Self {
+        self.direct = direct;
+        self
     }
 
     /// Tells the protocol from the first bytes (HTTP/2 with prior knowledge, RFC 9113, section 3.3). `None`: the connection
@@ -356,7 +368,11 @@ where
     /// Ready when the response is out, or cannot be.
     fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<Sent> {
         loop {
-            if self.sending.send(&mut self.transport, cx).is_err() || self.sending.has_failed() {
+            let direct = self.direct;
+            let sent = self.sending.send_with(&mut self.transport, cx, |transport, cx, ahead, body, left_bytes| {
+                direct.and_then(|direct| direct(transport, cx, ahead, body, left_bytes))
+            });
+            if sent.is_err() || self.sending.has_failed() {
                 self.sending = Sending::default();
                 // The client may still be sending what will have no answer.
                 self.incoming = Incoming::Nothing;

@@ -514,6 +514,46 @@ async fn an_interim_response_of_another_task_goes_out_at_once() {
     serving.abort();
 }
 
+/// Sends a byte itself as long as the body has more than three left.
+fn letter_by_letter(
+    transport: &mut DuplexStream,
+    cx: &mut Context<'_>,
+    ahead: &[u8],
+    _: &mut Frames,
+    left_bytes: u64,
+) -> Option<Poll<io::Result<usize>>> {
+    (left_bytes > 3).then(|| Pin::new(transport).poll_write(cx, &[ahead, b"d"].concat()))
+}
+
+#[tokio::test]
+async fn bytes_that_are_sent_without_the_body_come_behind_the_head_and_before_the_rest() {
+    for room in [1, 7, 1 << 16] {
+        let (client, server) = duplex(room);
+        let session: Session<_, Frames> = Session::new(server, LIMITS, PATIENCE, CancellationToken::new());
+        let mut session = session.with_direct(Some(letter_by_letter));
+        let serving = tokio::spawn(async move {
+            let answer = |_, _| {
+                let mut response = Response::new(Frames::data(&["re", "st!"]));
+                response.headers_mut().insert("content-length", 8.into());
+                std::future::ready(response)
+            };
+            session.serve(&Interims::default(), answer, |refused| panic!("{refused:?}")).await;
+        });
+        let (mut reader, mut writer) = tokio::io::split(client);
+        let asking = tokio::spawn(async move {
+            writer.write_all([GET, GET].concat().as_bytes()).await.unwrap();
+            writer.shutdown().await.unwrap();
+        });
+        let mut got = String::new();
+        reader.read_to_string(&mut got).await.unwrap();
+        asking.await.unwrap();
+        serving.await.unwrap();
+        let bodies: Vec<_> =
+            got.split("HTTP/1.1 200 OK\r\n").skip(1).map(|it| it.split_once("\r\n\r\n").unwrap().1).collect();
+        assert_eq!(bodies, ["dddddres", "dddddres"], "{room}: no more than its length");
+    }
+}
+
 /// A body of which somebody can see whether it is still there.
 struct Seen {
     frames: Frames,

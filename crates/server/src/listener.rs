@@ -95,6 +95,8 @@ pub(crate) struct Accepted {
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
     pub(crate) tls: bool,
+    /// The limit of unsent bytes that the socket has from its listener.
+    pub(crate) unsent_limit_bytes: Option<u32>,
     pub(crate) permit: Option<ConnectionPermit>,
 }
 
@@ -112,6 +114,12 @@ impl Connections {
             Ok(listener) => listener,
             Err(error) => return tracing::error!(%error, "a listening socket cannot be polled"),
         };
+        // Without an answer there is no limit.
+        let unsent_limit_bytes = kernel::socket::notsent_lowat(&listener).ok().flatten();
+        let accepted = |stream, peer, permit| {
+            let stream = prepared(stream);
+            Accepted { stream, peer, tls: tls.load(Relaxed), unsent_limit_bytes, permit }
+        };
         let mut failing = false;
         let mut ended = pin!(drain.cancelled());
         // Checked each time: under a constant stream of connections, a wait for the drain would never be
@@ -128,16 +136,16 @@ impl Connections {
                     }
                 }
             };
-            let accepted = tokio::select! {
+            let next = tokio::select! {
                 biased;
-                accepted = listener.accept() => accepted,
+                next = listener.accept() => next,
                 () = &mut ended => break,
             };
-            match accepted {
+            match next {
                 Ok((stream, peer)) => {
                     failing = false;
                     metrics.accepted.fetch_add(1, Relaxed);
-                    serve(Accepted { stream: prepared(stream), peer, tls: tls.load(Relaxed), permit: Some(permit) });
+                    serve(accepted(stream, peer, Some(permit)));
                 }
                 Err(error) => {
                     metrics.accept_errors.fetch_add(1, Relaxed);
@@ -163,7 +171,7 @@ impl Connections {
                     metrics.accepted.fetch_add(1, Relaxed);
                     let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
                     if let Ok(stream) = stream {
-                        serve(Accepted { stream: prepared(stream), peer, tls: tls.load(Relaxed), permit: None });
+                        serve(accepted(stream, peer, None));
                     }
                 }
                 Err(error) if is_of_one_connection(&error) => {}

@@ -51,12 +51,17 @@ impl Uplink {
     }
 
     /// Prepares a listening socket. In kernel mode SYN-ACKs, and the bytes of a connection before its first response,
-    /// leave in band 0.
+    /// leave in band 0. Accepted sockets inherit the limit of unsent bytes; to set it on each of them costs a call, and
+    /// wakes its task for nothing.
     ///
     /// # Errors
     ///
     /// When the kernel refuses the priority.
     pub fn prepare_listener(&self, listener: &socket2::Socket) -> io::Result<()> {
+        if let Some(bytes) = self.driver.unsent_limit_bytes() {
+            // Where there is no such limit the order suffers a little.
+            let _ = kernel::socket::set_notsent_lowat(listener, bytes);
+        }
         match self.driver.first_priority() {
             Some(priority) => kernel::socket::set_priority(listener, priority),
             None => Ok(()),

@@ -1,4 +1,5 @@
-//! Loads the file for a path. All blocking work is done in one go, on a thread that may block.
+//! Loads the file for a path. All blocking work is done in one go, on a thread that may block. Whether a file in memory
+//! is unchanged, the kernel often knows without blocking.
 
 use std::{
     ffi::OsStr,

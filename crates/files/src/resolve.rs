@@ -49,6 +49,8 @@ struct RootDirectory {
     canonical: PathBuf,
     device: u64,
     inode: u64,
+    /// Whether its file system answers from memory what it was asked before, and is never wrong then.
+    is_in_memory: bool,
 }
 
 /// The file or directory at a path.
@@ -87,7 +89,7 @@ impl Root {
     pub fn refresh(&self) {
         let current = self.current.load();
         if let Ok(metadata) = std::fs::metadata(&self.path)
-            && (metadata.dev(), metadata.ino()) != (current.device, current.inode)
+            && !current.is(&metadata)
             && let Ok(directory) = RootDirectory::open(&self.path)
         {
             self.current.store(Arc::new(directory));
@@ -112,6 +114,29 @@ impl Root {
         } else {
             Err(Errno::NOENT)
         }
+    }
+
+    /// Looks a path up in the kernel's memory alone: never waits for a disk, and opens nothing for reading. `Err`: the
+    /// kernel cannot answer so, or an answer would not be sure, as on the file systems of other machines.
+    pub(crate) fn find_in_memory(&self, relative: &Path) -> Result<Option<Metadata>, ()> {
+        let root = self.current.load();
+        if !root.is_in_memory {
+            return Err(());
+        }
+        let found = open_in_memory(root.fd.as_fd(), relative, Some(self.policy));
+        match found.map(|fd| File::from(fd).metadata()) {
+            Ok(Ok(metadata)) => Ok(Some(metadata)),
+            Err(Errno::NOENT) => Ok(None),
+            _ => Err(()),
+        }
+    }
+
+    /// Whether the root's path still leads to the same directory, as far as the kernel knows without a disk.
+    pub(crate) fn is_current_in_memory(&self) -> bool {
+        let current = self.current.load();
+        current.is_in_memory
+            && open_in_memory(rustix::fs::CWD, &self.path, None)
+                .is_ok_and(|fd| File::from(fd).metadata().is_ok_and(|metadata| current.is(&metadata)))
     }
 
     /// The treatment of links.
@@ -174,12 +199,53 @@ impl RootDirectory {
         let file = File::from(fd);
         let metadata = file.metadata()?;
         Ok(Self {
+            is_in_memory: is_local(&file),
             fd: file.into(),
             canonical: std::fs::canonicalize(path)?,
             device: metadata.dev(),
             inode: metadata.ino(),
         })
     }
+
+    fn is(&self, metadata: &Metadata) -> bool {
+        (metadata.dev(), metadata.ino()) == (self.device, self.inode)
+    }
+}
+
+/// Whether a directory is on a file system of this machine. Others may change without the kernel's knowledge, and wait
+/// for the network.
+#[cfg(target_os = "linux")]
+fn is_local(directory: &File) -> bool {
+    const BTRFS: u64 = 0x9123_683E;
+    const EXT4: u64 = 0xEF53;
+    const F2FS: u64 = 0xF2F5_2010;
+    const TMPFS: u64 = 0x0102_1994;
+    const XFS: u64 = 0x5846_5342;
+    rustix::fs::fstatfs(directory).is_ok_and(|it| [BTRFS, EXT4, F2FS, TMPFS, XFS].contains(&(it.f_type as u64)))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_local(_: &File) -> bool {
+    false
+}
+
+/// Opens a place, not to read it, if the kernel has the whole way in memory. With a policy, the way stays on the file
+/// system that it begins on.
+#[cfg(target_os = "linux")]
+fn open_in_memory(from: BorrowedFd<'_>, path: &Path, policy: Option<SymlinkPolicy>) -> Result<OwnedFd, Errno> {
+    use rustix::fs::ResolveFlags as Flags;
+    let resolve = match policy {
+        None => Flags::empty(),
+        Some(SymlinkPolicy::Follow) => Flags::NO_XDEV,
+        Some(SymlinkPolicy::WithinRoot) => Flags::NO_XDEV | Flags::BENEATH | Flags::NO_MAGICLINKS,
+        Some(SymlinkPolicy::Never) => Flags::NO_XDEV | Flags::BENEATH | Flags::NO_SYMLINKS,
+    };
+    rustix::fs::openat2(from, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve | Flags::CACHED)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_in_memory(_: BorrowedFd<'_>, _: &Path, _: Option<SymlinkPolicy>) -> Result<OwnedFd, Errno> {
+    Err(Errno::NOSYS)
 }
 
 /// The status for a path that could not be opened.

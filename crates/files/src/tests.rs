@@ -514,6 +514,33 @@ async fn a_changed_file_is_seen_when_the_entry_is_looked_at_again() {
     assert_eq!(fixture.cache.stats().entries, 0);
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn an_unchanged_file_that_the_kernel_knows_is_looked_at_without_another_thread() {
+    let always = CacheConfig { revalidate_after: Duration::ZERO, ..CacheConfig::default() };
+    let fixture = Fixture::with_cache(always, |files| files.precompressed = false);
+    if !Root::open(&fixture.root, SymlinkPolicy::WithinRoot).unwrap().is_current_in_memory() {
+        return println!("SKIPPED: the temporary folder is on a file system that is asked on another thread");
+    }
+    fixture.write("a", "first");
+    fixture.write("sub/index.html", "index");
+    for path in ["/a", "/sub/"] {
+        assert!(!fixture.get(path).await.from_memory, "{path} is not known yet");
+        assert!(fixture.get(path).await.from_memory, "{path} has not changed");
+    }
+    fixture.write_later("a", "again", 1);
+    let changed = fixture.get("/a").await;
+    assert_eq!((changed.from_memory, changed.text().as_str()), (false, "again"));
+    fs::rename(fixture.path("sub"), fixture.path("moved")).unwrap();
+    assert_eq!(fixture.get("/sub/").await.status, 404);
+
+    assert!(fixture.get("/a").await.from_memory);
+    let old = fixture.top.path().join("old");
+    fs::rename(&fixture.root, &old).unwrap();
+    fs::create_dir(&fixture.root).unwrap();
+    assert_eq!(fixture.get("/a").await.status, 404, "the root is another directory now");
+}
+
 #[tokio::test]
 async fn an_entry_is_trusted_for_as_long_as_it_is_told() {
     let fixture = Fixture::new();

@@ -38,6 +38,11 @@ pub fn set_notsent_lowat(socket: impl AsHandle, bytes: u32) -> io::Result<()> {
     sys::set_notsent_lowat(socket, bytes)
 }
 
+/// The limit of [`set_notsent_lowat`]; `None`: none was set. Accepted sockets have that of their listener.
+pub fn notsent_lowat(socket: impl AsHandle) -> io::Result<Option<u32>> {
+    sys::notsent_lowat(socket)
+}
+
 /// Chooses the congestion control of one connection by its name, such as `cubic` or `bbr` (`TCP_CONGESTION`).
 ///
 /// Returns [`io::ErrorKind::NotFound`] if the kernel has no such module. Returns
@@ -131,5 +136,15 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         let datagram = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
         assert!(tcp_info(&datagram).is_err());
+    }
+
+    #[test]
+    fn an_accepted_socket_inherits_the_listeners_limit_of_unsent_bytes() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        assert_eq!(notsent_lowat(&listener).expect("TCP"), None);
+        set_notsent_lowat(&listener, 5792).expect("TCP");
+        let _client = TcpStream::connect(listener.local_addr().expect("bound")).expect("loopback");
+        let (accepted, _) = listener.accept().expect("a client is there");
+        assert_eq!(notsent_lowat(&accepted).expect("TCP"), Some(5792));
     }
 }

@@ -19,6 +19,7 @@ use crate::{
     config::Listen,
     connection_limit::{ConnectionLimit, ConnectionPermit},
     metrics::WorkerMetrics,
+    uplink::Uplink,
 };
 
 /// Most connections that wait to be accepted. The kernel lowers it to `net.core.somaxconn` (4096 by default),
@@ -29,7 +30,12 @@ const BACKOFF: Duration = Duration::from_millis(100);
 
 /// Binds an address once for each worker. Several sockets share a port where the kernel spreads connections
 /// over them (Linux); elsewhere the workers share one socket.
-pub(crate) fn bind(listen: &Listen, all: &[Listen], workers: usize) -> io::Result<Vec<StdTcpListener>> {
+pub(crate) fn bind(
+    listen: &Listen,
+    all: &[Listen],
+    workers: usize,
+    uplink: &Uplink,
+) -> io::Result<Vec<StdTcpListener>> {
     // If an IPv4 socket has the same port, the IPv6 wildcard must not accept IPv4.
     let only_v6 = all.iter().any(|other| {
         other.address.is_ipv4() && other.address.ip().is_unspecified() && other.address.port() == listen.address.port()
@@ -39,23 +45,24 @@ pub(crate) fn bind(listen: &Listen, all: &[Listen], workers: usize) -> io::Resul
         // With SO_REUSEPORT a second server on the same address would silently take half of the connections.
         open(listen.address, only_v6, false)?;
     }
-    let first = listening(listen.address, only_v6, share_port)?;
+    let first = listening(listen.address, only_v6, share_port, uplink)?;
     let address = first.local_addr()?;
     let mut sockets = vec![first];
     for _ in 1..workers {
         sockets.push(match share_port {
-            true => listening(address, only_v6, true)?,
+            true => listening(address, only_v6, true, uplink)?,
             false => sockets[0].try_clone()?,
         });
     }
     Ok(sockets)
 }
 
-fn listening(address: SocketAddr, only_v6: bool, share_port: bool) -> io::Result<StdTcpListener> {
+fn listening(address: SocketAddr, only_v6: bool, share_port: bool, uplink: &Uplink) -> io::Result<StdTcpListener> {
     let socket = open(address, only_v6, share_port)?;
     // Accepted sockets inherit the option on Linux, which saves a call each; `Connections` sets it on other
     // systems.
     socket.set_tcp_nodelay(true)?;
+    uplink.prepare_listener(&socket);
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
@@ -88,6 +95,8 @@ pub(crate) struct Accepted {
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
     pub(crate) tls: bool,
+    /// The limit of unsent bytes that the socket has from its listener.
+    pub(crate) unsent_limit_bytes: Option<u32>,
     pub(crate) permit: Option<ConnectionPermit>,
 }
 
@@ -105,6 +114,12 @@ impl Connections {
             Ok(listener) => listener,
             Err(error) => return tracing::error!(%error, "a listening socket cannot be polled"),
         };
+        // Without an answer there is no limit.
+        let unsent_limit_bytes = kernel::socket::notsent_lowat(&listener).ok().flatten();
+        let accepted = |stream, peer, permit| {
+            let stream = prepared(stream);
+            Accepted { stream, peer, tls: tls.load(Relaxed), unsent_limit_bytes, permit }
+        };
         let mut failing = false;
         let mut ended = pin!(drain.cancelled());
         // Checked each time: under a constant stream of connections, a wait for the drain would never be
@@ -121,16 +136,16 @@ impl Connections {
                     }
                 }
             };
-            let accepted = tokio::select! {
+            let next = tokio::select! {
                 biased;
-                accepted = listener.accept() => accepted,
+                next = listener.accept() => next,
                 () = &mut ended => break,
             };
-            match accepted {
+            match next {
                 Ok((stream, peer)) => {
                     failing = false;
                     metrics.accepted.fetch_add(1, Relaxed);
-                    serve(Accepted { stream: prepared(stream), peer, tls: tls.load(Relaxed), permit: Some(permit) });
+                    serve(accepted(stream, peer, Some(permit)));
                 }
                 Err(error) => {
                     metrics.accept_errors.fetch_add(1, Relaxed);
@@ -156,7 +171,7 @@ impl Connections {
                     metrics.accepted.fetch_add(1, Relaxed);
                     let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
                     if let Ok(stream) = stream {
-                        serve(Accepted { stream: prepared(stream), peer, tls: tls.load(Relaxed), permit: None });
+                        serve(accepted(stream, peer, None));
                     }
                 }
                 Err(error) if is_of_one_connection(&error) => {}

@@ -97,7 +97,7 @@ impl Server {
             (0..workers).map(|_| tokio::sync::mpsc::unbounded_channel()).unzip();
         let mut bound = Vec::new();
         for listen in &config.listen {
-            let (place, sockets) = bind(listen, &config.listen, workers)?;
+            let (place, sockets) = bind(listen, &config.listen, workers, &uplink)?;
             place.start(sockets, &senders);
             bound.push(place);
         }
@@ -243,7 +243,7 @@ impl Inner {
         let mut added = Vec::new();
         for listen in &config.listen {
             if !control.bound.iter().any(|bound| bound.listen.address == listen.address) {
-                added.push(bind(listen, &config.listen, workers)?);
+                added.push(bind(listen, &config.listen, workers, &state.uplink)?);
             }
         }
         let admin = match control.config.admin == config.admin {
@@ -306,9 +306,14 @@ impl Bound {
     }
 }
 
-fn bind(listen: &Listen, all: &[Listen], workers: usize) -> Result<(Bound, Vec<TcpListener>), StartError> {
+fn bind(
+    listen: &Listen,
+    all: &[Listen],
+    workers: usize,
+    uplink: &Uplink,
+) -> Result<(Bound, Vec<TcpListener>), StartError> {
     let failed = |error| StartError::Listen { address: listen.address, error };
-    let sockets = listener::bind(listen, all, workers).map_err(failed)?;
+    let sockets = listener::bind(listen, all, workers, uplink).map_err(failed)?;
     let local = sockets[0].local_addr().map_err(failed)?;
     let drains = sockets.iter().map(|_| CancellationToken::new()).collect();
     Ok((Bound { listen: *listen, local, tls: Arc::new(AtomicBool::new(listen.tls)), drains }, sockets))

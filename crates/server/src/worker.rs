@@ -177,11 +177,11 @@ async fn serve(
     drain: CancellationToken,
     accepted: Accepted,
 ) {
-    let Accepted { stream, peer, tls, permit: _permit } = accepted;
+    let Accepted { stream, peer, tls, unsent_limit_bytes, permit: _permit } = accepted;
     let _closed = Closed(metrics.clone());
     let Ok(local) = stream.local_addr() else { return };
     let ends = Ends { peer, local };
-    let gate = Gate::tcp(stream, &state.uplink).in_turn(read_fairness);
+    let gate = Gate::tcp(stream, &state.uplink).with_unsent_limit(unsent_limit_bytes).in_turn(read_fairness);
     let flow = gate.flow();
     let snapshot = state.snapshot.load_full();
     flow.set_write_timeout(snapshot.limits.write_timeout);

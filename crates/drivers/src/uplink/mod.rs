@@ -57,6 +57,15 @@ impl Uplink {
         &self.driver
     }
 
+    /// Prepares a listening socket. Accepted sockets inherit the limit of unsent bytes; to set it on each of them costs
+    /// a call, and wakes its task for nothing.
+    pub fn prepare_listener(&self, listener: &socket2::Socket) {
+        if let Some(bytes) = self.driver.unsent_limit_bytes() {
+            // Where there is no such limit the order suffers a little.
+            let _ = kernel::socket::set_notsent_lowat(listener, bytes);
+        }
+    }
+
     /// Takes over a changed configuration; responses under way are ranked by it from their next chunk on. Returns the
     /// generation of the classes' numbers from now on.
     ///

@@ -20,6 +20,10 @@ pub(super) fn set_notsent_lowat(_: impl AsHandle, _: u32) -> io::Result<()> {
     unsupported()
 }
 
+pub(super) fn notsent_lowat(_: impl AsHandle) -> io::Result<Option<u32>> {
+    unsupported()
+}
+
 pub(super) fn set_congestion_control(_: impl AsHandle, _: &str) -> io::Result<()> {
     unsupported()
 }

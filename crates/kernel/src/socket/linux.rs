@@ -46,6 +46,10 @@ pub(super) fn set_notsent_lowat(socket: impl AsFd, bytes: u32) -> io::Result<()>
     SockRef::from(&socket).set_tcp_notsent_lowat(bytes)
 }
 
+pub(super) fn notsent_lowat(socket: impl AsFd) -> io::Result<Option<u32>> {
+    Ok(Some(SockRef::from(&socket).tcp_notsent_lowat()?).filter(|&bytes| bytes > 0))
+}
+
 pub(super) fn set_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_tcp_congestion(socket, name)?)
 }

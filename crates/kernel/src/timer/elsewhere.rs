@@ -14,10 +14,6 @@ impl TimerFd {
         match self.0 {}
     }
 
-    pub(super) fn read(&self) -> io::Result<u64> {
-        match self.0 {}
-    }
-
     #[cfg(unix)]
     pub(super) fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         match self.0 {}

@@ -36,12 +36,6 @@ impl TimerFd {
         Ok(())
     }
 
-    pub(super) fn read(&self) -> io::Result<u64> {
-        let mut count = [0; 8];
-        rustix::io::read(&self.0, &mut count)?;
-        Ok(u64::from_ne_bytes(count))
-    }
-
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -135,6 +135,12 @@ impl<T: Transport> Gate<T> {
         gate
     }
 
+    /// The transport has this limit of unsent bytes already.
+    pub(crate) fn with_unsent_limit(mut self, bytes: Option<u32>) -> Self {
+        self.unsent_limit_bytes = bytes;
+        self
+    }
+
     /// From now on the connection is read from only when it has its turn among the connections of the same worker.
     pub(crate) fn in_turn(mut self, fairness: Arc<ReadFairness>) -> Self {
         self.fairness = Some(fairness);

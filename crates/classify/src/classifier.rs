@@ -24,7 +24,7 @@ pub struct Classifier {
     /// The conditions of every rule, cheap ones first.
     pub(crate) conditions: Vec<Vec<Condition>>,
     pub(crate) passwords: Option<Arc<Passwords>>,
-    keys: Option<Keys>,
+    pub(crate) keys: Option<Keys>,
     pub(crate) sessions: Option<Sessions>,
     trivial: bool,
 }

@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 use clap::Args;
 use scheduler::control::Method;
 use serde_json::json;
-use server::config::{ClassConfig, Classes, Config, Enforce, Origin, Route, UplinkRate, UpstreamConfig};
+use server::config::{
+    Access, ClassConfig, Classes, Config, Enforce, Origin, Requirement, Route, UplinkRate, UpstreamConfig,
+};
 
 use crate::{
     config::{self, Overrides, Problems},
@@ -86,7 +88,7 @@ pub fn summary(config: &Config) -> String {
             match &site.root {
                 Some(root) => format!("{names} from {}", root.display()),
                 None => names,
-            },
+            } + &access(&site.access).map(|access| format!(", {access}")).unwrap_or_default(),
         );
         for route in &site.routes {
             line("  route", self::route(route, config));
@@ -129,7 +131,26 @@ pub fn route(route: &Route, config: &Config) -> String {
     let needs = resources.get(route.resource.index()).filter(|_| resources.len() > 1 && route.admitted);
     let needs = needs.map(|resource| format!(", needs {}", resource.name)).unwrap_or_default();
     let at_once = if route.admitted || !config.classes.admission.enabled { "" } else { ", waits for no slot" };
-    format!("{} to {}{needs}{at_once}", route.name, origin(route, config))
+    let access = access(&route.access).map(|access| format!(", {access}")).unwrap_or_default();
+    format!("{} to {}{needs}{at_once}{access}", route.name, origin(route, config))
+}
+
+/// A few words on who may have what a site or a route serves; `None`: everybody.
+pub fn access(access: &Access) -> Option<String> {
+    let by_address = (!access.addresses.is_empty()).then(|| "by address".to_owned());
+    let by_showing = access.require.as_ref().map(|require| {
+        let Requirement { clients, certificates, keys, users, any } = &require.requirement;
+        let kinds = [
+            (users.is_some(), "a password"),
+            (keys.is_some(), "a key"),
+            (certificates.is_some(), "a certificate"),
+            (clients.is_some(), "a listed address"),
+        ];
+        let kinds: Vec<_> = kinds.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, kind)| kind).collect();
+        format!("with {}", kinds.join(if *any { " or " } else { " and " }))
+    });
+    let both: Vec<_> = by_address.into_iter().chain(by_showing).collect();
+    (!both.is_empty()).then(|| format!("only {}", both.join(", ")))
 }
 
 /// A few words on the origin that answers a route's requests.

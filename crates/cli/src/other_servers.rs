@@ -30,22 +30,16 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
         NotSupported("let the upstream, or a program (`cgi` of a route), answer with the other path"),
     ),
     (
-        &[
-            "auth",
-            "auth-basic",
-            "auth-basic-user-file",
-            "basicauth",
-            "basic-auth",
-            "auth-request",
-            "forward-auth",
-            "htpasswd",
-            "password",
-        ],
-        NotSupported("let the upstream ask for passwords; `[users]` and `[[rule]]` only decide the class of a request"),
+        &["auth", "auth-basic", "auth-basic-user-file", "basicauth", "basic-auth", "htpasswd", "password"],
+        Setting("`require` of a `[[site]]` or a `[[site.route]]`, and `[users]`"),
     ),
     (
-        &["allow", "deny", "require", "block", "whitelist", "blacklist", "allowlist", "denylist"],
-        NotSupported("shut clients out by a firewall, or give them a class with few `slots`: `[[rule]]` with `client`"),
+        &["auth-request", "forward-auth"],
+        NotSupported("let the upstream decide, or ask for a password, a key or a certificate with `require`"),
+    ),
+    (
+        &["block", "whitelist", "blacklist", "allowlist", "denylist"],
+        Setting("`allow` and `deny` of a `[[site]]` or a `[[site.route]]`"),
     ),
     (
         &["limit-req", "limit-rate", "limit-conn", "rate-limit", "ratelimit", "throttle"],

@@ -41,6 +41,7 @@ use http::{Method, Request, Response, StatusCode, Uri, request::Parts};
 use self::{
     answer_body::AnswerBody,
     context::{Failure, RequestContext},
+    guard::{Checked, Ruling},
     origin::Answer,
 };
 use crate::{body::IncomingBody, connection::Connection, gate::GatedBody, state::ConfigSnapshot};
@@ -81,8 +82,15 @@ async fn answer(request: &mut RequestContext, snapshot: &Arc<ConfigSnapshot>) ->
         let uri = request.parts.uri.clone();
         let routed = site::route(request, snapshot, &uri)?;
         for guard in &routed.route.guards {
-            if let Some(response) = guard.check(&mut request.guarded(&routed)) {
-                return Ok(response.map(Into::into));
+            let checked = guard.check(&mut request.guarded(snapshot, &routed));
+            let ruling = match checked {
+                Checked::Now(ruling) => ruling,
+                Checked::Later(ruling) => request.waited_for(ruling.await),
+            };
+            match ruling {
+                Ruling::GoesOn => {}
+                Ruling::GoesOnAs(user) => request.is_of(user),
+                Ruling::Answer(response) => return Ok(response.map(Into::into)),
             }
         }
         let body = body::take(request, snapshot, routed.route).await?;

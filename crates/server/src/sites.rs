@@ -132,7 +132,7 @@ impl Sites {
             };
             let files = site.root.as_ref().map(open).transpose()?;
             let routes = site.routes.iter().map(ResolvedRoute::open).collect::<Result<_, _>>()?;
-            let otherwise = ResolvedRoute::open(&Route::of_files())?;
+            let otherwise = ResolvedRoute::open(&Route::of_files(site.access.clone()))?;
             let (certificate, client_ca) = (site.certificate.clone(), site.client_ca.clone());
             // Programs start elsewhere, where a relative path would mean another directory.
             let absolute = |root: &PathBuf| {
@@ -304,6 +304,7 @@ mod tests {
                 routes: Vec::new(),
                 certificate: None,
                 client_ca: None,
+                access: crate::config::Access::default(),
                 files: crate::config::FilesConfig {
                     index: Vec::new(),
                     listing: false,

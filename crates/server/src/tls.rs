@@ -410,6 +410,7 @@ mod tests {
             routes: Vec::new(),
             certificate: Some(certificate.clone()),
             client_ca: authorities.map(path),
+            access: crate::config::Access::default(),
             files: FilesConfig {
                 index: Vec::new(),
                 listing: false,

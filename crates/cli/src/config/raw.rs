@@ -119,6 +119,11 @@ sections! {
         tls_cert: Setting,
         tls_key: Setting,
         client_ca: Setting,
+        #[serde(deserialize_with = "one_or_more")]
+        allow: Option<Vec<Spanned<Written>>>,
+        #[serde(deserialize_with = "one_or_more")]
+        deny: Option<Vec<Spanned<Written>>>,
+        require: Option<Spanned<RawRequirement>>,
         route: Vec<Spanned<RawRoute>>,
         files: RawFiles,
     }
@@ -139,8 +144,23 @@ sections! {
         buffer_response: Option<Spanned<bool>>,
         resource: Setting,
         admitted: Option<Spanned<bool>>,
+        #[serde(deserialize_with = "one_or_more")]
+        allow: Option<Vec<Spanned<Written>>>,
+        #[serde(deserialize_with = "one_or_more")]
+        deny: Option<Vec<Spanned<Written>>>,
+        require: Option<Spanned<RawRequirement>>,
         request_headers: RawHeaders,
         response_headers: RawHeaders,
+    }
+
+    /// `require` of a site or route, as a table
+    RawRequire {
+        user: Option<Spanned<Values>>,
+        key: Option<Spanned<Values>>,
+        certificate: Option<Spanned<Values>>,
+        client: Option<Spanned<Values>>,
+        satisfy: Setting,
+        realm: Setting,
     }
 
     /// `request-headers` and `response-headers` of a route
@@ -360,6 +380,36 @@ impl<'de> Deserialize<'de> for RawProgram {
             }
         }
         deserializer.deserialize_any(PathOrTable)
+    }
+}
+
+/// `require` of a site or route: `off`, or a table.
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
+pub enum RawRequirement {
+    Word(Written),
+    Table(Box<RawRequire>),
+}
+
+impl<'de> Deserialize<'de> for RawRequirement {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WordOrTable;
+        impl<'de> Visitor<'de> for WordOrTable {
+            type Value = RawRequirement;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"off\", or a table as in `{ user = true }`")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<RawRequirement, E> {
+                Ok(RawRequirement::Word(Written(text.to_owned())))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawRequirement, A::Error> {
+                RawRequire::deserialize(MapAccessDeserializer::new(map)).map(|it| RawRequirement::Table(Box::new(it)))
+            }
+        }
+        deserializer.deserialize_any(WordOrTable)
     }
 }
 

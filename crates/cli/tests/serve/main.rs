@@ -1,6 +1,7 @@
 //! Tests of the real binary with real clients: curl, nghttp, h2load, Chromium, and bytes that no client would
 //! send.
 
+mod access;
 mod bad_input;
 mod browser;
 mod clients;

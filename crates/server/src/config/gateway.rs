@@ -3,7 +3,7 @@
 use heads::HeaderRules;
 use scheduler::admission::ResourceId;
 
-use super::{CgiConfig, PathPattern, Redirect};
+use super::{Access, CgiConfig, PathPattern, Redirect};
 
 /// A route to an origin. The first route of a site that matches a request serves it; without a match the
 /// site's files do.
@@ -23,11 +23,13 @@ pub struct Route {
     pub request_headers: HeaderRules,
     /// Changes to the response's header before it goes to the client.
     pub response_headers: HeaderRules,
+    /// Who may have what it serves.
+    pub access: Access,
 }
 
 impl Route {
-    /// The route of a site without routes: its files, for all paths.
-    pub fn of_files() -> Self {
+    /// The route of a site's files, for all paths that no other route takes.
+    pub fn of_files(access: Access) -> Self {
         Self {
             name: "/".to_owned(),
             pattern: PathPattern::Prefix(String::new()),
@@ -36,6 +38,7 @@ impl Route {
             admitted: false,
             request_headers: HeaderRules::default(),
             response_headers: HeaderRules::default(),
+            access,
         }
     }
 }

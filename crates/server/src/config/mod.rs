@@ -3,13 +3,14 @@
 //! The configuration file and the flags are read in the `serpent` binary (stage one, raw); this is stage two, and there
 //! is no third. Everything the data path needs to know stands here, and nothing in here can be invalid.
 
+mod access;
 mod classes;
 mod gateway;
 mod redirect;
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-pub use classify::{Condition, KeysConfig, PathPattern, Rule, SessionConfig, ValueMatch};
+pub use classify::{Condition, KeysConfig, PathPattern, Requirement, Rule, SessionConfig, ValueMatch};
 pub use drivers::{
     Adjustment, AdmissionConfig, Cutoffs, Enforce, ProbeConfig, ResourceConfig, UplinkConfig, UplinkRate,
 };
@@ -19,6 +20,7 @@ pub use programs::{CgiConfig, Priority, WorkersConfig};
 pub use upstream::{ActiveChecks, CertificateFiles, PassiveChecks, UpstreamAddress, UpstreamConfig, UpstreamServer};
 
 pub use self::{
+    access::{Access, AddressRules, Require},
     classes::{ClassConfig, Classes, Objective, Refusal},
     gateway::{Origin, Route},
     redirect::{BadTarget, Redirect},
@@ -77,6 +79,8 @@ pub struct Site {
     pub client_ca: Option<PathBuf>,
     /// How files are served.
     pub files: FilesConfig,
+    /// Who may have what no route serves. Each route has its own.
+    pub access: Access,
 }
 
 /// Limits for clients. docs/DEFAULTS.md has the reasons for the defaults.

@@ -146,8 +146,27 @@ impl RequestContext {
     }
 
     /// The request as guards see it.
-    pub(super) fn guarded<'a>(&'a mut self, routed: &'a Routed<'_>) -> Guarded<'a> {
-        Guarded { parts: &mut self.parts, scheme: self.connection.scheme(), rest: routed.rest() }
+    pub(super) fn guarded<'a>(&'a mut self, snapshot: &'a ConfigSnapshot, routed: &'a Routed<'_>) -> Guarded<'a> {
+        Guarded {
+            parts: &mut self.parts,
+            scheme: self.connection.scheme(),
+            rest: routed.rest(),
+            client: self.verdict.client,
+            certificate_names: self.connection.certificate_names(snapshot, self.site),
+            classifier: &snapshot.classifier,
+        }
+    }
+
+    /// Takes over the user whose password a guard has checked.
+    pub(super) fn is_of(&mut self, user: Box<str>) {
+        self.record.user = Some(user.clone());
+        self.verdict.user = Some(user);
+    }
+
+    /// Reads the clock again after a step that had to wait.
+    pub(super) fn waited_for<T>(&mut self, outcome: T) -> T {
+        self.now = Instant::now();
+        outcome
     }
 
     /// Replaces the head by that of a GET request for another path, as if the client had sent it (RFC 3875, section 6.2.2).

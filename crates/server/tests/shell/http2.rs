@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use scheduler::{admission::ResourceId, class::ClassId};
 use serpent_server::{
     admission::Arrival,
-    config::{CgiConfig, Config, HeaderRules, Listen, Origin, PathPattern, Route},
+    config::{Access, CgiConfig, Config, HeaderRules, Listen, Origin, PathPattern, Route},
 };
 use tokio::net::TcpStream;
 
@@ -212,6 +212,7 @@ fn what_is_refused_has_no_body_for_head() {
         admitted: true,
         request_headers: HeaderRules::default(),
         response_headers: HeaderRules::default(),
+        access: Access::default(),
     }];
     serve(config, async |server| {
         let arrival = Arrival { class: ClassId(0), resource: ResourceId(0), client: 1, route: 1 };

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use http::{HeaderName, StatusCode};
-use server::config::{HeaderRules, Origin, PathPattern, Redirect, ResourceConfig, Route, UpstreamConfig};
+use server::config::{Access, HeaderRules, Origin, PathPattern, Redirect, ResourceConfig, Route, UpstreamConfig};
 use toml::Spanned;
 
-use super::{resolver::Resolver, resources::default_resource};
+use super::{access::WrittenAccess, resolver::Resolver, resources::default_resource, rules::Configured};
 use crate::{
     config::{
         problems::Problem,
@@ -20,6 +20,7 @@ use crate::{
 pub(super) struct Targets<'a> {
     pub upstreams: &'a [UpstreamConfig],
     pub resources: &'a [ResourceConfig],
+    pub configured: &'a Configured,
 }
 
 /// The route of `--upstream`.
@@ -38,14 +39,22 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
         admitted: true,
         request_headers: HeaderRules::default(),
         response_headers: HeaderRules::default(),
+        access: Access::default(),
     }
 }
 
 impl Resolver<'_> {
-    pub(super) fn routes(&mut self, site: &RawSite, has_files: bool, targets: &Targets<'_>) -> Vec<Route> {
+    /// The routes of a site, whose access holds for each route that does not say otherwise.
+    pub(super) fn routes(
+        &mut self,
+        site: &RawSite,
+        has_files: bool,
+        access: &Access,
+        targets: &Targets<'_>,
+    ) -> Vec<Route> {
         let mut routes: Vec<(Route, Range<usize>)> = Vec::new();
         for written in &site.route {
-            let Some(route) = self.route(written, has_files, targets) else { continue };
+            let Some(route) = self.route(written, has_files, access, targets) else { continue };
             let place = pattern_span(written);
             if let Some((earlier, at)) = routes.iter().find(|(earlier, _)| covers(earlier, &route)) {
                 self.problems.push(
@@ -62,7 +71,13 @@ impl Resolver<'_> {
         routes.into_iter().map(|(route, _)| route).collect()
     }
 
-    fn route(&mut self, written: &Spanned<RawRoute>, has_files: bool, targets: &Targets<'_>) -> Option<Route> {
+    fn route(
+        &mut self,
+        written: &Spanned<RawRoute>,
+        has_files: bool,
+        of_site: &Access,
+        targets: &Targets<'_>,
+    ) -> Option<Route> {
         let (raw, owner) = (written.get_ref(), written.span());
         let pattern = self.pattern(raw, owner.clone());
         let origin = self.origin(raw, owner, has_files, pattern.as_ref().map(|(_, pattern)| pattern), targets);
@@ -72,6 +87,8 @@ impl Resolver<'_> {
         };
         let request_headers = self.headers(&raw.request_headers, true);
         let response_headers = self.headers(&raw.response_headers, false);
+        let access = WrittenAccess { allow: &raw.allow, deny: &raw.deny, require: &raw.require };
+        let access = self.access(&access, Some(of_site), targets.configured);
         if let (None, Some(status)) = (&raw.redirect, &raw.redirect_status) {
             let message = "`redirect-status` is about a redirect, and this route has none";
             self.problems.push(Problem::new(message, Some(status.span())).help("leave it out"));
@@ -99,7 +116,7 @@ impl Resolver<'_> {
                 self.problems.push(Problem::new(message, place).help("leave it out"));
             }
         }
-        Some(Route { name, pattern, origin, resource, admitted, request_headers, response_headers })
+        Some(Route { name, pattern, origin, resource, admitted, request_headers, response_headers, access })
     }
 
     /// The pattern, and its text in the file.

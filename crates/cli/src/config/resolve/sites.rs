@@ -2,13 +2,15 @@
 
 use std::{collections::HashMap, ops::Range, path::PathBuf};
 
-use server::config::{CacheControlRule, CertificateFiles, FilesConfig, Site, SymlinkPolicy};
+use server::config::{Access, CacheControlRule, CertificateFiles, FilesConfig, Site, SymlinkPolicy};
 use toml::Spanned;
 
 use super::{
+    access::WrittenAccess,
     named_files::{FileKind, SiteSpans, path_in},
     resolver::Resolver,
     routes::{Targets, route_to_all},
+    rules::Configured,
 };
 use crate::{
     config::{
@@ -69,6 +71,7 @@ impl Resolver<'_> {
                 certificate: flags.certificate(),
                 client_ca: None,
                 files: self.files(&raw.files, None, flags),
+                access: Access::default(),
             };
             return (vec![site], vec![SiteSpans::default()]);
         }
@@ -118,8 +121,12 @@ impl Resolver<'_> {
                     .help("give the site `tls-cert` and `tls-key`"),
                 );
             }
-            let routes = self.routes(site, root.is_some(), targets);
-            sites.push(Site { names, root, routes, certificate, client_ca, files });
+            let access = WrittenAccess { allow: &site.allow, deny: &site.deny, require: &site.require };
+            let configured = Configured { client_certificates: site.client_ca.is_some(), ..*targets.configured };
+            let targets = Targets { configured: &configured, ..*targets };
+            let access = self.access(&access, None, &configured);
+            let routes = self.routes(site, root.is_some(), &access, &targets);
+            sites.push(Site { names, root, routes, certificate, client_ca, files, access });
         }
         (sites, spans)
     }

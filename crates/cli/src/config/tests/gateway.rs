@@ -61,6 +61,7 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
         routes,
         [
             ("/api/", true),
+            ("/internal/", true),
             ("/live", false),
             ("^/reports/[0-9]{4}$", true),
             ("/static/**", false),
@@ -82,12 +83,20 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
     assert_eq!(api.request_headers.set[0], ("x-gateway".parse().unwrap(), "serpent".parse().unwrap()));
     assert_eq!(api.request_headers.add[0].1, "1");
     assert_eq!(api.response_headers.remove.len(), 2);
-    let Origin::Cgi(php) = &site.routes[6].origin else { panic!("{:?}", site.routes[6].origin) };
+    let Origin::Cgi(php) = &site.routes[7].origin else { panic!("{:?}", site.routes[7].origin) };
     assert!(php.program.is_absolute() && php.program.ends_with("www"));
     assert_eq!(php.interpreter.as_deref(), Some(Path::new("/bin/sh")));
     assert_eq!((php.timeout, php.head_bytes, php.most_running.get()), (Duration::from_secs(30), 16 * 1024, 16));
     assert_eq!(php.environment, [("LANG".to_owned(), "C.UTF-8".to_owned())]);
     assert_eq!(php.pass_environment, ["TZ"]);
+
+    let internal = &site.routes[1].access;
+    assert!(!internal.addresses.admit("192.0.2.13".parse().unwrap()));
+    let require = internal.require.as_ref().unwrap();
+    assert_eq!(require.basic_challenge, "Basic realm=\"shop\", charset=\"UTF-8\"");
+    assert_eq!(require.requirement.users.as_deref(), Some(&["ann".to_owned(), "bob".to_owned()][..]));
+    assert_eq!(require.requirement.certificates.as_deref(), Some(&[][..]), "any name");
+    assert!(require.requirement.any && require.requirement.clients.is_some() && require.requirement.keys.is_some());
 
     let app = &config.upstreams[0];
     assert_eq!(app.servers[1].address, UpstreamAddress::Name("app2.internal".into(), 8443));
@@ -288,6 +297,15 @@ fn with_setting(plain: &str, key: &str, written: &str) -> (String, String) {
             };
             (cgi(&line), cgi(""))
         }
+        "site.route.require" => {
+            let require = |more: &str| {
+                format!(
+                    "[users]\nfile = \"users\"\n[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfiles = true\n\
+                     [site.route.require]\nuser = true\n{more}"
+                )
+            };
+            (require(&line), require(""))
+        }
         "upstream" => after("servers = [\"http://127.0.0.1:3000\"]\n"),
         "upstream.active" => after("[upstream.active]\n"),
         "upstream.workers" => {
@@ -417,6 +435,19 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("redirect-status = 308\n", ":8:19", "this route has none"),
     ("path-glob = \"/*\"\n", ":8:13", "a route has one pattern"),
     ("upstrem = \"x\"\n", ":8:1", "did you mean `upstream`?"),
+    // Access.
+    ("allow = [\"10.0.0.1/8\"]\n", ":8:10", "is an address within a network"),
+    ("allow = [\"::1\"]\ndeny = [\"10.0.0.0/8\", \"::1\"]\n", ":9:23", "`::1` is both allowed and denied"),
+    ("require = { user = true }\n", ":8:20", "nobody has a password"),
+    ("require = { key = \"gold\" }\n", ":8:19", "there are no keys"),
+    ("require = { certificate = true }\n", ":8:27", "clients are not asked for a certificate"),
+    ("require = { client = true }\n", ":8:22", "takes a text or a list of texts"),
+    ("require = { client = \"::1\", satisfy = \"one\" }\n", ":8:39", "`one` is neither `all` nor `any`"),
+    ("require = { client = \"::1\", realm = \"a\" }\n", ":8:37", "`realm` has no effect"),
+    ("require = { satisfy = \"any\" }\n", ":8:11", "this table requires nothing"),
+    ("require = { usr = true }\n", ":8:13", "did you mean `user`?"),
+    ("require = \"on\"\n", ":8:11", "`on` cannot be required"),
+    ("require = true\n", ":8:11", "expected \"off\", or a table"),
     // Classes.
     ("[[class]]\nweight = 2\n", ":8:1", "this class has no `name`"),
     ("[[class]]\nname = \"a b\"\n", ":9:8", "cannot be a name here"),
@@ -448,7 +479,7 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("[[rule]]\nclass = \"default\"\nheader = { A = { regex = \"[\" } }\n", ":10:26", "cannot be read"),
     ("[[rule]]\nclass = \"default\"\nuser = true\n", ":10:8", "nobody has a password"),
     ("[[rule]]\nclass = \"default\"\nkey = \"gold\"\n", ":10:7", "there are no keys"),
-    ("[[rule]]\nclass = \"default\"\ncertificate = true\n", ":10:15", "no site asks clients for a certificate"),
+    ("[[rule]]\nclass = \"default\"\ncertificate = true\n", ":10:15", "clients are not asked for a certificate"),
     ("[[rule]]\nclass = \"default\"\nraises-session = true\n", ":10:18", "there are no sessions to raise"),
     ("[[rule]]\nclass = \"default\"\nresource = \"cpu\"\n", ":10:12", "there is no resource `cpu`"),
     (

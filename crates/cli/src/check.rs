@@ -6,7 +6,8 @@ use clap::Args;
 use scheduler::control::Method;
 use serde_json::json;
 use server::config::{
-    Access, ClassConfig, Classes, Config, Enforce, Origin, Requirement, Route, UplinkRate, UpstreamConfig,
+    Access, ClassConfig, Classes, Config, Enforce, Limit, LimitBy, Origin, Requirement, Route, RouteLimit, UplinkRate,
+    UpstreamConfig,
 };
 
 use crate::{
@@ -88,7 +89,8 @@ pub fn summary(config: &Config) -> String {
             match &site.root {
                 Some(root) => format!("{names} from {}", root.display()),
                 None => names,
-            } + &access(&site.access).map(|access| format!(", {access}")).unwrap_or_default(),
+            } + &site.limit.as_ref().map(|limit| format!(", {}", self::limit(limit))).unwrap_or_default()
+                + &access(&site.access).map(|access| format!(", {access}")).unwrap_or_default(),
         );
         for route in &site.routes {
             line("  route", self::route(route, config));
@@ -132,7 +134,11 @@ pub fn route(route: &Route, config: &Config) -> String {
     let needs = needs.map(|resource| format!(", needs {}", resource.name)).unwrap_or_default();
     let at_once = if route.admitted || !config.classes.admission.enabled { "" } else { ", waits for no slot" };
     let access = access(&route.access).map(|access| format!(", {access}")).unwrap_or_default();
-    format!("{} to {}{needs}{at_once}{access}", route.name, origin(route, config))
+    let limit = match &route.limit {
+        RouteLimit::Own(limit) => format!(", {}", self::limit(limit)),
+        RouteLimit::OfSite | RouteLimit::Off => String::new(),
+    };
+    format!("{} to {}{needs}{at_once}{access}{limit}", route.name, origin(route, config))
 }
 
 /// A few words on who may have what a site or a route serves; `None`: everybody.
@@ -153,11 +159,22 @@ pub fn access(access: &Access) -> Option<String> {
     (!both.is_empty()).then(|| format!("only {}", both.join(", ")))
 }
 
+/// A few words on how many requests are answered.
+fn limit(limit: &Limit) -> String {
+    let by = LimitBy::NAMED.iter().find(|(by, ..)| *by == limit.by).map_or("", |(_, name, _)| name);
+    let rate = limit.rate.map(|rate| format!("{} in {}", rate.requests, values::show_duration(rate.window)));
+    let at_once = limit.at_once.map(|at_once| format!("{at_once} at once"));
+    let both: Vec<_> = rate.into_iter().chain(at_once).collect();
+    format!("{} for each {by}", both.join(" and "))
+}
+
 /// A few words on the origin that answers a route's requests.
 pub fn origin(route: &Route, config: &Config) -> String {
     match &route.origin {
         Origin::Files => "files".to_owned(),
         Origin::Redirect(redirect) => format!("{} {redirect}", redirect.status.as_u16()),
+        Origin::Rewrite(rewrite) => format!("the route of {rewrite}"),
+        Origin::Respond(respond) => format!("the answer {}", respond.status.as_u16()),
         Origin::Cgi(cgi) => match &cgi.interpreter {
             Some(interpreter) => format!("{} in {}", interpreter.display(), cgi.program.display()),
             None => format!("programs in {}", cgi.program.display()),

@@ -26,9 +26,11 @@ pub fn flag(name: &str) -> Option<&'static str> {
 pub const SETTINGS: &[(&[&str], Instead)] = &[
     (&["redirects", "redir", "return", "https-redirect"], Setting("`redirect` of a `[[site.route]]`")),
     (
-        &["rewrite", "rewrites", "auto-https", "try-files", "alias"],
-        NotSupported("let the upstream, or a program (`cgi` of a route), answer with the other path"),
+        &["try-files", "alias"],
+        NotSupported("name each path in a `[[site.route]]` with `rewrite`, or let an upstream or a program answer"),
     ),
+    (&["auto-https"], Setting("`redirect = \"https://{host}{uri}\"` of a `[[site.route]]`")),
+    (&["rewrites"], Setting("`rewrite` of a `[[site.route]]`")),
     (
         &["auth", "auth-basic", "auth-basic-user-file", "basicauth", "basic-auth", "htpasswd", "password"],
         Setting("`require` of a `[[site]]` or a `[[site.route]]`, and `[users]`"),
@@ -42,8 +44,12 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
         Setting("`allow` and `deny` of a `[[site]]` or a `[[site.route]]`"),
     ),
     (
-        &["limit-req", "limit-rate", "limit-conn", "rate-limit", "ratelimit", "throttle"],
-        NotSupported("bound the requests at once: `slots` and `queue` of a `[[class]]`, or `slots` of `[admission]`"),
+        &["limit-req", "limit-conn", "rate-limit", "ratelimit", "throttle"],
+        Setting("`limit` of a `[[site]]` or a `[[site.route]]`"),
+    ),
+    (
+        &["limit-rate"],
+        NotSupported("leave it out: the uplink is shared by its order, and by the classes' `share` of `[uplink]`"),
     ),
     (
         &["gzip", "brotli", "zstd", "compress", "compression", "encode"],

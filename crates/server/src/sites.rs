@@ -6,6 +6,7 @@ use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use programs::Cgi;
@@ -14,7 +15,7 @@ use crate::{
     config::{self, CertificateFiles, Route, Site},
     host::normal,
     pipeline::{
-        guard::Guard,
+        guard::{Guard, Limiter},
         target::{BadPath, Target},
         transform::Transform,
     },
@@ -131,8 +132,10 @@ impl Sites {
                 })
             };
             let files = site.root.as_ref().map(open).transpose()?;
-            let routes = site.routes.iter().map(ResolvedRoute::open).collect::<Result<_, _>>()?;
-            let otherwise = ResolvedRoute::open(&Route::of_files(site.access.clone()))?;
+            let limiter = site.limit.as_ref().map(Limiter::new).map(Arc::new);
+            let open = |route: &Route| ResolvedRoute::open(route, limiter.as_ref());
+            let routes = site.routes.iter().map(open).collect::<Result<_, _>>()?;
+            let otherwise = open(&Route::of_files(site.access.clone()))?;
             let (certificate, client_ca) = (site.certificate.clone(), site.client_ca.clone());
             // Programs start elsewhere, where a relative path would mean another directory.
             let absolute = |root: &PathBuf| {
@@ -209,7 +212,7 @@ impl Sites {
 }
 
 impl ResolvedRoute {
-    fn open(route: &Route) -> Result<Self, SiteError> {
+    fn open(route: &Route, of_site: Option<&Arc<Limiter>>) -> Result<Self, SiteError> {
         let origin = match &route.origin {
             config::Origin::Cgi(cgi) => {
                 let failed = |error| SiteError { setting: "cgi", path: cgi.program.clone(), error };
@@ -224,12 +227,15 @@ impl ResolvedRoute {
                     buffer_response: *buffer_response,
                 })
             }
-            // No request gets past the guard that redirects.
-            config::Origin::Files | config::Origin::Redirect(_) => Origin::Files,
+            config::Origin::Files
+            // No request gets past the guard that answers.
+            | config::Origin::Redirect(_)
+            | config::Origin::Rewrite(_)
+            | config::Origin::Respond(_) => Origin::Files,
         };
         let mut hasher = DefaultHasher::new();
         route.name.hash(&mut hasher);
-        let (guards, transforms) = (Guard::of(route), Transform::of(route));
+        let (guards, transforms) = (Guard::of(route, of_site), Transform::of(route));
         Ok(Self { config: route.clone(), key: hasher.finish(), guards, origin, transforms })
     }
 }
@@ -305,6 +311,7 @@ mod tests {
                 certificate: None,
                 client_ca: None,
                 access: crate::config::Access::default(),
+                limit: None,
                 files: crate::config::FilesConfig {
                     index: Vec::new(),
                     listing: false,

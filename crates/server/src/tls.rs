@@ -411,6 +411,7 @@ mod tests {
             certificate: Some(certificate.clone()),
             client_ca: authorities.map(path),
             access: crate::config::Access::default(),
+            limit: None,
             files: FilesConfig {
                 index: Vec::new(),
                 listing: false,

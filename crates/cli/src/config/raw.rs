@@ -9,7 +9,7 @@ use serde::{
 };
 use toml::Spanned;
 
-use super::written::{Pairs, RawCutoffs, Setting, Values, ValuesByName, Written, one_or_more};
+use super::written::{OrOff, Pairs, RawCutoffs, Setting, Values, ValuesByName, Written, one_or_more};
 
 macro_rules! sections {
     ($(#[doc = $doc:literal] $name:ident { $($(#[$field_attr:meta])* $field:ident: $type:ty,)* })*) => {
@@ -123,7 +123,8 @@ sections! {
         allow: Option<Vec<Spanned<Written>>>,
         #[serde(deserialize_with = "one_or_more")]
         deny: Option<Vec<Spanned<Written>>>,
-        require: Option<Spanned<RawRequirement>>,
+        require: Option<Spanned<OrOff<RawRequire>>>,
+        limit: Option<Spanned<OrOff<RawLimit>>>,
         route: Vec<Spanned<RawRoute>>,
         files: RawFiles,
     }
@@ -138,6 +139,11 @@ sections! {
         files: Option<Spanned<bool>>,
         redirect: Setting,
         redirect_status: Setting,
+        rewrite: Setting,
+        respond: Setting,
+        respond_body: Setting,
+        respond_type: Setting,
+        request_body: Setting,
         replace_prefix: Setting,
         keep_host: Option<Spanned<bool>>,
         buffer_request: Option<Spanned<bool>>,
@@ -148,7 +154,8 @@ sections! {
         allow: Option<Vec<Spanned<Written>>>,
         #[serde(deserialize_with = "one_or_more")]
         deny: Option<Vec<Spanned<Written>>>,
-        require: Option<Spanned<RawRequirement>>,
+        require: Option<Spanned<OrOff<RawRequire>>>,
+        limit: Option<Spanned<OrOff<RawLimit>>>,
         request_headers: RawHeaders,
         response_headers: RawHeaders,
     }
@@ -161,6 +168,14 @@ sections! {
         client: Option<Spanned<Values>>,
         satisfy: Setting,
         realm: Setting,
+    }
+
+    /// `limit` of a site or route, as a table
+    RawLimit {
+        rate: Setting,
+        burst: Setting,
+        by: Setting,
+        at_once: Setting,
     }
 
     /// `request-headers` and `response-headers` of a route
@@ -380,36 +395,6 @@ impl<'de> Deserialize<'de> for RawProgram {
             }
         }
         deserializer.deserialize_any(PathOrTable)
-    }
-}
-
-/// `require` of a site or route: `off`, or a table.
-#[derive(Clone, Debug)]
-#[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
-pub enum RawRequirement {
-    Word(Written),
-    Table(Box<RawRequire>),
-}
-
-impl<'de> Deserialize<'de> for RawRequirement {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct WordOrTable;
-        impl<'de> Visitor<'de> for WordOrTable {
-            type Value = RawRequirement;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"off\", or a table as in `{ user = true }`")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<RawRequirement, E> {
-                Ok(RawRequirement::Word(Written(text.to_owned())))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawRequirement, A::Error> {
-                RawRequire::deserialize(MapAccessDeserializer::new(map)).map(|it| RawRequirement::Table(Box::new(it)))
-            }
-        }
-        deserializer.deserialize_any(WordOrTable)
     }
 }
 

@@ -4,6 +4,7 @@ mod access;
 mod admission;
 mod classes;
 mod credentials;
+mod limit;
 mod limits;
 mod listen;
 mod named_files;

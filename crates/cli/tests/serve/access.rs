@@ -14,7 +14,7 @@ const USERS: &str = "bea:$2y$04$4gsMHaPbnPkk0iw7NgkkUehgNIJEVOHnzxpLLWX3LSoD9A3l
                      sue:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n";
 
 /// A folder with a site, users, and a key `golden` of the level `gold`.
-fn folder() -> TempDir {
+pub(super) fn folder() -> TempDir {
     let folder = site();
     // `printf golden | sha256sum`
     let keys = "gold dd56de4137951d9c92681b03416ec15f886b4482a27e3a517d32f085244cbe5d\n";
@@ -25,7 +25,8 @@ fn folder() -> TempDir {
     folder
 }
 
-fn start(folder: &Path, text: &str) -> Serpent {
+/// A server with users and keys, and `text` behind that.
+pub(super) fn start(folder: &Path, text: &str) -> Serpent {
     let file = folder.join("serpent.toml");
     let head = "listen = [\"127.0.0.1:0\"]\n";
     let tables = "[uplink]\nrate = \"off\"\n[users]\nfile = \"users\"\n[keys]\nfile = \"keys\"\n";

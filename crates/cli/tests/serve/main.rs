@@ -2,6 +2,7 @@
 //! send.
 
 mod access;
+mod answers;
 mod bad_input;
 mod browser;
 mod clients;

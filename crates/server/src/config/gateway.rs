@@ -3,7 +3,7 @@
 use heads::HeaderRules;
 use scheduler::admission::ResourceId;
 
-use super::{Access, CgiConfig, PathPattern, Redirect};
+use super::{Access, CgiConfig, Limit, PathPattern, Redirect, Respond, Rewrite};
 
 /// A route to an origin. The first route of a site that matches a request serves it; without a match the
 /// site's files do.
@@ -25,6 +25,22 @@ pub struct Route {
     pub response_headers: HeaderRules,
     /// Who may have what it serves.
     pub access: Access,
+    /// How many of its requests are answered.
+    pub limit: RouteLimit,
+    /// The largest body of its requests; `None`: as everywhere.
+    pub request_body_bytes: Option<u64>,
+}
+
+/// The limit of a route.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RouteLimit {
+    /// The site's, if it has one.
+    #[default]
+    OfSite,
+    /// One of its own.
+    Own(Limit),
+    /// None.
+    Off,
 }
 
 impl Route {
@@ -39,6 +55,8 @@ impl Route {
             request_headers: HeaderRules::default(),
             response_headers: HeaderRules::default(),
             access,
+            limit: RouteLimit::OfSite,
+            request_body_bytes: None,
         }
     }
 }
@@ -66,4 +84,8 @@ pub enum Origin {
     Cgi(CgiConfig),
     /// None: each request is sent to another address.
     Redirect(Redirect),
+    /// None: each request goes on with another path.
+    Rewrite(Rewrite),
+    /// None: all requests get the same answer.
+    Respond(Respond),
 }

@@ -6,7 +6,10 @@
 mod access;
 mod classes;
 mod gateway;
+mod limit;
 mod redirect;
+mod respond;
+mod template;
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
@@ -19,11 +22,15 @@ pub use heads::{ForwardedField, HeaderRules};
 pub use programs::{CgiConfig, Priority, WorkersConfig};
 pub use upstream::{ActiveChecks, CertificateFiles, PassiveChecks, UpstreamAddress, UpstreamConfig, UpstreamServer};
 
+pub(crate) use self::template::Source;
 pub use self::{
     access::{Access, AddressRules, Require},
     classes::{ClassConfig, Classes, Objective, Refusal},
-    gateway::{Origin, Route},
-    redirect::{BadTarget, Redirect},
+    gateway::{Origin, Route, RouteLimit},
+    limit::{Limit, LimitBy, Rate},
+    redirect::{Redirect, Rewrite},
+    respond::Respond,
+    template::BadTarget,
 };
 
 /// Everything `serpent serve` needs.
@@ -81,6 +88,8 @@ pub struct Site {
     pub files: FilesConfig,
     /// Who may have what no route serves. Each route has its own.
     pub access: Access,
+    /// How many requests are answered, of all routes together that have no limit of their own.
+    pub limit: Option<Limit>,
 }
 
 /// Limits for clients. docs/DEFAULTS.md has the reasons for the defaults.

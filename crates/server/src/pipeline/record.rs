@@ -36,9 +36,9 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
     };
     let (class, version) = (record.class, record.version);
     connection.flow.clone().response_of(class, version, response, urgency, move |outcome: SendOutcome| {
-        let RecordContext { started, entry, in_flight, counters, user, waited, refused, server, .. } = record;
+        let RecordContext { started, entry, in_flight, counters, user, permits, waited, refused, server, .. } = record;
         let response_time = outcome.ended - started;
-        drop(in_flight);
+        drop((in_flight, permits));
         connection.metrics.record(status, &outcome, response_time);
         counters.record(&ClassOutcome {
             waited,

@@ -9,8 +9,8 @@ use super::{resolver::Resolver, rules::Configured};
 use crate::{
     config::{
         problems::Problem,
-        raw::{RawRequire, RawRequirement},
-        written::Written,
+        raw::RawRequire,
+        written::{OrOff, Written},
     },
     values,
 };
@@ -19,7 +19,7 @@ use crate::{
 pub(super) struct WrittenAccess<'a> {
     pub allow: &'a Option<Vec<Spanned<Written>>>,
     pub deny: &'a Option<Vec<Spanned<Written>>>,
-    pub require: &'a Option<Spanned<RawRequirement>>,
+    pub require: &'a Option<Spanned<OrOff<RawRequire>>>,
 }
 
 impl Resolver<'_> {
@@ -57,17 +57,9 @@ impl Resolver<'_> {
     }
 
     /// `None`: everybody may have it.
-    fn require(&mut self, written: &Spanned<RawRequirement>, configured: &Configured) -> Option<Require> {
-        let raw = match written.get_ref() {
-            RawRequirement::Word(word) if word.0 == "off" => return None,
-            RawRequirement::Word(word) => {
-                let message = format!("`{}` cannot be required", word.0);
-                let help = "write what a request must show, as in `require = { user = true }`, or `off`";
-                self.problems.push(Problem::new(message, Some(written.span())).help(help));
-                return None;
-            }
-            RawRequirement::Table(raw) => raw,
-        };
+    fn require(&mut self, written: &Spanned<OrOff<RawRequire>>, configured: &Configured) -> Option<Require> {
+        let help = "write what a request must show, as in `require = { user = true }`, or `off`";
+        let raw = self.table_or_off(written, "require", help)?;
         self.credentials_exist(&raw.user, &raw.key, &raw.certificate, configured);
         let any = self.setting(None, &raw.satisfy, satisfy, false);
         let requirement = Requirement {

@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
-use http::{HeaderName, StatusCode};
-use server::config::{Access, HeaderRules, Origin, PathPattern, Redirect, ResourceConfig, Route, UpstreamConfig};
+use http::{HeaderName, HeaderValue, StatusCode};
+use server::config::{
+    Access, HeaderRules, Origin, PathPattern, Redirect, ResourceConfig, Respond, Rewrite, Route, RouteLimit,
+    UpstreamConfig,
+};
 use toml::Spanned;
 
 use super::{access::WrittenAccess, resolver::Resolver, resources::default_resource, rules::Configured};
@@ -40,6 +43,8 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
         request_headers: HeaderRules::default(),
         response_headers: HeaderRules::default(),
         access: Access::default(),
+        limit: RouteLimit::OfSite,
+        request_body_bytes: None,
     }
 }
 
@@ -89,20 +94,18 @@ impl Resolver<'_> {
         let response_headers = self.headers(&raw.response_headers, false);
         let access = WrittenAccess { allow: &raw.allow, deny: &raw.deny, require: &raw.require };
         let access = self.access(&access, Some(of_site), targets.configured);
-        if let (None, Some(status)) = (&raw.redirect, &raw.redirect_status) {
-            let message = "`redirect-status` is about a redirect, and this route has none";
-            self.problems.push(Problem::new(message, Some(status.span())).help("leave it out"));
-        }
-        if let Some(redirect) = raw.redirect.as_ref().filter(|_| !request_headers.is_empty()) {
-            self.problems.push(
-                Problem::new("a redirected request goes to no origin", Some(redirect.span()))
-                    .help("leave out `request-headers`, which have no effect here"),
-            );
-        }
+        let limit = match &raw.limit {
+            None => RouteLimit::OfSite,
+            Some(written) => self.limit(written, targets.configured).map_or(RouteLimit::Off, RouteLimit::Own),
+        };
+        let request_body_bytes = self.optional(&raw.request_body, values::size);
+        self.without_origin(raw, &request_headers);
         let ((name, pattern), origin) = pattern.zip(origin)?;
         let never_waits = match &origin {
             Origin::Files => Some("files never wait for a slot"),
             Origin::Redirect(_) => Some("a redirect never waits for a slot"),
+            Origin::Rewrite(_) => Some("the route that the request goes on to has its own"),
+            Origin::Respond(_) => Some("such an answer never waits for a slot"),
             Origin::Upstream { .. } | Origin::Cgi(_) => None,
         };
         let admitted = raw.admitted.as_ref().map_or(never_waits.is_none(), |written| *written.get_ref());
@@ -116,7 +119,54 @@ impl Resolver<'_> {
                 self.problems.push(Problem::new(message, place).help("leave it out"));
             }
         }
-        Some(Route { name, pattern, origin, resource, admitted, request_headers, response_headers, access })
+        Some(Route {
+            name,
+            pattern,
+            origin,
+            resource,
+            admitted,
+            request_headers,
+            response_headers,
+            access,
+            limit,
+            request_body_bytes,
+        })
+    }
+
+    /// Adds problems for settings of redirects, rewrites and fixed answers where there is none, and of origins where there is
+    /// one.
+    fn without_origin(&mut self, raw: &RawRoute, request_headers: &HeaderRules) {
+        let of_others = [
+            ("redirect-status", "a redirect", &raw.redirect_status, &raw.redirect),
+            ("respond-body", "`respond`", &raw.respond_body, &raw.respond),
+            ("respond-type", "`respond-body`", &raw.respond_type, &raw.respond_body),
+        ];
+        for (key, what, given, needed) in of_others {
+            if let (Some(given), None) = (given, needed) {
+                let message = format!("`{key}` is about {what}, and this route has none");
+                self.problems.push(Problem::new(message, Some(given.span())).help("leave it out"));
+            }
+        }
+        let early = [(&raw.redirect, "redirected"), (&raw.rewrite, "rewritten"), (&raw.respond, "answered")];
+        for (written, done) in early {
+            let Some(written) = written else { continue };
+            let why = match done {
+                "rewritten" => "a rewritten request is for another route",
+                "redirected" => "a redirected request goes to no origin",
+                _ => "a request that is answered at once goes to no origin",
+            };
+            if !request_headers.is_empty() {
+                self.problems.push(
+                    Problem::new(why, Some(written.span()))
+                        .help("leave out `request-headers`, which have no effect here"),
+                );
+            }
+            if raw.request_body.is_some() {
+                self.problems.push(
+                    Problem::new(why, Some(written.span())).help("leave out `request-body`, which has no effect here"),
+                );
+            }
+        }
     }
 
     /// The pattern, and its text in the file.
@@ -166,20 +216,22 @@ impl Resolver<'_> {
             raw.upstream.as_ref().map(Spanned::span),
             raw.cgi.as_ref().map(Spanned::span),
             raw.redirect.as_ref().map(Spanned::span),
+            raw.rewrite.as_ref().map(Spanned::span),
+            raw.respond.as_ref().map(Spanned::span),
             files.map(Spanned::span),
         ];
         let mut places = given.into_iter().flatten();
         match (places.next(), places.next()) {
-            (None, _) if self.shape_is_sound => self
-                .problems
-                .push(Problem::new("this route leads nowhere", Some(owner)).help(
-                "add `upstream = \"NAME\"`, `cgi = \"DIRECTORY\"`, `redirect = \"ADDRESS\"`, or `files = true` for the \
-                     files of the site",
-            )),
+            (None, _) if self.shape_is_sound => {
+                self.problems.push(Problem::new("this route leads nowhere", Some(owner)).help(
+                    "add `upstream = \"NAME\"`, `cgi = \"DIRECTORY\"`, `redirect = \"ADDRESS\"`, `rewrite = \"PATH\"`, \
+                     `respond = STATUS`, or `files = true` for the files of the site",
+                ))
+            }
             (first, Some(second)) => self.problems.push(
                 Problem::new("a route leads to one place", Some(second))
                     .also(first, "given already")
-                    .help("leave in one of `upstream`, `cgi`, `redirect` and `files`"),
+                    .help("leave in one of `upstream`, `cgi`, `redirect`, `rewrite`, `respond` and `files`"),
             ),
             _ => {}
         }
@@ -214,7 +266,15 @@ impl Resolver<'_> {
             return self.cgi(cgi).map(Origin::Cgi);
         }
         if raw.redirect.is_some() {
-            return self.redirect(raw).map(Origin::Redirect);
+            return self.redirect(raw, pattern?).map(Origin::Redirect);
+        }
+        if raw.rewrite.is_some() {
+            let pattern = pattern?;
+            let read = |text: &str| Rewrite::new(text, pattern).map_err(|error| error.to_string());
+            return self.optional(&raw.rewrite, read).map(Origin::Rewrite);
+        }
+        if raw.respond.is_some() {
+            return self.respond(raw).map(Origin::Respond);
         }
         let files = files?;
         if !has_files && self.shape_is_sound {
@@ -224,14 +284,26 @@ impl Resolver<'_> {
         Some(Origin::Files)
     }
 
-    fn redirect(&mut self, raw: &RawRoute) -> Option<Redirect> {
+    fn redirect(&mut self, raw: &RawRoute, pattern: &PathPattern) -> Option<Redirect> {
         let read = |text: &str| {
             let status = text.parse().ok().filter(|status| Redirect::STATUSES.contains(status));
             let status = status.and_then(|status| StatusCode::from_u16(status).ok());
             status.ok_or_else(|| format!("`{text}` is no status of a redirect: 301, 302, 303, 307 or 308"))
         };
         let status = self.setting(None, &raw.redirect_status, read, Redirect::DEFAULT_STATUS);
-        self.optional(&raw.redirect, |text| Redirect::new(text, status).map_err(|error| error.to_string()))
+        self.optional(&raw.redirect, |text| Redirect::new(text, status, pattern).map_err(|error| error.to_string()))
+    }
+
+    fn respond(&mut self, raw: &RawRoute) -> Option<Respond> {
+        let status = self.optional(&raw.respond, Respond::status)?;
+        let of_text = HeaderValue::from_static(Respond::DEFAULT_TYPE);
+        let content_type = self.setting(None, &raw.respond_type, values::header_value, of_text);
+        let body = raw.respond_body.as_ref().map(|body| (body.get_ref().0.clone().into(), content_type));
+        if let Some(body) = raw.respond_body.as_ref().filter(|_| !Respond::may_have_body(status)) {
+            let message = format!("an answer of status {} has no body", status.as_u16());
+            self.problems.push(Problem::new(message, Some(body.span())).help("leave it out, or take another status"));
+        }
+        Some(Respond { status, body })
     }
 
     fn replace_prefix(&mut self, raw: &RawRoute, pattern: Option<&PathPattern>) -> Option<String> {

@@ -72,6 +72,7 @@ impl Resolver<'_> {
                 client_ca: None,
                 files: self.files(&raw.files, None, flags),
                 access: Access::default(),
+                limit: None,
             };
             return (vec![site], vec![SiteSpans::default()]);
         }
@@ -126,7 +127,8 @@ impl Resolver<'_> {
             let targets = Targets { configured: &configured, ..*targets };
             let access = self.access(&access, None, &configured);
             let routes = self.routes(site, root.is_some(), &access, &targets);
-            sites.push(Site { names, root, routes, certificate, client_ca, files, access });
+            let limit = site.limit.as_ref().and_then(|limit| self.limit(limit, &configured));
+            sites.push(Site { names, root, routes, certificate, client_ca, files, access, limit });
         }
         (sites, spans)
     }

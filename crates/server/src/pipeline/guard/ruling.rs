@@ -2,8 +2,11 @@
 
 use std::{net::IpAddr, pin::Pin};
 
-use http::{Response, request::Parts};
+use http::{Response, request::Parts, uri::PathAndQuery};
+use scheduler::class::ClassId;
+use tokio::time::Instant;
 
+use super::at_once::Permit;
 use crate::classify::Classifier;
 use files::FileBody;
 
@@ -14,10 +17,18 @@ pub(crate) struct Guarded<'a> {
     pub(crate) parts: &'a mut Parts,
     /// `http` or `https`: how the client is connected.
     pub(crate) scheme: &'a str,
+    /// The decoded path.
+    pub(crate) path: &'a str,
     /// The decoded path behind the part that the route's pattern matched.
     pub(crate) rest: &'a str,
     /// The client's address, as told by trusted proxies.
     pub(crate) client: IpAddr,
+    /// The class of the request.
+    pub(crate) class: ClassId,
+    /// The last reading of the clock.
+    pub(crate) now: Instant,
+    /// Whether the request has come to this route by way of another.
+    pub(crate) is_elsewhere: bool,
     /// The names in the client's trusted certificate; `None`: it has none.
     pub(crate) certificate_names: Option<&'a [Box<str>]>,
     /// Knows users and keys.
@@ -30,6 +41,10 @@ pub(crate) enum Ruling {
     GoesOn,
     /// The request goes on as that of a user, whose password was checked.
     GoesOnAs(Box<str>),
+    /// The request goes on, and holds this until its response is sent.
+    GoesOnWith(Permit),
+    /// The request takes the steps again, with another path.
+    Elsewhere(PathAndQuery),
     /// The request is answered here.
     Answer(Response<FileBody>),
 }

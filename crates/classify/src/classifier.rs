@@ -98,7 +98,7 @@ impl Classifier {
         self.passwords.as_ref()
     }
 
-    /// What tells the key of a request from others, if it has one: the hash in the file of keys.
+    /// The hash of the key of a request, if it has one that is in the file of keys.
     pub fn key(&self, parts: &Parts) -> Option<[u8; 32]> {
         let (keys, config) = self.keys.as_ref().zip(self.config.keys.as_ref())?;
         keys.of_request(parts, config.header.as_ref(), config.query.as_deref()).map(|(hash, _)| *hash)

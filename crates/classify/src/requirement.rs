@@ -1,4 +1,4 @@
-//! What a request must show to be answered at all.
+//! Requirements: a request that does not meet them is refused.
 //!
 //! Rules only choose a class. A requirement refuses a request, and uses the same users, keys and certificates.
 
@@ -12,7 +12,7 @@ use crate::{
     passwords::{Check, Credentials},
 };
 
-/// What a request has to show. `None`: not asked for. An empty list of names stands for any name.
+/// The properties that a request must have. `None`: any. An empty list of names stands for any name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requirement {
     /// Networks, one of which has the client's address.
@@ -27,7 +27,7 @@ pub struct Requirement {
     pub any: bool,
 }
 
-/// What a request shows.
+/// The properties of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
     /// Method, target, header.

@@ -141,7 +141,7 @@ pub fn route(route: &Route, config: &Config) -> String {
     format!("{} to {}{needs}{at_once}{access}{limit}", route.name, origin(route, config))
 }
 
-/// A few words on who may have what a site or a route serves; `None`: everybody.
+/// A few words on the requests that a site or a route refuses; `None`: none.
 pub fn access(access: &Access) -> Option<String> {
     let by_address = (!access.addresses.is_empty()).then(|| "by address".to_owned());
     let by_showing = access.require.as_ref().map(|require| {

@@ -26,8 +26,8 @@ pub fn flag(name: &str) -> Option<&'static str> {
 pub const SETTINGS: &[(&[&str], Instead)] = &[
     (&["redirects", "redir", "return", "https-redirect"], Setting("`redirect` of a `[[site.route]]`")),
     (
-        &["try-files", "alias"],
-        NotSupported("name each path in a `[[site.route]]` with `rewrite`, or let an upstream or a program answer"),
+        &["alias"],
+        NotSupported("name the path in a `[[site.route]]` with `rewrite`, or let an upstream or a program answer"),
     ),
     (&["auto-https"], Setting("`redirect = \"https://{host}{uri}\"` of a `[[site.route]]`")),
     (&["rewrites"], Setting("`rewrite` of a `[[site.route]]`")),
@@ -70,10 +70,7 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
         &["balance", "lb-policy", "load-balancing", "least-conn", "ip-hash", "round-robin", "sticky"],
         NotSupported("leave it out: the server with the fewest requests under way has the next"),
     ),
-    (
-        &["error-page", "error-pages", "errorfile", "handle-errors"],
-        NotSupported("a page of your own goes to refused requests: `refuse = { page = \"FILE\" }` of a `[[class]]`"),
-    ),
+    (&["error-page", "errorfile", "handle-errors"], Setting("`error-pages` of a `[[site]]`")),
     (&["include", "import"], NotSupported("put everything into one file")),
     (&["group", "daemon", "pid", "chroot"], NotSupported("let the service manager see to it (systemd: `User=`)")),
     (

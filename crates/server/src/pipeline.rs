@@ -8,6 +8,7 @@
 //! body         read whole, or streamed
 //! admission    wait for a slot of the site, where the origin needs one
 //! origin       files, an upstream, or a program answers
+//! error page   of the site, in place of what was said with an error
 //! transforms   change the response
 //! gate         the response is announced to the uplink
 //! record       log and metrics
@@ -25,6 +26,7 @@ pub(crate) mod answer_body;
 mod body;
 mod class;
 mod context;
+mod error_page;
 mod finish;
 pub(crate) mod guard;
 mod origin;
@@ -67,6 +69,13 @@ async fn run(mut request: RequestContext, snapshot: Arc<ConfigSnapshot>) -> Resp
         Ok(response) => response,
         Err(failure) => failure.response(&mut request, &snapshot),
     };
+    // A class has the page of its refused requests.
+    if response.status().as_u16() >= 400 && request.record.refused.is_none() {
+        let page = snapshot.sites.error_page(request.site, response.status());
+        if let Some((files, path)) = page {
+            response = Box::pin(error_page::put(files, path, response)).await;
+        }
+    }
     finish::finish(&mut request, &snapshot, &mut response);
     record::announce(request, response)
 }
@@ -100,14 +109,14 @@ async fn answer(request: &mut RequestContext, snapshot: &Arc<ConfigSnapshot>) ->
     Err(StatusCode::BAD_GATEWAY.into())
 }
 
-/// What guards make of a request that does not go on.
+/// The end of a request that guards do not let go on.
 enum Early {
     Response(Response<FileBody>),
     /// The request takes the steps again, with this path.
     Elsewhere(PathAndQuery),
 }
 
-/// Asks the guards of a route, until one does not let the request go on. `is_elsewhere`: it has come by way of another route.
+/// Asks the guards of a route, until one stops the request. `is_elsewhere`: the request comes from another route.
 async fn ask_guards(
     request: &mut RequestContext,
     snapshot: &ConfigSnapshot,

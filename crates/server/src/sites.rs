@@ -9,10 +9,11 @@ use std::{
     sync::Arc,
 };
 
+use http::{StatusCode, Uri};
 use programs::Cgi;
 
 use crate::{
-    config::{self, CertificateFiles, Route, Site},
+    config::{self, CertificateFiles, ErrorPage, Route, Site},
     host::normal,
     pipeline::{
         guard::{Guard, Limiter},
@@ -40,6 +41,7 @@ struct Entry {
     otherwise: ResolvedRoute,
     certificate: Option<CertificateFiles>,
     client_ca: Option<PathBuf>,
+    error_pages: Vec<ErrorPage>,
 }
 
 /// A route of a site, ready for requests.
@@ -143,7 +145,8 @@ impl Sites {
                 std::path::absolute(root).map_err(failed)
             };
             let root = site.root.as_ref().map(absolute).transpose()?;
-            Ok(Entry { files, root, routes, otherwise, certificate, client_ca })
+            let error_pages = site.error_pages.clone();
+            Ok(Entry { files, root, routes, otherwise, certificate, client_ca, error_pages })
         });
         let opened = opened.collect::<Result<Vec<_>, _>>()?;
         let first = &opened[0];
@@ -192,6 +195,13 @@ impl Sites {
             None => (None, otherwise, path.len()),
         };
         Ok(Routed { route, number, target, rest_bytes })
+    }
+
+    /// The path of the page of a site for the status of an error, and the files that have it.
+    pub(crate) fn error_page(&self, site: usize, status: StatusCode) -> Option<(&Files, &Uri)> {
+        let Entry { files, error_pages, .. } = &self.sites[site];
+        let is_for = |page: &&ErrorPage| (page.statuses.0..=page.statuses.1).contains(&status.as_u16());
+        Some((files.as_ref()?, &error_pages.iter().find(is_for)?.path))
     }
 
     /// The file of authorities for client certificates, if the site asks for any.
@@ -311,6 +321,7 @@ mod tests {
                 certificate: None,
                 client_ca: None,
                 access: crate::config::Access::default(),
+                error_pages: Vec::new(),
                 limit: None,
                 files: crate::config::FilesConfig {
                     index: Vec::new(),

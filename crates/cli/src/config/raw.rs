@@ -125,6 +125,7 @@ sections! {
         deny: Option<Vec<Spanned<Written>>>,
         require: Option<Spanned<OrOff<RawRequire>>>,
         limit: Option<Spanned<OrOff<RawLimit>>>,
+        error_pages: Option<Pairs>,
         route: Vec<Spanned<RawRoute>>,
         files: RawFiles,
     }
@@ -137,6 +138,8 @@ sections! {
         upstream: Setting,
         cgi: Option<Spanned<RawProgram>>,
         files: Option<Spanned<bool>>,
+        #[serde(deserialize_with = "one_or_more")]
+        try_files: Option<Vec<Spanned<Written>>>,
         redirect: Setting,
         redirect_status: Setting,
         rewrite: Setting,

@@ -260,3 +260,86 @@ fn a_route_has_a_largest_body_of_its_own() {
         assert_eq!(status(&answer(stream)), "200", "{path}");
     }
 }
+
+#[test]
+fn an_error_page_of_the_site_keeps_the_status_whatever_answers() {
+    let folder = folder();
+    let origin = Origin::start();
+    for (name, text) in [("404.html", "no such page"), ("sorry.html", "sorry"), ("who.html", "who are you")] {
+        std::fs::write(folder.path().join("www").join(name), text).unwrap();
+    }
+    program(&folder.path().join("fail.sh"), "echo 'Status: 500 Failed'; echo 'X-Own: 1'; echo; echo details");
+    let serpent = start(
+        folder.path(),
+        &format!(
+            "[[upstream]]\nname = \"app\"\nservers = [\"http://{origin}\"]\n[[upstream]]\nname = \"dead\"\nservers = [\"http://127.0.0.1:1\"]\n\
+             [[site]]\nroot = \"www\"\nerror-pages = {{ 5xx = \"/sorry.html\", 404 = \"/404.html\", 401 = \"/who.html\", 410 = \"/404.html\" }}\n\
+             [[site.route]]\npath = \"/app/\"\nupstream = \"app\"\n\
+             [[site.route]]\npath = \"/dead/\"\nupstream = \"dead\"\n\
+             [[site.route]]\npath = \"/cgi/\"\ncgi = \"{cgi}\"\n\
+             [[site.route]]\npath = \"/gone\"\nrespond = 410\n\
+             [[site.route]]\npath = \"/sub/\"\nfiles = true\nrequire = {{ user = true }}\n",
+            origin = origin.address,
+            cgi = folder.path().display(),
+        ),
+    );
+    for (path, status, body) in [
+        ("/none", "404", "no such page"),
+        ("/gone", "410", "no such page"),
+        ("/dead/", "502", "sorry"),
+        ("/cgi/fail.sh", "500", "sorry"),
+        ("/sub/inner.txt", "401", "who are you"),
+        ("/listed/", "403", "<h1>403 forbidden</h1>\n</body>\n</html>\n"),
+    ] {
+        let answer = ask(&serpent, path, "");
+        assert!(answer.starts_with(&format!("http/1.1 {status} ")) && answer.ends_with(body), "{path}: {answer}");
+        let length = format!("content-length: {}\r\n", body.len());
+        assert!(status == "403" || answer.contains(&length), "{path}: {answer}");
+        assert!(status == "403" || !answer.contains("content-security-policy"), "a policy of another page: {answer}");
+        assert_eq!(answer.contains("www-authenticate: "), status == "401", "{answer}");
+        assert_eq!(answer.contains("x-own: 1"), path == "/cgi/fail.sh", "{answer}");
+    }
+    let mut client = serpent.connect();
+    client.write_all(b"GET /app/x HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    let asked = origin.next();
+    asked.send(b"HTTP/1.1 503 Busy\r\ncontent-length: 4\r\nretry-after: 7\r\netag: \"a\"\r\n\r\nbusy");
+    asked.done();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with("\r\n\r\nsorry"), "{answer}");
+    assert!(answer.contains("retry-after: 7\r\n") && !answer.contains("etag"), "{answer}");
+    // For HEAD there is no body, and the connection can be used on.
+    let answer = serpent.exchange(
+        b"HEAD /none HTTP/1.1\r\nhost: a\r\n\r\nGET /hello.txt HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
+    );
+    assert!(answer.starts_with("HTTP/1.1 404 ") && answer.ends_with("hello, world\n"), "{answer}");
+    assert!(!answer.contains("no such page"), "{answer}");
+    // A page that is gone leaves the built-in one.
+    std::fs::remove_file(folder.path().join("www/who.html")).unwrap();
+    let answer = ask(&serpent, "/sub/x", "");
+    assert!(answer.starts_with("http/1.1 401 "), "{answer}");
+}
+
+#[test]
+fn where_there_is_no_file_the_next_one_that_is_tried_answers() {
+    let folder = folder();
+    std::fs::write(folder.path().join("www/about.html"), "about us").unwrap();
+    let serpent = start(
+        folder.path(),
+        "[[site]]\nroot = \"www\"\n\
+         [[site.route]]\npath = \"/sub/\"\nfiles = true\n\
+         [[site.route]]\npath = \"/\"\nfiles = true\ntry-files = [\"/{rest}.html\", \"/index.html\"]\n",
+    );
+    for (path, status, part) in [
+        ("/hello.txt", "200", "hello, world"),
+        ("/about", "200", "about us"),
+        ("/about?a=b", "200", "about us"),
+        ("/some/view/7", "200", "<p>index"),
+        ("/listed/", "403", "403 forbidden"),
+        ("/sub/none", "404", "404 not found"),
+        ("/../etc/passwd", "400", "400 bad request"),
+    ] {
+        let answer = ask(&serpent, path, "");
+        assert!(answer.starts_with(&format!("http/1.1 {status} ")) && answer.contains(part), "{path}: {answer}");
+    }
+}

@@ -1,4 +1,4 @@
-//! Who may have what a site or a route serves.
+//! Access to a site or a route.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use classify::Requirement;
 use http::HeaderValue;
 use ipnet::IpNet;
 
-/// Who may have what a site or a route serves. By default everybody.
+/// Access to a site or a route. By default no request is refused.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     /// By the client's address.
@@ -24,14 +24,14 @@ pub struct AddressRules {
     pub deny: Vec<IpNet>,
 }
 
-/// What a request must show.
+/// A requirement, with the challenges for requests that do not meet it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Require {
-    /// What it must show.
+    /// The requirement.
     pub requirement: Requirement,
-    /// What a client is told that has to send a password (RFC 7617).
+    /// Asks the client for a password (RFC 7617).
     pub basic_challenge: HeaderValue,
-    /// What a client is told that has to send a key in `Authorization` (RFC 6750).
+    /// Asks the client for a key in `Authorization` (RFC 6750).
     pub bearer_challenge: HeaderValue,
 }
 

@@ -23,10 +23,12 @@ pub struct Route {
     pub request_headers: HeaderRules,
     /// Changes to the response's header before it goes to the client.
     pub response_headers: HeaderRules,
-    /// Who may have what it serves.
+    /// The requests that it refuses.
     pub access: Access,
     /// How many of its requests are answered.
     pub limit: RouteLimit,
+    /// Files of the site, the first of which answers where there is no file for a path. Only for files.
+    pub try_files: Vec<Rewrite>,
     /// The largest body of its requests; `None`: as everywhere.
     pub request_body_bytes: Option<u64>,
 }
@@ -56,6 +58,7 @@ impl Route {
             response_headers: HeaderRules::default(),
             access,
             limit: RouteLimit::OfSite,
+            try_files: Vec::new(),
             request_body_bytes: None,
         }
     }

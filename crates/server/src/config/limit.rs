@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, time::Duration};
 /// How many requests of one client, key or class are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// What is counted together.
+    /// Which requests are counted together.
     pub by: LimitBy,
     /// So many in the long run; `None`: any number.
     pub rate: Option<Rate>,
@@ -24,7 +24,7 @@ pub struct Rate {
     pub burst: NonZeroU32,
 }
 
-/// What a limit counts together.
+/// The requests that a limit counts together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitBy {
     /// Requests from one address; of IPv6, from one network of 64 bits.

@@ -19,6 +19,7 @@ pub use drivers::{
 };
 pub use files::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy};
 pub use heads::{ForwardedField, HeaderRules};
+use http::Uri;
 pub use programs::{CgiConfig, Priority, WorkersConfig};
 pub use upstream::{ActiveChecks, CertificateFiles, PassiveChecks, UpstreamAddress, UpstreamConfig, UpstreamServer};
 
@@ -86,10 +87,21 @@ pub struct Site {
     pub client_ca: Option<PathBuf>,
     /// How files are served.
     pub files: FilesConfig,
-    /// Who may have what no route serves. Each route has its own.
+    /// Access to paths that no route matches. Each route has its own.
     pub access: Access,
+    /// Files of the root that take the place of the body of an error, by status; the first one counts.
+    pub error_pages: Vec<ErrorPage>,
     /// How many requests are answered, of all routes together that have no limit of their own.
     pub limit: Option<Limit>,
+}
+
+/// A file in place of the body of an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorPage {
+    /// From the first of these statuses to the last.
+    pub statuses: (u16, u16),
+    /// The path of the file on the site.
+    pub path: Uri,
 }
 
 /// Limits for clients. docs/DEFAULTS.md has the reasons for the defaults.

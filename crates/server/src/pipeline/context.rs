@@ -71,7 +71,7 @@ pub(super) struct RecordContext {
     pub(super) counters: ClassCounters,
     /// The user, if a password was checked.
     pub(super) user: Option<Box<str>>,
-    /// What limits on requests at once count, until the response is sent.
+    /// Held until the response is sent; limits on requests at once count these.
     pub(super) permits: Vec<Permit>,
     /// How long the request waited for its slot, or for its refusal; `None`: it needed no slot.
     pub(super) waited: Option<Duration>,

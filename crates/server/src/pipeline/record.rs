@@ -14,6 +14,9 @@ use crate::{
 };
 use files::FileBody;
 
+/// The largest error page that does not wait for its turn. A site may have larger ones, and an origin's are of any length.
+const MOST_FIRST_BYTES: u64 = 16 * 1024;
+
 /// Announces the response to the uplink, and puts its body behind the gate. The outcome is recorded when the last byte was
 /// sent, or the client was lost.
 pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBody>) -> Response<GatedBody<AnswerBody>> {
@@ -30,8 +33,10 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
     let urgency = match (status, response.body()) {
         (_, body) if body.is_end_stream() => Urgency::First,
         (StatusCode::OK | StatusCode::PARTIAL_CONTENT, _) => Urgency::Ranked,
-        // An error page of this server. What an origin says may be of any length.
-        (_, AnswerBody::File(_)) => Urgency::First,
+        // An error page of this server or of the site.
+        (_, AnswerBody::File(body)) if body.size_hint().exact().is_some_and(|bytes| bytes <= MOST_FIRST_BYTES) => {
+            Urgency::First
+        }
         _ => Urgency::Ranked,
     };
     let (class, version) = (record.class, record.version);

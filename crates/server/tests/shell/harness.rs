@@ -39,6 +39,7 @@ pub fn site(root: &Path, names: &[&str], certificate: Option<CertificateFiles>) 
         certificate,
         client_ca: None,
         access: Access::default(),
+        error_pages: Vec::new(),
         limit: None,
         files: FilesConfig {
             index: vec!["index.html".to_owned()],

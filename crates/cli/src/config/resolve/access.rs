@@ -1,4 +1,4 @@
-//! Who may have what a site or a route serves: `allow`, `deny` and `require`.
+//! Access to a site or a route: `allow`, `deny` and `require`.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ pub(super) struct WrittenAccess<'a> {
 }
 
 impl Resolver<'_> {
-    /// The access of a route or site. What it does not say is as `outer` has it: the access of the route's site.
+    /// The access of a route or site. The rest is taken from `outer`, the access of the route's site.
     pub(super) fn access(
         &mut self,
         written: &WrittenAccess<'_>,
@@ -56,7 +56,7 @@ impl Resolver<'_> {
         AddressRules { allow: self.read_each(&allow, values::network), deny: self.read_each(&deny, values::network) }
     }
 
-    /// `None`: everybody may have it.
+    /// `None`: nothing is required.
     fn require(&mut self, written: &Spanned<OrOff<RawRequire>>, configured: &Configured) -> Option<Require> {
         let help = "write what a request must show, as in `require = { user = true }`, or `off`";
         let raw = self.table_or_off(written, "require", help)?;

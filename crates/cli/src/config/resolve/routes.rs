@@ -44,6 +44,7 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
         response_headers: HeaderRules::default(),
         access: Access::default(),
         limit: RouteLimit::OfSite,
+        try_files: Vec::new(),
         request_body_bytes: None,
     }
 }
@@ -101,6 +102,7 @@ impl Resolver<'_> {
         let request_body_bytes = self.optional(&raw.request_body, values::size);
         self.without_origin(raw, &request_headers);
         let ((name, pattern), origin) = pattern.zip(origin)?;
+        let try_files = self.try_files(raw, &pattern, &origin);
         let never_waits = match &origin {
             Origin::Files => Some("files never wait for a slot"),
             Origin::Redirect(_) => Some("a redirect never waits for a slot"),
@@ -129,6 +131,7 @@ impl Resolver<'_> {
             response_headers,
             access,
             limit,
+            try_files,
             request_body_bytes,
         })
     }
@@ -282,6 +285,17 @@ impl Resolver<'_> {
                 .push(Problem::new("this site has no files", Some(files.span())).help("give the site a `root`"));
         }
         Some(Origin::Files)
+    }
+
+    fn try_files(&mut self, raw: &RawRoute, pattern: &PathPattern, origin: &Origin) -> Vec<Rewrite> {
+        let written = raw.try_files.as_deref().unwrap_or_default();
+        if let Some(first) = written.first().filter(|_| !matches!(origin, Origin::Files)) {
+            self.problems.push(
+                Problem::new("`try-files` is about files, and this route has none", Some(first.span()))
+                    .help("leave it out, or write `files = true`"),
+            );
+        }
+        self.read_each(written, |text| Rewrite::new(text, pattern).map_err(|error| error.to_string()))
     }
 
     fn redirect(&mut self, raw: &RawRoute, pattern: &PathPattern) -> Option<Redirect> {

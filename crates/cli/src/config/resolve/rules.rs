@@ -28,7 +28,7 @@ pub(super) struct Configured {
 }
 
 impl Configured {
-    /// What the whole file provides. Client certificates are asked for by the sites that say so.
+    /// The facts that the whole file provides. A single site may have no client certificates.
     pub fn of(raw: &Raw) -> Self {
         let keys = raw.keys.as_ref().map(Spanned::get_ref);
         let is_authorization = |keys: &RawKeys| {

@@ -114,6 +114,9 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
         (200, &b"{}"[..], &"application/json".parse().unwrap())
     );
 
+    let tried: Vec<_> = site.routes[6].try_files.iter().map(ToString::to_string).collect();
+    assert_eq!(tried, ["/static/none.html"]);
+
     let app = &config.upstreams[0];
     assert_eq!(app.servers[1].address, UpstreamAddress::Name("app2.internal".into(), 8443));
     assert_eq!(app.tls_name.as_deref(), Some("app.internal"));
@@ -684,6 +687,24 @@ fn mistakes_about_routes_without_an_upstream() {
             "[[site]]\n[[site.route]]\npath = \"/\"\nredirect = \"/a\"\nredirect-status = 304\n",
             ":5:19",
             "`304` is no status of a redirect",
+        ),
+        ("[[site]]\nroot = \"www\"\nerror-pages = { 200 = \"/a\" }\n", ":3:17", "`200` is no status of an error"),
+        ("[[site]]\nroot = \"www\"\nerror-pages = { 404 = \"a\" }\n", ":3:23", "a path starts with `/`"),
+        ("[[site]]\nroot = \"www\"\nerror-pages = { 404 = \"/none\" }\n", ":3:23", "does not exist"),
+        (
+            "[[site]]\nerror-pages = { 404 = \"/a\" }\n[[site.route]]\npath = \"/\"\nrespond = 200\n",
+            ":2:23",
+            "no files for its errors",
+        ),
+        (
+            "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfiles = true\ntry-files = [\"/{1}\"]\n",
+            ":6:14",
+            "there is no `{1}`",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\nrespond = 200\ntry-files = [\"/a\"]\n",
+            ":5:14",
+            "`try-files` is about files",
         ),
         ("[[site]]\n[[site.route]]\npath = \"/\"\nredirect = \"/{1}\"\n", ":4:12", "there is no `{1}`"),
         ("[[site]]\n[[site.route]]\npath-regex = \"a(b)\"\nredirect = \"/{2}\"\n", ":4:12", "there is no `{2}`"),

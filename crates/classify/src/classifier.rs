@@ -3,7 +3,7 @@
 use std::{net::IpAddr, pin::Pin, sync::Arc};
 
 use heads::ForwardedField;
-use http::HeaderValue;
+use http::{HeaderValue, request::Parts};
 use scheduler::{admission::ResourceId, class::ClassId};
 
 use crate::{
@@ -24,7 +24,7 @@ pub struct Classifier {
     /// The conditions of every rule, cheap ones first.
     pub(crate) conditions: Vec<Vec<Condition>>,
     pub(crate) passwords: Option<Arc<Passwords>>,
-    keys: Option<Keys>,
+    pub(crate) keys: Option<Keys>,
     pub(crate) sessions: Option<Sessions>,
     trivial: bool,
 }
@@ -96,6 +96,12 @@ impl Classifier {
     /// The users, if there are any.
     pub fn passwords(&self) -> Option<&Arc<Passwords>> {
         self.passwords.as_ref()
+    }
+
+    /// The hash of the key of a request, if it has one that is in the file of keys.
+    pub fn key(&self, parts: &Parts) -> Option<[u8; 32]> {
+        let (keys, config) = self.keys.as_ref().zip(self.config.keys.as_ref())?;
+        keys.of_request(parts, config.header.as_ref(), config.query.as_deref()).map(|(hash, _)| *hash)
     }
 
     /// The class of a request.

@@ -58,22 +58,37 @@ impl Keys {
 
     /// The level of a key.
     pub fn level(&self, key: &[u8]) -> Option<&str> {
+        self.find(key).map(|(_, level)| &**level)
+    }
+
+    /// The hash of a key, and its level.
+    fn find(&self, key: &[u8]) -> Option<&(Hash, Box<str>)> {
         let hash = sha256(key);
-        let (known, level) = self.levels.get(&self.blinded(&hash))?;
-        constant_time::verify_slices_are_equal(known, &hash).ok()?;
-        Some(level)
+        let found = self.levels.get(&self.blinded(&hash))?;
+        constant_time::verify_slices_are_equal(&found.0, &hash).ok()?;
+        Some(found)
     }
 
     /// The level of a request: that of the first value that is a key.
     pub(crate) fn level_of(&self, parts: &Parts, header: Option<&HeaderName>, query: Option<&str>) -> Option<&str> {
+        self.of_request(parts, header, query).map(|(_, level)| &**level)
+    }
+
+    /// The first value of a request that is a key: its hash, and its level.
+    pub(crate) fn of_request(
+        &self,
+        parts: &Parts,
+        header: Option<&HeaderName>,
+        query: Option<&str>,
+    ) -> Option<&(Hash, Box<str>)> {
         let in_header = header.into_iter().flat_map(|name| {
             parts.headers.get_all(name).iter().take(MOST_TRIED).map(move |value| key_in(name, value.as_bytes()))
         });
         let mut in_header = in_header.flatten();
-        if let Some(level) = in_header.find_map(|key| self.level(key)) {
-            return Some(level);
+        if let Some(found) = in_header.find_map(|key| self.find(key)) {
+            return Some(found);
         }
-        in_query(&parts.uri, query?).take(MOST_TRIED).find_map(|key| self.level(key.as_bytes()))
+        in_query(&parts.uri, query?).take(MOST_TRIED).find_map(|key| self.find(key.as_bytes()))
     }
 
     fn blinded(&self, hash: &Hash) -> [u8; 32] {

@@ -15,6 +15,7 @@ pub mod fuzz;
 pub mod keys;
 pub mod passwords;
 mod path;
+mod requirement;
 mod sessions;
 #[cfg(test)]
 mod tests;
@@ -26,5 +27,6 @@ pub use self::{
     explain::{ConditionExplained, Explanation, RuleExplained},
     facts::Facts,
     path::{decoded_path, encoded_path},
+    requirement::{Lacks, Met, Required, Requirement, Shown},
     sessions::SessionEffect,
 };

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 use clap::Args;
 use scheduler::control::Method;
 use serde_json::json;
-use server::config::{ClassConfig, Classes, Config, Enforce, Origin, Route, UplinkRate, UpstreamConfig};
+use server::config::{
+    Access, ClassConfig, Classes, Config, Enforce, Limit, LimitBy, Origin, Requirement, Route, RouteLimit, UplinkRate,
+    UpstreamConfig,
+};
 
 use crate::{
     config::{self, Overrides, Problems},
@@ -109,7 +112,8 @@ pub fn summary(config: &Config) -> String {
             match &site.root {
                 Some(root) => format!("{names} from {}", root.display()),
                 None => names,
-            },
+            } + &site.limit.as_ref().map(|limit| format!(", {}", self::limit(limit))).unwrap_or_default()
+                + &access(&site.access).map(|access| format!(", {access}")).unwrap_or_default(),
         );
         for route in &site.routes {
             line("  route", self::route(route, config));
@@ -152,7 +156,39 @@ pub fn route(route: &Route, config: &Config) -> String {
     let needs = resources.get(route.resource.index()).filter(|_| resources.len() > 1 && route.admitted);
     let needs = needs.map(|resource| format!(", needs {}", resource.name)).unwrap_or_default();
     let at_once = if route.admitted || !config.classes.admission.enabled { "" } else { ", waits for no slot" };
-    format!("{} to {}{needs}{at_once}", route.name, origin(route, config))
+    let access = access(&route.access).map(|access| format!(", {access}")).unwrap_or_default();
+    let limit = match &route.limit {
+        RouteLimit::Own(limit) => format!(", {}", self::limit(limit)),
+        RouteLimit::OfSite | RouteLimit::Off => String::new(),
+    };
+    format!("{} to {}{needs}{at_once}{access}{limit}", route.name, origin(route, config))
+}
+
+/// A few words on the requests that a site or a route refuses; `None`: none.
+pub fn access(access: &Access) -> Option<String> {
+    let by_address = (!access.addresses.is_empty()).then(|| "by address".to_owned());
+    let by_showing = access.require.as_ref().map(|require| {
+        let Requirement { clients, certificates, keys, users, any } = &require.requirement;
+        let kinds = [
+            (users.is_some(), "a password"),
+            (keys.is_some(), "a key"),
+            (certificates.is_some(), "a certificate"),
+            (clients.is_some(), "a listed address"),
+        ];
+        let kinds: Vec<_> = kinds.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, kind)| kind).collect();
+        format!("with {}", kinds.join(if *any { " or " } else { " and " }))
+    });
+    let both: Vec<_> = by_address.into_iter().chain(by_showing).collect();
+    (!both.is_empty()).then(|| format!("only {}", both.join(", ")))
+}
+
+/// A few words on how many requests are answered.
+fn limit(limit: &Limit) -> String {
+    let by = LimitBy::NAMED.iter().find(|(by, ..)| *by == limit.by).map_or("", |(_, name, _)| name);
+    let rate = limit.rate.map(|rate| format!("{} in {}", rate.requests, values::show_duration(rate.window)));
+    let at_once = limit.at_once.map(|at_once| format!("{at_once} at once"));
+    let both: Vec<_> = rate.into_iter().chain(at_once).collect();
+    format!("{} for each {by}", both.join(" and "))
 }
 
 /// A few words on the origin that answers a route's requests.
@@ -160,6 +196,8 @@ pub fn origin(route: &Route, config: &Config) -> String {
     match &route.origin {
         Origin::Files => "files".to_owned(),
         Origin::Redirect(redirect) => format!("{} {redirect}", redirect.status.as_u16()),
+        Origin::Rewrite(rewrite) => format!("the route of {rewrite}"),
+        Origin::Respond(respond) => format!("the answer {}", respond.status.as_u16()),
         Origin::Cgi(cgi) => match &cgi.interpreter {
             Some(interpreter) => format!("{} in {}", interpreter.display(), cgi.program.display()),
             None => format!("programs in {}", cgi.program.display()),

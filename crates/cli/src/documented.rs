@@ -167,6 +167,9 @@ impl Files {
             ("admin.token", &"t".repeat(64), 0o600),
             ("app", "#!/bin/sh\n", 0o755),
             ("keys", "", 0o600),
+            ("htpasswd", "", 0o600),
+            ("www/404.html", "", 0o644),
+            ("www/sorry.html", "", 0o644),
         ] {
             fs::write(at(name), text).unwrap();
             fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();

@@ -237,7 +237,10 @@ impl Findings<'_> {
         }
         match (self.route, &self.site.root) {
             (Some(route), _) => check::route(route, self.config),
-            (None, Some(root)) => format!("none matches, so it is for the files of {}", root.display()),
+            (None, Some(root)) => {
+                let access = check::access(&self.site.access).map(|access| format!(", {access}")).unwrap_or_default();
+                format!("none matches, so it is for the files of {}{access}", root.display())
+            }
             (None, None) => "none matches, and the site has no files: 404".to_owned(),
         }
     }
@@ -363,6 +366,7 @@ impl Findings<'_> {
                 "name": route.name,
                 "to": check::origin(route, self.config),
                 "admitted": route.admitted,
+                "access": check::access(&route.access),
             })),
             "class": self.explanation.to_json(),
             "admission": resource.map(|resource| json!({

@@ -26,30 +26,30 @@ pub fn flag(name: &str) -> Option<&'static str> {
 pub const SETTINGS: &[(&[&str], Instead)] = &[
     (&["redirects", "redir", "return", "https-redirect"], Setting("`redirect` of a `[[site.route]]`")),
     (
-        &["rewrite", "rewrites", "auto-https", "try-files", "alias"],
-        NotSupported("let the upstream, or a program (`cgi` of a route), answer with the other path"),
+        &["alias"],
+        NotSupported("name the path in a `[[site.route]]` with `rewrite`, or let an upstream or a program answer"),
+    ),
+    (&["auto-https"], Setting("`redirect = \"https://{host}{uri}\"` of a `[[site.route]]`")),
+    (&["rewrites"], Setting("`rewrite` of a `[[site.route]]`")),
+    (
+        &["auth", "auth-basic", "auth-basic-user-file", "basicauth", "basic-auth", "htpasswd", "password"],
+        Setting("`require` of a `[[site]]` or a `[[site.route]]`, and `[users]`"),
     ),
     (
-        &[
-            "auth",
-            "auth-basic",
-            "auth-basic-user-file",
-            "basicauth",
-            "basic-auth",
-            "auth-request",
-            "forward-auth",
-            "htpasswd",
-            "password",
-        ],
-        NotSupported("let the upstream ask for passwords; `[users]` and `[[rule]]` only decide the class of a request"),
+        &["auth-request", "forward-auth"],
+        NotSupported("let the upstream decide, or ask for a password, a key or a certificate with `require`"),
     ),
     (
-        &["allow", "deny", "require", "block", "whitelist", "blacklist", "allowlist", "denylist"],
-        NotSupported("shut clients out by a firewall, or give them a class with few `slots`: `[[rule]]` with `client`"),
+        &["block", "whitelist", "blacklist", "allowlist", "denylist"],
+        Setting("`allow` and `deny` of a `[[site]]` or a `[[site.route]]`"),
     ),
     (
-        &["limit-req", "limit-rate", "limit-conn", "rate-limit", "ratelimit", "throttle"],
-        NotSupported("bound the requests at once: `slots` and `queue` of a `[[class]]`, or `slots` of `[admission]`"),
+        &["limit-req", "limit-conn", "rate-limit", "ratelimit", "throttle"],
+        Setting("`limit` of a `[[site]]` or a `[[site.route]]`"),
+    ),
+    (
+        &["limit-rate"],
+        NotSupported("leave it out: the uplink is shared by its order, and by the classes' `share` of `[uplink]`"),
     ),
     (&["gzip", "brotli", "zstd", "compress", "encode"], Setting("`codings = [\"zstd\", \"gzip\"]` in `[compression]`")),
     (
@@ -67,10 +67,7 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
         &["balance", "lb-policy", "load-balancing", "least-conn", "ip-hash", "round-robin", "sticky"],
         NotSupported("leave it out: the server with the fewest requests under way has the next"),
     ),
-    (
-        &["error-page", "error-pages", "errorfile", "handle-errors"],
-        NotSupported("a page of your own goes to refused requests: `refuse = { page = \"FILE\" }` of a `[[class]]`"),
-    ),
+    (&["error-page", "errorfile", "handle-errors"], Setting("`error-pages` of a `[[site]]`")),
     (&["include", "import"], NotSupported("put everything into one file")),
     (&["group", "daemon", "pid", "chroot"], NotSupported("let the service manager see to it (systemd: `User=`)")),
     (

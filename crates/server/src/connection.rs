@@ -15,7 +15,7 @@ use crate::{
     gate::Flow,
     http::pools::WorkerPools,
     metrics::WorkerMetrics,
-    state::ServerState,
+    state::{ConfigSnapshot, ServerState},
     tls::ClientCertificate,
     upstream::ClientAddress,
 };
@@ -85,6 +85,11 @@ impl Connection {
 
     pub(crate) fn client_address(&self) -> &ClientAddress {
         self.client_address.get_or_init(|| self.peer.ip().into())
+    }
+
+    /// The names in the client's certificate, if it was issued by the authorities that a site trusts.
+    pub(crate) fn certificate_names(&self, snapshot: &ConfigSnapshot, site: usize) -> Option<&[Box<str>]> {
+        self.tls.as_ref().and_then(|tls| tls.client_names(snapshot.sites.client_ca(site)))
     }
 
     /// `http` or `https`.

@@ -8,6 +8,7 @@
 //! body         read whole, or streamed
 //! admission    wait for a slot of the site, where the origin needs one
 //! origin       files, an upstream, or a program answers
+//! error page   of the site, in place of what was said with an error
 //! transforms   change the response
 //! gate         the response is announced to the uplink
 //! record       log and metrics
@@ -25,6 +26,7 @@ pub(crate) mod answer_body;
 mod body;
 mod class;
 mod context;
+mod error_page;
 mod finish;
 pub(crate) mod guard;
 mod origin;
@@ -36,17 +38,19 @@ pub(crate) mod transform;
 
 use std::{pin::Pin, sync::Arc};
 
-use http::{Method, Request, Response, StatusCode, Uri, request::Parts};
+use files::FileBody;
+use http::{Method, Request, Response, StatusCode, Uri, request::Parts, uri::PathAndQuery};
 
 use self::{
     answer_body::AnswerBody,
     context::{Failure, RequestContext},
+    guard::{Checked, Ruling},
     origin::Answer,
 };
-use crate::{body::IncomingBody, connection::Connection, gate::GatedBody, state::ConfigSnapshot};
+use crate::{body::IncomingBody, connection::Connection, gate::GatedBody, sites::Routed, state::ConfigSnapshot};
 
-/// How often one request may go to another path because a program says so.
-const MAX_LOCAL_REDIRECTS: u32 = 10;
+/// How often one request may go to another path, because a program or `rewrite` of a route says so.
+const MAX_TIMES_ELSEWHERE: u32 = 10;
 
 /// Answers a request. If the future is dropped because the client is gone, a request that waits for a slot leaves its queue.
 pub(crate) fn respond(
@@ -65,38 +69,75 @@ async fn run(mut request: RequestContext, snapshot: Arc<ConfigSnapshot>) -> Resp
         Ok(response) => response,
         Err(failure) => failure.response(&mut request, &snapshot),
     };
+    // A class has the page of its refused requests.
+    if response.status().as_u16() >= 400 && request.record.refused.is_none() {
+        let page = snapshot.sites.error_page(request.site, response.status());
+        if let Some((files, path)) = page {
+            response = Box::pin(error_page::put(files, path, response)).await;
+        }
+    }
     finish::finish(&mut request, &snapshot, &mut response);
     record::announce(request, response)
 }
 
-/// The steps to an answer. A program may send the request to another path, where it takes the steps again.
+/// The steps to an answer. A program or a guard may send the request to another path, where it takes the steps again.
 async fn answer(request: &mut RequestContext, snapshot: &Arc<ConfigSnapshot>) -> Result<Response<AnswerBody>, Failure> {
     request.site = site::find(&request.connection, snapshot, &request.parts)?;
     if let Some(response) = site::options(&request.parts) {
         return Ok(response);
     }
     class::classify(request, snapshot).await;
-    let mut redirects = 0;
-    loop {
+    for times in 0..=MAX_TIMES_ELSEWHERE {
         let uri = request.parts.uri.clone();
         let routed = site::route(request, snapshot, &uri)?;
-        for guard in &routed.route.guards {
-            if let Some(response) = guard.check(&mut request.guarded(&routed)) {
-                return Ok(response.map(Into::into));
+        match ask_guards(request, snapshot, &routed, times > 0).await {
+            Some(Early::Response(response)) => return Ok(response.map(Into::into)),
+            Some(Early::Elsewhere(path)) => {
+                request.go_on_with(path);
+                continue;
             }
+            None => {}
         }
         let body = body::take(request, snapshot, routed.route).await?;
         let admitted = admission::wait(request, snapshot, routed.route, body).await?;
         match origin::answer(request, snapshot, &routed, admitted).await? {
             Answer::Response(response) => return Ok(response),
-            Answer::Elsewhere(path) if redirects < MAX_LOCAL_REDIRECTS => request.go_elsewhere(path),
-            Answer::Elsewhere(path) => {
-                tracing::error!(%path, "programs redirect to each other without end");
-                return Err(StatusCode::BAD_GATEWAY.into());
-            }
+            Answer::Elsewhere(path) => request.go_elsewhere(path),
         }
-        redirects += 1;
     }
+    tracing::error!(path = request.parts.uri.path(), "programs or rewrites lead to each other without end");
+    Err(StatusCode::BAD_GATEWAY.into())
+}
+
+/// The end of a request that guards do not let go on.
+enum Early {
+    Response(Response<FileBody>),
+    /// The request takes the steps again, with this path.
+    Elsewhere(PathAndQuery),
+}
+
+/// Asks the guards of a route, until one stops the request. `is_elsewhere`: the request comes from another route.
+async fn ask_guards(
+    request: &mut RequestContext,
+    snapshot: &ConfigSnapshot,
+    routed: &Routed<'_>,
+    is_elsewhere: bool,
+) -> Option<Early> {
+    for guard in &routed.route.guards {
+        let checked = guard.check(&mut request.guarded(snapshot, routed, is_elsewhere));
+        let ruling = match checked {
+            Checked::Now(ruling) => ruling,
+            Checked::Later(ruling) => request.waited_for(ruling.await),
+        };
+        match ruling {
+            Ruling::GoesOn => {}
+            Ruling::GoesOnAs(user) => request.is_of(user),
+            Ruling::GoesOnWith(permit) => request.record.permits.push(permit),
+            Ruling::Elsewhere(path) => return Some(Early::Elsewhere(path)),
+            Ruling::Answer(response) => return Some(Early::Response(response)),
+        }
+    }
+    None
 }
 
 /// Answers a request of HTTP/1 whose head is malformed. `line` is what the head begins with, for the log.

@@ -6,15 +6,17 @@ use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
+use http::{StatusCode, Uri};
 use programs::Cgi;
 
 use crate::{
-    config::{self, CertificateFiles, Route, Site},
+    config::{self, CertificateFiles, ErrorPage, Route, Site},
     host::normal,
     pipeline::{
-        guard::Guard,
+        guard::{Guard, Limiter},
         target::{BadPath, Target},
         transform::Transform,
     },
@@ -39,6 +41,7 @@ struct Entry {
     otherwise: ResolvedRoute,
     certificate: Option<CertificateFiles>,
     client_ca: Option<PathBuf>,
+    error_pages: Vec<ErrorPage>,
 }
 
 /// A route of a site, ready for requests.
@@ -131,8 +134,10 @@ impl Sites {
                 })
             };
             let files = site.root.as_ref().map(open).transpose()?;
-            let routes = site.routes.iter().map(ResolvedRoute::open).collect::<Result<_, _>>()?;
-            let otherwise = ResolvedRoute::open(&Route::of_files(site.compression.clone()))?;
+            let limiter = site.limit.as_ref().map(Limiter::new).map(Arc::new);
+            let open = |route: &Route| ResolvedRoute::open(route, limiter.as_ref());
+            let routes = site.routes.iter().map(open).collect::<Result<_, _>>()?;
+            let otherwise = open(&Route::of_files(site.access.clone(), site.compression.clone()))?;
             let (certificate, client_ca) = (site.certificate.clone(), site.client_ca.clone());
             // Programs start elsewhere, where a relative path would mean another directory.
             let absolute = |root: &PathBuf| {
@@ -140,7 +145,8 @@ impl Sites {
                 std::path::absolute(root).map_err(failed)
             };
             let root = site.root.as_ref().map(absolute).transpose()?;
-            Ok(Entry { files, root, routes, otherwise, certificate, client_ca })
+            let error_pages = site.error_pages.clone();
+            Ok(Entry { files, root, routes, otherwise, certificate, client_ca, error_pages })
         });
         let opened = opened.collect::<Result<Vec<_>, _>>()?;
         let first = &opened[0];
@@ -197,6 +203,13 @@ impl Sites {
         Ok(Routed { route, number, target, rest_bytes })
     }
 
+    /// The path of the page of a site for the status of an error, and the files that have it.
+    pub(crate) fn error_page(&self, site: usize, status: StatusCode) -> Option<(&Files, &Uri)> {
+        let Entry { files, error_pages, .. } = &self.sites[site];
+        let is_for = |page: &&ErrorPage| (page.statuses.0..=page.statuses.1).contains(&status.as_u16());
+        Some((files.as_ref()?, &error_pages.iter().find(is_for)?.path))
+    }
+
     /// The file of authorities for client certificates, if the site asks for any.
     pub(crate) fn client_ca(&self, site: usize) -> Option<&Path> {
         self.sites[site].client_ca.as_deref()
@@ -215,7 +228,7 @@ impl Sites {
 }
 
 impl ResolvedRoute {
-    fn open(route: &Route) -> Result<Self, SiteError> {
+    fn open(route: &Route, of_site: Option<&Arc<Limiter>>) -> Result<Self, SiteError> {
         let origin = match &route.origin {
             config::Origin::Cgi(cgi) => {
                 let failed = |error| SiteError { setting: "cgi", path: cgi.program.clone(), error };
@@ -230,12 +243,15 @@ impl ResolvedRoute {
                     buffer_response: *buffer_response,
                 })
             }
-            // No request gets past the guard that redirects.
-            config::Origin::Files | config::Origin::Redirect(_) => Origin::Files,
+            config::Origin::Files
+            // No request gets past the guard that answers.
+            | config::Origin::Redirect(_)
+            | config::Origin::Rewrite(_)
+            | config::Origin::Respond(_) => Origin::Files,
         };
         let mut hasher = DefaultHasher::new();
         route.name.hash(&mut hasher);
-        let (guards, transforms) = (Guard::of(route), Transform::of(route));
+        let (guards, transforms) = (Guard::of(route, of_site), Transform::of(route));
         Ok(Self { config: route.clone(), key: hasher.finish(), guards, origin, transforms })
     }
 }
@@ -311,6 +327,9 @@ mod tests {
                 certificate: None,
                 client_ca: None,
                 compression: None,
+                access: crate::config::Access::default(),
+                error_pages: Vec::new(),
+                limit: None,
                 files: crate::config::FilesConfig {
                     index: Vec::new(),
                     listing: false,

@@ -411,6 +411,9 @@ mod tests {
             certificate: Some(certificate.clone()),
             client_ca: authorities.map(path),
             compression: None,
+            access: crate::config::Access::default(),
+            error_pages: Vec::new(),
+            limit: None,
             files: FilesConfig {
                 index: Vec::new(),
                 listing: false,

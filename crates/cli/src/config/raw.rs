@@ -9,7 +9,7 @@ use serde::{
 };
 use toml::Spanned;
 
-use super::written::{Pairs, RawCutoffs, Setting, Values, ValuesByName, Written, one_or_more};
+use super::written::{OrOff, Pairs, RawCutoffs, Setting, Values, ValuesByName, Written, one_or_more};
 
 macro_rules! sections {
     ($(#[doc = $doc:literal] $name:ident { $($(#[$field_attr:meta])* $field:ident: $type:ty,)* })*) => {
@@ -132,6 +132,13 @@ sections! {
         tls_cert: Setting,
         tls_key: Setting,
         client_ca: Setting,
+        #[serde(deserialize_with = "one_or_more")]
+        allow: Option<Vec<Spanned<Written>>>,
+        #[serde(deserialize_with = "one_or_more")]
+        deny: Option<Vec<Spanned<Written>>>,
+        require: Option<Spanned<OrOff<RawRequire>>>,
+        limit: Option<Spanned<OrOff<RawLimit>>>,
+        error_pages: Option<Pairs>,
         route: Vec<Spanned<RawRoute>>,
         files: RawFiles,
         compression: RawCompression,
@@ -145,17 +152,48 @@ sections! {
         upstream: Setting,
         cgi: Option<Spanned<RawProgram>>,
         files: Option<Spanned<bool>>,
+        #[serde(deserialize_with = "one_or_more")]
+        try_files: Option<Vec<Spanned<Written>>>,
         redirect: Setting,
         redirect_status: Setting,
+        rewrite: Setting,
+        respond: Setting,
+        respond_body: Setting,
+        respond_type: Setting,
+        request_body: Setting,
         replace_prefix: Setting,
         keep_host: Option<Spanned<bool>>,
         buffer_request: Option<Spanned<bool>>,
         buffer_response: Option<Spanned<bool>>,
         resource: Setting,
         admitted: Option<Spanned<bool>>,
+        #[serde(deserialize_with = "one_or_more")]
+        allow: Option<Vec<Spanned<Written>>>,
+        #[serde(deserialize_with = "one_or_more")]
+        deny: Option<Vec<Spanned<Written>>>,
+        require: Option<Spanned<OrOff<RawRequire>>>,
+        limit: Option<Spanned<OrOff<RawLimit>>>,
         request_headers: RawHeaders,
         response_headers: RawHeaders,
         compression: Option<Spanned<bool>>,
+    }
+
+    /// `require` of a site or route, as a table
+    RawRequire {
+        user: Option<Spanned<Values>>,
+        key: Option<Spanned<Values>>,
+        certificate: Option<Spanned<Values>>,
+        client: Option<Spanned<Values>>,
+        satisfy: Setting,
+        realm: Setting,
+    }
+
+    /// `limit` of a site or route, as a table
+    RawLimit {
+        rate: Setting,
+        burst: Setting,
+        by: Setting,
+        at_once: Setting,
     }
 
     /// `request-headers` and `response-headers` of a route

@@ -1,11 +1,13 @@
 //! Stage two: every value is read, every default filled in, every contradiction found.
 
+mod access;
 mod admission;
 #[cfg(target_os = "linux")]
 mod attached;
 mod classes;
 mod compression;
 mod credentials;
+mod limit;
 mod limits;
 mod listen;
 mod named_files;
@@ -61,7 +63,8 @@ pub fn resolve(
     let mut resources = r.resources(raw);
     let (upstreams, upstream_workers, upstream_spans) = r.upstreams(raw, flags);
     r.probes(raw, &mut resources, &upstreams);
-    let targets = Targets { upstreams: &upstreams, resources: &resources };
+    let configured = Configured::of(raw);
+    let targets = Targets { upstreams: &upstreams, resources: &resources, configured: &configured };
     let (mut sites, site_spans) = r.sites(raw, flags, &targets);
     r.unused_upstreams(&sites, &upstreams, &upstream_spans);
     let admin = r.setting(flags.admin, &raw.admin, values::address_or_off, None);
@@ -74,7 +77,7 @@ pub fn resolve(
     }
     let listen = r.listen(raw, flags, &sites, admin, shape_is_sound);
     let tls = listen.iter().any(|listen| listen.tls);
-    let classes = r.classes(raw, flags, &mut sites, &mut resources, tls);
+    let classes = r.classes(raw, flags, &mut sites, &mut resources, tls, &configured);
     let limits = r.limits(raw, flags, !upstreams.is_empty());
     let config = Config {
         listen,
@@ -120,6 +123,7 @@ impl Resolver<'_> {
         sites: &mut [Site],
         resources: &mut Vec<ResourceConfig>,
         tls: bool,
+        configured: &Configured,
     ) -> Classes {
         let classes = self.class_list(&raw.class);
         let names: Vec<_> = classes.iter().map(|class| class.name.clone()).collect();
@@ -128,13 +132,7 @@ impl Resolver<'_> {
         let users = raw.users.as_ref().and_then(|users| self.users(users));
         let keys = raw.keys.as_ref().and_then(|keys| self.keys(keys));
         let session = raw.session.as_ref().map(|session| self.session(session, tls));
-        let configured = Configured {
-            session: raw.session.is_some(),
-            users: raw.users.is_some(),
-            keys: raw.keys.is_some(),
-            client_certificates: sites.iter().any(|site| site.client_ca.is_some()),
-        };
-        let mut rules = self.rules(raw, &names, default, resources, &configured);
+        let mut rules = self.rules(raw, &names, default, resources, configured);
         self.unused_classes(&raw.class, &classes, default, &rules);
         drop_unused_site(raw, sites, &mut rules, resources);
         let admission = self.admission(raw, flags, &classes, resources);

@@ -1,7 +1,7 @@
 //! The forms that a value can have in the file: a text or a number, a list, a choice of these. Each keeps its span, so that
 //! problems can point at it.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize,
@@ -31,6 +31,14 @@ pub enum Values {
     One(Written),
     Many(Vec<Spanned<Written>>),
     Regex(Option<Spanned<String>>),
+}
+
+/// `off`, or a table.
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
+pub enum OrOff<T> {
+    Word(Written),
+    Table(Box<T>),
 }
 
 /// `cutoffs`: a word or a list of sizes.
@@ -111,6 +119,28 @@ impl<'de> Deserialize<'de> for Written {
             }
         }
         deserializer.deserialize_any(Scalar)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WordOrTable<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for WordOrTable<T> {
+            type Value = OrOff<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"off\" or a table")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<OrOff<T>, E> {
+                Ok(OrOff::Word(Written(text.to_owned())))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OrOff<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(|table| OrOff::Table(Box::new(table)))
+            }
+        }
+        deserializer.deserialize_any(WordOrTable(PhantomData))
     }
 }
 

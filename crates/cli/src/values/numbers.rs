@@ -100,6 +100,24 @@ pub fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Reads a rate of requests, as in `10/s`, `600/m` or `1000/h`: a number, and the time for it.
+pub fn request_rate(text: &str) -> Result<(NonZeroU32, Duration), String> {
+    let read = || {
+        let (number, unit) = text.split_once('/')?;
+        let number: NonZeroU32 = number.trim_end().trim_end_matches('r').parse().ok()?;
+        let seconds = match unit.trim_start() {
+            "s" => 1,
+            "m" | "min" => 60,
+            "h" => 3600,
+            _ => return None,
+        };
+        (number.get() <= 1_000_000).then_some((number, Duration::from_secs(seconds)))
+    };
+    read().ok_or_else(|| {
+        format!("`{text}` is not a rate of requests: give up to a million, as in `10/s`, `600/m` or `1000/h`")
+    })
+}
+
 /// Reads a share in percent, as in `1%`, and returns a number from 0 to 1.
 pub fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());

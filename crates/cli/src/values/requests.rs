@@ -67,6 +67,16 @@ pub fn regex(text: &str) -> Result<regex::Regex, String> {
     })
 }
 
+/// Reads the statuses of an error: one, as in `404`, or all of a kind: `4xx`, `5xx`.
+pub fn error_statuses(text: &str) -> Result<(u16, u16), String> {
+    match (text, text.parse()) {
+        ("4xx", _) => Ok((400, 499)),
+        ("5xx", _) => Ok((500, 599)),
+        (_, Ok(status @ 400..=599)) => Ok((status, status)),
+        _ => Err(format!("`{text}` is no status of an error: give 400 to 599, `4xx` or `5xx`")),
+    }
+}
+
 /// Reads a file extension.
 pub fn extension(text: &str) -> Result<String, String> {
     let name = text.strip_prefix('.').unwrap_or(text).to_ascii_lowercase();

@@ -1,6 +1,8 @@
 //! Tests of the real binary with real clients: curl, nghttp, h2load, Chromium, and bytes that no client would
 //! send.
 
+mod access;
+mod answers;
 mod bad_input;
 mod browser;
 mod clients;

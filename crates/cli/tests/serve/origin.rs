@@ -43,6 +43,11 @@ impl Origin {
         self.asked.recv_timeout(PATIENCE).expect("a request for the upstream")
     }
 
+    /// A request that has arrived already.
+    pub fn try_next(&self) -> Option<Asked> {
+        self.asked.try_recv().ok()
+    }
+
     /// Checks that no request has arrived.
     pub fn is_idle(&self) -> bool {
         match self.asked.try_recv() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use heads::HeaderRules;
 use scheduler::admission::ResourceId;
 
-use super::{CgiConfig, CompressionConfig, PathPattern, Redirect};
+use super::{Access, CgiConfig, CompressionConfig, Limit, PathPattern, Redirect, Respond, Rewrite};
 
 /// A route to an origin. The first route of a site that matches a request serves it; without a match the
 /// site's files do.
@@ -27,11 +27,31 @@ pub struct Route {
     pub response_headers: HeaderRules,
     /// How its responses are compressed while they are sent; `None`: they are not.
     pub compression: Option<Arc<CompressionConfig>>,
+    /// The requests that it refuses.
+    pub access: Access,
+    /// How many of its requests are answered.
+    pub limit: RouteLimit,
+    /// Files of the site, the first of which answers where there is no file for a path. Only for files.
+    pub try_files: Vec<Rewrite>,
+    /// The largest body of its requests; `None`: as everywhere.
+    pub request_body_bytes: Option<u64>,
+}
+
+/// The limit of a route.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RouteLimit {
+    /// The site's, if it has one.
+    #[default]
+    OfSite,
+    /// One of its own.
+    Own(Limit),
+    /// None.
+    Off,
 }
 
 impl Route {
-    /// The route of a site without routes: its files, for all paths.
-    pub fn of_files(compression: Option<Arc<CompressionConfig>>) -> Self {
+    /// The route of a site's files, for all paths that no other route takes.
+    pub fn of_files(access: Access, compression: Option<Arc<CompressionConfig>>) -> Self {
         Self {
             name: "/".to_owned(),
             pattern: PathPattern::Prefix(String::new()),
@@ -41,6 +61,10 @@ impl Route {
             request_headers: HeaderRules::default(),
             response_headers: HeaderRules::default(),
             compression,
+            access,
+            limit: RouteLimit::OfSite,
+            try_files: Vec::new(),
+            request_body_bytes: None,
         }
     }
 }
@@ -68,4 +92,8 @@ pub enum Origin {
     Cgi(CgiConfig),
     /// None: each request is sent to another address.
     Redirect(Redirect),
+    /// None: each request goes on with another path.
+    Rewrite(Rewrite),
+    /// None: all requests get the same answer.
+    Respond(Respond),
 }

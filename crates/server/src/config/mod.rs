@@ -3,28 +3,38 @@
 //! The configuration file and the flags are read in the `serpent` binary (stage one, raw); this is stage two, and there
 //! is no third. Everything the data path needs to know stands here, and nothing in here can be invalid.
 
+mod access;
 mod classes;
 mod compression;
 mod gateway;
+mod limit;
 mod redirect;
+mod respond;
+mod template;
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
 pub use ::compression::{Coding as CompressionCoding, Levels as CompressionLevels};
-pub use classify::{Condition, KeysConfig, PathPattern, Rule, SessionConfig, ValueMatch};
+pub use classify::{Condition, KeysConfig, PathPattern, Requirement, Rule, SessionConfig, ValueMatch};
 pub use drivers::{
     Adjustment, AdmissionConfig, Cutoffs, Enforce, ProbeConfig, ResourceConfig, UplinkConfig, UplinkRate,
 };
 pub use files::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy};
 pub use heads::{ForwardedField, HeaderRules};
+use http::Uri;
 pub use programs::{CgiConfig, Priority, WorkersConfig};
 pub use upstream::{ActiveChecks, CertificateFiles, PassiveChecks, UpstreamAddress, UpstreamConfig, UpstreamServer};
 
+pub(crate) use self::template::Source;
 pub use self::{
+    access::{Access, AddressRules, Require},
     classes::{ClassConfig, Classes, Objective, Refusal},
     compression::{CompressionConfig, TypePattern},
-    gateway::{Origin, Route},
-    redirect::{BadTarget, Redirect},
+    gateway::{Origin, Route, RouteLimit},
+    limit::{Limit, LimitBy, Rate},
+    redirect::{Redirect, Rewrite},
+    respond::Respond,
+    template::BadTarget,
 };
 
 /// Everything `serpent serve` needs.
@@ -82,6 +92,21 @@ pub struct Site {
     pub files: FilesConfig,
     /// How the responses for paths of no route are compressed while they are sent; `None`: they are not.
     pub compression: Option<Arc<CompressionConfig>>,
+    /// Access to paths that no route matches. Each route has its own.
+    pub access: Access,
+    /// Files of the root that take the place of the body of an error, by status; the first one counts.
+    pub error_pages: Vec<ErrorPage>,
+    /// How many requests are answered, of all routes together that have no limit of their own.
+    pub limit: Option<Limit>,
+}
+
+/// A file in place of the body of an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorPage {
+    /// From the first of these statuses to the last.
+    pub statuses: (u16, u16),
+    /// The path of the file on the site.
+    pub path: Uri,
 }
 
 /// Limits for clients. docs/DEFAULTS.md has the reasons for the defaults.

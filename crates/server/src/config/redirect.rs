@@ -1,59 +1,41 @@
-//! `redirect` of a route: where its requests are sent.
+//! `redirect` and `rewrite` of a route: where its requests are sent, and as which path they go on.
 
 use std::fmt;
 
-use http::{HeaderValue, StatusCode, Uri};
+use http::{HeaderValue, StatusCode, uri::PathAndQuery};
 
-use crate::classify::encoded_path;
+use super::{
+    PathPattern,
+    template::{BadTarget, Source, Template},
+};
 
 /// Sends requests to another address.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Redirect {
     /// The status: 301, 302, 303, 307 or 308.
     pub status: StatusCode,
-    target: Vec<Piece>,
+    target: Template,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
-    Text(String),
-    /// `{scheme}`: `http` or `https`.
-    Scheme,
-    /// `{host}`: the host that the client asked for, without port.
-    Host,
-    /// `{path}`: the path as it came.
-    Path,
-    /// `{query}`: `?` and the query, or nothing.
-    Query,
-    /// `{rest}`: the path behind the prefix of the route.
-    Rest,
+/// Has requests go on with another path.
+#[derive(Clone, Debug)]
+pub struct Rewrite {
+    target: Template,
 }
 
 /// The target as it is written in the configuration.
 impl fmt::Display for Redirect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.target.iter().try_for_each(|piece| match piece {
-            Piece::Text(text) => f.write_str(text),
-            Piece::Scheme => f.write_str("{scheme}"),
-            Piece::Host => f.write_str("{host}"),
-            Piece::Path => f.write_str("{path}"),
-            Piece::Query => f.write_str("{query}"),
-            Piece::Rest => f.write_str("{rest}"),
-        })
+        self.target.fmt(f)
     }
 }
 
-/// Why a target is none. The text tells the operator what to write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadTarget(String);
-
-impl fmt::Display for BadTarget {
+/// The target as it is written in the configuration.
+impl fmt::Display for Rewrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        self.target.fmt(f)
     }
 }
-
-impl std::error::Error for BadTarget {}
 
 impl Redirect {
     /// The status where none is given: the client comes here again next time.
@@ -61,98 +43,66 @@ impl Redirect {
     /// The statuses that send a client elsewhere (RFC 9110, section 15.4).
     pub const STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
 
-    /// Reads a target: an absolute path, or an address with `http://`, `https://` or `{scheme}://`, with the placeholders
-    /// `{scheme}`, `{host}`, `{path}`, `{query}`, `{uri}` (path and query) and `{rest}`.
+    /// Reads a target: an absolute path, or an address with `http://`, `https://` or `{scheme}://`, with placeholders and
+    /// the groups of the pattern.
     ///
     /// # Errors
     /// An unknown placeholder, a character that an address cannot have, or a beginning that leaves open where clients are sent.
-    pub fn new(target: &str, status: StatusCode) -> Result<Self, BadTarget> {
-        if let Some(wrong) = target.chars().find(|it| !it.is_ascii_graphic() || matches!(it, '"' | '<' | '>' | '\\')) {
-            return Err(BadTarget(format!("an address cannot have {wrong:?}: write it with %-escapes")));
-        }
-        let mut pieces = Vec::new();
-        let mut rest = target;
-        while let Some((text, behind)) = rest.split_once('{') {
-            let (name, behind) =
-                behind.split_once('}').ok_or_else(|| BadTarget(format!("`{{{behind}` has no `}}` at its end")))?;
-            if !text.is_empty() {
-                pieces.push(Piece::Text(text.to_owned()));
-            }
-            match name {
-                "scheme" => pieces.push(Piece::Scheme),
-                "host" => pieces.push(Piece::Host),
-                "path" => pieces.push(Piece::Path),
-                "query" => pieces.push(Piece::Query),
-                "uri" => pieces.extend([Piece::Path, Piece::Query]),
-                "rest" => pieces.push(Piece::Rest),
-                _ => {
-                    let known = "`{scheme}`, `{host}`, `{path}`, `{query}`, `{uri}` and `{rest}`";
-                    return Err(BadTarget(format!("there is no `{{{name}}}`; there are {known}")));
-                }
-            }
-            rest = behind;
-        }
-        if !rest.is_empty() {
-            pieces.push(Piece::Text(rest.to_owned()));
-        }
-        let is_path = target.starts_with('/') && !target.starts_with("//");
+    pub fn new(target: &str, status: StatusCode, pattern: &PathPattern) -> Result<Self, BadTarget> {
+        let template = Template::new(target, pattern)?;
         let has_host = |behind: &str| !behind.is_empty() && !behind.starts_with(['/', '?', '#']);
         let known_host = |behind: &str| has_host(behind) && (!behind.starts_with('{') || behind.starts_with("{host}"));
         let behind = ["http://", "https://", "{scheme}://"].iter().find_map(|scheme| target.strip_prefix(scheme));
-        if !is_path && !behind.is_some_and(known_host) {
+        if !is_path(target) && !behind.is_some_and(known_host) {
             let help = "begin with `/`, or with `https://` and a host, which may be `{host}`";
             return Err(BadTarget(format!("`{target}` leaves open where clients are sent: {help}")));
         }
-        Ok(Self { status, target: pieces })
+        Ok(Self { status, target: template })
     }
 
-    /// The `Location` for a request. `host` has no port; `rest` is the decoded path behind the prefix of the route.
-    ///
-    /// A path that a client chose never becomes part of the host: a slash comes before it where none is.
-    pub(crate) fn location(&self, uri: &Uri, scheme: &str, host: &str, rest: &str) -> HeaderValue {
-        let mut location = String::new();
-        for piece in &self.target {
-            match piece {
-                Piece::Text(text) => location.push_str(text),
-                Piece::Scheme => location.push_str(scheme),
-                Piece::Host => location.push_str(host),
-                Piece::Path => push_path(&mut location, uri.path()),
-                Piece::Rest => push_path(&mut location, &encoded_path(rest)),
-                Piece::Query => {
-                    if let Some(query) = uri.query() {
-                        location.push('?');
-                        location.push_str(query);
-                    }
-                }
-            }
-        }
-        // Browsers take `//host`, and `/\host`, for another host.
-        if location.starts_with('/') {
-            let path = location.trim_start_matches(['/', '\\']).to_owned();
-            location.truncate(1);
-            location.push_str(&path);
-        }
+    /// The `Location` for a request.
+    pub(crate) fn location(&self, source: &Source<'_>) -> HeaderValue {
         // Path and host were checked with the head, so this is sound.
-        HeaderValue::try_from(location).unwrap_or(HeaderValue::from_static("/"))
+        HeaderValue::try_from(self.target.fill(source)).unwrap_or(HeaderValue::from_static("/"))
     }
 }
 
-/// Appends a path that the client chose. It cannot change the host before it.
-fn push_path(location: &mut String, path: &str) {
-    let is_behind_host = location.find("://").is_some_and(|at| !location[at + 3..].contains('/'));
-    if is_behind_host && !path.is_empty() && !path.starts_with('/') {
-        location.push('/');
+impl Rewrite {
+    /// Reads a target: an absolute path, which may have a query, with placeholders and the groups of the pattern.
+    ///
+    /// # Errors
+    /// An unknown placeholder, or no path.
+    pub fn new(target: &str, pattern: &PathPattern) -> Result<Self, BadTarget> {
+        let template = Template::new(target, pattern)?;
+        if !is_path(target) || target.contains('#') {
+            return Err(BadTarget(format!("`{target}` is no path of this site: begin with `/`, and leave out `#`")));
+        }
+        Ok(Self { target: template })
     }
-    location.push_str(path);
+
+    /// The path for a request; `None`: it is too long to be one.
+    pub(crate) fn path(&self, source: &Source<'_>) -> Option<PathAndQuery> {
+        PathAndQuery::try_from(self.target.fill(source)).ok()
+    }
+}
+
+fn is_path(target: &str) -> bool {
+    target.starts_with('/') && !target.starts_with("//")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn prefix() -> PathPattern {
+        PathPattern::Prefix("/old".to_owned())
+    }
+
     fn location(target: &str, uri: &str, rest: &str) -> String {
-        let redirect = Redirect::new(target, Redirect::DEFAULT_STATUS).unwrap();
-        redirect.location(&uri.parse().unwrap(), "http", "a.example", rest).to_str().unwrap().to_owned()
+        let redirect = Redirect::new(target, Redirect::DEFAULT_STATUS, &prefix()).unwrap();
+        let uri = uri.parse().unwrap();
+        let source = Source { uri: &uri, scheme: "http", host: "a.example", path: uri.path(), rest };
+        redirect.location(&source).to_str().unwrap().to_owned()
     }
 
     #[test]
@@ -182,7 +132,7 @@ mod tests {
         for target in
             ["//new.example", "{path}", "{rest}/x", "https://{path}", "https:///x", "https://", "ftp://a", "new", ""]
         {
-            assert!(Redirect::new(target, Redirect::DEFAULT_STATUS).is_err(), "{target}");
+            assert!(Redirect::new(target, Redirect::DEFAULT_STATUS, &prefix()).is_err(), "{target}");
         }
     }
 
@@ -194,8 +144,19 @@ mod tests {
             ("/a b", "an address cannot have ' '"),
             ("/ä", "an address cannot have 'ä'"),
         ] {
-            let error = Redirect::new(target, Redirect::DEFAULT_STATUS).unwrap_err().to_string();
+            let error = Redirect::new(target, Redirect::DEFAULT_STATUS, &prefix()).unwrap_err().to_string();
             assert!(error.contains(message), "{target}: {error}");
         }
+    }
+
+    #[test]
+    fn a_rewrite_stays_on_the_site() {
+        for target in ["https://a.example/", "//a", "a", "", "{path}", "/a#b"] {
+            assert!(Rewrite::new(target, &prefix()).is_err(), "{target}");
+        }
+        let rewrite = Rewrite::new("/index.php?path={rest}{query}", &prefix()).unwrap();
+        let uri = "/old/a?b".parse().unwrap();
+        let source = Source { uri: &uri, scheme: "http", host: "", path: "/old/a", rest: "/a" };
+        assert_eq!(rewrite.path(&source).unwrap(), "/index.php?path=/a&b");
     }
 }

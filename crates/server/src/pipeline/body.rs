@@ -28,6 +28,7 @@ pub(super) async fn take(
     // A client that asks for another protocol goes on with it right behind the head, not behind a body.
     request.parts.headers.remove(header::UPGRADE);
     let body_use = route.origin.body_use();
+    let limit_bytes = route.config.request_body_bytes.unwrap_or(snapshot.limits.request_body_bytes);
     let mut pulse = None;
     if body_use == BodyUse::Streamed {
         // The client may send and receive at once, with long pauses in both.
@@ -35,16 +36,20 @@ pub(super) async fn take(
         body = body.with_patience(Patience::Idle { time, pulse: pulse.insert(Pulse::default()).clone() });
     }
     // In a box, because few requests have a body.
-    let body = Box::pin(read(body, body_use, snapshot)).await?;
+    let body = Box::pin(read(body, body_use, limit_bytes, snapshot)).await?;
     request.now = Instant::now();
     Ok(TakenBody { body, pulse })
 }
 
-async fn read(body: ClientBody, body_use: BodyUse, snapshot: &ConfigSnapshot) -> Result<RequestBody, Failure> {
+async fn read(
+    body: ClientBody,
+    body_use: BodyUse,
+    limit_bytes: u64,
+    snapshot: &ConfigSnapshot,
+) -> Result<RequestBody, Failure> {
     if body.is_end_stream() {
         return Ok(RequestBody::Empty);
     }
-    let limit_bytes = snapshot.limits.request_body_bytes;
     if body.size_hint().lower() > limit_bytes {
         return Err(Failure::Malformed(StatusCode::PAYLOAD_TOO_LARGE));
     }

@@ -41,7 +41,7 @@ fn facts<'a>(
     parts: &'a Parts,
     host: &'a str,
 ) -> Facts<'a> {
-    let names = connection.tls.as_ref().and_then(|tls| tls.client_names(snapshot.sites.client_ca(site)));
+    let names = connection.certificate_names(snapshot, site);
     Facts {
         parts,
         host,

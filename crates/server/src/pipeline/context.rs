@@ -14,7 +14,11 @@ use http::{
 use scheduler::{admission::Refusal, class::ClassId};
 use tokio::time::Instant;
 
-use super::{answer_body::AnswerBody, guard::Guarded, presence::ClientGone};
+use super::{
+    answer_body::AnswerBody,
+    guard::{Guarded, Permit},
+    presence::ClientGone,
+};
 use crate::{
     access_log::Entry,
     admission::Refused,
@@ -67,6 +71,8 @@ pub(super) struct RecordContext {
     pub(super) counters: ClassCounters,
     /// The user, if a password was checked.
     pub(super) user: Option<Box<str>>,
+    /// Held until the response is sent; limits on requests at once count these.
+    pub(super) permits: Vec<Permit>,
     /// How long the request waited for its slot, or for its refusal; `None`: it needed no slot.
     pub(super) waited: Option<Duration>,
     /// Why it was refused.
@@ -114,6 +120,7 @@ impl RequestContext {
             class: ClassAt { class, generation: snapshot.uplink_generation },
             counters: snapshot.class_metrics.of(class).clone(),
             user: None,
+            permits: Vec::new(),
             waited: None,
             refused: None,
             server: None,
@@ -146,8 +153,36 @@ impl RequestContext {
     }
 
     /// The request as guards see it.
-    pub(super) fn guarded<'a>(&'a mut self, routed: &'a Routed<'_>) -> Guarded<'a> {
-        Guarded { parts: &mut self.parts, scheme: self.connection.scheme(), rest: routed.rest() }
+    pub(super) fn guarded<'a>(
+        &'a mut self,
+        snapshot: &'a ConfigSnapshot,
+        routed: &'a Routed<'_>,
+        is_elsewhere: bool,
+    ) -> Guarded<'a> {
+        Guarded {
+            parts: &mut self.parts,
+            scheme: self.connection.scheme(),
+            path: routed.target.decoded(),
+            rest: routed.rest(),
+            client: self.verdict.client,
+            class: self.verdict.class,
+            now: self.now,
+            is_elsewhere,
+            certificate_names: self.connection.certificate_names(snapshot, self.site),
+            classifier: &snapshot.classifier,
+        }
+    }
+
+    /// Takes over the user whose password a guard has checked.
+    pub(super) fn is_of(&mut self, user: Box<str>) {
+        self.record.user = Some(user.clone());
+        self.verdict.user = Some(user);
+    }
+
+    /// Reads the clock again after a step that had to wait.
+    pub(super) fn waited_for<T>(&mut self, outcome: T) -> T {
+        self.now = Instant::now();
+        outcome
     }
 
     /// Replaces the head by that of a GET request for another path, as if the client had sent it (RFC 3875, section 6.2.2).
@@ -160,12 +195,21 @@ impl RequestContext {
         for name in [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::TRANSFER_ENCODING, header::EXPECT] {
             request.headers_mut().remove(name);
         }
-        let mut uri = parts.uri.clone().into_parts();
-        uri.path_and_query = Some(path);
-        *request.uri_mut() = Uri::from_parts(uri).unwrap_or_else(|_| parts.uri.clone());
+        *request.uri_mut() = with_path(&parts.uri, path);
         *self.parts = request.into_parts().0;
         self.now = Instant::now();
     }
+
+    /// Replaces the path and the query; method, fields and body stay.
+    pub(super) fn go_on_with(&mut self, path: PathAndQuery) {
+        self.parts.uri = with_path(&self.parts.uri, path);
+    }
+}
+
+fn with_path(uri: &Uri, path: PathAndQuery) -> Uri {
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(path);
+    Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
 }
 
 /// Why a request gets no answer of its origin.

@@ -1,58 +1,79 @@
 //! Guards: steps before the origin that may answer a request early, or refuse it.
 
+mod address;
+mod at_once;
+mod bucket;
+mod limit;
 mod max_forwards;
+mod redirect;
+mod require;
+mod respond;
+mod ruling;
 
-use http::{Response, request::Parts};
+use std::sync::Arc;
 
-use crate::{
-    config::{self, Redirect},
-    host::{host_and_port, without_port},
+pub(crate) use self::{
+    at_once::Permit,
+    limit::Limiter,
+    ruling::{Checked, Guarded, Ruling},
 };
-use files::{FileBody, error_page};
+use crate::config::{self, AddressRules, Redirect, Require, Respond, Rewrite, RouteLimit};
 
 /// A step that may answer a request before it gets to an origin.
 #[derive(Debug)]
 pub(crate) enum Guard {
+    /// `allow` and `deny`: clients are let in by their address.
+    Address(AddressRules),
+    /// `limit`: a client gets so many requests answered.
+    Limit(Arc<Limiter>),
+    /// `limit` of the site: the same, once for each request.
+    LimitOfSite(Arc<Limiter>),
+    /// `require`: only requests that show a password, a key, a certificate or an address go on.
+    Require(Box<Require>),
     /// `redirect` of a route: every request is sent to another address.
     Redirect(Redirect),
+    /// `rewrite` of a route: every request goes on with another path.
+    Rewrite(Rewrite),
+    /// `respond` of a route: every request gets the same answer.
+    Respond(Respond),
     /// Routes to upstreams: an OPTIONS request goes as far as its `Max-Forwards` says.
     MaxForwards,
 }
 
-/// What a guard sees of a request.
-#[derive(Debug)]
-pub(crate) struct Guarded<'a> {
-    /// The head, which a guard may change for the origin.
-    pub(crate) parts: &'a mut Parts,
-    /// `http` or `https`: how the client is connected.
-    pub(crate) scheme: &'a str,
-    /// The decoded path behind the part that the route's pattern matched.
-    pub(crate) rest: &'a str,
-}
-
 impl Guard {
-    /// The guards of a route, in the order in which they are asked.
-    pub(crate) fn of(route: &config::Route) -> Box<[Self]> {
+    /// The guards of a route, in the order in which they are asked: cheap ones first.
+    pub(crate) fn of(route: &config::Route, of_site: Option<&Arc<Limiter>>) -> Box<[Self]> {
         let mut guards = Vec::new();
+        if !route.access.addresses.is_empty() {
+            guards.push(Self::Address(route.access.addresses.clone()));
+        }
+        match &route.limit {
+            RouteLimit::OfSite => guards.extend(of_site.cloned().map(Self::LimitOfSite)),
+            RouteLimit::Own(limit) => guards.push(Self::Limit(Arc::new(Limiter::new(limit)))),
+            RouteLimit::Off => {}
+        }
+        guards.extend(route.access.require.clone().map(Box::new).map(Self::Require));
         match &route.origin {
             config::Origin::Redirect(redirect) => guards.push(Self::Redirect(redirect.clone())),
+            config::Origin::Rewrite(rewrite) => guards.push(Self::Rewrite(rewrite.clone())),
+            config::Origin::Respond(respond) => guards.push(Self::Respond(respond.clone())),
             config::Origin::Upstream { .. } => guards.push(Self::MaxForwards),
             config::Origin::Files | config::Origin::Cgi(_) => {}
         }
         guards.into()
     }
 
-    /// The early answer; `None`: the request goes on.
-    pub(crate) fn check(&self, request: &mut Guarded<'_>) -> Option<Response<FileBody>> {
-        match self {
-            Self::Redirect(redirect) => {
-                let mut response = error_page(redirect.status);
-                let host = host_and_port(request.parts).map(without_port).unwrap_or_default();
-                let location = redirect.location(&request.parts.uri, request.scheme, host, request.rest);
-                response.headers_mut().insert(http::header::LOCATION, location);
-                Some(response)
-            }
-            Self::MaxForwards => max_forwards::answer(request.parts),
-        }
+    /// Asks the guard about a request.
+    pub(crate) fn check(&self, request: &mut Guarded<'_>) -> Checked {
+        Checked::Now(match self {
+            Self::Require(require) => return require::check(require, request),
+            Self::Address(rules) => address::check(rules, request),
+            Self::LimitOfSite(_) if request.is_elsewhere => Ruling::GoesOn,
+            Self::Limit(limiter) | Self::LimitOfSite(limiter) => limiter.check(request),
+            Self::Redirect(redirect) => redirect::redirect(redirect, request),
+            Self::Rewrite(rewrite) => redirect::rewrite(rewrite, request),
+            Self::Respond(respond) => respond::answer(respond),
+            Self::MaxForwards => max_forwards::answer(request.parts).map_or(Ruling::GoesOn, Ruling::Answer),
+        })
     }
 }

@@ -14,6 +14,9 @@ use crate::{
 };
 use files::FileBody;
 
+/// The largest error page that does not wait for its turn. A site may have larger ones, and an origin's are of any length.
+const MOST_FIRST_BYTES: u64 = 16 * 1024;
+
 /// Announces the response to the uplink, and puts its body behind the gate. The outcome is recorded when the last byte was
 /// sent, or the client was lost.
 pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBody>) -> Response<GatedBody<AnswerBody>> {
@@ -30,15 +33,17 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
     let urgency = match (status, response.body()) {
         (_, body) if body.is_end_stream() => Urgency::First,
         (StatusCode::OK | StatusCode::PARTIAL_CONTENT, _) => Urgency::Ranked,
-        // An error page of this server. What an origin says may be of any length.
-        (_, AnswerBody::File(_)) => Urgency::First,
+        // An error page of this server or of the site.
+        (_, AnswerBody::File(body)) if body.size_hint().exact().is_some_and(|bytes| bytes <= MOST_FIRST_BYTES) => {
+            Urgency::First
+        }
         _ => Urgency::Ranked,
     };
     let (class, version) = (record.class, record.version);
     connection.flow.clone().response_of(class, version, response, urgency, move |outcome: SendOutcome| {
-        let RecordContext { started, entry, in_flight, counters, user, waited, refused, server, .. } = record;
+        let RecordContext { started, entry, in_flight, counters, user, permits, waited, refused, server, .. } = record;
         let response_time = outcome.ended - started;
-        drop(in_flight);
+        drop((in_flight, permits));
         connection.metrics.record(status, &outcome, response_time);
         counters.record(&ClassOutcome {
             waited,

@@ -13,7 +13,7 @@ use scheduler::Order;
 use serpent_server::{
     Handle, Server, StartError,
     config::{
-        CacheConfig, CertificateFiles, Classes, Config, Cutoffs, Enforce, FilesConfig, Limits, Listen, Site,
+        Access, CacheConfig, CertificateFiles, Classes, Config, Cutoffs, Enforce, FilesConfig, Limits, Listen, Site,
         SymlinkPolicy, UplinkConfig, UplinkRate,
     },
 };
@@ -38,6 +38,9 @@ pub fn site(root: &Path, names: &[&str], certificate: Option<CertificateFiles>) 
         routes: Vec::new(),
         certificate,
         client_ca: None,
+        access: Access::default(),
+        error_pages: Vec::new(),
+        limit: None,
         files: FilesConfig {
             index: vec!["index.html".to_owned()],
             listing: false,

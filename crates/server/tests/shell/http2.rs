@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use scheduler::{admission::ResourceId, class::ClassId};
 use serpent_server::{
     admission::Arrival,
-    config::{CgiConfig, Config, HeaderRules, Listen, Origin, PathPattern, Route},
+    config::{Access, CgiConfig, Config, HeaderRules, Listen, Origin, PathPattern, Route, RouteLimit},
 };
 use tokio::net::TcpStream;
 
@@ -213,6 +213,10 @@ fn what_is_refused_has_no_body_for_head() {
         request_headers: HeaderRules::default(),
         response_headers: HeaderRules::default(),
         compression: None,
+        access: Access::default(),
+        limit: RouteLimit::OfSite,
+        try_files: Vec::new(),
+        request_body_bytes: None,
     }];
     serve(config, async |server| {
         let arrival = Arrival { class: ClassId(0), resource: ResourceId(0), client: 1, route: 1 };

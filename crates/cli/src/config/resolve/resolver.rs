@@ -10,7 +10,7 @@ use toml::Spanned;
 use super::named_files::{FileKind, NamedFile, path_in};
 use crate::config::{
     problems::{self, Problem},
-    written::{Setting, Written},
+    written::{OrOff, Setting, Written},
 };
 
 /// The state of stage two. Each section of the file is read by methods in its own file.
@@ -79,6 +79,20 @@ impl Resolver<'_> {
         let path = path_in(self.folder, &written.get_ref().0);
         self.named_files.push(NamedFile { path: path.clone(), span: Some(written.span()), kind });
         Some(path)
+    }
+
+    /// The table of a setting that may be `off`, with a problem for another word.
+    pub fn table_or_off<'w, T>(&mut self, written: &'w Spanned<OrOff<T>>, setting: &str, help: &str) -> Option<&'w T> {
+        match written.get_ref() {
+            OrOff::Table(table) => Some(table),
+            OrOff::Word(word) => {
+                if word.0 != "off" {
+                    let message = format!("`{}` is no value of `{setting}`", word.0);
+                    self.problems.push(Problem::new(message, Some(written.span())).help(help));
+                }
+                None
+            }
+        }
     }
 
     /// The index of a name among the known ones, with a problem if it is unknown.

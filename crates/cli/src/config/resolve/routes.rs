@@ -2,13 +2,14 @@
 
 use std::{ops::Range, sync::Arc};
 
-use http::{HeaderName, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use server::config::{
-    CompressionConfig, HeaderRules, Origin, PathPattern, Redirect, ResourceConfig, Route, UpstreamConfig,
+    Access, CompressionConfig, HeaderRules, Origin, PathPattern, Redirect, ResourceConfig, Respond, Rewrite, Route,
+    RouteLimit, UpstreamConfig,
 };
 use toml::Spanned;
 
-use super::{resolver::Resolver, resources::default_resource};
+use super::{access::WrittenAccess, resolver::Resolver, resources::default_resource, rules::Configured};
 use crate::{
     config::{
         problems::Problem,
@@ -22,6 +23,7 @@ use crate::{
 pub(super) struct Targets<'a> {
     pub upstreams: &'a [UpstreamConfig],
     pub resources: &'a [ResourceConfig],
+    pub configured: &'a Configured,
 }
 
 /// The route of `--upstream`.
@@ -41,20 +43,26 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
         request_headers: HeaderRules::default(),
         response_headers: HeaderRules::default(),
         compression: None,
+        access: Access::default(),
+        limit: RouteLimit::OfSite,
+        try_files: Vec::new(),
+        request_body_bytes: None,
     }
 }
 
 impl Resolver<'_> {
+    /// The routes of a site, whose access holds for each route that does not say otherwise.
     pub(super) fn routes(
         &mut self,
         site: &RawSite,
         has_files: bool,
+        access: &Access,
         targets: &Targets<'_>,
         compression: Option<&Arc<CompressionConfig>>,
     ) -> Vec<Route> {
         let mut routes: Vec<(Route, Range<usize>)> = Vec::new();
         for written in &site.route {
-            let Some(mut route) = self.route(written, has_files, targets) else { continue };
+            let Some(mut route) = self.route(written, has_files, access, targets) else { continue };
             route.compression = self.compression_of(written.get_ref(), compression);
             let place = pattern_span(written);
             if let Some((earlier, at)) = routes.iter().find(|(earlier, _)| covers(earlier, &route)) {
@@ -72,7 +80,13 @@ impl Resolver<'_> {
         routes.into_iter().map(|(route, _)| route).collect()
     }
 
-    fn route(&mut self, written: &Spanned<RawRoute>, has_files: bool, targets: &Targets<'_>) -> Option<Route> {
+    fn route(
+        &mut self,
+        written: &Spanned<RawRoute>,
+        has_files: bool,
+        of_site: &Access,
+        targets: &Targets<'_>,
+    ) -> Option<Route> {
         let (raw, owner) = (written.get_ref(), written.span());
         let pattern = self.pattern(raw, owner.clone());
         let origin = self.origin(raw, owner, has_files, pattern.as_ref().map(|(_, pattern)| pattern), targets);
@@ -82,20 +96,21 @@ impl Resolver<'_> {
         };
         let request_headers = self.headers(&raw.request_headers, true);
         let response_headers = self.headers(&raw.response_headers, false);
-        if let (None, Some(status)) = (&raw.redirect, &raw.redirect_status) {
-            let message = "`redirect-status` is about a redirect, and this route has none";
-            self.problems.push(Problem::new(message, Some(status.span())).help("leave it out"));
-        }
-        if let Some(redirect) = raw.redirect.as_ref().filter(|_| !request_headers.is_empty()) {
-            self.problems.push(
-                Problem::new("a redirected request goes to no origin", Some(redirect.span()))
-                    .help("leave out `request-headers`, which have no effect here"),
-            );
-        }
+        let access = WrittenAccess { allow: &raw.allow, deny: &raw.deny, require: &raw.require };
+        let access = self.access(&access, Some(of_site), targets.configured);
+        let limit = match &raw.limit {
+            None => RouteLimit::OfSite,
+            Some(written) => self.limit(written, targets.configured).map_or(RouteLimit::Off, RouteLimit::Own),
+        };
+        let request_body_bytes = self.optional(&raw.request_body, values::size);
+        self.without_origin(raw, &request_headers);
         let ((name, pattern), origin) = pattern.zip(origin)?;
+        let try_files = self.try_files(raw, &pattern, &origin);
         let never_waits = match &origin {
             Origin::Files => Some("files never wait for a slot"),
             Origin::Redirect(_) => Some("a redirect never waits for a slot"),
+            Origin::Rewrite(_) => Some("the route that the request goes on to has its own"),
+            Origin::Respond(_) => Some("such an answer never waits for a slot"),
             Origin::Upstream { .. } | Origin::Cgi(_) => None,
         };
         let admitted = raw.admitted.as_ref().map_or(never_waits.is_none(), |written| *written.get_ref());
@@ -109,7 +124,20 @@ impl Resolver<'_> {
                 self.problems.push(Problem::new(message, place).help("leave it out"));
             }
         }
-        Some(Route { name, pattern, origin, resource, admitted, request_headers, response_headers, compression: None })
+        Some(Route {
+            name,
+            pattern,
+            origin,
+            resource,
+            admitted,
+            request_headers,
+            response_headers,
+            compression: None,
+            access,
+            limit,
+            try_files,
+            request_body_bytes,
+        })
     }
 
     /// `compression = false` of a route takes it out of the compression of its site.
@@ -128,6 +156,42 @@ impl Resolver<'_> {
             );
         }
         of_site.filter(|_| raw.compression.as_ref().is_none_or(|on| *on.get_ref())).cloned()
+    }
+
+    /// Adds problems for settings of redirects, rewrites and fixed answers where there is none, and of origins where there is
+    /// one.
+    fn without_origin(&mut self, raw: &RawRoute, request_headers: &HeaderRules) {
+        let of_others = [
+            ("redirect-status", "a redirect", &raw.redirect_status, &raw.redirect),
+            ("respond-body", "`respond`", &raw.respond_body, &raw.respond),
+            ("respond-type", "`respond-body`", &raw.respond_type, &raw.respond_body),
+        ];
+        for (key, what, given, needed) in of_others {
+            if let (Some(given), None) = (given, needed) {
+                let message = format!("`{key}` is about {what}, and this route has none");
+                self.problems.push(Problem::new(message, Some(given.span())).help("leave it out"));
+            }
+        }
+        let early = [(&raw.redirect, "redirected"), (&raw.rewrite, "rewritten"), (&raw.respond, "answered")];
+        for (written, done) in early {
+            let Some(written) = written else { continue };
+            let why = match done {
+                "rewritten" => "a rewritten request is for another route",
+                "redirected" => "a redirected request goes to no origin",
+                _ => "a request that is answered at once goes to no origin",
+            };
+            if !request_headers.is_empty() {
+                self.problems.push(
+                    Problem::new(why, Some(written.span()))
+                        .help("leave out `request-headers`, which have no effect here"),
+                );
+            }
+            if raw.request_body.is_some() {
+                self.problems.push(
+                    Problem::new(why, Some(written.span())).help("leave out `request-body`, which has no effect here"),
+                );
+            }
+        }
     }
 
     /// The pattern, and its text in the file.
@@ -177,20 +241,22 @@ impl Resolver<'_> {
             raw.upstream.as_ref().map(Spanned::span),
             raw.cgi.as_ref().map(Spanned::span),
             raw.redirect.as_ref().map(Spanned::span),
+            raw.rewrite.as_ref().map(Spanned::span),
+            raw.respond.as_ref().map(Spanned::span),
             files.map(Spanned::span),
         ];
         let mut places = given.into_iter().flatten();
         match (places.next(), places.next()) {
-            (None, _) if self.shape_is_sound => self
-                .problems
-                .push(Problem::new("this route leads nowhere", Some(owner)).help(
-                "add `upstream = \"NAME\"`, `cgi = \"DIRECTORY\"`, `redirect = \"ADDRESS\"`, or `files = true` for the \
-                     files of the site",
-            )),
+            (None, _) if self.shape_is_sound => {
+                self.problems.push(Problem::new("this route leads nowhere", Some(owner)).help(
+                    "add `upstream = \"NAME\"`, `cgi = \"DIRECTORY\"`, `redirect = \"ADDRESS\"`, `rewrite = \"PATH\"`, \
+                     `respond = STATUS`, or `files = true` for the files of the site",
+                ))
+            }
             (first, Some(second)) => self.problems.push(
                 Problem::new("a route leads to one place", Some(second))
                     .also(first, "given already")
-                    .help("leave in one of `upstream`, `cgi`, `redirect` and `files`"),
+                    .help("leave in one of `upstream`, `cgi`, `redirect`, `rewrite`, `respond` and `files`"),
             ),
             _ => {}
         }
@@ -225,7 +291,15 @@ impl Resolver<'_> {
             return self.cgi(cgi).map(Origin::Cgi);
         }
         if raw.redirect.is_some() {
-            return self.redirect(raw).map(Origin::Redirect);
+            return self.redirect(raw, pattern?).map(Origin::Redirect);
+        }
+        if raw.rewrite.is_some() {
+            let pattern = pattern?;
+            let read = |text: &str| Rewrite::new(text, pattern).map_err(|error| error.to_string());
+            return self.optional(&raw.rewrite, read).map(Origin::Rewrite);
+        }
+        if raw.respond.is_some() {
+            return self.respond(raw).map(Origin::Respond);
         }
         let files = files?;
         if !has_files && self.shape_is_sound {
@@ -235,14 +309,37 @@ impl Resolver<'_> {
         Some(Origin::Files)
     }
 
-    fn redirect(&mut self, raw: &RawRoute) -> Option<Redirect> {
+    fn try_files(&mut self, raw: &RawRoute, pattern: &PathPattern, origin: &Origin) -> Vec<Rewrite> {
+        let written = raw.try_files.as_deref().unwrap_or_default();
+        if let Some(first) = written.first().filter(|_| !matches!(origin, Origin::Files)) {
+            self.problems.push(
+                Problem::new("`try-files` is about files, and this route has none", Some(first.span()))
+                    .help("leave it out, or write `files = true`"),
+            );
+        }
+        self.read_each(written, |text| Rewrite::new(text, pattern).map_err(|error| error.to_string()))
+    }
+
+    fn redirect(&mut self, raw: &RawRoute, pattern: &PathPattern) -> Option<Redirect> {
         let read = |text: &str| {
             let status = text.parse().ok().filter(|status| Redirect::STATUSES.contains(status));
             let status = status.and_then(|status| StatusCode::from_u16(status).ok());
             status.ok_or_else(|| format!("`{text}` is no status of a redirect: 301, 302, 303, 307 or 308"))
         };
         let status = self.setting(None, &raw.redirect_status, read, Redirect::DEFAULT_STATUS);
-        self.optional(&raw.redirect, |text| Redirect::new(text, status).map_err(|error| error.to_string()))
+        self.optional(&raw.redirect, |text| Redirect::new(text, status, pattern).map_err(|error| error.to_string()))
+    }
+
+    fn respond(&mut self, raw: &RawRoute) -> Option<Respond> {
+        let status = self.optional(&raw.respond, Respond::status)?;
+        let of_text = HeaderValue::from_static(Respond::DEFAULT_TYPE);
+        let content_type = self.setting(None, &raw.respond_type, values::header_value, of_text);
+        let body = raw.respond_body.as_ref().map(|body| (body.get_ref().0.clone().into(), content_type));
+        if let Some(body) = raw.respond_body.as_ref().filter(|_| !Respond::may_have_body(status)) {
+            let message = format!("an answer of status {} has no body", status.as_u16());
+            self.problems.push(Problem::new(message, Some(body.span())).help("leave it out, or take another status"));
+        }
+        Some(Respond { status, body })
     }
 
     fn replace_prefix(&mut self, raw: &RawRoute, pattern: Option<&PathPattern>) -> Option<String> {

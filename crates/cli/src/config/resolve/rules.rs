@@ -10,18 +10,38 @@ use super::resolver::Resolver;
 use crate::{
     config::{
         problems::Problem,
-        raw::{Raw, RawRule},
-        written::{Values, ValuesByName},
+        raw::{Raw, RawKeys, RawRule},
+        written::{Values, ValuesByName, is_given},
     },
     values,
 };
 
-/// Which facts about clients the configuration provides. A rule cannot ask for others.
+/// Which facts about clients the configuration provides. A rule or requirement cannot ask for others.
+#[derive(Clone, Copy)]
 pub(super) struct Configured {
     pub session: bool,
     pub users: bool,
     pub keys: bool,
     pub client_certificates: bool,
+    /// Keys come in `Authorization` only, as passwords do.
+    pub bearer_keys: bool,
+}
+
+impl Configured {
+    /// The facts that the whole file provides. A single site may have no client certificates.
+    pub fn of(raw: &Raw) -> Self {
+        let keys = raw.keys.as_ref().map(Spanned::get_ref);
+        let is_authorization = |keys: &RawKeys| {
+            keys.header.as_ref().is_some_and(|it| it.get_ref().0.eq_ignore_ascii_case("authorization"))
+        };
+        Self {
+            session: raw.session.is_some(),
+            users: raw.users.is_some(),
+            keys: keys.is_some(),
+            client_certificates: raw.site.iter().any(|site| site.get_ref().client_ca.is_some()),
+            bearer_keys: keys.is_some_and(|keys| is_authorization(keys) && !is_given(&keys.query)),
+        }
+    }
 }
 
 impl Resolver<'_> {
@@ -74,39 +94,16 @@ impl Resolver<'_> {
         configured: &Configured,
     ) -> Rule {
         let raw = written.get_ref();
-        let need = |r: &mut Self, place: Option<Range<usize>>, there: bool, what: &str, help: &str| {
-            if let Some(place) = place.filter(|_| !there && r.shape_is_sound) {
-                r.problems.push(Problem::new(what, Some(place)).help(help));
-            }
-        };
-        need(
-            self,
-            raw.raises_session.as_ref().filter(|raises| *raises.get_ref()).map(Spanned::span),
-            configured.session,
-            "there are no sessions to raise",
-            "add `[session]`, which keeps a session's class in a signed cookie",
-        );
-        need(
-            self,
-            raw.user.as_ref().map(Spanned::span),
-            configured.users,
-            "nobody has a password",
-            "add `[users]` with `file = \"htpasswd\"`",
-        );
-        need(
-            self,
-            raw.key.as_ref().map(Spanned::span),
-            configured.keys,
-            "there are no keys",
-            "add `[keys]` with `file = \"keys\"`, with lines made by `serpent key LEVEL`",
-        );
-        need(
-            self,
-            raw.certificate.as_ref().map(Spanned::span),
-            configured.client_certificates,
-            "no site asks clients for a certificate",
-            "give a site `client-ca = \"ca.pem\"`",
-        );
+        if let Some(raises) = raw.raises_session.as_ref().filter(|raises| *raises.get_ref())
+            && !configured.session
+            && self.shape_is_sound
+        {
+            self.problems.push(
+                Problem::new("there are no sessions to raise", Some(raises.span()))
+                    .help("add `[session]`, which keeps a session's class in a signed cookie"),
+            );
+        }
+        self.credentials_exist(&raw.user, &raw.key, &raw.certificate, configured);
 
         let mut conditions = Vec::new();
         conditions.extend(self.list(&raw.host, values::host_name).map(Condition::Host));
@@ -170,8 +167,38 @@ impl Resolver<'_> {
         }
     }
 
+    /// Adds a problem for each credential that clients cannot have.
+    pub(super) fn credentials_exist(
+        &mut self,
+        user: &Option<Spanned<Values>>,
+        key: &Option<Spanned<Values>>,
+        certificate: &Option<Spanned<Values>>,
+        configured: &Configured,
+    ) {
+        let needs = [
+            (user, configured.users, "nobody has a password", "add `[users]` with `file = \"htpasswd\"`"),
+            (
+                key,
+                configured.keys,
+                "there are no keys",
+                "add `[keys]` with `file = \"keys\"`, with lines made by `serpent key LEVEL`",
+            ),
+            (
+                certificate,
+                configured.client_certificates,
+                "clients are not asked for a certificate",
+                "give the site `client-ca = \"ca.pem\"`",
+            ),
+        ];
+        for (written, exists, what, help) in needs {
+            if let Some(written) = written.as_ref().filter(|_| !exists && self.shape_is_sound) {
+                self.problems.push(Problem::new(what, Some(written.span())).help(help));
+            }
+        }
+    }
+
     /// The values of a condition, of which one must match, with a problem if there are none.
-    fn list<T>(
+    pub(super) fn list<T>(
         &mut self,
         written: &Option<Spanned<Values>>,
         read: impl Fn(&str) -> Result<T, String>,
@@ -202,7 +229,7 @@ impl Resolver<'_> {
     }
 
     /// The same for a condition that may be `true`: any value matches, and the list is empty.
-    fn list_or_any(&mut self, written: &Option<Spanned<Values>>) -> Option<Vec<String>> {
+    pub(super) fn list_or_any(&mut self, written: &Option<Spanned<Values>>) -> Option<Vec<String>> {
         match written.as_ref().map(|written| (written.span(), written.get_ref()))? {
             (_, Values::Any(true)) => Some(Vec::new()),
             (place, Values::Any(false)) => {

@@ -1,14 +1,21 @@
 //! Sites: their names, roots and certificates, and how their files are served.
 
-use std::{collections::HashMap, ops::Range, path::PathBuf};
+use std::{
+    collections::HashMap,
+    ops::Range,
+    path::{Path, PathBuf},
+};
 
-use server::config::{CacheControlRule, CertificateFiles, FilesConfig, Route, Site, SymlinkPolicy};
+use http::Uri;
+use server::config::{Access, CacheControlRule, CertificateFiles, ErrorPage, FilesConfig, Route, Site, SymlinkPolicy};
 use toml::Spanned;
 
 use super::{
-    named_files::{FileKind, SiteSpans, path_in},
+    access::WrittenAccess,
+    named_files::{FileKind, NamedFile, SiteSpans, path_in},
     resolver::Resolver,
     routes::{Targets, route_to_all},
+    rules::Configured,
 };
 use crate::{
     config::{
@@ -72,6 +79,9 @@ impl Resolver<'_> {
                 client_ca: None,
                 files: self.files(&raw.files, None, flags),
                 compression,
+                access: Access::default(),
+                error_pages: Vec::new(),
+                limit: None,
             };
             return (vec![site], vec![SiteSpans::default()]);
         }
@@ -122,8 +132,25 @@ impl Resolver<'_> {
                 );
             }
             let compression = self.compression(&site.compression, Some(&raw.compression));
-            let routes = self.routes(site, root.is_some(), targets, compression.as_ref());
-            sites.push(Site { names, root, routes, certificate, client_ca, files, compression });
+            let access = WrittenAccess { allow: &site.allow, deny: &site.deny, require: &site.require };
+            let configured = Configured { client_certificates: site.client_ca.is_some(), ..*targets.configured };
+            let targets = Targets { configured: &configured, ..*targets };
+            let access = self.access(&access, None, &configured);
+            let routes = self.routes(site, root.is_some(), &access, &targets, compression.as_ref());
+            let limit = site.limit.as_ref().and_then(|limit| self.limit(limit, &configured));
+            let error_pages = self.error_pages(site, root.as_deref());
+            sites.push(Site {
+                names,
+                root,
+                routes,
+                certificate,
+                client_ca,
+                files,
+                compression,
+                access,
+                error_pages,
+                limit,
+            });
         }
         (sites, spans)
     }
@@ -171,6 +198,38 @@ impl Resolver<'_> {
             cache_control: cache_control.into_iter().flatten().filter_map(|rule| self.cache_control(rule)).collect(),
             mime_types: mime_types.into_iter().flatten().filter_map(|entry| self.mime_type(entry)).collect(),
         }
+    }
+
+    /// The pages of a site for errors; those for one status before those for many.
+    fn error_pages(&mut self, site: &RawSite, root: Option<&Path>) -> Vec<ErrorPage> {
+        let mut pages = Vec::new();
+        for (key, value) in site.error_pages.iter().flatten() {
+            let (Some(root), true) = (root, self.shape_is_sound) else {
+                if self.shape_is_sound {
+                    let problem = Problem::new("this site has no files for its errors", Some(value.span()));
+                    self.problems.push(problem.help("give the site a `root`"));
+                }
+                continue;
+            };
+            let read = |text: &str| {
+                let path = values::path(text)?;
+                let uri = server::classify::encoded_path(&path).parse::<Uri>();
+                uri.map(|uri| (uri, path)).map_err(|_| format!("`{text}` is too long for a path"))
+            };
+            match (values::error_statuses(key.get_ref()), read(&value.get_ref().0)) {
+                (Ok(statuses), Ok((path, file))) => {
+                    let file = root.join(file.trim_start_matches('/'));
+                    self.named_files.push(NamedFile { path: file, span: Some(value.span()), kind: FileKind::Page });
+                    pages.push(ErrorPage { statuses, path });
+                }
+                (statuses, path) => {
+                    self.problems.extend(statuses.err().map(|message| Problem::new(message, Some(key.span()))));
+                    self.problems.extend(path.err().map(|message| Problem::new(message, Some(value.span()))));
+                }
+            }
+        }
+        pages.sort_by_key(|page| page.statuses.1 - page.statuses.0);
+        pages
     }
 
     fn cache_control(&mut self, rule: &RawCacheControl) -> Option<CacheControlRule> {

@@ -9,8 +9,8 @@ use scheduler::{
     share::Policy,
 };
 use server::config::{
-    Adjustment, AdmissionConfig, Condition, ForwardedField, Origin, PathPattern, Priority, ProbeConfig, ResourceConfig,
-    UpstreamAddress, ValueMatch,
+    Adjustment, AdmissionConfig, Condition, ForwardedField, LimitBy, Origin, PathPattern, Priority, ProbeConfig,
+    ResourceConfig, RouteLimit, UpstreamAddress, ValueMatch,
 };
 
 use super::*;
@@ -61,6 +61,9 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
         routes,
         [
             ("/api/", true),
+            ("/internal/", true),
+            ("^/app/(?<page>[a-z]+)$", false),
+            ("/health", false),
             ("/live", false),
             ("^/reports/[0-9]{4}$", true),
             ("/static/**", false),
@@ -82,12 +85,37 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
     assert_eq!(api.request_headers.set[0], ("x-gateway".parse().unwrap(), "serpent".parse().unwrap()));
     assert_eq!(api.request_headers.add[0].1, "1");
     assert_eq!(api.response_headers.remove.len(), 2);
-    let Origin::Cgi(php) = &site.routes[6].origin else { panic!("{:?}", site.routes[6].origin) };
+    let Origin::Cgi(php) = &site.routes[9].origin else { panic!("{:?}", site.routes[9].origin) };
     assert!(php.program.is_absolute() && php.program.ends_with("www"));
     assert_eq!(php.interpreter.as_deref(), Some(Path::new("/bin/sh")));
     assert_eq!((php.timeout, php.head_bytes, php.most_running.get()), (Duration::from_secs(30), 16 * 1024, 16));
     assert_eq!(php.environment, [("LANG".to_owned(), "C.UTF-8".to_owned())]);
     assert_eq!(php.pass_environment, ["TZ"]);
+
+    let internal = &site.routes[1].access;
+    assert!(!internal.addresses.admit("192.0.2.13".parse().unwrap()));
+    let require = internal.require.as_ref().unwrap();
+    assert_eq!(require.basic_challenge, "Basic realm=\"shop\", charset=\"UTF-8\"");
+    assert_eq!(require.requirement.users.as_deref(), Some(&["ann".to_owned(), "bob".to_owned()][..]));
+    assert_eq!(require.requirement.certificates.as_deref(), Some(&[][..]), "any name");
+    assert!(require.requirement.any && require.requirement.clients.is_some() && require.requirement.keys.is_some());
+
+    let RouteLimit::Own(limit) = site.routes[1].limit else { panic!("{:?}", site.routes[1].limit) };
+    let rate = limit.rate.unwrap();
+    assert_eq!((limit.by, rate.requests.get(), rate.burst.get()), (LimitBy::Key, 20, 40));
+    assert_eq!((rate.window, limit.at_once.map(NonZeroU32::get)), (Duration::from_secs(1), Some(8)));
+    assert_eq!(site.routes[1].request_body_bytes, Some(10 * 1024 * 1024));
+    let Origin::Rewrite(rewrite) = &site.routes[2].origin else { panic!("{:?}", site.routes[2].origin) };
+    assert_eq!(rewrite.to_string(), "/api/page?name={page}");
+    let Origin::Respond(health) = &site.routes[3].origin else { panic!("{:?}", site.routes[3].origin) };
+    let (body, content_type) = health.body.as_ref().unwrap();
+    assert_eq!(
+        (health.status.as_u16(), &body[..], content_type),
+        (200, &b"{}"[..], &"application/json".parse().unwrap())
+    );
+
+    let tried: Vec<_> = site.routes[6].try_files.iter().map(ToString::to_string).collect();
+    assert_eq!(tried, ["/static/none.html"]);
 
     let app = &config.upstreams[0];
     assert_eq!(app.servers[1].address, UpstreamAddress::Name("app2.internal".into(), 8443));
@@ -288,6 +316,19 @@ fn with_setting(plain: &str, key: &str, written: &str) -> (String, String) {
             };
             (cgi(&line), cgi(""))
         }
+        "site.route.limit" => {
+            let limit = |more: &str| format!("{GATEWAY}[site.route.limit]\nrate = \"1/s\"\n{more}");
+            (limit(&line), limit(""))
+        }
+        "site.route.require" => {
+            let require = |more: &str| {
+                format!(
+                    "[users]\nfile = \"users\"\n[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfiles = true\n\
+                     [site.route.require]\nuser = true\n{more}"
+                )
+            };
+            (require(&line), require(""))
+        }
         "upstream" => after("servers = [\"http://127.0.0.1:3000\"]\n"),
         "upstream.active" => after("[upstream.active]\n"),
         "upstream.workers" => {
@@ -417,6 +458,34 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("redirect-status = 308\n", ":8:19", "this route has none"),
     ("path-glob = \"/*\"\n", ":8:13", "a route has one pattern"),
     ("upstrem = \"x\"\n", ":8:1", "did you mean `upstream`?"),
+    // Access.
+    ("allow = [\"10.0.0.1/8\"]\n", ":8:10", "is an address within a network"),
+    ("allow = [\"::1\"]\ndeny = [\"10.0.0.0/8\", \"::1\"]\n", ":9:23", "`::1` is both allowed and denied"),
+    ("require = { user = true }\n", ":8:20", "nobody has a password"),
+    ("require = { key = \"gold\" }\n", ":8:19", "there are no keys"),
+    ("require = { certificate = true }\n", ":8:27", "clients are not asked for a certificate"),
+    ("require = { client = true }\n", ":8:22", "takes a text or a list of texts"),
+    ("require = { client = \"::1\", satisfy = \"one\" }\n", ":8:39", "`one` is neither `all` nor `any`"),
+    ("require = { client = \"::1\", realm = \"a\" }\n", ":8:37", "`realm` has no effect"),
+    ("require = { satisfy = \"any\" }\n", ":8:11", "this table requires nothing"),
+    ("require = { usr = true }\n", ":8:13", "did you mean `user`?"),
+    ("require = \"on\"\n", ":8:11", "`on` is no value of `require`"),
+    ("require = true\n", ":8:11", "expected \"off\" or a table"),
+    // Limits.
+    ("limit = \"10/s\"\n", ":8:9", "`10/s` is no value of `limit`"),
+    ("limit = { rate = \"10\" }\n", ":8:18", "`10` is not a rate of requests"),
+    ("limit = { rate = \"0/s\" }\n", ":8:18", "`0/s` is not a rate of requests"),
+    ("limit = { rate = \"1/d\" }\n", ":8:18", "`1/d` is not a rate of requests"),
+    ("limit = { rate = \"1/s\", burst = 0 }\n", ":8:33", "from 1 to 1000000"),
+    ("limit = { at-once = 0 }\n", ":8:21", "from 1 to 1000000"),
+    ("limit = { at-once = 1, burst = 3 }\n", ":8:32", "`burst` is about a rate"),
+    ("limit = { at-once = 1, by = \"host\" }\n", ":8:29", "`host` is not one of `client`, `key`, `class`"),
+    ("limit = { at-once = 1, by = \"key\" }\n", ":8:29", "there are no keys"),
+    ("limit = { by = \"class\" }\n", ":8:9", "this table limits nothing"),
+    ("request-body = \"lots\"\n", ":8:16", "`lots` is not a size"),
+    ("rewrite = \"/x\"\n", ":8:11", "a route leads to one place"),
+    ("respond = 200\n", ":8:11", "a route leads to one place"),
+    ("respond-body = \"x\"\n", ":8:16", "is about `respond`, and this route has none"),
     // Classes.
     ("[[class]]\nweight = 2\n", ":8:1", "this class has no `name`"),
     ("[[class]]\nname = \"a b\"\n", ":9:8", "cannot be a name here"),
@@ -448,7 +517,7 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("[[rule]]\nclass = \"default\"\nheader = { A = { regex = \"[\" } }\n", ":10:26", "cannot be read"),
     ("[[rule]]\nclass = \"default\"\nuser = true\n", ":10:8", "nobody has a password"),
     ("[[rule]]\nclass = \"default\"\nkey = \"gold\"\n", ":10:7", "there are no keys"),
-    ("[[rule]]\nclass = \"default\"\ncertificate = true\n", ":10:15", "no site asks clients for a certificate"),
+    ("[[rule]]\nclass = \"default\"\ncertificate = true\n", ":10:15", "clients are not asked for a certificate"),
     ("[[rule]]\nclass = \"default\"\nraises-session = true\n", ":10:18", "there are no sessions to raise"),
     ("[[rule]]\nclass = \"default\"\nresource = \"cpu\"\n", ":10:12", "there is no resource `cpu`"),
     (
@@ -618,6 +687,40 @@ fn mistakes_about_routes_without_an_upstream() {
             "[[site]]\n[[site.route]]\npath = \"/\"\nredirect = \"/a\"\nredirect-status = 304\n",
             ":5:19",
             "`304` is no status of a redirect",
+        ),
+        ("[[site]]\nroot = \"www\"\nerror-pages = { 200 = \"/a\" }\n", ":3:17", "`200` is no status of an error"),
+        ("[[site]]\nroot = \"www\"\nerror-pages = { 404 = \"a\" }\n", ":3:23", "a path starts with `/`"),
+        ("[[site]]\nroot = \"www\"\nerror-pages = { 404 = \"/none\" }\n", ":3:23", "does not exist"),
+        (
+            "[[site]]\nerror-pages = { 404 = \"/a\" }\n[[site.route]]\npath = \"/\"\nrespond = 200\n",
+            ":2:23",
+            "no files for its errors",
+        ),
+        (
+            "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfiles = true\ntry-files = [\"/{1}\"]\n",
+            ":6:14",
+            "there is no `{1}`",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\nrespond = 200\ntry-files = [\"/a\"]\n",
+            ":5:14",
+            "`try-files` is about files",
+        ),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\nredirect = \"/{1}\"\n", ":4:12", "there is no `{1}`"),
+        ("[[site]]\n[[site.route]]\npath-regex = \"a(b)\"\nredirect = \"/{2}\"\n", ":4:12", "there is no `{2}`"),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\nrewrite = \"https://a/\"\n", ":4:11", "is no path of this site"),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\nrewrite = \"/{x}\"\n", ":4:11", "there is no `{x}`"),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\nrespond = 99\n", ":4:11", "`99` is no status of an answer"),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\nrespond = 301\n", ":4:11", "use `redirect`"),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\nrespond = 204\nrespond-body = \"a\"\n",
+            ":5:16",
+            "an answer of status 204 has no body",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\nrespond = 200\nrequest-body = \"1KiB\"\n",
+            ":4:11",
+            "a request that is answered at once goes to no origin",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/\"\nredirect = \"/a\"\nadmitted = true\n",

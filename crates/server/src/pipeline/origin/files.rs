@@ -3,6 +3,8 @@
 use http::{Response, StatusCode};
 
 use crate::{
+    config::Source,
+    host::{host_and_port, without_port},
     pipeline::{
         answer_body::AnswerBody,
         context::{Failure, RequestContext},
@@ -18,8 +20,24 @@ pub(super) async fn answer(
     routed: &Routed<'_>,
 ) -> Result<Response<AnswerBody>, Failure> {
     let parts = &mut *request.parts;
-    routed.route.config.request_headers.apply(&mut parts.headers);
+    let config = &routed.route.config;
+    config.request_headers.apply(&mut parts.headers);
     let files = snapshot.sites.files(request.site).ok_or(StatusCode::NOT_FOUND)?;
-    let response = files.serve(&parts.method, &parts.uri, &parts.headers).response().await;
+    let mut response = files.serve(&parts.method, &parts.uri, &parts.headers).response().await;
+    for other in &config.try_files {
+        if response.status() != StatusCode::NOT_FOUND {
+            break;
+        }
+        let source = Source {
+            uri: &parts.uri,
+            scheme: request.connection.scheme(),
+            host: host_and_port(parts).map(without_port).unwrap_or_default(),
+            path: routed.target.decoded(),
+            rest: routed.rest(),
+        };
+        if let Some(path) = other.path(&source) {
+            response = files.serve(&parts.method, &path.into(), &parts.headers).response().await;
+        }
+    }
     Ok(response.map(Into::into))
 }

@@ -1,0 +1,46 @@
+//! `limit` of a site or a route.
+
+use std::num::NonZeroU32;
+
+use server::config::{Limit, LimitBy, Rate};
+use toml::Spanned;
+
+use super::{resolver::Resolver, rules::Configured};
+use crate::{
+    config::{problems::Problem, raw::RawLimit, written::OrOff},
+    values::{self, Named as _},
+};
+
+/// The largest numbers of requests, in a burst and at once.
+const MOST_REQUESTS: u64 = 1_000_000;
+
+impl Resolver<'_> {
+    /// `None`: there is no limit.
+    pub(super) fn limit(&mut self, written: &Spanned<OrOff<RawLimit>>, configured: &Configured) -> Option<Limit> {
+        let help = "write how many requests are answered, as in `limit = { rate = \"10/s\" }`, or `off`";
+        let raw = self.table_or_off(written, "limit", help)?;
+        let count = |text: &str| values::count(text, MOST_REQUESTS).map(|number| NonZeroU32::new(number as u32));
+        let burst = self.setting(None, &raw.burst, count, None);
+        let rate = self.optional(&raw.rate, values::request_rate);
+        let at_once = self.setting(None, &raw.at_once, count, None);
+        let by = self.setting(None, &raw.by, LimitBy::named, LimitBy::Client);
+        if raw.rate.is_none() && raw.at_once.is_none() && self.shape_is_sound {
+            self.problems.push(
+                Problem::new("this table limits nothing", Some(written.span()))
+                    .help("add `rate = \"10/s\"` or `at-once = 10`, or write `limit = \"off\"`"),
+            );
+        }
+        if let (Some(burst), None) = (&raw.burst, &raw.rate) {
+            let message = "`burst` is about a rate, and this limit has none";
+            self.problems.push(Problem::new(message, Some(burst.span())).help("add `rate`, or leave it out"));
+        }
+        if let Some(written) = raw.by.as_ref().filter(|_| by == LimitBy::Key && !configured.keys) {
+            self.problems.push(
+                Problem::new("there are no keys", Some(written.span()))
+                    .help("add `[keys]` with `file = \"keys\"`, with lines made by `serpent key LEVEL`"),
+            );
+        }
+        let rate = rate.map(|(requests, window)| Rate { requests, window, burst: burst.unwrap_or(requests) });
+        Some(Limit { by, rate, at_once })
+    }
+}

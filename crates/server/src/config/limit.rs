@@ -1,0 +1,36 @@
+//! `limit` of a site or a route: how many requests a client may send.
+
+use std::{num::NonZeroU32, time::Duration};
+
+/// How many requests of one client, key or class are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Which requests are counted together.
+    pub by: LimitBy,
+    /// So many in the long run; `None`: any number.
+    pub rate: Option<Rate>,
+    /// So many at once, from the head of a request to the end of its response; `None`: any number.
+    pub at_once: Option<NonZeroU32>,
+}
+
+/// A rate of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// So many requests...
+    pub requests: NonZeroU32,
+    /// ... in this time: a second, a minute or an hour.
+    pub window: Duration,
+    /// So many may come at the same moment.
+    pub burst: NonZeroU32,
+}
+
+/// The requests that a limit counts together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitBy {
+    /// Requests from one address; of IPv6, from one network of 64 bits.
+    Client,
+    /// Requests with one API key. Without a key, as `Client`.
+    Key,
+    /// Requests of one class.
+    Class,
+}

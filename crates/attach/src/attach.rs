@@ -83,7 +83,7 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
     };
     let has_subranks = running.as_ref().map(|running| running.settings()).transpose()?.map(|old| old.subranks == 3);
     if has_subranks == Some(shape.has_subranks) {
-        update(&netlink, options, &device, &shape, &settings, &mut program, running, server_user_id)?;
+        update(&netlink, options, &device, &shape, &settings, &mut program, running)?;
         let replaced = Earlier::load(&options.device, device.index).and_then(|earlier| earlier.replaced());
         return Ok(Attached { device: options.device.clone(), how: How::Updated, ranks: shape.last_rank(), replaced });
     }
@@ -185,8 +185,8 @@ fn update(
     settings: &Settings,
     program: &mut Loaded,
     running: Option<Running>,
-    server_user_id: Option<u32>,
 ) -> Result<(), AttachError> {
+    let server_user_id = options.server_user_id()?;
     let steps = shape.install(0);
     let classes = steps.into_iter().filter(|step| step.subject == Subject::Class);
     let mut requests: Vec<Request> = classes.map(Request::Replace).collect();

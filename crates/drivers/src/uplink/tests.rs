@@ -7,7 +7,7 @@ use std::{
 use scheduler::{JobId, Order, Size, class::ClassId, share::Policy};
 use tokio::{sync::mpsc, time};
 
-use super::{enforcement::first_plan, *};
+use super::*;
 use crate::config::{Cutoffs, Enforce, NamedClass, UplinkRate};
 
 fn config(order: Order) -> UplinkConfig {
@@ -146,11 +146,22 @@ async fn a_task_that_waits_for_leave_is_woken_by_the_drivers_task_and_by_one_tha
 }
 
 #[test]
-fn quick_fix_has_two_bands_whatever_divides_small_from_large() {
-    for cutoffs in [Cutoffs::Learned, Cutoffs::Given(vec![2048, 20_480])] {
-        let config = UplinkConfig { enforce: Enforce::Kernel, cutoffs, ..config(Order::QuickFix) };
-        let plan = first_plan(&config);
-        assert_eq!([0, 1].map(|measure| plan.band(measure)), [1, 2], "{config:?}");
+fn the_kernel_keeps_only_what_its_ranks_can() {
+    let refusal = |order, names: &[&str], share| {
+        let config = UplinkConfig { enforce: Enforce::Kernel, device: Some("no-such-dev".into()), ..config(order) };
+        Uplink::new(&config, named(names, share)).expect_err("no such device")
+    };
+    let many = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    assert!(matches!(refusal(Order::QuickFix, &["a"], None), UplinkError::NotBandable(Order::QuickFix)));
+    assert!(matches!(
+        refusal(Order::Srpt, &["a", "b"], Some(Policy::Weighted)),
+        UplinkError::ShareNotBandable(Policy::Weighted)
+    ));
+    assert!(matches!(refusal(Order::Srpt, &many, Some(Policy::Strict)), UplinkError::TooManyClasses(8)));
+    for (order, names, share) in
+        [(Order::Srpt, &many[..7], Some(Policy::Strict)), (Order::Las, &many, None), (Order::Srpt, &many[..1], None)]
+    {
+        assert!(matches!(refusal(order, names, share), UplinkError::Kernel(_)), "only the device is missing");
     }
 }
 

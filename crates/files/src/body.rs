@@ -5,6 +5,10 @@
 //! `RWF_NOWAIT`), which never blocks. Data that is not cached is read by a thread that may block, two chunks
 //! at a time. The kernel is then told to read ahead, so that the next chunks are found in the page cache.
 //!
+//! A caller that can send bytes of a file without a copy asks for parts of the file instead
+//! ([`FileBody::cached_part`]). It gets only what the page cache has, so it does not wait for the disk. The bytes of a
+//! file that is changed in place may then change until the client has them, as with all servers that use `sendfile`.
+//!
 //! Exactly the announced length is sent. A file that grew is cut off there. If it shrank or cannot be read,
 //! the body ends in an error. The connection is then aborted, so that the client notices; the gap is never
 //! filled with made-up bytes.
@@ -21,10 +25,15 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use tokio::{sync::OwnedSemaphorePermit, task::JoinHandle};
 
-use super::{buffers, page_cache::PageCache, stamp::Stamp};
+use super::{
+    buffers,
+    page_cache::{PageCache, Seen},
+    stamp::Stamp,
+};
 
 /// Largest frame of a body read from a file. It is large enough that the overhead of a frame is small, and
 /// small enough that thousands of waiting responses may hold one or two of them.
@@ -69,6 +78,8 @@ pub(crate) struct Mirrored {
     pub file: File,
     /// The state of the file in which it has these bytes.
     pub stamp: Stamp,
+    /// The page cache had the file up to here lately, from its start on.
+    pub seen: Mutex<Option<Seen>>,
     pub _permit: OwnedSemaphorePermit,
 }
 
@@ -80,7 +91,7 @@ struct Stream {
     page_cache: PageCache,
 }
 
-/// What reads the parts of a stream that lie in a file.
+/// The source of the parts of a stream that lie in a file.
 #[derive(Debug)]
 enum Reader {
     /// All parts are bytes.
@@ -242,21 +253,21 @@ impl Stream {
             self.parts.pop_front();
         }
         let Some(Part::File(range)) = self.parts.front() else { return None };
-        let file = match &self.reader {
+        let page_cache = &mut self.page_cache;
+        let (file, end) = match &self.reader {
             Reader::None => return None,
             Reader::Memory(both) => {
-                self.page_cache.begin(|| both.stamp.is_of(&both.file));
-                &both.file
+                page_cache.begin(|| both.stamp.is_of(&both.file));
+                (&both.file, page_cache.shared_end(&both.file, range, most_bytes, &both.seen)?)
             }
             Reader::File(reader) => {
-                self.page_cache.begin(|| reader.ask_page_cache);
+                page_cache.begin(|| reader.ask_page_cache);
                 if !reader.ahead.is_empty() || reader.pending.is_some() {
                     return None;
                 }
-                &*reader.file
+                (&*reader.file, page_cache.cached_end(&reader.file, range, most_bytes)?)
             }
         };
-        let end = self.page_cache.cached_end(file, range, most_bytes)?;
         Some((file, range.start..end))
     }
 }
@@ -568,7 +579,7 @@ mod tests {
         let _permit = Arc::new(tokio::sync::Semaphore::new(1)).try_acquire_owned().unwrap();
         let stamp = Stamp::of(&file.metadata().unwrap());
         let (bytes, file) = (Bytes::copy_from_slice(bytes), file.try_clone().unwrap());
-        Source::Both(Arc::new(Mirrored { bytes, file, stamp, _permit }))
+        Source::Both(Arc::new(Mirrored { bytes, file, stamp, seen: Mutex::default(), _permit }))
     }
 
     #[cfg(target_os = "linux")]

@@ -13,6 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::{
@@ -257,7 +258,9 @@ impl SiteFiles {
                 let bytes = reservation.fill(bytes);
                 let permit = if length < LEAST_PART_BYTES { None } else { self.cache.keep_open() };
                 let source = match permit {
-                    Some(permit) => Source::Both(Arc::new(Mirrored { bytes, file, stamp, _permit: permit })),
+                    Some(permit) => {
+                        Source::Both(Arc::new(Mirrored { bytes, file, stamp, seen: Mutex::default(), _permit: permit }))
+                    }
                     None => Source::Memory(bytes),
                 };
                 return Ok((source, stamp, keep));

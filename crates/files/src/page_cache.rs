@@ -11,24 +11,32 @@ use std::{
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
+
 /// The distance of probes.
-const PROBE_BYTES: u64 = 32 * 1024;
+const PROBE_BYTES: u64 = 64 * 1024;
 
 /// So much is probed at a time.
-const WINDOW_BYTES: u64 = 256 * 1024;
+const WINDOW_BYTES: u64 = 2 * 1024 * 1024;
 
 /// A probe counts as a use of the page, so the page stays for a while. A response that waits for its turn for longer
 /// probes again.
 const TRUST: Duration = Duration::from_millis(100);
 
-/// What is known of the part of a file that is sent next.
+/// Knowledge of the part of a file that is sent next.
 #[derive(Debug, Default)]
 pub(crate) struct PageCache {
     /// Whether the file may be sent from the page cache.
     pub is_used: bool,
     has_begun: bool,
-    /// The page cache held the file up to here, at this time.
-    seen: Option<(u64, Instant)>,
+    seen: Option<Seen>,
+}
+
+/// The page cache held a file, from where it was probed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    end: u64,
+    at: Instant,
 }
 
 impl PageCache {
@@ -47,15 +55,34 @@ impl PageCache {
         }
         let wanted_end = range.end.min(range.start.saturating_add(most_bytes));
         let now = Instant::now();
-        let seen_end = match self.seen {
-            Some((end, at)) if wanted_end <= end && now - at < TRUST => end,
+        let seen = match self.seen {
+            Some(seen) if wanted_end <= seen.end && now - seen.at < TRUST => seen,
             _ => {
                 let end = self.probe(file, range)?;
-                self.seen = Some((end, now));
-                end
+                *self.seen.insert(Seen { end, at: now })
             }
         };
-        Some(wanted_end.min(seen_end))
+        Some(wanted_end.min(seen.end))
+    }
+
+    /// As [`PageCache::cached_end`], for a file that many responses send from its start. What one of them has seen holds
+    /// for the others.
+    pub fn shared_end(
+        &mut self,
+        file: &File,
+        range: &Range<u64>,
+        most_bytes: u64,
+        shared: &Mutex<Option<Seen>>,
+    ) -> Option<u64> {
+        if self.seen.is_none() {
+            self.seen = *shared.lock();
+        }
+        let before = self.seen.map(|seen| seen.at);
+        let end = self.cached_end(file, range, most_bytes);
+        if range.start == 0 && self.seen.map(|seen| seen.at) != before {
+            *shared.lock() = self.seen;
+        }
+        end
     }
 
     fn probe(&mut self, file: &File, range: &Range<u64>) -> Option<u64> {

@@ -3,6 +3,8 @@
 use std::{
     future::Future,
     io,
+    net::SocketAddr,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -26,6 +28,7 @@ use crate::{
     metrics::WorkerMetrics,
     probing::probe_for_ever,
     state::ServerState,
+    tls::Tls,
 };
 
 /// How late a task is started anew. Responses do not notice the first pause of the pacer; the pauses double, so that a task
@@ -105,7 +108,7 @@ async fn work(
                     let serve = |accepted| {
                         let (state, metrics, pools) = (state.clone(), metrics.clone(), pools.clone());
                         let (read_fairness, drain) = (read_fairness.clone(), drain.clone());
-                        tasks.spawn(serve(state, metrics, pools, read_fairness, drain, accepted));
+                        serve(state, metrics, pools, read_fairness, drain, accepted).map(|task| tasks.spawn(task));
                     };
                     connections.accept(&limit, &metrics, serve).await;
                 });
@@ -168,37 +171,56 @@ async fn drive_upstreams(state: Arc<ServerState>) {
     }
 }
 
-/// One connection, from accept to close.
-async fn serve(
+/// One connection, from accept to close. `None`: it has ended already.
+///
+/// The handshake has a box of its own, which an idle connection does not hold.
+fn serve(
     state: Arc<ServerState>,
     metrics: Arc<WorkerMetrics>,
     pools: Arc<WorkerPools>,
     read_fairness: Arc<ReadFairness>,
     drain: CancellationToken,
     accepted: Accepted,
-) {
-    let Accepted { stream, peer, tls, unsent_limit_bytes, permit: _permit } = accepted;
-    let _closed = Closed(metrics.clone());
-    let Ok(local) = stream.local_addr() else { return };
-    let ends = Ends { peer, local };
+) -> Option<impl Future<Output = ()> + Send + 'static> {
+    let Accepted { stream, peer, tls, unsent_limit_bytes, permit } = accepted;
+    let closed = Closed(metrics.clone());
+    let ends = Ends { peer, local: stream.local_addr().ok()? };
     let gate = Gate::tcp(stream, &state.uplink).with_unsent_limit(unsent_limit_bytes).in_turn(read_fairness);
     let flow = gate.flow();
     let snapshot = state.snapshot.load_full();
     flow.set_write_timeout(snapshot.limits.write_timeout);
     flow.set_least_rate(snapshot.limits.response_rate);
-    if !tls {
-        drop(snapshot);
+    let serving: Pin<Box<dyn Future<Output = ()> + Send>> = if tls {
+        let tls = snapshot.tls.clone()?;
+        flow.set_encrypted();
+        let limit = snapshot.limits.handshake_timeout;
+        let connection = move |tls| Connection::new(state, metrics, pools, flow, drain, ends, Some(tls));
+        let handshake = Box::pin(serve_tls(gate, peer, tls, limit, closed.0.clone(), connection));
+        Box::pin(async move {
+            if let Some(serving) = handshake.await {
+                serving.await;
+            }
+        })
+    } else {
         let connection = Connection::new(state, metrics, pools, flow, drain, ends, None);
-        // In a box each, so that a connection without TLS has not the size of one with it.
-        return Box::pin(http::serve(gate, None, Some(http::send_part), connection)).await;
-    }
-    let Some(tls) = snapshot.tls.clone() else {
-        return;
+        http::serve(gate, None, Some(http::send_part), connection)
     };
-    flow.set_encrypted();
-    let limit = snapshot.limits.handshake_timeout;
-    drop(snapshot);
-    let (stream, client) = match timeout(limit, Box::pin(tls.accept(gate))).await {
+    Some(async move {
+        let _held = (permit, closed);
+        serving.await;
+    })
+}
+
+/// The handshake of a connection with TLS; returns what serves the connection then.
+async fn serve_tls(
+    gate: Gate,
+    peer: SocketAddr,
+    tls: Tls,
+    limit: Duration,
+    metrics: Arc<WorkerMetrics>,
+    connection: impl FnOnce(TlsFacts) -> Connection,
+) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    let (stream, client) = match timeout(limit, tls.accept(gate)).await {
         Ok(Ok(accepted)) => accepted,
         failed => {
             metrics.handshakes_failed.fetch_add(1, Relaxed);
@@ -206,7 +228,7 @@ async fn serve(
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
                 _ => tracing::debug!(%peer, "TLS handshake took too long"),
             }
-            return;
+            return None;
         }
     };
     let session = stream.get_ref().1;
@@ -216,9 +238,7 @@ async fn serve(
         None => None,
     };
     let server_name = session.server_name().map(Into::into);
-    let tls = Some(TlsFacts { server_name, client });
-    let connection = Connection::new(state, metrics, pools, flow, drain, ends, tls);
-    Box::pin(http::serve(stream, protocol, None, connection)).await;
+    Some(http::serve(stream, protocol, None, connection(TlsFacts { server_name, client })))
 }
 
 /// Counts a connection as closed, whatever ends it.

@@ -213,6 +213,10 @@ impl Responses {
         let NewResponse { class, job, rankable, began, done } = response;
         let id = ResponseId(self.next);
         self.next += 1;
+        if self.active.is_empty() {
+            // In HTTP/1 there is seldom a second one.
+            self.active.reserve_exact(1);
+        }
         self.active.push_back(ActiveResponse {
             id,
             job,
@@ -237,11 +241,16 @@ impl Responses {
     }
 
     pub fn pop_first(&mut self) -> Option<ActiveResponse> {
-        self.active.pop_front()
+        self.remove(0)
     }
 
     pub fn remove(&mut self, at: usize) -> Option<ActiveResponse> {
-        self.active.remove(at)
+        let removed = self.active.remove(at);
+        if self.active.is_empty() {
+            // An idle connection holds no memory for responses.
+            self.active = VecDeque::new();
+        }
+        removed
     }
 
     /// The position of the first response whose body has ended.

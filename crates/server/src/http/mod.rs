@@ -45,7 +45,6 @@ use crate::{
     connection_state::ConnectionState,
     gate::GatedBody,
     pipeline::{self, answer_body::AnswerBody},
-    state::ConfigSnapshot,
 };
 
 /// How long an HTTP/2 client may take to close a connection that it was asked to leave and on which nothing is under way.
@@ -53,62 +52,76 @@ const HTTP2_GOODBYE: Duration = Duration::from_secs(2);
 
 /// Serves a connection to its end. `protocol` is what ALPN agreed on; without it the first bytes tell. `direct` writes
 /// bodies without a copy, where the connection can.
-pub(crate) async fn serve<S>(
+pub(crate) fn serve<S>(
     stream: S,
     protocol: Option<Protocol>,
     direct: Option<Direct<S, GatedBody<AnswerBody>>>,
-    connection: Connection,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let snapshot = connection.server.snapshot.load_full();
-    let state = connection.state.clone();
-    // A task's waker stays the same, so one registration lasts for the connection's life; who is woken looks at the mark.
-    let mut drained = pin!(state.drain.cancelled());
-    poll_fn(|cx| Poll::Ready(drained.as_mut().poll(cx).is_ready())).await;
-    if protocol == Some(Protocol::Http2) {
-        return serve_http2(stream, Bytes::new(), snapshot, connection).await;
-    }
-    let HttpSettings { head, patience, .. } = snapshot.http;
-    let mut session = Session::new(stream, head, patience, state.drain.clone()).with_direct(direct);
-    match poll_fn(|cx| session.poll_protocol(cx)).await {
-        Some(Protocol::Http1) => drop(snapshot),
-        Some(Protocol::Http2) => {
-            let (stream, early) = session.into_parts();
-            return serve_http2(stream, early, snapshot, connection).await;
-        }
-        None => return poll_fn(|cx| session.poll_close(cx)).await,
-    }
-
-    let (server, flow) = (connection.server.clone(), connection.flow.clone());
-    let connection = Arc::new(connection);
-    let answer = |request, body| pipeline::respond(&connection, request, IncomingBody::from(body));
-    let refuse = |Refused { status, is_head, line }| pipeline::refuse(&connection, status, is_head, line);
-    session.serve(&state.interims, answer, refuse).await;
-    drop(connection);
-    match state.take_tunnel() {
-        Some((upgraded, class)) => {
-            let (stream, early) = session.into_parts();
-            let client = tunnel::Client::new(stream, early, flow, class);
-            // What comes after HTTP/1 is in a box, so that an idle connection is not as large as it.
-            Box::pin(tunnel::run(client, *upgraded, &server.stopping, patience.idle)).await;
-        }
-        None => poll_fn(|cx| session.poll_close(cx)).await,
-    }
-}
-
-/// To the end of the connection, of which `early` was read already.
-fn serve_http2<S>(
-    stream: S,
-    early: Bytes,
-    snapshot: Arc<ConfigSnapshot>,
     connection: Connection,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (state, metrics, flow) = (connection.state.clone(), connection.metrics.clone(), connection.flow.clone());
     let connection = Arc::new(connection);
+    if protocol == Some(Protocol::Http2) {
+        return serve_http2(stream, Bytes::new(), connection);
+    }
+    let HttpSettings { head, patience, .. } = connection.server.snapshot.load().http;
+    let session = Session::new(stream, head, patience, connection.state.drain.clone()).with_direct(direct);
+    // In a box, because a future may hold what is moved into it twice.
+    Box::pin(serve_http1(Box::new(session), patience.idle, connection))
+}
+
+async fn serve_http1<S>(
+    mut session: Box<Session<S, GatedBody<AnswerBody>>>,
+    idle_timeout: Duration,
+    connection: Arc<Connection>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let state = connection.state.clone();
+    let mut drained = pin!(state.drain.cancelled());
+    wake_at(drained.as_mut()).await;
+    match poll_fn(|cx| session.poll_protocol(cx)).await {
+        Some(Protocol::Http1) => {}
+        Some(Protocol::Http2) => {
+            let (stream, early) = session.into_parts();
+            return serve_http2(stream, early, connection).await;
+        }
+        None => return poll_fn(|cx| session.poll_close(cx)).await,
+    }
+
+    let answer = |request, body| pipeline::respond(&connection, request, IncomingBody::from(body));
+    let refuse = |Refused { status, is_head, line }| pipeline::refuse(&connection, status, is_head, line);
+    session.serve(&state.interims, answer, refuse).await;
+    match state.take_tunnel() {
+        Some((upgraded, class)) => {
+            let (server, flow) = (connection.server.clone(), connection.flow.clone());
+            drop(connection);
+            let (stream, early) = session.into_parts();
+            let client = tunnel::Client::new(stream, early, flow, class);
+            // What comes after HTTP/1 is in a box, so that an idle connection is not as large as it.
+            Box::pin(tunnel::run(client, *upgraded, &server.stopping, idle_timeout)).await;
+        }
+        None => {
+            drop(connection);
+            poll_fn(|cx| session.poll_close(cx)).await;
+        }
+    }
+}
+
+/// Has the current task woken when the future is ready. A task's waker stays the same, so one registration lasts for the
+/// connection's life; who is woken looks at the mark.
+async fn wake_at(mut ready: Pin<&mut impl Future>) {
+    poll_fn(|cx| Poll::Ready(ready.as_mut().poll(cx).is_ready())).await;
+}
+
+/// To the end of the connection, of which `early` was read already.
+fn serve_http2<S>(stream: S, early: Bytes, connection: Arc<Connection>) -> Pin<Box<dyn Future<Output = ()> + Send>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let snapshot = connection.server.snapshot.load_full();
+    let (state, metrics, flow) = (connection.state.clone(), connection.metrics.clone(), connection.flow.clone());
     let answer = move |request: Request<Incoming>| {
         let (parts, body) = request.into_parts();
         pipeline::respond(&connection, Box::new(parts), IncomingBody::from(body))
@@ -135,9 +148,11 @@ where
         let respond = answer(request);
         async move { Ok::<_, Infallible>(respond.await) }
     });
-    let http = settings.http2.serve_connection(TokioIo::new(stream), answer);
+    // In a box, because a future may hold what is moved into it twice.
+    let mut http = Box::pin(settings.http2.serve_connection(TokioIo::new(stream), answer));
     Box::pin(async move {
-        let mut http = pin!(http);
+        let mut drained = pin!(state.drain.cancelled());
+        wake_at(drained.as_mut()).await;
         let mut idle = pin!(sleep_until(Instant::now() + idle_timeout));
         let mut ending = false;
         let _ = poll_fn(|cx| {

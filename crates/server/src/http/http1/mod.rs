@@ -68,8 +68,9 @@ pub(super) struct Patience {
 /// [`Session::into_parts`].
 #[derive(Debug)]
 pub(super) struct Session<S, B> {
-    /// Before the transport, so that a response that breaks off is over before its connection is.
-    sending: Sending<B>,
+    /// Before the transport, so that a response that breaks off is over before its connection is. In a box, so that an idle
+    /// connection has none.
+    sending: Option<Box<Sending<B>>>,
     transport: S,
     read: Inbox,
     limits: HeadLimits,
@@ -142,7 +143,7 @@ where
     /// On a connection that was just accepted.
     pub(super) fn new(transport: S, limits: HeadLimits, patience: Patience, drain: CancellationToken) -> Self {
         Self {
-            sending: Sending::default(),
+            sending: None,
             transport,
             read: Inbox::default(),
             limits,
@@ -232,6 +233,9 @@ where
                     return Poll::Ready(Arrival::Nothing);
                 }
                 Poll::Pending => {
+                    if self.read.is_empty() {
+                        self.scan = HeadScan::default();
+                    }
                     let begun = self.scan.begun(&self.read);
                     ready!(self.clock.poll_over(cx, begun));
                     let refusal = begun.then(|| self.scan.refuse(&self.read, StatusCode::REQUEST_TIMEOUT));
@@ -362,23 +366,22 @@ where
             out.extend_from_slice(&ahead);
             framing.write(&asked, &head, date::write, out);
         };
-        self.sending.begin(write, body, framing.coding);
+        self.sending.get_or_insert_default().begin(write, body, framing.coding);
     }
 
     /// Ready when the response is out, or cannot be.
     fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<Sent> {
         loop {
-            let direct = self.direct;
-            let sent = self.sending.send_with(&mut self.transport, cx, |transport, cx, ahead, body, left_bytes| {
+            let (sending, direct) = (self.sending.get_or_insert_default(), self.direct);
+            let sent = sending.send_with(&mut self.transport, cx, |transport, cx, ahead, body, left_bytes| {
                 direct.and_then(|direct| direct(transport, cx, ahead, body, left_bytes))
             });
-            if sent.is_err() || self.sending.has_failed() {
-                self.sending = Sending::default();
+            if sent.is_err() || sending.has_failed() {
                 // The client may still be sending what will have no answer.
                 self.incoming = Incoming::Nothing;
                 break;
             }
-            if self.sending.is_done() {
+            if sending.is_done() {
                 break;
             }
             // The response may depend on the rest of the request.
@@ -386,6 +389,7 @@ where
                 return Poll::Pending;
             }
         }
+        self.sending = None;
         // Nobody asks for the rest of a body any more.
         self.feed = None;
         let goes_on = self.asked.keeps && matches!(self.incoming, Incoming::Head);

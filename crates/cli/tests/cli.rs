@@ -190,7 +190,7 @@ fn check_tells_programs_how_the_uplink_is_scheduled() {
             "enforce": "server",
             "cutoffs": [1024],
             "guard_stretch": 3.0,
-            "utilisation": 0.97,
+            "utilisation": null,
             "segment_overhead_bytes": 66,
         })
     );

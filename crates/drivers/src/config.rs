@@ -160,8 +160,8 @@ pub struct UplinkConfig {
     /// Largest response time of a response, as a multiple of the time it would have had under fair sharing, before it
     /// is put ahead of all others. `None`: no guard.
     pub guard_stretch: Option<f64>,
-    /// The share of a *given* rate that is used, so that no queue stands at the bottleneck.
-    pub utilisation: f64,
+    /// The largest share of a *given* rate that is used. `None`: the pacer corrects a given rate up and down.
+    pub utilisation: Option<f64>,
     /// Bytes that every segment costs on the wire beside its payload (headers of link, IP and TCP).
     pub segment_overhead_bytes: u32,
     /// The attached device whose classifier `enforce = "kernel"` tells of responses; `None`: the only one.

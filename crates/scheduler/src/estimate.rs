@@ -60,7 +60,7 @@ pub struct Estimator {
 }
 
 /// How a round trip was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RttKind {
     /// On a single packet, such as the handshake's.
     Exact,

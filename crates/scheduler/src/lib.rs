@@ -14,6 +14,7 @@ pub mod admission;
 pub mod bands;
 pub mod class;
 pub mod control;
+pub mod correction;
 pub mod estimate;
 mod job;
 mod link;

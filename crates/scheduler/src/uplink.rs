@@ -405,6 +405,11 @@ impl Uplink {
         self.jobs[job.index()].attained_bytes
     }
 
+    /// When the link has room for another grant, by the model.
+    pub fn room_at(&self) -> Instant {
+        self.link.room_at()
+    }
+
     /// Payload of one grant.
     pub fn chunk_bytes(&self) -> u64 {
         self.link.chunk_bytes()

@@ -95,7 +95,7 @@ fn config(rate: &str, order: Order) -> UplinkConfig {
         enforce: Enforce::Server,
         cutoffs: Cutoffs::Learned,
         guard_stretch: None,
-        utilisation: 1.0,
+        utilisation: Some(1.0),
         segment_overhead_bytes: 66,
         device: None,
     }

@@ -44,7 +44,7 @@ use self::{
 };
 pub use self::{
     bottleneck::Shaping,
-    network::{BottleneckAt, Discipline, PacketSettings, PacketStats, Packets},
+    network::{BottleneckAt, Discipline, OtherTraffic, PacketSettings, PacketStats, Packets},
     path::ClientPath,
 };
 use crate::{Ended, Model, Ticket};
@@ -112,6 +112,7 @@ impl Packets {
         match event {
             Event::Link => self.leave(),
             Event::Gate => self.turn(),
+            Event::Other => self.take_other(),
             Event::Syn(id) => self.answer_syn(id),
             Event::SynTimeout(id) => self.ask_again(id),
             Event::Request(id) => self.take_request(id),

@@ -180,7 +180,7 @@ fn a_whole_file_means_what_it_says() {
     assert_eq!(config.uplink.enforce, Enforce::Off);
     assert_eq!(config.uplink.cutoffs, Cutoffs::Given(vec![1024, 20 * 1024]));
     assert_eq!(config.uplink.guard_stretch, Some(5.0));
-    assert_eq!(config.uplink.utilisation, 0.9);
+    assert_eq!(config.uplink.utilisation, Some(0.9));
     assert_eq!(config.uplink.segment_overhead_bytes, 78);
     assert_eq!(config.uplink.device.as_deref(), Some("eth0"));
     assert_eq!(config.limits.connections, 10);

@@ -118,6 +118,11 @@ pub fn request_rate(text: &str) -> Result<(NonZeroU32, Duration), String> {
     })
 }
 
+/// Reads a share as [`share`] does, or `off`.
+pub fn share_or_off(text: &str) -> Result<Option<f64>, String> {
+    or_off(text, share)
+}
+
 /// Reads a share in percent, as in `1%`, and returns a number from 0 to 1.
 pub fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
@@ -221,6 +226,7 @@ mod tests {
         assert!(stretch_or_off("0.5").is_err() && stretch_or_off("inf").is_err() && stretch_or_off("NaN").is_err());
         assert!(share("0").is_err() && share("1.01").is_err() && share("NaN").is_err());
         assert_eq!(share("1"), Ok(1.0));
+        assert_eq!((share_or_off("off"), share_or_off("0.97")), (Ok(None), Ok(Some(0.97))));
         assert_eq!((percent("1%"), percent("0.5 %"), percent("100%")), (Ok(0.01), Ok(0.005), Ok(1.0)));
         for text in ["1", "101%", "-1%", "NaN%"] {
             assert!(percent(text).is_err(), "{text}");

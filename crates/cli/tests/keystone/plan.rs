@@ -98,7 +98,7 @@ fn config(order: Order, rate: Rate, guard_stretch: Option<f64>) -> UplinkConfig 
         enforce: Enforce::Server,
         cutoffs: Cutoffs::Given(vec![SMALL_BYTES]),
         guard_stretch,
-        utilisation: 1.0,
+        utilisation: Some(1.0),
         segment_overhead_bytes: OVERHEAD_BYTES,
         device: None,
     }

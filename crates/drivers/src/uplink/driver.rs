@@ -17,7 +17,8 @@ use scheduler::{
     Instant, JobId, Order, Path, Rate, Size,
     bands::BandLearner,
     class::ClassId,
-    estimate::{Estimator, RttKind},
+    correction::{Doubt, Load},
+    estimate::RttKind,
     uplink::{ClassShare, Grant, Precedence, Settings},
 };
 
@@ -25,11 +26,12 @@ use super::{
     classes::{self, ClassAt, ClassNumbers},
     enforcement::{Enforcement, estimates_rate, settings, teller},
     error::UplinkError,
+    pace::Pace,
     teller::{Measure, Teller},
 };
 use crate::{
     alarm::Alarm,
-    config::{Classes, Cutoffs, UplinkConfig},
+    config::{Classes, Cutoffs, UplinkConfig, UplinkRate},
     wakers::Wakers,
 };
 
@@ -41,6 +43,8 @@ const UNSENT_LIMIT_BYTES: u64 = 4096;
 
 /// The same in kernel mode for a connection with several streams. Streams can overtake only what is behind it.
 const KERNEL_UNSENT_LIMIT_BYTES: u64 = 16 * 1024;
+/// A doubt in the given rate is logged once in this time.
+const DOUBT_AGAIN_NS: u64 = 3_600_000_000_000;
 
 /// The driver of the one uplink of this process. Every gate and every flow has a handle on it.
 #[derive(Debug)]
@@ -51,8 +55,10 @@ pub struct Driver {
     enforcement: AtomicU8,
     /// Bytes of a connection that the kernel may hold unsent; 0: no limit.
     unsent_limit_bytes: AtomicU64,
-    /// Whether the rate is estimated, so that round trips have to be measured.
+    /// Whether the rate is found from round trips alone, and not given.
     estimates_rate: AtomicBool,
+    /// A doubt in the given rate that is to be logged.
+    unsaid_doubt: AtomicBool,
     /// Whether a rate is known. Kept outside of the lock for [`Driver::time_alone`].
     has_rate: AtomicBool,
     stalled: AtomicU64,
@@ -68,8 +74,10 @@ struct DriverState {
     /// By class: wire bytes charged before the scheduler began to count anew.
     charged_before_bytes: Vec<u64>,
     machine: scheduler::Uplink,
-    /// Estimates the rate, where it is not given.
-    estimator: Option<Estimator>,
+    /// Decides the rate; `None` where the server does not pace.
+    pace: Option<Pace>,
+    /// The last doubt in the given rate that was logged, and when.
+    said_doubt: Option<(Doubt, Instant)>,
     /// By job.
     pending: Vec<PendingLeave>,
     armed_at: Option<Instant>,
@@ -102,6 +110,8 @@ pub struct Telling {
 pub struct UplinkStats {
     /// The rate paced at, in bits per second of wire bytes; `None` while not paced.
     pub rate_bits_per_second: Option<u64>,
+    /// Why the given rate cannot be true, if it cannot.
+    pub rate_doubt: Option<Doubt>,
     /// Responses under way.
     pub jobs: usize,
     /// Responses waiting for leave.
@@ -132,6 +142,7 @@ impl Driver {
             enforcement: AtomicU8::new(Enforcement::of(config) as u8),
             unsent_limit_bytes: AtomicU64::new(0),
             estimates_rate: AtomicBool::new(estimates_rate(config)),
+            unsaid_doubt: AtomicBool::new(false),
             has_rate: AtomicBool::new(false),
             stalled: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
@@ -139,7 +150,8 @@ impl Driver {
                 machine,
                 charged_before_bytes: vec![0; classes.names.len()],
                 classes,
-                estimator: estimates_rate(config).then(|| Estimator::new(config.utilisation)),
+                pace: Pace::of(config),
+                said_doubt: None,
                 pending: Vec::new(),
                 armed_at: None,
                 learner: BandLearner::default(),
@@ -150,7 +162,7 @@ impl Driver {
         };
         {
             let mut state = driver.state.lock();
-            let rate = state.estimator.as_ref().map(Estimator::rate);
+            let rate = state.pace.as_ref().map(Pace::rate);
             if let Some(rate) = rate {
                 state.machine.handle_rate(driver.now(), rate);
             }
@@ -178,17 +190,13 @@ impl Driver {
                 state.handle_share(now, share, names)?;
             }
             state.learner = BandLearner::default();
-            state.config = config.clone();
-            let mut settings = settings(config);
-            if !estimates_rate(config) {
-                state.estimator = None;
-            } else {
-                // An earlier estimate stays valid.
-                let estimator = state.estimator.get_or_insert_with(|| Estimator::new(config.utilisation));
-                estimator.set_utilisation(config.utilisation);
-                settings.rate = estimator.rate();
+            let paced_by = |config: &UplinkConfig| (config.enforce, config.rate, config.utilisation);
+            if paced_by(&state.config) != paced_by(config) {
+                (state.pace, state.said_doubt) = (Pace::of(config), None);
             }
-            state.machine.handle_settings(now, settings);
+            state.config = config.clone();
+            let rate = state.pace.as_ref().and_then(Pace::rate);
+            state.machine.handle_settings(now, Settings { rate, ..settings(config) });
             self.follow_rate(&mut state);
             self.estimates_rate.store(estimates_rate(config), Ordering::Relaxed);
             self.enforcement.store(Enforcement::of(config) as u8, Ordering::Relaxed);
@@ -227,7 +235,7 @@ impl Driver {
         Enforcement::from_u8(self.enforcement.load(Ordering::Relaxed))
     }
 
-    /// Whether the rate is estimated by measuring round trips.
+    /// Whether the rate is found from round trips alone, and not given.
     pub fn estimates_rate(&self) -> bool {
         self.estimates_rate.load(Ordering::Relaxed)
     }
@@ -278,10 +286,9 @@ impl Driver {
     /// A round trip was measured just now. The number of the path is the same for neighbours of the client.
     pub fn handle_round_trip(&self, path: u64, rtt_ns: u64, kind: RttKind) {
         let mut state = self.state.lock();
-        let sent_bytes = state.machine.stats().charged_bytes;
-        let now = self.now();
-        if let Some(estimator) = &mut state.estimator {
-            estimator.handle_round_trip(now, path, rtt_ns, kind, sent_bytes);
+        let (now, load) = (self.now(), state.load());
+        if let Some(pace) = &mut state.pace {
+            pace.handle_round_trip(now, path, rtt_ns, kind, load);
         }
     }
 
@@ -369,6 +376,30 @@ impl Driver {
             self.pump(&mut state, self.now())
         };
         wakers.wake();
+        if self.unsaid_doubt.swap(false, Ordering::Relaxed) {
+            self.say_doubt();
+        }
+    }
+
+    /// Logs that the given rate cannot be true.
+    fn say_doubt(&self) {
+        let (doubt, given) = {
+            let state = self.state.lock();
+            (state.said_doubt, state.config.rate)
+        };
+        let UplinkRate::Given(given) = given else { return };
+        match doubt {
+            Some((Doubt::TooHigh, _)) => tracing::warn!(
+                %given,
+                "the uplink's rate is lower than given: a queue stands behind the server, where the order has no effect, \
+                 though it sends at nine tenths of that rate; give a lower rate or `auto`"
+            ),
+            Some((Doubt::TooLow, _)) => tracing::info!(
+                %given,
+                "the uplink's rate is higher than given: no queue shows though responses wait; give a higher rate or `auto`"
+            ),
+            None => {}
+        }
     }
 
     /// Whether the order uses the path, so that it has to be measured.
@@ -429,6 +460,7 @@ impl Driver {
         let stats = state.machine.stats();
         UplinkStats {
             rate_bits_per_second: state.machine.settings().rate.map(Rate::bits_per_second),
+            rate_doubt: state.pace.as_ref().and_then(Pace::doubt),
             jobs: stats.jobs,
             waiting: stats.waiting,
             charged_bytes: stats.charged_bytes,
@@ -448,19 +480,14 @@ impl Driver {
 
     /// Carries out the decisions of the scheduler, and sets the alarm for the next ones.
     fn pump(&self, state: &mut DriverState, now: Instant) -> Wakers {
-        if let Some(estimator) = &mut state.estimator {
-            let stats = state.machine.stats();
-            if estimator.handle_turn(now, stats.charged_bytes, stats.waiting > 0) {
-                let rate = estimator.rate();
-                tracing::debug!(
-                    rate = rate.map_or_else(|| "unlimited".into(), |rate| rate.to_string()),
-                    phase = estimator.phase_name(),
-                    queue = ?estimator.queue(now),
-                    "the uplink's rate"
-                );
+        let load = state.load();
+        if let Some(pace) = &mut state.pace {
+            if pace.handle_turn(now, load) {
+                let rate = pace.rate();
                 state.machine.handle_rate(now, rate);
                 self.follow_rate(state);
             }
+            state.doubt(now, &self.unsaid_doubt);
         }
         let mut wakers = Wakers::default();
         for _ in 0..GRANTS_A_TURN {
@@ -514,6 +541,22 @@ impl DriverState {
         self.charged_before_bytes = names.iter().map(before).collect();
         self.classes.renumber(names, moves);
         Ok(())
+    }
+
+    /// The state of the pacer, as its rate depends on it.
+    fn load(&self) -> Load {
+        let stats = self.machine.stats();
+        Load { sent_bytes: stats.charged_bytes, room_at: self.machine.room_at(), waits: stats.waiting > 0 }
+    }
+
+    /// Notes a doubt in the given rate, if it is new or was not logged for long.
+    fn doubt(&mut self, now: Instant, unsaid: &AtomicBool) {
+        let Some(doubt) = self.pace.as_ref().and_then(Pace::doubt) else { return };
+        let said = self.said_doubt.is_some_and(|(said, at)| said == doubt && now.ns_since(at) < DOUBT_AGAIN_NS);
+        if !said {
+            self.said_doubt = Some((doubt, now));
+            unsaid.store(true, Ordering::Relaxed);
+        }
     }
 
     fn charged_bytes(&self, class: usize) -> u64 {

@@ -43,19 +43,15 @@ pub(super) fn estimates_rate(config: &UplinkConfig) -> bool {
     config.enforce == Enforce::Server && config.rate == UplinkRate::Auto
 }
 
-/// The scheduler's settings. An estimated rate is not among them.
+/// The scheduler's settings. The rate is that of [`super::pace::Pace`].
 pub(super) fn settings(config: &UplinkConfig) -> Settings {
-    let rate = match (config.enforce, config.rate) {
-        (Enforce::Server, UplinkRate::Given(rate)) => Some(rate.scaled(config.utilisation)),
-        _ => None,
-    };
     let small_bytes = match &config.cutoffs {
         Cutoffs::Given(cutoffs) => cutoffs.first().copied().unwrap_or(SMALL_BYTES),
         Cutoffs::Learned => SMALL_BYTES,
     };
     Settings {
         order: config.order,
-        rate,
+        rate: None,
         segment_overhead_bytes: config.segment_overhead_bytes,
         small_bytes,
         guard_stretch: config.guard_stretch,

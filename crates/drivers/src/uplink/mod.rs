@@ -7,6 +7,7 @@ mod classes;
 pub mod driver;
 mod enforcement;
 mod error;
+mod pace;
 mod teller;
 #[cfg(test)]
 mod tests;

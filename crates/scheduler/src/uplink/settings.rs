@@ -2,7 +2,8 @@
 
 use crate::{job::Path, link::Pacing, order::Order, units::Rate};
 
-/// The share of a given rate that is used by default: no queue then stands at the bottleneck.
+/// The share of the estimated rate that is used by default, and of the given one by models that measure no round trips:
+/// no queue then stands at the bottleneck.
 pub const UTILISATION: f64 = 0.97;
 
 /// Reads a stretch for [`Settings::guard_stretch`]: a number from 1 on. `None` for any other text.

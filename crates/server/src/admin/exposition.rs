@@ -12,7 +12,7 @@ use prometheus_client::{
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
-use scheduler::admission::ClassStats;
+use scheduler::{admission::ClassStats, correction::Doubt};
 
 use crate::{
     admission::ResourceStats,
@@ -355,6 +355,16 @@ impl Collector for Sample {
             let gauge = ConstGauge::new(i64::try_from(rate).unwrap_or(i64::MAX));
             let help = "The rate paced at, in bits per second on the wire; absent while not paced";
             gauge.encode(encoder.encode_descriptor("uplink_rate_bits_per_second", help, None, MetricType::Gauge)?)?;
+        }
+        let mut family = encoder.encode_descriptor(
+            "uplink_rate_doubted",
+            "1 where round trips show that the given rate of the uplink is too high or too low",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (reason, doubt) in [("too-high", Doubt::TooHigh), ("too-low", Doubt::TooLow)] {
+            let gauge = ConstGauge::new(i64::from(self.uplink.rate_doubt == Some(doubt)));
+            gauge.encode(family.encode_family(&[("reason", reason)])?)?;
         }
         self.encode_classes(&mut encoder)?;
         self.encode_resources(&mut encoder)?;

@@ -107,6 +107,11 @@ impl Flow {
         &*self.inner.peer
     }
 
+    /// Whether the client runs on this machine, so that its round trips tell nothing of the uplink.
+    pub(super) fn is_local(&self) -> bool {
+        self.inner.is_local
+    }
+
     /// How the order of this connection's responses is kept.
     pub(super) fn enforcement(&self) -> Enforcement {
         // The uplink whose rate is estimated does not lie before a client on this machine.

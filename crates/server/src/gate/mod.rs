@@ -309,7 +309,7 @@ impl<T: Transport> Gate<T> {
 
     /// Tells the estimator of the rate about a round trip, if one was measured just now.
     fn measure_round_trip(&mut self) {
-        if !self.driver.estimates_rate() || self.flow.enforcement() == Enforcement::Off {
+        if self.flow.is_local() || self.flow.enforcement() != Enforcement::Paced {
             return;
         }
         let Some(measured) = self.flow.peer().measure() else { return };

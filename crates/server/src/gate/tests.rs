@@ -70,7 +70,7 @@ fn uplink(rate: UplinkRate, enforce: Enforce) -> Uplink {
         enforce,
         cutoffs: Cutoffs::Learned,
         guard_stretch: None,
-        utilisation: 1.0,
+        utilisation: Some(1.0),
         segment_overhead_bytes: 66,
         device: None,
     };

@@ -194,7 +194,7 @@ mod tests {
             enforce: Enforce::Off,
             cutoffs: Cutoffs::Learned,
             guard_stretch: None,
-            utilisation: 1.0,
+            utilisation: Some(1.0),
             segment_overhead_bytes: 66,
             device: None,
         };

@@ -73,7 +73,7 @@ pub fn config(root: &Path) -> Config {
             enforce: Enforce::Off,
             cutoffs: Cutoffs::Learned,
             guard_stretch: None,
-            utilisation: 0.97,
+            utilisation: Some(0.97),
             segment_overhead_bytes: 66,
             device: None,
         },

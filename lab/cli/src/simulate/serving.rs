@@ -42,6 +42,7 @@ impl UplinkConfig {
     /// That of `serpent attach`: fewest bytes left first, with learned cutoffs.
     fn attached() -> Self {
         let FileUplink { utilisation, segment_overhead_bytes, cutoffs, guard_stretch } = FileUplink::default();
+        let utilisation = utilisation.unwrap_or(UTILISATION);
         Self { order: Order::Srpt, rate: None, utilisation, segment_overhead_bytes, cutoffs, guard_stretch }
     }
 }
@@ -55,7 +56,7 @@ struct Checked {
 
 #[derive(Debug, Deserialize)]
 struct FileUplink {
-    utilisation: f64,
+    utilisation: Option<f64>,
     segment_overhead_bytes: u32,
     cutoffs: Option<Vec<u64>>,
     guard_stretch: Option<f64>,
@@ -64,7 +65,7 @@ struct FileUplink {
 impl Default for FileUplink {
     fn default() -> Self {
         Self {
-            utilisation: UTILISATION,
+            utilisation: None,
             segment_overhead_bytes: Settings::default().segment_overhead_bytes,
             cutoffs: None,
             guard_stretch: None,
@@ -132,6 +133,7 @@ impl Serving {
             ),
         };
         let FileUplink { utilisation, segment_overhead_bytes, cutoffs, .. } = file;
+        let utilisation = utilisation.unwrap_or(UTILISATION);
         let config = UplinkConfig { order, rate, utilisation, segment_overhead_bytes, cutoffs, guard_stretch };
         let mut notes = Vec::new();
         if uplink.as_deref() == Some("auto") {

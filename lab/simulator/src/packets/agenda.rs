@@ -14,6 +14,8 @@ pub(super) enum Event {
     Link,
     /// There may be room for another grant.
     Gate,
+    /// A frame of another sender comes to the bottleneck.
+    Other,
     /// A SYN has reached the server.
     Syn(ConnectionId),
     /// The client's wait for a SYN-ACK has timed out.

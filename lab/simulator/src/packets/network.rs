@@ -3,7 +3,16 @@
 
 use std::collections::VecDeque;
 
-use scheduler::{Instant, Uplink, bands::BandPlan, uplink::Settings};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Exp1};
+use scheduler::{
+    Instant, Uplink,
+    bands::BandPlan,
+    correction::{Correction, Load},
+    estimate::RttKind,
+    uplink::Settings,
+};
 use workload::{rate::Link, wire::WireModel};
 
 use super::{
@@ -20,7 +29,7 @@ pub enum Discipline {
     /// Every connection writes as much as TCP accepts: nginx.
     Fair,
     /// Serpent with `enforce = "server"`: grants by the production scheduler. The rate of the settings is the
-    /// pacing rate, commonly 0.97 of the link's.
+    /// pacing rate, unless [`PacketSettings::correction`] corrects it.
     Gate(Settings),
     /// Serpent with `enforce = "kernel"`: a band for each response by its remaining work. The rate of the
     /// settings is ignored.
@@ -61,8 +70,23 @@ pub struct PacketSettings {
     pub requests_per_connection: u32,
     /// From a request's arrival to the first write of its answer, in nanoseconds.
     pub answer_ns: u64,
+    /// Corrects the rate of [`Discipline::Gate`] by round trips, as the server does; `None`: the rate is fixed.
+    pub correction: Option<Correction>,
+    /// Packets of 1514 bytes of other senders before the same bottleneck.
+    pub other: Option<OtherTraffic>,
     /// Seed of packet losses and travel times.
     pub seed: u64,
+}
+
+/// Traffic of other senders: a Poisson process of full frames, which does not give way.
+#[derive(Clone, Debug)]
+pub struct OtherTraffic {
+    /// Its mean rate, and its changes.
+    pub rate: Link,
+    /// When it begins, in nanoseconds since the start.
+    pub from_ns: u64,
+    /// When it ends.
+    pub until_ns: u64,
 }
 
 impl PacketSettings {
@@ -81,6 +105,8 @@ impl PacketSettings {
             paths: Vec::new(),
             requests_per_connection: 1,
             answer_ns: 100_000,
+            correction: None,
+            other: None,
             seed: 1,
         }
     }
@@ -111,7 +137,13 @@ pub(super) struct Gate {
     pub plan: Option<BandPlan>,
     pub jobs: Vec<ConnectionId>,
     pub armed: Option<u64>,
+    pub correction: Option<Correction>,
 }
+
+/// Bytes of a frame of other senders.
+const OTHER_BYTES: u32 = 1514;
+/// The stream of a seed that decides the times of other senders' frames. The lanes have those from 0 on.
+const OTHER_STREAM: u64 = u64::MAX;
 
 pub(super) const SYN_ACK_BYTES: u32 = 74;
 
@@ -137,6 +169,8 @@ pub struct Packets {
     pub(super) gate: Option<Gate>,
     pub(super) ended: VecDeque<Ended>,
     pub(super) stats: PacketStats,
+    /// Decides the times of other senders' frames.
+    pub(super) dice: ChaCha8Rng,
 }
 
 impl Packets {
@@ -159,10 +193,23 @@ impl Packets {
                 (Some((rules, Some(plan.clone()))), plan.cutoffs().len() + 2)
             }
         };
-        let gate = gate.map(|(rules, plan)| Gate { uplink: Uplink::new(rules), plan, jobs: Vec::new(), armed: None });
+        let correction = settings.correction.take().filter(|_| matches!(settings.discipline, Discipline::Gate(_)));
+        let gate = gate.map(|(rules, plan)| {
+            let mut uplink = Uplink::new(rules);
+            if let Some(correction) = &correction {
+                uplink.handle_rate(Instant::ORIGIN, Some(correction.rate()));
+            }
+            Gate { uplink, plan, jobs: Vec::new(), armed: None, correction }
+        });
+        let mut dice = ChaCha8Rng::seed_from_u64(settings.seed);
+        dice.set_stream(OTHER_STREAM);
+        let mut agenda = Agenda::default();
+        if let Some(other) = &settings.other {
+            agenda.add(other.from_ns, Event::Other);
+        }
         Self {
             now_ns: 0,
-            agenda: Agenda::default(),
+            agenda,
             bottleneck: Bottleneck::new(settings.link.clone(), settings.shaping, settings.queue_packets, bands),
             link_armed: false,
             lanes: lanes.collect(),
@@ -174,6 +221,7 @@ impl Packets {
             gate,
             ended: VecDeque::new(),
             stats: PacketStats::default(),
+            dice,
             settings,
         }
     }
@@ -182,6 +230,23 @@ impl Packets {
     pub fn stats(&self) -> PacketStats {
         let Bottleneck { carried_bytes, carried_frames, .. } = self.bottleneck;
         PacketStats { carried_bytes, carried_frames, ..self.stats }
+    }
+
+    /// The correction of the rate, if there is one.
+    pub fn correction(&self) -> Option<&Correction> {
+        self.gate.as_ref()?.correction.as_ref()
+    }
+
+    /// Whether a response waits for leave.
+    pub fn waits(&self) -> bool {
+        self.gate.as_ref().is_some_and(|gate| gate.load().waits)
+    }
+}
+
+impl Gate {
+    pub fn load(&self) -> Load {
+        let stats = self.uplink.stats();
+        Load { sent_bytes: stats.charged_bytes, room_at: self.uplink.room_at(), waits: stats.waiting > 0 }
     }
 }
 
@@ -233,6 +298,30 @@ impl Packets {
         if let Some(at_ns) = self.bottleneck.poll_timeout(self.now_ns) {
             self.link_armed = true;
             self.agenda.add(at_ns, Event::Link);
+        }
+    }
+
+    /// Another sender's frame comes to the bottleneck.
+    pub(super) fn take_other(&mut self) {
+        let Some(other) = self.settings.other.as_ref().filter(|other| self.now_ns < other.until_ns) else { return };
+        let mean_ns = other.rate.rate_at(self.now_ns).ns_for(f64::from(OTHER_BYTES));
+        let gap: f64 = Exp1.sample(&mut self.dice);
+        self.agenda.add(self.now_ns + (gap * mean_ns) as u64, Event::Other);
+        let frame = Frame { connection: ConnectionId::default(), bytes: OTHER_BYTES, cargo: Cargo::Bare };
+        if !self.bottleneck.handle_frame(self.now_ns, 0, frame) {
+            self.stats.dropped += 1;
+        }
+        self.arm_link();
+    }
+
+    /// A round trip was measured.
+    pub(super) fn take_round_trip(&mut self, group: u16, rtt_ns: u64, kind: RttKind) {
+        let now = self.instant();
+        if let Some(gate) = &mut self.gate {
+            let load = gate.load();
+            if let Some(correction) = &mut gate.correction {
+                correction.handle_round_trip(now, u64::from(group), rtt_ns, kind, load);
+            }
         }
     }
 

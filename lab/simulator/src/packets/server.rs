@@ -1,6 +1,6 @@
 //! The server's side: handshakes, answers, and the rule that decides which connection writes.
 
-use scheduler::{JobId, Path, Size};
+use scheduler::{JobId, Path, Size, estimate::RttKind};
 
 use super::{
     agenda::Event,
@@ -36,7 +36,11 @@ impl Packets {
         if is_new {
             let rtt_ns = (handshake.syn_acks == 1).then(|| now_ns - handshake.syn_ack_sent_ns);
             connection.sender.handle_established(now_ns, rtt_ns);
+            let group = connection.group;
             self.charge_bare(BARE_AT_OPEN);
+            if let Some(rtt_ns) = rtt_ns {
+                self.take_round_trip(group, rtt_ns, RttKind::Exact);
+            }
             // On a connection in use, the answer acknowledges the request.
             self.transmit(id, self.bare_bytes(), Cargo::Bare);
         }
@@ -129,6 +133,14 @@ impl Packets {
     /// Carries out the scheduler's grants, and plans the next call.
     pub(super) fn turn(&mut self) {
         let now = self.instant();
+        if let Some(gate) = &mut self.gate {
+            let load = gate.load();
+            if let Some(correction) = &mut gate.correction
+                && correction.handle_turn(now, load)
+            {
+                gate.uplink.handle_rate(now, Some(correction.rate()));
+            }
+        }
         loop {
             let Some(gate) = &mut self.gate else { return };
             if gate.armed.is_some_and(|armed_ns| armed_ns <= now.as_ns()) {
@@ -198,8 +210,12 @@ impl Packets {
         let path = connection.sender.path();
         let Some(serving) = &mut connection.serving else { return };
         let due = serving.unmeasured_bytes >= REVISIT_BYTES;
+        let group = connection.group;
         if due {
             serving.unmeasured_bytes = 0;
+            if let Some(path) = path {
+                self.take_round_trip(group, path.rtt_ns, RttKind::Smoothed);
+            }
         }
         let Some(Gate { uplink, plan, .. }) = &mut self.gate else { return };
         if let (true, true, Some(path)) = (due, uplink.settings().order.needs_path(), path) {

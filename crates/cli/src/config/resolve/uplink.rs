@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, ops::Range};
 use scheduler::{
     Order,
     share::Policy,
-    uplink::{ClassShare, ShareError, UTILISATION},
+    uplink::{ClassShare, ShareError},
 };
 use server::config::{AdmissionConfig, ClassConfig, Cutoffs, Enforce, UplinkConfig, UplinkRate};
 use toml::Spanned;
@@ -26,7 +26,7 @@ impl Resolver<'_> {
             enforce: self.setting(flags.enforce, &section.enforce, Enforce::named, Enforce::Server),
             cutoffs,
             guard_stretch: self.setting(flags.guard, &section.guard, values::stretch_or_off, None),
-            utilisation: self.setting(None, &section.utilisation, values::share, UTILISATION),
+            utilisation: self.setting(None, &section.utilisation, values::share_or_off, None),
             segment_overhead_bytes: {
                 let read = |text: &str| match values::size(text) {
                     Ok(bytes @ 0..=1024) => Ok(bytes as u32),

@@ -1,0 +1,432 @@
+//! Corrects the rate that the operator gave for the bottleneck, by the queue that stands there.
+//!
+//! The intuition: while work waits, a rate that is too high makes a queue grow at the bottleneck, and one that is too
+//! low leaves none. A very short queue shows that the link is full. So the rate is steered, like the phase of a clock,
+//! by the queue that recent round trips met: a little lower when it is longer than the target, a little higher when it
+//! is shorter. The error of the rate is learned on the way (a proportional and an integral part). Hence a given rate
+//! that is wrong by a few percent does no harm: one rounded up by the provider, or without the overhead of a real wire.
+//!
+//! When an acknowledgement arrives after a round trip of `r`, all bytes sent more than `r` ago have passed the
+//! bottleneck. So every round trip at time `t` is a point on the curve of delivered bytes, `delivered(t) = sent(t -
+//! r)`, and while the bottleneck has a queue, the slope of that curve is its rate.
+//!
+//! - **Follow**: the steering, within a narrow range around the given rate. If no queue shows for long, the rate climbs.
+//! - **Drain**: below the rate until a queue is gone that is too long to be steered away. The slope is measured on the
+//!   way.
+//!
+//! Only busy periods teach anything; in idle periods the rate stays. [`crate::estimate`] finds a rate that is not given.
+
+mod round_trips;
+#[cfg(test)]
+mod tests;
+
+pub use self::round_trips::Load;
+use self::round_trips::{MS, RoundTrips};
+use crate::{estimate::RttKind, link::chunk_bytes, time::Instant, units::Rate};
+
+/// The correction of a given rate. See the head of this module.
+#[derive(Clone, Debug)]
+pub struct Correction {
+    /// The rate that was given, and the highest of its range, in bits per second.
+    given: f64,
+    most: f64,
+    /// The rate at which the link is full, in bits per second, as far as known.
+    estimate: f64,
+    /// What steering adds at present, as a part of the estimate.
+    steering: f64,
+    /// The mean of the queue over the last second of busy time, in nanoseconds.
+    mean_queue_ns: f64,
+    /// The highest rate that the link was seen to carry, in bits per second, and when it was last measured.
+    carried: f64,
+    carried_at: Instant,
+    /// Busy time at the lower end of the rates around that.
+    low_ns: u64,
+    /// The part of the queue that does not depend on the rate, in nanoseconds, and when it was measured.
+    bias_ns: f64,
+    bias_at: Instant,
+    /// The rate in force.
+    rate: f64,
+    /// The estimate before the queue that is being drained.
+    settled: f64,
+    phase: Phase,
+    round: Round,
+    last_turn: Instant,
+    round_trips: RoundTrips,
+    /// Since when a long queue has shown without a break.
+    queue_since: Option<Instant>,
+    /// Busy time since a queue last showed, in nanoseconds.
+    quiet_ns: u64,
+    /// The last step of the climb, as a part of the estimate; 0 if it does not climb.
+    climb: f64,
+    /// Busy time at the lower or upper end of the range, in nanoseconds.
+    at_end_ns: u64,
+    doubt: Option<Doubt>,
+}
+
+/// Why the given rate cannot be that of the bottleneck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// A queue stands at the bottleneck, though the uplink sends at the least rate of the range.
+    TooHigh,
+    /// No queue shows, though the uplink sends at the highest rate of the range.
+    TooLow,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Follow,
+    Drain { gain: f64, until: Instant, queue_ns: u64, since: Instant },
+}
+
+/// Start of the period since the last change of the phase, or step of the climb.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    began: Instant,
+    sent_bytes: u64,
+}
+
+/// The range around a given rate.
+const GIVEN_LEAST: f64 = 0.90;
+const GIVEN_MOST: f64 = 1.06;
+/// The shortest queue that is aimed at, and the part of a chunk's time where that is more.
+const TARGET_LEAST_NS: f64 = 0.05e6;
+const TARGET_OF_CHUNK: f64 = 0.1;
+/// Bandwidth of the steering, in radians a second, at most; and its product with the delay of the measurement.
+const STEERING_MOST: f64 = 15.0;
+const STEERING_BY_DELAY: f64 = 0.3;
+const DAMPING: f64 = 0.9;
+/// Steering changes the rate by this part at most.
+const STEERING_RANGE: f64 = 0.06;
+/// A longer queue than so many targets counts as so many: the rest is for the drain.
+const EXCESS_MOST: f64 = 16.0;
+/// The weight of a queue that is too short, and the busy time after which it has that weight.
+const RAISE: f64 = 0.1;
+const RAISE_AFTER_NS: f64 = 150e6;
+/// Steering keeps the rate above this part of what the link was seen to carry over this time.
+const CARRIED_LEAST: f64 = 0.975;
+const CARRIED_OVER_NS: u64 = 300 * MS;
+/// Busy time at that lower end after which a queue that still shows is none of the pacer's, and how long that is
+/// remembered.
+const LOW_NS: u64 = 500 * MS;
+const BIAS_KEEP_NS: u64 = 30_000 * MS;
+/// The mean queue is kept within so many targets, so that a single outlier counts for little.
+const MEAN_MOST: f64 = 8.0;
+/// Busy time without any queue after which the rate climbs, and the first and the largest step.
+const QUIET_NS: u64 = 1_500 * MS;
+/// A queue of so many targets ends the climb at once.
+const CLIMB_ENDS: f64 = 4.0;
+const CLIMB_FIRST: f64 = 0.005;
+const CLIMB_MOST: f64 = 0.01;
+/// Busy time at an end of the range after which the given rate is doubted.
+const DOUBT_NS: u64 = 3_000 * MS;
+/// Least time between two decisions.
+const TURN_NS: u64 = 5 * MS;
+/// A round lasts a round trip and this: enough for samples to come back.
+const ROUND_NS: u64 = 30 * MS;
+/// Samples of a queue over this time are enough to measure a rate.
+const SLOPE_LEAST_NS: u64 = 40 * MS;
+/// A measurement within this range of the old estimate corrects it; one outside replaces it.
+const SAME: core::ops::Range<f64> = 0.85..1.15;
+/// Weight of a measurement that corrects the estimate.
+const CORRECTION: f64 = 0.4;
+/// A queue of this length, or of so many chunks, is drained if it shows for this long.
+const LONG_QUEUE_NS: u64 = 6 * MS;
+const LONG_QUEUE_CHUNKS: u64 = 2;
+const LONG_QUEUE_BELIEVED_NS: u64 = 60 * MS;
+
+impl Correction {
+    /// Makes a correction of this rate. `most` is the largest part of it that may be used; `None` leaves that to the
+    /// correction.
+    pub fn new(rate: Rate, most: Option<f64>) -> Self {
+        let given = rate.bits_per_second() as f64;
+        let most = given * most.unwrap_or(GIVEN_MOST);
+        let estimate = given.min(most);
+        Self {
+            given,
+            most,
+            estimate,
+            steering: 0.0,
+            mean_queue_ns: 0.0,
+            // Nearly what was given is believed until the contrary is measured.
+            carried: estimate * 0.97,
+            carried_at: Instant::ORIGIN,
+            low_ns: 0,
+            bias_ns: 0.0,
+            bias_at: Instant::ORIGIN,
+            rate: estimate,
+            settled: estimate,
+            phase: Phase::Follow,
+            round: Round { began: Instant::ORIGIN, sent_bytes: 0 },
+            last_turn: Instant::ORIGIN,
+            round_trips: RoundTrips::new(),
+            queue_since: None,
+            quiet_ns: 0,
+            climb: 0.0,
+            at_end_ns: 0,
+            doubt: None,
+        }
+    }
+
+    /// The rate to send at now.
+    pub fn rate(&self) -> Rate {
+        Rate::clamped(self.rate)
+    }
+
+    /// The current phase as one word, for logs.
+    pub fn phase_name(&self) -> &'static str {
+        match self.phase {
+            Phase::Follow => "follow",
+            Phase::Drain { .. } => "drain",
+        }
+    }
+
+    /// Whether the given rate cannot be true, by what was seen last.
+    pub fn doubt(&self) -> Option<Doubt> {
+        self.doubt
+    }
+
+    /// The recent length of the queue at the bottleneck beyond the pacer's own, as far as round trips show it.
+    pub fn queue(&self, now: Instant) -> Option<core::time::Duration> {
+        let queue_ns = self.round_trips.queue_ns(now, Instant::ORIGIN, true)?;
+        Some(core::time::Duration::from_nanos(queue_ns.max(0).cast_unsigned()))
+    }
+
+    /// Takes a round trip measured just now. `path` is any number that is the same for the same client or prefix of
+    /// clients.
+    pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, load: Load) {
+        self.round_trips.handle_load(now, load);
+        let idle_most_ns = if self.phase == Phase::Follow { self.long_queue_ns() } else { 0 };
+        self.round_trips.handle_round_trip(now, path, rtt_ns, kind, idle_most_ns);
+    }
+
+    /// Decides whether the rate changes; returns true if [`Correction::rate`] has changed. Call after each grant, or
+    /// as often as possible while there is traffic.
+    pub fn handle_turn(&mut self, now: Instant, load: Load) -> bool {
+        self.round_trips.handle_load(now, load);
+        let elapsed_ns = now.ns_since(self.last_turn);
+        if elapsed_ns < TURN_NS {
+            return false;
+        }
+        self.last_turn = now;
+        let since = if self.phase == Phase::Follow { Instant::ORIGIN } else { self.round.began };
+        // A rate above that of the link leaves no work waiting: a long queue shows at any time.
+        let queue_ns = self.round_trips.queue_ns(now, since, true);
+        match queue_ns {
+            Some(queue_ns) if queue_ns > self.long_queue_ns() as i64 => {
+                self.queue_since = self.queue_since.or(Some(now));
+            }
+            Some(_) => self.queue_since = None,
+            None => {}
+        }
+        match self.phase {
+            // A pause is not busy time, however the turns before and after it look.
+            Phase::Follow => self.follow(now, load, elapsed_ns.min(4 * TURN_NS), queue_ns),
+            Phase::Drain { until, queue_ns: from_ns, since, .. } => {
+                let left_ns = queue_ns.map(|queue_ns| queue_ns.max(0).cast_unsigned());
+                let gone = left_ns.is_some_and(|left_ns| left_ns <= self.long_queue_ns() / 4)
+                    && now.ns_since(self.round.began) >= self.round_trips.rtt_ns();
+                if gone || now >= until {
+                    let stands = !gone && left_ns.is_some_and(|left_ns| left_ns > from_ns / 2);
+                    self.end_drain(now, load.sent_bytes, since, stands);
+                }
+            }
+        }
+        let rate = match self.phase {
+            Phase::Follow => self.limit(self.estimate * (1.0 + self.steering)),
+            Phase::Drain { gain, .. } => self.estimate * gain,
+        };
+        // Smaller changes are not worth their cost.
+        let changed = (rate / self.rate - 1.0).abs() > 0.0005;
+        if changed {
+            self.rate = rate;
+        }
+        changed
+    }
+
+    fn follow(&mut self, now: Instant, load: Load, busy_ns: u64, queue_ns: Option<i64>) {
+        let believed = self.queue_since.filter(|since| now.ns_since(*since) >= LONG_QUEUE_BELIEVED_NS);
+        if let (Some(since), Some(queue_ns)) = (believed, queue_ns) {
+            self.settled = self.estimate;
+            // Only an estimate that is far off is replaced at once. A queue that stands while the uplink sends less
+            // than the link carries comes from other traffic.
+            if let Some(slope) = self.congested_slope(now)
+                && slope < self.estimate * SAME.start
+                && self.used_up(now, load.sent_bytes)
+            {
+                self.estimate = self.limit(slope);
+            }
+            self.drain(now, load.sent_bytes, queue_ns, since);
+            return;
+        }
+        let queue_ns = self.round_trips.queue_ns(now, Instant::ORIGIN, false).map(|it| it - self.bias_ns as i64);
+        let (Some(queue_ns), true) = (queue_ns, load.waits) else {
+            self.steering = 0.0;
+            return;
+        };
+        self.measure_carried(now, busy_ns);
+        self.steer(now, busy_ns, queue_ns);
+        self.climb(now, load.sent_bytes, busy_ns, queue_ns);
+        self.judge(busy_ns, queue_ns);
+    }
+
+    /// Brings the queue to its target.
+    fn steer(&mut self, now: Instant, busy_ns: u64, queue_ns: i64) {
+        let (target_ns, queue_ns, busy_s) = (self.target_ns(), queue_ns as f64, busy_ns as f64 / 1e9);
+        let bound_ns = MEAN_MOST * target_ns;
+        self.mean_queue_ns += busy_s * (queue_ns.clamp(-bound_ns, bound_ns) - self.mean_queue_ns);
+        // A queue is never below zero, whatever noise says.
+        let mut error_ns = (target_ns - queue_ns).clamp(-EXCESS_MOST * target_ns, target_ns);
+        if error_ns > 0.0 {
+            // A queue that is too short costs less than one that is too long, and takes time to show.
+            error_ns *= RAISE * (self.round_trips.busy_ns(now) as f64 / RAISE_AFTER_NS).min(1.0);
+        }
+        let delay_ns = self.round_trips.rtt_ns() + self.round_trips.window_ns(now) / 2 + TURN_NS;
+        let bandwidth = (STEERING_BY_DELAY / (delay_ns as f64 / 1e9)).min(STEERING_MOST);
+        let error_s = error_ns / 1e9;
+        self.steering = (2.0 * DAMPING * bandwidth * error_s).clamp(-STEERING_RANGE, STEERING_RANGE);
+        let learned = bandwidth * bandwidth * error_s * busy_s;
+        self.estimate = self.limit((self.estimate * (1.0 + learned)).max(self.carried * CARRIED_LEAST));
+    }
+
+    /// Measures what the link carries. The rate does not fall far below that unless a queue stands: noise alone must
+    /// not wear it away.
+    fn measure_carried(&mut self, now: Instant, busy_ns: u64) {
+        if self.round_trips.busy_ns(now) < CARRIED_OVER_NS {
+            return;
+        }
+        let since = Instant::from_ns(now.as_ns().saturating_sub(CARRIED_OVER_NS));
+        let is_low = self.estimate <= self.carried * CARRIED_LEAST * 1.001;
+        self.low_ns = if is_low { self.low_ns + busy_ns } else { 0 };
+        if self.low_ns >= LOW_NS + 2 * self.round_trips.rtt_ns() {
+            self.low_ns = 0;
+            match self.round_trips.slope(since, 0) {
+                // The link carries less than it did.
+                Some(slope) if slope < self.rate * 0.98 => self.carried = slope,
+                // A queue would have gone by now: it is noise, or other senders have it.
+                Some(_) if self.mean_queue_ns > self.target_ns() / 2.0 => {
+                    self.bias_ns += self.mean_queue_ns;
+                    (self.bias_at, self.mean_queue_ns) = (now, 0.0);
+                    self.estimate = self.limit(self.carried);
+                }
+                _ => {}
+            }
+        } else if now.ns_since(self.carried_at) >= CARRIED_OVER_NS {
+            self.carried_at = now;
+            if let Some(slope) = self.round_trips.slope(since, 0) {
+                self.carried = self.carried.max(slope.min(self.rate));
+            }
+        }
+        if now.ns_since(self.bias_at) >= BIAS_KEEP_NS {
+            self.bias_ns = 0.0;
+        }
+    }
+
+    /// Raises the rate faster while no queue shows at all.
+    fn climb(&mut self, now: Instant, sent_bytes: u64, busy_ns: u64, queue_ns: i64) {
+        let target_ns = self.target_ns();
+        if queue_ns as f64 > CLIMB_ENDS * target_ns || self.mean_queue_ns > target_ns / 2.0 {
+            (self.quiet_ns, self.climb) = (0, 0.0);
+            return;
+        }
+        let age_ns = self.round_trips.busy_ns(now);
+        self.quiet_ns = if age_ns < self.quiet_ns { 0 } else { self.quiet_ns + busy_ns };
+        let lasts_ns = ROUND_NS + self.round_trips.rtt_ns() * 5 / 4;
+        if self.quiet_ns >= QUIET_NS + lasts_ns && now.ns_since(self.round.began) >= lasts_ns {
+            self.climb = (self.climb * 2.0).clamp(CLIMB_FIRST, CLIMB_MOST);
+            self.estimate = self.limit(self.estimate * (1.0 + self.climb));
+            self.begin_round(now, sent_bytes);
+        }
+    }
+
+    /// Whether the given rate can be true.
+    fn judge(&mut self, busy_ns: u64, queue_ns: i64) {
+        let doubt = if self.estimate <= self.given * GIVEN_LEAST * 1.001 && queue_ns as f64 > 2.0 * self.target_ns() {
+            Some(Doubt::TooHigh)
+        } else if self.estimate >= self.most * 0.999 && self.quiet_ns >= QUIET_NS {
+            Some(Doubt::TooLow)
+        } else {
+            None
+        };
+        match doubt {
+            Some(_) => self.at_end_ns += busy_ns,
+            None => self.at_end_ns = self.at_end_ns.saturating_sub(busy_ns),
+        }
+        if self.at_end_ns >= DOUBT_NS {
+            self.doubt = self.doubt.or(doubt);
+        } else if self.at_end_ns == 0 {
+            self.doubt = None;
+        }
+    }
+
+    fn drain(&mut self, now: Instant, sent_bytes: u64, queue_ns: i64, since: Instant) {
+        if self.estimate <= self.given * GIVEN_LEAST * 1.001 {
+            // A queue of this length stands at the least rate of the range.
+            self.at_end_ns += DOUBT_NS / 3;
+            self.doubt = if self.at_end_ns >= DOUBT_NS { Some(Doubt::TooHigh) } else { self.doubt };
+        }
+        let queue_ns = queue_ns.max(0).cast_unsigned();
+        let gain = if queue_ns > 10 * self.long_queue_ns() { 0.5 } else { 0.8 };
+        let needed_ns = (queue_ns as f64 / (1.0 - gain)) as u64;
+        let until = now.add_ns(needed_ns * 3 / 2 + 2 * self.round_trips.rtt_ns() + ROUND_NS);
+        self.phase = Phase::Drain { gain, until, queue_ns, since };
+        self.begin_round(now, sent_bytes);
+    }
+
+    fn end_drain(&mut self, now: Instant, sent_bytes: u64, since: Instant, stands: bool) {
+        if stands {
+            // The queue did not shrink at a lower rate: the path itself has become longer.
+            self.round_trips.forget_paths(now);
+        }
+        // From the first sign of the queue to its end the link was busy all the time.
+        if let Some(slope) = self.slope(since) {
+            let same = SAME.contains(&(slope / self.settled));
+            let estimate = if same { self.settled + CORRECTION * (slope - self.settled) } else { slope };
+            self.estimate = self.limit(estimate);
+            self.carried = self.carried.min(self.estimate);
+        }
+        self.settled = self.estimate;
+        (self.queue_since, self.steering, self.mean_queue_ns) = (None, 0.0, 0.0);
+        (self.quiet_ns, self.climb) = (0, 0.0);
+        self.phase = Phase::Follow;
+        self.begin_round(now, sent_bytes);
+    }
+
+    fn begin_round(&mut self, now: Instant, sent_bytes: u64) {
+        self.round = Round { began: now, sent_bytes };
+    }
+
+    /// Whether the allowed rate was really sent, so that the round says something about the link.
+    fn used_up(&self, now: Instant, sent_bytes: u64) -> bool {
+        let elapsed_ns = now.ns_since(self.round.began);
+        let sent_bits = sent_bytes.saturating_sub(self.round.sent_bytes) as f64 * 8.0;
+        sent_bits >= self.rate * (elapsed_ns as f64 / 1e9) * 0.85
+    }
+
+    /// The queue that is aimed at: as short as can be told from none.
+    fn target_ns(&self) -> f64 {
+        let rate = Rate::clamped(self.estimate);
+        (TARGET_OF_CHUNK * rate.ns_for(u64::from(chunk_bytes(rate))) as f64).max(TARGET_LEAST_NS)
+    }
+
+    /// The shortest queue that is drained instead of steered away.
+    fn long_queue_ns(&self) -> u64 {
+        let rate = Rate::clamped(self.estimate);
+        LONG_QUEUE_NS.max(LONG_QUEUE_CHUNKS * rate.ns_for(u64::from(chunk_bytes(rate))))
+    }
+
+    /// Keeps a rate within the range around the given one.
+    fn limit(&self, bits: f64) -> f64 {
+        bits.clamp((self.given * GIVEN_LEAST).min(self.most), self.most)
+    }
+
+    /// The bottleneck's rate by the queue that shows now, if the queue is old enough.
+    fn congested_slope(&self, now: Instant) -> Option<f64> {
+        let since = self.queue_since.filter(|since| now.ns_since(*since) >= SLOPE_LEAST_NS)?;
+        self.slope(since)
+    }
+
+    fn slope(&self, since: Instant) -> Option<f64> {
+        let slope = self.round_trips.slope(since, self.long_queue_ns() / 4)?;
+        (slope >= Rate::MIN.bits_per_second() as f64).then_some(slope)
+    }
+}

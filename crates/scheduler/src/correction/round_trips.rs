@@ -1,0 +1,291 @@
+//! What round trips tell: how much queue they met at the bottleneck beyond the pacer's own, and how many bytes
+//! were delivered by when.
+//!
+//! A round trip is compared with the shortest one of its path and its kind. The pacer's model knows how many bytes
+//! it has at the bottleneck at any time; that part of the round trip is subtracted. Round trips that met an idle
+//! uplink show what is left then: jitter, and what the shortest one had by luck. That is subtracted as well.
+
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    vec::Vec,
+};
+
+use crate::{estimate::RttKind, time::Instant};
+
+/// The state of the pacer.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Total of wire bytes sent.
+    pub sent_bytes: u64,
+    /// When it will have sent so many of them that more may be given to it. Bytes sent earlier wait there for at most
+    /// the time that the pacer runs ahead.
+    pub room_at: Instant,
+    /// Whether work waits for the link.
+    pub waits: bool,
+}
+
+/// The history of the uplink over the last seconds.
+#[derive(Clone, Debug)]
+pub(super) struct RoundTrips {
+    points: VecDeque<Point>,
+    samples: VecDeque<Sample>,
+    /// By kind: excess of round trips that met an idle uplink, and when they came.
+    idle: [VecDeque<(Instant, i64)>; 2],
+    paths: BTreeMap<(u64, RttKind), PathBase>,
+    /// When the last two exact round trips were measured.
+    exact_last: Instant,
+    exact_before: Instant,
+}
+
+/// The pacer's state at some time.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    at: Instant,
+    sent_bytes: u64,
+    room_at: Instant,
+    waits: bool,
+    busy_since: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Instant,
+    sent_at: Instant,
+    rtt_ns: u64,
+    /// Excess over the shortest round trip of the path. `None` for the first samples of a path.
+    above_ns: Option<u64>,
+    /// The queue that the pacer itself had at the bottleneck.
+    own_ns: u64,
+    kind: RttKind,
+    delivered_bytes: f64,
+    /// How long the uplink had been busy when the packet was sent; `None` if it was idle or nearly so.
+    busy_ns: Option<u64>,
+}
+
+/// The shortest round trip of a path, in this window of time and the one before.
+#[derive(Clone, Copy, Debug)]
+struct PathBase {
+    window_began: Instant,
+    shortest_ns: u64,
+    shortest_before_ns: u64,
+    first_seen: Instant,
+}
+
+pub(super) const MS: u64 = 1_000_000;
+/// Points closer than this are merged.
+const POINT_NS: u64 = MS / 4;
+/// The uplink counts as idle so long after its last byte.
+const IDLE_NS: u64 = 3 * MS;
+/// A queue takes a while to form: round trips of the first moments of a busy period say that there is none.
+const BUSY_NS: u64 = 25 * MS;
+/// Smoothed round trips are ignored while two exact ones came within this time.
+const EXACT_ENOUGH_NS: u64 = 50 * MS;
+const KEEP_NS: u64 = 2_000 * MS;
+const KEEP_MOST: usize = 4096;
+const PATH_WINDOW_NS: u64 = 15_000 * MS;
+const PATHS_MOST: usize = 4096;
+/// A sample is compared with others of its path only when the path has been known for this long.
+const PATH_KNOWN_NS: u64 = 20 * MS;
+/// The level of an idle uplink is the median of so many round trips, none older than this.
+const IDLE_MOST: usize = 31;
+const IDLE_LEAST: usize = 3;
+const IDLE_KEEP_NS: u64 = 60_000 * MS;
+/// The present queue is the median of at most so many round trips, of the shorter time if there are enough in it.
+const PRESENT_MOST: usize = 12;
+const PRESENT_LEAST: usize = 5;
+const PRESENT_NS: u64 = 20 * MS;
+const PRESENT_LONGEST_NS: u64 = 400 * MS;
+/// Where clients are far, the time and the number are larger: so many round trips, and so many samples.
+const FAR_ROUND_TRIPS: u64 = 6;
+const PRESENT_MOST_FAR: usize = 64;
+
+impl RoundTrips {
+    pub fn new() -> Self {
+        Self {
+            points: VecDeque::new(),
+            samples: VecDeque::new(),
+            idle: [VecDeque::new(), VecDeque::new()],
+            paths: BTreeMap::new(),
+            exact_last: Instant::ORIGIN,
+            exact_before: Instant::ORIGIN,
+        }
+    }
+
+    /// Records the pacer's state.
+    pub fn handle_load(&mut self, now: Instant, load: Load) {
+        let busy_since = match self.points.back() {
+            Some(last) if last.is_busy(now, MS) => last.busy_since,
+            _ => now,
+        };
+        let mut point =
+            Point { at: now, sent_bytes: load.sent_bytes, room_at: load.room_at, waits: load.waits, busy_since };
+        match self.points.back_mut() {
+            Some(last) if now.ns_since(last.at) < POINT_NS => {
+                point.at = last.at;
+                *last = point;
+            }
+            _ => self.points.push_back(point),
+        }
+        while self.points.len() > 2 * KEEP_MOST
+            || (self.points.len() > 2 && self.points.get(1).is_some_and(|it| now.ns_since(it.at) > KEEP_NS))
+        {
+            self.points.pop_front();
+        }
+    }
+
+    /// Takes a round trip that was measured just now; [`RoundTrips::handle_load`] comes first. With a longer excess than
+    /// `idle_most_ns` it did not meet an idle uplink, whatever the pacer's model says.
+    pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, idle_most_ns: u64) {
+        match kind {
+            RttKind::Exact => self.exact_before = core::mem::replace(&mut self.exact_last, now),
+            // A mean over recent acknowledgements lags behind the queue, so it is used only without exact samples.
+            RttKind::Smoothed if now.ns_since(self.exact_before) < EXACT_ENOUGH_NS => return,
+            RttKind::Smoothed => {}
+        }
+        let sent_at = Instant::from_ns(now.as_ns().saturating_sub(rtt_ns));
+        let above_ns = self.above_shortest(now, path, rtt_ns, kind);
+        let after = self.points.partition_point(|it| it.at <= sent_at);
+        let Some(before) = after.checked_sub(1).and_then(|at| self.points.get(at)).copied() else { return };
+        let delivered_bytes = match self.points.get(after) {
+            None => before.sent_bytes as f64,
+            Some(after) => {
+                let share = sent_at.ns_since(before.at) as f64 / after.at.ns_since(before.at).max(1) as f64;
+                // A refund may have made the later count the smaller one.
+                before.sent_bytes as f64 + (after.sent_bytes as f64 - before.sent_bytes as f64) * share
+            }
+        };
+        let is_idle = !before.is_busy(sent_at, IDLE_NS);
+        if let (true, Some(above_ns)) = (is_idle, above_ns.filter(|above_ns| *above_ns <= idle_most_ns)) {
+            let idle = &mut self.idle[kind as usize];
+            idle.push_back((now, above_ns as i64));
+            if idle.len() > IDLE_MOST {
+                idle.pop_front();
+            }
+        }
+        let busy_ns = before.is_busy(sent_at, MS).then(|| sent_at.ns_since(before.busy_since));
+        let own_ns = before.room_at.ns_since(sent_at);
+        self.samples.push_back(Sample { at: now, sent_at, rtt_ns, above_ns, own_ns, kind, delivered_bytes, busy_ns });
+        while self.samples.len() > KEEP_MOST || self.samples.front().is_some_and(|it| now.ns_since(it.at) > KEEP_NS) {
+            self.samples.pop_front();
+        }
+    }
+
+    /// The queue at the bottleneck beyond the pacer's own, in nanoseconds: of recent round trips the median, or a lower
+    /// part where clients are far. Only packets sent from `since` on count, and only those of busy moments unless `all`.
+    pub fn queue_ns(&self, now: Instant, since: Instant, all: bool) -> Option<i64> {
+        let levels = self.idle_levels(now);
+        let mut queues: Vec<i64> = Vec::new();
+        let far_ns = FAR_ROUND_TRIPS * self.rtt_ns();
+        let is_far = far_ns > PRESENT_NS;
+        let (present_ns, most) = if is_far { (far_ns, PRESENT_MOST_FAR) } else { (PRESENT_NS, PRESENT_MOST) };
+        for it in self.samples.iter().rev().take_while(|it| it.sent_at >= since || it.at >= since) {
+            let age_ns = now.ns_since(it.at);
+            let enough = age_ns > present_ns && queues.len() >= PRESENT_LEAST;
+            if enough || age_ns > PRESENT_LONGEST_NS || queues.len() >= most {
+                break;
+            }
+            if it.sent_at < since || (!all && it.busy_ns.is_none_or(|busy_ns| busy_ns < BUSY_NS)) {
+                continue;
+            }
+            if let Some(above_ns) = it.above_ns {
+                queues.push(above_ns as i64 - it.own_ns as i64 - levels[it.kind as usize]);
+            }
+        }
+        // Windows of distant connections let bytes go in bursts. They make short queues, which do not stand.
+        let at = if is_far { queues.len() / 5 } else { queues.len() / 2 };
+        (queues.len() >= 3).then(|| *queues.select_nth_unstable(at).1)
+    }
+
+    /// How long the uplink has been busy; 0 if it is idle.
+    pub fn busy_ns(&self, now: Instant) -> u64 {
+        self.points.back().filter(|last| last.is_busy(now, MS)).map_or(0, |last| now.ns_since(last.busy_since))
+    }
+
+    /// The time over which the present queue is taken.
+    pub fn window_ns(&self, now: Instant) -> u64 {
+        let oldest_ns = self.samples.iter().rev().nth(PRESENT_LEAST - 1).map_or(u64::MAX, |it| now.ns_since(it.at));
+        let least_ns = PRESENT_NS.max(FAR_ROUND_TRIPS * self.rtt_ns()).min(PRESENT_LONGEST_NS);
+        oldest_ns.clamp(least_ns, PRESENT_LONGEST_NS)
+    }
+
+    /// A typical round trip without a queue.
+    pub fn rtt_ns(&self) -> u64 {
+        self.samples.iter().rev().take(8).map(|it| it.rtt_ns - it.above_ns.unwrap_or(0)).max().unwrap_or(0)
+    }
+
+    /// The slope of the curve of delivered bytes since then, in bits per second. Least squares over the samples with
+    /// at least this queue.
+    pub fn slope(&self, since: Instant, queue_least_ns: u64) -> Option<f64> {
+        let points: Vec<(f64, f64)> = (self.samples.iter())
+            .filter(|it| it.at >= since && it.above_ns.is_none_or(|queue_ns| queue_ns >= queue_least_ns))
+            .map(|it| (it.at.ns_since(since) as f64 / 1e9, it.delivered_bytes * 8.0))
+            .collect();
+        let (first, last) = (points.first()?, points.last()?);
+        // A gap in the samples may have been a gap in the traffic, and then it was another queue.
+        let hole = points.windows(2).map(|pair| pair[1].0 - pair[0].0).fold(0.0, f64::max);
+        if points.len() < 5 || last.0 - first.0 < 0.02 || hole > f64::max(0.05, (last.0 - first.0) / 3.0) {
+            return None;
+        }
+        let n = points.len() as f64;
+        let (mean_t, mean_d) =
+            points.iter().fold((0.0, 0.0), |(t, d), point| (t + point.0 / n, d + (point.1 - first.1) / n));
+        let (mut covariance, mut variance) = (0.0, 0.0);
+        for (t, d) in points.iter().map(|point| (point.0, point.1 - first.1)) {
+            covariance += (t - mean_t) * (d - mean_d);
+            variance += (t - mean_t) * (t - mean_t);
+        }
+        let slope = covariance / variance;
+        slope.is_finite().then_some(slope)
+    }
+
+    /// The present round trips are taken as those without a queue from now on.
+    pub fn forget_paths(&mut self, now: Instant) {
+        for base in self.paths.values_mut() {
+            base.window_began = now;
+            (base.shortest_ns, base.shortest_before_ns) = (u64::MAX, u64::MAX);
+        }
+        self.samples.clear();
+        self.idle.iter_mut().for_each(VecDeque::clear);
+    }
+
+    /// By kind: how far round trips that met an idle uplink are above the shortest of their path.
+    fn idle_levels(&self, now: Instant) -> [i64; 2] {
+        [0, 1].map(|kind| {
+            let recent = self.idle[kind].iter().filter(|(at, _)| now.ns_since(*at) <= IDLE_KEEP_NS);
+            let mut excess: Vec<i64> = recent.map(|&(_, excess_ns)| excess_ns).collect();
+            let middle = excess.len() / 2;
+            if excess.len() < IDLE_LEAST { 0 } else { *excess.select_nth_unstable(middle).1 }
+        })
+    }
+
+    fn above_shortest(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind) -> Option<u64> {
+        let path = (path, kind);
+        if self.paths.len() >= PATHS_MOST && !self.paths.contains_key(&path) {
+            self.paths.retain(|_, base| now.ns_since(base.window_began) < PATH_WINDOW_NS);
+            if self.paths.len() >= PATHS_MOST {
+                return None;
+            }
+        }
+        let base = self.paths.entry(path).or_insert(PathBase {
+            window_began: now,
+            shortest_ns: rtt_ns,
+            shortest_before_ns: u64::MAX,
+            first_seen: now,
+        });
+        if now.ns_since(base.window_began) >= PATH_WINDOW_NS {
+            base.shortest_before_ns = base.shortest_ns;
+            base.shortest_ns = rtt_ns;
+            base.window_began = now;
+        }
+        base.shortest_ns = base.shortest_ns.min(rtt_ns);
+        let shortest_ns = base.shortest_ns.min(base.shortest_before_ns);
+        (now.ns_since(base.first_seen) >= PATH_KNOWN_NS).then(|| rtt_ns - shortest_ns)
+    }
+}
+
+impl Point {
+    /// Whether the uplink had bytes to send at that later time, or until shortly before.
+    fn is_busy(&self, at: Instant, pause_ns: u64) -> bool {
+        self.waits || at.ns_since(self.room_at) <= pause_ns
+    }
+}

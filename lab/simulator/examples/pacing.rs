@@ -1,0 +1,316 @@
+//! How near the pacer comes to exact SRPT, by the packet model: at a fixed rate, and at a given one that it corrects.
+//!
+//!     cargo run --release -p serpent-simulator --example pacing              # all conditions
+//!     cargo run --release -p serpent-simulator --example pacing -- 3 11      # some of them
+//!
+//! A line for each condition and each way to know the rate: the mean response time over that of exact SRPT on the bare
+//! link, the 99th percentile of responses up to 2 KB, the part of the link that was used while responses waited for
+//! leave, the time of the largest response over that of fair sharing, and how long it took until the rate stayed within
+//! 3 % of the truth, from the start and after each change of the link.
+
+use std::process::ExitCode;
+
+use scheduler::{Rate, correction::Correction, uplink::Settings};
+use serpent_simulator::{
+    Clients, Ended, Model, Packets, Stream, Ticket,
+    packets::{BottleneckAt, ClientPath, Discipline, OtherTraffic, PacketSettings, Shaping},
+    run,
+};
+use workload::{
+    ideal,
+    pattern::Pattern,
+    rate::Link,
+    sequence::{LoadMatch, Recipe, Request},
+    sizes::{FileSet, HeavyTail},
+    wire::WireModel,
+};
+
+fn main() -> ExitCode {
+    let wanted: Vec<usize> = std::env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
+    println!("| condition | rate | mean / ideal | small p99 ms | use while busy | largest / fair | s to follow |");
+    println!("|---|---|---|---|---|---|---|");
+    for (number, condition) in (1..).zip(conditions()) {
+        if wanted.is_empty() || wanted.contains(&number) {
+            condition.show(number);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// What a run is made under.
+struct Condition {
+    name: &'static str,
+    /// Times in seconds from which on the link has this rate in Mbit/s.
+    mbit: Vec<(u64, f64)>,
+    load: &'static str,
+    seconds: u64,
+    paths: Vec<ClientPath>,
+    requests_per_connection: u32,
+    /// Bytes of a segment on the wire beside its payload, in truth. The server counts 66.
+    overhead_bytes: u64,
+    /// Other senders' traffic in Mbit/s, from and until, in seconds.
+    other: Option<(f64, u64, u64)>,
+    shaping: Option<Shaping>,
+}
+
+/// How the pacer knows the rate.
+#[derive(Clone, Copy)]
+enum Known {
+    Fixed(f64),
+    Given(f64),
+}
+
+fn conditions() -> Vec<Condition> {
+    let far = |ms: u64| ClientPath { rtt_ns: ms * MS, ..ClientPath::DIRECT };
+    let plain = |name, mbit, load| Condition {
+        name,
+        mbit: vec![(0, mbit)],
+        load,
+        seconds: if mbit > 60.0 { 20 } else { 60 },
+        paths: Vec::new(),
+        requests_per_connection: 1,
+        overhead_bytes: 66,
+        other: None,
+        shaping: None,
+    };
+    let mixed = || [1, 10, 50, 100, 200].map(far).to_vec();
+    vec![
+        plain("2 Mbit/s, load 0.9", 2.0, "0.9"),
+        plain("10 Mbit/s, load 0.8", 10.0, "0.8"),
+        plain("10 Mbit/s, load 0.9", 10.0, "0.9"),
+        plain("50 Mbit/s, load 0.9", 50.0, "0.9"),
+        plain("100 Mbit/s, load 0.8", 100.0, "0.8"),
+        plain("500 Mbit/s, load 0.8", 500.0, "0.8"),
+        Condition { paths: vec![far(20)], ..plain("10 Mbit/s, load 0.9, 20 ms", 10.0, "0.9") },
+        Condition { paths: mixed(), ..plain("10 Mbit/s, load 0.9, 1 to 200 ms", 10.0, "0.9") },
+        Condition { paths: mixed(), ..plain("100 Mbit/s, load 0.9, 1 to 200 ms", 100.0, "0.9") },
+        Condition {
+            paths: vec![ClientPath { loss: 0.01, ..far(20) }],
+            ..plain("10 Mbit/s, load 0.9, 20 ms, loss 1 %", 10.0, "0.9")
+        },
+        Condition {
+            other: Some((3.0, 20, 40)),
+            paths: vec![far(10)],
+            ..plain("10 Mbit/s, load 0.9, 3 Mbit/s of others from 20 to 40 s", 10.0, "0.9")
+        },
+        Condition {
+            mbit: vec![(0, 10.0), (20, 5.0), (40, 10.0)],
+            paths: vec![far(10)],
+            ..plain("10, 5 and 10 Mbit/s, load 0.9", 10.0, "0.9")
+        },
+        Condition {
+            requests_per_connection: 20,
+            paths: mixed(),
+            ..plain("50 Mbit/s, load 0.9, kept alive, 1 to 200 ms", 50.0, "0.9")
+        },
+        Condition {
+            overhead_bytes: 66 + 24,
+            shaping: Some(Shaping::Line),
+            ..plain("100 Mbit/s, load 0.9, a real wire (24 bytes more)", 100.0, "0.9")
+        },
+        Condition {
+            overhead_bytes: 66 + 24 + 20 + 8,
+            shaping: Some(Shaping::Line),
+            ..plain("10 Mbit/s, load 0.9, PPPoE and IPv6 (52 bytes more)", 10.0, "0.9")
+        },
+        Condition { seconds: 25, ..plain("10 Mbit/s, load 1.3 for 25 s", 10.0, "1.3") },
+        Condition { seconds: 100, ..plain("10 Mbit/s, W1", 10.0, "w1") },
+    ]
+}
+
+impl Condition {
+    fn show(&self, number: usize) {
+        let line = self.line();
+        let left = self.left();
+        let wire = WireModel { overhead_bytes: self.overhead_bytes, ..WireModel::PER_CONNECTION };
+        let wire = WireModel { control_bytes: 8 + 4 * self.overhead_bytes, ..wire };
+        let wire = if self.requests_per_connection > 1 { WireModel { control_bytes: 0, ..wire } } else { wire };
+        let files = FileSet::new(&HeavyTail::WORLD_CUP, 2000);
+        let pattern: Pattern = match self.load.parse::<f64>() {
+            Ok(load) => Pattern::constant(load).expect("a load"),
+            Err(_) => self.load.parse().expect("the name of a pattern"),
+        };
+        let recipe = Recipe {
+            files: &files,
+            link: &left,
+            pattern: &pattern,
+            duration_ns: self.seconds * S,
+            wire,
+            load_match: LoadMatch::Sequence,
+        };
+        let mut requests = recipe.draw(1);
+        let groups = self.paths.len().max(1) as u32;
+        for (request, n) in requests.iter_mut().zip(0u32..) {
+            request.group = (n % groups) as u16;
+        }
+        // The ideal has distances: handshake and request take two round trips to everybody.
+        let distances_ns: f64 = (requests.iter())
+            .map(|it| 2.0 * self.paths.get(usize::from(it.group)).map_or(0.0, |path| path.rtt_ns as f64))
+            .sum::<f64>();
+        let distances_ns = if self.requests_per_connection > 1 { distances_ns / 2.0 } else { distances_ns };
+        let ideal_ns = ideal::srpt(&requests, &left, &wire).iter().sum::<f64>() + distances_ns;
+        let largest = (0..requests.len()).max_by_key(|&at| requests[at].size_bytes).expect("some requests");
+        let fair_ns = ideal::ps(&requests, &left, &wire)[largest];
+        println!("| {number}. {}, ideal {:.2} ms | | | | | | |", self.name, ideal_ns / requests.len() as f64 / 1e6);
+        let ways = [
+            ("fixed, 0.97", Known::Fixed(0.97)),
+            ("fixed, 1.00", Known::Fixed(1.0)),
+            ("given, 0.95 of the truth", Known::Given(0.95)),
+            ("given, 1.00", Known::Given(1.0)),
+            ("given, 1.05", Known::Given(1.05)),
+        ];
+        for (name, known) in ways {
+            let truth = line.first_rate().bits_per_second() as f64;
+            let (factor, correction) = match known {
+                Known::Fixed(factor) => (factor, None),
+                Known::Given(factor) => (factor, Some(Correction::new(Rate::clamped(truth * factor), None))),
+            };
+            let settings = Settings { rate: Some(Rate::clamped(truth * factor)), ..Settings::default() };
+            let defaults = PacketSettings::new(line.clone(), Discipline::Gate(settings));
+            let mut model = Watched::new(
+                PacketSettings {
+                    wire,
+                    correction,
+                    other: self.other.map(|(mbit, from, until)| OtherTraffic {
+                        rate: Link::constant(rate(mbit)),
+                        from_ns: from * S,
+                        until_ns: until * S,
+                    }),
+                    shaping: self.shaping.unwrap_or(defaults.shaping),
+                    bottleneck: BottleneckAt::Router,
+                    gso_segments: if truth > 50e6 { 4 } else { 1 },
+                    paths: self.paths.clone(),
+                    requests_per_connection: self.requests_per_connection,
+                    ..defaults
+                },
+                left.clone(),
+            );
+            let (mut sum_ns, mut small_ms, mut largest_ns) = (0, Vec::new(), 0);
+            let mut source = Stream::new(requests.iter().copied());
+            run(&mut source, &mut model, &Clients::PATIENT, None, |served| {
+                sum_ns += served.response_ns();
+                if served.request.size_bytes <= 2_000 {
+                    small_ms.push(served.response_ns() as f64 / 1e6);
+                }
+                if served.request.at_ns == requests[largest].at_ns {
+                    largest_ns = served.response_ns();
+                }
+            });
+            small_ms.sort_by(f64::total_cmp);
+            println!(
+                "| | {name} | {:.3} | {:.2} | {:.3} | {:.2} | {} |",
+                sum_ns as f64 / ideal_ns,
+                small_ms[small_ms.len() * 99 / 100],
+                model.used_bytes / model.could_bytes,
+                largest_ns as f64 / fair_ns,
+                if matches!(known, Known::Fixed(_)) { String::new() } else { model.followed(self) },
+            );
+        }
+    }
+
+    fn line(&self) -> Link {
+        let (_, first) = self.mbit[0];
+        let changes = self.mbit[1..].iter();
+        changes.fold(Link::constant(rate(first)), |link, &(at_s, mbit)| {
+            link.then(at_s * S, rate(mbit)).expect("changes in order")
+        })
+    }
+
+    /// What others leave of the line.
+    fn left(&self) -> Link {
+        let Some((mbit, from, until)) = self.other else { return self.line() };
+        let all = self.mbit[0].1;
+        let link = Link::constant(rate(all)).then(from * S, rate(all - mbit)).expect("changes in order");
+        link.then(until * S, rate(all)).expect("changes in order")
+    }
+}
+
+/// The packet model, looked at every few milliseconds.
+struct Watched {
+    model: Packets,
+    left: Link,
+    look_ns: u64,
+    before: Option<(bool, u64)>,
+    used_bytes: f64,
+    could_bytes: f64,
+    /// The pacer's rate over the truth, over time, while work waited.
+    rates: Vec<(u64, f64)>,
+}
+
+impl Watched {
+    fn new(settings: PacketSettings, left: Link) -> Self {
+        let model = Packets::new(settings);
+        Self { model, left, look_ns: 0, before: None, used_bytes: 0.0, could_bytes: 0.0, rates: Vec::new() }
+    }
+
+    fn look(&mut self) {
+        let (waits, carried_bytes) = (self.model.waits(), self.model.stats().carried_bytes);
+        let truth = self.left.rate_at(self.look_ns);
+        if let (Some((true, before_bytes)), true) = (self.before, waits) {
+            self.used_bytes += (carried_bytes - before_bytes) as f64;
+            self.could_bytes += truth.bytes_per_second() * LOOK_NS as f64 / 1e9;
+        }
+        if let Some(correction) = self.model.correction() {
+            let bits = correction.rate().bits_per_second() as f64;
+            self.rates.push((self.look_ns, bits / truth.bits_per_second() as f64));
+        }
+        self.before = Some((waits, carried_bytes));
+        self.look_ns += LOOK_NS;
+    }
+
+    /// Seconds from the start, and from each change, until the rate stayed within 3 % of the truth in the mean of a
+    /// second.
+    fn followed(&self, condition: &Condition) -> String {
+        let mut began_s: Vec<u64> = condition.mbit.iter().map(|&(at_s, _)| at_s).collect();
+        began_s.extend(condition.other.into_iter().flat_map(|(_, from, until)| [from, until]));
+        // What the pacer counts as a byte is less than a byte of a wire with more overhead.
+        let truth = (1448.0 + 66.0) / (1448.0 + condition.overhead_bytes as f64);
+        let seconds: Vec<String> = (began_s.iter())
+            .map(|&began_s| {
+                let of: Vec<_> = self.rates.iter().filter(|(at_ns, _)| *at_ns >= began_s * S).collect();
+                let window = (S / LOOK_NS) as usize;
+                let found = of.windows(window).position(|it| {
+                    let mean = it.iter().map(|it| it.1).sum::<f64>() / window as f64;
+                    (mean / truth - 1.0).abs() < 0.03
+                });
+                found.map_or("never".to_owned(), |at| format!("{:.1}", (at as u64 * LOOK_NS) as f64 / 1e9))
+            })
+            .collect();
+        seconds.join(", ")
+    }
+}
+
+impl Model for Watched {
+    fn handle_request(&mut self, now_ns: u64, ticket: Ticket, request: &Request) {
+        self.model.handle_request(now_ns, ticket, request);
+    }
+
+    fn handle_abort(&mut self, now_ns: u64, ticket: Ticket) {
+        self.model.handle_abort(now_ns, ticket);
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        self.model.poll_timeout()
+    }
+
+    fn poll_end(&mut self, now_ns: u64) -> Option<Ended> {
+        loop {
+            let until_ns = now_ns.min(self.look_ns);
+            if let Some(ended) = self.model.poll_end(until_ns) {
+                return Some(ended);
+            }
+            if self.look_ns > now_ns {
+                return None;
+            }
+            self.look();
+        }
+    }
+}
+
+fn rate(mbit: f64) -> workload::rate::Rate {
+    workload::rate::Rate::from_bits_per_second((mbit * 1e6) as u64).expect("a sensible rate")
+}
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+const LOOK_NS: u64 = 10 * MS;

@@ -287,13 +287,12 @@ impl<T: Transport> Gate<T> {
             let _ = self.transport.set_unsent_limit(limit);
             self.unsent_limit_bytes = limit;
         }
-        if enforcement == Enforcement::Kernel {
-            if let Some((teller, told)) = self.flow.poll_told()
-                && let Err(error) = self.transport.tell(&teller, told)
-                && !std::mem::replace(&mut self.tells_in_vain, true)
-            {
-                tracing::warn!(%error, "the kernel cannot be told what is left of a response");
-            }
+        if enforcement == Enforcement::Kernel
+            && let Some((teller, told)) = self.flow.poll_told()
+            && let Err(error) = self.transport.tell(&teller, told)
+            && !std::mem::replace(&mut self.tells_in_vain, true)
+        {
+            tracing::warn!(%error, "the kernel cannot be told what is left of a response");
         }
         if revisits {
             self.unmeasured_bytes = 0;

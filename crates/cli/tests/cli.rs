@@ -58,8 +58,8 @@ fn a_wrong_command_line_exits_with_2_and_says_what_is_right() {
         (&["serve", "--listen", "here"], "give an IP address and a port"),
         (&["serve", "--tls-cert", "a.pem"], "--tls-key"),
         (&["serve", "--workers", "0"], "1 to 1024"),
-        (&["uplink", "install", "eth0"], "--rate"),
-        (&["uplink", "install", "eth0", "--rate", "10mbit", "--qdisc", "fq"], "[possible values: auto, htb, prio]"),
+        (&["attach"], "--rate"),
+        (&["attach", "eth0", "--rate", "fast"], "--rate"),
         (&["check"], "FILE"),
         (&["serve", "www", "--upstream", "http://127.0.0.1:1"], "cannot be used with"),
         (&["serve", "--upstream", "127.0.0.1:1"], "write it as in `http://"),
@@ -100,7 +100,7 @@ fn manual_pages_for_every_command() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("new/man1");
     assert!(serpent(&["man", "--out", out.to_str().unwrap()]).status.success());
-    for name in ["serpent.1", "serpent-serve.1", "serpent-check.1", "serpent-uplink-install.1"] {
+    for name in ["serpent.1", "serpent-serve.1", "serpent-check.1", "serpent-attach.1"] {
         assert!(fs::read_to_string(out.join(name)).unwrap().contains(".TH"), "{name}");
     }
     let output = serpent(&["man", "--out", "/proc/nowhere"]);

@@ -70,7 +70,8 @@ fn the_verdict_tells_a_queue_here_from_one_behind_a_narrower_link() {
     let number = |name: &str| observed[name].as_u64().unwrap();
     assert!(number("round_trip_us") > number("shortest_round_trip_us") + 5_000, "{observed:#}");
     let sent = number("sent_bits_per_second");
-    assert!((10_000_000..30_000_000).contains(&sent), "the narrower link is full: {observed:#}");
+    // Beyond the rate of the narrower link, its queue may still grow.
+    assert!((10_000_000..100_000_000).contains(&sent), "the narrower link is full: {observed:#}");
     assert!(bed.does(&["attach", DEVICE, "--show"]).contains("Give a lower rate."));
     // A rate below the narrower link's brings the queue here.
     bed.does(&["attach", DEVICE, "--rate", "10mbit", "--ports", "80"]);

@@ -319,8 +319,8 @@ fn configuration(rate: &str, order: &str, guard: Option<f64>, enforce: &str, cut
     let attach = format!("serpent attach DEV --rate {rate} --ports 80,443 --cutoffs {cutoffs}");
     let guard = guard.map_or("\"off\"".to_owned(), |stretch| stretch.to_string());
     let borders = match enforce {
-        "kernel" => format!("# Once, as root: {attach}\n"),
-        _ => format!("# If you change to enforce = \"kernel\": {attach}\n"),
+        "kernel" => format!("# Once, as root:\n# {attach}\n"),
+        _ => format!("# If you change to enforce = \"kernel\", once, as root:\n# {attach}\n"),
     };
     format!(
         "[uplink]\nrate = \"{rate}\"\norder = \"{order}\"\nenforce = \"{enforce}\"\nguard = {guard}\n{borders}\n\

@@ -85,6 +85,10 @@ struct Round {
     sent_bytes: u64,
 }
 
+/// The largest share of a given rate that is used by default. No queue then stands at the bottleneck if the rate is true,
+/// and the correction lowers one that is too high.
+pub const UTILISATION: f64 = 0.995;
+
 /// The range around a given rate.
 const GIVEN_LEAST: f64 = 0.90;
 const GIVEN_MOST: f64 = 1.06;

@@ -20,13 +20,15 @@ impl Resolver<'_> {
     pub(super) fn uplink(&mut self, raw: &Raw, flags: &Overrides) -> UplinkConfig {
         let section = &raw.uplink;
         let cutoffs = section.cutoffs.as_ref().map_or(Cutoffs::Learned, |written| self.cutoffs(written, 6));
+        let rate = self.setting(flags.uplink, &section.rate, values::uplink_rate, UplinkRate::Auto);
+        let utilisation = matches!(rate, UplinkRate::Given(_)).then_some(scheduler::correction::UTILISATION);
         let uplink = UplinkConfig {
-            rate: self.setting(flags.uplink, &section.rate, values::uplink_rate, UplinkRate::Auto),
+            rate,
             order: self.setting(flags.order, &section.order, Order::named, Order::Srpt),
             enforce: self.setting(flags.enforce, &section.enforce, Enforce::named, Enforce::Server),
             cutoffs,
             guard_stretch: self.setting(flags.guard, &section.guard, values::stretch_or_off, None),
-            utilisation: self.setting(None, &section.utilisation, values::share_or_off, None),
+            utilisation: self.setting(None, &section.utilisation, values::share_or_off, utilisation),
             segment_overhead_bytes: {
                 let read = |text: &str| match values::size(text) {
                     Ok(bytes @ 0..=1024) => Ok(bytes as u32),

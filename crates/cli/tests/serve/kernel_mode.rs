@@ -60,7 +60,10 @@ fn packets_have_the_rank_of_what_is_left_in_every_protocol() {
             let what = format!("{program} {arguments:?} {origin} {sizes:?}: bytes by rank {ranks:?}");
             // No rank is better than that of the packets that wait, so a large response stays in its rank as a rule.
             assert!((2..=4).map(grown).sum::<u64>() >= LARGE as u64, "{what}");
-            assert!(grown(4) >= LARGE as u64 / 2, "it begins in its rank: {what}");
+            // What the framing holds of a large response goes before a small one on the same connection, and has its rank.
+            let mixed = program == "nghttp" && sizes.len() > 1;
+            let least = if mixed { LARGE as u64 / 8 } else { LARGE as u64 / 2 };
+            assert!(grown(4) >= least, "it begins in its rank: {what}");
             assert_eq!(grown(5), 0, "{what}");
             // Beside it: what belongs to the handshake, and the small response.
             assert!(grown(1) < 8_000 && grown(2) < 12_000, "{what}");

@@ -19,6 +19,10 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("bpf/attach.bpf.o");
 /// Where the kernel describes its types.
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
+/// How often the kernel is asked to check the program. It gives up with EAGAIN when a signal comes, for example when a
+/// terminal changes its size; libbpf asks five times, too.
+const ATTEMPTS: usize = 5;
+
 /// A loaded program that no device uses yet. The kernel frees it when this is dropped, unless a filter uses it.
 pub(crate) struct Loaded {
     bpf: Ebpf,
@@ -36,10 +40,25 @@ impl Loaded {
             });
         }
         let mut loaded = Self { bpf: Ebpf::load(OBJECT).map_err(|error| refusal(&error))? };
-        loaded.classifier()?.load().map_err(|error| refusal(&error))?;
+        loaded.check()?;
         let map = loaded.bpf.map_mut("settings").ok_or_else(|| missing("settings"))?;
         write_settings(map, settings)?;
         Ok(loaded)
+    }
+
+    /// Has the kernel check the program, and compile it.
+    fn check(&mut self) -> Result<(), AttachError> {
+        let classifier = self.classifier()?;
+        let mut result = classifier.load();
+        for _ in 1..ATTEMPTS {
+            match &result {
+                Err(ProgramError::LoadError { io_error, .. }) if io_error.kind() == io::ErrorKind::WouldBlock => {
+                    result = classifier.load();
+                }
+                _ => break,
+            }
+        }
+        result.map_err(|error| refusal(&error))
     }
 
     /// The program's descriptor.

@@ -6,8 +6,8 @@ use clap::Args;
 use scheduler::control::Method;
 use serde_json::json;
 use server::config::{
-    Access, ClassConfig, Classes, Config, Enforce, Limit, LimitBy, Origin, Requirement, Route, RouteLimit, UplinkRate,
-    UpstreamConfig,
+    Access, ClassConfig, Classes, Config, Enforce, Limit, LimitBy, Maintenance, Origin, Requirement, Route, RouteLimit,
+    UplinkRate, UpstreamConfig,
 };
 
 use crate::{
@@ -73,6 +73,10 @@ fn attach_line(options: &attach::AttachOptions) -> String {
     format!("  {:<10}{line}; by `serpent attach`, not by the server\n", "attach")
 }
 
+fn closed_by(maintenance: &Maintenance) -> String {
+    format!(", closed while {} exists", maintenance.file.display())
+}
+
 /// The addresses, and the settings that decide the order of the uplink. `serpent-lab simulate` reads this, so the names
 /// are kept stable.
 fn as_json(config: &Config) -> String {
@@ -113,6 +117,7 @@ pub fn summary(config: &Config) -> String {
                 Some(root) => format!("{names} from {}", root.display()),
                 None => names,
             } + &site.limit.as_ref().map(|limit| format!(", {}", self::limit(limit))).unwrap_or_default()
+                + &site.maintenance.as_ref().map(closed_by).unwrap_or_default()
                 + &access(&site.access).map(|access| format!(", {access}")).unwrap_or_default(),
         );
         for route in &site.routes {

@@ -98,7 +98,8 @@ fn is_configuration(block: &Block) -> bool {
         let Some((key, value)) = line.split_once(" = ") else { return false };
         key.chars().all(|c| c == '-' || c.is_ascii_lowercase()) && value.starts_with(['"', '[', '{', 't', 'f'])
     };
-    let is_header = |line: &str| line.starts_with('[') && line.trim_end().ends_with(']') && line != "[Unit]";
+    let is_header =
+        |line: &str| line.starts_with('[') && line.trim_end().ends_with(']') && !matches!(line, "[Unit]" | "[Socket]");
     let first = block.text.lines().find(|line| !line.is_empty() && !line.starts_with('#'));
     block.file != "docs/guide/lab.md" && first.is_some_and(|line| is_key(line) || is_header(line))
 }

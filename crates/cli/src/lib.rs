@@ -16,6 +16,7 @@ mod explain;
 mod failure;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod inherited;
 mod key;
 mod lab;
 mod log;
@@ -24,6 +25,7 @@ mod other_servers;
 mod output;
 mod probe;
 mod serve;
+mod upgrade;
 mod values;
 
 use std::{

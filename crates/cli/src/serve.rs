@@ -1,39 +1,54 @@
-//! `serpent serve`: the server, and the signals that reload and stop it.
+//! `serpent serve`: the server, and the signals that reload, replace and stop it.
 
 use std::{
     fmt::Write as _,
     io::{self, Write as _},
     path::{Path, PathBuf},
     process,
-    sync::mpsc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
     thread,
 };
 
+use sd_notify::NotifyState;
 use server::{
     Handle, Server, StartError,
     config::{Config, Origin, Route, Site},
 };
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2},
     iterator::Signals,
 };
 
 use crate::{
     config::{self, Overrides},
     failure::Failure,
+    inherited::Inherited,
     open_files,
     output::FAILURE,
-    values,
+    upgrade, values,
 };
+
+/// What a signal asks for that takes long.
+enum Change {
+    Reload,
+    Upgrade,
+}
 
 /// Serves until a signal to stop, and returns after the last response.
 pub fn serve(args: &Overrides) -> Result<(), Failure> {
     // Signals are caught first, so that none is lost while the server starts.
-    let signals = Signals::new([SIGHUP, SIGTERM, SIGINT]).map_err(no_signals)?;
-    let config = load(args)?;
+    let signals = Signals::new([SIGHUP, SIGTERM, SIGINT, SIGUSR2]).map_err(no_signals)?;
+    let mut inherited = Inherited::from_environment()?;
+    let args = Overrides { inherited: inherited.addresses().map_err(no_signals)?, ..args.clone() };
+    let config = load(&args)?;
+    inherited.are_served_by(&config)?;
     open_files::allow(&config);
     let serving = served(&config);
-    let server = Server::bind(config).map_err(not_started)?;
+    let server = Server::bind_inheriting(config, std::mem::take(&mut inherited.sockets)).map_err(not_started)?;
     let ready = ready_line(&serving, &server);
     if let Err(error) = io::stdout().lock().write_all(ready.as_bytes()) {
         // The parent process has closed the pipe. Clients are served all the same.
@@ -42,17 +57,22 @@ pub fn serve(args: &Overrides) -> Result<(), Failure> {
     if let Some(admin) = server.admin_address() {
         tracing::info!("metrics on http://{admin}/metrics");
     }
+    if !inherited.takes_over() {
+        notify(&[NotifyState::Ready]);
+    }
+    inherited.tell_predecessor();
     // A reload may take long, as it waits for new workers. It has a thread of its own, so that signals to stop are handled.
-    let (reload, requests) = mpsc::channel();
-    let (handle, args) = (server.handle(), args.clone());
+    let (change, changes) = mpsc::channel();
+    let stopping = Arc::new(AtomicBool::new(false));
+    let (handle, stops) = (server.handle(), stopping.clone());
     thread::Builder::new()
         .name("reload".into())
-        .spawn(move || run_reloads(&requests, &handle, &args))
+        .spawn(move || make_changes(&changes, &handle, &args, &stops))
         .map_err(no_signals)?;
     let handle = server.handle();
     thread::Builder::new()
         .name("signals".into())
-        .spawn(move || handle_signals(signals, &handle, &reload))
+        .spawn(move || handle_signals(signals, &handle, &change, &stopping))
         .map_err(no_signals)?;
     server.run().map_err(not_started)
 }
@@ -107,23 +127,29 @@ fn absolute(path: &Path) -> PathBuf {
     if path.is_absolute() { path.to_owned() } else { path.canonicalize().unwrap_or_else(|_| path.to_owned()) }
 }
 
+/// Tells systemd, where it waits for that (`Type=notify`).
+fn notify(states: &[NotifyState]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "systemd (NOTIFY_SOCKET) cannot be told about the state of the server");
+    }
+}
+
 /// Handles signals until the process ends.
-fn handle_signals(mut signals: Signals, handle: &Handle, reload: &mpsc::Sender<()>) {
-    let mut stopping = false;
+fn handle_signals(mut signals: Signals, handle: &Handle, change: &mpsc::Sender<Change>, stopping: &AtomicBool) {
     for signal in signals.forever() {
         match signal {
-            SIGHUP if !stopping => {
-                // Fails only if that thread has panicked, which was reported.
-                let _ = reload.send(());
-            }
+            // Sending fails only if that thread has panicked, which was reported.
+            SIGHUP if !stopping.load(SeqCst) => drop(change.send(Change::Reload)),
+            SIGUSR2 if !stopping.load(SeqCst) => drop(change.send(Change::Upgrade)),
             // A second Ctrl-C means that the operator does not wait for the last response.
-            SIGINT if stopping => {
+            SIGINT if stopping.load(SeqCst) => {
                 tracing::warn!("interrupted again: responses under way are cut off");
                 process::exit(FAILURE.into());
             }
             SIGTERM | SIGINT => {
-                stopping = true;
+                stopping.store(true, SeqCst);
                 tracing::info!("stopping after the last response");
+                notify(&[NotifyState::Stopping]);
                 handle.shutdown();
             }
             _ => {}
@@ -131,16 +157,54 @@ fn handle_signals(mut signals: Signals, handle: &Handle, reload: &mpsc::Sender<(
     }
 }
 
-/// Reloads at each request, one after the other.
-fn run_reloads(requests: &mpsc::Receiver<()>, handle: &Handle, args: &Overrides) {
-    while let Ok(()) = requests.recv() {
-        // One reload serves all requests that came before it begins.
-        while requests.try_recv().is_ok() {}
-        match reload(handle, args) {
-            Ok(()) => tracing::info!("configuration reloaded"),
-            Err(failure) => {
-                tracing::error!("SIGHUP: not reloaded, the old configuration stays\n{failure}");
+/// Makes changes, one after the other, until the server has handed over.
+fn make_changes(changes: &mpsc::Receiver<Change>, handle: &Handle, args: &Overrides, stopping: &AtomicBool) {
+    while let Ok(change) = changes.recv() {
+        // One change serves all signals that came before it begins. A new process reads the configuration anyway.
+        let upgrade = [change].into_iter().chain(changes.try_iter()).any(|change| matches!(change, Change::Upgrade));
+        match upgrade {
+            true if hand_over(handle, stopping) => return,
+            true => {}
+            false => {
+                notify(&reloading());
+                match reload(handle, args) {
+                    Ok(()) => tracing::info!("configuration reloaded"),
+                    Err(failure) => {
+                        tracing::error!("SIGHUP: not reloaded, the old configuration stays\n{failure}");
+                    }
+                }
+                notify(&[NotifyState::Ready]);
             }
+        }
+    }
+}
+
+/// `Type=notify-reload` wants the time, too.
+fn reloading() -> Vec<NotifyState<'static>> {
+    let mut states = vec![NotifyState::Reloading];
+    states.extend(NotifyState::monotonic_usec_now());
+    states
+}
+
+/// Starts a new process that takes over, and begins to stop. Returns whether it did.
+fn hand_over(handle: &Handle, stopping: &AtomicBool) -> bool {
+    match upgrade::start_successor(handle) {
+        // A signal to stop that came meanwhile is meant for whoever serves.
+        Ok(mut successor) if stopping.load(SeqCst) => {
+            let _ = successor.kill();
+            let _ = successor.wait();
+            false
+        }
+        Ok(successor) => {
+            stopping.store(true, SeqCst);
+            tracing::info!("process {} has taken over; stopping after the last response", successor.id());
+            notify(&[NotifyState::MainPid(successor.id())]);
+            handle.hand_over();
+            true
+        }
+        Err(reason) => {
+            tracing::error!("SIGUSR2: not replaced, this process goes on: {reason}");
+            false
         }
     }
 }

@@ -21,7 +21,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{start_error::StartError, state::ServerState, tls::Tls};
+use crate::{pipeline::guard::Switch, start_error::StartError, state::ServerState, tls::Tls};
 
 mod api;
 mod exposition;
@@ -56,6 +56,8 @@ pub(crate) struct Running {
 /// The part of the admin side that a reload changes.
 pub(crate) struct Control {
     address: Option<SocketAddr>,
+    /// A copy of the socket, for a process that takes over.
+    socket: Option<StdTcpListener>,
     sockets: mpsc::UnboundedSender<Option<Admin>>,
 }
 
@@ -63,22 +65,28 @@ pub(crate) struct Control {
 pub(crate) struct Admin {
     address: SocketAddr,
     socket: StdTcpListener,
+    copy: Option<StdTcpListener>,
 }
 
-/// Binds the admin address.
-pub(crate) fn bind(state: Arc<ServerState>, address: Option<SocketAddr>) -> Result<(Control, Background), StartError> {
+/// Binds the admin address, or takes an inherited socket of it.
+pub(crate) fn bind(
+    state: Arc<ServerState>,
+    address: Option<SocketAddr>,
+    inherited: &mut Vec<StdTcpListener>,
+) -> Result<(Control, Background), StartError> {
     let (sender, sockets) = mpsc::unbounded_channel();
-    let mut control = Control { address: None, sockets: sender };
+    let mut control = Control { address: None, socket: None, sockets: sender };
+    let listen = |address| listen(address, crate::listener::inherited_of(address, inherited).pop());
     control.replace(address.map(listen).transpose()?);
     Ok((control, Background { state, sockets }))
 }
 
-/// Binds an admin address.
-pub(crate) fn listen(address: SocketAddr) -> Result<Admin, StartError> {
+/// Binds an admin address, or takes an inherited socket of it.
+pub(crate) fn listen(address: SocketAddr, inherited: Option<StdTcpListener>) -> Result<Admin, StartError> {
     let bind = || {
-        let socket = StdTcpListener::bind(address)?;
+        let socket = inherited.map_or_else(|| StdTcpListener::bind(address), Ok)?;
         socket.set_nonblocking(true)?;
-        Ok(Admin { address: socket.local_addr()?, socket })
+        Ok(Admin { address: socket.local_addr()?, copy: Some(socket.try_clone()?), socket })
     };
     bind().map_err(|error| StartError::Admin { address, error })
 }
@@ -88,9 +96,15 @@ impl Control {
         self.address
     }
 
+    /// A copy of the socket, for a process that takes over.
+    pub(crate) fn socket(&self) -> Option<&StdTcpListener> {
+        self.socket.as_ref()
+    }
+
     /// Serves another address, or none, from now on.
-    pub(crate) fn replace(&mut self, admin: Option<Admin>) {
+    pub(crate) fn replace(&mut self, mut admin: Option<Admin>) {
         self.address = admin.as_ref().map(|admin| admin.address);
+        self.socket = admin.as_mut().and_then(|admin| admin.copy.take());
         // Fails only when the server has stopped.
         let _ = self.sockets.send(admin);
     }
@@ -103,6 +117,7 @@ impl Background {
         let thread = std::thread::Builder::new().name("admin".into()).spawn(move || {
             runtime.block_on(async {
                 tokio::spawn(watch_certificates(self.state.clone()));
+                tokio::spawn(watch_maintenance(self.state.clone()));
                 tokio::spawn(watch_objectives(self.state.clone()));
                 tokio::spawn(admin(self.state, self.sockets));
                 // Also ends when the sender is dropped.
@@ -144,6 +159,17 @@ async fn watch_certificates(state: Arc<ServerState>) {
             tracing::error!(%error, "a changed certificate cannot be used; the old one stays");
             state.metrics.certificate_reloads_failed.fetch_add(1, Relaxed);
         }
+    }
+}
+
+async fn watch_maintenance(state: Arc<ServerState>) {
+    loop {
+        let switches: Vec<_> = state.snapshot.load().sites.maintenance().cloned().collect();
+        // Only a reload can bring the first one, and that looks for the file itself.
+        let pause = if switches.is_empty() { CERTIFICATE_INTERVAL } else { Switch::INTERVAL };
+        tokio::time::sleep(pause).await;
+        // On another thread, as above.
+        let _ = tokio::task::spawn_blocking(move || switches.iter().for_each(|switch| switch.refresh())).await;
     }
 }
 

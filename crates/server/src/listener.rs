@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
@@ -30,12 +30,26 @@ const BACKOFF: Duration = Duration::from_millis(100);
 
 /// Binds an address once for each worker. Several sockets share a port where the kernel spreads connections
 /// over them (Linux); elsewhere the workers share one socket.
+///
+/// Inherited sockets of the address are taken in place of new ones. There may be more of them than workers: each has
+/// connections in its queue.
 pub(crate) fn bind(
     listen: &Listen,
     all: &[Listen],
     workers: usize,
     uplink: &Uplink,
+    inherited: &mut Vec<StdTcpListener>,
 ) -> io::Result<Vec<StdTcpListener>> {
+    let mut taken = inherited_of(listen.address, inherited);
+    if !taken.is_empty() {
+        for socket in &taken {
+            prepare(&SockRef::from(socket), uplink)?;
+        }
+        for number in taken.len()..workers {
+            taken.push(taken[number % taken.len()].try_clone()?);
+        }
+        return Ok(taken);
+    }
     // If an IPv4 socket has the same port, the IPv6 wildcard must not accept IPv4.
     let only_v6 = all.iter().any(|other| {
         other.address.is_ipv4() && other.address.ip().is_unspecified() && other.address.port() == listen.address.port()
@@ -59,17 +73,26 @@ pub(crate) fn bind(
 
 fn listening(address: SocketAddr, only_v6: bool, share_port: bool, uplink: &Uplink) -> io::Result<StdTcpListener> {
     let socket = open(address, only_v6, share_port)?;
+    prepare(&socket, uplink)?;
+    Ok(socket.into())
+}
+
+/// Takes the sockets of an address out of those that are inherited.
+pub(crate) fn inherited_of(address: SocketAddr, inherited: &mut Vec<StdTcpListener>) -> Vec<StdTcpListener> {
+    inherited.extract_if(.., |socket| socket.local_addr().is_ok_and(|local| local == address)).collect()
+}
+
+fn prepare(socket: &Socket, uplink: &Uplink) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
     // Accepted sockets inherit the option on Linux, which saves a call each; `Connections` sets it on other
     // systems.
     socket.set_tcp_nodelay(true)?;
-    uplink.prepare_listener(&socket);
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
+    uplink.prepare_listener(socket);
+    socket.listen(BACKLOG)
 }
 
 fn open(address: SocketAddr, only_v6: bool, share_port: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_nonblocking(true)?;
     if address.is_ipv6() && address.ip().is_unspecified() {
         socket.set_only_v6(only_v6)?;
     }

@@ -1,6 +1,7 @@
 //! The server as a whole: started, changed while it runs, stopped.
 
 use std::{
+    io,
     net::{SocketAddr, TcpListener},
     sync::{
         Arc,
@@ -68,13 +69,22 @@ struct Bound {
     listen: Listen,
     local: SocketAddr,
     tls: Arc<AtomicBool>,
-    /// One for each worker.
+    /// One for each socket.
     drains: Vec<CancellationToken>,
+    /// Copies of the sockets, for a process that takes over. While one is open, the kernel completes connections.
+    sockets: Vec<TcpListener>,
 }
 
 impl Server {
     /// Opens the sites, certificates and logs of a configuration and binds its addresses.
     pub fn bind(config: Config) -> Result<Self, StartError> {
+        Self::bind_inheriting(config, Vec::new())
+    }
+
+    /// As [`Server::bind`], with listening sockets that are open already: from systemd, or from a process that this one
+    /// takes over from. Each address of the configuration (`admin`, too) takes the sockets that are bound to it, in place
+    /// of new ones. A socket of no address is closed.
+    pub fn bind_inheriting(config: Config, mut inherited: Vec<TcpListener>) -> Result<Self, StartError> {
         let workers = config.workers.get();
         program_priorities::prepare(&config).map_err(StartError::Priority)?;
         let uplink = Uplink::new(&config.uplink, &config.classes).map_err(StartError::Uplink)?;
@@ -97,7 +107,7 @@ impl Server {
             (0..workers).map(|_| tokio::sync::mpsc::unbounded_channel()).unzip();
         let mut bound = Vec::new();
         for listen in &config.listen {
-            let (place, sockets) = bind(listen, &config.listen, workers, &uplink)?;
+            let (place, sockets) = bind(listen, &config.listen, workers, &uplink, &mut inherited)?;
             place.start(sockets, &senders);
             bound.push(place);
         }
@@ -110,7 +120,7 @@ impl Server {
             changing: Mutex::new(false),
             tickets,
         });
-        let (admin, background) = crate::admin::bind(state.clone(), config.admin)?;
+        let (admin, background) = crate::admin::bind(state.clone(), config.admin, &mut inherited)?;
         let (stop, stopped) = mpsc::channel();
         let control = Control { config, bound, workers: senders, log, admin, late: None };
         let handle = Handle { inner: Arc::new(Inner { state, control: Mutex::new(control), stop }) };
@@ -197,6 +207,21 @@ impl Handle {
         let _ = self.inner.stop.send(());
     }
 
+    /// Copies of all listening sockets, for a process that takes over. That process and this one take connections from
+    /// the same queues.
+    pub fn sockets(&self) -> io::Result<Vec<TcpListener>> {
+        let control = self.inner.control.lock();
+        let served = control.bound.iter().flat_map(|bound| &bound.sockets);
+        served.chain(control.admin.socket()).map(TcpListener::try_clone).collect()
+    }
+
+    /// Stops as [`Handle::shutdown`] does, for a process that has taken over: metrics and status are asked there from now
+    /// on.
+    pub fn hand_over(&self) {
+        self.inner.control.lock().admin.replace(None);
+        self.shutdown();
+    }
+
     /// The gate before the site, by the classes in force now; for who has work for the site that does not come by us.
     pub fn admission(&self) -> Admission {
         self.inner.state.snapshot.load().admission.clone()
@@ -243,12 +268,12 @@ impl Inner {
         let mut added = Vec::new();
         for listen in &config.listen {
             if !control.bound.iter().any(|bound| bound.listen.address == listen.address) {
-                added.push(bind(listen, &config.listen, workers, &state.uplink)?);
+                added.push(bind(listen, &config.listen, workers, &state.uplink, &mut Vec::new())?);
             }
         }
         let admin = match control.config.admin == config.admin {
             true => None,
-            false => Some(config.admin.map(crate::admin::listen).transpose()?),
+            false => Some(config.admin.map(|address| crate::admin::listen(address, None)).transpose()?),
         };
         if let (Some(_), None) = (&sink, &control.log) {
             let idle = Sink::discard();
@@ -294,7 +319,7 @@ impl Inner {
 
 impl Bound {
     fn start(&self, sockets: Vec<TcpListener>, workers: &[UnboundedSender<Command>]) {
-        for ((socket, drain), worker) in sockets.into_iter().zip(&self.drains).zip(workers) {
+        for ((socket, drain), worker) in sockets.into_iter().zip(&self.drains).zip(workers.iter().cycle()) {
             let connections = Connections { socket, drain: drain.clone(), tls: self.tls.clone() };
             // Fails only if the worker has died, which was reported.
             let _ = worker.send(Command::Listen(connections));
@@ -302,6 +327,8 @@ impl Bound {
     }
 
     fn drain(self) {
+        // First, so that the worker has the last copy: it takes all connections that are complete before it closes it.
+        drop(self.sockets);
         self.drains.iter().for_each(|drain| drain.cancel());
     }
 }
@@ -311,12 +338,15 @@ fn bind(
     all: &[Listen],
     workers: usize,
     uplink: &Uplink,
+    inherited: &mut Vec<TcpListener>,
 ) -> Result<(Bound, Vec<TcpListener>), StartError> {
     let failed = |error| StartError::Listen { address: listen.address, error };
-    let sockets = listener::bind(listen, all, workers, uplink).map_err(failed)?;
+    let sockets = listener::bind(listen, all, workers, uplink, inherited).map_err(failed)?;
     let local = sockets[0].local_addr().map_err(failed)?;
     let drains = sockets.iter().map(|_| CancellationToken::new()).collect();
-    Ok((Bound { listen: *listen, local, tls: Arc::new(AtomicBool::new(listen.tls)), drains }, sockets))
+    let copies = sockets.iter().map(TcpListener::try_clone).collect::<Result<_, _>>().map_err(failed)?;
+    let tls = Arc::new(AtomicBool::new(listen.tls));
+    Ok((Bound { listen: *listen, local, tls, drains, sockets: copies }, sockets))
 }
 
 fn same_cache(one: &CacheConfig, other: &CacheConfig) -> bool {

@@ -16,7 +16,7 @@ use crate::{
     config::{self, CertificateFiles, ErrorPage, Route, Site},
     host::normal,
     pipeline::{
-        guard::{Guard, Limiter},
+        guard::{Guard, Limiter, Switch},
         target::{BadPath, Target},
         transform::Transform,
     },
@@ -42,6 +42,7 @@ struct Entry {
     certificate: Option<CertificateFiles>,
     client_ca: Option<PathBuf>,
     error_pages: Vec<ErrorPage>,
+    maintenance: Option<Arc<Switch>>,
 }
 
 /// A route of a site, ready for requests.
@@ -135,7 +136,8 @@ impl Sites {
             };
             let files = site.root.as_ref().map(open).transpose()?;
             let limiter = site.limit.as_ref().map(Limiter::new).map(Arc::new);
-            let open = |route: &Route| ResolvedRoute::open(route, limiter.as_ref());
+            let maintenance = site.maintenance.as_ref().map(Switch::new).map(Arc::new);
+            let open = |route: &Route| ResolvedRoute::open(route, limiter.as_ref(), maintenance.as_ref());
             let routes = site.routes.iter().map(open).collect::<Result<_, _>>()?;
             let otherwise = open(&Route::of_files(site.access.clone(), site.compression.clone()))?;
             let (certificate, client_ca) = (site.certificate.clone(), site.client_ca.clone());
@@ -146,7 +148,7 @@ impl Sites {
             };
             let root = site.root.as_ref().map(absolute).transpose()?;
             let error_pages = site.error_pages.clone();
-            Ok(Entry { files, root, routes, otherwise, certificate, client_ca, error_pages })
+            Ok(Entry { files, root, routes, otherwise, certificate, client_ca, error_pages, maintenance })
         });
         let opened = opened.collect::<Result<Vec<_>, _>>()?;
         let first = &opened[0];
@@ -210,6 +212,11 @@ impl Sites {
         Some((files.as_ref()?, &error_pages.iter().find(is_for)?.path))
     }
 
+    /// What closes sites for maintenance.
+    pub(crate) fn maintenance(&self) -> impl Iterator<Item = &Arc<Switch>> {
+        self.sites.iter().filter_map(|site| site.maintenance.as_ref())
+    }
+
     /// The file of authorities for client certificates, if the site asks for any.
     pub(crate) fn client_ca(&self, site: usize) -> Option<&Path> {
         self.sites[site].client_ca.as_deref()
@@ -228,7 +235,11 @@ impl Sites {
 }
 
 impl ResolvedRoute {
-    fn open(route: &Route, of_site: Option<&Arc<Limiter>>) -> Result<Self, SiteError> {
+    fn open(
+        route: &Route,
+        of_site: Option<&Arc<Limiter>>,
+        maintenance: Option<&Arc<Switch>>,
+    ) -> Result<Self, SiteError> {
         let origin = match &route.origin {
             config::Origin::Cgi(cgi) => {
                 let failed = |error| SiteError { setting: "cgi", path: cgi.program.clone(), error };
@@ -251,7 +262,7 @@ impl ResolvedRoute {
         };
         let mut hasher = DefaultHasher::new();
         route.name.hash(&mut hasher);
-        let (guards, transforms) = (Guard::of(route, of_site), Transform::of(route));
+        let (guards, transforms) = (Guard::of(route, of_site, maintenance), Transform::of(route));
         Ok(Self { config: route.clone(), key: hasher.finish(), guards, origin, transforms })
     }
 }
@@ -330,6 +341,7 @@ mod tests {
                 access: crate::config::Access::default(),
                 error_pages: Vec::new(),
                 limit: None,
+                maintenance: None,
                 files: crate::config::FilesConfig {
                     index: Vec::new(),
                     listing: false,

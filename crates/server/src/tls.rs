@@ -414,6 +414,7 @@ mod tests {
             access: crate::config::Access::default(),
             error_pages: Vec::new(),
             limit: None,
+            maintenance: None,
             files: FilesConfig {
                 index: Vec::new(),
                 listing: false,

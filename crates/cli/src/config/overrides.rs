@@ -54,6 +54,11 @@ pub struct Overrides {
     #[arg(long, short, value_name = "ADDR:PORT", value_parser = values::listen, help_heading = "Addresses and TLS")]
     pub listen: Vec<ListenAt>,
 
+    /// Addresses of sockets that were open before the start; they are served if neither a flag nor the file names
+    /// addresses.
+    #[arg(skip)]
+    pub inherited: Vec<ListenAt>,
+
     /// Certificate chain (PEM, leaf first)
     #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Addresses and TLS")]
     pub tls_cert: Option<PathBuf>,

@@ -139,6 +139,7 @@ sections! {
         require: Option<Spanned<OrOff<RawRequire>>>,
         limit: Option<Spanned<OrOff<RawLimit>>>,
         error_pages: Option<Pairs>,
+        maintenance: Option<Spanned<OrOff<RawMaintenance>>>,
         route: Vec<Spanned<RawRoute>>,
         files: RawFiles,
         compression: RawCompression,
@@ -194,6 +195,14 @@ sections! {
         burst: Setting,
         by: Setting,
         at_once: Setting,
+    }
+
+    /// `maintenance` of a site, as a table
+    RawMaintenance {
+        file: Setting,
+        #[serde(deserialize_with = "one_or_more")]
+        exempt: Option<Vec<Spanned<Written>>>,
+        retry_after: Setting,
     }
 
     /// `request-headers` and `response-headers` of a route

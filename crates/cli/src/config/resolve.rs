@@ -10,6 +10,7 @@ mod credentials;
 mod limit;
 mod limits;
 mod listen;
+mod maintenance;
 mod named_files;
 mod programs;
 mod resolver;

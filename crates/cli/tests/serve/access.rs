@@ -1,12 +1,19 @@
 //! Guards that refuse requests: passwords, keys, certificates, addresses.
 
-use std::{fs, io::Write as _, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    fs,
+    io::Write as _,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 use tempfile::TempDir;
 
 use super::{
     origin::Origin,
-    support::{Serpent, certificate, curl, program, site},
+    support::{PATIENCE, Serpent, certificate, curl, program, site},
 };
 
 /// `htpasswd -B -C 4`; the password is `secret`.
@@ -186,4 +193,40 @@ fn clients_are_let_in_by_the_address_that_a_trusted_proxy_names() {
     ] {
         assert_eq!(status(client, path).unwrap(), expected, "{client} {path}");
     }
+}
+
+#[test]
+fn a_site_is_closed_while_a_file_exists() {
+    let folder = folder();
+    let switch = folder.path().join("closed");
+    fs::write(folder.path().join("www/closed.html"), "back soon").unwrap();
+    let serpent = start(
+        folder.path(),
+        "[[site]]\nroot = \"www\"\nerror-pages = { 503 = \"/closed.html\" }\n\
+         maintenance = { file = \"closed\", exempt = [\"127.0.0.2\"], retry-after = \"10m\" }\n\
+         [[site.route]]\npath = \"/fixed\"\nrespond = 204\n",
+    );
+    let ask = |from: &str, path: &str| curl(&["-i", "--interface", from, &serpent.url(path)]);
+    // The file is looked for every second.
+    let wait_for = |status: &str| {
+        let start = Instant::now();
+        loop {
+            let answer = ask("127.0.0.1", "/hello.txt")?;
+            if answer.starts_with(status) {
+                return Some(answer);
+            }
+            assert!(start.elapsed() < PATIENCE, "not {status} but {answer}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    };
+    if wait_for("HTTP/1.1 200 ").is_none() {
+        return;
+    }
+    fs::write(&switch, "").unwrap();
+    let answer = wait_for("HTTP/1.1 503 ").unwrap();
+    assert!(answer.to_lowercase().contains("\r\nretry-after: 600\r\n") && answer.ends_with("back soon"), "{answer}");
+    assert!(ask("127.0.0.1", "/fixed").unwrap().starts_with("HTTP/1.1 503 "), "whatever the route");
+    assert!(ask("127.0.0.2", "/hello.txt").unwrap().ends_with("hello, world\n"));
+    fs::remove_file(&switch).unwrap();
+    wait_for("HTTP/1.1 200 ").unwrap();
 }

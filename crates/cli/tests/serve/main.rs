@@ -12,3 +12,4 @@ mod lifecycle;
 mod origin;
 mod smuggling;
 mod support;
+mod upgrade;

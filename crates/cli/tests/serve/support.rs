@@ -95,8 +95,14 @@ impl Serpent {
 
     /// Runs the binary and waits for the line that says that it is ready.
     pub fn start(args: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_serpent"))
-            .args(args)
+        let mut command = Command::new(env!("CARGO_BIN_EXE_serpent"));
+        command.args(args);
+        Self::start_command(command)
+    }
+
+    /// As [`Serpent::start`], for a command that is more than arguments.
+    pub fn start_command(mut command: Command) -> Self {
+        let mut child = command
             .env_remove("SERPENT_LOG")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -110,7 +116,7 @@ impl Serpent {
             Ok(line) => serpent.ready = line,
             Err(_) => {
                 let said: Vec<_> = serpent.stderr.try_iter().collect();
-                panic!("`serpent {}` did not become ready: {said:#?}", args.join(" "));
+                panic!("{command:?} did not become ready: {said:#?}");
             }
         }
         // The served thing may have an address too: that of an upstream.

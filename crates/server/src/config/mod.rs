@@ -8,6 +8,7 @@ mod classes;
 mod compression;
 mod gateway;
 mod limit;
+mod maintenance;
 mod redirect;
 mod respond;
 mod template;
@@ -32,6 +33,7 @@ pub use self::{
     compression::{CompressionConfig, TypePattern},
     gateway::{Origin, Route, RouteLimit},
     limit::{Limit, LimitBy, Rate},
+    maintenance::Maintenance,
     redirect::{Redirect, Rewrite},
     respond::Respond,
     template::BadTarget,
@@ -98,6 +100,8 @@ pub struct Site {
     pub error_pages: Vec<ErrorPage>,
     /// How many requests are answered, of all routes together that have no limit of their own.
     pub limit: Option<Limit>,
+    /// When requests are refused for maintenance; `None`: never.
+    pub maintenance: Option<Maintenance>,
 }
 
 /// A file in place of the body of an error.

@@ -4,6 +4,7 @@ mod address;
 mod at_once;
 mod bucket;
 mod limit;
+mod maintenance;
 mod max_forwards;
 mod redirect;
 mod require;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 pub(crate) use self::{
     at_once::Permit,
     limit::Limiter,
+    maintenance::Switch,
     ruling::{Checked, Guarded, Ruling},
 };
 use crate::config::{self, AddressRules, Redirect, Require, Respond, Rewrite, RouteLimit};
@@ -22,6 +24,8 @@ use crate::config::{self, AddressRules, Redirect, Require, Respond, Rewrite, Rou
 /// A step that may answer a request before it gets to an origin.
 #[derive(Debug)]
 pub(crate) enum Guard {
+    /// `maintenance` of the site: its requests are refused while a file exists.
+    Maintenance(Arc<Switch>),
     /// `allow` and `deny`: clients are let in by their address.
     Address(AddressRules),
     /// `limit`: a client gets so many requests answered.
@@ -42,8 +46,12 @@ pub(crate) enum Guard {
 
 impl Guard {
     /// The guards of a route, in the order in which they are asked: cheap ones first.
-    pub(crate) fn of(route: &config::Route, of_site: Option<&Arc<Limiter>>) -> Box<[Self]> {
-        let mut guards = Vec::new();
+    pub(crate) fn of(
+        route: &config::Route,
+        of_site: Option<&Arc<Limiter>>,
+        maintenance: Option<&Arc<Switch>>,
+    ) -> Box<[Self]> {
+        let mut guards: Vec<_> = maintenance.cloned().map(Self::Maintenance).into_iter().collect();
         if !route.access.addresses.is_empty() {
             guards.push(Self::Address(route.access.addresses.clone()));
         }
@@ -67,6 +75,7 @@ impl Guard {
     pub(crate) fn check(&self, request: &mut Guarded<'_>) -> Checked {
         Checked::Now(match self {
             Self::Require(require) => return require::check(require, request),
+            Self::Maintenance(switch) => switch.check(request),
             Self::Address(rules) => address::check(rules, request),
             Self::LimitOfSite(_) if request.is_elsewhere => Ruling::GoesOn,
             Self::Limit(limiter) | Self::LimitOfSite(limiter) => limiter.check(request),

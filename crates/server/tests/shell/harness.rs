@@ -41,6 +41,7 @@ pub fn site(root: &Path, names: &[&str], certificate: Option<CertificateFiles>) 
         access: Access::default(),
         error_pages: Vec::new(),
         limit: None,
+        maintenance: None,
         files: FilesConfig {
             index: vec!["index.html".to_owned()],
             listing: false,

@@ -46,6 +46,7 @@ impl Resolver<'_> {
                     }
                 }
             }
+            None if !flags.inherited.is_empty() => given.extend(flags.inherited.iter().map(|at| (*at, None))),
             None => given.push((DEFAULT_LISTEN, None)),
         }
 

@@ -82,6 +82,7 @@ impl Resolver<'_> {
                 access: Access::default(),
                 error_pages: Vec::new(),
                 limit: None,
+                maintenance: None,
             };
             return (vec![site], vec![SiteSpans::default()]);
         }
@@ -139,6 +140,7 @@ impl Resolver<'_> {
             let routes = self.routes(site, root.is_some(), &access, &targets, compression.as_ref());
             let limit = site.limit.as_ref().and_then(|limit| self.limit(limit, &configured));
             let error_pages = self.error_pages(site, root.as_deref());
+            let maintenance = site.maintenance.as_ref().and_then(|written| self.maintenance(written));
             sites.push(Site {
                 names,
                 root,
@@ -150,6 +152,7 @@ impl Resolver<'_> {
                 access,
                 error_pages,
                 limit,
+                maintenance,
             });
         }
         (sites, spans)

@@ -16,6 +16,7 @@ use crate::{
     check::CheckArgs,
     config::{self, Overrides},
     explain::ExplainArgs,
+    import::ImportArgs,
     key::KeyArgs,
     lab::LabArgs,
     other_servers,
@@ -140,6 +141,12 @@ scheduled, because the queue stands other_servers; `auto` finds it and follows i
     /// The answer comes from the configuration file alone: nothing is sent, and no running server is asked. Rules are
     /// shown in their order, condition by condition, up to the one that decides.
     Explain(Box<ExplainArgs>),
+    /// Translate the configuration of nginx
+    ///
+    /// Reads the file and those that it includes, and writes a configuration of Serpent to standard output. What has no
+    /// counterpart, or another meaning, is named with its file, line and reason, on standard error and at the top of the
+    /// text.
+    Import(ImportArgs),
     /// Make an API key, and the line for the file of keys
     ///
     /// The line, with the key's level and its hash, goes to standard output. The key itself is shown once, on standard

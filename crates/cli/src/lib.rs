@@ -16,6 +16,7 @@ mod explain;
 mod failure;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod import;
 mod inherited;
 mod key;
 mod lab;
@@ -59,6 +60,7 @@ pub fn run() -> ExitCode {
             print(checked.summary.as_bytes())
         }),
         Command::Explain(args) => explain::explain(&args).map(|text| print(text.as_bytes())),
+        Command::Import(args) => import::import(&args).map(|text| print(text.as_bytes())),
         Command::Key(args) => key::key(&args).map(|made| {
             if let Some(key) = made.key {
                 complain(0, &format!("the key, shown this once: {key}"));

@@ -20,6 +20,7 @@ const DOORS: &[(&str, &[&str])] = &[
         "serpent",
         &[
             "serpent-attach",
+            "serpent-import",
             "serpent-server",
             "serpent-scheduler",
             "serpent-kernel",
@@ -52,6 +53,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("serpent-files", &[]),
     ("serpent-heads", &["serpent-http1"]),
     ("serpent-http1", &[]),
+    ("serpent-import", &[]),
     ("serpent-programs", &["serpent-bodies", "serpent-files", "serpent-heads", "serpent-kernel"]),
     ("serpent-upstream", &["serpent-bodies", "serpent-heads", "serpent-http1"]),
     ("serpent-simulator", &["serpent-scheduler", "serpent-workload"]),

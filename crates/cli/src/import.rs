@@ -1,0 +1,102 @@
+//! `serpent import FILE`: the configuration of another server, translated.
+
+use std::{
+    fs::File,
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use globset::GlobBuilder;
+use import::Files;
+
+use crate::{
+    config::{self, Overrides, Problems, Severity},
+    failure::Failure,
+    output::complain,
+};
+
+/// The largest file that is read.
+const MOST_BYTES: u64 = 1024 * 1024;
+/// The most files that a pattern of `include` may name.
+const MOST_FILES: usize = 1000;
+
+/// The file to translate.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Example:
+  serpent import /etc/nginx/nginx.conf > serpent.toml
+  serpent check serpent.toml")]
+pub struct ImportArgs {
+    /// nginx.conf, or a file with `server` blocks alone
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// Translates a file and those that it includes. What has no counterpart goes to standard error, and stands at the top
+/// of the text as well.
+pub fn import(args: &ImportArgs) -> Result<String, Failure> {
+    let name = args.file.display().to_string();
+    let disk = Disk { folder: args.file.parent().map(Path::to_owned).unwrap_or_default() };
+    let translated = import::nginx(&name, &disk).map_err(|error| Failure::Run(error.to_string()))?;
+    for left in &translated.left {
+        complain(0, &format!("not translated: {left}"));
+    }
+    // The file will stand elsewhere, so what it names is not looked for.
+    let source = (PathBuf::from("translated"), translated.text.clone());
+    let flags = Overrides { config: Some(source.0.clone()), ..Overrides::default() };
+    let (_, mut problems) = config::understand(Some(&source), &flags);
+    problems.retain(|problem| problem.severity != Severity::Warning);
+    if !problems.is_empty() {
+        complain(0, &format!("to be mended by hand:\n{}", Problems::new(Some(source), problems)));
+    }
+    Ok(translated.text)
+}
+
+/// Files on the disk.
+struct Disk {
+    folder: PathBuf,
+}
+
+impl Files for Disk {
+    fn read(&self, pattern: &str) -> Result<Vec<(String, String)>, String> {
+        // The first file is named from the current directory.
+        let path =
+            if Path::new(pattern).parent() == Some(&self.folder) { pattern.into() } else { self.folder.join(pattern) };
+        if !pattern.contains(['*', '?', '[']) {
+            return Ok(vec![(path.display().to_string(), text(&path)?)]);
+        }
+        let unreadable = |error: &dyn std::fmt::Display| format!("`{pattern}`: {error}");
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let glob = GlobBuilder::new(name).literal_separator(true).build().map_err(|error| unreadable(&error))?;
+        let glob = glob.compile_matcher();
+        // As with nginx, a pattern that names nothing includes nothing.
+        let Ok(entries) = folder.read_dir() else { return Ok(Vec::new()) };
+        let mut paths: Vec<PathBuf> = entries
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| {
+                path.file_name().is_some_and(|name| glob.is_match(name) && !name.as_encoded_bytes().starts_with(b"."))
+            })
+            .take(MOST_FILES)
+            .collect();
+        paths.sort();
+        paths.iter().map(|path| Ok((path.display().to_string(), text(path)?))).collect()
+    }
+}
+
+fn text(path: &Path) -> Result<String, String> {
+    let read = || {
+        let mut text = String::new();
+        File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)?;
+        Ok::<_, std::io::Error>(text)
+    };
+    match read() {
+        Ok(text) if text.len() as u64 > MOST_BYTES => Err(format!("{} is larger than 1 MiB", path.display())),
+        Ok(text) => Ok(text),
+        Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

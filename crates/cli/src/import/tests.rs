@@ -1,0 +1,297 @@
+//! Configurations of the shapes that public projects have, and what becomes of them.
+
+use super::*;
+use server::config::{Config, Origin};
+
+/// The files of a test.
+struct Texts(Vec<(&'static str, &'static str)>);
+
+impl Files for Texts {
+    fn read(&self, pattern: &str) -> Result<Vec<(String, String)>, String> {
+        let (start, end) = pattern.split_once('*').unwrap_or((pattern, ""));
+        let named = |name: &str| {
+            if pattern.contains('*') { name.starts_with(start) && name.ends_with(end) } else { name == pattern }
+        };
+        let found: Vec<_> = self
+            .0
+            .iter()
+            .filter(|(name, _)| named(name))
+            .map(|(name, text)| (name.to_string(), text.to_string()))
+            .collect();
+        match found.is_empty() && !pattern.contains('*') {
+            true => Err(format!("{pattern} does not exist")),
+            false => Ok(found),
+        }
+    }
+}
+
+/// Translates, and checks that Serpent understands the result.
+fn translated(files: &[(&'static str, &'static str)]) -> (String, Vec<String>, Config) {
+    let translated = import::nginx(files[0].0, &Texts(files.to_vec())).unwrap_or_else(|error| panic!("{error}"));
+    let source = (PathBuf::from("/etc/serpent.toml"), translated.text.clone());
+    let flags = Overrides { config: Some(source.0.clone()), ..Overrides::default() };
+    let (resolved, mut problems) = config::understand(Some(&source), &flags);
+    problems.retain(|problem| problem.severity != Severity::Warning);
+    assert!(problems.is_empty(), "{}\n{}", Problems::new(Some(source), problems), translated.text);
+    (translated.text, translated.left.iter().map(ToString::to_string).collect(), resolved.config)
+}
+
+fn one(text: &'static str) -> (String, Vec<String>, Config) {
+    translated(&[("nginx.conf", text)])
+}
+
+#[track_caller]
+fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no `{part}` in:\n{text}");
+    }
+}
+
+#[test]
+fn a_static_site_with_certbot_and_compression() {
+    let (text, left, config) = translated(&[
+        (
+            "nginx.conf",
+            "user www-data;\nworker_processes auto;\npid /run/nginx.pid;\nevents { worker_connections 768; }\n\
+             http {\n  sendfile on;\n  include mime.types;\n  default_type application/octet-stream;\n  gzip on;\n\
+             gzip_types text/css application/javascript;\n  gzip_min_length 256;\n\
+             access_log /var/log/nginx/access.log;\n  include sites/*.conf;\n}\n",
+        ),
+        ("mime.types", "types { text/html html htm; application/manifest+json webmanifest; }\n"),
+        (
+            "sites/a.conf",
+            "server {\n  server_name a.example www.a.example; # managed by Certbot\n  root /srv/a;\n  index index.html index.htm;\n\
+             location / { try_files $uri $uri/ =404; }\n  location ~* \\.(css|js|png)$ { expires 30d; add_header Vary \"Accept\"; }\n\
+             error_page 404 /404.html;\n  error_page 500 502 503 504 /50x.html;\n\
+             listen [::]:443 ssl ipv6only=on;\n  listen 443 ssl;\n\
+             ssl_certificate /etc/letsencrypt/live/a/fullchain.pem;\n  ssl_certificate_key /etc/letsencrypt/live/a/privkey.pem;\n\
+             include options-ssl.conf;\n}\n\
+             server {\n  if ($host = www.a.example) {\n    return 301 https://$host$request_uri;\n  }\n\
+             if ($host = a.example) {\n    return 301 https://$host$request_uri;\n  }\n  listen 80;\n  server_name a.example www.a.example;\n  return 404;\n}\n",
+        ),
+        ("options-ssl.conf", "ssl_session_cache shared:le_nginx_SSL:10m;\nssl_protocols TLSv1.2 TLSv1.3;\n"),
+    ]);
+    assert_eq!(config.sites.len(), 1, "{text}");
+    has(
+        &text,
+        &[
+            "listen = [\"https://:443\", \"http://:80\"]",
+            "names = [\"a.example\", \"www.a.example\"]",
+            "tls-cert = \"/etc/letsencrypt/live/a/fullchain.pem\"",
+            "error-pages = { 404 = \"/404.html\", 500 = \"/50x.html\"",
+            "codings = [\"gzip\"]",
+            "min-size = \"256\"",
+            "mime-types = { webmanifest = \"application/manifest+json\" }",
+            "Cache-Control = \"max-age=2592000\"",
+            "index = [\"index.html\", \"index.htm\"]",
+            "target = \"/var/log/nginx/access.log\"",
+        ],
+    );
+    assert!(left.iter().any(|left| left.starts_with("sites/a.conf:") && left.contains("without TLS")), "{left:#?}");
+    assert!(text.contains("Not needed here: ") && text.contains("ssl_protocols"), "{text}");
+}
+
+#[test]
+fn a_proxy_with_websockets_and_a_group_of_servers() {
+    let (text, left, config) = one("http {\n\
+        map $http_upgrade $connection_upgrade { default upgrade; '' close; }\n\
+        upstream app { least_conn; server 127.0.0.1:3000 max_fails=3 fail_timeout=10s; server unix:/run/app.sock weight=2; keepalive 32; }\n\
+        server { listen 80 default_server; server_name _; client_max_body_size 20m;\n\
+          location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Host $host;\n\
+            proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $connection_upgrade;\n\
+            proxy_set_header X-Real-IP $remote_addr; proxy_set_header X-Env prod; proxy_read_timeout 300; }\n\
+          location /api/ { proxy_pass http://app/v1/; proxy_buffering off; client_max_body_size 1g; }\n\
+          location = /health { access_log off; return 200 'ok'; }\n\
+          location /static { alias /srv/static; }\n} }\n");
+    has(
+        &text,
+        &[
+            "servers = [\"http://127.0.0.1:3000\", \"unix:/run/app.sock\"]",
+            "passive.failures = 3",
+            "keep-connections = 32",
+            "idle-timeout = \"300s\"",
+            "keep-host = true",
+            "request-headers.set = { X-Env = \"prod\" }",
+            "replace-prefix = \"/v1/\"",
+            "buffer-response = false",
+            "request-body = \"1GiB\"",
+            "path-regex = \"^/health$\"",
+            "respond = 200\nrespond-body = \"ok\"",
+        ],
+    );
+    for (place, part) in [
+        ("nginx.conf:2", "map"),
+        ("nginx.conf:3", "weight=2"),
+        ("nginx.conf:7", "X-Real-IP"),
+        ("nginx.conf:10", "alias"),
+    ] {
+        assert!(
+            left.iter().any(|left| left.starts_with(&format!("{place}: ")) && left.contains(part)),
+            "{place} {part}: {left:#?}"
+        );
+    }
+    let routes = &config.sites[0].routes;
+    assert_eq!(routes.len(), 3, "{text}");
+    assert!(matches!(routes[0].origin, Origin::Respond(_)), "an exact path goes first");
+    assert!(text.find("/api/").unwrap() < text.find("path = \"/\"").unwrap(), "longer prefixes go first");
+}
+
+#[test]
+fn a_php_application_is_named_as_what_it_is() {
+    let (text, left, config) = one("server {\n  listen 80;\n  server_name blog.example;\n  root /srv/blog;\n  index index.php;\n\
+        location / { try_files $uri $uri/ /index.php?$args; }\n\
+        location ~ \\.php$ {\n    include fastcgi_params;\n    fastcgi_pass unix:/run/php.sock;\n    fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;\n  }\n\
+        location ~ /\\.ht { deny all; }\n}\n"
+        .replace("    include fastcgi_params;\n", "")
+        .leak());
+    let of_php: Vec<_> = left.iter().filter(|left| left.contains("FastCGI")).collect();
+    assert_eq!(of_php.len(), 2, "{left:#?}");
+    assert!(of_php[0].starts_with("nginx.conf:8: `fastcgi_pass unix:/run/php.sock`"), "{left:#?}");
+    has(&text, &["deny = [\"0.0.0.0/0\", \"::/0\"]", "try-files = [\"/index.php\"]", "index = [\"index.php\"]"]);
+    assert_eq!(config.sites[0].routes.len(), 2, "{text}");
+}
+
+#[test]
+fn passwords_addresses_and_limits() {
+    let (text, left, config) = one("http {\n  limit_req_zone $binary_remote_addr zone=login:10m rate=5r/m;\n\
+        limit_conn_zone $binary_remote_addr zone=addr:10m;\n  limit_req_zone $server_name zone=all:1m rate=100r/s;\n\
+        server {\n    listen 192.0.2.1:8080;\n    server_name admin.example;\n    root /srv/admin;\n\
+          auth_basic \"The office\";\n    auth_basic_user_file /etc/nginx/htpasswd;\n    satisfy any;\n    allow 10.0.0.0/8;\n    deny all;\n\
+          limit_conn addr 20;\n\
+          location /login { limit_req zone=login burst=10 nodelay; limit_req zone=all; }\n\
+          location /open/ { auth_basic off; allow all; }\n    location /lan/ { allow 192.168.0.0/16; deny all; }\n } }\n");
+    has(
+        &text,
+        &[
+            "file = \"/etc/nginx/htpasswd\"",
+            "realm = \"The office\"",
+            "satisfy = \"any\"",
+            "client = [\"10.0.0.0/8\"]",
+            "limit = { at-once = 20 }",
+            "limit = { rate = \"5/m\", burst = 11 }",
+            "require = \"off\"",
+            "allow = [\"192.168.0.0/16\"]",
+            "listen = [\"192.0.2.1:8080\"]",
+        ],
+    );
+    assert!(left.iter().any(|left| left.contains("zone=all:1m")), "{left:#?}");
+    assert!(config.sites[0].access.require.is_some());
+}
+
+#[test]
+fn redirects_and_rewrites() {
+    let (text, left, config) =
+        one("server {\n  listen 80;\n  server_name old.example;\n  return 301 https://new.example$request_uri;\n}\n\
+        server {\n  listen 80;\n  server_name new.example;\n  root /srv/new;\n\
+          rewrite ^/user/([0-9]+)$ /users/$1 last;\n  rewrite ^/feed$ https://feeds.example/all? permanent;\n\
+          rewrite ^/(?!static)(.*)$ /index.html last;\n\
+          location /download/ { rewrite ^/download/(.*)/media/(.*)\\..*$ /dl/$1/$2.mp3 break; }\n\
+          location = /gone { return 410; }\n  location /moved { return 302 /there; }\n\
+          if ($http_user_agent ~* bot) { return 403; }\n}\n");
+    has(
+        &text,
+        &[
+            "redirect = \"https://new.example{uri}\"",
+            "redirect-status = 301",
+            "rewrite = \"/users/{1}{query}\"",
+            "redirect = \"https://feeds.example/all\"",
+            "respond = 410",
+            "redirect = \"/there\"",
+            "rewrite = \"/dl/{1}/{2}.mp3{query}\"",
+        ],
+    );
+    assert!(left.iter().any(|left| left.contains("(?!static)") && left.contains("looking around")), "{left:#?}");
+    assert!(left.iter().any(|left| left.contains("http_user_agent") && left.contains("no conditions")), "{left:#?}");
+    assert_eq!(config.sites.len(), 2);
+}
+
+#[test]
+fn a_mirror_that_lists_its_folders() {
+    let (text, _, config) = one(
+        "server {\n  listen 80 default_server;\n  root /srv/mirror;\n  autoindex on;\n  autoindex_exact_size off;\n\
+        location /iso/ { limit_rate 1m; }\n  location ~ ^/debian/dists/ { add_header Cache-Control no-cache; }\n}\n",
+    );
+    has(&text, &["listing = true", "Cache-Control = \"no-cache\"", "limit_rate 1m"]);
+    assert!(config.sites[0].files.listing);
+}
+
+#[test]
+fn an_application_of_one_page() {
+    let (text, left, config) = one(
+        "server {\n  listen 8080;\n  location / {\n    root /usr/share/nginx/html;\n    index index.html index.htm;\n    try_files $uri $uri/ /index.html;\n  }\n\
+        location /api { proxy_pass http://backend:5000; }\n  error_page 500 502 503 504 /50x.html;\n  location = /50x.html { root /usr/share/nginx/html; }\n}\n",
+    );
+    has(
+        &text,
+        &[
+            "root = \"/usr/share/nginx/html\"",
+            "try-files = [\"/index.html\"]",
+            "servers = [\"http://backend:5000\"]",
+            "path = \"/api\"",
+        ],
+    );
+    assert_eq!(left, Vec::<String>::new());
+    assert_eq!(config.listen[0].address.port(), 8080);
+}
+
+#[test]
+fn grpc_and_client_certificates() {
+    let (text, _, config) = one("server {\n  listen 443 ssl http2;\n  server_name grpc.example;\n\
+        ssl_certificate a.pem;\n  ssl_certificate_key a.key;\n  ssl_client_certificate ca.pem;\n  ssl_verify_client on;\n\
+        location / { grpc_pass grpc://127.0.0.1:50051; }\n  location /web/ { proxy_pass https://web.internal; }\n}\n");
+    has(
+        &text,
+        &[
+            "servers = [\"h2c://127.0.0.1:50051\"]",
+            "buffer-request = false",
+            "client-ca = \"ca.pem\"",
+            "require = { certificate = true }",
+            "`tls-verify = false` turns that off",
+        ],
+    );
+    assert_eq!(config.upstreams.len(), 2);
+}
+
+#[test]
+fn several_sites_of_which_one_answers_for_all_other_names() {
+    let (text, left, config) = one("http { server { listen 80; server_name a.example; root /srv/a; }\n\
+        server { listen 80 default_server; return 444; }\n\
+        server { listen 80; server_name .b.example ~^www\\d+\\.c\\.example$; root /srv/b; }\n\
+        server { listen 8080; server_name a.example; root /srv/other; } }\n");
+    assert!(left.iter().any(|left| left.contains("return 444")), "{left:#?}");
+    assert_eq!(config.sites[0].names, Vec::<String>::new(), "{text}");
+    assert!(
+        left.iter().any(|left| left.starts_with("nginx.conf:4: `server`") && left.contains("one site")),
+        "{left:#?}"
+    );
+    assert!(left.iter().any(|left| left.contains("~^www")), "{left:#?}");
+    has(&text, &["names = [\"b.example\", \"*.b.example\"]", "listen = [\":80\", \":8080\"]"]);
+    assert!(config.sites.iter().any(|site| site.names == ["a.example"]));
+}
+
+#[test]
+fn lua_streams_and_modules_are_named() {
+    let (text, left, _) = one("load_module modules/ngx_http_lua_module.so;\nstream { server { listen 5432; } }\n\
+        http { server { listen 80; root /srv;\n  location /lua { content_by_lua_block { ngx.say(\"a } b\") } }\n} }\n"
+        .replace("a } b", "ab")
+        .leak());
+    for part in ["there are no modules", "only HTTP is spoken", "there is no Lua"] {
+        assert!(left.iter().any(|left| left.contains(part)), "{part}: {left:#?}");
+    }
+    has(&text, &["root = \"/srv\""]);
+}
+
+#[test]
+fn what_is_no_configuration_is_told_with_its_place() {
+    for (text, place, part) in [
+        ("http {\n  server {\n", "nginx.conf:3", "a `}` is missing"),
+        ("http {\n  listen 80\n}\n", "nginx.conf:2", "`listen` has no end"),
+        ("}\n", "nginx.conf:1", "closes no block"),
+        ("a \"b\n", "nginx.conf:1", "this quote has no end"),
+        ("include nginx.conf;\n", "nginx.conf:1", "nested too deep"),
+        ("\n\ninclude missing.conf;\n", "nginx.conf:3", "missing.conf does not exist"),
+    ] {
+        let error = import::nginx("nginx.conf", &Texts(vec![("nginx.conf", text)])).unwrap_err().to_string();
+        assert!(error.starts_with(place) && error.contains(part), "{text:?}: {error}");
+    }
+}

@@ -1,0 +1,118 @@
+//! The configuration that comes out, and its text.
+
+use std::fmt::Write as _;
+
+use toml_edit::Value;
+
+/// Settings of a table, as written: names, values, and comments above them.
+#[derive(Clone, Debug, Default)]
+pub struct Settings(Vec<(String, String, Option<String>)>);
+
+impl Settings {
+    /// Adds a setting, unless it is there.
+    pub fn set(&mut self, name: &str, value: impl Into<Value>) {
+        self.write(name, value.into().to_string().trim().to_owned(), None);
+    }
+
+    /// Adds a setting whose value is written in TOML already, unless it is there.
+    pub fn write(&mut self, name: &str, value: String, comment: Option<String>) {
+        if !self.has(name) {
+            self.0.push((name.to_owned(), value, comment));
+        }
+    }
+
+    /// Whether there is a setting of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(other, ..)| other == name)
+    }
+
+    /// The value of a setting, in TOML.
+    pub fn text_of(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(other, ..)| other == name).map(|(_, value, _)| value.as_str())
+    }
+
+    /// Whether there are no settings but these.
+    pub fn is_only(&self, names: &[&str]) -> bool {
+        self.0.iter().all(|(name, ..)| names.contains(&name.as_str()))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn text(&self, out: &mut String) {
+        for (name, value, comment) in &self.0 {
+            if let Some(comment) = comment {
+                let _ = writeln!(out, "# {comment}");
+            }
+            let _ = writeln!(out, "{name} = {value}");
+        }
+    }
+}
+
+/// A list of texts.
+pub fn list<T: AsRef<str>>(items: impl IntoIterator<Item = T>) -> Value {
+    Value::Array(items.into_iter().map(|item| item.as_ref().to_owned()).collect())
+}
+
+/// A table on one line.
+pub fn table<K: AsRef<str>>(pairs: impl IntoIterator<Item = (K, Value)>) -> Value {
+    let mut table = toml_edit::InlineTable::new();
+    for (name, value) in pairs {
+        table.insert(name.as_ref(), value);
+    }
+    table.into()
+}
+
+/// A table with its name and what stands above it.
+#[derive(Clone, Debug, Default)]
+pub struct Section {
+    /// `[name]` or `[[name]]`.
+    pub header: &'static str,
+    /// Lines of comment above it.
+    pub comment: Vec<String>,
+    pub settings: Settings,
+    /// Its own tables.
+    pub inner: Vec<Section>,
+}
+
+impl Section {
+    pub fn new(header: &'static str) -> Self {
+        Self { header, ..Self::default() }
+    }
+
+    fn text(&self, out: &mut String) {
+        out.push('\n');
+        for line in &self.comment {
+            let _ = writeln!(out, "# {line}");
+        }
+        let _ = writeln!(out, "{}", self.header);
+        self.settings.text(out);
+        self.inner.iter().for_each(|section| section.text(out));
+    }
+}
+
+/// The whole file.
+#[derive(Clone, Debug, Default)]
+pub struct Draft {
+    /// Lines of comment at the top.
+    pub comment: Vec<String>,
+    /// Settings of the whole server.
+    pub top: Settings,
+    /// Its tables, in their order.
+    pub sections: Vec<Section>,
+}
+
+impl Draft {
+    /// The text of the file.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for line in &self.comment {
+            let _ = writeln!(out, "{}", if line.is_empty() { "#".to_owned() } else { format!("# {line}") });
+        }
+        out.push('\n');
+        self.top.text(&mut out);
+        self.sections.iter().for_each(|section| section.text(&mut out));
+        out
+    }
+}

@@ -1,0 +1,153 @@
+//! The directives of nginx, one by one.
+
+mod access;
+mod listen;
+mod location;
+mod server;
+mod state;
+mod upstream;
+mod values;
+
+use std::collections::BTreeSet;
+
+use crate::{
+    draft::{Draft, Section, Settings, list, table},
+    report::Left,
+    syntax::Directive,
+};
+use server::Server;
+use state::{INHERITED, Translation};
+
+impl<'a> Translation<'a> {
+    fn main(&mut self, top: &mut Settings, directives: &'a [Directive]) {
+        for directive in directives {
+            match directive.name.as_str() {
+                "http" => {}
+                "worker_processes" => match directive.arg(0) {
+                    "auto" => {}
+                    number => top.write("workers", number.to_owned(), None),
+                },
+                _ => self.other(directive),
+            }
+        }
+    }
+
+    /// What holds for all servers. What they inherit is translated with them.
+    fn http(&mut self, directives: &'a [Directive]) {
+        for directive in directives {
+            match directive.name.as_str() {
+                "server" => {}
+                "upstream" => self.upstreams.declare(directive),
+                "limit_req_zone" | "limit_conn_zone" => self.zone(directive),
+                "keepalive_timeout" => self.limit_time(directive, "idle-timeout"),
+                "client_header_timeout" => self.limit_time(directive, "head-timeout"),
+                "types" => self.types(directive),
+                name if INHERITED.contains(&name) => {}
+                _ => self.other(directive),
+            }
+        }
+    }
+
+    fn zone(&mut self, directive: &'a Directive) {
+        let by_client = matches!(directive.arg(0), "$binary_remote_addr" | "$remote_addr");
+        let value = |name: &str| directive.args.iter().find_map(|arg| arg.strip_prefix(name));
+        let Some(zone) = value("zone=").and_then(|zone| zone.split(':').next()) else {
+            return self.leave(directive, "it names no zone");
+        };
+        if !by_client {
+            self.leave(directive, "requests are counted by client address, API key or class (`limit`, `by`)");
+        }
+        self.zones.insert(zone, (value("rate=").map(|rate| rate.replace("r/", "/")), by_client));
+    }
+
+    fn limit_time(&mut self, directive: &Directive, name: &str) {
+        match values::time(directive.arg(0)) {
+            Some(time) => self.limits.set(name, time),
+            None => self.leave(directive, "the time cannot be read, or is zero"),
+        }
+    }
+
+    /// Only types that a usual table does not have.
+    fn types(&mut self, directive: &Directive) {
+        for entry in directive.inner() {
+            let usual = |extension: &&String| !USUAL_EXTENSIONS.contains(&extension.as_str());
+            self.mime_types.extend(entry.args.iter().filter(usual).map(|one| (one.clone(), entry.name.clone())));
+        }
+    }
+}
+
+/// The extensions of nginx's own `mime.types`, which the built-in table has as well.
+const USUAL_EXTENSIONS: &[&str] = &[
+    "html", "htm", "shtml", "css", "xml", "gif", "jpeg", "jpg", "js", "atom", "rss", "mml", "txt", "jad", "wml", "htc",
+    "avif", "png", "svg", "svgz", "tif", "tiff", "wbmp", "webp", "ico", "jng", "bmp", "woff", "woff2", "jar", "war",
+    "ear", "json", "hqx", "doc", "pdf", "ps", "eps", "ai", "rtf", "m3u8", "kml", "kmz", "xls", "eot", "odg", "odp",
+    "ods", "odt", "pptx", "xlsx", "docx", "ppt", "wmlc", "wasm", "7z", "cco", "jardiff", "jnlp", "run", "pl", "pm",
+    "prc", "pdb", "rar", "rpm", "sea", "swf", "sit", "tcl", "tk", "der", "pem", "crt", "xpi", "xhtml", "xspf", "zip",
+    "bin", "exe", "dll", "deb", "dmg", "iso", "img", "msi", "msp", "msm", "mid", "midi", "kar", "mp3", "ogg", "m4a",
+    "ra", "3gpp", "3gp", "ts", "mp4", "mpeg", "mpg", "mov", "webm", "flv", "m4v", "mng", "asx", "asf", "wmv", "avi",
+];
+
+/// Translates all that was read: the text, and what it does not have.
+pub fn all(directives: &[Directive]) -> (String, Vec<Left>) {
+    let mut translation = Translation::default();
+    let mut draft = Draft::default();
+    // A file of a site alone has no `http`.
+    let http = directives.iter().find(|directive| directive.name == "http");
+    if http.is_some() {
+        translation.main(&mut draft.top, directives);
+    }
+    let http = http.map_or(directives, Directive::inner);
+    translation.http(http);
+    let blocks = http.iter().filter(|directive| directive.name == "server");
+    let mut servers: Vec<Server<'_>> = blocks.map(|block| Server::read(&mut translation, http, block)).collect();
+    let addresses = listen::addresses(servers.iter().flat_map(|server| &server.listen));
+    server::merge(&mut translation, &mut servers);
+    if !addresses.is_empty() {
+        draft.top.set("listen", list(addresses));
+    }
+    let mut sites = Vec::new();
+    for server in &servers {
+        let site = server.translate(&mut translation);
+        if site.settings.has("root") || site.inner.iter().any(|inner| inner.header == "[[site.route]]") {
+            sites.push(site);
+        } else {
+            translation.leave(server.directive, "nothing is left of it; the first site answers for names of no site");
+        }
+    }
+    let Translation { left, needless, upstreams, users, limits, access_log, mime_types, .. } = translation;
+    for (header, settings) in [("[limits]", limits), ("[access-log]", access_log)] {
+        if !settings.is_empty() {
+            draft.sections.push(Section { settings, ..Section::new(header) });
+        }
+    }
+    if !mime_types.is_empty() {
+        let mut files = Section::new("[files]");
+        files.settings.set("mime-types", table(mime_types.into_iter().map(|(k, v)| (k, v.into()))));
+        draft.sections.push(files);
+    }
+    if let Some(file) = users {
+        let mut section = Section::new("[users]");
+        section.settings.set("file", file);
+        draft.sections.push(section);
+    }
+    draft.sections.extend(upstreams.into_sections());
+    draft.sections.extend(sites);
+    draft.comment = header(&left, &needless);
+    (draft.text(), left)
+}
+
+fn header(left: &[Left], needless: &BTreeSet<String>) -> Vec<String> {
+    let mut lines = vec![
+        "Translated from the configuration of nginx. Check it with `serpent check FILE`.".to_owned(),
+        "The uplink is scheduled best if its rate is given: `uplink.rate`.".to_owned(),
+    ];
+    if !left.is_empty() {
+        lines.extend([String::new(), "Not translated, or different here:".to_owned()]);
+        lines.extend(left.iter().map(|one| format!("- {one}")));
+    }
+    if !needless.is_empty() {
+        let names: Vec<&str> = needless.iter().map(String::as_str).collect();
+        lines.extend([String::new(), format!("Not needed here: {}.", names.join(", "))]);
+    }
+    lines
+}

@@ -1,0 +1,155 @@
+//! Who may have what: addresses, passwords, certificates, limits.
+
+use toml_edit::Value;
+
+use super::{
+    state::{Translation, in_force, one_in_force},
+    values,
+};
+use crate::{
+    draft::{Settings, list, table},
+    syntax::Directive,
+};
+
+impl<'a> Translation<'a> {
+    /// `allow`, `deny`, `auth_basic`, `ssl_verify_client`, `limit_req`, `limit_conn` of a site or of a route; a route
+    /// that has none takes those of its site. The file of users may stand further out (`all`).
+    pub(super) fn access(&mut self, levels: &[&'a [Directive]], all: &[&'a [Directive]], settings: &mut Settings) {
+        let addresses = self.addresses(levels);
+        let mut required: Vec<(&str, Value)> = Vec::new();
+        if let Some(realm) = one_in_force(levels, "auth_basic").filter(|realm| realm.arg(0) != "off") {
+            self.password(all, realm, &mut required);
+        }
+        if let Some(verify) = one_in_force(levels, "ssl_verify_client").filter(|verify| verify.arg(0) == "on") {
+            if one_in_force(all, "ssl_client_certificate").is_some() {
+                required.push(("certificate", true.into()));
+            } else {
+                self.leave(verify, "`ssl_client_certificate` is missing");
+            }
+        }
+        let any = one_in_force(levels, "satisfy").is_some_and(|satisfy| satisfy.arg(0) == "any");
+        let Addresses { allow, deny, others } = addresses;
+        if any && !required.is_empty() && !allow.is_empty() && !others {
+            required.push(("client", list(allow)));
+            required.push(("satisfy", "any".into()));
+            let deny: Vec<&str> = deny.into_iter().filter(|net| *net != "all").collect();
+            if !deny.is_empty() {
+                settings.set("deny", list(deny));
+            }
+        } else if !others && allow.is_empty() && !deny.is_empty() {
+            settings.set("deny", list(["0.0.0.0/0", "::/0"]));
+        } else {
+            if !allow.is_empty() && !others {
+                settings.set("allow", list(allow));
+            }
+            let deny: Vec<&str> = deny.into_iter().filter(|net| *net != "all").collect();
+            if !deny.is_empty() {
+                settings.set("deny", list(deny));
+            }
+        }
+        if !required.is_empty() {
+            settings.set("require", table(required));
+        } else if one_in_force(levels, "auth_basic").is_some() && levels.len() == 1 {
+            settings.set("require", "off");
+        }
+        self.limit(levels, settings);
+    }
+
+    fn password(&mut self, levels: &[&'a [Directive]], realm: &'a Directive, required: &mut Vec<(&str, Value)>) {
+        let Some(file) = one_in_force(levels, "auth_basic_user_file") else {
+            return self.leave(realm, "`auth_basic_user_file` is missing");
+        };
+        match self.users {
+            Some(other) if other != file.arg(0) => {
+                self.leave(
+                    file,
+                    format!("there is one file of users for all sites, here {other}; name its users in `require`"),
+                );
+            }
+            _ => self.users = Some(file.arg(0)),
+        }
+        required.push(("user", true.into()));
+        let plain = |c: char| matches!(c, ' '..='~') && !matches!(c, '"' | '\\');
+        match realm.arg(0) {
+            text if !text.is_empty() && text.chars().all(plain) => required.push(("realm", text.into())),
+            _ => self.leave(realm, "the name of a realm is printable ASCII"),
+        }
+    }
+
+    fn addresses(&mut self, levels: &[&'a [Directive]]) -> Addresses<'a> {
+        let of = |level: &&'a [Directive]| {
+            level.iter().filter(|one| matches!(one.name.as_str(), "allow" | "deny")).collect::<Vec<_>>()
+        };
+        let rules = levels.iter().rev().map(of).find(|rules| !rules.is_empty()).unwrap_or_default();
+        let mut addresses = Addresses { allow: Vec::new(), deny: Vec::new(), others: true };
+        for rule in rules {
+            match (rule.name.as_str(), rule.arg(0)) {
+                (_, "unix:") => self.leave(rule, "clients come over IP"),
+                ("allow", "all") => return addresses,
+                ("deny", "all") => {
+                    addresses.others = false;
+                    addresses.deny.push("all");
+                    return addresses;
+                }
+                ("allow", net) => addresses.allow.push(net),
+                (_, net) => addresses.deny.push(net),
+            }
+        }
+        addresses
+    }
+
+    fn limit(&mut self, levels: &[&'a [Directive]], settings: &mut Settings) {
+        let mut limit: Vec<(&str, Value)> = Vec::new();
+        for directive in in_force(levels, "limit_req").into_iter().chain(in_force(levels, "limit_conn")) {
+            let value = |name: &str| directive.args.iter().find_map(|arg| arg.strip_prefix(name));
+            let of_rate = directive.name == "limit_req";
+            let zone = if of_rate { value("zone=") } else { directive.args.first().map(String::as_str) };
+            let Some((rate, by_client)) = zone.and_then(|zone| self.zones.get(zone)).cloned() else {
+                self.leave(directive, "its zone is not declared");
+                continue;
+            };
+            if !by_client {
+                continue;
+            }
+            if limit.iter().any(|(name, _)| *name == if of_rate { "rate" } else { "at-once" }) {
+                self.leave(directive, "there is one limit of a kind; the first one is taken");
+                continue;
+            }
+            match (of_rate, rate) {
+                (true, Some(rate)) => {
+                    limit.push(("rate", rate.into()));
+                    // nginx counts the requests beyond the first.
+                    let burst: i64 = value("burst=").and_then(|burst| burst.parse().ok()).unwrap_or(0);
+                    limit.push(("burst", (burst + 1).into()));
+                }
+                (true, None) => self.leave(directive, "its zone has no rate"),
+                (false, _) => match directive.arg(1).parse::<i64>() {
+                    Ok(count) => limit.push(("at-once", count.into())),
+                    Err(_) => self.leave(directive, "the number cannot be read"),
+                },
+            }
+        }
+        if !limit.is_empty() {
+            settings.set("limit", table(limit));
+        }
+    }
+
+    /// `client_max_body_size`, for a route or for the server.
+    pub(super) fn body_size(&mut self, directive: &Directive) -> Option<String> {
+        match values::size(directive.arg(0)) {
+            Some(size) if !size.starts_with('0') => Some(size),
+            _ => {
+                self.leave(directive, "every request body has a limit: give `limits.request-body` a large one");
+                None
+            }
+        }
+    }
+}
+
+/// `allow` and `deny` up to the first `all`.
+struct Addresses<'a> {
+    allow: Vec<&'a str>,
+    deny: Vec<&'a str>,
+    /// Whether clients of no list are let in.
+    others: bool,
+}

@@ -1,0 +1,401 @@
+//! `location`: its route.
+
+use toml_edit::Value;
+
+use super::{
+    state::{INHERITED, Translation, from, in_force, one_in_force},
+    upstream::Target,
+    values,
+};
+use crate::{
+    draft::{Section, Settings, list, table},
+    syntax::Directive,
+};
+
+/// A location with the blocks around it, the outermost first.
+pub struct Location<'a> {
+    pub directive: &'a Directive,
+    pub levels: Vec<&'a [Directive]>,
+}
+
+/// The paths that a location takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// `location = /path`
+    Exactly(String),
+    /// `location ^~ /path`
+    PrefixFirst(String),
+    /// `location ~ expression`
+    Expression(String),
+    /// `location /path`
+    Prefix(String),
+}
+
+impl Pattern {
+    /// The place among the routes. Here the first route that matches counts; nginx asks for exact paths, then for the
+    /// longest prefix if it has `^~`, then for expressions in their order, then for the longest prefix.
+    pub fn order(&self) -> (u8, usize) {
+        let shorter = |path: &str| usize::MAX - path.len();
+        match self {
+            Self::Exactly(_) => (0, 0),
+            Self::PrefixFirst(path) => (1, shorter(path)),
+            Self::Expression(_) => (2, 0),
+            Self::Prefix(path) => (3, shorter(path)),
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        match self {
+            Self::Exactly(path) => settings.set("path-regex", format!("^{}$", regex::escape(path))),
+            Self::PrefixFirst(path) | Self::Prefix(path) => settings.set("path", path.as_str()),
+            Self::Expression(expression) => settings.set("path-regex", expression.as_str()),
+        }
+        settings
+    }
+
+    fn prefix(&self) -> Option<&str> {
+        match self {
+            Self::PrefixFirst(path) | Self::Prefix(path) => Some(path),
+            _ => None,
+        }
+    }
+}
+
+/// What a location does with its requests that no option of it changes.
+const OPTIONS: &[&str] =
+    &["location", "alias", "rewrite", "return", "proxy_pass", "grpc_pass", "grpc_read_timeout", "break"];
+
+impl<'a> Translation<'a> {
+    /// The pattern of a location; `None`: it has no counterpart, which is said.
+    pub(super) fn pattern(&mut self, location: &Directive) -> Option<Pattern> {
+        let (modifier, written) = match &location.args[..] {
+            [path] if path.starts_with('@') => {
+                self.leave(
+                    location,
+                    "files that are missing go to no other origin: only `try-files` takes their place",
+                );
+                return None;
+            }
+            [path] => ("", path.as_str()),
+            [modifier, path] => (modifier.as_str(), path.as_str()),
+            _ => {
+                self.leave(location, "a location has a path");
+                return None;
+            }
+        };
+        match modifier {
+            "=" => Some(Pattern::Exactly(written.to_owned())),
+            "^~" => Some(Pattern::PrefixFirst(written.to_owned())),
+            "~" | "~*" => match values::regex(written, modifier == "~*") {
+                Ok(expression) => Some(Pattern::Expression(expression)),
+                Err(reason) => {
+                    self.leave(location, reason);
+                    None
+                }
+            },
+            "" => Some(Pattern::Prefix(written.to_owned())),
+            _ => {
+                self.leave(location, "this modifier is not known");
+                None
+            }
+        }
+    }
+
+    /// The routes of a location, in their order.
+    pub(super) fn location(&mut self, location: &Location<'a>, root: Option<&str>) -> Vec<(Pattern, Section)> {
+        let Location { directive, levels } = location;
+        let Some(pattern) = self.pattern(directive) else { return Vec::new() };
+        let mut routes = Vec::new();
+        for inner in directive.inner() {
+            if inner.name == "location" {
+                let levels = [&levels[..], &[inner.inner()]].concat();
+                routes.extend(self.location(&Location { directive: inner, levels }, root));
+            }
+        }
+        let mut settings = pattern.settings();
+        let has = |name: &str| directive.inner().iter().find(|inner| inner.name == name);
+        for inner in directive.inner() {
+            let name = inner.name.as_str();
+            match name {
+                _ if OPTIONS.contains(&name) || INHERITED.contains(&name) => {}
+                "autoindex" | "index" => {}
+                _ => self.other(inner),
+            }
+        }
+        let made = if let Some(answer) = has("return") {
+            self.answer(answer, &mut settings)
+        } else if let Some(rewrite) = has("rewrite") {
+            // What stands behind it would be done with the new path, which has a route of its own.
+            return routes.into_iter().chain(self.rewrite(rewrite)).collect();
+        } else if let Some(pass) = has("proxy_pass").or_else(|| has("grpc_pass")) {
+            self.pass(pass, levels, &pattern, &mut settings)
+        } else if has("fastcgi_pass").or_else(|| has("uwsgi_pass")).or_else(|| has("scgi_pass")).is_some() {
+            // The reason was given with the directive.
+            false
+        } else {
+            self.files(location, &pattern, root, &mut settings)
+        };
+        if !made {
+            return routes;
+        }
+        if let Some(size) = directive.inner().iter().find(|inner| inner.name == "client_max_body_size")
+            && let Some(size) = self.body_size(size)
+        {
+            settings.set("request-body", size);
+        }
+        self.access(&levels[levels.len() - 1..], levels, &mut settings);
+        let headers = self.response_headers(levels);
+        if !headers.is_empty() {
+            settings.set("response-headers.set", table(headers));
+        }
+        let mut section = Section { settings, ..Section::new("[[site.route]]") };
+        section.comment.push(from(&directive.place));
+        if let Some(path) = pattern.prefix().filter(|path| !path.ends_with('/')) {
+            section.comment.push(format!("{path} and what is below it; nginx takes every path that begins with it"));
+        }
+        routes.push((pattern, section));
+        routes
+    }
+
+    /// `return`. Returns whether there is a route.
+    pub(super) fn answer(&mut self, answer: &Directive, settings: &mut Settings) -> bool {
+        let (status, text) = match answer.arg(0).parse::<u16>() {
+            Ok(status) => (status, answer.args.get(1).map(String::as_str)),
+            Err(_) => (302, answer.args.first().map(String::as_str)),
+        };
+        if let (301..=303 | 307 | 308, Some(url)) = (status, text) {
+            return match values::template(url) {
+                Ok(target) => {
+                    settings.set("redirect", target);
+                    if status != 302 {
+                        settings.write("redirect-status", status.to_string(), None);
+                    }
+                    true
+                }
+                Err(reason) => {
+                    self.leave(answer, reason);
+                    false
+                }
+            };
+        }
+        if status == 444 {
+            self.leave(answer, "no connection is closed without an answer: it is 403");
+            settings.write("respond", "403".to_owned(), None);
+            return true;
+        }
+        if !matches!(status, 200..=299 | 400..=599) {
+            self.leave(answer, "`respond` has statuses from 200 to 299 and from 400 to 599, with an answer to each");
+            return false;
+        }
+        settings.write("respond", status.to_string(), None);
+        match text {
+            Some(text) if values::has_variable(text) => self.leave(answer, "the text of an answer has no variables"),
+            Some(text) if !text.is_empty() => settings.set("respond-body", text),
+            _ => {}
+        }
+        true
+    }
+
+    /// `rewrite`, which becomes a route of its own.
+    pub(super) fn rewrite(&mut self, rewrite: &Directive) -> Option<(Pattern, Section)> {
+        let [from_path, to, flags @ ..] = &rewrite.args[..] else {
+            self.leave(rewrite, "it has an expression and a path");
+            return None;
+        };
+        let (expression, target) = match (values::regex(from_path, false), values::template(to.trim_end_matches('?'))) {
+            (Ok(expression), Ok(target)) => (expression, target),
+            (Err(reason), _) | (_, Err(reason)) => {
+                self.leave(rewrite, reason);
+                return None;
+            }
+        };
+        // nginx appends the query of the request, unless a `?` ends the new path.
+        let query =
+            if to.ends_with('?') || target.contains("{query}") || target.contains("{uri}") { "" } else { "{query}" };
+        if target.contains('?') && !query.is_empty() {
+            self.leave(rewrite, "the query of the request cannot be appended to a query that is given");
+            return None;
+        }
+        let pattern = Pattern::Expression(expression);
+        let mut section = Section { settings: pattern.settings(), ..Section::new("[[site.route]]") };
+        section.comment.push(from(&rewrite.place));
+        let flag = flags.first().map(String::as_str);
+        let elsewhere = ["http://", "https://", "{scheme}://"].iter().any(|scheme| target.starts_with(scheme));
+        match flag {
+            Some("permanent") => section.settings.write("redirect-status", "301".to_owned(), None),
+            Some("redirect") | None | Some("last" | "break") => {}
+            Some(_) => {
+                self.leave(rewrite, "this flag is not known");
+                return None;
+            }
+        }
+        let name = if elsewhere || matches!(flag, Some("permanent" | "redirect")) { "redirect" } else { "rewrite" };
+        section.settings.set(name, format!("{target}{query}"));
+        Some((pattern, section))
+    }
+
+    fn pass(
+        &mut self,
+        pass: &'a Directive,
+        levels: &[&'a [Directive]],
+        pattern: &Pattern,
+        settings: &mut Settings,
+    ) -> bool {
+        let Some(Target { name, path, streams }) = self.target(pass, levels) else { return false };
+        settings.set("upstream", name);
+        match (path.as_deref(), pattern.prefix()) {
+            (None, _) => {}
+            (Some(path), Some(prefix)) if path == prefix => {}
+            (Some(path), Some(prefix)) if path.ends_with('/') == prefix.ends_with('/') => {
+                settings.set("replace-prefix", path);
+            }
+            _ => {
+                self.leave(
+                    pass,
+                    "a path behind the server takes the place of a prefix, and both end in a slash, or neither",
+                );
+                return false;
+            }
+        }
+        let off = |name: &str| one_in_force(levels, name).is_some_and(|one| one.arg(0) == "off");
+        if streams || off("proxy_buffering") {
+            settings.set("buffer-response", false);
+        }
+        if streams || off("proxy_request_buffering") {
+            settings.set("buffer-request", false);
+        }
+        self.request_headers(levels, settings);
+        let hidden: Vec<&str> = in_force(levels, "proxy_hide_header").into_iter().map(|hidden| hidden.arg(0)).collect();
+        if !hidden.is_empty() {
+            settings.set("response-headers.remove", list(hidden));
+        }
+        if let Some(redirect) =
+            one_in_force(levels, "proxy_redirect").filter(|it| !matches!(it.arg(0), "off" | "default"))
+        {
+            self.leave(redirect, "`Location` of an upstream is passed on as it is");
+        }
+        true
+    }
+
+    fn request_headers(&mut self, levels: &[&'a [Directive]], settings: &mut Settings) {
+        let mut set: Vec<(&str, Value)> = Vec::new();
+        let mut remove = Vec::new();
+        for header in in_force(levels, "proxy_set_header") {
+            let (name, value) = (header.arg(0), header.arg(1));
+            match (name.to_ascii_lowercase().as_str(), value) {
+                ("host", "$host" | "$http_host" | "$host:$server_port") => settings.set("keep-host", true),
+                ("host", "$proxy_host") => {}
+                ("host", _) => self.leave(header, "an upstream sees the client's Host (`keep-host`) or its own"),
+                // Serpent writes these, and passes an upgrade on, by itself.
+                (
+                    "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" | "x-forwarded-port" | "forwarded",
+                    _,
+                )
+                | ("upgrade" | "connection" | "accept-encoding", _) => {}
+                ("x-real-ip" | "x-forwarded-server" | "x-scheme" | "x-forwarded-ssl", _) => {
+                    self.leave(header, "the client is named in `X-Forwarded-For`, `-Proto`, `-Host` and `-Port`");
+                }
+                (_, "") => remove.push(name),
+                (_, value) if values::has_variable(value) => {
+                    self.leave(header, "the value of a field has no variables")
+                }
+                (_, value) => set.push((name, value.into())),
+            }
+        }
+        if !remove.is_empty() {
+            settings.set("request-headers.remove", list(remove));
+        }
+        if !set.is_empty() {
+            settings.set("request-headers.set", table(set));
+        }
+    }
+
+    /// `add_header` and `expires` that are in force, as fields of the response.
+    pub(super) fn response_headers(&mut self, levels: &[&'a [Directive]]) -> Vec<(&'a str, Value)> {
+        let mut set: Vec<(&'a str, Value)> = Vec::new();
+        for header in in_force(levels, "add_header") {
+            let (name, value) = (header.arg(0), header.arg(1));
+            match set.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
+                true => self.leave(header, "a second field of this name: write it with `response-headers.add`"),
+                false if values::has_variable(value) => self.leave(header, "the value of a field has no variables"),
+                false => set.push((name, value.into())),
+            }
+        }
+        if let Some(expires) = one_in_force(levels, "expires").filter(|expires| expires.arg(0) != "off") {
+            let value = match expires.arg(0) {
+                "max" => Some("max-age=315360000".to_owned()),
+                "epoch" | "-1" => Some("no-cache".to_owned()),
+                time => values::seconds(time).map(|seconds| format!("max-age={seconds}")),
+            };
+            match value {
+                Some(value) if !set.iter().any(|(name, _)| name.eq_ignore_ascii_case("Cache-Control")) => {
+                    set.push(("Cache-Control", value.into()));
+                }
+                Some(_) => {}
+                None => self.leave(expires, "a time from now on, `max`, `epoch` or `off` is understood"),
+            }
+        }
+        set
+    }
+
+    /// A location that serves files. Returns whether there is a route.
+    fn files(
+        &mut self,
+        location: &Location<'a>,
+        pattern: &Pattern,
+        root: Option<&str>,
+        settings: &mut Settings,
+    ) -> bool {
+        let own = |name: &str| location.directive.inner().iter().find(|inner| inner.name == name);
+        let message = "a route has the files of its site: move them below the root of the site, or make a site of them";
+        if let Some(other) = own("root").filter(|other| Some(other.arg(0)) != root) {
+            self.leave(other, message);
+            return false;
+        }
+        if let Some(alias) = own("alias") {
+            let same = root.zip(pattern.prefix()).is_some_and(|(root, prefix)| {
+                alias.arg(0).trim_end_matches('/')
+                    == format!("{}{prefix}", root.trim_end_matches('/')).trim_end_matches('/')
+            });
+            if !same {
+                self.leave(alias, message);
+                return false;
+            }
+        }
+        if root.is_none() {
+            self.leave(location.directive, "the site has no root, so there are no files");
+            return false;
+        }
+        for name in ["autoindex", "index"] {
+            if let Some(option) = own(name).filter(|_| location.levels.len() > 2 && pattern.prefix() != Some("/")) {
+                self.leave(option, "it is a setting of the whole site (`site.files`)");
+            }
+        }
+        settings.set("files", true);
+        let mut instead = Vec::new();
+        for tried in in_force(&location.levels, "try_files")
+            .into_iter()
+            .flat_map(|tried| tried.args.iter().map(move |arg| (tried, arg)))
+        {
+            match (tried, tried.1.as_str()) {
+                (_, "$uri" | "$uri/") => {}
+                (_, "=404") => {}
+                ((directive, _), other) if other.starts_with(['@', '=']) => {
+                    self.leave(
+                        directive,
+                        format!("`{other}`: what is missing is answered by another file, or with 404"),
+                    );
+                }
+                ((directive, _), path) => match values::template(path.split('?').next().unwrap_or(path)) {
+                    Ok(path) => instead.push(path),
+                    Err(reason) => self.leave(directive, reason),
+                },
+            }
+        }
+        if !instead.is_empty() {
+            settings.set("try-files", list(instead));
+        }
+        true
+    }
+}

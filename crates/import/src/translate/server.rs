@@ -1,0 +1,347 @@
+//! `server`: its site.
+
+use toml_edit::Value;
+
+use super::{
+    listen::{self, Listen},
+    location::{Location, Pattern},
+    state::{INHERITED, Translation, from, in_force, one_in_force},
+    values,
+};
+use crate::{
+    draft::{Section, Settings, list, table},
+    syntax::Directive,
+};
+
+/// A `server` with what decides where its requests come from.
+pub struct Server<'a> {
+    http: &'a [Directive],
+    pub directive: &'a Directive,
+    pub listen: Vec<Listen>,
+    names: Vec<String>,
+    has_certificate: bool,
+}
+
+impl<'a> Server<'a> {
+    pub(super) fn read(translation: &mut Translation<'a>, http: &'a [Directive], directive: &'a Directive) -> Self {
+        let of = |name: &'static str| directive.inner().iter().filter(move |inner| inner.name == name);
+        let mut listen: Vec<Listen> = of("listen").filter_map(|one| listen::read(translation, one)).collect();
+        if of("listen").next().is_none() {
+            listen.push(Listen { address: ":80".to_owned(), tls: false, is_default: false });
+        }
+        // An older way to say it.
+        if of("ssl").any(|ssl| ssl.arg(0) == "on") {
+            listen.iter_mut().for_each(|listen| listen.tls = true);
+        }
+        let mut names = Vec::new();
+        for directive in of("server_name") {
+            for name in &directive.args {
+                match name.as_str() {
+                    "_" | "" | "localhost" => {}
+                    name if name.starts_with('~') || name.ends_with(".*") || values::has_variable(name) => {
+                        translation.leave(directive, format!("`{name}`: a name is whole, or begins with `*.`"));
+                    }
+                    name => match name.strip_prefix('.') {
+                        Some(name) => names.extend([name.to_owned(), format!("*.{name}")]),
+                        None => names.push(name.to_ascii_lowercase()),
+                    },
+                }
+            }
+        }
+        let has_certificate = one_in_force(&[http, directive.inner()], "ssl_certificate").is_some();
+        Self { http, directive, listen, names, has_certificate }
+    }
+
+    fn inner(&self) -> &'a [Directive] {
+        self.directive.inner()
+    }
+
+    fn is_default(&self) -> bool {
+        self.listen.iter().any(|listen| listen.is_default)
+    }
+
+    /// Whether all it does is to send clients to the same host by HTTPS.
+    fn only_sends_to_https(&self) -> bool {
+        let is_plain = self.listen.iter().all(|listen| !listen.tls);
+        let sends = |returns: &Directive| {
+            returns.name == "return"
+                && matches!(returns.arg(0), "301" | "302" | "307" | "308")
+                && returns.arg(1).starts_with("https://")
+                && returns.arg(1).ends_with("$request_uri")
+        };
+        // `if ($host = name) { return … }`, as certbot writes it, and the same in `location /`.
+        let nested = |one: &Directive| {
+            sends(one) || matches!(one.name.as_str(), "if" | "location") && one.inner().iter().any(&sends)
+        };
+        let harmless = |one: &Directive| {
+            nested(one)
+                || matches!(
+                    one.name.as_str(),
+                    "listen" | "server_name" | "access_log" | "error_log" | "server_tokens" | "root"
+                )
+                || one.name == "return" && one.arg(0) == "404"
+                || one.name == "location" && one.args.iter().any(|arg| arg.contains("acme-challenge"))
+        };
+        is_plain && self.inner().iter().any(nested) && self.inner().iter().all(harmless)
+    }
+
+    /// The site.
+    pub(super) fn translate(&self, translation: &mut Translation<'a>) -> Section {
+        let levels = [self.http, self.inner()];
+        let mut site = Section::new("[[site]]");
+        site.comment.push(from(&self.directive.place));
+        let settings = &mut site.settings;
+        if !self.names.is_empty() {
+            settings.set("names", list(&self.names));
+        }
+        let root = self.root(&levels);
+        if let Some(root) = root {
+            settings.set("root", root);
+        }
+        let tls = ["ssl_certificate", "ssl_certificate_key"].map(|name| one_in_force(&levels, name));
+        if let [Some(chain), Some(key)] = tls.filter_tls(self.listen.iter().any(|listen| listen.tls)) {
+            settings.set("tls-cert", chain.arg(0));
+            settings.set("tls-key", key.arg(0));
+        }
+        if one_in_force(&levels, "ssl_verify_client").is_some_and(|verify| verify.arg(0) != "off")
+            && let Some(authorities) = one_in_force(&levels, "ssl_client_certificate")
+        {
+            settings.set("client-ca", authorities.arg(0));
+        }
+        translation.access(&levels, &levels, settings);
+        translation.error_pages(&levels, root, settings);
+        self.others(translation);
+        let mut routes = self.routes(translation, root);
+        let headers = translation.response_headers(&levels);
+        let is_for_all = |pattern: &Pattern| *pattern == Pattern::Prefix("/".to_owned());
+        let tries = in_force(&levels, "try_files").is_empty();
+        if root.is_some() && !routes.iter().any(|(pattern, _)| is_for_all(pattern)) && (!headers.is_empty() || !tries) {
+            routes.extend(translation.rest_of_files(self.directive, &levels, headers));
+        }
+        site.inner.extend(self.files(&levels));
+        site.inner.extend(translation.compression(&levels));
+        site.inner.extend(routes.into_iter().map(|(_, route)| route));
+        site
+    }
+
+    /// The root of the server, or of its location `/`.
+    fn root(&self, levels: &[&'a [Directive]]) -> Option<&'a str> {
+        let of_all = |one: &&Directive| one.name == "location" && one.args.last().is_some_and(|path| path == "/");
+        let inner = self.inner().iter().find(of_all).and_then(|all| all.inner().iter().find(|one| one.name == "root"));
+        one_in_force(levels, "root").or(inner).map(|root| root.arg(0))
+    }
+
+    fn others(&self, translation: &mut Translation<'a>) {
+        for directive in self.inner() {
+            match directive.name.as_str() {
+                "listen" | "server_name" | "ssl" | "location" | "rewrite" | "return" => {}
+                "client_max_body_size" => {
+                    if let Some(size) = translation.body_size(directive) {
+                        // There is one for all sites, so the largest would be needed. A route may have its own.
+                        translation.limits.set("request-body", size);
+                    }
+                }
+                "access_log" => translation.log(directive),
+                "keepalive_timeout" => translation.limit_time(directive, "idle-timeout"),
+                name if INHERITED.contains(&name) => {}
+                _ => translation.other(directive),
+            }
+        }
+        for directive in
+            self.http.iter().filter(|one| matches!(one.name.as_str(), "client_max_body_size" | "access_log"))
+        {
+            match directive.name.as_str() {
+                "access_log" => translation.log(directive),
+                _ => {
+                    if let Some(size) = translation.body_size(directive) {
+                        translation.limits.set("request-body", size);
+                    }
+                }
+            }
+        }
+    }
+
+    fn routes(&self, translation: &mut Translation<'a>, root: Option<&str>) -> Vec<(Pattern, Section)> {
+        let mut first: Vec<(Pattern, Section)> = Vec::new();
+        for directive in self.inner() {
+            match directive.name.as_str() {
+                "rewrite" => first.extend(translation.rewrite(directive)),
+                "return" => {
+                    let pattern = Pattern::Prefix("/".to_owned());
+                    let mut section = Section::new("[[site.route]]");
+                    section.comment.push(from(&directive.place));
+                    section.settings.set("path", "/");
+                    if translation.answer(directive, &mut section.settings) {
+                        // All requests are answered before a location is looked for.
+                        first.push((pattern, section));
+                        return first;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut routes = Vec::new();
+        for directive in self.inner().iter().filter(|directive| directive.name == "location") {
+            let levels = vec![self.http, self.inner(), directive.inner()];
+            routes.extend(translation.location(&Location { directive, levels }, root));
+        }
+        routes.sort_by_key(|(pattern, _)| pattern.order());
+        // A location `/` that only serves files is what happens anyway.
+        let plain = |(pattern, route): &(Pattern, Section)| {
+            *pattern == Pattern::Prefix("/".to_owned()) && route.settings.is_only(&["path", "files"])
+        };
+        routes.retain(|route| !plain(route));
+        first.extend(routes);
+        first
+    }
+
+    fn files(&self, levels: &[&'a [Directive]]) -> Option<Section> {
+        let of_all = |one: &&Directive| one.name == "location" && one.args.last().is_some_and(|path| path == "/");
+        let all = self.inner().iter().find(of_all).map(Directive::inner);
+        let levels = [levels, all.as_slice()].concat();
+        let mut section = Section::new("[site.files]");
+        if let Some(index) = one_in_force(&levels, "index") {
+            let plain = |name: &&String| !values::has_variable(name) && !name.starts_with('/');
+            let names: Vec<&String> = index.args.iter().filter(plain).collect();
+            if names != ["index.html"] && !names.is_empty() {
+                section.settings.set("index", list(names));
+            }
+        }
+        if one_in_force(&levels, "autoindex").is_some_and(|autoindex| autoindex.arg(0) == "on") {
+            section.settings.set("listing", true);
+        }
+        (!section.settings.is_empty()).then_some(section)
+    }
+}
+
+/// Certificates of servers without TLS are of no use.
+trait OfTls: Sized {
+    fn filter_tls(self, tls: bool) -> Self;
+}
+
+impl OfTls for [Option<&Directive>; 2] {
+    fn filter_tls(self, tls: bool) -> Self {
+        if tls { self } else { [None, None] }
+    }
+}
+
+impl<'a> Translation<'a> {
+    /// The route for files that no location takes.
+    fn rest_of_files(
+        &mut self,
+        server: &'a Directive,
+        levels: &[&'a [Directive]],
+        headers: Vec<(&'a str, Value)>,
+    ) -> Option<(Pattern, Section)> {
+        let mut section = Section::new("[[site.route]]");
+        section.comment.push(from(&server.place));
+        section.settings.set("path", "/");
+        section.settings.set("files", true);
+        let tried = in_force(levels, "try_files").into_iter().flat_map(|tried| &tried.args);
+        let named = tried.filter(|path| !matches!(path.as_str(), "$uri" | "$uri/") && !path.starts_with(['=', '@']));
+        let paths: Vec<String> = named.filter_map(|path| values::template(path).ok()).collect();
+        if !paths.is_empty() {
+            section.settings.set("try-files", list(paths));
+        }
+        if !headers.is_empty() {
+            section.settings.set("response-headers.set", table(headers));
+        }
+        let told = !section.settings.is_only(&["path", "files"]);
+        told.then(|| (Pattern::Prefix("/".to_owned()), section))
+    }
+
+    fn log(&mut self, directive: &Directive) {
+        let target = directive.arg(0);
+        if target == "off" {
+            return;
+        }
+        if target.starts_with("syslog:") || values::has_variable(target) {
+            return self.leave(directive, "the access log is a file, or standard output");
+        }
+        if !self.access_log.has("target") {
+            self.access_log.set("target", target);
+            if directive.args.len() > 1 && !matches!(directive.arg(1), "combined" | "main") {
+                self.leave(directive, "the forms of the access log are `combined` and `json` (`access-log.format`)");
+            }
+        } else if self.access_log.text_of("target").is_none_or(|other| other.trim_matches('"') != target) {
+            self.leave(directive, "there is one access log for all sites; the first one is taken");
+        }
+    }
+
+    fn error_pages(&mut self, levels: &[&'a [Directive]], root: Option<&str>, settings: &mut Settings) {
+        let mut pages: Vec<(String, Value)> = Vec::new();
+        for directive in in_force(levels, "error_page") {
+            let [statuses @ .., page] = &directive.args[..] else { continue };
+            if !page.starts_with('/') || values::has_variable(page) || statuses.iter().any(|one| one.starts_with('=')) {
+                self.leave(directive, "an error keeps its status, and its page is a file of the root");
+            } else if root.is_none() {
+                self.leave(directive, "the site has no root that could have the file");
+            } else {
+                for status in statuses {
+                    if !pages.iter().any(|(other, _)| other == status) {
+                        pages.push((status.clone(), page.as_str().into()));
+                    }
+                }
+            }
+        }
+        if !pages.is_empty() {
+            settings.set("error-pages", table(pages));
+        }
+    }
+
+    fn compression(&mut self, levels: &[&'a [Directive]]) -> Option<Section> {
+        one_in_force(levels, "gzip").filter(|gzip| gzip.arg(0) == "on")?;
+        let mut section = Section::new("[site.compression]");
+        section.settings.set("codings", list(["gzip"]));
+        // nginx compresses HTML whatever the list says.
+        if let Some(types) = one_in_force(levels, "gzip_types") {
+            match types.args.iter().any(|one| one == "*") {
+                true => self.leave(types, "media types are named: `text/*`, `application/*+json`"),
+                false => {
+                    let html = Some("text/html".to_owned()).filter(|html| !types.args.contains(html));
+                    section.settings.set("types", list(html.iter().chain(&types.args)));
+                }
+            }
+        } else {
+            section.settings.set("types", list(["text/html"]));
+        }
+        if let Some(size) = one_in_force(levels, "gzip_min_length").and_then(|size| values::size(size.arg(0))) {
+            section.settings.set("min-size", size);
+        }
+        if let Some(level) = one_in_force(levels, "gzip_comp_level").filter(|level| level.arg(0).parse::<u8>().is_ok())
+        {
+            section.settings.write("gzip-level", level.arg(0).to_owned(), None);
+        }
+        Some(section)
+    }
+}
+
+/// Makes the servers sites: each name has one, and the first answers for all other names.
+pub fn merge<'a>(translation: &mut Translation<'a>, servers: &mut Vec<Server<'a>>) {
+    let secure: Vec<String> =
+        servers.iter().filter(|server| server.has_certificate).flat_map(|server| server.names.clone()).collect();
+    servers.retain(|server| {
+        let covered = !server.names.is_empty() && server.names.iter().all(|name| secure.contains(name));
+        let everything = server.names.is_empty() && !secure.is_empty();
+        if server.only_sends_to_https() && (covered || everything) {
+            translation
+                .leave(server.directive, "a site with a certificate sends requests without TLS to it by default");
+            return false;
+        }
+        true
+    });
+    servers.sort_by_key(|server| !(server.is_default() || server.names.is_empty()));
+    let mut taken: Vec<String> = Vec::new();
+    let mut nameless = false;
+    servers.retain_mut(|server| {
+        let had_names = !server.names.is_empty();
+        server.names.retain(|name| !taken.contains(name));
+        taken.extend(server.names.iter().cloned());
+        let is_reached = if had_names { !server.names.is_empty() } else { !std::mem::replace(&mut nameless, true) };
+        if !is_reached {
+            let message = "a name has one site, whatever the address: another server of these names was translated";
+            translation.leave(server.directive, message);
+        }
+        is_reached
+    });
+}

@@ -1,0 +1,235 @@
+//! What is known while the files are translated.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::{
+    draft::{Section, Settings},
+    report::{Left, Place},
+    syntax::Directive,
+};
+
+/// What Serpent does by itself, or what its own structure makes needless.
+pub const NEEDLESS: &[&str] = &[
+    "aio",
+    "charset",
+    "daemon",
+    "default_type",
+    "directio",
+    "etag",
+    "events",
+    "gzip_buffers",
+    "gzip_disable",
+    "gzip_http_version",
+    "gzip_proxied",
+    "gzip_static",
+    "gzip_vary",
+    "http2",
+    "if_modified_since",
+    "keepalive_requests",
+    "large_client_header_buffers",
+    "client_header_buffer_size",
+    "client_body_buffer_size",
+    "log_not_found",
+    "lingering_close",
+    "master_process",
+    "open_file_cache",
+    "open_file_cache_errors",
+    "open_file_cache_min_uses",
+    "open_file_cache_valid",
+    "output_buffers",
+    "pid",
+    "postpone_output",
+    "proxy_buffer_size",
+    "proxy_buffers",
+    "proxy_busy_buffers_size",
+    "proxy_http_version",
+    "proxy_next_upstream",
+    "proxy_ssl_server_name",
+    "reset_timedout_connection",
+    "send_timeout",
+    "sendfile",
+    "sendfile_max_chunk",
+    "server_names_hash_bucket_size",
+    "server_names_hash_max_size",
+    "server_name_in_redirect",
+    "server_tokens",
+    "ssl_buffer_size",
+    "ssl_ciphers",
+    "ssl_conf_command",
+    "ssl_dhparam",
+    "ssl_ecdh_curve",
+    "ssl_early_data",
+    "ssl_prefer_server_ciphers",
+    "ssl_protocols",
+    "ssl_session_cache",
+    "ssl_session_tickets",
+    "ssl_session_timeout",
+    "tcp_nodelay",
+    "tcp_nopush",
+    "types_hash_bucket_size",
+    "types_hash_max_size",
+    "use",
+    "user",
+    "variables_hash_max_size",
+    "worker_connections",
+    "worker_cpu_affinity",
+    "worker_priority",
+    "worker_rlimit_nofile",
+    "multi_accept",
+    "underscores_in_headers",
+];
+
+/// Directives that a location takes from its server, and that from `http`, unless it has its own.
+pub const INHERITED: &[&str] = &[
+    "add_header",
+    "allow",
+    "auth_basic",
+    "auth_basic_user_file",
+    "autoindex",
+    "client_max_body_size",
+    "deny",
+    "error_page",
+    "expires",
+    "gzip",
+    "gzip_comp_level",
+    "gzip_min_length",
+    "gzip_types",
+    "index",
+    "limit_conn",
+    "limit_req",
+    "proxy_buffering",
+    "proxy_connect_timeout",
+    "proxy_hide_header",
+    "proxy_read_timeout",
+    "proxy_redirect",
+    "proxy_request_buffering",
+    "proxy_send_timeout",
+    "proxy_set_header",
+    "proxy_ssl_verify",
+    "root",
+    "satisfy",
+    "ssl_certificate",
+    "ssl_certificate_key",
+    "ssl_client_certificate",
+    "ssl_verify_client",
+    "try_files",
+    "access_log",
+];
+
+/// Why a directive has no counterpart, and what to do.
+fn reason(name: &str) -> &'static str {
+    match name {
+        "map" | "geo" | "split_clients" | "set" | "map_hash_bucket_size" | "map_hash_max_size" => {
+            "there are no variables; classes and their rules choose by path, host, header and address"
+        }
+        "if" => {
+            "there are no conditions; a route chooses by path, a site by host name, and a class by header or address"
+        }
+        "fastcgi_pass" | "uwsgi_pass" | "scgi_pass" => {
+            "FastCGI, uwsgi and SCGI are not spoken; `cgi` runs programs, `upstream` passes requests on by HTTP"
+        }
+        "proxy_cache"
+        | "proxy_cache_path"
+        | "proxy_cache_valid"
+        | "proxy_cache_key"
+        | "proxy_cache_use_stale"
+        | "proxy_cache_bypass"
+        | "proxy_no_cache"
+        | "proxy_cache_lock"
+        | "proxy_cache_revalidate" => "answers of upstreams are not cached",
+        "limit_rate" | "limit_rate_after" => {
+            "no response has a rate of its own: the order of responses shares the uplink (`uplink.rate`)"
+        }
+        "error_log" => "messages go to standard error, and so into the journal; `--log` sets how many",
+        "log_format" => "the forms of the access log are `combined` and `json` (`access-log.format`)",
+        "stub_status" => "metrics are at the address of `admin`",
+        "auth_request" => "no other server is asked whether a request may go on",
+        "resolver" | "resolver_timeout" => "names are looked up by the system",
+        "internal" => "every route is reached from outside; refuse it with `respond = 404` if it must not be",
+        "stream" | "mail" => "only HTTP is spoken",
+        "load_module" => "there are no modules",
+        "ssl_stapling" | "ssl_stapling_verify" | "ssl_trusted_certificate" => "answers of OCSP are not sent along",
+        "ssl_crl" => "lists of revoked certificates are not read",
+        "sub_filter" | "sub_filter_once" | "sub_filter_types" | "ssi" | "addition_types" => "texts are not changed",
+        "worker_shutdown_timeout" => "see `limits.shutdown-timeout`",
+        "reuseport" => "each worker has a socket of its own anyway",
+        _ if name.ends_with("_by_lua_block") || name.contains("_by_lua") => "there is no Lua",
+        _ if name.starts_with("fastcgi_") || name.starts_with("uwsgi_") || name.starts_with("scgi_") => {
+            "it belongs to FastCGI, uwsgi or SCGI, which are not spoken"
+        }
+        _ => "it has no counterpart that the translation knows; see the settings in docs/guide/configuration.md",
+    }
+}
+
+/// What is known while the files are translated.
+#[derive(Default)]
+pub struct Translation<'a> {
+    pub left: Vec<Left>,
+    pub needless: BTreeSet<String>,
+    pub upstreams: Upstreams<'a>,
+    /// `limit_req_zone` and `limit_conn_zone`: the rate, if any, and whether clients are counted by their address.
+    pub zones: HashMap<&'a str, (Option<String>, bool)>,
+    /// `auth_basic_user_file`. There is one for all sites.
+    pub users: Option<&'a str>,
+    pub limits: Settings,
+    pub access_log: Settings,
+    pub mime_types: Vec<(String, String)>,
+}
+
+impl<'a> Translation<'a> {
+    /// Names a directive that is left out, or that means something else here.
+    pub fn leave(&mut self, directive: &Directive, reason: impl Into<String>) {
+        let left = Left { place: directive.place.clone(), directive: directive.to_string(), reason: reason.into() };
+        if !self.left.contains(&left) {
+            self.left.push(left);
+        }
+    }
+
+    /// A directive that nothing here translates.
+    pub fn other(&mut self, directive: &Directive) {
+        match directive.name.as_str() {
+            name if NEEDLESS.contains(&name) => _ = self.needless.insert(name.to_owned()),
+            name => self.leave(directive, reason(name)),
+        }
+    }
+}
+
+/// The upstreams that are used.
+#[derive(Default)]
+pub struct Upstreams<'a> {
+    pub declared: Vec<&'a Directive>,
+    pub used: Vec<Used>,
+}
+
+/// An upstream that a location sends requests to.
+pub struct Used {
+    pub name: String,
+    pub scheme: &'static str,
+    pub section: Section,
+}
+
+impl<'a> Upstreams<'a> {
+    pub fn declare(&mut self, directive: &'a Directive) {
+        self.declared.push(directive);
+    }
+
+    pub fn into_sections(self) -> impl Iterator<Item = Section> {
+        self.used.into_iter().map(|used| used.section)
+    }
+}
+
+/// The directives of a name that are in force: those of the innermost block that has any.
+pub fn in_force<'a>(levels: &[&'a [Directive]], name: &str) -> Vec<&'a Directive> {
+    let of = |level: &&'a [Directive]| level.iter().filter(|directive| directive.name == name).collect::<Vec<_>>();
+    levels.iter().rev().map(of).find(|found| !found.is_empty()).unwrap_or_default()
+}
+
+/// The only directive of a name that is in force.
+pub fn one_in_force<'a>(levels: &[&'a [Directive]], name: &str) -> Option<&'a Directive> {
+    in_force(levels, name).last().copied()
+}
+
+/// `from FILE:LINE`
+pub fn from(place: &Place) -> String {
+    format!("from {place}")
+}

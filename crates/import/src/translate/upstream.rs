@@ -1,0 +1,164 @@
+//! `upstream`, and the servers of `proxy_pass`.
+
+use super::{
+    state::{Translation, Used, from, one_in_force},
+    values,
+};
+use crate::{
+    draft::{Section, Settings, list},
+    syntax::Directive,
+};
+
+/// Where a location sends its requests.
+pub struct Target {
+    /// The name of the upstream.
+    pub name: String,
+    /// What takes the place of the location's prefix.
+    pub path: Option<String>,
+    /// gRPC needs bodies that are not kept.
+    pub streams: bool,
+}
+
+impl<'a> Translation<'a> {
+    /// `proxy_pass`, `grpc_pass`. `None`: it has no counterpart, which is said.
+    pub(super) fn target(&mut self, pass: &'a Directive, levels: &[&'a [Directive]]) -> Option<Target> {
+        let url = pass.arg(0);
+        if values::has_variable(url) {
+            self.leave(pass, "the servers of an upstream are named in the file: variables cannot choose them");
+            return None;
+        }
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+        let (scheme, streams) = match scheme {
+            "http" => ("http", false),
+            "https" => ("https", false),
+            "grpc" => ("h2c", true),
+            "grpcs" => ("h2", true),
+            _ => {
+                self.leave(pass, "servers are reached by `http`, `https`, `grpc` and `grpcs`");
+                return None;
+            }
+        };
+        let (authority, path) = match rest.strip_prefix("unix:") {
+            Some(socket) => {
+                let (socket, path) = socket.split_once(':').unwrap_or((socket, ""));
+                (format!("unix:{socket}"), path)
+            }
+            None => match rest.find('/') {
+                Some(at) => (rest[..at].to_owned(), &rest[at..]),
+                None => (rest.to_owned(), ""),
+            },
+        };
+        let name = self.upstream(pass, scheme, &authority);
+        self.upstream_settings(&name, levels);
+        Some(Target { name, path: (!path.is_empty()).then(|| path.to_owned()), streams })
+    }
+
+    /// The name of the upstream for a server or a declared group, which is added if it is new.
+    fn upstream(&mut self, pass: &Directive, scheme: &'static str, authority: &str) -> String {
+        let declared = self.upstreams.declared.iter().copied().find(|declared| declared.arg(0) == authority);
+        let base = match declared {
+            Some(_) => authority.to_owned(),
+            None => {
+                let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+                authority.chars().map(plain).collect::<String>().trim_matches('-').to_owned()
+            }
+        };
+        let name = match scheme {
+            "http" => base,
+            other => format!("{base}-{other}"),
+        };
+        if self.upstreams.used.iter().any(|used| used.name == name && used.scheme == scheme) {
+            return name;
+        }
+        let mut section = Section::new("[[upstream]]");
+        section.comment.push(from(&declared.unwrap_or(pass).place));
+        section.settings.set("name", name.as_str());
+        let servers = match declared {
+            Some(group) => self.servers(group, scheme, &mut section.settings),
+            None => vec![url(scheme, authority)],
+        };
+        section.settings.set("servers", list(servers));
+        self.upstreams.used.push(Used { name: name.clone(), scheme, section });
+        name
+    }
+
+    fn servers(&mut self, group: &'a Directive, scheme: &str, settings: &mut Settings) -> Vec<String> {
+        let mut servers = Vec::new();
+        for directive in group.inner() {
+            match directive.name.as_str() {
+                "server" => {
+                    let options = directive.args.get(1..).unwrap_or_default();
+                    if options.iter().any(|option| option == "down") {
+                        self.leave(directive, "a server that is not used is left out of the list");
+                        continue;
+                    }
+                    let unknown =
+                        |option: &&String| !option.starts_with("max_fails=") && !option.starts_with("fail_timeout=");
+                    let other: Vec<&str> = options.iter().filter(unknown).map(String::as_str).collect();
+                    for option in options {
+                        match option.split_once('=') {
+                            Some(("max_fails", "0")) => settings.write("passive.failures", "\"off\"".to_owned(), None),
+                            Some(("max_fails", count)) => settings.write("passive.failures", count.to_owned(), None),
+                            Some(("fail_timeout", time)) => {
+                                if let Some(time) = values::time(time) {
+                                    settings.set("passive.pause", time);
+                                }
+                            }
+                            _ => {}
+                        }
+                    }
+                    if !other.is_empty() {
+                        let message = "all servers of an upstream are alike: the least busy one gets the next request";
+                        self.leave(directive, format!("{message} (`{}` is left out)", other.join(" ")));
+                    }
+                    servers.push(url(scheme, directive.arg(0)));
+                }
+                "keepalive" => settings.write("keep-connections", directive.arg(0).to_owned(), None),
+                "keepalive_timeout" => {
+                    if let Some(time) = values::time(directive.arg(0)) {
+                        settings.set("keep-for", time);
+                    }
+                }
+                // This is how a server is chosen anyway.
+                "least_conn" | "zone" => {}
+                "ip_hash" | "hash" | "random" | "sticky" => {
+                    self.leave(directive, "the least busy server gets the next request; no client has one of its own");
+                }
+                _ => self.other(directive),
+            }
+        }
+        servers
+    }
+
+    /// What a location says of its servers. It holds for the upstream.
+    fn upstream_settings(&mut self, name: &str, levels: &[&'a [Directive]]) {
+        let mut said = Vec::new();
+        for (directive, setting) in [
+            ("proxy_connect_timeout", "connect-timeout"),
+            ("proxy_read_timeout", "idle-timeout"),
+            ("grpc_read_timeout", "idle-timeout"),
+        ] {
+            if let Some(directive) = one_in_force(levels, directive)
+                && let Some(time) = values::time(directive.arg(0))
+            {
+                said.push((setting, toml_edit::Value::from(time)));
+            }
+        }
+        let verified = one_in_force(levels, "proxy_ssl_verify").is_some_and(|verify| verify.arg(0) == "on");
+        if let Some(used) = self.upstreams.used.iter_mut().find(|used| used.name == name) {
+            said.into_iter().for_each(|(setting, value)| used.section.settings.set(setting, value));
+            let note = "the certificate of the server is checked here; `tls-verify = false` turns that off".to_owned();
+            if matches!(used.scheme, "https" | "h2") && !verified && !used.section.comment.contains(&note) {
+                used.section.comment.push(note);
+            }
+        }
+    }
+}
+
+fn url(scheme: &str, authority: &str) -> String {
+    match authority.strip_prefix("unix:") {
+        Some(path) if scheme == "h2c" => format!("unix+h2c:{path}"),
+        Some(path) => format!("unix:{path}"),
+        None => format!("{scheme}://{authority}"),
+    }
+}

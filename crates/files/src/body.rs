@@ -370,6 +370,33 @@ pub(crate) fn read_up_to(file: &File, start: u64, length: usize) -> io::Result<V
     Ok(buffer)
 }
 
+/// As [`read_up_to`], from the page cache alone, so that it never blocks. An error where the page cache lacks a part.
+#[cfg(target_os = "linux")]
+pub(crate) fn read_from_page_cache(file: &File, start: u64, length: usize) -> io::Result<Vec<u8>> {
+    use rustix::io::ReadWriteFlags;
+
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(length)?;
+    buffer.resize(length, 0);
+    let mut filled = 0;
+    while filled < length {
+        let mut slices = [io::IoSliceMut::new(&mut buffer[filled..])];
+        match rustix::io::preadv2(file, &mut slices, start + filled as u64, ReadWriteFlags::NOWAIT) {
+            // Perhaps the end of the file.
+            Ok(0) => return Err(io::ErrorKind::WouldBlock.into()),
+            Ok(read) => filled += read,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(buffer)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn read_from_page_cache(_: &File, _: u64, _: usize) -> io::Result<Vec<u8>> {
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
 fn read_blocking(file: &File, start: u64, length: usize) -> io::Result<Bytes> {
     let bytes = read_up_to(file, start, length)?;
     #[cfg(target_os = "linux")]

@@ -187,15 +187,25 @@ impl Cache {
     /// has to check the file; for the others the entry counts as checked.
     pub(crate) fn fresh(&self, entry: &Entry) -> bool {
         let now_ns = self.now_ns();
-        let trusted_ns = u64::try_from(self.0.config.revalidate_after.as_nanos()).unwrap_or(u64::MAX);
         let checked_ns = entry.checked_ns.load(Relaxed);
-        if now_ns.saturating_sub(checked_ns) < trusted_ns {
+        if self.trusts(checked_ns, now_ns) {
             return true;
         }
         match entry.checked_ns.compare_exchange(checked_ns, now_ns, Relaxed, Relaxed) {
             Ok(_) => false,
-            Err(checked_ns) => now_ns.saturating_sub(checked_ns) < trusted_ns,
+            Err(checked_ns) => self.trusts(checked_ns, now_ns),
         }
+    }
+
+    /// Whether a look at the file system that was made then is still good.
+    pub(crate) fn trusts(&self, checked_ns: u64, now_ns: u64) -> bool {
+        let trusted_ns = u64::try_from(self.0.config.revalidate_after.as_nanos()).unwrap_or(u64::MAX);
+        now_ns.saturating_sub(checked_ns) < trusted_ns
+    }
+
+    /// The file of an entry was last checked at this moment.
+    pub(crate) fn set_checked(&self, entry: &Entry, checked_ns: u64) {
+        entry.checked_ns.store(checked_ns, Relaxed);
     }
 
     /// Permission to hold `size` bytes, if the file is small enough and responses do not hold too much

@@ -57,6 +57,7 @@ mod range;
 mod representation;
 mod resolve;
 mod respond;
+mod siblings;
 mod single_flight;
 mod stamp;
 #[cfg(test)]
@@ -143,8 +144,13 @@ impl Files {
         {
             return Served::Ready(response);
         }
-        self.0.site.cache.count_miss();
-        self.ask_file_system(path, canonical, uri.query(), headers, ranges)
+        let site = &self.0.site;
+        site.cache.count_miss();
+        let key = Key { site: site.id, path: canonical.into() };
+        if let Some(representation) = site.load_from_memory(&path, &key) {
+            return Served::Ready(respond::respond(&representation, headers, ranges));
+        }
+        self.ask_file_system(path, key, uri.query(), headers, ranges)
     }
 
     /// The answer, if it is in memory and fresh, or the kernel knows that nothing has changed.
@@ -158,10 +164,9 @@ impl Files {
         };
         let Variant::Loaded(representation) = &entry.variants[chosen.index()] else { return None };
         if !cache.fresh(&entry) {
-            let unchanged = RequestPath::parse(path).is_ok_and(|path| self.0.site.is_unchanged(&path, &entry));
-            if !unchanged {
-                return None;
-            }
+            let path = RequestPath::parse(path).ok()?;
+            let checked_ns = self.0.site.unchanged(&path, &entry)?;
+            cache.set_checked(&entry, checked_ns);
         }
         cache.count_hit();
         Some(respond::respond(representation, headers, ranges))
@@ -170,7 +175,7 @@ impl Files {
     fn ask_file_system(
         &self,
         path: RequestPath,
-        canonical: String,
+        key: Key,
         query: Option<&str>,
         headers: &HeaderMap,
         ranges: bool,
@@ -181,7 +186,7 @@ impl Files {
         let query = query.map(str::to_owned);
         Served::Later(Box::pin(async move {
             let site = Arc::clone(&files.site);
-            let key = Key { site: site.id, path: canonical.clone().into() };
+            let canonical = key.path.clone();
             let work = {
                 let key = key.clone();
                 move || site.load(&path, preferences, key)
@@ -201,6 +206,13 @@ impl Files {
                 None => error_page(StatusCode::INTERNAL_SERVER_ERROR),
             }
         }))
+    }
+}
+
+#[cfg(test)]
+impl Files {
+    fn knows_siblings_in_tests(&self, directory: &str) -> bool {
+        self.0.site.knows_siblings_in_tests(Path::new(directory))
     }
 }
 

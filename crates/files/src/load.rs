@@ -1,5 +1,7 @@
-//! Loads the file for a path. All blocking work is done in one go, on a thread that may block. Whether a file in memory
-//! is unchanged, the kernel often knows without blocking.
+//! Loads the file for a path. All blocking work is done in one go, on a thread that may block.
+//!
+//! What the kernel has in its memory needs no such thread: whether a file is unchanged, and small files that were read or
+//! written lately.
 
 use std::{
     ffi::OsStr,
@@ -7,7 +9,10 @@ use std::{
     io,
     os::unix::ffi::OsStrExt,
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -17,7 +22,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::{
-    body::{CHUNK_BYTES, LEAST_PART_BYTES, Mirrored, Source, read_up_to},
+    body::{CHUNK_BYTES, LEAST_PART_BYTES, Mirrored, Source, read_from_page_cache, read_up_to},
     cache::{Cache, Entry, Key, Variant},
     content_type::ContentTypes,
     listing,
@@ -25,6 +30,7 @@ use super::{
     path::RequestPath,
     representation::{Description, Representation},
     resolve::{Node, Root, status_of},
+    siblings::Siblings,
     stamp::Stamp,
 };
 use crate::config::{CacheControlRule, FilesConfig};
@@ -36,6 +42,12 @@ const RECENT: Duration = Duration::from_millis(100);
 /// How often reading is restarted because the file changed meanwhile. After that it is sent while it is read.
 const READ_ATTEMPTS: u32 = 2;
 
+/// Largest file that is read on a runtime's thread. The copy of a larger one would hold up other connections.
+const MOST_BYTES_AT_ONCE: u64 = 256 * 1024;
+
+/// For so long the root is taken to be where it was, even if entries of the cache are trusted for longer.
+const ROOT_TRUSTED_NS: u64 = 1_000_000_000;
+
 /// A site's files, for use by threads that may block.
 pub(crate) struct SiteFiles {
     /// The site's number in the cache.
@@ -45,6 +57,9 @@ pub(crate) struct SiteFiles {
     /// Whether dot-files are served.
     pub dot_files: bool,
     root: Root,
+    /// When the root was last seen to be where its path leads, on the cache's clock.
+    root_checked_ns: AtomicU64,
+    siblings: Siblings,
     index: Vec<String>,
     listing: bool,
     precompressed: bool,
@@ -69,9 +84,13 @@ pub(crate) enum Outcome {
 struct Found {
     /// The path below the root.
     relative: Vec<u8>,
-    file: File,
-    metadata: Metadata,
+    /// The file and its siblings, by coding.
+    files: [Option<(File, Metadata)>; Coding::COUNT],
+    read: Read,
 }
+
+/// Reads so many bytes of a file from its start, or less where it ends.
+type Read = fn(&File, u64, usize) -> io::Result<Vec<u8>>;
 
 impl SiteFiles {
     /// Opens the root of a site.
@@ -79,6 +98,8 @@ impl SiteFiles {
         let FilesConfig { index, listing, dot_files, symlinks, precompressed, cache_control, mime_types } = config;
         Ok(Self {
             root: Root::open(root, *symlinks)?,
+            root_checked_ns: AtomicU64::new(cache.now_ns()),
+            siblings: Siblings::new(),
             id: cache.new_site(),
             cache,
             dot_files: *dot_files,
@@ -94,9 +115,11 @@ impl SiteFiles {
     pub fn load(&self, path: &RequestPath, preferences: Preferences, key: Key) -> Outcome {
         // Taken before the first check, so that the entry is not trusted for too long.
         let checked_ns = self.cache.now_ns();
-        self.root.refresh();
+        if self.root.refresh() {
+            self.siblings.clear();
+        }
         let outcome = match self.find(path) {
-            Ok(found) => match self.represent(path, found, preferences, &key, checked_ns) {
+            Ok(found) => match self.choose(path, found, preferences, &key, checked_ns) {
                 Ok(representation) => return Outcome::Found(representation),
                 Err(error) => {
                     tracing::warn!(path = ?key.path, %error, "a file was opened but cannot be read");
@@ -109,19 +132,44 @@ impl SiteFiles {
         outcome
     }
 
-    /// Whether nothing has changed since an entry was made, as far as the kernel knows without waiting for a disk. False
-    /// where it does not know. Never blocks, so that a look at a popular file once a second needs no other thread.
-    pub fn is_unchanged(&self, path: &RequestPath, entry: &Entry) -> bool {
-        if !self.root.is_current_in_memory() {
-            return false;
+    /// As [`SiteFiles::load`], if the kernel has all in memory that is needed, and there is no choice. Never blocks.
+    pub fn load_from_memory(&self, path: &RequestPath, key: &Key) -> Option<Arc<Representation>> {
+        // An entry that has changed may have siblings, and is rare.
+        if self.cache.peek(key).is_some() {
+            return None;
         }
-        let relative = match (path.directory(), self.index.first()) {
-            (false, _) => path.relative().as_os_str().as_bytes().to_vec(),
-            (true, Some(name)) => path.join(name),
-            (true, None) => return false,
-        };
-        let codings = if self.precompressed { &Coding::ALL[..] } else { &[Coding::Identity] };
-        codings.iter().all(|coding| {
+        let now_ns = self.cache.now_ns();
+        let checked_ns = self.root_checked(now_ns)?;
+        let relative = self.first_place(path)?;
+        if self.precompressed {
+            // A sibling that was made together with the file is seen at once.
+            self.siblings_checked(&relative, now_ns, |_| false)?;
+        }
+        let (file, metadata) = self.root.open_in_memory(as_path(&relative))?;
+        if metadata.len() > MOST_BYTES_AT_ONCE {
+            return None;
+        }
+        let found = Found { read: read_from_page_cache, ..Found::alone(relative, file, metadata) };
+        self.represent(path, found, Coding::Identity, key, checked_ns).ok()
+    }
+
+    /// When an entry was last seen to be unchanged, as far as the kernel knows without waiting for a disk: now, or when its
+    /// directories were looked at. `None` where it has changed, or the kernel does not know. Never blocks, so that a look at
+    /// a popular file once a second needs no other thread.
+    pub fn unchanged(&self, path: &RequestPath, entry: &Entry) -> Option<u64> {
+        let now_ns = self.cache.now_ns();
+        let mut checked_ns = self.root_checked(now_ns)?;
+        let relative = self.first_place(path)?;
+        let is_alone = entry.variants[1..].iter().all(|variant| matches!(variant, Variant::Absent));
+        let mut codings = if self.precompressed { &Coding::ALL[..] } else { &[Coding::Identity] };
+        if is_alone
+            && self.precompressed
+            && let Some(siblings_ns) = self.siblings_checked(&relative, now_ns, |ns| self.cache.trusts(ns, now_ns))
+        {
+            checked_ns = checked_ns.min(siblings_ns);
+            codings = &[Coding::Identity];
+        }
+        let is_unchanged = codings.iter().all(|coding| {
             let name = [&relative, coding.suffix().as_bytes()].concat();
             let found = self.root.find_in_memory(as_path(&name));
             match (&entry.variants[coding.index()], found) {
@@ -130,7 +178,33 @@ impl SiteFiles {
                 (Variant::Loaded(kept), Ok(Some(metadata))) => kept.stamp == Stamp::of(&metadata),
                 _ => false,
             }
+        });
+        is_unchanged.then_some(checked_ns)
+    }
+
+    /// When the root was last seen to be where its path leads: now, or not too long ago.
+    fn root_checked(&self, now_ns: u64) -> Option<u64> {
+        let checked_ns = self.root_checked_ns.load(Relaxed);
+        if self.cache.trusts(checked_ns, now_ns) && now_ns.saturating_sub(checked_ns) < ROOT_TRUSTED_NS {
+            return Some(checked_ns);
+        }
+        self.root.is_current_in_memory().then(|| {
+            self.root_checked_ns.store(now_ns, Relaxed);
+            now_ns
         })
+    }
+
+    /// When it was last seen that a file has no siblings: now, or earlier, if `trusts` says that this will do.
+    fn siblings_checked(&self, relative: &[u8], now_ns: u64, trusts: impl Fn(u64) -> bool) -> Option<u64> {
+        self.siblings.none_in(&self.root, as_path(relative).parent()?, now_ns, trusts)
+    }
+
+    /// The first place to look for a file.
+    fn first_place(&self, path: &RequestPath) -> Option<Vec<u8>> {
+        match path.directory() {
+            false => Some(path.relative().as_os_str().as_bytes().to_vec()),
+            true => self.index.first().map(|name| path.join(name)),
+        }
     }
 
     /// The file for a path: itself, or the index of a directory.
@@ -140,7 +214,7 @@ impl SiteFiles {
             for name in &self.index {
                 let relative = path.join(name);
                 match self.root.find(as_path(&relative)) {
-                    Ok(Node::File(file, metadata)) => return Ok(Found { relative, file, metadata }),
+                    Ok(Node::File(file, metadata)) => return Ok(Found::alone(relative, file, metadata)),
                     Ok(Node::Directory(_) | Node::ClosedDirectory) => {}
                     Err(error) if status_of(error) == StatusCode::NOT_FOUND => {}
                     Err(error) => return Err(self.refused(path, error)),
@@ -150,7 +224,7 @@ impl SiteFiles {
         match self.root.find(path.relative()) {
             Ok(Node::File(..)) if path.directory() => Err(Outcome::Refused(StatusCode::NOT_FOUND)),
             Ok(Node::File(file, metadata)) => {
-                Ok(Found { relative: path.relative().as_os_str().as_bytes().to_vec(), file, metadata })
+                Ok(Found::alone(path.relative().as_os_str().as_bytes().to_vec(), file, metadata))
             }
             Ok(Node::Directory(_) | Node::ClosedDirectory) if !path.directory() => Err(Outcome::Directory),
             Ok(Node::Directory(fd)) if self.listing => Err(match listing::page(&self.root, fd, path, self.dot_files) {
@@ -165,28 +239,45 @@ impl SiteFiles {
         }
     }
 
-    /// Chooses among the file and its siblings, and reuses unchanged ones from memory.
-    fn represent(
+    /// Chooses among the file and its siblings.
+    fn choose(
         &self,
         path: &RequestPath,
-        found: Found,
+        mut found: Found,
         preferences: Preferences,
         key: &Key,
         checked_ns: u64,
     ) -> io::Result<Arc<Representation>> {
-        let Found { relative, file, metadata } = found;
-        let content_type = self.types.of(as_path(&relative));
-        let cache_control = self.cache_control_for(&[path.relative(), as_path(&relative)]);
-        let original = Stamp::of(&metadata);
-        let mut files = [Some((file, metadata)), None, None, None];
-        if self.precompressed {
+        let original = found.files[0].as_ref().map(|(_, metadata)| Stamp::of(metadata));
+        if self.precompressed
+            && let Some(original) = original
+        {
             for coding in [Coding::Brotli, Coding::Zstd, Coding::Gzip] {
-                files[coding.index()] = self.sibling(&relative, coding, &original);
+                found.files[coding.index()] = self.sibling(&found.relative, coding, &original);
+            }
+            if found.files[1..].iter().all(Option::is_none)
+                && let Some(directory) = as_path(&found.relative).parent()
+            {
+                self.siblings.learn(&self.root, directory, checked_ns);
             }
         }
-        let varies = files[1..].iter().any(Option::is_some);
-        let chosen = preferences.choose(files.each_ref().map(|file| file.as_ref().map(|(_, metadata)| metadata.len())));
+        let sizes = found.files.each_ref().map(|file| file.as_ref().map(|(_, metadata)| metadata.len()));
+        self.represent(path, found, preferences.choose(sizes), key, checked_ns)
+    }
 
+    /// Makes the chosen representation, or reuses it from memory if it is unchanged.
+    fn represent(
+        &self,
+        path: &RequestPath,
+        found: Found,
+        chosen: Coding,
+        key: &Key,
+        checked_ns: u64,
+    ) -> io::Result<Arc<Representation>> {
+        let Found { relative, files, read } = found;
+        let content_type = self.types.of(as_path(&relative));
+        let cache_control = self.cache_control_for(&[path.relative(), as_path(&relative)]);
+        let varies = files[1..].iter().any(Option::is_some);
         let kept = self.cache.peek(key);
         let mut variants = [const { Variant::Absent }; Coding::COUNT];
         let mut answer = None;
@@ -206,7 +297,7 @@ impl SiteFiles {
             } else if coding == chosen {
                 let content_type = content_type.clone();
                 let now = SystemTime::now();
-                let (source, stamp, keep) = self.read(file, metadata, now)?;
+                let (source, stamp, keep) = self.read(file, metadata, now, read)?;
                 let description = Description { coding, varies, content_type, cache_control, now };
                 let representation = Arc::new(Representation::new(stamp, source, description));
                 *variant = if keep { Variant::Loaded(Arc::clone(&representation)) } else { Variant::Known(stamp) };
@@ -240,7 +331,13 @@ impl SiteFiles {
     }
 
     /// The bytes of a file or the open file, its state, and whether it may be kept in memory.
-    fn read(&self, file: File, mut metadata: Metadata, now: SystemTime) -> io::Result<(Source, Stamp, bool)> {
+    fn read(
+        &self,
+        file: File,
+        mut metadata: Metadata,
+        now: SystemTime,
+        read: Read,
+    ) -> io::Result<(Source, Stamp, bool)> {
         for _ in 0..READ_ATTEMPTS {
             let stamp = Stamp::of(&metadata);
             let reservation = if stamp.modified_within(RECENT, now) { None } else { self.cache.reserve(stamp.size) };
@@ -249,7 +346,7 @@ impl SiteFiles {
                 break;
             }
             let length = usize::try_from(stamp.size).map_err(io::Error::other)?;
-            let bytes = read_up_to(&file, 0, length)?;
+            let bytes = read(&file, 0, length)?;
             metadata = file.metadata()?;
             if bytes.len() == length && Stamp::of(&metadata) == stamp {
                 let Some(reservation) = reservation else {
@@ -284,6 +381,13 @@ impl SiteFiles {
     }
 }
 
+impl Found {
+    /// A file whose siblings are still to be found.
+    fn alone(relative: Vec<u8>, file: File, metadata: Metadata) -> Self {
+        Self { relative, files: [Some((file, metadata)), None, None, None], read: read_up_to }
+    }
+}
+
 impl Drop for SiteFiles {
     fn drop(&mut self) {
         self.cache.remove_site(self.id);
@@ -292,6 +396,13 @@ impl Drop for SiteFiles {
 
 fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
+}
+
+#[cfg(test)]
+impl SiteFiles {
+    pub fn knows_siblings_in_tests(&self, directory: &Path) -> bool {
+        self.siblings.none_in(&self.root, directory, self.cache.now_ns(), |_| false).is_some()
+    }
 }
 
 #[cfg(test)]
@@ -331,7 +442,7 @@ mod tests {
         let read = |now| {
             let file = File::open(&path).unwrap();
             let metadata = file.metadata().unwrap();
-            site.read(file, metadata, now).unwrap()
+            site.read(file, metadata, now, read_up_to).unwrap()
         };
         let (source, _, keep) = read(modified + RECENT - Duration::from_nanos(1));
         assert_eq!((memory(&source), keep), (&b"content"[..], false));
@@ -348,7 +459,7 @@ mod tests {
         let file = File::open(&path).unwrap();
         let before = file.metadata().unwrap();
         fs::File::options().append(true).open(&path).unwrap().write_all(b" no more").unwrap();
-        let (source, stamp, _) = site.read(file, before, SystemTime::UNIX_EPOCH).unwrap();
+        let (source, stamp, _) = site.read(file, before, SystemTime::UNIX_EPOCH, read_up_to).unwrap();
         assert_eq!(memory(&source), b"short no more");
         assert_eq!(stamp, Stamp::of(&fs::metadata(&path).unwrap()));
     }
@@ -362,7 +473,7 @@ mod tests {
         let file = File::open(&path).unwrap();
         let metadata = file.metadata().unwrap();
         let modified = metadata.modified().unwrap();
-        let (source, stamp, keep) = site.read(file, metadata, modified).unwrap();
+        let (source, stamp, keep) = site.read(file, metadata, modified, read_up_to).unwrap();
         assert!(matches!(source, Source::File(_)));
         assert_eq!((stamp.size, keep), (CHUNK_BYTES as u64 + 1, false));
     }

@@ -85,15 +85,17 @@ impl Root {
     }
 
     /// Follows the root's path if it leads to another directory by now, as after a deployment that switches a
-    /// link. A root that vanished is kept. Blocks.
-    pub fn refresh(&self) {
+    /// link, and says whether it does. A root that vanished is kept. Blocks.
+    pub fn refresh(&self) -> bool {
         let current = self.current.load();
         if let Ok(metadata) = std::fs::metadata(&self.path)
             && !current.is(&metadata)
             && let Ok(directory) = RootDirectory::open(&self.path)
         {
             self.current.store(Arc::new(directory));
+            return true;
         }
+        false
     }
 
     /// Opens the file or directory at a path below the root; the empty path is the root. The path must have
@@ -123,7 +125,7 @@ impl Root {
         if !root.is_in_memory {
             return Err(());
         }
-        let found = open_in_memory(root.fd.as_fd(), relative, Some(self.policy));
+        let found = open_in_memory(root.fd.as_fd(), relative, Some(self.policy), OFlags::PATH);
         match found.map(|fd| File::from(fd).metadata()) {
             Ok(Ok(metadata)) => Ok(Some(metadata)),
             Err(Errno::NOENT) => Ok(None),
@@ -131,11 +133,23 @@ impl Root {
         }
     }
 
+    /// Opens a regular file for reading, if the kernel finds it in its memory alone: never waits for a disk. `None`: the
+    /// kernel cannot do so, or [`Root::find`] has something else to say.
+    pub(crate) fn open_in_memory(&self, relative: &Path) -> Option<(File, Metadata)> {
+        let root = self.current.load();
+        if !root.is_in_memory {
+            return None;
+        }
+        let file = File::from(open_in_memory(root.fd.as_fd(), relative, Some(self.policy), OPEN).ok()?);
+        let metadata = file.metadata().ok()?;
+        metadata.is_file().then_some((file, metadata))
+    }
+
     /// Whether the root's path still leads to the same directory, as far as the kernel knows without a disk.
     pub(crate) fn is_current_in_memory(&self) -> bool {
         let current = self.current.load();
         current.is_in_memory
-            && open_in_memory(rustix::fs::CWD, &self.path, None)
+            && open_in_memory(rustix::fs::CWD, &self.path, None, OFlags::PATH)
                 .is_ok_and(|fd| File::from(fd).metadata().is_ok_and(|metadata| current.is(&metadata)))
     }
 
@@ -229,10 +243,15 @@ fn is_local(_: &File) -> bool {
     false
 }
 
-/// Opens a place, not to read it, if the kernel has the whole way in memory. With a policy, the way stays on the file
-/// system that it begins on.
+/// Opens a place if the kernel has the whole way in memory. With a policy, the way stays on the file system that it
+/// begins on.
 #[cfg(target_os = "linux")]
-fn open_in_memory(from: BorrowedFd<'_>, path: &Path, policy: Option<SymlinkPolicy>) -> Result<OwnedFd, Errno> {
+fn open_in_memory(
+    from: BorrowedFd<'_>,
+    path: &Path,
+    policy: Option<SymlinkPolicy>,
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
     use rustix::fs::ResolveFlags as Flags;
     let resolve = match policy {
         None => Flags::empty(),
@@ -240,11 +259,12 @@ fn open_in_memory(from: BorrowedFd<'_>, path: &Path, policy: Option<SymlinkPolic
         Some(SymlinkPolicy::WithinRoot) => Flags::NO_XDEV | Flags::BENEATH | Flags::NO_MAGICLINKS,
         Some(SymlinkPolicy::Never) => Flags::NO_XDEV | Flags::BENEATH | Flags::NO_SYMLINKS,
     };
-    rustix::fs::openat2(from, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve | Flags::CACHED)
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    rustix::fs::openat2(from, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve | Flags::CACHED)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn open_in_memory(_: BorrowedFd<'_>, _: &Path, _: Option<SymlinkPolicy>) -> Result<OwnedFd, Errno> {
+fn open_in_memory(_: BorrowedFd<'_>, _: &Path, _: Option<SymlinkPolicy>, _: OFlags) -> Result<OwnedFd, Errno> {
     Err(Errno::NOSYS)
 }
 

@@ -45,9 +45,12 @@ impl Stamp {
 
     /// Whether the file was modified less than `window` before `now`.
     pub fn modified_within(&self, window: Duration, now: SystemTime) -> bool {
-        let now_ns = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
-        let modified_ns = i128::from(self.modified_s) * 1_000_000_000 + i128::from(self.modified_ns);
-        (0..window.as_nanos() as i128).contains(&(now_ns - modified_ns))
+        is_within(self.modified_s, self.modified_ns, window, now)
+    }
+
+    /// As [`Stamp::modified_within`], for any change, even of the modification time.
+    pub fn changed_within(&self, window: Duration, now: SystemTime) -> bool {
+        is_within(self.changed_s, self.changed_ns, window, now)
     }
 
     /// Whether an open file is still in this state, as far as the system knows without asking a server. Never
@@ -73,6 +76,12 @@ impl Stamp {
         let suffix = coding.suffix().replace('.', "-");
         format!("\"{:x}-{mixed:016x}{suffix}\"", self.size)
     }
+}
+
+fn is_within(time_s: i64, time_ns: i64, window: Duration, now: SystemTime) -> bool {
+    let now_ns = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
+    let time_ns = i128::from(time_s) * 1_000_000_000 + i128::from(time_ns);
+    (0..window.as_nanos() as i128).contains(&(now_ns - time_ns))
 }
 
 #[cfg(test)]

@@ -525,8 +525,10 @@ async fn an_unchanged_file_that_the_kernel_knows_is_looked_at_without_another_th
     fixture.write("a", "first");
     fixture.write("sub/index.html", "index");
     for path in ["/a", "/sub/"] {
-        assert!(!fixture.get(path).await.from_memory, "{path} is not known yet");
+        assert!(fixture.get(path).await.from_memory, "{path} was written just now");
+        let hits = fixture.cache.stats().hits;
         assert!(fixture.get(path).await.from_memory, "{path} has not changed");
+        assert_eq!(fixture.cache.stats().hits, hits + 1);
     }
     fixture.write_later("a", "again", 1);
     let changed = fixture.get("/a").await;
@@ -539,6 +541,36 @@ async fn an_unchanged_file_that_the_kernel_knows_is_looked_at_without_another_th
     fs::rename(&fixture.root, &old).unwrap();
     fs::create_dir(&fixture.root).unwrap();
     assert_eq!(fixture.get("/a").await.status, 404, "the root is another directory now");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_file_beside_others_without_siblings_is_read_without_another_thread() {
+    let fixture = Fixture::new();
+    if !Root::open(&fixture.root, SymlinkPolicy::WithinRoot).unwrap().is_current_in_memory() {
+        return println!("SKIPPED: the temporary folder is on a file system that is asked on another thread");
+    }
+    fixture.write("sub/first", "1");
+    fixture.write("sub/other", "2");
+    fixture.write("sub/large", vec![b'x'; 300 * 1024]);
+    // A directory is known when it has not changed for a moment.
+    let mut first = fixture.get("/sub/first").await;
+    while !fixture.files.knows_siblings_in_tests("sub") {
+        assert!(!first.from_memory);
+        fixture.cache.remove_site(fixture.files.0.site.id);
+        first = fixture.get("/sub/first").await;
+    }
+    let misses = fixture.cache.stats().misses;
+    let other = fixture.get("/sub/other").await;
+    assert_eq!((other.from_memory, other.text().as_str(), other.header(VARY)), (true, "2", None));
+    assert_eq!(fixture.cache.stats().misses, misses + 1);
+    assert!(!fixture.get("/sub/large").await.from_memory, "it would hold up others");
+
+    fixture.write("sub/new.js", "original");
+    fixture.write("sub/new.js.gz", "gzip");
+    let new = fixture.get_with("/sub/new.js", ACCEPT_ENCODING, "gzip").await;
+    assert_eq!((new.from_memory, new.text().as_str()), (false, "gzip"));
+    assert_eq!(fixture.get("/sub/missing").await.status, 404);
 }
 
 #[tokio::test]

@@ -117,6 +117,8 @@ pub(crate) struct Connections {
 pub(crate) struct Accepted {
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
+    /// The address of the listener; `None` where that stands for several.
+    pub(crate) local: Option<SocketAddr>,
     pub(crate) tls: bool,
     /// The limit of unsent bytes that the socket has from its listener.
     pub(crate) unsent_limit_bytes: Option<u32>,
@@ -139,9 +141,10 @@ impl Connections {
         };
         // Without an answer there is no limit.
         let unsent_limit_bytes = kernel::socket::notsent_lowat(&listener).ok().flatten();
+        let local = listener.local_addr().ok().filter(|address| !address.ip().is_unspecified());
         let accepted = |stream, peer, permit| {
             let stream = prepared(stream);
-            Accepted { stream, peer, tls: tls.load(Relaxed), unsent_limit_bytes, permit }
+            Accepted { stream, peer, local, tls: tls.load(Relaxed), unsent_limit_bytes, permit }
         };
         let mut failing = false;
         let mut ended = pin!(drain.cancelled());

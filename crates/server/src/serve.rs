@@ -13,7 +13,10 @@ use std::{
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use programs::Workers;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::{
+    Notify,
+    mpsc::{UnboundedReceiver, UnboundedSender},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -119,6 +122,7 @@ impl Server {
             stopping: CancellationToken::new(),
             changing: Mutex::new(false),
             tickets,
+            replaced: Notify::new(),
         });
         let (admin, background) = crate::admin::bind(state.clone(), config.admin, &mut inherited)?;
         let (stop, stopped) = mpsc::channel();
@@ -291,6 +295,7 @@ impl Inner {
         }
         before.upstreams.replaced_by(&snapshot.upstreams);
         state.snapshot.store(Arc::new(snapshot));
+        state.replaced.notify_one();
         drop(changing);
         state.connections.resize(config.limits.connections);
         let (kept, removed): (Vec<_>, Vec<_>) = std::mem::take(&mut control.bound)

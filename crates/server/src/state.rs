@@ -6,6 +6,7 @@ use std::{path::PathBuf, sync::Arc, time::Instant};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::server::ProducesTickets;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -43,6 +44,8 @@ pub(crate) struct ServerState {
     /// Held by whoever replaces the snapshot. True when the server stops: nothing is replaced any more.
     pub(crate) changing: Mutex<bool>,
     pub(crate) tickets: Option<Arc<dyn ProducesTickets>>,
+    /// Wakes the task that checks upstreams, after the snapshot was replaced.
+    pub(crate) replaced: Notify,
 }
 
 impl ServerState {
@@ -67,6 +70,7 @@ impl ServerState {
         }
         let snapshot = Arc::new(snapshot);
         self.snapshot.store(snapshot.clone());
+        self.replaced.notify_one();
         program_priorities::settle(&snapshot.classes.classes, snapshot.started.runs_programs);
         snapshot.class_metrics.watch(Instant::now());
         Ok(snapshot)

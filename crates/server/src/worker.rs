@@ -36,9 +36,6 @@ use crate::{
 const RESTART_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// After a reload the new upstreams are checked this late.
-const UPSTREAMS_INTERVAL: Duration = Duration::from_millis(200);
-
 /// What a worker is told.
 pub(crate) enum Command {
     /// Take connections from a listening socket.
@@ -153,15 +150,11 @@ where
 
 /// Checks the upstreams of the configuration in force, whichever that is.
 async fn drive_upstreams(state: Arc<ServerState>) {
-    let mut watch = tokio::time::interval(UPSTREAMS_INTERVAL);
     loop {
         let upstreams = state.snapshot.load().upstreams.clone();
         let replaced = async {
-            loop {
-                watch.tick().await;
-                if !Arc::ptr_eq(&state.snapshot.load().upstreams, &upstreams) {
-                    return;
-                }
+            while Arc::ptr_eq(&state.snapshot.load().upstreams, &upstreams) {
+                state.replaced.notified().await;
             }
         };
         tokio::select! {
@@ -182,10 +175,10 @@ fn serve(
     drain: CancellationToken,
     accepted: Accepted,
 ) -> Option<impl Future<Output = ()> + Send + 'static> {
-    let Accepted { stream, peer, tls, unsent_limit_bytes, permit } = accepted;
+    let Accepted { stream, peer, local, tls, unsent_limit_bytes, permit } = accepted;
     let closed = Closed(metrics.clone());
-    let ends = Ends { peer, local: stream.local_addr().ok()? };
-    let gate = Gate::tcp(stream, &state.uplink).with_unsent_limit(unsent_limit_bytes).in_turn(read_fairness);
+    let ends = Ends { peer, local: local.or_else(|| stream.local_addr().ok())? };
+    let gate = Gate::tcp_of(peer, stream, &state.uplink).with_unsent_limit(unsent_limit_bytes).in_turn(read_fairness);
     let flow = gate.flow();
     let snapshot = state.snapshot.load_full();
     flow.set_write_timeout(snapshot.limits.write_timeout);

@@ -59,9 +59,11 @@ impl Uplink {
     }
 
     /// Prepares a listening socket. Accepted sockets inherit the limit of unsent bytes; to set it on each of them costs
-    /// a call, and wakes its task for nothing.
+    /// a call, and wakes its task for nothing. In kernel mode only connections of HTTP/2 have a limit.
     pub fn prepare_listener(&self, listener: &socket2::Socket) {
-        if let Some(bytes) = self.driver.unsent_limit_bytes() {
+        if self.driver.enforcement() == Enforcement::Paced
+            && let Some(bytes) = self.driver.unsent_limit_bytes()
+        {
             // Where there is no such limit the order suffers a little.
             let _ = kernel::socket::set_notsent_lowat(listener, bytes);
         }

@@ -21,7 +21,7 @@ mod transport;
 use std::{
     fs::File,
     io,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     ops::Range,
     pin::Pin,
     sync::Arc,
@@ -106,14 +106,26 @@ impl Gate {
     pub fn tcp(stream: TcpStream, uplink: &Uplink) -> Self {
         Self::new(TcpTransport::new(stream), uplink)
     }
+
+    /// As [`Gate::tcp`], where the accept has told the client's address.
+    pub(crate) fn tcp_of(client: SocketAddr, stream: TcpStream, uplink: &Uplink) -> Self {
+        let transport = TcpTransport::new(stream);
+        let peer = transport.peer();
+        Self::of(transport, peer, Some(client.ip()), uplink)
+    }
 }
 
 impl<T: Transport> Gate<T> {
     /// Puts a connection behind the gate, before its first byte.
     pub fn new(transport: T, uplink: &Uplink) -> Self {
-        let driver = uplink.driver().clone();
         let peer = transport.peer();
-        let address = peer.address().map(|address| address.to_canonical());
+        let address = peer.address();
+        Self::of(transport, peer, address, uplink)
+    }
+
+    fn of(transport: T, peer: Arc<dyn Peer>, address: Option<IpAddr>, uplink: &Uplink) -> Self {
+        let driver = uplink.driver().clone();
+        let address = address.map(|address| address.to_canonical());
         let is_local = address.is_some_and(|address| address.is_loopback());
         let flow = Flow::new(driver.clone(), peer, is_local);
         flow.handle_bare_segments(SEGMENTS_AT_OPEN);

@@ -36,11 +36,13 @@ impl LingeringClose {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         if !self.shut {
-            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(SHUTDOWN_TIMEOUT)));
             match Pin::new(&mut *transport).poll_shutdown(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
-                Poll::Pending => return timer.as_mut().poll(cx),
+                Poll::Pending => {
+                    let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(SHUTDOWN_TIMEOUT)));
+                    return timer.as_mut().poll(cx);
+                }
             }
             self.shut = true;
             self.timer = None;

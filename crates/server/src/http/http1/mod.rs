@@ -160,7 +160,7 @@ where
         }
     }
 
-    /// Bodies are written by `direct` where it can.
+    /// Bodies are written by `direct` where it can. The transport is a socket, which needs no shutdown before it is closed.
     pub(super) fn with_direct(mut self, direct: Option<Direct<S, B>>) -> Self {
         self.direct = direct;
         self
@@ -402,7 +402,11 @@ where
         // before the request's body was read.
         let unread =
             !self.read.is_empty() || !matches!(self.incoming, Incoming::Head) || self.clock.drain.is_cancelled();
-        self.lingering_close.poll(&mut self.transport, unread && !self.ended, cx)
+        let lingers = unread && !self.ended;
+        if !lingers && self.direct.is_some() {
+            return Poll::Ready(());
+        }
+        self.lingering_close.poll(&mut self.transport, lingers, cx)
     }
 
     /// The connection, and what was read and belongs to no request.

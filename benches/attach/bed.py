@@ -1,5 +1,5 @@
 """A server's and a client's network namespace with a cable between them, and nginx in the first."""
-import ctypes, json, os, pathlib, re, subprocess, sys, tempfile
+import ctypes, itertools, json, os, pathlib, re, subprocess, sys, tempfile
 
 DEVICE = "va"
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -21,13 +21,16 @@ def add_arguments(parser):
 class Bed:
     """Made on entering, removed on leaving."""
 
+    numbers = itertools.count()
+
     def __init__(self, serpent):
         if os.geteuid():
             sys.exit("network namespaces need root")
         self.serpent = pathlib.Path(serpent).resolve()
         if not self.serpent.exists():
             sys.exit(f"{self.serpent} is not there: `cargo build --release`, or give --serpent")
-        self.server, self.client = (f"bench-{os.getpid()}-{side}" for side in "sc")
+        number = next(self.numbers)
+        self.server, self.client = (f"bench-{os.getpid()}-{number}-{side}" for side in "sc")
         self.folder = tempfile.TemporaryDirectory()
         self.files = pathlib.Path(self.folder.name)
         self.nginx = None

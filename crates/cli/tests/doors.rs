@@ -32,6 +32,7 @@ const DOORS: &[(&str, &[&str])] = &[
     (
         "serpent-server",
         &[
+            "serpent-access-log",
             "serpent-scheduler",
             "serpent-kernel",
             "serpent-files",
@@ -45,6 +46,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "serpent-programs",
         ],
     ),
+    ("serpent-access-log", &[]),
     ("serpent-attach", &["serpent-kernel", "serpent-scheduler"]),
     ("serpent-bodies", &["serpent-http1"]),
     ("serpent-compression", &[]),

@@ -8,7 +8,6 @@
 
 #![forbid(unsafe_code)]
 
-mod access_log;
 mod admin;
 mod check;
 pub mod class_metrics;

@@ -10,6 +10,7 @@ use std::{
     },
 };
 
+use access_log::{Sink, Writer};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use programs::Workers;
@@ -20,7 +21,6 @@ use tokio::sync::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    access_log::{Sink, Writer},
     admission::Admission,
     config::{AccessLog, CacheConfig, Config, Listen, LogTarget},
     connection_limit::ConnectionLimit,

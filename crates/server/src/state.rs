@@ -3,6 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Instant};
 
+use access_log::Log;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::server::ProducesTickets;
@@ -10,7 +11,6 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    access_log::Log,
     admin::token::Token,
     admission::Admission,
     body::Store,

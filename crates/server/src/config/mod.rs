@@ -15,6 +15,7 @@ mod template;
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
+pub use ::access_log::{AccessLog, LogFormat, LogTarget};
 pub use ::compression::{Coding as CompressionCoding, Levels as CompressionLevels};
 pub use classify::{Condition, KeysConfig, PathPattern, Requirement, Rule, SessionConfig, ValueMatch};
 pub use drivers::{
@@ -185,31 +186,4 @@ impl Default for Limits {
             shutdown_timeout: None,
         }
     }
-}
-
-/// Where outcomes are written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccessLog {
-    /// The file, opened for appending and opened anew at SIGHUP, or standard output.
-    pub target: LogTarget,
-    /// The form of a line.
-    pub format: LogFormat,
-}
-
-/// Where a log goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogTarget {
-    /// Standard output.
-    Stdout,
-    /// A file.
-    File(PathBuf),
-}
-
-/// The form of an access log line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// NCSA combined, followed by class, response time and slowdown.
-    Combined,
-    /// One JSON object a line.
-    Json,
 }

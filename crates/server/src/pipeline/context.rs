@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use access_log::Entry;
 use http::{
     HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts, uri::PathAndQuery,
 };
@@ -20,7 +21,6 @@ use super::{
     presence::ClientGone,
 };
 use crate::{
-    access_log::Entry,
     admission::Refused,
     body::{ClientBody, IncomingBody},
     class_metrics::ClassCounters,

@@ -1,5 +1,6 @@
 //! Gate and record: the response is announced to the uplink, and its outcome is counted and logged.
 
+use access_log::{Sent, Told};
 use http::{Response, StatusCode, Version, header};
 use http_body::Body as _;
 
@@ -8,7 +9,6 @@ use super::{
     context::{RecordContext, RequestContext},
 };
 use crate::{
-    access_log::Told,
     class_metrics::ClassOutcome,
     gate::{GatedBody, SendOutcome, Urgency},
 };
@@ -58,8 +58,10 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
             // The log in force, not that of when the request came: it may have been replaced since.
             if let Some(log) = &connection.server.snapshot.load().log {
                 let class = counters.name().clone();
+                let SendOutcome { body_bytes, complete, slowdown, .. } = outcome;
+                let sent = Sent { body_bytes, complete, slowdown };
                 let told = Told { class, user, waited: waited.unwrap_or_default(), upstream: server };
-                entry.write(log, status, &outcome, response_time, told);
+                entry.write(log, status, sent, response_time, told);
             }
         }
     })

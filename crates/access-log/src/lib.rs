@@ -2,6 +2,8 @@
 //! slow disk never delays a response. Entries that find the channel full are counted and reported, here and
 //! in the metrics.
 
+#![forbid(unsafe_code)]
+
 use std::{
     fs::{File, OpenOptions},
     io::{self, BufWriter, Write},
@@ -17,16 +19,15 @@ use std::{
 
 use http::{StatusCode, header, request::Parts};
 
-use crate::{
-    config::{AccessLog, LogFormat, LogTarget},
-    gate::SendOutcome,
-};
-
+mod config;
 mod line;
 mod record;
 
 use self::record::Record;
-pub(crate) use self::record::Told;
+pub use self::{
+    config::{AccessLog, LogFormat, LogTarget},
+    record::{Sent, Told},
+};
 
 /// Most entries waiting for the writer: a burst of one second at 4,000 requests/s, and a megabyte of memory.
 const QUEUE_ENTRIES: usize = 4096;
@@ -42,20 +43,20 @@ const MAX_FIELD_BYTES: usize = 2048;
 /// The writer's thread, which lives as long as the process serves. Dropping this ends the thread after the
 /// last line.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub struct Writer {
     log: Log,
     thread: Option<JoinHandle<()>>,
 }
 
 /// The sending side of the log; cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Log {
+pub struct Log {
     sender: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
 }
 
 /// An opened log, not written to yet.
-pub(crate) struct Sink {
+pub struct Sink {
     writer: Box<dyn Write + Send>,
     format: LogFormat,
 }
@@ -67,7 +68,11 @@ enum Message {
 }
 
 impl Sink {
-    pub(crate) fn open(config: &AccessLog) -> io::Result<Self> {
+    /// Opens a log for appending.
+    ///
+    /// # Errors
+    /// The file cannot be opened or made.
+    pub fn open(config: &AccessLog) -> io::Result<Self> {
         let writer: Box<dyn Write + Send> = match &config.target {
             LogTarget::Stdout => Box::new(io::stdout()),
             LogTarget::File(path) => Box::new(append(path)?),
@@ -76,14 +81,14 @@ impl Sink {
     }
 
     /// A log that discards everything, until a reload replaces it.
-    pub(crate) fn discard() -> Self {
+    pub fn discard() -> Self {
         Self { writer: Box::new(io::sink()), format: LogFormat::Combined }
     }
 }
 
 impl Writer {
     /// Starts the thread. `dropped` counts the lines that found the channel full.
-    pub(crate) fn start(sink: Sink, dropped: Arc<AtomicU64>) -> io::Result<Self> {
+    pub fn start(sink: Sink, dropped: Arc<AtomicU64>) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(QUEUE_ENTRIES);
         let lines = Lines {
             sink: BufWriter::with_capacity(BUFFER_BYTES, sink.writer),
@@ -97,12 +102,13 @@ impl Writer {
         Ok(Self { log: Log { sender, dropped }, thread: Some(thread) })
     }
 
-    pub(crate) fn log(&self) -> Log {
+    /// The sending side.
+    pub fn log(&self) -> Log {
         self.log.clone()
     }
 
     /// Writes to another sink from now on; earlier entries still go to the old one.
-    pub(crate) fn replace(&self, sink: Sink) {
+    pub fn replace(&self, sink: Sink) {
         let _ = self.log.sender.send(Message::Sink(sink));
     }
 }
@@ -123,14 +129,14 @@ fn append(path: &std::path::Path) -> io::Result<File> {
 
 /// An entry that waits for its response's outcome.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub struct Entry {
     record: Box<Record>,
 }
 
 impl Entry {
     /// Copies the needed parts of the head. A reference would keep the connection's buffer alive. `refused`
     /// is the line of a request that could not be parsed.
-    pub(crate) fn new(peer: SocketAddr, parts: &Parts, refused: Option<Box<[u8]>>) -> Self {
+    pub fn new(peer: SocketAddr, parts: &Parts, refused: Option<Box<[u8]>>) -> Self {
         let field = |name| parts.headers.get(name).map_or(b"".as_slice(), http::HeaderValue::as_bytes);
         let host = parts.uri.authority().map_or_else(|| field(header::HOST), |authority| authority.as_str().as_bytes());
         let target = parts.uri.path_and_query().map_or("", http::uri::PathAndQuery::as_str).as_bytes();
@@ -158,20 +164,13 @@ impl Entry {
     }
 
     /// Sends the entry to the writer; never blocks.
-    pub(crate) fn write(
-        self,
-        log: &Log,
-        status: StatusCode,
-        outcome: &SendOutcome,
-        response_time: Duration,
-        told: Told,
-    ) {
+    pub fn write(self, log: &Log, status: StatusCode, sent: Sent, response_time: Duration, told: Told) {
         let Self { mut record } = self;
         record.told = told;
         record.status = status;
-        record.body_bytes = outcome.body_bytes;
-        record.complete = outcome.complete;
-        record.slowdown = outcome.slowdown;
+        record.body_bytes = sent.body_bytes;
+        record.complete = sent.complete;
+        record.slowdown = sent.slowdown;
         record.response_time = response_time;
         if log.sender.try_send(Message::Entry(record)).is_err() {
             log.dropped.fetch_add(1, Relaxed);
@@ -293,12 +292,10 @@ mod tests {
 
     fn send(log: &Log, target: &str) {
         let (parts, ()) = http::Request::get(target).body(()).expect("a request").into_parts();
-        let ended = tokio::time::Instant::now();
-        let outcome =
-            SendOutcome { body_bytes: 1, complete: true, send_time: Duration::ZERO, ended, slowdown: Some(1.5) };
+        let sent = Sent { body_bytes: 1, complete: true, slowdown: Some(1.5) };
         let peer = SocketAddr::from(([192, 0, 2, 1], 1));
         let told = Told { class: "default".into(), user: None, waited: Duration::ZERO, upstream: None };
-        Entry::new(peer, &parts, None).write(log, StatusCode::OK, &outcome, Duration::from_millis(2), told);
+        Entry::new(peer, &parts, None).write(log, StatusCode::OK, sent, Duration::from_millis(2), told);
     }
 
     #[test]

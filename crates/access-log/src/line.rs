@@ -7,8 +7,7 @@ use http::Version;
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::BorrowedFormatItem, macros::format_description};
 
-use super::record::Record;
-use crate::config::LogFormat;
+use super::{config::LogFormat, record::Record};
 
 const CLF_TIME: &[BorrowedFormatItem<'_>] =
     format_description!("[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000");

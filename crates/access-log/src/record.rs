@@ -10,15 +10,26 @@ use http::{Method, StatusCode, Version};
 
 /// The part of a line that is known only after the request was processed.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub struct Told {
     /// The name of its class.
-    pub(crate) class: Arc<str>,
+    pub class: Arc<str>,
     /// The user's name, if a password was checked.
-    pub(crate) user: Option<Box<str>>,
+    pub user: Option<Box<str>>,
     /// How long the request waited for admission.
-    pub(crate) waited: Duration,
+    pub waited: Duration,
     /// The upstream server that answered.
-    pub(crate) upstream: Option<Arc<str>>,
+    pub upstream: Option<Arc<str>>,
+}
+
+/// What was sent of a response.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// Body bytes handed over to the connection.
+    pub body_bytes: u64,
+    /// Whether the client got the whole response.
+    pub complete: bool,
+    /// The time that it took over the time that its bytes need alone at the uplink's rate, if that is known.
+    pub slowdown: Option<f64>,
 }
 
 /// The content of a line.

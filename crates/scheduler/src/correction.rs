@@ -16,13 +16,16 @@
 //!
 //! Only busy periods teach anything; in idle periods the rate stays. [`crate::estimate`] finds a rate that is not given.
 
-mod round_trips;
 #[cfg(test)]
 mod tests;
 
-pub use self::round_trips::Load;
-use self::round_trips::{MS, RoundTrips};
-use crate::{estimate::RttKind, link::chunk_bytes, time::Instant, units::Rate};
+pub use crate::round_trips::Load;
+use crate::{
+    link::chunk_bytes,
+    round_trips::{MS, RoundTrips, RttKind},
+    time::Instant,
+    units::Rate,
+};
 
 /// The correction of a given rate. See the head of this module.
 #[derive(Clone, Debug)]
@@ -61,6 +64,10 @@ pub struct Correction {
     /// Busy time at the lower or upper end of the range, in nanoseconds.
     at_end_ns: u64,
     doubt: Option<Doubt>,
+    /// Packets sent earlier say nothing of the queue that is to be steered.
+    counts_from: Instant,
+    /// Since when a queue has stood that shows a link far slower than the range allows.
+    far_too_high: Option<Instant>,
 }
 
 /// Why the given rate cannot be that of the bottleneck.
@@ -137,6 +144,8 @@ const CORRECTION: f64 = 0.4;
 const LONG_QUEUE_NS: u64 = 6 * MS;
 const LONG_QUEUE_CHUNKS: u64 = 2;
 const LONG_QUEUE_BELIEVED_NS: u64 = 60 * MS;
+/// A queue that stands while this part of the rate is sent may be no queue at all.
+const GAIN_LEAST: f64 = 0.5;
 
 impl Correction {
     /// Makes a correction of this rate. `most` is the largest part of it that may be used; `None` leaves that to the
@@ -162,12 +171,14 @@ impl Correction {
             phase: Phase::Follow,
             round: Round { began: Instant::ORIGIN, sent_bytes: 0 },
             last_turn: Instant::ORIGIN,
-            round_trips: RoundTrips::new(),
+            round_trips: RoundTrips::default(),
             queue_since: None,
             quiet_ns: 0,
             climb: 0.0,
             at_end_ns: 0,
             doubt: None,
+            counts_from: Instant::ORIGIN,
+            far_too_high: None,
         }
     }
 
@@ -199,7 +210,10 @@ impl Correction {
     /// clients.
     pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, load: Load) {
         self.round_trips.handle_load(now, load);
-        let idle_most_ns = if self.phase == Phase::Follow { self.long_queue_ns() } else { 0 };
+        let idle_most_ns = match self.phase {
+            Phase::Follow => self.long_queue_ns(now),
+            Phase::Drain { .. } => 0,
+        };
         self.round_trips.handle_round_trip(now, path, rtt_ns, kind, idle_most_ns);
     }
 
@@ -212,11 +226,11 @@ impl Correction {
             return false;
         }
         self.last_turn = now;
-        let since = if self.phase == Phase::Follow { Instant::ORIGIN } else { self.round.began };
+        let since = if self.phase == Phase::Follow { self.counts_from } else { self.round.began };
         // A rate above that of the link leaves no work waiting: a long queue shows at any time.
         let queue_ns = self.round_trips.queue_ns(now, since, true);
         match queue_ns {
-            Some(queue_ns) if queue_ns > self.long_queue_ns() as i64 => {
+            Some(queue_ns) if queue_ns > self.long_queue_ns(now) as i64 => {
                 self.queue_since = self.queue_since.or(Some(now));
             }
             Some(_) => self.queue_since = None,
@@ -225,13 +239,13 @@ impl Correction {
         match self.phase {
             // A pause is not busy time, however the turns before and after it look.
             Phase::Follow => self.follow(now, load, elapsed_ns.min(4 * TURN_NS), queue_ns),
-            Phase::Drain { until, queue_ns: from_ns, since, .. } => {
+            Phase::Drain { until, queue_ns: from_ns, since, gain } => {
                 let left_ns = queue_ns.map(|queue_ns| queue_ns.max(0).cast_unsigned());
-                let gone = left_ns.is_some_and(|left_ns| left_ns <= self.long_queue_ns() / 4)
+                let gone = left_ns.is_some_and(|left_ns| left_ns <= self.long_queue_ns(now) / 4)
                     && now.ns_since(self.round.began) >= self.round_trips.rtt_ns();
                 if gone || now >= until {
                     let stands = !gone && left_ns.is_some_and(|left_ns| left_ns > from_ns / 2);
-                    self.end_drain(now, load.sent_bytes, since, stands);
+                    self.end_drain(now, load.sent_bytes, from_ns, since, gain, stands);
                 }
             }
         }
@@ -247,6 +261,58 @@ impl Correction {
         changed
     }
 
+    /// The rate in force, in bits per second.
+    pub(crate) fn rate_bits(&self) -> f64 {
+        self.rate
+    }
+
+    /// Whether a long queue shows, or is being drained.
+    pub(crate) fn sees_long_queue(&self) -> bool {
+        self.phase != Phase::Follow || self.queue_since.is_some()
+    }
+
+    /// Since when a queue has stood that shows a link far slower than the range allows, if one has.
+    pub(crate) fn is_far_too_high(&self) -> Option<Instant> {
+        let at_end = (self.doubt == Some(Doubt::TooHigh)).then_some(self.last_turn);
+        self.far_too_high.or(at_end)
+    }
+
+    /// Takes over what was seen of the link so far.
+    pub(crate) fn inherit(&mut self, now: Instant, seen: RoundTrips) {
+        self.round_trips = seen;
+        self.ignore_before(now);
+        self.last_turn = now;
+    }
+
+    /// What was seen of the link, when another machine goes on.
+    pub(crate) fn into_seen(self) -> RoundTrips {
+        self.round_trips
+    }
+
+    /// Packets sent before then say nothing of the queue that is to be steered.
+    pub(crate) fn ignore_before(&mut self, from: Instant) {
+        (self.counts_from, self.queue_since) = (from, None);
+    }
+
+    /// Goes on around another rate, in bits per second, of which this part may be used.
+    pub(crate) fn recenter(&mut self, bits: f64, most: f64) {
+        (self.given, self.most) = (bits, bits * most);
+        self.estimate = self.most;
+        self.carried = self.estimate * 0.97;
+        (self.quiet_ns, self.climb, self.at_end_ns, self.doubt) = (0, 0.0, 0, None);
+    }
+
+    /// Leaves the rate as it is while others decide it.
+    pub(crate) fn rest(&mut self, now: Instant, load: Load) {
+        self.round_trips.handle_load(now, load);
+        self.last_turn = now;
+    }
+
+    /// What was seen of the link.
+    pub(crate) fn seen(&self) -> &RoundTrips {
+        &self.round_trips
+    }
+
     fn follow(&mut self, now: Instant, load: Load, busy_ns: u64, queue_ns: Option<i64>) {
         let believed = self.queue_since.filter(|since| now.ns_since(*since) >= LONG_QUEUE_BELIEVED_NS);
         if let (Some(since), Some(queue_ns)) = (believed, queue_ns) {
@@ -258,11 +324,12 @@ impl Correction {
                 && self.used_up(now, load.sent_bytes)
             {
                 self.estimate = self.limit(slope);
+                self.far_too_high = Some(since);
             }
             self.drain(now, load.sent_bytes, queue_ns, since);
             return;
         }
-        let queue_ns = self.round_trips.queue_ns(now, Instant::ORIGIN, false).map(|it| it - self.bias_ns as i64);
+        let queue_ns = self.round_trips.queue_ns(now, self.counts_from, false).map(|it| it - self.bias_ns as i64);
         let (Some(queue_ns), true) = (queue_ns, load.waits) else {
             self.steering = 0.0;
             return;
@@ -369,20 +436,32 @@ impl Correction {
             self.doubt = if self.at_end_ns >= DOUBT_NS { Some(Doubt::TooHigh) } else { self.doubt };
         }
         let queue_ns = queue_ns.max(0).cast_unsigned();
-        let gain = if queue_ns > 10 * self.long_queue_ns() { 0.5 } else { 0.8 };
+        let gain = if queue_ns > 10 * self.long_queue_ns(now) { GAIN_LEAST } else { 0.8 };
+        self.drain_at(now, sent_bytes, queue_ns, since, gain);
+    }
+
+    fn drain_at(&mut self, now: Instant, sent_bytes: u64, queue_ns: u64, since: Instant, gain: f64) {
         let needed_ns = (queue_ns as f64 / (1.0 - gain)) as u64;
         let until = now.add_ns(needed_ns * 3 / 2 + 2 * self.round_trips.rtt_ns() + ROUND_NS);
         self.phase = Phase::Drain { gain, until, queue_ns, since };
         self.begin_round(now, sent_bytes);
     }
 
-    fn end_drain(&mut self, now: Instant, sent_bytes: u64, since: Instant, stands: bool) {
-        if stands {
+    fn end_drain(&mut self, now: Instant, sent_bytes: u64, queue_ns: u64, since: Instant, gain: f64, stands: bool) {
+        let sent_in_round_bytes = sent_bytes.saturating_sub(self.round.sent_bytes);
+        if stands && self.round_trips.carried_all(now, self.round.began, sent_in_round_bytes) {
+            if gain > GAIN_LEAST {
+                // Or the link carries just that.
+                self.drain_at(now, sent_bytes, queue_ns, since, GAIN_LEAST);
+                return;
+            }
             // The queue did not shrink at a lower rate: the path itself has become longer.
-            self.round_trips.forget_paths(now);
-        }
-        // From the first sign of the queue to its end the link was busy all the time.
-        if let Some(slope) = self.slope(since) {
+            self.round_trips.learn_paths(self.round.began);
+        } else if let Some(slope) = self.slope(now, since) {
+            // From the first sign of the queue to its end the link was busy all the time.
+            if slope < self.settled * SAME.start {
+                self.far_too_high = Some(since);
+            }
             let same = SAME.contains(&(slope / self.settled));
             let estimate = if same { self.settled + CORRECTION * (slope - self.settled) } else { slope };
             self.estimate = self.limit(estimate);
@@ -413,9 +492,10 @@ impl Correction {
     }
 
     /// The shortest queue that is drained instead of steered away.
-    fn long_queue_ns(&self) -> u64 {
+    fn long_queue_ns(&self, now: Instant) -> u64 {
         let rate = Rate::clamped(self.estimate);
-        LONG_QUEUE_NS.max(LONG_QUEUE_CHUNKS * rate.ns_for(u64::from(chunk_bytes(rate))))
+        let chunk_ns = rate.ns_for(u64::from(chunk_bytes(rate)));
+        LONG_QUEUE_NS.max(LONG_QUEUE_CHUNKS * chunk_ns).max(self.round_trips.level_ns(now) / 2)
     }
 
     /// Keeps a rate within the range around the given one.
@@ -426,11 +506,11 @@ impl Correction {
     /// The bottleneck's rate by the queue that shows now, if the queue is old enough.
     fn congested_slope(&self, now: Instant) -> Option<f64> {
         let since = self.queue_since.filter(|since| now.ns_since(*since) >= SLOPE_LEAST_NS)?;
-        self.slope(since)
+        self.slope(now, since)
     }
 
-    fn slope(&self, since: Instant) -> Option<f64> {
-        let slope = self.round_trips.slope(since, self.long_queue_ns() / 4)?;
+    fn slope(&self, now: Instant, since: Instant) -> Option<f64> {
+        let slope = self.round_trips.slope(since, self.long_queue_ns(now) / 4)?;
         (slope >= Rate::MIN.bits_per_second() as f64).then_some(slope)
     }
 }

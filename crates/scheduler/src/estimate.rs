@@ -1,4 +1,5 @@
-//! Estimates the rate of the bottleneck link, and follows its changes.
+//! Estimates the rate of the bottleneck link from nothing, and follows its large changes. [`crate::pace`] uses it until the
+//! rate is known well enough to be kept without its probes.
 //!
 //! The intuition: when an acknowledgement arrives after a round trip of `r`, all bytes sent more than `r` ago
 //! have passed the bottleneck. So every round-trip sample at time `t` is a point on the curve of delivered
@@ -7,9 +8,8 @@
 //! the slope is only the sending rate. Then the rate can only be found by sending slightly more than the
 //! estimate for a moment, until a queue shows.
 //!
-//! A queue shows as a round trip longer than the shortest one seen on the same path. The estimator keeps the
-//! shortest round trip of every path (a prefix of client addresses), so that near and far clients can be
-//! mixed.
+//! A queue shows as a round trip longer than the shortest one seen on the same path (a prefix of client addresses),
+//! and than is usual there without a queue.
 //!
 //! The four phases follow BBR (Cardwell et al., "BBR: congestion-based congestion control", 2016), but for
 //! the whole uplink and not for one connection:
@@ -24,12 +24,13 @@
 //!
 //! Only busy periods teach anything; in idle periods the estimate stays.
 
-use alloc::{
-    collections::{BTreeMap, VecDeque},
-    vec::Vec,
+pub use crate::round_trips::RttKind;
+use crate::{
+    link::chunk_bytes,
+    round_trips::{Load, MS, RoundTrips},
+    time::Instant,
+    units::Rate,
 };
-
-use crate::{link::chunk_bytes, time::Instant, units::Rate};
 
 /// The estimator. See the head of this module.
 #[derive(Clone, Debug)]
@@ -47,25 +48,13 @@ pub struct Estimator {
     probe_after_ns: u64,
     last_probe: Instant,
     next_turn: Instant,
-    /// Total wire bytes sent, at some moments of the last seconds.
-    sent: VecDeque<(Instant, u64)>,
-    /// Round-trip samples of the last seconds.
-    samples: VecDeque<Sample>,
-    paths: BTreeMap<u64, PathBase>,
-    /// When the last two exact round trips were measured.
-    exact_last: Instant,
-    exact_before: Instant,
+    round_trips: RoundTrips,
+    /// Whether the estimate is that of a queue that has been worked off.
+    is_measured: bool,
+    /// Whether the last round trips met no queue.
+    seen_still: bool,
     /// Since when a queue has shown without a break.
     queue_since: Option<Instant>,
-}
-
-/// How a round trip was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RttKind {
-    /// On a single packet, such as the handshake's.
-    Exact,
-    /// TCP's running mean over recent acknowledgements.
-    Smoothed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,24 +72,6 @@ struct Round {
     sent_bytes: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    at: Instant,
-    rtt_ns: u64,
-    /// Excess over the shortest round trip of the path. `None` for the first sample of a path.
-    queue_ns: Option<u64>,
-    delivered_bytes: f64,
-}
-
-/// The shortest round trip of a path, in this window of time and the one before.
-#[derive(Clone, Copy, Debug)]
-struct PathBase {
-    window_began: Instant,
-    shortest_ns: u64,
-    shortest_before_ns: u64,
-    first_seen: Instant,
-}
-
 /// Start rate of the search. A home uplink survives the first round at it, and 4 Gbit/s is nine rounds away.
 const SEARCH_FROM_BITS: f64 = 8e6;
 /// From this rate on, pacing is not worth its cost.
@@ -114,6 +85,10 @@ const PROBE_GAIN_MAX: f64 = 1.8;
 /// second value.
 const PROBE_EVERY_NS: u64 = 300 * MS;
 const PROBE_EVERY_MAX_NS: u64 = 4_000 * MS;
+/// A round trip with a longer excess did not meet an idle uplink, whatever the pacer's model says.
+const IDLE_QUEUE_NS: u64 = 6 * MS;
+/// A queue that stands while this part of the rate is sent may be no queue at all.
+const GAIN_LEAST: f64 = 0.5;
 /// Least time between two decisions.
 const TURN_NS: u64 = 5 * MS;
 /// A round lasts a round trip and this: enough for samples to come back.
@@ -121,6 +96,8 @@ const ROUND_NS: u64 = 30 * MS;
 /// A probe lasts until it would have made a queue this long: several times the noise. A short probe with a
 /// high gain would make the same queue, but its few samples do not show the slope.
 const PROBE_QUEUE_NS: u64 = 15 * MS;
+/// Where chunks take long, it is longer, so that it shows. But a rate that is far too low must be left soon.
+const PROBE_QUEUE_MOST_NS: u64 = 40 * MS;
 const PROBE_LEAST_NS: u64 = 60 * MS;
 /// Samples of a queue over this time are enough to measure a rate.
 const SLOPE_LEAST_NS: u64 = 40 * MS;
@@ -132,16 +109,6 @@ const CORRECTION: f64 = 0.4;
 const QUEUE_MIN_NS: u64 = 2 * MS;
 /// Outside of probes, a queue must show for this long to be believed.
 const QUEUE_BELIEVED_NS: u64 = 60 * MS;
-/// Smoothed round trips are ignored while two exact ones came within this time.
-const EXACT_ENOUGH_NS: u64 = 50 * MS;
-const KEEP_NS: u64 = 2_000 * MS;
-const KEEP_MOST: usize = 4096;
-const PATH_WINDOW_NS: u64 = 15_000 * MS;
-const PATHS_MOST: usize = 4096;
-/// A sample is compared with others of its path only when the path has been known for this long.
-const PATH_KNOWN_NS: u64 = 20 * MS;
-const MS: u64 = 1_000_000;
-
 impl Estimator {
     /// Makes an estimator without any knowledge. `utilisation` is the fraction of the estimate to use.
     pub fn new(utilisation: f64) -> Self {
@@ -155,18 +122,11 @@ impl Estimator {
             probe_after_ns: PROBE_EVERY_NS,
             last_probe: Instant::ORIGIN,
             next_turn: Instant::ORIGIN,
-            sent: VecDeque::new(),
-            samples: VecDeque::new(),
-            paths: BTreeMap::new(),
-            exact_last: Instant::ORIGIN,
-            exact_before: Instant::ORIGIN,
+            round_trips: RoundTrips::default(),
+            is_measured: false,
+            seen_still: false,
             queue_since: None,
         }
-    }
-
-    /// Changes the fraction of the estimate to use.
-    pub fn set_utilisation(&mut self, utilisation: f64) {
-        self.utilisation = utilisation;
     }
 
     /// The rate to send at now; `None` where pacing is not worth its cost.
@@ -195,51 +155,87 @@ impl Estimator {
     }
 
     /// Takes a round trip measured just now. `path` is any number that is the same for the same client or
-    /// prefix of clients. `sent_bytes` is the total of wire bytes sent.
-    pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, sent_bytes: u64) {
-        self.handle_sent(now, sent_bytes);
-        match kind {
-            RttKind::Exact => {
-                self.exact_before = core::mem::replace(&mut self.exact_last, now);
-            }
-            // A mean over recent acknowledgements lags behind the queue, so it is used only without exact
-            // samples.
-            RttKind::Smoothed if now.ns_since(self.exact_before) < EXACT_ENOUGH_NS => return,
-            RttKind::Smoothed => {}
-        }
-        let Some(delivered_bytes) = self.sent_at(now.as_ns().saturating_sub(rtt_ns)) else { return };
-        let queue_ns = self.above_shortest(now, path, rtt_ns);
-        self.samples.push_back(Sample { at: now, rtt_ns, queue_ns, delivered_bytes });
-        while self.samples.len() > KEEP_MOST || self.samples.front().is_some_and(|it| now.ns_since(it.at) > KEEP_NS) {
-            self.samples.pop_front();
-        }
+    /// prefix of clients.
+    pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, load: Load) {
+        self.round_trips.handle_load(now, load);
+        let idle_most_ns = if matches!(self.phase, Phase::Cruise) { IDLE_QUEUE_NS } else { 0 };
+        self.round_trips.handle_round_trip(now, path, rtt_ns, kind, idle_most_ns);
     }
 
     /// Decides whether the rate changes; returns true if [`Estimator::rate`] has changed. Call from time to
     /// time while there is traffic.
-    pub fn handle_turn(&mut self, now: Instant, sent_bytes: u64, backlogged: bool) -> bool {
+    pub fn handle_turn(&mut self, now: Instant, load: Load) -> bool {
+        self.round_trips.handle_load(now, load);
         if now < self.next_turn {
             return false;
         }
         self.next_turn = now.add_ns(TURN_NS);
-        self.handle_sent(now, sent_bytes);
+        let (sent_bytes, backlogged) = (load.sent_bytes, load.waits);
         let before = self.rate();
         let queue_ns = self.queue_ns(now);
-        let limit_ns = self.queue_limit_ns();
+        let limit_ns = self.queue_limit_ns(now);
         match queue_ns {
             Some(queue_ns) if queue_ns > limit_ns => self.queue_since = self.queue_since.or(Some(now)),
             Some(_) => self.queue_since = None,
             None => {}
         }
+        self.seen_still = queue_ns.is_some_and(|queue_ns| queue_ns <= limit_ns);
         self.decide(now, sent_bytes, backlogged, queue_ns);
         self.rate() != before
+    }
+
+    /// The estimate, if it was measured and nothing is being measured.
+    pub(crate) fn measured(&self) -> Option<f64> {
+        let is_still = self.phase == Phase::Cruise && self.queue_since.is_none() && self.seen_still;
+        (is_still && self.is_measured && self.estimate < NO_BOTTLENECK_BITS).then_some(self.estimate)
+    }
+
+    /// What was seen of the link; it is not seen here from now on, until it comes back.
+    pub(crate) fn lend(&mut self) -> RoundTrips {
+        core::mem::take(&mut self.round_trips)
+    }
+
+    /// Goes on from a rate that was once true.
+    pub(crate) fn resume(&mut self, now: Instant, known: f64) {
+        (self.estimate, self.settled) = (known, known);
+        (self.phase, self.is_measured) = (Phase::Cruise, false);
+        (self.probe_after_ns, self.last_probe) = (PROBE_EVERY_NS, now);
+        self.queue_since = None;
+        self.begin_round(now, 0);
+    }
+
+    /// Goes on from a rate that a queue has shown to be far too high since then.
+    pub(crate) fn resume_with_queue(
+        &mut self,
+        now: Instant,
+        sent_bytes: u64,
+        known: f64,
+        since: Instant,
+        seen: RoundTrips,
+    ) {
+        self.resume(now, known);
+        self.round_trips = seen;
+        self.queue_since = Some(since);
+        if let Some(slope) = self.slope(since, self.queue_limit_ns(now) / 4) {
+            self.estimate = slope.min(known);
+        }
+        let queue_ns = self.round_trips.excess_ns(now, since).unwrap_or(0);
+        self.drain(now, sent_bytes, queue_ns);
+    }
+
+    /// Goes on from a rate that is probably too low.
+    pub(crate) fn resume_with_probe(&mut self, now: Instant, sent_bytes: u64, known: f64, seen: RoundTrips) {
+        self.resume(now, known);
+        self.round_trips = seen;
+        self.phase = Phase::Probe { gain: PROBE_GAIN };
+        self.begin_round(now, sent_bytes);
     }
 
     fn decide(&mut self, now: Instant, sent_bytes: u64, backlogged: bool, queue_ns: Option<u64>) {
         let shows = self.queue_since.is_some();
         let elapsed_ns = now.ns_since(self.round.began);
         let lasts_ns = match self.phase {
-            Phase::Probe { gain } => PROBE_LEAST_NS.max((PROBE_QUEUE_NS as f64 / (gain - 1.0)) as u64),
+            Phase::Probe { gain } => PROBE_LEAST_NS.max((self.probe_queue_ns(now) as f64 / (gain - 1.0)) as u64),
             _ => ROUND_NS,
         };
         let over = elapsed_ns >= lasts_ns + self.rtt_ns() * 5 / 4;
@@ -257,7 +253,7 @@ impl Estimator {
                 }
             }
             Phase::Probe { .. } if shows => {
-                let long = queue_ns.is_some_and(|queue_ns| queue_ns > 3 * PROBE_QUEUE_NS);
+                let long = queue_ns.is_some_and(|queue_ns| queue_ns > 3 * self.probe_queue_ns(now));
                 if over || long {
                     // The exact rate is known when the queue is gone. Only an estimate that is far off is
                     // replaced at once.
@@ -281,6 +277,8 @@ impl Estimator {
                     // The link carried the probe without a queue, so it has at least that rate. The next
                     // probe is faster.
                     self.estimate = (self.estimate * gain).min(NO_BOTTLENECK_BITS);
+                    self.settled = self.estimate;
+                    self.is_measured = false;
                     self.probe_after_ns = PROBE_EVERY_NS;
                     self.phase = Phase::Probe { gain: (1.0 + (gain - 1.0) * 2.0).min(PROBE_GAIN_MAX) };
                 } else {
@@ -310,20 +308,29 @@ impl Estimator {
                     self.begin_round(now, sent_bytes);
                 }
             }
-            Phase::Drain { until, queue_ns: from_ns, .. } => {
-                let gone = queue_ns.is_some_and(|queue_ns| queue_ns <= self.queue_limit_ns() / 2)
+            Phase::Drain { until, queue_ns: from_ns, gain } => {
+                let gone = queue_ns.is_some_and(|queue_ns| queue_ns <= self.queue_limit_ns(now) / 2)
                     && elapsed_ns >= self.rtt_ns();
                 if gone || now >= until {
-                    if !gone && queue_ns.is_some_and(|queue_ns| queue_ns > from_ns / 2) {
-                        // The queue did not shrink at a lower rate: the path itself has become longer.
-                        self.forget_paths(now);
+                    let stands = !gone && queue_ns.is_some_and(|queue_ns| queue_ns > from_ns / 2);
+                    let sent_in_round_bytes = sent_bytes.saturating_sub(self.round.sent_bytes);
+                    let carried_all = self.round_trips.carried_all(now, self.round.began, sent_in_round_bytes);
+                    if stands && carried_all && gain > GAIN_LEAST {
+                        // Or the link carries just that.
+                        self.drain_at(now, sent_bytes, from_ns, GAIN_LEAST);
+                        return;
                     }
+                    if stands && carried_all {
+                        // The queue did not shrink at a lower rate: the path itself has become longer.
+                        self.round_trips.learn_paths(self.round.began);
+                        self.estimate = self.settled;
                     // From the first sign of the queue to its end the link was busy all the time.
-                    if let Some(slope) = self.slope(self.congested_since, self.queue_limit_ns() / 4) {
+                    } else if let Some(slope) = self.slope(self.congested_since, self.queue_limit_ns(now) / 4) {
                         let same = SAME.contains(&(slope / self.settled));
                         if !same {
                             self.probe_after_ns = PROBE_EVERY_NS;
                         }
+                        self.is_measured = true;
                         self.estimate = if same { self.settled + CORRECTION * (slope - self.settled) } else { slope };
                     }
                     self.settled = self.estimate;
@@ -337,11 +344,15 @@ impl Estimator {
     }
 
     fn drain(&mut self, now: Instant, sent_bytes: u64, queue_ns: u64) {
-        let gain = if queue_ns > 10 * self.queue_limit_ns() { 0.5 } else { 0.8 };
+        let gain = if queue_ns > 10 * self.queue_limit_ns(now) { GAIN_LEAST } else { 0.8 };
+        self.congested_since = self.queue_since.unwrap_or(now);
+        self.drain_at(now, sent_bytes, queue_ns, gain);
+    }
+
+    fn drain_at(&mut self, now: Instant, sent_bytes: u64, queue_ns: u64, gain: f64) {
         let needed_ns = (queue_ns as f64 / (1.0 - gain)) as u64;
         let until = now.add_ns(needed_ns * 3 / 2 + 2 * self.rtt_ns() + ROUND_NS);
         self.phase = Phase::Drain { gain, until, queue_ns };
-        self.congested_since = self.queue_since.unwrap_or(now);
         self.begin_round(now, sent_bytes);
     }
 
@@ -359,118 +370,43 @@ impl Estimator {
 
     /// The excess of recent round trips over the path alone, as a median.
     fn queue_ns(&self, now: Instant) -> Option<u64> {
-        let lately_ns = 20 * MS;
-        let mut queues: Vec<u64> = (self.samples.iter().rev())
-            .take_while(|it| now.ns_since(it.at) <= lately_ns && it.at >= self.round.began)
-            .filter_map(|it| it.queue_ns)
-            .collect();
-        let middle = queues.len() / 2;
-        (!queues.is_empty()).then(|| *queues.select_nth_unstable(middle).1)
+        self.round_trips.excess_ns(now, self.round.began)
     }
 
     /// Shortest excess that counts as a queue: two chunks may be on their way at any time.
-    fn queue_limit_ns(&self) -> u64 {
+    fn queue_limit_ns(&self, now: Instant) -> u64 {
         let rate = Rate::clamped(self.estimate);
-        QUEUE_MIN_NS.max(2 * rate.ns_for(u64::from(chunk_bytes(rate))))
+        let chunk_ns = rate.ns_for(u64::from(chunk_bytes(rate)));
+        QUEUE_MIN_NS.max(2 * chunk_ns).max(self.round_trips.level_ns(now) / 2)
+    }
+
+    /// The queue that a probe makes.
+    fn probe_queue_ns(&self, now: Instant) -> u64 {
+        let shows_ns = (self.queue_limit_ns(now) * 3 / 2).min(PROBE_QUEUE_MOST_NS);
+        PROBE_QUEUE_NS.max(shows_ns).max(self.round_trips.level_ns(now))
     }
 
     /// A typical round trip without a queue.
     fn rtt_ns(&self) -> u64 {
-        self.samples.iter().rev().take(8).map(|it| it.rtt_ns - it.queue_ns.unwrap_or(0)).max().unwrap_or(0)
+        self.round_trips.rtt_ns()
     }
 
     /// The bottleneck's rate by the queue that shows now, if the queue is old enough.
     fn congested_slope(&self, now: Instant) -> Option<f64> {
         let since = self.queue_since.filter(|since| now.ns_since(*since) >= SLOPE_LEAST_NS)?;
-        self.slope(since, self.queue_limit_ns() / 4)
+        self.slope(since, self.queue_limit_ns(now) / 4)
     }
 
-    /// The slope of the curve of delivered bytes since then, in bits per second. Least squares over the
-    /// samples with at least this queue.
     fn slope(&self, since: Instant, queue_least_ns: u64) -> Option<f64> {
-        let points: Vec<(f64, f64)> = (self.samples.iter())
-            .filter(|it| it.at >= since && it.queue_ns.is_none_or(|queue_ns| queue_ns >= queue_least_ns))
-            .map(|it| (it.at.ns_since(since) as f64 / 1e9, it.delivered_bytes * 8.0))
-            .collect();
-        let (first, last) = (points.first()?, points.last()?);
-        // A gap in the samples may have been a gap in the traffic, and then it was another queue.
-        let hole = points.windows(2).map(|pair| pair[1].0 - pair[0].0).fold(0.0, f64::max);
-        if points.len() < 5 || last.0 - first.0 < 0.02 || hole > f64::max(0.05, (last.0 - first.0) / 3.0) {
-            return None;
-        }
-        let n = points.len() as f64;
-        let (mean_t, mean_d) =
-            points.iter().fold((0.0, 0.0), |(t, d), point| (t + point.0 / n, d + (point.1 - first.1) / n));
-        let (mut covariance, mut variance) = (0.0, 0.0);
-        for (t, d) in points.iter().map(|point| (point.0, point.1 - first.1)) {
-            covariance += (t - mean_t) * (d - mean_d);
-            variance += (t - mean_t) * (t - mean_t);
-        }
-        let slope = covariance / variance;
-        (slope.is_finite() && slope >= Rate::MIN.bits_per_second() as f64).then_some(slope)
-    }
-
-    fn handle_sent(&mut self, now: Instant, bytes: u64) {
-        // One point per millisecond is fine enough; the curve is straight between points.
-        match self.sent.back_mut() {
-            Some((at, _)) if now.ns_since(*at) < MS => {}
-            _ => self.sent.push_back((now, bytes)),
-        }
-        while self.sent.len() > KEEP_MOST
-            || (self.sent.len() > 2 && self.sent.get(1).is_some_and(|(at, _)| now.ns_since(*at) > KEEP_NS))
-        {
-            self.sent.pop_front();
-        }
-    }
-
-    /// Total bytes sent until then; `None` if that is too long ago.
-    fn sent_at(&self, at_ns: u64) -> Option<f64> {
-        let after = self.sent.partition_point(|(at, _)| at.as_ns() <= at_ns);
-        let (before_at, before) = *self.sent.get(after.checked_sub(1)?)?;
-        let Some(&(after_at, after)) = self.sent.get(after) else { return Some(before as f64) };
-        let share = (at_ns - before_at.as_ns()) as f64 / after_at.ns_since(before_at).max(1) as f64;
-        // A refund may have made the later count the smaller one.
-        Some(before as f64 + (after as f64 - before as f64) * share)
-    }
-
-    fn above_shortest(&mut self, now: Instant, path: u64, rtt_ns: u64) -> Option<u64> {
-        if self.paths.len() >= PATHS_MOST && !self.paths.contains_key(&path) {
-            self.paths.retain(|_, base| now.ns_since(base.window_began) < PATH_WINDOW_NS);
-            if self.paths.len() >= PATHS_MOST {
-                return None;
-            }
-        }
-        let base = self.paths.entry(path).or_insert(PathBase {
-            window_began: now,
-            shortest_ns: rtt_ns,
-            shortest_before_ns: u64::MAX,
-            first_seen: now,
-        });
-        if now.ns_since(base.window_began) >= PATH_WINDOW_NS {
-            base.shortest_before_ns = base.shortest_ns;
-            base.shortest_ns = rtt_ns;
-            base.window_began = now;
-        }
-        base.shortest_ns = base.shortest_ns.min(rtt_ns);
-        let shortest_ns = base.shortest_ns.min(base.shortest_before_ns);
-        (now.ns_since(base.first_seen) >= PATH_KNOWN_NS).then(|| rtt_ns - shortest_ns)
-    }
-
-    fn forget_paths(&mut self, now: Instant) {
-        for base in self.paths.values_mut() {
-            *base = PathBase {
-                window_began: now,
-                shortest_ns: u64::MAX,
-                shortest_before_ns: u64::MAX,
-                first_seen: base.first_seen,
-            };
-        }
-        self.samples.clear();
+        let slope = self.round_trips.slope(since, queue_least_ns)?;
+        (slope >= Rate::MIN.bits_per_second() as f64).then_some(slope)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::collections::VecDeque;
+
     use super::*;
 
     /// A link with a queue, more work than it can carry, and a client 200 us away that opens connections at
@@ -532,12 +468,12 @@ mod tests {
                     let rtt_ns = self.base_ns + queue_ns + self.random(1_500_000);
                     self.under_way.push_back((self.now.add_ns(rtt_ns), rtt_ns));
                 }
-                let sent = (self.sent_bits / 8.0) as u64;
+                let load = Load { sent_bytes: (self.sent_bits / 8.0) as u64, room_at: self.now, waits: backlogged };
                 while self.under_way.front().is_some_and(|(at, _)| *at <= self.now) {
                     let (_, rtt_ns) = self.under_way.pop_front().unwrap();
-                    self.estimator.handle_round_trip(self.now, 7, rtt_ns, RttKind::Exact, sent);
+                    self.estimator.handle_round_trip(self.now, 7, rtt_ns, RttKind::Exact, load);
                 }
-                self.estimator.handle_turn(self.now, sent, backlogged);
+                self.estimator.handle_turn(self.now, load);
             }
         }
 

@@ -67,7 +67,7 @@ use slab::Slab;
 pub use self::{
     classes::{ClassShare, ShareError},
     grant::{Grant, Reason},
-    settings::{Settings, UTILISATION, read_stretch},
+    settings::{Settings, read_stretch},
     stats::{ClassStats, Stats},
 };
 use self::{

@@ -84,7 +84,7 @@ struct Column {
 }
 
 /// The fraction of the rate at which Serpent paces by itself.
-const UTILISATION: f64 = 0.97;
+const UTILISATION: f64 = scheduler::correction::UTILISATION;
 /// A cell with more unused than this was disturbed.
 const DISTURBED: f64 = 0.01;
 

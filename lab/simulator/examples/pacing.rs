@@ -1,7 +1,10 @@
-//! How near the pacer comes to exact SRPT, by the packet model: at a fixed rate, and at a given one that it corrects.
+//! How near the pacer comes to exact SRPT, by the packet model: at a fixed rate, at a given one that it corrects, and at
+//! one that it finds.
 //!
 //!     cargo run --release -p serpent-simulator --example pacing              # all conditions
 //!     cargo run --release -p serpent-simulator --example pacing -- 3 11      # some of them
+//!     cargo run --release -p serpent-simulator --example pacing -- auto      # found beside given, those of `auto.toml`
+//!     cargo run --release -p serpent-simulator --example pacing -- auto 3 --seeds 4,5
 //!
 //! A line for each condition and each way to know the rate: the mean response time over that of exact SRPT on the bare
 //! link, the 99th percentile of responses up to 2 KB, the part of the link that was used while responses waited for
@@ -10,7 +13,12 @@
 
 use std::process::ExitCode;
 
-use scheduler::{Rate, correction::Correction, uplink::Settings};
+use scheduler::{
+    Rate,
+    correction::{self, Correction},
+    pace::{Finder, Pace},
+    uplink::Settings,
+};
 use serpent_simulator::{
     Clients, Ended, Model, Packets, Stream, Ticket,
     packets::{BottleneckAt, ClientPath, Discipline, OtherTraffic, PacketSettings, Shaping},
@@ -26,12 +34,31 @@ use workload::{
 };
 
 fn main() -> ExitCode {
-    let wanted: Vec<usize> = std::env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
+    let mut wanted = Vec::new();
+    let (mut is_auto, mut seeds) = (false, vec![1]);
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match (arg.as_str(), arg.parse::<usize>()) {
+            ("auto", _) => is_auto = true,
+            ("--seeds", _) => {
+                let list = args.next().unwrap_or_default();
+                seeds = list.split(',').filter_map(|seed| seed.parse().ok()).collect();
+            }
+            (_, Ok(number)) => wanted.push(number),
+            _ => {
+                eprintln!("usage: pacing [auto] [NUMBER ...] [--seeds N,N]");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    let (conditions, ways) = if is_auto { (auto_conditions(), &WAYS_AUTO[..]) } else { (conditions(), &WAYS[..]) };
     println!("| condition | rate | mean / ideal | small p99 ms | use while busy | largest / fair | s to follow |");
     println!("|---|---|---|---|---|---|---|");
-    for (number, condition) in (1..).zip(conditions()) {
+    for (number, condition) in (1..).zip(conditions) {
         if wanted.is_empty() || wanted.contains(&number) {
-            condition.show(number);
+            for &seed in &seeds {
+                condition.show(number, ways, seed);
+            }
         }
     }
     ExitCode::SUCCESS
@@ -51,18 +78,36 @@ struct Condition {
     /// Other senders' traffic in Mbit/s, from and until, in seconds.
     other: Option<(f64, u64, u64)>,
     shaping: Option<Shaping>,
+    sizes: HeavyTail,
+    /// Requests of the first seconds are served, and not counted.
+    warm_up_s: u64,
 }
 
 /// How the pacer knows the rate.
 #[derive(Clone, Copy)]
 enum Known {
     Fixed(f64),
-    Given(f64),
+    /// This part of the truth is given, and at most that part of it is used.
+    Given(f64, Option<f64>),
+    Found,
 }
 
-fn conditions() -> Vec<Condition> {
-    let far = |ms: u64| ClientPath { rtt_ns: ms * MS, ..ClientPath::DIRECT };
-    let plain = |name, mbit, load| Condition {
+const WAYS: [(&str, Known); 5] = [
+    ("fixed, 0.97", Known::Fixed(0.97)),
+    ("fixed, 1.00", Known::Fixed(1.0)),
+    ("given, 0.95 of the truth", Known::Given(0.95, None)),
+    ("given, 1.00", Known::Given(1.0, None)),
+    ("given, 1.05", Known::Given(1.05, None)),
+];
+const WAYS_AUTO: [(&str, Known); 2] =
+    [("given", Known::Given(1.0, Some(correction::UTILISATION))), ("found", Known::Found)];
+
+fn far(ms: u64) -> ClientPath {
+    ClientPath { rtt_ns: ms * MS, ..ClientPath::DIRECT }
+}
+
+fn plain(name: &'static str, mbit: f64, load: &'static str) -> Condition {
+    Condition {
         name,
         mbit: vec![(0, mbit)],
         load,
@@ -72,7 +117,63 @@ fn conditions() -> Vec<Condition> {
         overhead_bytes: 66,
         other: None,
         shaping: None,
+        sizes: HeavyTail::WORLD_CUP,
+        warm_up_s: 0,
+    }
+}
+
+/// Those of the experiment `auto`, and other traffic.
+fn auto_conditions() -> Vec<Condition> {
+    let late = |condition: Condition| Condition { seconds: 50, warm_up_s: 10, ..condition };
+    let large = HeavyTail {
+        min_bytes: 20_000.0,
+        median_bytes: 100_000.0,
+        knee_bytes: 400_000.0,
+        body_share: 0.9,
+        alpha: 1.2,
+        max_bytes: 5_000_000.0,
     };
+    vec![
+        late(plain("2 Mbit/s", 2.0, "0.8")),
+        late(plain("10 Mbit/s", 10.0, "0.8")),
+        late(plain("10 Mbit/s, load 0.9", 10.0, "0.9")),
+        late(plain("10 Mbit/s, load 0.4", 10.0, "0.4")),
+        late(plain("50 Mbit/s", 50.0, "0.8")),
+        Condition { seconds: 30, ..late(plain("100 Mbit/s", 100.0, "0.8")) },
+        Condition { sizes: large, seconds: 30, ..late(plain("500 Mbit/s, large responses", 500.0, "0.8")) },
+        late(Condition { paths: vec![far(40)], ..plain("10 Mbit/s, RTT 40 ms", 10.0, "0.8") }),
+        late(Condition { paths: vec![far(100)], ..plain("50 Mbit/s, RTT 100 ms", 50.0, "0.8") }),
+        late(Condition { paths: vec![far(200)], ..plain("10 Mbit/s, RTT 200 ms", 10.0, "0.8") }),
+        late(Condition {
+            paths: vec![ClientPath { loss: 0.01, ..far(20) }],
+            ..plain("10 Mbit/s, RTT 20 ms, loss 1 %", 10.0, "0.8")
+        }),
+        late(Condition {
+            paths: vec![ClientPath { jitter_ns: 5 * MS, ..far(30) }],
+            ..plain("50 Mbit/s, RTT 30 ms, jitter 5 ms", 50.0, "0.8")
+        }),
+        Condition { seconds: 100, warm_up_s: 10, ..plain("10 Mbit/s, overload (W1)", 10.0, "w1") },
+        late(Condition {
+            mbit: vec![(0, 10.0), (20, 5.0)],
+            ..plain("10 Mbit/s, half of it from second 20", 10.0, "0.8")
+        }),
+        late(Condition {
+            mbit: vec![(0, 10.0), (20, 20.0)],
+            ..plain("10 Mbit/s, twice of it from second 20", 10.0, "0.8")
+        }),
+        late(Condition {
+            other: Some((3.0, 20, 40)),
+            paths: vec![far(10)],
+            ..plain("10 Mbit/s, 3 Mbit/s of others from second 20 to 40", 10.0, "0.8")
+        }),
+        late(Condition {
+            paths: [1, 10, 50, 100, 200].map(far).to_vec(),
+            ..plain("10 Mbit/s, load 0.9, RTT 1 to 200 ms", 10.0, "0.9")
+        }),
+    ]
+}
+
+fn conditions() -> Vec<Condition> {
     let mixed = || [1, 10, 50, 100, 200].map(far).to_vec();
     vec![
         plain("2 Mbit/s, load 0.9", 2.0, "0.9"),
@@ -119,13 +220,13 @@ fn conditions() -> Vec<Condition> {
 }
 
 impl Condition {
-    fn show(&self, number: usize) {
+    fn show(&self, number: usize, ways: &[(&str, Known)], seed: u64) {
         let line = self.line();
         let left = self.left();
         let wire = WireModel { overhead_bytes: self.overhead_bytes, ..WireModel::PER_CONNECTION };
         let wire = WireModel { control_bytes: 8 + 4 * self.overhead_bytes, ..wire };
         let wire = if self.requests_per_connection > 1 { WireModel { control_bytes: 0, ..wire } } else { wire };
-        let files = FileSet::new(&HeavyTail::WORLD_CUP, 2000);
+        let files = FileSet::new(&self.sizes, 2000);
         let pattern: Pattern = match self.load.parse::<f64>() {
             Ok(load) => Pattern::constant(load).expect("a load"),
             Err(_) => self.load.parse().expect("the name of a pattern"),
@@ -138,39 +239,44 @@ impl Condition {
             wire,
             load_match: LoadMatch::Sequence,
         };
-        let mut requests = recipe.draw(1);
+        let mut requests = recipe.draw(seed);
         let groups = self.paths.len().max(1) as u32;
         for (request, n) in requests.iter_mut().zip(0u32..) {
             request.group = (n % groups) as u16;
         }
+        let counts = |at: usize| requests[at].at_ns >= self.warm_up_s * S;
         // The ideal has distances: handshake and request take two round trips to everybody.
-        let distances_ns: f64 = (requests.iter())
-            .map(|it| 2.0 * self.paths.get(usize::from(it.group)).map_or(0.0, |path| path.rtt_ns as f64))
-            .sum::<f64>();
-        let distances_ns = if self.requests_per_connection > 1 { distances_ns / 2.0 } else { distances_ns };
-        let ideal_ns = ideal::srpt(&requests, &left, &wire).iter().sum::<f64>() + distances_ns;
-        let largest = (0..requests.len()).max_by_key(|&at| requests[at].size_bytes).expect("some requests");
+        let trips = if self.requests_per_connection > 1 { 1.0 } else { 2.0 };
+        let distance_ns =
+            |it: &Request| trips * self.paths.get(usize::from(it.group)).map_or(0.0, |path| path.rtt_ns as f64);
+        let alone_ns = ideal::srpt(&requests, &left, &wire);
+        let counted = (0..requests.len()).filter(|&at| counts(at)).count();
+        let ideal_ns: f64 =
+            (0..requests.len()).filter(|&at| counts(at)).map(|at| alone_ns[at] + distance_ns(&requests[at])).sum();
+        let largest = (0..requests.len()).filter(|&at| counts(at)).max_by_key(|&at| requests[at].size_bytes);
+        let largest = largest.expect("some requests");
         let fair_ns = ideal::ps(&requests, &left, &wire)[largest];
-        println!("| {number}. {}, ideal {:.2} ms | | | | | | |", self.name, ideal_ns / requests.len() as f64 / 1e6);
-        let ways = [
-            ("fixed, 0.97", Known::Fixed(0.97)),
-            ("fixed, 1.00", Known::Fixed(1.0)),
-            ("given, 0.95 of the truth", Known::Given(0.95)),
-            ("given, 1.00", Known::Given(1.0)),
-            ("given, 1.05", Known::Given(1.05)),
-        ];
-        for (name, known) in ways {
+        println!(
+            "| {number}. {}, seed {seed}, ideal {:.2} ms | | | | | | |",
+            self.name,
+            ideal_ns / counted as f64 / 1e6
+        );
+        for &(name, known) in ways {
             let truth = line.first_rate().bits_per_second() as f64;
-            let (factor, correction) = match known {
+            let (factor, pace) = match known {
                 Known::Fixed(factor) => (factor, None),
-                Known::Given(factor) => (factor, Some(Correction::new(Rate::clamped(truth * factor), None))),
+                Known::Given(factor, most) => {
+                    (factor, Some(Pace::Given(Correction::new(Rate::clamped(truth * factor), most))))
+                }
+                Known::Found => (1.0, Some(Pace::Found(Finder::new(None)))),
             };
             let settings = Settings { rate: Some(Rate::clamped(truth * factor)), ..Settings::default() };
             let defaults = PacketSettings::new(line.clone(), Discipline::Gate(settings));
             let mut model = Watched::new(
                 PacketSettings {
                     wire,
-                    correction,
+                    pace,
+                    seed,
                     other: self.other.map(|(mbit, from, until)| OtherTraffic {
                         rate: Link::constant(rate(mbit)),
                         from_ns: from * S,
@@ -188,6 +294,9 @@ impl Condition {
             let (mut sum_ns, mut small_ms, mut largest_ns) = (0, Vec::new(), 0);
             let mut source = Stream::new(requests.iter().copied());
             run(&mut source, &mut model, &Clients::PATIENT, None, |served| {
+                if served.request.at_ns < self.warm_up_s * S {
+                    return;
+                }
                 sum_ns += served.response_ns();
                 if served.request.size_bytes <= 2_000 {
                     small_ms.push(served.response_ns() as f64 / 1e6);
@@ -200,7 +309,7 @@ impl Condition {
             println!(
                 "| | {name} | {:.3} | {:.2} | {:.3} | {:.2} | {} |",
                 sum_ns as f64 / ideal_ns,
-                small_ms[small_ms.len() * 99 / 100],
+                small_ms.get(small_ms.len() * 99 / 100).copied().unwrap_or(f64::NAN),
                 model.used_bytes / model.could_bytes,
                 largest_ns as f64 / fair_ns,
                 if matches!(known, Known::Fixed(_)) { String::new() } else { model.followed(self) },
@@ -250,8 +359,8 @@ impl Watched {
             self.used_bytes += (carried_bytes - before_bytes) as f64;
             self.could_bytes += truth.bytes_per_second() * LOOK_NS as f64 / 1e9;
         }
-        if let Some(correction) = self.model.correction() {
-            let bits = correction.rate().bits_per_second() as f64;
+        if let Some(pace) = self.model.pace() {
+            let bits = pace.rate().map_or(f64::MAX, |rate| rate.bits_per_second() as f64);
             self.rates.push((self.look_ns, bits / truth.bits_per_second() as f64));
         }
         self.before = Some((waits, carried_bytes));

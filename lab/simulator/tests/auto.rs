@@ -1,24 +1,20 @@
-//! A pacer that estimates its rate, before a bottleneck whose rate changes. It complements the tests of the
-//! estimator, which use a smooth flow. Here responses of all sizes come in the pacer's order, and the only
+//! A pacer that finds its rate, before a bottleneck whose rate changes. It complements the tests of the
+//! finder, which use the packet model. Here responses of all sizes come in the pacer's order, and the only
 //! measurement is the round trip of each response's last bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use scheduler::{
-    Instant, Order,
-    estimate::{Estimator, RttKind},
-    uplink::Settings,
-};
+use scheduler::{Instant, Order, correction::Load, estimate::RttKind, pace::Finder, uplink::Settings};
 use serpent_simulator::{Model, Paced, Ticket};
 use workload::{rate::Link, sequence::Request, wire::WireModel};
 
 /// The pacing rate relative to the link's, sampled at regular times.
 fn believed(order: Order, link: &Link, load: f64, until_ns: u64, seed: u64) -> Vec<(u64, f64)> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let mut estimator = Estimator::new(UTILISATION);
-    let settings = Settings { order, rate: estimator.rate(), ..Settings::default() };
+    let mut finder = Finder::new(None);
+    let settings = Settings { order, rate: finder.rate(), ..Settings::default() };
     let mut pacer = Paced::new(link, &WireModel::KEPT_ALIVE, settings).with_decisions();
     let (mut request_ns, mut look_ns, mut requests) = (0, 0, 0);
     let mut last_leave_ns = BTreeMap::new();
@@ -40,18 +36,20 @@ fn believed(order: Order, link: &Link, load: f64, until_ns: u64, seed: u64) -> V
             let answered_ns = ended.end_ns + BASE_NS;
             answers.push_back((answered_ns, answered_ns - sent_ns));
         }
-        let (now, stats) = (Instant::from_ns(now_ns), pacer.uplink_mut().stats());
+        let (now, uplink) = (Instant::from_ns(now_ns), pacer.uplink_mut());
+        let stats = uplink.stats();
+        let now_load = Load { sent_bytes: stats.charged_bytes, room_at: uplink.room_at(), waits: stats.waiting > 0 };
         while let Some(&(_, rtt_ns)) = answers.front().filter(|(at_ns, _)| *at_ns <= now_ns) {
             answers.pop_front();
-            estimator.handle_round_trip(now, 1, rtt_ns, RttKind::Exact, stats.charged_bytes);
+            finder.handle_round_trip(now, 1, rtt_ns, RttKind::Exact, now_load);
         }
-        if estimator.handle_turn(now, stats.charged_bytes, stats.waiting > 0) {
-            pacer.uplink_mut().handle_rate(now, estimator.rate());
+        if finder.handle_turn(now, now_load) {
+            pacer.uplink_mut().handle_rate(now, finder.rate());
         }
         let truth = link.rate_at(now_ns);
         if now_ns >= look_ns {
             look_ns = now_ns + LOOK_NS;
-            let bits = estimator.rate().map_or(f64::INFINITY, |rate| rate.bits_per_second() as f64);
+            let bits = finder.rate().map_or(f64::INFINITY, |rate| rate.bits_per_second() as f64);
             believed.push((now_ns, bits / truth.bits_per_second() as f64));
         }
         if now_ns >= request_ns {
@@ -95,7 +93,6 @@ fn size_bytes(uniform: f64) -> u64 {
 
 /// The mean of these sizes, 2344 bytes, with a head of 250 bytes and 6 % of headers.
 const MEAN_WIRE_BYTES: f64 = 2_750.0;
-const UTILISATION: f64 = 0.97;
 /// Round-trip time to the clients without queues.
 const BASE_NS: u64 = 20 * MS;
 const LOOK_NS: u64 = 5 * MS;

@@ -19,6 +19,7 @@ use scheduler::{
     class::ClassId,
     correction::{Doubt, Load},
     estimate::RttKind,
+    pace::Pace,
     uplink::{ClassShare, Grant, Precedence, Settings},
 };
 
@@ -26,7 +27,7 @@ use super::{
     classes::{self, ClassAt, ClassNumbers},
     enforcement::{Enforcement, estimates_rate, settings, teller},
     error::UplinkError,
-    pace::Pace,
+    pace,
     teller::{Measure, Teller},
 };
 use crate::{
@@ -150,7 +151,7 @@ impl Driver {
                 machine,
                 charged_before_bytes: vec![0; classes.names.len()],
                 classes,
-                pace: Pace::of(config),
+                pace: pace::of(config),
                 said_doubt: None,
                 pending: Vec::new(),
                 armed_at: None,
@@ -192,7 +193,7 @@ impl Driver {
             state.learner = BandLearner::default();
             let paced_by = |config: &UplinkConfig| (config.enforce, config.rate, config.utilisation);
             if paced_by(&state.config) != paced_by(config) {
-                (state.pace, state.said_doubt) = (Pace::of(config), None);
+                (state.pace, state.said_doubt) = (pace::of(config), None);
             }
             state.config = config.clone();
             let rate = state.pace.as_ref().and_then(Pace::rate);
@@ -482,7 +483,7 @@ impl Driver {
     fn pump(&self, state: &mut DriverState, now: Instant) -> Wakers {
         let load = state.load();
         if let Some(pace) = &mut state.pace {
-            if pace.handle_turn(now, load) {
+            if pace::turn(pace, now, load) {
                 let rate = pace.rate();
                 state.machine.handle_rate(now, rate);
                 self.follow_rate(state);

@@ -2,10 +2,6 @@
 
 use crate::{job::Path, link::Pacing, order::Order, units::Rate};
 
-/// The share of the estimated rate that is used by default, and of the given one by models that measure no round trips:
-/// no queue then stands at the bottleneck.
-pub const UTILISATION: f64 = 0.97;
-
 /// Reads a stretch for [`Settings::guard_stretch`]: a number from 1 on. `None` for any other text.
 pub fn read_stretch(text: &str) -> Option<f64> {
     text.parse().ok().filter(|stretch: &f64| stretch.is_finite() && *stretch >= 1.0)

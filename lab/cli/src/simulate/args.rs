@@ -33,7 +33,7 @@ pub struct SimulateArgs {
     /// a link without packets, exact to the byte. `bands`: a bare link with a few priorities in place of an
     /// exact order. `paced`, `paced=FACTOR`: Serpent's pacer in front of a queue. The pacer sends at FACTOR
     /// times the rate that the server is told. That is the link's rate, or RATE for a subject with
-    /// `uplink=RATE`. Without FACTOR it sends at the server's utilisation of that rate, 0.97 by default.
+    /// `uplink=RATE`. Without FACTOR it sends at the server's utilisation of that rate, 0.995 by default.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<ModelChoice>,
 

@@ -6,7 +6,8 @@ use instrument::{LabError, subject::Subject};
 use scheduler::{
     Order, Pacing, Rate,
     bands::{BandLearner, BandPlan, RESPONSE_BANDS},
-    uplink::{Settings, UTILISATION, read_stretch},
+    correction::UTILISATION,
+    uplink::{Settings, read_stretch},
 };
 use serde::Deserialize;
 

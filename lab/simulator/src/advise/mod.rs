@@ -87,7 +87,7 @@ impl Question {
     pub fn new(uplink: Rate) -> Self {
         Self {
             uplink,
-            utilisation: scheduler::uplink::UTILISATION,
+            utilisation: scheduler::correction::UTILISATION,
             wire: WireModel::KEPT_ALIVE,
             seed: 1,
             part: Part::Auto,

@@ -6,13 +6,7 @@ use std::collections::VecDeque;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1};
-use scheduler::{
-    Instant, Uplink,
-    bands::BandPlan,
-    correction::{Correction, Load},
-    estimate::RttKind,
-    uplink::Settings,
-};
+use scheduler::{Instant, Uplink, bands::BandPlan, correction::Load, estimate::RttKind, pace::Pace, uplink::Settings};
 use workload::{rate::Link, wire::WireModel};
 
 use super::{
@@ -29,7 +23,7 @@ pub enum Discipline {
     /// Every connection writes as much as TCP accepts: nginx.
     Fair,
     /// Serpent with `enforce = "server"`: grants by the production scheduler. The rate of the settings is the
-    /// pacing rate, unless [`PacketSettings::correction`] corrects it.
+    /// pacing rate, unless [`PacketSettings::pace`] decides it.
     Gate(Settings),
     /// Serpent with `enforce = "kernel"`: a band for each response by its remaining work. The rate of the
     /// settings is ignored.
@@ -70,8 +64,9 @@ pub struct PacketSettings {
     pub requests_per_connection: u32,
     /// From a request's arrival to the first write of its answer, in nanoseconds.
     pub answer_ns: u64,
-    /// Corrects the rate of [`Discipline::Gate`] by round trips, as the server does; `None`: the rate is fixed.
-    pub correction: Option<Correction>,
+    /// Finds or corrects the rate of [`Discipline::Gate`] by round trips, as the server does; `None`: the rate is
+    /// fixed.
+    pub pace: Option<Pace>,
     /// Packets of 1514 bytes of other senders before the same bottleneck.
     pub other: Option<OtherTraffic>,
     /// Seed of packet losses and travel times.
@@ -105,7 +100,7 @@ impl PacketSettings {
             paths: Vec::new(),
             requests_per_connection: 1,
             answer_ns: 100_000,
-            correction: None,
+            pace: None,
             other: None,
             seed: 1,
         }
@@ -137,7 +132,7 @@ pub(super) struct Gate {
     pub plan: Option<BandPlan>,
     pub jobs: Vec<ConnectionId>,
     pub armed: Option<u64>,
-    pub correction: Option<Correction>,
+    pub pace: Option<Pace>,
 }
 
 /// Bytes of a frame of other senders.
@@ -193,13 +188,13 @@ impl Packets {
                 (Some((rules, Some(plan.clone()))), plan.cutoffs().len() + 2)
             }
         };
-        let correction = settings.correction.take().filter(|_| matches!(settings.discipline, Discipline::Gate(_)));
+        let pace = settings.pace.take().filter(|_| matches!(settings.discipline, Discipline::Gate(_)));
         let gate = gate.map(|(rules, plan)| {
             let mut uplink = Uplink::new(rules);
-            if let Some(correction) = &correction {
-                uplink.handle_rate(Instant::ORIGIN, Some(correction.rate()));
+            if let Some(pace) = &pace {
+                uplink.handle_rate(Instant::ORIGIN, pace.rate());
             }
-            Gate { uplink, plan, jobs: Vec::new(), armed: None, correction }
+            Gate { uplink, plan, jobs: Vec::new(), armed: None, pace }
         });
         let mut dice = ChaCha8Rng::seed_from_u64(settings.seed);
         dice.set_stream(OTHER_STREAM);
@@ -232,9 +227,9 @@ impl Packets {
         PacketStats { carried_bytes, carried_frames, ..self.stats }
     }
 
-    /// The correction of the rate, if there is one.
-    pub fn correction(&self) -> Option<&Correction> {
-        self.gate.as_ref()?.correction.as_ref()
+    /// What finds or corrects the rate, if anything does.
+    pub fn pace(&self) -> Option<&Pace> {
+        self.gate.as_ref()?.pace.as_ref()
     }
 
     /// Whether a response waits for leave.
@@ -319,8 +314,8 @@ impl Packets {
         let now = self.instant();
         if let Some(gate) = &mut self.gate {
             let load = gate.load();
-            if let Some(correction) = &mut gate.correction {
-                correction.handle_round_trip(now, u64::from(group), rtt_ns, kind, load);
+            if let Some(pace) = &mut gate.pace {
+                pace.handle_round_trip(now, u64::from(group), rtt_ns, kind, load);
             }
         }
     }

@@ -135,10 +135,10 @@ impl Packets {
         let now = self.instant();
         if let Some(gate) = &mut self.gate {
             let load = gate.load();
-            if let Some(correction) = &mut gate.correction
-                && correction.handle_turn(now, load)
+            if let Some(pace) = &mut gate.pace
+                && pace.handle_turn(now, load)
             {
-                gate.uplink.handle_rate(now, Some(correction.rate()));
+                gate.uplink.handle_rate(now, pace.rate());
             }
         }
         loop {

@@ -10,7 +10,16 @@ use alloc::{
     vec::Vec,
 };
 
-use crate::{estimate::RttKind, time::Instant};
+use crate::time::Instant;
+
+/// How a round trip was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RttKind {
+    /// On a single packet, such as the handshake's.
+    Exact,
+    /// TCP's running mean over recent acknowledgements.
+    Smoothed,
+}
 
 /// The state of the pacer.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +34,8 @@ pub struct Load {
 }
 
 /// The history of the uplink over the last seconds.
-#[derive(Clone, Debug)]
-pub(super) struct RoundTrips {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RoundTrips {
     points: VecDeque<Point>,
     samples: VecDeque<Sample>,
     /// By kind: excess of round trips that met an idle uplink, and when they came.
@@ -62,6 +71,13 @@ struct Sample {
     busy_ns: Option<u64>,
 }
 
+/// A measured rate, in bits per second, and its standard error.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slope {
+    pub bits: f64,
+    pub error: f64,
+}
+
 /// The shortest round trip of a path, in this window of time and the one before.
 #[derive(Clone, Copy, Debug)]
 struct PathBase {
@@ -71,7 +87,9 @@ struct PathBase {
     first_seen: Instant,
 }
 
-pub(super) const MS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
+/// What was carried is what was sent if it differs by at most this part.
+const CARRIED_ALL: f64 = 0.07;
 /// Points closer than this are merged.
 const POINT_NS: u64 = MS / 4;
 /// The uplink counts as idle so long after its last byte.
@@ -100,17 +118,6 @@ const FAR_ROUND_TRIPS: u64 = 6;
 const PRESENT_MOST_FAR: usize = 64;
 
 impl RoundTrips {
-    pub fn new() -> Self {
-        Self {
-            points: VecDeque::new(),
-            samples: VecDeque::new(),
-            idle: [VecDeque::new(), VecDeque::new()],
-            paths: BTreeMap::new(),
-            exact_last: Instant::ORIGIN,
-            exact_before: Instant::ORIGIN,
-        }
-    }
-
     /// Records the pacer's state.
     pub fn handle_load(&mut self, now: Instant, load: Load) {
         let busy_since = match self.points.back() {
@@ -134,7 +141,7 @@ impl RoundTrips {
     }
 
     /// Takes a round trip that was measured just now; [`RoundTrips::handle_load`] comes first. With a longer excess than
-    /// `idle_most_ns` it did not meet an idle uplink, whatever the pacer's model says.
+    /// `idle_most_ns`, and than usual, it did not meet an idle uplink, whatever the pacer's model says.
     pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, idle_most_ns: u64) {
         match kind {
             RttKind::Exact => self.exact_before = core::mem::replace(&mut self.exact_last, now),
@@ -146,16 +153,10 @@ impl RoundTrips {
         let above_ns = self.above_shortest(now, path, rtt_ns, kind);
         let after = self.points.partition_point(|it| it.at <= sent_at);
         let Some(before) = after.checked_sub(1).and_then(|at| self.points.get(at)).copied() else { return };
-        let delivered_bytes = match self.points.get(after) {
-            None => before.sent_bytes as f64,
-            Some(after) => {
-                let share = sent_at.ns_since(before.at) as f64 / after.at.ns_since(before.at).max(1) as f64;
-                // A refund may have made the later count the smaller one.
-                before.sent_bytes as f64 + (after.sent_bytes as f64 - before.sent_bytes as f64) * share
-            }
-        };
-        let is_idle = !before.is_busy(sent_at, IDLE_NS);
-        if let (true, Some(above_ns)) = (is_idle, above_ns.filter(|above_ns| *above_ns <= idle_most_ns)) {
+        let delivered_bytes = before.sent_bytes as f64;
+        let is_idle = !before.is_busy(sent_at, IDLE_NS) && idle_most_ns > 0;
+        let most_ns = if is_idle { idle_most_ns.max(self.level_ns(now) * 3 / 2) } else { 0 };
+        if let (true, Some(above_ns)) = (is_idle, above_ns.filter(|above_ns| *above_ns <= most_ns)) {
             let idle = &mut self.idle[kind as usize];
             idle.push_back((now, above_ns as i64));
             if idle.len() > IDLE_MOST {
@@ -196,9 +197,44 @@ impl RoundTrips {
         (queues.len() >= 3).then(|| *queues.select_nth_unstable(at).1)
     }
 
+    /// The median excess of round trips that were measured in the last moments, but not before `since`, with the pacer's
+    /// own queue in it.
+    pub fn excess_ns(&self, now: Instant, since: Instant) -> Option<u64> {
+        let levels = self.idle_levels(now);
+        let mut queues: Vec<u64> = (self.samples.iter().rev())
+            .take_while(|it| now.ns_since(it.at) <= PRESENT_NS && it.at >= since)
+            .filter_map(|it| Some(it.above_ns?.saturating_sub(levels[it.kind as usize].max(0).cast_unsigned())))
+            .collect();
+        let middle = queues.len() / 2;
+        (!queues.is_empty()).then(|| *queues.select_nth_unstable(middle).1)
+    }
+
+    /// The queue that packets sent between these times met, beyond the pacer's own: the median of at least so many.
+    pub fn queue_between(&self, now: Instant, from: Instant, until: Instant, least: usize) -> Option<i64> {
+        let levels = self.idle_levels(now);
+        let mut queues: Vec<i64> = (self.samples.iter().rev())
+            .take_while(|it| it.at >= from)
+            .filter(|it| from <= it.sent_at && it.sent_at <= until)
+            .filter_map(|it| Some(it.above_ns? as i64 - it.own_ns as i64 - levels[it.kind as usize]))
+            .collect();
+        let middle = queues.len() / 2;
+        (queues.len() >= least).then(|| *queues.select_nth_unstable(middle).1)
+    }
+
+    /// The time in which enough round trips are measured.
+    pub fn samples_ns(&self, now: Instant) -> u64 {
+        let oldest_ns = self.samples.iter().rev().nth(PRESENT_LEAST - 1).map_or(u64::MAX, |it| now.ns_since(it.at));
+        oldest_ns.clamp(PRESENT_NS, PRESENT_LONGEST_NS)
+    }
+
     /// How long the uplink has been busy; 0 if it is idle.
     pub fn busy_ns(&self, now: Instant) -> u64 {
         self.points.back().filter(|last| last.is_busy(now, MS)).map_or(0, |last| now.ns_since(last.busy_since))
+    }
+
+    /// How far round trips that met an idle uplink are above the shortest: by jitter, and by what that one had by luck.
+    pub fn level_ns(&self, now: Instant) -> u64 {
+        self.idle_levels(now).into_iter().max().unwrap_or(0).max(0).cast_unsigned()
     }
 
     /// The time over which the present queue is taken.
@@ -216,11 +252,25 @@ impl RoundTrips {
     /// The slope of the curve of delivered bytes since then, in bits per second. Least squares over the samples with
     /// at least this queue.
     pub fn slope(&self, since: Instant, queue_least_ns: u64) -> Option<f64> {
-        let points: Vec<(f64, f64)> = (self.samples.iter())
-            .filter(|it| it.at >= since && it.above_ns.is_none_or(|queue_ns| queue_ns >= queue_least_ns))
-            .map(|it| (it.at.ns_since(since) as f64 / 1e9, it.delivered_bytes * 8.0))
+        let counts = |it: &&Sample| it.at >= since && it.above_ns.is_none_or(|queue_ns| queue_ns >= queue_least_ns);
+        Some(self.measured(since, self.samples.iter().filter(counts))?.bits)
+    }
+
+    /// The same over packets sent between these times, and how sure it is.
+    pub fn slope_between(&self, from: Instant, until: Instant) -> Option<Slope> {
+        self.measured(from, self.samples.iter().filter(|it| from <= it.sent_at && it.sent_at <= until))
+    }
+
+    fn measured<'a>(&self, since: Instant, samples: impl Iterator<Item = &'a Sample>) -> Option<Slope> {
+        // A packet passed the bottleneck when its queue was over, however far its client is.
+        let mut points: Vec<(f64, f64)> = samples
+            .map(|it| {
+                let passed_ns = it.sent_at.as_ns() + it.above_ns.unwrap_or(0);
+                ((passed_ns as f64 - since.as_ns() as f64) / 1e9, it.delivered_bytes * 8.0)
+            })
             .collect();
-        let (first, last) = (points.first()?, points.last()?);
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (first, last) = (*points.first()?, *points.last()?);
         // A gap in the samples may have been a gap in the traffic, and then it was another queue.
         let hole = points.windows(2).map(|pair| pair[1].0 - pair[0].0).fold(0.0, f64::max);
         if points.len() < 5 || last.0 - first.0 < 0.02 || hole > f64::max(0.05, (last.0 - first.0) / 3.0) {
@@ -229,32 +279,63 @@ impl RoundTrips {
         let n = points.len() as f64;
         let (mean_t, mean_d) =
             points.iter().fold((0.0, 0.0), |(t, d), point| (t + point.0 / n, d + (point.1 - first.1) / n));
-        let (mut covariance, mut variance) = (0.0, 0.0);
+        let (mut covariance, mut variance, mut of_bytes) = (0.0, 0.0, 0.0);
         for (t, d) in points.iter().map(|point| (point.0, point.1 - first.1)) {
             covariance += (t - mean_t) * (d - mean_d);
             variance += (t - mean_t) * (t - mean_t);
+            of_bytes += (d - mean_d) * (d - mean_d);
         }
-        let slope = covariance / variance;
-        slope.is_finite().then_some(slope)
+        // Travel times vary, and bytes come in chunks: so neither of the two is exact, and the slope is the mean of both ways.
+        let bits = libm::sqrt(of_bytes / variance);
+        let left = (variance * of_bytes / (covariance * covariance) - 1.0).max(0.0);
+        let error = bits * libm::sqrt(left / (n - 2.0));
+        (bits.is_finite() && error.is_finite() && covariance > 0.0).then_some(Slope { bits, error })
     }
 
-    /// The present round trips are taken as those without a queue from now on.
-    pub fn forget_paths(&mut self, now: Instant) {
+    /// Whether the link has carried all that was sent since then, and no more: so what shows is no queue of it.
+    pub fn carried_all(&self, now: Instant, since: Instant, sent_bytes: u64) -> bool {
+        let sent_bits = sent_bytes as f64 * 8.0 / (now.ns_since(since) as f64 / 1e9);
+        let slope = self.slope_between(since, now);
+        slope.is_some_and(|slope| (slope.bits / sent_bits - 1.0).abs() < CARRIED_ALL)
+    }
+
+    /// The round trips of packets that were sent since then are taken as those without a queue.
+    pub fn learn_paths(&mut self, since: Instant) {
+        let excess = |it: &Sample| Some((it.at, it.above_ns.filter(|_| it.sent_at >= since)?, it.kind));
+        let seen: Vec<(Instant, u64, RttKind)> = self.samples.iter().filter_map(excess).collect();
+        let shortest_ns = seen.iter().map(|&(_, above_ns, _)| above_ns).min().unwrap_or(0);
         for base in self.paths.values_mut() {
-            base.window_began = now;
-            (base.shortest_ns, base.shortest_before_ns) = (u64::MAX, u64::MAX);
+            base.shortest_ns = base.shortest_ns.saturating_add(shortest_ns);
+            base.shortest_before_ns = base.shortest_before_ns.saturating_add(shortest_ns);
+        }
+        self.idle.iter_mut().for_each(VecDeque::clear);
+        for (at, above_ns, kind) in seen.into_iter().rev().take(IDLE_MOST).rev() {
+            self.idle[kind as usize].push_back((at, (above_ns - shortest_ns) as i64));
         }
         self.samples.clear();
-        self.idle.iter_mut().for_each(VecDeque::clear);
     }
 
     /// By kind: how far round trips that met an idle uplink are above the shortest of their path.
     fn idle_levels(&self, now: Instant) -> [i64; 2] {
-        [0, 1].map(|kind| {
-            let recent = self.idle[kind].iter().filter(|(at, _)| now.ns_since(*at) <= IDLE_KEEP_NS);
+        [RttKind::Exact, RttKind::Smoothed].map(|kind| {
+            let recent = self.idle[kind as usize].iter().filter(|(at, _)| now.ns_since(*at) <= IDLE_KEEP_NS);
             let mut excess: Vec<i64> = recent.map(|&(_, excess_ns)| excess_ns).collect();
+            if excess.len() < IDLE_LEAST {
+                return 0;
+            }
             let middle = excess.len() / 2;
-            if excess.len() < IDLE_LEAST { 0 } else { *excess.select_nth_unstable(middle).1 }
+            let level_ns = *excess.select_nth_unstable(middle).1;
+            if level_ns < MS as i64 {
+                return level_ns;
+            }
+            // Those that met a busy uplink are longer; if they are not, the level is out of date.
+            let of_kind = self.samples.iter().rev().filter(|it| it.kind == kind).filter_map(|it| it.above_ns);
+            let mut lately: Vec<i64> = of_kind.take(IDLE_MOST).map(|above_ns| above_ns as i64).collect();
+            if lately.len() < IDLE_LEAST {
+                return level_ns;
+            }
+            let middle = lately.len() / 2;
+            level_ns.min(*lately.select_nth_unstable(middle).1)
         })
     }
 

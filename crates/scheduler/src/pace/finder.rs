@@ -1,0 +1,231 @@
+//! Finds the rate of the bottleneck, and then uses nearly all of it.
+//!
+//! Two machines take turns. The [`Estimator`] finds a rate from nothing, and follows large changes. It measures in queues
+//! of some 15 ms, which cost the responses of that time, and knows the rate to a few percent, so it leaves 3 % of the
+//! link unused. Once it has worked off a queue, the [`Correction`] goes on, as if the rate had been given. It keeps the rate
+//! below that of the link, so no queue stands, and nothing is learned of what the link could carry beyond that. So every
+//! two seconds a short queue is made on purpose, a [sounding](self::sounding). It measures the rate of the link to a
+//! percent or better, and the measurements are averaged, each with the weight that its error gives it.
+//!
+//! The estimator goes on when no queue shows in soundings, or when a queue shows that the link is far slower than was
+//! known.
+
+mod sounding;
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+use self::sounding::{Sounded, Sounding};
+use crate::{
+    correction::{Correction, UTILISATION},
+    estimate::Estimator,
+    round_trips::{Load, RoundTrips, RttKind, Slope},
+    time::Instant,
+    units::Rate,
+};
+
+/// Finds the rate. See the head of this module.
+#[derive(Clone, Debug)]
+pub struct Finder {
+    /// The part of the rate that is used once it is known.
+    most: f64,
+    estimator: Estimator,
+    /// Set while the rate is known.
+    hold: Option<Hold>,
+    rate: Option<Rate>,
+}
+
+#[derive(Clone, Debug)]
+struct Hold {
+    correction: Box<Correction>,
+    sounding: Sounding,
+    /// The rate of the link, in bits per second, and the variance of its relative error.
+    known: f64,
+    variance: f64,
+    /// Measurements in a row that cannot be of that rate.
+    strange: u32,
+    /// Soundings in a row in which no queue showed.
+    clear: u32,
+}
+
+/// The part of the rate that is used while it is known roughly: no queue then stands at the bottleneck.
+const ROUGHLY_KNOWN: f64 = 0.97;
+/// The relative error of the estimator's rate, the least one of a measurement, and the drift of the link from one to the
+/// next.
+const FIRST_ERROR: f64 = 0.05;
+const LEAST_ERROR: f64 = 0.003;
+const DRIFT: f64 = 0.002;
+/// With a larger error the rate is measured more often.
+const ROUGH: f64 = 0.01;
+/// A measurement is of another rate if it is so many errors away; and the link has another rate if so many are.
+const STRANGE: f64 = 4.0;
+const STRANGE_MOST: u32 = 2;
+/// The least raise of the known rate after a sounding without a queue, and in errors of that rate; and how many in a row
+/// are believed to show more.
+const CLEAR_RAISES: f64 = 0.03;
+const CLEAR_RAISES_ERRORS: f64 = 1.5;
+const CLEAR_MOST: u32 = 3;
+
+impl Finder {
+    /// Knows nothing yet. At most this part of the rate is used; `None` leaves that to the finder.
+    pub fn new(most: Option<f64>) -> Self {
+        let estimator = Estimator::new(most.unwrap_or(ROUGHLY_KNOWN));
+        let rate = estimator.rate();
+        Self { most: most.unwrap_or(UTILISATION), estimator, hold: None, rate }
+    }
+
+    /// As [`Finder::new`], but with a rate that was once true, and probably is.
+    pub fn with_rate(now: Instant, most: Option<f64>, known: Rate) -> Self {
+        let mut finder = Self::new(most);
+        finder.estimator.resume(now, known.bits_per_second() as f64);
+        finder.rate = finder.estimator.rate();
+        finder
+    }
+
+    /// The rate to send at now; `None` where pacing is not worth its cost.
+    pub fn rate(&self) -> Option<Rate> {
+        self.rate
+    }
+
+    /// The rate of the link, once it is known well.
+    pub fn known(&self) -> Option<Rate> {
+        self.hold.as_ref().map(|hold| Rate::clamped(hold.known))
+    }
+
+    /// The current phase as one word, for logs.
+    pub fn phase_name(&self) -> &'static str {
+        match &self.hold {
+            None => self.estimator.phase_name(),
+            Some(hold) if hold.sounding.is_under_way() => "sounding",
+            Some(hold) => hold.correction.phase_name(),
+        }
+    }
+
+    /// The recent length of the queue at the bottleneck, as far as round trips show it.
+    pub fn queue(&self, now: Instant) -> Option<Duration> {
+        match &self.hold {
+            None => self.estimator.queue(now),
+            Some(hold) => hold.correction.queue(now),
+        }
+    }
+
+    /// Takes a round trip measured just now. `path` is any number that is the same for the same client or prefix of
+    /// clients.
+    pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, load: Load) {
+        match &mut self.hold {
+            None => self.estimator.handle_round_trip(now, path, rtt_ns, kind, load),
+            Some(hold) => hold.correction.handle_round_trip(now, path, rtt_ns, kind, load),
+        }
+    }
+
+    /// Decides whether the rate changes; returns true if [`Finder::rate`] has changed. Call after each grant, or as
+    /// often as possible while there is traffic.
+    pub fn handle_turn(&mut self, now: Instant, load: Load) -> bool {
+        let next = match &mut self.hold {
+            None => {
+                self.estimator.handle_turn(now, load);
+                if let Some(known) = self.estimator.measured() {
+                    self.hold = Some(Hold::new(now, known, self.most, self.estimator.lend()));
+                }
+                Next::Seeks
+            }
+            Some(hold) => hold.handle_turn(now, load, self.most),
+        };
+        let rate = match (next, &self.hold) {
+            (Next::Goes(bits), _) => Some(Rate::clamped(bits)),
+            (_, None) => self.estimator.rate(),
+            (Next::Seeks, Some(hold)) => Some(hold.correction.rate()),
+            (next, Some(hold)) => {
+                let (known, sent_bytes) = (hold.known, load.sent_bytes);
+                let seen = self.hold.take().map(|hold| hold.correction.into_seen()).unwrap_or_default();
+                match next {
+                    Next::TooFast(since) => {
+                        self.estimator.resume_with_queue(now, sent_bytes, known, since, seen);
+                    }
+                    _ => self.estimator.resume_with_probe(now, sent_bytes, known, seen),
+                }
+                self.estimator.rate()
+            }
+        };
+        let changed = rate != self.rate;
+        self.rate = rate;
+        changed
+    }
+}
+
+/// What follows from a turn of [`Hold`].
+enum Next {
+    /// The estimator decides.
+    Seeks,
+    /// It goes on at this rate.
+    Goes(f64),
+    /// The link is far slower than was known: a queue has stood since then.
+    TooFast(Instant),
+    /// The link is faster than was known.
+    TooSlow,
+}
+
+impl Hold {
+    fn new(now: Instant, known: f64, most: f64, seen: RoundTrips) -> Self {
+        let mut correction = Box::new(Correction::new(Rate::clamped(known), Some(most)));
+        correction.inherit(now, seen);
+        Self {
+            correction,
+            sounding: Sounding::new(now),
+            known,
+            variance: FIRST_ERROR * FIRST_ERROR,
+            strange: 0,
+            clear: 0,
+        }
+    }
+
+    fn handle_turn(&mut self, now: Instant, load: Load, most: f64) -> Next {
+        let is_rough = self.variance > ROUGH * ROUGH;
+        match self.sounding.handle_turn(now, load, self.known, is_rough || self.clear > 0, &self.correction) {
+            Sounded::Nothing => {}
+            Sounded::Rate(bits) => {
+                self.correction.rest(now, load);
+                return Next::Goes(bits);
+            }
+            Sounded::Ends(from) => self.correction.ignore_before(from),
+            Sounded::Measured(slope) => {
+                self.clear = 0;
+                self.measured(slope);
+                self.correction.recenter(self.known, most);
+            }
+            Sounded::Clear => {
+                self.clear += 1;
+                if self.clear >= CLEAR_MOST {
+                    return Next::TooSlow;
+                }
+                if is_rough || self.clear > 1 {
+                    self.known *= 1.0 + f64::max(CLEAR_RAISES, CLEAR_RAISES_ERRORS * libm::sqrt(self.variance));
+                    self.variance = FIRST_ERROR * FIRST_ERROR;
+                    self.correction.recenter(self.known, most);
+                }
+            }
+        }
+        self.correction.handle_turn(now, load);
+        if let Some(since) = self.correction.is_far_too_high() {
+            return Next::TooFast(since);
+        }
+        Next::Goes(self.correction.rate_bits())
+    }
+
+    fn measured(&mut self, slope: Slope) {
+        let error = (slope.error / self.known).max(LEAST_ERROR);
+        let of_known = slope.bits / self.known - 1.0;
+        let expected = self.variance + error * error;
+        if of_known * of_known > STRANGE * STRANGE * expected {
+            self.strange += 1;
+            if self.strange < STRANGE_MOST {
+                return;
+            }
+            self.variance = FIRST_ERROR * FIRST_ERROR;
+        }
+        self.strange = 0;
+        let weight = self.variance / (self.variance + error * error);
+        self.known *= 1.0 + weight * of_known;
+        self.variance = (1.0 - weight) * self.variance + DRIFT * DRIFT;
+    }
+}

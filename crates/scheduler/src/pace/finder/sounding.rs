@@ -1,0 +1,190 @@
+//! Makes a short queue on purpose, and measures the rate at which the link works it off.
+//!
+//! The queue grows for a moment, stands at the known rate of the link, and shrinks. While it stands, the link is busy all
+//! the time, so what passes it is its rate. A queue that does not show has been passed by a faster link.
+
+use crate::{
+    correction::Correction,
+    link::chunk_bytes,
+    round_trips::{Load, MS, Slope},
+    time::Instant,
+    units::Rate,
+};
+
+/// The soundings of a link.
+#[derive(Clone, Debug)]
+pub(super) struct Sounding {
+    state: State,
+    /// Soundings since the last that measured.
+    felt: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// The next one begins from then on.
+    Due(Instant),
+    Grows(Times),
+    Stands(Times),
+    Shrinks(Times),
+    /// Packets that were sent while the queue stood are on their way.
+    Awaits(Times),
+}
+
+/// The course of a sounding.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    began: Instant,
+    sent_bytes: u64,
+    /// When the queue is to have its length, until when it is to stand, and when it is to be gone.
+    grown: Instant,
+    stood: Instant,
+    gone: Instant,
+    queue_ns: u64,
+}
+
+/// What follows.
+pub(super) enum Sounded {
+    /// Nothing.
+    Nothing,
+    /// To send at this rate.
+    Rate(f64),
+    /// Packets that are sent from now on meet no queue of this.
+    Ends(Instant),
+    /// The link has this rate.
+    Measured(Slope),
+    /// No queue showed: the link is faster than was known.
+    Clear,
+}
+
+/// From one to the next; while the rate is known roughly; and after one that was broken off or not clear.
+const EVERY_NS: u64 = 1_500 * MS;
+const EVERY_ROUGH_NS: u64 = 400 * MS;
+const AGAIN_NS: u64 = 400 * MS;
+/// The queue's length at least, and in chunks. Between measurements it is only felt for, in less than that.
+const QUEUE_LEAST_NS: u64 = MS * 6 / 5;
+const QUEUE_CHUNKS: f64 = 1.5;
+const FELT: f64 = 0.6;
+/// While the rate is known well, one sounding in so many measures it.
+const MEASURES: u32 = 5;
+/// The rates at which it grows and shrinks. It is given more time to shrink than it takes: what is left of it would be
+/// taken for one that stands.
+const GROWS: f64 = 1.2;
+const SHRINKS: f64 = 0.8;
+const SHRINKS_FOR: f64 = 1.3;
+/// How long it stands: so many times as long as enough round trips take to come, and longer if it is to be measured.
+/// Within these bounds.
+const STANDS_SAMPLES: u64 = 1;
+const STANDS_SAMPLES_MEASURES: u64 = 4;
+const STANDS_LEAST_NS: u64 = 25 * MS;
+const STANDS_MOST_NS: u64 = 250 * MS;
+const STANDS_CHUNKS: u64 = 40;
+const STANDS_CHUNKS_MOST_NS: u64 = 600 * MS;
+/// A sounding takes at most one in so many parts of the time.
+const SELDOM: u64 = 20;
+const SELDOM_ROUGH: u64 = 12;
+/// If the median is below this part of its length, the queue does not show.
+const SHOWS: f64 = 0.3;
+const SAMPLES_LEAST: usize = 3;
+/// It is compared with the time before.
+const BEFORE_NS: u64 = 150 * MS;
+
+impl Sounding {
+    pub fn new(now: Instant) -> Self {
+        Self { state: State::Due(now.add_ns(AGAIN_NS)), felt: 0 }
+    }
+
+    pub fn is_under_way(&self) -> bool {
+        matches!(self.state, State::Grows(_) | State::Stands(_) | State::Shrinks(_))
+    }
+
+    /// `known` is the rate of the link, in bits per second.
+    pub fn handle_turn(
+        &mut self,
+        now: Instant,
+        load: Load,
+        known: f64,
+        is_rough: bool,
+        correction: &Correction,
+    ) -> Sounded {
+        let seen = correction.seen();
+        match self.state {
+            State::Due(at) => {
+                if now < at || !load.waits || correction.sees_long_queue() {
+                    return Sounded::Nothing;
+                }
+                let rate = Rate::clamped(known);
+                let chunk_ns = rate.ns_for(u64::from(chunk_bytes(rate))) as f64;
+                let measures = is_rough || self.felt + 1 >= MEASURES;
+                self.felt = if measures { 0 } else { self.felt + 1 };
+                let (part, samples) = if measures { (1.0, STANDS_SAMPLES_MEASURES) } else { (FELT, STANDS_SAMPLES) };
+                let queue_ns = (part * (QUEUE_CHUNKS * chunk_ns).max(QUEUE_LEAST_NS as f64)) as u64;
+                let queue_ns = queue_ns.max(seen.level_ns(now) / 2);
+                let least_ns = if measures { STANDS_CHUNKS * chunk_ns as u64 } else { 0 };
+                let stands_ns = (samples * seen.samples_ns(now)).min(STANDS_MOST_NS);
+                let stands_ns = stands_ns.max(STANDS_LEAST_NS).max(least_ns.min(STANDS_CHUNKS_MOST_NS));
+                let grown = now.add_ns((queue_ns as f64 / (GROWS - 1.0)) as u64);
+                let stood = grown.add_ns(stands_ns);
+                let gone = stood.add_ns((SHRINKS_FOR * queue_ns as f64 / (1.0 - SHRINKS)) as u64);
+                self.state =
+                    State::Grows(Times { began: now, sent_bytes: load.sent_bytes, grown, stood, gone, queue_ns });
+                Sounded::Rate(known * GROWS)
+            }
+            State::Grows(_) if !load.waits => self.break_off(now),
+            State::Grows(times) if now < times.grown => Sounded::Rate(known * GROWS),
+            State::Grows(times) => {
+                let sent_bits = load.sent_bytes.saturating_sub(times.sent_bytes) as f64 * 8.0;
+                let least_bits = known * (1.0 + SHOWS * (GROWS - 1.0)) * now.ns_since(times.began) as f64 / 1e9;
+                if sent_bits < least_bits {
+                    // Clients took less than they were granted.
+                    return self.break_off(now);
+                }
+                self.state = State::Stands(times);
+                Sounded::Rate(known)
+            }
+            State::Stands(times) if now < times.stood && load.waits => Sounded::Rate(known),
+            State::Stands(times) => {
+                let gone = now.add_ns(times.gone.ns_since(times.stood));
+                self.state = State::Shrinks(Times { stood: now, gone, ..times });
+                Sounded::Rate(known * SHRINKS)
+            }
+            State::Shrinks(times) if now < times.gone => Sounded::Rate(known * SHRINKS),
+            State::Shrinks(times) => {
+                self.state = State::Awaits(times);
+                Sounded::Ends(now)
+            }
+            State::Awaits(times) if now.ns_since(times.stood) < seen.rtt_ns() + times.queue_ns + 5 * MS => {
+                Sounded::Nothing
+            }
+            State::Awaits(times) => self.judge(now, times, is_rough, correction),
+        }
+    }
+
+    fn judge(&mut self, now: Instant, times: Times, is_rough: bool, correction: &Correction) -> Sounded {
+        let seen = correction.seen();
+        self.state = State::Due(now.add_ns(AGAIN_NS));
+        let Some(queue_ns) = seen.queue_between(now, times.grown, times.stood, SAMPLES_LEAST) else {
+            return Sounded::Nothing;
+        };
+        // With jitter, something like a queue shows at all times.
+        let before = Instant::from_ns(times.began.as_ns().saturating_sub(BEFORE_NS));
+        let before_ns = seen.queue_between(now, before, times.began, SAMPLES_LEAST).unwrap_or(0).max(0);
+        let queue_ns = queue_ns - before_ns;
+        if (queue_ns as f64) < SHOWS * times.queue_ns as f64 {
+            return Sounded::Clear;
+        }
+        let lasted_ns = times.gone.ns_since(times.began);
+        let next_ns =
+            if is_rough { EVERY_ROUGH_NS.max(SELDOM_ROUGH * lasted_ns) } else { EVERY_NS.max(SELDOM * lasted_ns) };
+        self.state = State::Due(now.add_ns(next_ns));
+        match seen.slope_between(times.grown, times.stood) {
+            Some(slope) => Sounded::Measured(slope),
+            None => Sounded::Nothing,
+        }
+    }
+
+    /// Without enough work no queue grows.
+    fn break_off(&mut self, now: Instant) -> Sounded {
+        self.state = State::Due(now.add_ns(AGAIN_NS));
+        Sounded::Ends(now)
+    }
+}

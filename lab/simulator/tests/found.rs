@@ -1,0 +1,134 @@
+//! Properties of a rate that is found, in the packet model: whatever the link, the distance and the change, the link is
+//! used, and no rate far above it is paced at for long.
+
+use scheduler::{
+    pace::{Finder, Pace},
+    uplink::Settings,
+};
+use serpent_simulator::{
+    Model, Packets, Ticket,
+    packets::{BottleneckAt, ClientPath, Discipline, PacketSettings},
+};
+use workload::{
+    pattern::Pattern,
+    rate::{Link, Rate},
+    sequence::{LoadMatch, Recipe},
+    sizes::{FileSet, HeavyTail},
+    wire::WireModel,
+};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+const LOOK_NS: u64 = 10 * MS;
+/// The rate is found within this time, and a change is followed within the second. A link below 5 Mbit/s is sounded more
+/// seldom, as a sounding there takes longer; it is left out.
+const FOUND_S: u64 = 10;
+const FOLLOWED_S: u64 = 5;
+const CHANGES_S: u64 = 15;
+const ENDS_S: u64 = 30;
+
+struct Seen {
+    at_ns: u64,
+    waits: bool,
+    carried_bytes: u64,
+    /// The rate paced at, over the truth.
+    of_link: f64,
+}
+
+/// What is seen every few milliseconds while a link of this rate is overloaded a little.
+fn serve(link: &Link, path: ClientPath, known: Option<Rate>, seed: u64) -> Vec<Seen> {
+    let finder = match known {
+        Some(known) => Finder::with_rate(
+            scheduler::Instant::ORIGIN,
+            None,
+            scheduler::Rate::clamped(known.bits_per_second() as f64),
+        ),
+        None => Finder::new(None),
+    };
+    let defaults =
+        PacketSettings::new(link.clone(), Discipline::Gate(Settings { rate: finder.rate(), ..Settings::default() }));
+    let mut model = Packets::new(PacketSettings {
+        pace: Some(Pace::Found(finder)),
+        bottleneck: BottleneckAt::Router,
+        paths: vec![path],
+        seed,
+        ..defaults
+    });
+    let (files, pattern) = (FileSet::new(&HeavyTail::WORLD_CUP, 500), Pattern::constant(1.05).unwrap());
+    let recipe = Recipe {
+        files: &files,
+        link,
+        pattern: &pattern,
+        duration_ns: ENDS_S * S,
+        wire: WireModel::PER_CONNECTION,
+        load_match: LoadMatch::Sequence,
+    };
+    let mut requests = (0..).zip(recipe.draw(seed)).peekable();
+    let mut seen = Vec::new();
+    for at_ns in (0..ENDS_S * S).step_by(LOOK_NS as usize) {
+        loop {
+            let until_ns = requests.peek().map_or(at_ns, |(_, request)| request.at_ns.min(at_ns));
+            while model.poll_end(until_ns).is_some() {}
+            let Some((number, request)) = requests.next_if(|(_, request)| request.at_ns < at_ns) else { break };
+            model.handle_request(request.at_ns, Ticket(number), &request);
+        }
+        let bits = model.pace().and_then(Pace::rate).map_or(f64::INFINITY, |rate| rate.bits_per_second() as f64);
+        let of_link = bits / (link.rate_at(at_ns).bits_per_second() as f64);
+        seen.push(Seen { at_ns, waits: model.waits(), carried_bytes: model.stats().carried_bytes, of_link });
+    }
+    seen
+}
+
+/// The part of the link that is used between these seconds while work waits.
+fn used(seen: &[Seen], link: &Link, from_s: u64, until_s: u64) -> f64 {
+    let (mut used, mut could) = (0.0, 0.0);
+    for pair in seen.windows(2).filter(|pair| (from_s * S..until_s * S).contains(&pair[0].at_ns) && pair[0].waits) {
+        used += (pair[1].carried_bytes - pair[0].carried_bytes) as f64;
+        could += link.rate_at(pair[0].at_ns).bytes_per_second() * LOOK_NS as f64 / 1e9;
+    }
+    used / could
+}
+
+/// The mean of the rate paced at over the truth, between these seconds.
+fn paced(seen: &[Seen], from_s: u64, until_s: u64) -> f64 {
+    let within = seen.iter().filter(|it| (from_s * S..until_s * S).contains(&it.at_ns));
+    let (sum, count) = within.fold((0.0, 0), |(sum, count), it| (sum + it.of_link, count + 1));
+    sum / f64::from(count)
+}
+
+fn rate(mbit: f64) -> Rate {
+    Rate::from_bits_per_second((mbit * 1e6) as u64).unwrap()
+}
+
+#[test]
+fn a_rate_is_found_and_followed() {
+    // Rate in Mbit/s, its change, round trip and jitter, seed.
+    let cases = [
+        (5.0, 1.0, 0, 0, 1_001),
+        (8.0, 0.5, 20, 0, 1_002),
+        (8.0, 2.0, 5, 500, 1_003),
+        (20.0, 0.5, 0, 2_000, 1_004),
+        (30.0, 2.0, 10, 0, 1_005),
+        (50.0, 1.0, 30, 3_000, 1_006),
+    ];
+    for (mbit, factor, rtt_ms, jitter_us, seed) in cases {
+        let link = Link::constant(rate(mbit)).then(CHANGES_S * S, rate(mbit * factor)).unwrap();
+        let path = ClientPath { rtt_ns: rtt_ms * MS + 60_000, jitter_ns: jitter_us * 1_000, ..ClientPath::DIRECT };
+        let seen = serve(&link, path, None, seed);
+        for (from_s, until_s) in [(FOUND_S, CHANGES_S), (CHANGES_S + FOLLOWED_S, ENDS_S)] {
+            let (used, paced) = (used(&seen, &link, from_s, until_s), paced(&seen, from_s, until_s));
+            let what = format!("seed {seed}, from {from_s} s: {used:.3} of the link used, {paced:.3} paced at");
+            assert!(used > 0.85 && paced < 1.05, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_rate_that_was_kept_is_used_at_once_and_corrected_if_it_is_no_longer_true() {
+    for (kept, from_s, least) in [(10.0, 1, 0.96), (20.0, 5, 0.93), (5.0, 5, 0.93)] {
+        let link = Link::constant(rate(10.0));
+        let seen = serve(&link, ClientPath::DIRECT, Some(rate(kept)), 1_234);
+        let (used, paced) = (used(&seen, &link, from_s, CHANGES_S), paced(&seen, from_s, CHANGES_S));
+        assert!(used > least && paced < 1.05, "{kept} Mbit/s kept: {used:.3} used, {paced:.3} paced at");
+    }
+}

@@ -18,6 +18,7 @@ mod failure;
 pub mod fuzz;
 mod import;
 mod inherited;
+mod kept_rate;
 mod key;
 mod lab;
 mod log;

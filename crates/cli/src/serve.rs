@@ -27,6 +27,7 @@ use crate::{
     config::{self, Overrides},
     failure::Failure,
     inherited::Inherited,
+    kept_rate::KeptRate,
     open_files,
     output::FAILURE,
     upgrade, values,
@@ -48,7 +49,11 @@ pub fn serve(args: &Overrides) -> Result<(), Failure> {
     inherited.are_served_by(&config)?;
     open_files::allow(&config);
     let serving = served(&config);
+    let keep = config.uplink.clone();
     let server = Server::bind_inheriting(config, std::mem::take(&mut inherited.sockets)).map_err(not_started)?;
+    let kept = KeptRate::new(server.handle());
+    kept.follow(&keep);
+    kept.begin();
     let ready = ready_line(&serving, &server);
     if let Err(error) = io::stdout().lock().write_all(ready.as_bytes()) {
         // The parent process has closed the pipe. Clients are served all the same.
@@ -64,17 +69,26 @@ pub fn serve(args: &Overrides) -> Result<(), Failure> {
     // A reload may take long, as it waits for new workers. It has a thread of its own, so that signals to stop are handled.
     let (change, changes) = mpsc::channel();
     let stopping = Arc::new(AtomicBool::new(false));
-    let (handle, stops) = (server.handle(), stopping.clone());
+    let (handle, stops, followed) = (server.handle(), stopping.clone(), kept.clone());
     thread::Builder::new()
         .name("reload".into())
-        .spawn(move || make_changes(&changes, &handle, &args, &stops))
+        .spawn(move || make_changes(&changes, &handle, &followed, &args, &stops))
         .map_err(no_signals)?;
     let handle = server.handle();
     thread::Builder::new()
         .name("signals".into())
         .spawn(move || handle_signals(signals, &handle, &change, &stopping))
         .map_err(no_signals)?;
-    server.run().map_err(not_started)
+    thread::Builder::new()
+        .name("kept-rate".into())
+        .spawn({
+            let kept = kept.clone();
+            move || kept.write_often()
+        })
+        .map_err(no_signals)?;
+    let served = server.run().map_err(not_started);
+    kept.write();
+    served
 }
 
 fn not_started(error: StartError) -> Failure {
@@ -158,16 +172,26 @@ fn handle_signals(mut signals: Signals, handle: &Handle, change: &mpsc::Sender<C
 }
 
 /// Makes changes, one after the other, until the server has handed over.
-fn make_changes(changes: &mpsc::Receiver<Change>, handle: &Handle, args: &Overrides, stopping: &AtomicBool) {
+fn make_changes(
+    changes: &mpsc::Receiver<Change>,
+    handle: &Handle,
+    kept: &KeptRate,
+    args: &Overrides,
+    stopping: &AtomicBool,
+) {
     while let Ok(change) = changes.recv() {
         // One change serves all signals that came before it begins. A new process reads the configuration anyway.
         let upgrade = [change].into_iter().chain(changes.try_iter()).any(|change| matches!(change, Change::Upgrade));
+        if upgrade {
+            // The new process begins with it.
+            kept.write();
+        }
         match upgrade {
             true if hand_over(handle, stopping) => return,
             true => {}
             false => {
                 notify(&reloading());
-                match reload(handle, args) {
+                match reload(handle, kept, args) {
                     Ok(()) => tracing::info!("configuration reloaded"),
                     Err(failure) => {
                         tracing::error!("SIGHUP: not reloaded, the old configuration stays\n{failure}");
@@ -209,8 +233,11 @@ fn hand_over(handle: &Handle, stopping: &AtomicBool) -> bool {
     }
 }
 
-fn reload(handle: &Handle, args: &Overrides) -> Result<(), Failure> {
+fn reload(handle: &Handle, kept: &KeptRate, args: &Overrides) -> Result<(), Failure> {
     let config = load(args)?;
     open_files::allow(&config);
-    handle.reload(config).map_err(not_started)
+    let uplink = config.uplink.clone();
+    handle.reload(config).map_err(not_started)?;
+    kept.follow(&uplink);
+    Ok(())
 }

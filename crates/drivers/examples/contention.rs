@@ -41,6 +41,7 @@ fn uplink() -> Uplink {
         utilisation: Some(1.0),
         segment_overhead_bytes: 66,
         device: None,
+        keep: Default::default(),
     };
     Uplink::new(&config, Classes::one()).expect("pacing needs no privilege")
 }

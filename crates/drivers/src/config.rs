@@ -1,6 +1,6 @@
 //! The resolved configuration of the drivers.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
 use http::uri::{Authority, PathAndQuery};
 use scheduler::{
@@ -160,12 +160,27 @@ pub struct UplinkConfig {
     /// Largest response time of a response, as a multiple of the time it would have had under fair sharing, before it
     /// is put ahead of all others. `None`: no guard.
     pub guard_stretch: Option<f64>,
-    /// The largest share of a *given* rate that is used. `None`: the pacer corrects a given rate up and down.
+    /// The largest share of the rate that is used. `None`: the pacer corrects a given rate up and down, and decides how
+    /// much of one that it found it uses.
     pub utilisation: Option<f64>,
     /// Bytes that every segment costs on the wire beside its payload (headers of link, IP and TCP).
     pub segment_overhead_bytes: u32,
     /// The attached device whose classifier `enforce = "kernel"` tells of responses; `None`: the only one.
     pub device: Option<String>,
+    /// Where a rate that was found is kept over a restart. The program reads and writes it, not the driver.
+    pub keep: KeepRate,
+}
+
+/// Where the rate that was found is kept over a restart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum KeepRate {
+    /// In the state directory that systemd gives to the service, if there is one.
+    #[default]
+    StateDirectory,
+    /// In this file.
+    File(PathBuf),
+    /// Nowhere.
+    Off,
 }
 
 /// The uplink's rate.

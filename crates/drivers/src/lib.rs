@@ -8,6 +8,6 @@ pub mod uplink;
 mod wakers;
 
 pub use self::config::{
-    Adjustment, AdmissionConfig, Classes, Cutoffs, Enforce, NamedClass, ProbeConfig, ResourceConfig, UplinkConfig,
-    UplinkRate,
+    Adjustment, AdmissionConfig, Classes, Cutoffs, Enforce, KeepRate, NamedClass, ProbeConfig, ResourceConfig,
+    UplinkConfig, UplinkRate,
 };

@@ -14,6 +14,7 @@ use access_log::{Sink, Writer};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use programs::Workers;
+use scheduler::Rate;
 use tokio::sync::{
     Notify,
     mpsc::{UnboundedReceiver, UnboundedSender},
@@ -229,6 +230,16 @@ impl Handle {
     /// The gate before the site, by the classes in force now; for who has work for the site that does not come by us.
     pub fn admission(&self) -> Admission {
         self.inner.state.snapshot.load().admission.clone()
+    }
+
+    /// Begins with a rate of the uplink that was found earlier. Without effect unless it is to be found, and is not known.
+    pub fn begin_at(&self, known: Rate) {
+        self.inner.state.uplink.begin_at(known);
+    }
+
+    /// The rate of the uplink that was found, once it is known well; for [`Handle::begin_at`] after a restart.
+    pub fn known_rate(&self) -> Option<Rate> {
+        self.inner.state.uplink.known_rate()
     }
 
     /// The addresses that are listened on now.

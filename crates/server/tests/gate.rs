@@ -98,6 +98,7 @@ fn config(rate: &str, order: Order) -> UplinkConfig {
         utilisation: Some(1.0),
         segment_overhead_bytes: 66,
         device: None,
+        keep: Default::default(),
     }
 }
 

@@ -65,6 +65,7 @@ sections! {
         utilisation: Setting,
         segment_overhead: Setting,
         device: Setting,
+        keep: Setting,
         share: Setting,
     }
 

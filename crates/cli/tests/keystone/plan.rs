@@ -101,6 +101,7 @@ fn config(order: Order, rate: Rate, guard_stretch: Option<f64>) -> UplinkConfig 
         utilisation: Some(1.0),
         segment_overhead_bytes: OVERHEAD_BYTES,
         device: None,
+        keep: Default::default(),
     }
 }
 

@@ -274,3 +274,36 @@ fn what_keeps_it_from_starting_is_said() {
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("do not belong together"), "{text}");
 }
+
+#[test]
+fn a_rate_of_the_uplink_that_was_found_is_kept_over_a_restart() {
+    let site = site();
+    let (file, kept) = (site.path().join("kept.toml"), site.path().join("rate"));
+    fs::write(&file, "listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\n[uplink]\nkeep = \"rate\"\n").unwrap();
+    let start = || {
+        let www = site.path().join("www");
+        let args = ["serve", www.to_str().unwrap(), "--config", file.to_str().unwrap(), "--log", "info"];
+        let serpent = Serpent::start(&args);
+        let said = serpent.wait_for_stderr("metrics on ");
+        (serpent, said)
+    };
+    fs::write(&kept, "7.5mbit\n").unwrap();
+    let (serpent, said) = start();
+    assert!(said.contains("rate=7.500mbit") && said.contains("before the restart"), "{said}");
+    let address = said.rsplit_once("http://").unwrap().1.split('/').next().unwrap();
+    let mut admin = std::net::TcpStream::connect(address).unwrap();
+    admin.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut metrics = String::new();
+    admin.read_to_string(&mut metrics).unwrap();
+    // It is doubted at first: 97 % of it are used.
+    assert!(metrics.contains("serpent_uplink_rate_bits_per_second 7275000\n"), "{metrics}");
+    serpent.signal(Signal::TERM);
+    let (status, said) = serpent.wait();
+    assert!(status.success(), "{said}");
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "7.5mbit\n", "nothing was learned, so nothing is written");
+
+    fs::write(&kept, "fast\n").unwrap();
+    let (serpent, said) = start();
+    assert!(said.contains("WARN") && said.contains("it holds no rate"), "{said}");
+    serpent.assert_alive();
+}

@@ -3,6 +3,8 @@
 //! Any thread that learns something (a response began, a socket took less than it was granted) tells the scheduler and
 //! carries out what follows. The lock is never held over I/O or a wake-up. The driver decides nothing.
 
+mod known;
+
 use std::{
     sync::{
         Arc,

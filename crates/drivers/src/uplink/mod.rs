@@ -53,6 +53,16 @@ impl Uplink {
         self.driver.listen().await;
     }
 
+    /// Begins with a rate that was found earlier, where the rate is found (`auto`) and is not known yet.
+    pub fn begin_at(&self, known: scheduler::Rate) {
+        self.driver.begin_at(known);
+    }
+
+    /// The rate of the link that was found, once it is known well; for [`Uplink::begin_at`] after a restart.
+    pub fn known_rate(&self) -> Option<scheduler::Rate> {
+        self.driver.known()
+    }
+
     /// The driver, for gates and flows.
     pub fn driver(&self) -> &Arc<Driver> {
         &self.driver

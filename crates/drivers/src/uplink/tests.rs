@@ -20,6 +20,7 @@ fn config(order: Order) -> UplinkConfig {
         utilisation: Some(1.0),
         segment_overhead_bytes: 66,
         device: None,
+        keep: Default::default(),
     }
 }
 

@@ -19,7 +19,7 @@ pub use ::access_log::{AccessLog, LogFormat, LogTarget};
 pub use ::compression::{Coding as CompressionCoding, Levels as CompressionLevels};
 pub use classify::{Condition, KeysConfig, PathPattern, Requirement, Rule, SessionConfig, ValueMatch};
 pub use drivers::{
-    Adjustment, AdmissionConfig, Cutoffs, Enforce, ProbeConfig, ResourceConfig, UplinkConfig, UplinkRate,
+    Adjustment, AdmissionConfig, Cutoffs, Enforce, KeepRate, ProbeConfig, ResourceConfig, UplinkConfig, UplinkRate,
 };
 pub use files::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy};
 pub use heads::{ForwardedField, HeaderRules};

@@ -73,6 +73,7 @@ fn uplink(rate: UplinkRate, enforce: Enforce) -> Uplink {
         utilisation: Some(1.0),
         segment_overhead_bytes: 66,
         device: None,
+        keep: Default::default(),
     };
     Uplink::by_runtime(&config, &Classes::one()).expect("nothing is needed for it")
 }

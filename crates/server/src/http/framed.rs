@@ -197,6 +197,7 @@ mod tests {
             utilisation: Some(1.0),
             segment_overhead_bytes: 66,
             device: None,
+            keep: Default::default(),
         };
         Uplink::new(&config, &Classes::one()).expect("nothing is needed for it")
     }

@@ -77,6 +77,7 @@ pub fn config(root: &Path) -> Config {
             utilisation: Some(0.97),
             segment_overhead_bytes: 66,
             device: None,
+            keep: Default::default(),
         },
         limits: Limits::default(),
         workers: NonZeroUsize::MIN,

@@ -7,10 +7,10 @@ use scheduler::{
     share::Policy,
     uplink::{ClassShare, ShareError},
 };
-use server::config::{AdmissionConfig, ClassConfig, Cutoffs, Enforce, UplinkConfig, UplinkRate};
+use server::config::{AdmissionConfig, ClassConfig, Cutoffs, Enforce, KeepRate, UplinkConfig, UplinkRate};
 use toml::Spanned;
 
-use super::resolver::Resolver;
+use super::{named_files::path_in, resolver::Resolver};
 use crate::{
     config::{overrides::Overrides, problems::Problem, raw::Raw, written::RawCutoffs},
     values::{self, Named as _},
@@ -18,7 +18,7 @@ use crate::{
 
 impl Resolver<'_> {
     pub(super) fn uplink(&mut self, raw: &Raw, flags: &Overrides) -> UplinkConfig {
-        let section = &raw.uplink;
+        let (section, folder) = (&raw.uplink, self.folder);
         let cutoffs = section.cutoffs.as_ref().map_or(Cutoffs::Learned, |written| self.cutoffs(written, 6));
         let rate = self.setting(flags.uplink, &section.rate, values::uplink_rate, UplinkRate::Auto);
         let utilisation = matches!(rate, UplinkRate::Given(_)).then_some(scheduler::correction::UTILISATION);
@@ -40,6 +40,15 @@ impl Resolver<'_> {
             device: {
                 let read = |text: &str| Ok((text != "auto").then(|| text.to_owned()));
                 self.setting(flags.device.clone().map(Some), &section.device, read, None)
+            },
+            keep: {
+                let read = |text: &str| match text {
+                    "auto" => Ok(KeepRate::StateDirectory),
+                    "off" => Ok(KeepRate::Off),
+                    "" => Err("give the path of a file, `auto` or `off`".to_owned()),
+                    path => Ok(KeepRate::File(path_in(folder, path))),
+                };
+                self.setting(None, &section.keep, read, KeepRate::StateDirectory)
             },
         };
         if uplink.enforce == Enforce::Kernel && matches!(uplink.rate, UplinkRate::Off) {

@@ -6,8 +6,8 @@ use clap::Args;
 use scheduler::control::Method;
 use serde_json::json;
 use server::config::{
-    Access, ClassConfig, Classes, Config, Enforce, Limit, LimitBy, Maintenance, Origin, Requirement, Route, RouteLimit,
-    UplinkRate, UpstreamConfig,
+    Access, Certificate, ClassConfig, Classes, Config, Enforce, Limit, LimitBy, Maintenance, Origin, Requirement,
+    Route, RouteLimit, UplinkRate, UpstreamConfig,
 };
 
 use crate::{
@@ -116,13 +116,17 @@ pub fn summary(config: &Config) -> String {
             match &site.root {
                 Some(root) => format!("{names} from {}", root.display()),
                 None => names,
-            } + &site.limit.as_ref().map(|limit| format!(", {}", self::limit(limit))).unwrap_or_default()
+            } + if matches!(site.certificate, Some(Certificate::Acme(_))) { ", certificate by ACME" } else { "" }
+                + &site.limit.as_ref().map(|limit| format!(", {}", self::limit(limit))).unwrap_or_default()
                 + &site.maintenance.as_ref().map(closed_by).unwrap_or_default()
                 + &access(&site.access).map(|access| format!(", {access}")).unwrap_or_default(),
         );
         for route in &site.routes {
             line("  route", self::route(route, config));
         }
+    }
+    if let Some(acme) = &config.acme {
+        line("acme", format!("{}, kept in {}", acme.directory, acme.state.display()));
     }
     for upstream in &config.upstreams {
         line("upstream", self::upstream(upstream, config));

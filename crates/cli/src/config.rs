@@ -7,6 +7,7 @@ mod parse;
 mod problems;
 mod raw;
 mod resolve;
+mod validity;
 mod written;
 
 use std::path::{Path, PathBuf};

@@ -14,7 +14,7 @@ use scheduler::{admission::ResourceId, class::Class};
 use serde_json::json;
 use server::{
     classify::{self, Classifier, Explanation, Facts},
-    config::{ClassConfig, Config, ForwardedField, Route, Site},
+    config::{ClassConfig, Config, ForwardedField, Redirect, Route, Site},
 };
 
 use crate::{
@@ -231,6 +231,13 @@ impl Findings<'_> {
         }
     }
 
+    /// Where the request is sent because it came without TLS.
+    fn to_https(&self) -> Option<&Redirect> {
+        // Only the running server knows what a proxy says.
+        let is_direct = self.explanation.verdict.believed.is_none();
+        self.site.to_https.as_ref().filter(|_| is_direct && !self.asked.tls && self.early_refusal().is_none())
+    }
+
     fn destination(&self) -> String {
         if let Some((status, why)) = self.early_refusal() {
             return format!("none: {} at once, because {why}", status.as_str());
@@ -332,6 +339,9 @@ impl Findings<'_> {
             format!(" (the first one: no site is called `{host}`)")
         };
         let _ = writeln!(out, "site    {}{note}", self.site_name());
+        if let Some(to) = self.to_https() {
+            let _ = writeln!(out, "tls     sent to {to} first, because it came without TLS");
+        }
         let _ = writeln!(out, "route   {}", self.destination());
         let _ = writeln!(out, "{}", self.explanation);
         if self.session_is_unreadable() {
@@ -360,6 +370,7 @@ impl Findings<'_> {
         let value = json!({
             "request": { "method": parts.method.as_str(), "host": host, "target": self.target(), "tls": tls },
             "refused": self.early_refusal().map(|(status, why)| json!({ "status": status.as_u16(), "why": why })),
+            "to_https": self.to_https().map(ToString::to_string),
             "session_unreadable": self.session_is_unreadable(),
             "site": { "names": self.site.names, "by_name": self.site_has_name(), "root": self.site.root },
             "route": self.route.map(|route| json!({

@@ -24,12 +24,11 @@ pub fn flag(name: &str) -> Option<&'static str> {
 
 /// Words of other servers, none of which is a setting here.
 pub const SETTINGS: &[(&[&str], Instead)] = &[
-    (&["redirects", "redir", "return", "https-redirect"], Setting("`redirect` of a `[[site.route]]`")),
+    (&["redirects", "redir", "return"], Setting("`redirect` of a `[[site.route]]`")),
     (
         &["alias"],
         NotSupported("name the path in a `[[site.route]]` with `rewrite`, or let an upstream or a program answer"),
     ),
-    (&["auto-https"], Setting("`redirect = \"https://{host}{uri}\"` of a `[[site.route]]`")),
     (&["rewrites"], Setting("`rewrite` of a `[[site.route]]`")),
     (
         &["auth", "auth-basic", "auth-basic-user-file", "basicauth", "basic-auth", "htpasswd", "password"],
@@ -57,12 +56,7 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
         NotSupported("pass requests to a server that speaks HTTP, or run programs by `cgi` of a route"),
     ),
     (&["proxy-cache", "http-cache"], NotSupported("only files are cached, in `[cache]`")),
-    (
-        &["acme", "letsencrypt", "lets-encrypt"],
-        NotSupported(
-            "let certbot or another ACME client renew the files of `tls-cert` and `tls-key`, then reload (SIGHUP)",
-        ),
-    ),
+    (&["letsencrypt", "lets-encrypt", "certbot", "auto-https"], Setting("`acme = true` of a `[[site]]`")),
     (
         &["balance", "lb-policy", "load-balancing", "least-conn", "ip-hash", "round-robin", "sticky"],
         NotSupported("leave it out: the server with the fewest requests under way has the next"),
@@ -95,7 +89,7 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
     (&["acl"], Setting("a `[[rule]]`")),
     (&["autoindex", "browse", "directory-listing"], Setting("`listing = true` in `[files]`")),
     (
-        &["add-header", "headers", "header-down", "http-response", "hsts", "cors"],
+        &["add-header", "headers", "header-down", "http-response", "cors"],
         Setting("`response-headers` of a `[[site.route]]`"),
     ),
     (&["proxy-set-header", "header-up", "http-request"], Setting("`request-headers` of a `[[site.route]]`")),

@@ -24,6 +24,7 @@ use tokio::{
 use crate::{pipeline::guard::Switch, start_error::StartError, state::ServerState, tls::Tls};
 
 mod api;
+mod certificates;
 mod exposition;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -118,6 +119,7 @@ impl Background {
             runtime.block_on(async {
                 tokio::spawn(watch_certificates(self.state.clone()));
                 tokio::spawn(watch_maintenance(self.state.clone()));
+                tokio::spawn(obtain_certificates(self.state.clone()));
                 tokio::spawn(watch_objectives(self.state.clone()));
                 tokio::spawn(admin(self.state, self.sockets));
                 // Also ends when the sender is dropped.
@@ -170,6 +172,25 @@ async fn watch_maintenance(state: Arc<ServerState>) {
         tokio::time::sleep(pause).await;
         // On another thread, as above.
         let _ = tokio::task::spawn_blocking(move || switches.iter().for_each(|switch| switch.refresh())).await;
+    }
+}
+
+/// Obtains and renews the certificates of the configuration in force, whichever that is.
+async fn obtain_certificates(state: Arc<ServerState>) {
+    let mut interval = tokio::time::interval(CERTIFICATE_INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let Some(acme) = state.snapshot.load().acme.clone() else { continue };
+        let replaced = async {
+            while state.snapshot.load().acme.as_ref().is_some_and(|now| now.is(&acme)) {
+                interval.tick().await;
+            }
+        };
+        tokio::select! {
+            () = acme.drive() => {}
+            () = replaced => {}
+        }
     }
 }
 

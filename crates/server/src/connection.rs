@@ -30,6 +30,8 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) tls: Option<TlsFacts>,
+    /// The client speaks HTTP without TLS on an address of TLS, so each request is refused.
+    pub(crate) is_misplaced: bool,
     /// The peer's address as text, made when it is first needed.
     client_address: OnceLock<ClientAddress>,
 }
@@ -79,8 +81,14 @@ impl Connection {
             peer: ends.peer,
             local: ends.local,
             tls,
+            is_misplaced: false,
             client_address: OnceLock::new(),
         }
+    }
+
+    /// The connection of a client that speaks HTTP without TLS on an address of TLS.
+    pub(crate) fn misplaced(self) -> Self {
+        Self { is_misplaced: true, ..self }
     }
 
     pub(crate) fn client_address(&self) -> &ClientAddress {

@@ -9,11 +9,12 @@ use std::{
     sync::Arc,
 };
 
+use acme::Challenges;
 use http::{StatusCode, Uri};
 use programs::Cgi;
 
 use crate::{
-    config::{self, CertificateFiles, ErrorPage, Route, Site},
+    config::{self, Certificate, ErrorPage, Route, Site},
     host::normal,
     pipeline::{
         guard::{Guard, Limiter, Switch},
@@ -33,13 +34,14 @@ pub(crate) struct Sites {
 }
 
 struct Entry {
+    names: Vec<String>,
     files: Option<Files>,
     /// Absolute.
     root: Option<PathBuf>,
     routes: Vec<ResolvedRoute>,
     /// For paths that no route matches: the files.
     otherwise: ResolvedRoute,
-    certificate: Option<CertificateFiles>,
+    certificate: Option<Certificate>,
     client_ca: Option<PathBuf>,
     error_pages: Vec<ErrorPage>,
     maintenance: Option<Arc<Switch>>,
@@ -125,7 +127,7 @@ pub(crate) struct SiteError {
 }
 
 impl Sites {
-    pub(crate) fn open(sites: &[Site], cache: &Cache) -> Result<Self, SiteError> {
+    pub(crate) fn open(sites: &[Site], cache: &Cache, challenges: Option<&Arc<Challenges>>) -> Result<Self, SiteError> {
         let opened = sites.iter().map(|site| {
             let open = |root: &PathBuf| {
                 Files::open(root, &site.files, cache.clone()).map_err(|error| SiteError {
@@ -137,7 +139,8 @@ impl Sites {
             let files = site.root.as_ref().map(open).transpose()?;
             let limiter = site.limit.as_ref().map(Limiter::new).map(Arc::new);
             let maintenance = site.maintenance.as_ref().map(Switch::new).map(Arc::new);
-            let open = |route: &Route| ResolvedRoute::open(route, limiter.as_ref(), maintenance.as_ref());
+            let open =
+                |route: &Route| ResolvedRoute::open(route, site, limiter.as_ref(), challenges, maintenance.as_ref());
             let routes = site.routes.iter().map(open).collect::<Result<_, _>>()?;
             let otherwise = open(&Route::of_files(site.access.clone(), site.compression.clone()))?;
             let (certificate, client_ca) = (site.certificate.clone(), site.client_ca.clone());
@@ -148,7 +151,8 @@ impl Sites {
             };
             let root = site.root.as_ref().map(absolute).transpose()?;
             let error_pages = site.error_pages.clone();
-            Ok(Entry { files, root, routes, otherwise, certificate, client_ca, error_pages, maintenance })
+            let names = site.names.clone();
+            Ok(Entry { names, files, root, routes, otherwise, certificate, client_ca, error_pages, maintenance })
         });
         let opened = opened.collect::<Result<Vec<_>, _>>()?;
         let first = &opened[0];
@@ -160,6 +164,21 @@ impl Sites {
     /// The index of the site for a host, which may have a port.
     pub(crate) fn find(&self, host: &str) -> usize {
         if self.sites.len() == 1 { 0 } else { self.names.find(host).unwrap_or(0) }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.sites.len()
+    }
+
+    /// The host names of a site.
+    pub(crate) fn names_of(&self, site: usize) -> &[String] {
+        &self.sites[site].names
+    }
+
+    /// Where the certificate of a site is from, if it has one.
+    pub(crate) fn certificate(&self, site: usize) -> Option<&Certificate> {
+        self.sites[site].certificate.as_ref()
     }
 
     /// The files of a site, by its index, if it has any.
@@ -237,7 +256,9 @@ impl Sites {
 impl ResolvedRoute {
     fn open(
         route: &Route,
-        of_site: Option<&Arc<Limiter>>,
+        site: &Site,
+        limiter: Option<&Arc<Limiter>>,
+        challenges: Option<&Arc<Challenges>>,
         maintenance: Option<&Arc<Switch>>,
     ) -> Result<Self, SiteError> {
         let origin = match &route.origin {
@@ -262,7 +283,8 @@ impl ResolvedRoute {
         };
         let mut hasher = DefaultHasher::new();
         route.name.hash(&mut hasher);
-        let (guards, transforms) = (Guard::of(route, of_site, maintenance), Transform::of(route));
+        let (guards, transforms) =
+            (Guard::of(route, site, limiter, challenges, maintenance), Transform::of(route, site));
         Ok(Self { config: route.clone(), key: hasher.finish(), guards, origin, transforms })
     }
 }
@@ -342,6 +364,8 @@ mod tests {
                 error_pages: Vec::new(),
                 limit: None,
                 maintenance: None,
+                to_https: None,
+                hsts: None,
                 files: crate::config::FilesConfig {
                     index: Vec::new(),
                     listing: false,
@@ -363,7 +387,7 @@ mod tests {
     fn the_root_of_a_site_is_absolute_for_programs() {
         let mut sites = sites(&[&["a"]]);
         sites[0].root = Some("src".into());
-        let opened = Sites::open(&sites, &Cache::new(crate::config::CacheConfig::default())).unwrap();
+        let opened = Sites::open(&sites, &Cache::new(crate::config::CacheConfig::default()), None).unwrap();
         assert_eq!(opened.root(0), Some(&*std::env::current_dir().unwrap().join("src")));
     }
 

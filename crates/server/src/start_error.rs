@@ -47,6 +47,8 @@ pub enum StartError {
     Certificate(String),
     /// `client_ca`: authorities for clients' certificates cannot be used.
     ClientCa(String),
+    /// `acme`: certificates cannot be obtained as configured.
+    Acme(acme::AcmeError),
     /// `listen`: TLS is asked for, and no site has a certificate.
     NoCertificate {
         /// The address.
@@ -95,6 +97,7 @@ impl fmt::Display for StartError {
             Self::Root { setting, path, error } => write!(f, "{setting}: cannot open {}: {error}", path.display()),
             Self::Certificate(error) => write!(f, "tls_cert, tls_key: {error}"),
             Self::ClientCa(error) => write!(f, "client_ca: {error}"),
+            Self::Acme(error) => write!(f, "acme: {error}"),
             Self::NoCertificate { address } => {
                 write!(f, "listen: TLS is asked for on {address}, but no site has a certificate (tls_cert, tls_key)")
             }

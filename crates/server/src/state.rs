@@ -4,6 +4,7 @@
 use std::{path::PathBuf, sync::Arc, time::Instant};
 
 use access_log::Log;
+use acme::Acme;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::server::ProducesTickets;
@@ -89,6 +90,8 @@ pub(crate) struct ConfigSnapshot {
     pub(crate) limits: Limits,
     pub(crate) http: HttpSettings,
     pub(crate) tls: Option<Tls>,
+    /// Certificates that an authority is asked for.
+    pub(crate) acme: Option<Acme>,
     pub(crate) log: Option<Log>,
     pub(crate) classes: Classes,
     /// The classes' names, for the log.
@@ -117,12 +120,16 @@ impl ConfigSnapshot {
         log: Option<Log>,
         before: Option<&Self>,
     ) -> Result<Self, StartError> {
-        let sites = Sites::open(&config.sites, &cache).map_err(|failed| StartError::Root {
+        let before_acme = before.and_then(|before| before.acme.as_ref());
+        let acme = config.acme.as_ref().map(|acme| Acme::open(acme, before_acme, chance()));
+        let acme = acme.transpose().map_err(StartError::Acme)?;
+        let challenges = acme.as_ref().map(Acme::challenges);
+        let sites = Sites::open(&config.sites, &cache, challenges).map_err(|failed| StartError::Root {
             setting: failed.setting,
             path: failed.path,
             error: failed.error,
         })?;
-        let tls = Tls::new(&config.sites, tickets)?;
+        let tls = Tls::new(&config.sites, acme.as_ref(), tickets)?;
         if let (None, Some(listen)) = (&tls, config.listen.iter().find(|listen| listen.tls)) {
             return Err(StartError::NoCertificate { address: listen.address });
         }
@@ -163,6 +170,7 @@ impl ConfigSnapshot {
             cache,
             http: HttpSettings::new(&limits),
             tls,
+            acme,
             log,
             classifier: Arc::new(Classifier::new(&classes).map_err(StartError::Classifier)?),
             admission,
@@ -209,6 +217,12 @@ impl ConfigSnapshot {
         })
     }
 }
+
+/// A seed for what is up to chance.
+fn chance() -> u64 {
+    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
+}
+
 fn names(classes: &Classes) -> Vec<Arc<str>> {
     classes.classes.iter().map(|class| class.name.as_str().into()).collect()
 }

@@ -15,6 +15,7 @@ use std::{
     time::SystemTime,
 };
 
+use acme::{Acme, Challenges, ManagedCertificate};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::{
@@ -36,7 +37,7 @@ use x509_parser::{
 };
 
 use crate::{
-    config::{CertificateFiles, Site},
+    config::{Certificate, CertificateFiles, Site},
     sites::Names,
 };
 
@@ -76,8 +77,12 @@ pub(crate) struct ClientCertificate {
 
 impl Tls {
     /// Reads the certificates of the sites; `None` if no site has one.
-    pub(crate) fn new(sites: &[Site], tickets: Option<Arc<dyn ProducesTickets>>) -> Result<Option<Self>, TlsError> {
-        let Some(certificates) = Certificates::read(sites)? else { return Ok(None) };
+    pub(crate) fn new(
+        sites: &[Site],
+        acme: Option<&Acme>,
+        tickets: Option<Arc<dyn ProducesTickets>>,
+    ) -> Result<Option<Self>, TlsError> {
+        let Some(certificates) = Certificates::read(sites, acme)? else { return Ok(None) };
         let certificates = Arc::new(certificates);
         let config = Arc::new(server_config(&certificates, None, tickets)?);
         let mut authorities: Vec<Authorities> = Vec::new();
@@ -122,6 +127,17 @@ impl Tls {
         let certificate =
             leaf.map(|leaf| ClientCertificate { authorities: authorities.file.clone(), names: names(leaf) });
         Ok((stream, certificate))
+    }
+
+    /// The end of each site's certificate, in seconds since 1970; sites without one are left out.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (usize, u64)> {
+        let Certificates { of_site, keys, .. } = &*self.0.certificates;
+        let end = |key: &Key| {
+            let key = key.current()?;
+            let (_, leaf) = X509Certificate::from_der(key.cert.first()?).ok()?;
+            u64::try_from(leaf.validity().not_after.timestamp()).ok()
+        };
+        of_site.iter().enumerate().filter_map(move |(site, key)| Some((site, end(&keys[(*key)?])?)))
     }
 
     /// Reads certificates whose files have changed, and keeps the old ones if the new ones are unusable.
@@ -201,6 +217,9 @@ fn server_config(
     };
     let mut config = builder.with_cert_resolver(certificates.clone());
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    if certificates.challenges.is_some() {
+        config.alpn_protocols.push(acme::TLS_ALPN.to_vec());
+    }
     config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
     if let Some(tickets) = tickets {
         config.ticketer = tickets;
@@ -274,9 +293,29 @@ struct Certificates {
     names: Names,
     /// By site: which certificate, if any.
     of_site: Vec<Option<usize>>,
-    keys: Vec<ArcSwap<CertifiedKey>>,
-    /// The files of the keys, and their stamps when they were read.
+    keys: Vec<Key>,
+    /// The files of the keys in files, and their stamps when they were read.
     files: Mutex<Vec<(CertificateFiles, Stamps)>>,
+    /// What an authority that validates a name by TLS gets to see.
+    challenges: Option<Arc<Challenges>>,
+}
+
+/// A certificate and its key.
+#[derive(Debug)]
+enum Key {
+    /// From the files with this number.
+    Files(usize, ArcSwap<CertifiedKey>),
+    /// From an authority, once it has issued one.
+    Managed(Arc<ManagedCertificate>),
+}
+
+impl Key {
+    fn current(&self) -> Option<Arc<CertifiedKey>> {
+        match self {
+            Self::Files(_, key) => Some(key.load_full()),
+            Self::Managed(certificate) => certificate.key(),
+        }
+    }
 }
 
 /// A file's modification time and size, by which a change is detected.
@@ -285,22 +324,33 @@ type Stamp = Option<(SystemTime, u64)>;
 type Stamps = [Stamp; 2];
 
 impl Certificates {
-    fn read(sites: &[Site]) -> Result<Option<Self>, TlsError> {
+    fn read(sites: &[Site], acme: Option<&Acme>) -> Result<Option<Self>, TlsError> {
         let mut known: HashMap<(&Path, &Path), usize> = HashMap::new();
         let mut keys = Vec::new();
         let mut files = Vec::new();
         let mut of_site = Vec::new();
         for site in sites {
-            let Some(certificate) = &site.certificate else {
-                of_site.push(None);
-                continue;
+            let certificate = match &site.certificate {
+                Some(Certificate::Files(files)) => files,
+                Some(Certificate::Acme(names)) => {
+                    let managed = acme.and_then(|acme| acme.certificate(names));
+                    of_site.push(managed.map(|managed| {
+                        keys.push(Key::Managed(managed.clone()));
+                        keys.len() - 1
+                    }));
+                    continue;
+                }
+                None => {
+                    of_site.push(None);
+                    continue;
+                }
             };
             let at = match known.get(&(&certificate.chain, &certificate.key)) {
                 Some(&at) => at,
                 None => {
                     // Stamps are taken before reading, so that a change meanwhile is found later.
                     files.push((certificate.clone(), stamps(certificate)));
-                    keys.push(ArcSwap::from_pointee(read(certificate)?));
+                    keys.push(Key::Files(files.len() - 1, ArcSwap::from_pointee(read(certificate)?)));
                     known.insert((&certificate.chain, &certificate.key), keys.len() - 1);
                     keys.len() - 1
                 }
@@ -310,13 +360,17 @@ impl Certificates {
         if keys.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Self { names: Names::new(sites), of_site, keys, files: Mutex::new(files) }))
+        let challenges = acme.map(|acme| acme.challenges().clone());
+        Ok(Some(Self { names: Names::new(sites), of_site, keys, files: Mutex::new(files), challenges }))
     }
 
     fn refresh(&self) -> (usize, Vec<TlsError>) {
         let mut taken = 0;
         let mut errors = Vec::new();
-        for ((files, seen), key) in self.files.lock().iter_mut().zip(&self.keys) {
+        let mut all = self.files.lock();
+        for key in &self.keys {
+            let Key::Files(number, key) = key else { continue };
+            let (files, seen) = &mut all[*number];
             let now = stamps(files);
             if now == *seen {
                 continue;
@@ -339,9 +393,17 @@ impl ResolvesServerCert for Certificates {
     /// The certificate of the named site. A client without a name, or with the name of no site or of a site
     /// without a certificate, gets the first one.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        // An authority that validates a name offers nothing else (RFC 8737, section 3).
+        if let Some(challenges) = &self.challenges
+            && hello
+                .alpn()
+                .is_some_and(|mut offered| offered.next() == Some(acme::TLS_ALPN) && offered.next().is_none())
+        {
+            return challenges.tls_answer(hello.server_name()?);
+        }
         let site = hello.server_name().and_then(|name| self.names.find(name));
         let at = site.and_then(|site| self.of_site[site]).unwrap_or(0);
-        Some(self.keys[at].load_full())
+        self.keys[at].current()
     }
 }
 
@@ -408,13 +470,15 @@ mod tests {
             names: vec![name.clone()],
             root: None,
             routes: Vec::new(),
-            certificate: Some(certificate.clone()),
+            certificate: Some(Certificate::Files(certificate.clone())),
             client_ca: authorities.map(path),
             compression: None,
             access: crate::config::Access::default(),
             error_pages: Vec::new(),
             limit: None,
             maintenance: None,
+            to_https: None,
+            hsts: None,
             files: FilesConfig {
                 index: Vec::new(),
                 listing: false,
@@ -471,7 +535,7 @@ mod tests {
         let directory = TempDir::new().expect("a directory");
         let (one, two) = (authority("one"), authority("two"));
         let (sites, trust) = sites(&directory, &one, &two);
-        let tls = Tls::new(&sites, Tls::tickets()).expect("good files").expect("there are certificates");
+        let tls = Tls::new(&sites, None, Tls::tickets()).expect("good files").expect("there are certificates");
         let of_one = client(&trust, Some(&one));
 
         let (certificate, _) = meet(&tls, &of_one, "one.example").await.expect("trusted");
@@ -494,7 +558,7 @@ mod tests {
         let (one, two) = (authority("one"), authority("two"));
         let (sites, trust) = sites(&directory, &one, &two);
         let tickets = Tls::tickets();
-        let tls = Tls::new(&sites, tickets.clone()).expect("good files").expect("there are certificates");
+        let tls = Tls::new(&sites, None, tickets.clone()).expect("good files").expect("there are certificates");
         let client = client(&trust, Some(&one));
         assert_eq!(meet(&tls, &client, "one.example").await.expect("trusted").1, HandshakeKind::Full);
         let (certificate, kind) = meet(&tls, &client, "one.example").await.expect("trusted");
@@ -502,7 +566,7 @@ mod tests {
 
         // The file now has another authority, so certificates of the old one are no longer accepted.
         std::fs::write(sites[0].client_ca.as_ref().expect("a file"), two.pem() + "\n").expect("written");
-        let reloaded = Tls::new(&sites, tickets).expect("good files").expect("there are certificates");
+        let reloaded = Tls::new(&sites, None, tickets).expect("good files").expect("there are certificates");
         assert!(meet(&reloaded, &client, "one.example").await.is_none(), "after a reload");
         assert!(meet(&tls, &client, "one.example").await.is_some(), "the file was not looked at yet");
         let (taken, errors) = tls.refresh();

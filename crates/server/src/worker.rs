@@ -185,10 +185,15 @@ fn serve(
     flow.set_least_rate(snapshot.limits.response_rate);
     let serving: Pin<Box<dyn Future<Output = ()> + Send>> = if tls {
         let tls = snapshot.tls.clone()?;
-        flow.set_encrypted();
         let limit = snapshot.limits.handshake_timeout;
-        let connection = move |tls| Connection::new(state, metrics, pools, flow, drain, ends, Some(tls));
-        let handshake = Box::pin(serve_tls(gate, peer, tls, limit, closed.0.clone(), connection));
+        let counters = closed.0.clone();
+        let connection = move |tls: Option<TlsFacts>| {
+            if tls.is_some() {
+                flow.set_encrypted();
+            }
+            Connection::new(state, metrics, pools, flow, drain, ends, tls)
+        };
+        let handshake = Box::pin(serve_tls(gate, peer, tls, limit, counters, connection));
         Box::pin(async move {
             if let Some(serving) = handshake.await {
                 serving.await;
@@ -211,10 +216,22 @@ async fn serve_tls(
     tls: Tls,
     limit: Duration,
     metrics: Arc<WorkerMetrics>,
-    connection: impl FnOnce(TlsFacts) -> Connection,
+    connection: impl FnOnce(Option<TlsFacts>) -> Connection,
 ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
-    let (stream, client) = match timeout(limit, tls.accept(gate)).await {
-        Ok(Ok(accepted)) => accepted,
+    let accept = async {
+        // Every method of HTTP begins with a capital letter, and no record of TLS does.
+        if gate.first_byte().await?.is_some_and(|byte| byte.is_ascii_uppercase()) {
+            return Ok(Err(gate));
+        }
+        tls.accept(gate).await.map(Ok)
+    };
+    let (stream, client) = match timeout(limit, accept).await {
+        Ok(Ok(Ok(accepted))) => accepted,
+        Ok(Ok(Err(gate))) => {
+            metrics.handshakes_failed.fetch_add(1, Relaxed);
+            tracing::debug!(%peer, "HTTP without TLS on an address of TLS");
+            return Some(http::serve(gate, None, None, connection(None).misplaced()));
+        }
         failed => {
             metrics.handshakes_failed.fetch_add(1, Relaxed);
             match failed {
@@ -225,13 +242,17 @@ async fn serve_tls(
         }
     };
     let session = stream.get_ref().1;
+    if session.alpn_protocol() == Some(acme::TLS_ALPN) {
+        // An authority has seen the certificate that it asked for, and that was all.
+        return None;
+    }
     let protocol = match session.alpn_protocol() {
         Some(b"h2") => Some(Protocol::Http2),
         Some(_) => Some(Protocol::Http1),
         None => None,
     };
     let server_name = session.server_name().map(Into::into);
-    Some(http::serve(stream, protocol, None, connection(TlsFacts { server_name, client })))
+    Some(http::serve(stream, protocol, None, connection(Some(TlsFacts { server_name, client }))))
 }
 
 /// Counts a connection as closed, whatever ends it.

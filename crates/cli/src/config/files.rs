@@ -1,6 +1,6 @@
 //! Checks the files that the configuration names: directories, certificates, keys, programs, the folder of the access log.
 
-use std::{ops::Range, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{ops::Range, os::unix::fs::PermissionsExt as _, path::Path, time::SystemTime};
 
 use rustls::{InconsistentKeys, sign::CertifiedKey};
 use rustls_pki_types::{
@@ -8,13 +8,14 @@ use rustls_pki_types::{
     pem::{self, PemObject as _},
 };
 use server::{
-    config::{CertificateFiles, LogTarget},
+    config::{Certificate, CertificateFiles, LogTarget},
     upstream::Upstreams,
 };
 
 use super::{
     problems::{Problem, Severity},
     resolve::{FileKind, NamedFile, Resolved, SiteSpans},
+    validity,
 };
 
 /// Adds a problem for everything that is missing or cannot be read.
@@ -23,7 +24,7 @@ pub fn check(resolved: &Resolved, problems: &mut Vec<Problem>) {
         if let Some(root) = &site.root {
             problems.extend(directory(root, spans.root.clone()));
         }
-        if let Some(files) = &site.certificate {
+        if let Some(files) = site.certificate.as_ref().and_then(Certificate::files) {
             problems.extend(certificate(files, spans));
         }
     }
@@ -207,9 +208,10 @@ fn certificate(files: &CertificateFiles, spans: &SiteSpans) -> Vec<Problem> {
             return vec![Problem::new(message, spans.key.clone()).help("give an RSA, ECDSA or Ed25519 key")];
         }
     };
+    let warnings = validity::warnings(&chain[0], &files.chain, spans.chain.clone(), SystemTime::now());
     match CertifiedKey::new(chain, key).keys_match() {
         // Some keys do not reveal their public half. The handshake will show a mismatch.
-        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Vec::new(),
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => warnings,
         Err(rustls::Error::InconsistentKeys(_)) => vec![
             Problem::new(
                 format!("the certificate in `{chain_file}` and the key in `{key_file}` do not belong together"),

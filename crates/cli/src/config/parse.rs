@@ -72,6 +72,7 @@ const SINGLE_TABLES: &[&str] = &[
     "limits",
     "cache",
     "access-log",
+    "acme",
     "files",
     "compression",
     "admission",

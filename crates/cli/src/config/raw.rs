@@ -44,6 +44,7 @@ sections! {
         access_log: RawAccessLog,
         files: RawFiles,
         compression: RawCompression,
+        acme: RawAcme,
         admission: RawAdmission,
         users: Option<Spanned<RawUsers>>,
         keys: Option<Spanned<RawKeys>>,
@@ -125,6 +126,20 @@ sections! {
         gzip_level: Setting,
     }
 
+    /// `[acme]`
+    RawAcme {
+        directory: Setting,
+        staging: Option<Spanned<bool>>,
+        contact: Setting,
+        #[serde(deserialize_with = "one_or_more")]
+        challenges: Option<Vec<Spanned<Written>>>,
+        profile: Setting,
+        external_account: Setting,
+        external_key: Setting,
+        ca: Setting,
+        state: Setting,
+    }
+
     /// `[[site]]`
     RawSite {
         #[serde(deserialize_with = "one_or_more")]
@@ -132,7 +147,10 @@ sections! {
         root: Setting,
         tls_cert: Setting,
         tls_key: Setting,
+        acme: Option<Spanned<bool>>,
         client_ca: Setting,
+        https_redirect: Option<Spanned<bool>>,
+        hsts: Setting,
         #[serde(deserialize_with = "one_or_more")]
         allow: Option<Vec<Spanned<Written>>>,
         #[serde(deserialize_with = "one_or_more")]

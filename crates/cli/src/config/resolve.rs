@@ -1,12 +1,14 @@
 //! Stage two: every value is read, every default filled in, every contradiction found.
 
 mod access;
+mod acme;
 mod admission;
 #[cfg(target_os = "linux")]
 mod attached;
 mod classes;
 mod compression;
 mod credentials;
+mod https;
 mod limit;
 mod limits;
 mod listen;
@@ -77,6 +79,9 @@ pub fn resolve(
         );
     }
     let listen = r.listen(raw, flags, &sites, admin, shape_is_sound);
+    r.https(raw, &mut sites, &listen);
+    let acme = r.acme(raw, &sites, &listen);
+    r.reachable(raw, acme.as_ref(), &listen);
     let tls = listen.iter().any(|listen| listen.tls);
     let classes = r.classes(raw, flags, &mut sites, &mut resources, tls, &configured);
     let limits = r.limits(raw, flags, !upstreams.is_empty());
@@ -95,6 +100,7 @@ pub fn resolve(
         access_log: r.access_log(raw, flags),
         admin,
         admin_token,
+        acme,
         cache: r.cache(raw, flags),
     };
     #[cfg(target_os = "linux")]

@@ -3,7 +3,7 @@ mod gateway;
 
 use std::fs;
 
-use server::config::{Cutoffs, Enforce, LogTarget, SymlinkPolicy, UplinkRate};
+use server::config::{AcmeConfig, ChallengeKind, Cutoffs, Enforce, LogTarget, SymlinkPolicy, UplinkRate};
 
 use super::*;
 use crate::values;
@@ -40,6 +40,12 @@ fn the_example_has_every_setting_and_says_the_defaults() {
         settings(&value).into_iter().filter(|(_, value)| value.is_none()).map(|(key, _)| key).collect();
     let missing: Vec<_> = missing.iter().filter(|key| !overlays(key)).collect();
     let without_default = [
+        "acme.ca",
+        "acme.contact",
+        "acme.external-account",
+        "acme.external-key",
+        "acme.profile",
+        "acme.state",
         "admin-token",
         "attach",
         "default-class",
@@ -107,6 +113,7 @@ const SECTIONS: &[&str] = &[
     "access-log",
     "files",
     "compression",
+    "acme",
     "admission",
     "users",
     "keys",
@@ -370,6 +377,17 @@ fn mistakes_about_sites() {
         ("[[site]]\nroot = \"serpent.toml\"\n", ":2:8", "`serpent.toml` is not a directory"),
         ("[[site]]\nroot = \"www\"\ntls-cert = \"c\"\n", ":3:12", "needs its key"),
         ("[[site]]\nroot = \"www\"\ntls-key = \"k\"\n", ":3:11", "needs its key"),
+        ("[[site]]\nroot = \"www\"\nacme = true\n", ":3:8", "needs to know the names"),
+        ("[[site]]\nroot = \"www\"\nacme = true\nnames = [\"*.a.b\"]\n", ":3:8", "an entry in the DNS"),
+        ("[[site]]\nroot = \"www\"\nacme = true\nnames = [\"[::1]\"]\n", ":3:8", "is an address"),
+        ("[[site]]\nroot = \"www\"\nacme = true\nnames = [\"a.b\"]\ntls-cert = \"c\"\n", ":3:8", "in a file already"),
+        ("[acme]\ndirectory = \"http://a/\"\n[[site]]\nroot = \"www\"\n", ":2:13", "is not the address of a directory"),
+        ("[acme]\ncontact = \"me\"\n[[site]]\nroot = \"www\"\n", ":2:11", "is not an address of electronic mail"),
+        ("[acme]\nchallenges = \"dns-01\"\n[[site]]\nroot = \"www\"\n", ":2:14", "is not one of `tls-alpn-01`"),
+        ("[acme]\nexternal-account = \"a\"\n[[site]]\nroot = \"www\"\n", ":2:20", "needs its key"),
+        ("[acme]\nstaging = true\ndirectory = \"https://a/\"\n[[site]]\nroot = \"www\"\n", ":2:11", "names another"),
+        ("[[site]]\nroot = \"www\"\nhsts = \"always\"\n", ":3:8", "give `on` (a year)"),
+        ("[[site]]\nroot = \"www\"\nhttps-redirect = \"yes\"\n", ":3:18", "expected a boolean"),
         ("[[site]]\nroot = \"www\"\n[[site]]\nroot = \"www\"\n", ":3:1", "this site has no names"),
         ("[[site]]\nroot = \"www\"\nnames = [\"a\", \"A.\"]\n", ":3:15", "`a` is given twice"),
         ("[[site]]\nroot = \"www\"\nnames = [\"a:80\"]\n", ":3:10", "leave out the scheme and the port"),
@@ -420,6 +438,85 @@ fn a_directory_that_is_missing_is_told_of_as_it_was_given() {
 }
 
 #[test]
+fn a_site_with_a_certificate_sends_clients_to_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).unwrap();
+    fs::create_dir(folder.path().join("www")).unwrap();
+    fs::write(folder.path().join("c"), made.cert.pem()).unwrap();
+    fs::write(folder.path().join("k"), made.signing_key.serialize_pem()).unwrap();
+    let path = folder.path().join("serpent.toml");
+    let read = |listen: &str, of_site: &str| {
+        fs::write(&path, format!("listen = [{listen}]\n{SITE}{of_site}\n")).unwrap();
+        let (config, warnings) =
+            load_and_warn(&Overrides { config: Some(path.clone()), ..Overrides::default() }).unwrap();
+        let to = config.sites[0].to_https.as_ref().map(ToString::to_string).unwrap_or_default();
+        (to, warnings.map(|warnings| warnings.to_string()).unwrap_or_default(), config.sites[0].hsts.clone())
+    };
+    let own = "tls-cert = \"c\"\ntls-key = \"k\"\n";
+    let to = |listen: &str, of_site: &str| read(listen, &format!("{own}{of_site}")).0;
+    assert_eq!(to("\"http://:80\", \":443\"", ""), "https://{host}{path}{query}");
+    assert_eq!(to("\"http://:80\", \":8443\", \":443\"", ""), "https://{host}{path}{query}");
+    assert_eq!(to("\"http://:80\", \":8443\"", "https-redirect = true"), "https://{host}:8443{path}{query}");
+    for (listen, of_site) in
+        [("\"http://:80\", \":443\"", "https-redirect = false"), ("\":443\"", ""), ("\"http://:80\"", "")]
+    {
+        assert_eq!(to(listen, of_site), "", "{listen} {of_site}");
+    }
+    let (to, said, _) = read("\":80\"", "https-redirect = true\nhsts = \"on\"");
+    assert!(
+        to.is_empty() && said.contains("`https-redirect` has no effect") && said.contains("`hsts` has no effect"),
+        "{said}"
+    );
+    for (written, value) in [
+        ("off", None),
+        ("on", Some("max-age=31536000")),
+        ("subdomains", Some("max-age=31536000; includeSubDomains")),
+        ("preload", Some("max-age=63072000; includeSubDomains; preload")),
+        ("30d", Some("max-age=2592000")),
+        ("0s", Some("max-age=0")),
+    ] {
+        let (_, said, hsts) = read("\":443\"", &format!("{own}hsts = \"{written}\""));
+        assert_eq!((hsts.as_ref().map(|value| value.to_str().unwrap()), &*said), (value, ""), "{written}");
+    }
+
+    let begin = std::time::SystemTime::now() - std::time::Duration::from_secs(3 * 24 * 60 * 60);
+    let mut params = rcgen::CertificateParams::new(vec!["a".to_owned()]).unwrap();
+    params.not_before = begin.into();
+    params.not_after = (begin + std::time::Duration::from_secs(60)).into();
+    fs::write(folder.path().join("c"), params.self_signed(&made.signing_key).unwrap().pem()).unwrap();
+    let said = read("\":443\"", own).1;
+    assert!(said.contains("has expired: it ended 2 days ago") && said.contains(":4:12"), "{said}");
+}
+
+#[test]
+fn an_authority_is_asked_for_sites_that_say_so() {
+    let read = |before: &str, of_site: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("www")).unwrap();
+        let path = folder.path().join("serpent.toml");
+        fs::write(&path, format!("{before}\n{SITE}names = [\"a.b\", \"c.d\"]\n{of_site}\n")).unwrap();
+        let (config, said) = load_and_warn(&Overrides { config: Some(path), ..Overrides::default() }).unwrap();
+        (config, said.map(|said| said.to_string()).unwrap_or_default())
+    };
+    let (config, said) = read("listen = [\":443\", \"http://:80\"]", "acme = true");
+    let acme = config.acme.expect("an authority");
+    assert_eq!((&*said, &*acme.directory), ("", AcmeConfig::LETS_ENCRYPT));
+    assert_eq!(acme.challenges, [ChallengeKind::TlsAlpn01, ChallengeKind::Http01]);
+    assert_eq!(*acme.certificates[0], ["a.b".to_owned(), "c.d".to_owned()]);
+    assert!(config.sites[0].to_https.is_some() && config.listen[0].tls && acme.state.ends_with("acme"));
+    let (config, _) = read("listen = [\":443\"]\nacme = { staging = true, state = \"st\" }", "acme = true");
+    let acme = config.acme.expect("an authority");
+    assert_eq!(
+        (&*acme.directory, &*acme.challenges),
+        (AcmeConfig::LETS_ENCRYPT_STAGING, &[ChallengeKind::TlsAlpn01][..])
+    );
+    assert!(acme.state.ends_with("st") && acme.state.is_absolute(), "beside the file");
+    let (_, said) = read("listen = [\"127.0.0.1:443\", \":8443\"]", "acme = true");
+    assert!(said.contains("neither is in `listen`"), "{said}");
+    assert!(read("listen = [\":80\"]", "acme = false").0.acme.is_none());
+}
+
+#[test]
 fn the_port_of_https_without_a_certificate_is_warned_of() {
     let said_of = |listen: &str, flags: Overrides| {
         let folder = tempfile::tempdir().unwrap();
@@ -431,7 +528,10 @@ fn the_port_of_https_without_a_certificate_is_warned_of() {
     };
     let said = said_of(":443", Overrides::default());
     assert!(said.contains("warning: [::]:443 speaks HTTP without TLS") && said.contains(":1:11"), "{said}");
-    assert!(said.contains("`tls-cert` and `tls-key`") && said.contains("`http://[::]:443`"), "{said}");
+    assert!(
+        said.contains("`acme = true`, or `tls-cert` and `tls-key`") && said.contains("`http://[::]:443`"),
+        "{said}"
+    );
     let flags = Overrides { listen: vec![values::listen("127.0.0.1:443").unwrap()], ..Overrides::default() };
     assert!(said_of(":80", flags).contains("127.0.0.1:443 speaks HTTP without TLS"));
     for other in ["http://:443", ":80", ":8443"] {

@@ -3,6 +3,29 @@
 use http::{HeaderName, HeaderValue, Method, StatusCode, uri::PathAndQuery};
 use server::config::PathPattern;
 
+use super::numbers::duration_or_zero;
+
+/// Reads `hsts` of a site: `off`, a word, or the time for which browsers stay with TLS.
+pub fn hsts(text: &str) -> Result<Option<HeaderValue>, String> {
+    let value = match text {
+        "off" | "false" => return Ok(None),
+        "on" | "true" => "max-age=31536000".to_owned(),
+        "subdomains" => "max-age=31536000; includeSubDomains".to_owned(),
+        // What the browsers' list asks for (hstspreload.org).
+        "preload" => "max-age=63072000; includeSubDomains; preload".to_owned(),
+        // Zero has browsers forget it.
+        time => match duration_or_zero(time) {
+            Ok(time) => format!("max-age={}", time.as_secs()),
+            Err(_) => {
+                return Err(format!(
+                    "`{text}` is not a value of `hsts`: give `on` (a year), `subdomains`, `preload`, `off`, or a time as in `30d`"
+                ));
+            }
+        },
+    };
+    Ok(HeaderValue::try_from(value).ok())
+}
+
 /// Reads the path and query of an upstream's page.
 pub fn page(text: &str) -> Result<PathAndQuery, String> {
     let page = text.parse().ok().filter(|_| text.starts_with('/') && !text.contains('#'));

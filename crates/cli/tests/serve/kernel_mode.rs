@@ -97,7 +97,7 @@ fn classes_are_in_strict_order() {
     let Some(bed) = Bed::new() else { return };
     bed.attach(&[]);
     let file = bed.folder.path().join("classes.toml");
-    let text = "[uplink]\nshare = \"strict\"\n[[site]]\nroot = \"www\"\n[[class]]\nname = \"first\"\n[[class]]\nname = \
+    let text = "[uplink]\nshare = \"strict\"\n[[site]]\nroot = \"www\"\nhttps-redirect = false\n[[class]]\nname = \"first\"\n[[class]]\nname = \
                 \"last\"\n[[rule]]\nclass = \"first\"\npath = \"/300\"\n";
     fs::write(&file, text).unwrap();
     let server = bed.serve_with(&["--config", file.to_str().unwrap()]);
@@ -229,7 +229,10 @@ impl Bed {
 
     /// A server of the folder `www`, with and without TLS.
     fn serve(&self, more: &[&str]) -> Running {
-        self.serve_with(&[&["www"], more].concat())
+        // Both kinds of clients are answered here.
+        let file = self.folder.path().join("both.toml");
+        fs::write(&file, "[[site]]\nroot = \"www\"\nhttps-redirect = false\n").unwrap();
+        self.serve_with(&[&["--config", file.to_str().unwrap()], more].concat())
     }
 
     fn serve_with(&self, more: &[&str]) -> Running {

@@ -2,6 +2,7 @@
 //! send.
 
 mod access;
+mod acme;
 mod answers;
 mod bad_input;
 mod browser;

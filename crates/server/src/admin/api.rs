@@ -16,7 +16,10 @@ use scheduler::{admission::ClassStats, class::ClassId};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use super::settings::{self, Wrong};
+use super::{
+    certificates,
+    settings::{self, Wrong},
+};
 use crate::{
     admission::{Admission, ResourceStats},
     class_metrics::{Goal, TimesTotal},
@@ -86,6 +89,7 @@ enum Place {
     Class(String),
     Admission,
     Upstreams,
+    Certificates,
 }
 
 impl Place {
@@ -95,6 +99,7 @@ impl Place {
             "classes" => Some(Self::Classes),
             "admission" => Some(Self::Admission),
             "upstreams" => Some(Self::Upstreams),
+            "certificates" => Some(Self::Certificates),
             rest => {
                 let name = rest.strip_prefix("classes/").filter(|name| !name.is_empty() && !name.contains('/'))?;
                 Some(Self::Class(percent_decode_str(name).decode_utf8().ok()?.into_owned()))
@@ -104,7 +109,7 @@ impl Place {
 
     fn methods(&self) -> &'static str {
         match self {
-            Self::Schema | Self::Classes | Self::Upstreams => "GET, HEAD",
+            Self::Schema | Self::Classes | Self::Upstreams | Self::Certificates => "GET, HEAD",
             Self::Class(_) => "GET, HEAD, PUT, PATCH, DELETE",
             Self::Admission => "GET, HEAD, PATCH",
         }
@@ -156,6 +161,7 @@ fn show(state: &ServerState, place: &Place) -> Done<Response<Full<Bytes>>> {
             return Ok(response);
         }
         Place::Upstreams => upstreams(&snapshot),
+        Place::Certificates => certificates::all(&snapshot),
         Place::Classes => all_classes(&snapshot),
         Place::Class(name) => {
             let at = find(&snapshot.classes, name)?;
@@ -630,6 +636,7 @@ mod tests {
             ("/api/classes/{name}", Place::Class(String::new())),
             ("/api/admission", Place::Admission),
             ("/api/upstreams", Place::Upstreams),
+            ("/api/certificates", Place::Certificates),
         ] {
             let told = schema["paths"][path].as_object().unwrap_or_else(|| panic!("{path} is missing"));
             let mut told: Vec<String> =

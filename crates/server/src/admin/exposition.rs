@@ -14,6 +14,7 @@ use prometheus_client::{
 };
 use scheduler::{admission::ClassStats, correction::Doubt};
 
+use super::certificates;
 use crate::{
     admission::ResourceStats,
     class_metrics::{ClassCounters, Goal, GoalKind, TimesTotal, Totals},
@@ -46,6 +47,8 @@ struct Sample {
     uplink: UplinkStats,
     classes: Vec<OfClass>,
     resources: Vec<ResourceStats>,
+    /// By site, in seconds since 1970.
+    certificate_ends: Vec<(String, u64)>,
 }
 
 /// One reading of a class's counters.
@@ -68,6 +71,14 @@ impl Sample {
         let uplink = state.uplink.stats();
         let cache = state.snapshot.load().cache.stats();
         let store = state.snapshot.load().store.stats();
+        let snapshot = state.snapshot.load();
+        let of_acme = |counter: fn(&acme::Counters) -> &std::sync::atomic::AtomicU64| {
+            snapshot.acme.as_ref().map_or(0, |acme| counter(acme.counters()).load(Relaxed))
+        };
+        let (obtained, failed) = (of_acme(|it| &it.obtained), of_acme(|it| &it.failed));
+        let ends = snapshot.tls.iter().flat_map(|tls| tls.ends());
+        let certificate_ends =
+            ends.map(|(site, end_s)| (certificates::site_name(&snapshot, site).to_owned(), end_s)).collect();
         let counters = vec![
             ("responses_incomplete", "Responses cut off, by the client or by us", sum(|worker| &worker.incomplete)),
             (
@@ -109,6 +120,8 @@ impl Sample {
                 "Times the pacer, admission or the checks of upstreams ended and were started anew",
                 metrics.tasks_restarted.load(Relaxed),
             ),
+            ("certificates_obtained", "Certificates obtained from the authority", obtained),
+            ("certificates_failed", "Attempts to obtain a certificate that failed", failed),
             ("cache_hits", "Requests for files answered from memory at once", cache.hits),
             ("cache_misses", "Requests for files for which the file system was asked", cache.misses),
             ("body_files_full", "Bodies that had to wait because limits.body-files was used up", store.refused),
@@ -140,6 +153,7 @@ impl Sample {
             gauges,
             uplink,
             classes: classes(&state.snapshot.load(), &state.uplink.class_bytes()),
+            certificate_ends,
             resources: state.snapshot.load().admission.stats().resources,
         }
     }
@@ -368,6 +382,12 @@ impl Collector for Sample {
         }
         self.encode_classes(&mut encoder)?;
         self.encode_resources(&mut encoder)?;
+        let help = "When the certificate of a site ends, in seconds since 1970";
+        let mut family = encoder.encode_descriptor("certificate_end_seconds", help, None, MetricType::Gauge)?;
+        for (site, end_s) in &self.certificate_ends {
+            let gauge = ConstGauge::new(i64::try_from(*end_s).unwrap_or(i64::MAX));
+            gauge.encode(family.encode_family(&[("site", &**site)])?)?;
+        }
         let gauge = ConstGauge::new(self.start_time_s);
         let help = "When this process started, in seconds since 1970";
         gauge.encode(encoder.encode_descriptor("start_time_seconds", help, None, MetricType::Gauge)?)

@@ -97,6 +97,24 @@ function showAdmission(value) {
   at("admission").replaceChildren(...entries.flatMap(([term, text]) => [element("dt", term), element("dd", text)]));
 }
 
+function date(seconds) {
+  return seconds ? new Date(seconds * 1000).toLocaleString() : "-";
+}
+
+function certificate(it) {
+  const made = element("tr");
+  const soon = it.valid_until_s === null || it.valid_until_s < Date.now() / 1000 + 7 * 86400;
+  const failed = it.failures > 1 ? ` (${it.failures} attempts in a row)` : "";
+  made.append(
+    element("td", it.names.join(", ") || it.site),
+    element("td", it.from === "acme" ? "authority" : "files"),
+    element("td", it.valid_until_s === null ? "none yet" : date(it.valid_until_s), soon ? "missed" : ""),
+    element("td", it.from === "acme" ? date(it.next_order_s) : "-"),
+    element("td", it.last_error ? it.last_error + failed : "-", it.last_error ? "missed" : "quiet"),
+  );
+  return made;
+}
+
 async function get(path) {
   const response = await fetch(path);
   if (!response.ok) throw new Error(`${path}: ${response.status}`);
@@ -190,8 +208,8 @@ async function remove() {
 
 async function refresh() {
   try {
-    const [classes, admission] = await Promise.all([get("/api/classes"), get("/api/admission")]);
-    latest = { classes, admission, at: performance.now() };
+    const [classes, admission, tls] = await Promise.all(["classes", "admission", "certificates"].map((it) => get(`/api/${it}`)));
+    latest = { classes, admission, tls, at: performance.now() };
   } catch (error) {
     at("state").textContent = `No answer: ${error.message}`;
     at("state").className = "error";
@@ -202,6 +220,9 @@ async function refresh() {
   at("classes").replaceChildren(...latest.classes.value.classes.map((it) => row(it, old(it.name) || undefined, elapsed)));
   at("share").textContent = sharesDelay() ? "Delay ratio" : "Weight";
   showAdmission(latest.admission.value);
+  const certificates = latest.tls.value.certificates;
+  at("tls").hidden = certificates.length === 0;
+  at("certificates").replaceChildren(...certificates.map(certificate));
   choices();
   at("temporary").hidden = latest.classes.value.persistent;
   at("state").textContent = `Version ${latest.classes.value.version}, ${new Date().toLocaleTimeString()}`;

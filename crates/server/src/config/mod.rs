@@ -16,6 +16,7 @@ mod template;
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
 pub use ::access_log::{AccessLog, LogFormat, LogTarget};
+pub use ::acme::{AcmeConfig, ChallengeKind, ExternalAccount};
 pub use ::compression::{Coding as CompressionCoding, Levels as CompressionLevels};
 pub use classify::{Condition, KeysConfig, PathPattern, Requirement, Rule, SessionConfig, ValueMatch};
 pub use drivers::{
@@ -23,7 +24,7 @@ pub use drivers::{
 };
 pub use files::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy};
 pub use heads::{ForwardedField, HeaderRules};
-use http::Uri;
+use http::{HeaderValue, Uri};
 pub use programs::{CgiConfig, Priority, WorkersConfig};
 pub use upstream::{ActiveChecks, CertificateFiles, PassiveChecks, UpstreamAddress, UpstreamConfig, UpstreamServer};
 
@@ -65,6 +66,8 @@ pub struct Config {
     pub admin: Option<SocketAddr>,
     /// The file with the token that changes at that address need; `None`: nothing can be changed there.
     pub admin_token: Option<PathBuf>,
+    /// The authority that is asked for certificates, if any site has one from it.
+    pub acme: Option<AcmeConfig>,
     /// Small hot files kept in memory.
     pub cache: CacheConfig,
 }
@@ -87,8 +90,8 @@ pub struct Site {
     pub root: Option<PathBuf>,
     /// The routes to other origins than the site's files.
     pub routes: Vec<Route>,
-    /// Certificate and key, where the site is served over TLS.
-    pub certificate: Option<CertificateFiles>,
+    /// Its certificate, where the site is served over TLS.
+    pub certificate: Option<Certificate>,
     /// Certificate authorities (PEM) for clients that show a certificate; `None`: clients are not asked for one.
     pub client_ca: Option<PathBuf>,
     /// How files are served.
@@ -103,6 +106,29 @@ pub struct Site {
     pub limit: Option<Limit>,
     /// When requests are refused for maintenance; `None`: never.
     pub maintenance: Option<Maintenance>,
+    /// Where requests without TLS are sent: the same address with TLS. `None`: they are answered.
+    pub to_https: Option<Redirect>,
+    /// `Strict-Transport-Security` of responses over TLS.
+    pub hsts: Option<HeaderValue>,
+}
+
+/// Where the certificate of a site is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Certificate {
+    /// Files that somebody else keeps.
+    Files(CertificateFiles),
+    /// An authority is asked for it. The names are one of [`AcmeConfig::certificates`].
+    Acme(Arc<[String]>),
+}
+
+impl Certificate {
+    /// The files, if it is in files.
+    pub fn files(&self) -> Option<&CertificateFiles> {
+        match self {
+            Self::Files(files) => Some(files),
+            Self::Acme(_) => None,
+        }
+    }
 }
 
 /// A file in place of the body of an error.

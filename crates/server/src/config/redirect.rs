@@ -43,6 +43,16 @@ impl Redirect {
     /// The statuses that send a client elsewhere (RFC 9110, section 15.4).
     pub const STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
 
+    /// To the same address with TLS, on this port. The method stays.
+    pub fn to_https(port: u16) -> Self {
+        let target = match port {
+            443 => "https://{host}{uri}".to_owned(),
+            port => format!("https://{{host}}:{port}{{uri}}"),
+        };
+        let every = PathPattern::Prefix(String::new());
+        Self::new(&target, StatusCode::PERMANENT_REDIRECT, &every).expect("a target that is known to be sound")
+    }
+
     /// Reads a target: an absolute path, or an address with `http://`, `https://` or `{scheme}://`, with placeholders and
     /// the groups of the pattern.
     ///

@@ -20,6 +20,7 @@ mod transport;
 
 use std::{
     fs::File,
+    future::poll_fn,
     io,
     net::{IpAddr, SocketAddr},
     ops::Range,
@@ -112,6 +113,11 @@ impl Gate {
         let transport = TcpTransport::new(stream);
         let peer = transport.peer();
         Self::of(transport, peer, Some(client.ip()), uplink)
+    }
+
+    /// The first byte that the client sends, which stays to be read; `None`: the connection has ended.
+    pub(crate) async fn first_byte(&self) -> io::Result<Option<u8>> {
+        poll_fn(|cx| self.transport.poll_first_byte(cx)).await
     }
 }
 

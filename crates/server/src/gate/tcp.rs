@@ -35,6 +35,13 @@ impl TcpTransport {
         Self { stream: Arc::new(stream) }
     }
 
+    /// The first byte that the client sends, which stays to be read; `None`: the connection has ended.
+    pub(super) fn poll_first_byte(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>> {
+        let mut byte = [0];
+        let read = ready!(self.stream.poll_peek(cx, &mut ReadBuf::new(&mut byte)))?;
+        Poll::Ready(Ok((read > 0).then_some(byte[0])))
+    }
+
     fn poll_try(
         &self,
         cx: &mut Context<'_>,

@@ -9,8 +9,10 @@ use std::{
 };
 
 use access_log::Entry;
+use bytes::Bytes;
 use http::{
-    HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts, uri::PathAndQuery,
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts,
+    uri::PathAndQuery,
 };
 use scheduler::{admission::Refusal, class::ClassId};
 use tokio::time::Instant;
@@ -25,13 +27,14 @@ use crate::{
     body::{ClientBody, IncomingBody},
     class_metrics::ClassCounters,
     classify::Verdict,
+    config::ForwardedField,
     connection::Connection,
     connection_state::InFlight,
     sites::Routed,
     state::ConfigSnapshot,
     uplink::ClassAt,
 };
-use files::error_page;
+use files::{FileBody, error_page};
 
 /// The status in the log of a request whose client is gone, as nginx has it. No client sees it.
 const CLIENT_GONE: u16 = 499;
@@ -159,9 +162,11 @@ impl RequestContext {
         routed: &'a Routed<'_>,
         is_elsewhere: bool,
     ) -> Guarded<'a> {
+        let is_secure = self.is_secure();
         Guarded {
             parts: &mut self.parts,
             scheme: self.connection.scheme(),
+            is_secure,
             path: routed.target.decoded(),
             rest: routed.rest(),
             client: self.verdict.client,
@@ -170,6 +175,15 @@ impl RequestContext {
             is_elsewhere,
             certificate_names: self.connection.certificate_names(snapshot, self.site),
             classifier: &snapshot.classifier,
+        }
+    }
+
+    /// Whether the client has spoken TLS, with this server or with a trusted proxy; `None`: the proxy does not say.
+    pub(super) fn is_secure(&self) -> Option<bool> {
+        match self.verdict.believed {
+            _ if self.connection.tls.is_some() => Some(true),
+            Some(field) => proxied_scheme(&self.parts.headers, field),
+            None => Some(false),
         }
     }
 
@@ -206,6 +220,21 @@ impl RequestContext {
     }
 }
 
+/// Whether a proxy has spoken TLS with its client, as it says.
+fn proxied_scheme(headers: &HeaderMap, field: ForwardedField) -> Option<bool> {
+    let (name, https, http) = match field {
+        ForwardedField::XForwardedFor => ("x-forwarded-proto", "https", "http"),
+        ForwardedField::Forwarded => ("forwarded", "proto=https", "proto=http"),
+    };
+    // The last proxy is the one that is trusted.
+    let said = headers.get_all(name).iter().next_back()?.to_str().ok()?.rsplit(',').next()?.to_ascii_lowercase();
+    let said = || said.split(';').map(|part| part.trim().replace('"', ""));
+    match said().any(|part| part == https) {
+        true => Some(true),
+        false => said().any(|part| part == http).then_some(false),
+    }
+}
+
 fn with_path(uri: &Uri, path: PathAndQuery) -> Uri {
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(path);
@@ -215,6 +244,8 @@ fn with_path(uri: &Uri, path: PathAndQuery) -> Uri {
 /// Why a request gets no answer of its origin.
 #[derive(Debug)]
 pub(super) enum Failure {
+    /// HTTP without TLS came to an address of TLS.
+    Misplaced,
     /// The head or the body is at fault. On an HTTP/1 connection, nothing after it is trusted to be a request.
     Malformed(StatusCode),
     /// Anything else.
@@ -238,16 +269,19 @@ impl From<ClientGone> for Failure {
 impl Failure {
     /// The page that the client gets.
     pub(super) fn response(self, request: &mut RequestContext, snapshot: &ConfigSnapshot) -> Response<AnswerBody> {
+        let is_misplaced = matches!(self, Self::Misplaced);
         let (status, ends) = match self {
             Self::Refused(refused) => {
                 request.record.refused = Some(refused.refusal);
                 request.record.waited = Some(refused.waited);
                 return snapshot.refusals.response(refused.class).map(Into::into);
             }
+            Self::Misplaced => (StatusCode::BAD_REQUEST, true),
             Self::Malformed(status) => (status, true),
             Self::Status(status) => (status, status.as_u16() == CLIENT_GONE),
         };
-        let mut response = error_page(status).map(AnswerBody::File);
+        let page = if is_misplaced { without_tls() } else { error_page(status) };
+        let mut response = page.map(AnswerBody::File);
         let headers = response.headers_mut();
         if ends && request.record.version != Version::HTTP_2 {
             headers.insert(header::CONNECTION, CLOSE);
@@ -258,5 +292,41 @@ impl Failure {
             _ => {}
         }
         response
+    }
+}
+
+/// The answer to HTTP without TLS on an address of TLS.
+fn without_tls() -> Response<FileBody> {
+    const TEXT: &str = "This address speaks HTTPS, and the request came without TLS. Begin the address with https://\n";
+    let mut response = Response::new(FileBody::from(Bytes::from_static(TEXT.as_bytes())));
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(TEXT.len()));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_says_how_its_client_is_connected_or_it_does_not() {
+        use ForwardedField::{Forwarded, XForwardedFor};
+        for (field, name, said, secure) in [
+            (XForwardedFor, "x-forwarded-proto", "https", Some(true)),
+            (XForwardedFor, "x-forwarded-proto", "http, HTTPS", Some(true)),
+            (XForwardedFor, "x-forwarded-proto", "https, http", Some(false)),
+            (XForwardedFor, "x-forwarded-proto", "wss", None),
+            (XForwardedFor, "forwarded", "proto=https", None),
+            (Forwarded, "forwarded", "for=1.2.3.4; proto=https", Some(true)),
+            (Forwarded, "forwarded", "for=1.2.3.4;proto=\"HTTP\";by=_a", Some(false)),
+            (Forwarded, "forwarded", "for=1.2.3.4", None),
+            (Forwarded, "x-forwarded-proto", "https", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static(said));
+            assert_eq!(proxied_scheme(&headers, field), secure, "{said}");
+        }
     }
 }

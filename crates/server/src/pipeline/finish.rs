@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderValue, Response, Version, header};
 
-use super::{answer_body::AnswerBody, context::RequestContext};
+use super::{answer_body::AnswerBody, context::RequestContext, transform::Asked};
 use crate::state::ConfigSnapshot;
 
 const SERVER: HeaderValue = HeaderValue::from_static("serpent");
@@ -12,8 +12,11 @@ pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
 pub(super) fn finish(request: &mut RequestContext, snapshot: &ConfigSnapshot, response: &mut Response<AnswerBody>) {
     // Replaces the name of the origin. The rules of a route may say otherwise.
     response.headers_mut().insert(header::SERVER, SERVER);
-    for transform in snapshot.sites.transforms(request.site, request.route) {
-        transform.apply(&request.parts.headers, request.record.is_head, response);
+    let transforms = snapshot.sites.transforms(request.site, request.route);
+    if !transforms.is_empty() {
+        let is_secure = request.is_secure() == Some(true);
+        let asked = Asked { fields: &request.parts.headers, is_head: request.record.is_head, is_secure };
+        transforms.iter().for_each(|transform| transform.apply(&asked, response));
     }
     if request.record.version != Version::HTTP_2 && !request.is_read() {
         // The rest of the body comes before the next request, and nobody reads it.

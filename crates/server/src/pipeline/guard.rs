@@ -1,5 +1,6 @@
 //! Guards: steps before the origin that may answer a request early, or refuse it.
 
+mod acme_challenge;
 mod address;
 mod at_once;
 mod bucket;
@@ -10,8 +11,11 @@ mod redirect;
 mod require;
 mod respond;
 mod ruling;
+mod to_https;
 
 use std::sync::Arc;
+
+use acme::Challenges;
 
 pub(crate) use self::{
     at_once::Permit,
@@ -19,13 +23,17 @@ pub(crate) use self::{
     maintenance::Switch,
     ruling::{Checked, Guarded, Ruling},
 };
-use crate::config::{self, AddressRules, Redirect, Require, Respond, Rewrite, RouteLimit};
+use crate::config::{self, AddressRules, Certificate, Redirect, Require, Respond, Rewrite, RouteLimit, Site};
 
 /// A step that may answer a request before it gets to an origin.
 #[derive(Debug)]
 pub(crate) enum Guard {
     /// `maintenance` of the site: its requests are refused while a file exists.
     Maintenance(Arc<Switch>),
+    /// `acme` of the site: the authority finds the answer to its challenge.
+    AcmeChallenge(Arc<Challenges>),
+    /// `https-redirect` of the site: requests without TLS are sent to the same address with TLS.
+    ToHttps(Redirect),
     /// `allow` and `deny`: clients are let in by their address.
     Address(AddressRules),
     /// `limit`: a client gets so many requests answered.
@@ -48,15 +56,23 @@ impl Guard {
     /// The guards of a route, in the order in which they are asked: cheap ones first.
     pub(crate) fn of(
         route: &config::Route,
-        of_site: Option<&Arc<Limiter>>,
+        site: &Site,
+        limiter: Option<&Arc<Limiter>>,
+        challenges: Option<&Arc<Challenges>>,
         maintenance: Option<&Arc<Switch>>,
     ) -> Box<[Self]> {
-        let mut guards: Vec<_> = maintenance.cloned().map(Self::Maintenance).into_iter().collect();
+        let mut guards = Vec::new();
+        if let Some(Certificate::Acme(_)) = site.certificate {
+            guards.extend(challenges.cloned().map(Self::AcmeChallenge));
+        }
+        // Before a password is asked for.
+        guards.extend(site.to_https.clone().map(Self::ToHttps));
+        guards.extend(maintenance.cloned().map(Self::Maintenance));
         if !route.access.addresses.is_empty() {
             guards.push(Self::Address(route.access.addresses.clone()));
         }
         match &route.limit {
-            RouteLimit::OfSite => guards.extend(of_site.cloned().map(Self::LimitOfSite)),
+            RouteLimit::OfSite => guards.extend(limiter.cloned().map(Self::LimitOfSite)),
             RouteLimit::Own(limit) => guards.push(Self::Limit(Arc::new(Limiter::new(limit)))),
             RouteLimit::Off => {}
         }
@@ -76,6 +92,8 @@ impl Guard {
         Checked::Now(match self {
             Self::Require(require) => return require::check(require, request),
             Self::Maintenance(switch) => switch.check(request),
+            Self::AcmeChallenge(challenges) => acme_challenge::check(challenges, request),
+            Self::ToHttps(redirect) => to_https::check(redirect, request),
             Self::Address(rules) => address::check(rules, request),
             Self::LimitOfSite(_) if request.is_elsewhere => Ruling::GoesOn,
             Self::Limit(limiter) | Self::LimitOfSite(limiter) => limiter.check(request),

@@ -37,6 +37,9 @@ pub(super) fn route<'a>(
 
 /// The index of the site that a request is for, or why it is not answered.
 pub(super) fn find(connection: &Connection, snapshot: &ConfigSnapshot, parts: &Parts) -> Result<usize, Failure> {
+    if connection.is_misplaced {
+        return Err(Failure::Misplaced);
+    }
     // In HTTP/1 that is refused with the head.
     if parts.version == Version::HTTP_2 {
         http2_head(snapshot, parts).map_err(Failure::Malformed)?;

@@ -2,15 +2,17 @@
 
 mod compress;
 
-use http::{HeaderMap, Response};
+use http::{HeaderMap, HeaderValue, Response, header};
 
 use self::compress::Compress;
 use super::answer_body::AnswerBody;
-use crate::config::{self, HeaderRules};
+use crate::config::{self, HeaderRules, Site};
 
 /// A change to the responses of a route.
 #[derive(Debug)]
 pub(crate) enum Transform {
+    /// `hsts` of the site: browsers stay with TLS.
+    Hsts(HeaderValue),
     /// `response-headers` of a route. Holds for error pages, too, so that a field such as Strict-Transport-Security is on
     /// every response of the route.
     Headers(HeaderRules),
@@ -18,20 +20,35 @@ pub(crate) enum Transform {
     Compress(Compress),
 }
 
+/// A request, as transforms of its response see it.
+pub(crate) struct Asked<'a> {
+    pub(crate) fields: &'a HeaderMap,
+    pub(crate) is_head: bool,
+    /// Whether the client has spoken TLS, with this server or with a trusted proxy.
+    pub(crate) is_secure: bool,
+}
+
 impl Transform {
     /// The transforms of a route, in the order in which they are made.
-    pub(crate) fn of(route: &config::Route) -> Box<[Self]> {
+    pub(crate) fn of(route: &config::Route, site: &Site) -> Box<[Self]> {
+        let hsts = site.hsts.clone().map(Self::Hsts);
         let headers = Some(&route.response_headers).filter(|rules| !rules.is_empty());
         // The rules may say the type of a response, and that it is not to be changed.
         let compress = route.compression.clone().map(Compress::new);
-        headers.cloned().map(Self::Headers).into_iter().chain(compress.map(Self::Compress)).collect()
+        let headers = headers.cloned().map(Self::Headers);
+        hsts.into_iter().chain(headers).chain(compress.map(Self::Compress)).collect()
     }
 
-    /// Changes the response to a request with these fields.
-    pub(crate) fn apply(&self, asked: &HeaderMap, is_head: bool, response: &mut Response<AnswerBody>) {
+    /// Changes the response to a request.
+    pub(crate) fn apply(&self, asked: &Asked<'_>, response: &mut Response<AnswerBody>) {
         match self {
+            // Without TLS an attacker could write it (RFC 6797, section 7.2).
+            Self::Hsts(value) if asked.is_secure => {
+                response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, value.clone());
+            }
+            Self::Hsts(_) => {}
             Self::Headers(rules) => rules.apply(response.headers_mut()),
-            Self::Compress(compress) => compress.apply(asked, is_head, response),
+            Self::Compress(compress) => compress.apply(asked.fields, asked.is_head, response),
         }
     }
 }

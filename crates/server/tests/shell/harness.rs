@@ -13,8 +13,8 @@ use scheduler::Order;
 use serpent_server::{
     Handle, Server, StartError,
     config::{
-        Access, CacheConfig, CertificateFiles, Classes, Config, Cutoffs, Enforce, FilesConfig, Limits, Listen, Site,
-        SymlinkPolicy, UplinkConfig, UplinkRate,
+        Access, CacheConfig, Certificate, CertificateFiles, Classes, Config, Cutoffs, Enforce, FilesConfig, Limits,
+        Listen, Site, SymlinkPolicy, UplinkConfig, UplinkRate,
     },
 };
 use tempfile::TempDir;
@@ -36,12 +36,14 @@ pub fn site(root: &Path, names: &[&str], certificate: Option<CertificateFiles>) 
         names: names.iter().map(|name| (*name).to_owned()).collect(),
         root: Some(root.to_owned()),
         routes: Vec::new(),
-        certificate,
+        certificate: certificate.map(Certificate::Files),
         client_ca: None,
         access: Access::default(),
         error_pages: Vec::new(),
         limit: None,
         maintenance: None,
+        to_https: None,
+        hsts: None,
         files: FilesConfig {
             index: vec!["index.html".to_owned()],
             listing: false,
@@ -84,6 +86,7 @@ pub fn config(root: &Path) -> Config {
         access_log: None,
         admin: None,
         admin_token: None,
+        acme: None,
         cache: CacheConfig::default(),
     }
 }

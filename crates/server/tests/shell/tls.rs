@@ -2,17 +2,19 @@
 
 use std::{
     io::{Read, Write},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
+use http::HeaderValue;
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore, StreamOwned};
 use rustls_pki_types::{CertificateDer, ServerName};
-use serpent_server::config::{Config, Listen, Site};
+use serpent_server::config::{Certificate, CertificateFiles, Config, Listen, Redirect, Site};
+use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
-use crate::harness::{Running, certificate, config, plain, root, site, statuses};
+use crate::harness::{Client, Running, certificate, config, plain, root, site, statuses};
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
@@ -105,7 +107,7 @@ fn a_changed_certificate_is_taken_over_and_a_broken_one_is_not() {
     std::fs::write(&files.chain, "broken").expect("written");
     let changed = {
         let (mut config, other, _) = two_sites();
-        config.sites[0].certificate = Some(files);
+        config.sites[0].certificate = Some(Certificate::Files(files));
         (config, other)
     };
     let error = server.handle.reload(changed.0).expect_err("a broken certificate").to_string();
@@ -116,8 +118,8 @@ fn a_changed_certificate_is_taken_over_and_a_broken_one_is_not() {
 #[test]
 fn a_key_of_another_certificate_is_refused() {
     let (mut config, _root, _) = two_sites();
-    let other = config.sites[1].certificate.clone().expect("a certificate");
-    config.sites[0].certificate.as_mut().expect("a certificate").key = other.key;
+    let files = |at: usize| config.sites[at].certificate.as_ref().and_then(Certificate::files).expect("files").clone();
+    config.sites[0].certificate = Some(Certificate::Files(CertificateFiles { key: files(1).key, ..files(0) }));
     let error = serpent_server::Server::bind(config).err().expect("they do not belong together").to_string();
     assert!(error.contains("two.key cannot be used with the certificate"), "{error}");
 }
@@ -127,9 +129,72 @@ fn plain_http_on_a_tls_address_and_a_silent_client_do_no_harm() {
     let (mut config, _root, trust) = two_sites();
     config.limits.handshake_timeout = Duration::from_millis(100);
     let server = Running::start(config);
-    server.say("GET / HTTP/1.1\r\nHost: one.example\r\n\r\n");
+    let answer = server.say("GET / HTTP/1.1\r\nHost: one.example\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    assert!(
+        answer.ends_with(
+            "This address speaks HTTPS, and the request came without TLS. Begin the address with https://\n"
+        ),
+        "{answer}"
+    );
+    assert_eq!(statuses(&server.say("nonsense\r\n\r\n")), [0; 0], "neither TLS nor HTTP");
     assert_eq!(server.connect().rest(), "", "a handshake that does not come is given up");
     connect(&server, &client(&trust, &[]), "one.example").expect("others are served");
+}
+
+#[test]
+fn requests_without_tls_are_sent_to_it_and_those_with_tls_are_told_to_stay() {
+    let (mut config, _root, trust) = two_sites();
+    config.listen.push(plain());
+    config.sites[0].to_https = Some(Redirect::to_https(443));
+    config.sites[1].to_https = Some(Redirect::to_https(8443));
+    config.sites[0].hsts = Some(HeaderValue::from_static("max-age=5"));
+    config.classes.trusted_proxies = vec!["127.0.0.2/32".parse().expect("a network")];
+    let server = Running::start(config);
+    let say = |from: &str, host: &str, path: &str, more: &str| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let from: SocketAddr = format!("{from}:0").parse().expect("an address");
+        socket.bind(&from.into()).expect("all of 127/8 is ours");
+        socket.connect(&server.addresses[1].into()).expect("connected");
+        let mut client = Client(socket.into());
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{more}\r\n"));
+        client.rest()
+    };
+    let answer = say("127.0.0.1", "one.example:80", "/a.txt?b=c", "");
+    assert!(answer.starts_with("HTTP/1.1 308 "), "{answer}");
+    assert!(answer.contains("\r\nlocation: https://one.example/a.txt?b=c\r\n"), "{answer}");
+    assert!(!answer.contains("strict-transport-security"), "an attacker could write it: {answer}");
+    let answer = say("127.0.0.1", "a.two.example", "/", "");
+    assert!(answer.contains("\r\nlocation: https://a.two.example:8443/\r\n"), "{answer}");
+    let answer = say("127.0.0.1", "one.example", "/.well-known/acme-challenge/token", "");
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+    // A client cannot say that it has spoken TLS; a proxy can.
+    let answer = say("127.0.0.1", "one.example", "/a.txt", "X-Forwarded-Proto: https\r\n");
+    assert!(answer.starts_with("HTTP/1.1 308 "), "{answer}");
+    let answer = say("127.0.0.2", "one.example", "/a.txt", "X-Forwarded-Proto: https\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("strict-transport-security: max-age=5"), "{answer}");
+    let answer = say("127.0.0.2", "one.example", "/a.txt", "");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.contains("strict-transport"), "{answer}");
+    let answer = say("127.0.0.2", "one.example", "/a.txt", "X-Forwarded-Proto: http\r\n");
+    assert!(answer.starts_with("HTTP/1.1 308 "), "{answer}");
+
+    for (name, said) in [("one.example", true), ("a.two.example", false)] {
+        let mut stream = connect(&server, &client(&trust, &[]), name).expect("connected");
+        write!(stream, "GET /a.txt HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n").expect("sent");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("a response");
+        assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+        assert_eq!(text.contains("\r\nstrict-transport-security: max-age=5\r\n"), said, "{text}");
+    }
+}
+
+#[test]
+fn keys_are_agreed_on_so_that_no_later_quantum_computer_reads_them() {
+    let (config, _root, trust) = two_sites();
+    let server = Running::start(config);
+    let stream = connect(&server, &client(&trust, &[]), "one.example").expect("connected");
+    let group = stream.conn.negotiated_key_exchange_group().expect("TLS 1.3").name();
+    assert_eq!(group, NamedGroup::X25519MLKEM768);
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl Resolver<'_> {
                         format!("https://{} needs a certificate, and no site has one", at.address),
                         span.clone(),
                     )
-                    .help("give a site `tls-cert` and `tls-key` (flags --tls-cert and --tls-key), or write http://"),
+                    .help("give a site `acme = true`, or `tls-cert` and `tls-key` (flags --tls-cert and --tls-key), or write http://"),
                 );
             }
             if admin == Some(at.address) && at.address.port() != 0 {
@@ -80,7 +80,7 @@ impl Resolver<'_> {
                         span.clone(),
                     )
                     .help(format!(
-                        "give a site `tls-cert` and `tls-key` (flags --tls-cert and --tls-key), or write \
+                        "give a site `acme = true`, or `tls-cert` and `tls-key` (flags --tls-cert and --tls-key), or write \
                          `http://{}` if that is meant",
                         at.address
                     )),

@@ -7,7 +7,9 @@ use std::{
 };
 
 use http::Uri;
-use server::config::{Access, CacheControlRule, CertificateFiles, ErrorPage, FilesConfig, Route, Site, SymlinkPolicy};
+use server::config::{
+    Access, CacheControlRule, Certificate, CertificateFiles, ErrorPage, FilesConfig, Route, Site, SymlinkPolicy,
+};
 use toml::Spanned;
 
 use super::{
@@ -75,7 +77,7 @@ impl Resolver<'_> {
                 names: Vec::new(),
                 root,
                 routes: if flags.upstream.is_empty() { Vec::new() } else { vec![to_all()] },
-                certificate: flags.certificate(),
+                certificate: flags.certificate().map(Certificate::Files),
                 client_ca: None,
                 files: self.files(&raw.files, None, flags),
                 compression,
@@ -83,6 +85,8 @@ impl Resolver<'_> {
                 error_pages: Vec::new(),
                 limit: None,
                 maintenance: None,
+                to_https: None,
+                hsts: None,
             };
             return (vec![site], vec![SiteSpans::default()]);
         }
@@ -114,7 +118,9 @@ impl Resolver<'_> {
                     Some(PathBuf::from("."))
                 }
             };
-            let certificate = flags.certificate().or_else(|| self.certificate(site));
+            let managed = self.managed(site, &names);
+            let files = flags.certificate().or_else(|| self.certificate(site));
+            let certificate = files.map(Certificate::Files).or(managed);
             let from_file = |setting: &Setting, flag: bool| setting.as_ref().filter(|_| !flag).map(Spanned::span);
             spans.push(SiteSpans {
                 root: from_file(&site.root, flags.dir.is_some()),
@@ -129,7 +135,7 @@ impl Resolver<'_> {
                         "clients show certificates over TLS only, and this site has none",
                         Some(authorities.span()),
                     )
-                    .help("give the site `tls-cert` and `tls-key`"),
+                    .help("give the site `tls-cert` and `tls-key`, or `acme = true`"),
                 );
             }
             let compression = self.compression(&site.compression, Some(&raw.compression));
@@ -139,6 +145,7 @@ impl Resolver<'_> {
             let access = self.access(&access, None, &configured);
             let routes = self.routes(site, root.is_some(), &access, &targets, compression.as_ref());
             let limit = site.limit.as_ref().and_then(|limit| self.limit(limit, &configured));
+            let hsts = self.setting(None, &site.hsts, values::hsts, None);
             let error_pages = self.error_pages(site, root.as_deref());
             let maintenance = site.maintenance.as_ref().and_then(|written| self.maintenance(written));
             sites.push(Site {
@@ -153,6 +160,8 @@ impl Resolver<'_> {
                 error_pages,
                 limit,
                 maintenance,
+                to_https: None,
+                hsts,
             });
         }
         (sites, spans)

@@ -17,6 +17,8 @@ pub(crate) struct Guarded<'a> {
     pub(crate) parts: &'a mut Parts,
     /// `http` or `https`: how the client is connected.
     pub(crate) scheme: &'a str,
+    /// Whether the client has spoken TLS, with this server or with a trusted proxy; `None`: the proxy does not say.
+    pub(crate) is_secure: Option<bool>,
     /// The decoded path.
     pub(crate) path: &'a str,
     /// The decoded path behind the part that the route's pattern matched.

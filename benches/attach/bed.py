@@ -33,7 +33,7 @@ class Bed:
         self.server, self.client = (f"bench-{os.getpid()}-{number}-{side}" for side in "sc")
         self.folder = tempfile.TemporaryDirectory()
         self.files = pathlib.Path(self.folder.name)
-        self.nginx = None
+        self.nginx = self.serving = None
 
     def __enter__(self):
         for namespace in (self.server, self.client):
@@ -46,9 +46,10 @@ class Bed:
         return self
 
     def __exit__(self, *_):
-        if self.nginx:
-            self.nginx.terminate()
-            self.nginx.wait()
+        for process in (self.nginx, self.serving):
+            if process:
+                process.terminate()
+                process.wait()
         for namespace in (self.server, self.client):
             subprocess.run(["ip", "netns", "del", namespace])
         self.folder.cleanup()
@@ -57,8 +58,8 @@ class Bed:
         """Runs a command in the server's namespace."""
         return run("ip", "netns", "exec", self.server, *command)
 
-    def attach(self, rate):
-        self.inside(self.serpent, "attach", DEVICE, "--rate", rate, "--ports", 80, "--replace")
+    def attach(self, rate, ports="80"):
+        self.inside(self.serpent, "attach", DEVICE, "--rate", rate, "--ports", ports, "--replace")
 
     def shown(self):
         return json.loads(self.inside(self.serpent, "attach", DEVICE, "--show", "--json"))
@@ -81,6 +82,15 @@ class Bed:
         command = ["ip", "netns", "exec", self.server, "nginx", "-e", "stderr", "-p", here, "-c", here / "nginx.conf"]
         self.nginx = subprocess.Popen([str(word) for word in command], env=os.environ | {
             "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"})
+
+    def start_serpent(self, port):
+        """Starts `serpent serve --enforce kernel`, for which the device must be attached."""
+        (self.files / "serpent.toml").write_text("[limits]\nconnections = 65536\n")
+        command = ["ip", "netns", "exec", self.server, self.serpent, "serve", self.files, "--config", self.files / "serpent.toml",
+                   "--listen", f"10.9.0.1:{port}", "--enforce", "kernel", "--device", DEVICE]
+        self.serving = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE)
+        if not self.serving.stdout.readline():
+            sys.exit("serpent does not start")
 
     def enter_client(self):
         """Moves this process into the client's namespace."""

@@ -58,6 +58,12 @@ class Bed:
         """Runs a command in the server's namespace."""
         return run("ip", "netns", "exec", self.server, *command)
 
+    def plain_queue(self, rate):
+        """A queue of 1000 packets at this rate, without an order."""
+        self.inside(*f"tc qdisc add dev {DEVICE} root handle 1: htb default 1".split())
+        self.inside(*f"tc class add dev {DEVICE} parent 1: classid 1:1 htb rate {rate} burst 1600 cburst 1600".split())
+        self.inside(*f"tc qdisc add dev {DEVICE} parent 1:1 pfifo limit 1000".split())
+
     def attach(self, rate, ports="80"):
         self.inside(self.serpent, "attach", DEVICE, "--rate", rate, "--ports", ports, "--replace")
 

@@ -256,7 +256,9 @@ mod tests {
 
     #[test]
     fn whoever_keeps_no_order_is_fair() {
-        for text in ["nginx", "nginx,workers=4", "apache", "serpent:srpt,enforce=off", "serpent:srpt,uplink=off"] {
+        for text in
+            ["nginx", "nginx,workers=4", "apache", "caddy", "serpent:srpt,enforce=off", "serpent:srpt,uplink=off"]
+        {
             assert_eq!(of(text).unwrap(), (Serving::Fair, Vec::new()), "{text}");
         }
         assert!(matches!(of("serpent:srpt").unwrap().0, Serving::Paced(_)));

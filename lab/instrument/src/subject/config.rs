@@ -137,6 +137,45 @@ EnableSendfile On
     )
 }
 
+/// Caddy's file server. Its accept queue has the length that the kernel allows in the bed (`somaxconn`).
+pub(super) fn caddy(filling: &Filling) -> String {
+    let Filling { listen, protocols, .. } = filling;
+    let (ip, port, root) = (listen.ip(), listen.port(), filling.root.display());
+    let (scheme, http2, tls) = if protocols.tls {
+        let (certificate, key) = (filling.certificate.certificate_file(), filling.certificate.key_file());
+        ("https", "h2", format!("tls \"{}\" \"{}\"", certificate.display(), key.display()))
+    } else {
+        ("http", "h2c", String::new())
+    };
+    // Without HTTP/1.1 it knows no HTTP/2 in clear text.
+    let versions = if protocols.http2 { format!("h1 {http2}") } else { "h1".to_owned() };
+    format!(
+        "{{
+    admin off
+    auto_https off
+    persist_config off
+    grace_period 1s
+    log {{
+        level ERROR
+    }}
+    servers {{
+        protocols {versions}
+        timeouts {{
+            read_header 60s
+            idle 65s
+        }}
+    }}
+}}
+{scheme}://:{port} {{
+    bind {ip}
+    {tls}
+    root * \"{root}\"
+    file_server
+}}
+"
+    )
+}
+
 /// Serpent, with the same room and patience as nginx (`worker_connections`, `client_header_timeout`).
 pub(super) fn serpent() -> &'static str {
     "[limits]

@@ -1,4 +1,4 @@
-//! The measured servers: Serpent, nginx, Apache httpd, or any command; each a separate process in the
+//! The measured servers: Serpent, nginx, Apache httpd, Caddy, or any command; each a separate process in the
 //! server's namespace.
 
 mod answer;
@@ -38,6 +38,8 @@ pub enum Subject {
         /// Number of processes.
         processes: u32,
     },
+    /// Caddy, which uses all processors as it does by default: `caddy`.
+    Caddy,
     /// Serpent: `serpent:srpt`, `serpent:srpt,enforce=kernel,uplink=auto,workers=2`.
     Serpent {
         /// The order.
@@ -54,9 +56,9 @@ pub enum Subject {
         config: Option<PathBuf>,
     },
     /// Another server behind `serpent attach`, which puts its responses in order in the kernel: `nginx:attach`,
-    /// `apache:attach,workers=64`, `attach:cmd:COMMAND`.
+    /// `apache:attach,workers=64`, `caddy:attach`, `attach:cmd:COMMAND`.
     Attached(Box<Self>),
-    /// Any command: `cmd:CADDY file-server --root {dir} --listen {listen}`, with `{dir}`, `{listen}`, `{ip}`,
+    /// Any command: `cmd:SERVER --root {dir} --listen {listen}`, with `{dir}`, `{listen}`, `{ip}`,
     /// `{port}`, `{rate}`, and for TLS `{cert}` and `{key}` (PEM files) filled in.
     Command(String),
 }
@@ -131,6 +133,7 @@ impl Subject {
         let (program, hint) = match self.server() {
             Self::Nginx { .. } => (Path::new(NGINX), "; it is in Debian's package nginx-light"),
             Self::Apache { .. } => (Path::new(APACHE), "; it is in Debian's package apache2-bin"),
+            Self::Caddy => (Path::new(CADDY), "; it is in Debian's package caddy, and one file from caddyserver.com"),
             Self::Serpent { .. } => (serpent, BUILD_SERPENT),
             Self::Command(_) | Self::Attached(_) => return Ok(()),
         };
@@ -155,6 +158,7 @@ pub(crate) const BUILD_SERPENT: &str = " beside serpent-lab, nor in the folders 
 const SERPENT: &str = "serpent";
 const NGINX: &str = "nginx";
 const APACHE: &str = "apache2";
+const CADDY: &str = "caddy";
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -172,6 +176,7 @@ impl fmt::Display for Subject {
                 }
                 Ok(())
             }
+            Self::Caddy => f.write_str("caddy"),
             Self::Serpent { order, enforce, uplink, workers, guard, config } => {
                 write!(f, "serpent:{order},enforce={enforce}")?;
                 for (key, value) in [("uplink", uplink), ("workers", workers), ("guard", guard)] {
@@ -206,7 +211,7 @@ impl FromStr for Subject {
             return Ok(Self::Attached(Box::new(format!("cmd:{command}").parse().map_err(|_| error())?)));
         }
         let (name, rest) = text.split_once(',').map_or((text, ""), |(name, rest)| (name, rest));
-        if let Some(name @ ("nginx" | "apache")) = name.strip_suffix(":attach") {
+        if let Some(name @ ("nginx" | "apache" | "caddy")) = name.strip_suffix(":attach") {
             let server = if rest.is_empty() { name.to_owned() } else { format!("{name},{rest}") };
             return Ok(Self::Attached(Box::new(server.parse().map_err(|_| error())?)));
         }
@@ -216,6 +221,7 @@ impl FromStr for Subject {
         let mut subject = match name.split_once(':') {
             None if name == "nginx" => Self::Nginx { workers: "1".to_owned() },
             None if name == "apache" => Self::Apache { workers: APACHE_WORKERS, processes: APACHE_PROCESSES },
+            None if name == "caddy" => Self::Caddy,
             Some(("serpent", order)) if !order.is_empty() => Self::Serpent {
                 order: order.to_owned(),
                 enforce: "server".to_owned(),
@@ -264,9 +270,9 @@ impl fmt::Display for SubjectError {
         write!(
             f,
             "`{}` is not a subject: use nginx[,workers=N], apache[,workers=N][,processes=N] (at most 20000 workers in a \
-             process), serpent:ORDER[,enforce=server|kernel|off][,uplink=RATE|auto|off][,workers=N][,guard=STRETCH]\
-             [,config=FILE], or cmd:COMMAND with {{dir}} and {{listen}}; nginx:attach, apache:attach and attach:cmd:COMMAND \
-             are those behind `serpent attach`",
+             process), caddy, serpent:ORDER[,enforce=server|kernel|off][,uplink=RATE|auto|off][,workers=N][,guard=STRETCH]\
+             [,config=FILE], or cmd:COMMAND with {{dir}} and {{listen}}; nginx:attach, apache:attach, caddy:attach and \
+             attach:cmd:COMMAND are those behind `serpent attach`",
             self.0
         )
     }
@@ -315,7 +321,7 @@ mod tests {
     #[test]
     fn a_list_is_read_as_people_write_it() {
         let list =
-            Subject::parse_list("nginx,serpent:srpt,enforce=kernel,uplink=9.7mbit,nginx,workers=auto,serpent:fair,guard=5,config=a.toml,apache,apache,workers=64,processes=2,nginx:attach,apache:attach,workers=64,attach:cmd:run {dir},a")
+            Subject::parse_list("nginx,serpent:srpt,enforce=kernel,uplink=9.7mbit,nginx,workers=auto,serpent:fair,guard=5,config=a.toml,apache,apache,workers=64,processes=2,nginx:attach,apache:attach,workers=64,caddy,caddy:attach,attach:cmd:run {dir},a")
                 .unwrap();
         let shown: Vec<String> = list.iter().map(Subject::to_string).collect();
         assert_eq!(
@@ -329,6 +335,8 @@ mod tests {
                 "apache,workers=64,processes=2",
                 "nginx:attach",
                 "apache:attach,workers=64",
+                "caddy",
+                "caddy:attach",
                 "attach:cmd:run {dir},a"
             ]
         );
@@ -348,7 +356,8 @@ mod tests {
     fn what_is_no_subject_is_refused() {
         for text in [
             "",
-            "caddy",
+            "lighttpd",
+            "caddy,workers=2",
             "serpent",
             "serpent:",
             "nginx,uplink=auto",
@@ -376,7 +385,7 @@ mod tests {
     #[test]
     fn what_cannot_be_measured_is_refused_with_what_to_change() {
         let mut setting = Setting::default();
-        let all = ["nginx", "apache", "serpent:srpt", "serpent:srpt,enforce=kernel", "cmd:x"];
+        let all = ["nginx", "apache", "caddy", "serpent:srpt", "serpent:srpt,enforce=kernel", "cmd:x"];
         for subject in all {
             assert_eq!(refusal(subject, &setting), "", "{subject}");
         }
@@ -396,7 +405,7 @@ mod tests {
         setting.clients.tls = true;
         assert!(refusal("cmd:x {dir}", &setting).contains("{cert}"));
         assert_eq!(refusal("cmd:x --cert {cert} --key {key}", &setting), "");
-        for subject in ["nginx", "apache", "serpent:srpt,enforce=kernel"] {
+        for subject in ["nginx", "apache", "caddy:attach", "serpent:srpt,enforce=kernel"] {
             assert_eq!(refusal(subject, &setting), "", "{subject}");
         }
     }
@@ -411,7 +420,9 @@ mod tests {
             GroupSetting { clients: Some(Behaviour::default()), ..GroupSetting::default() },
         ];
         assert!(refusal("nginx", &setting).contains("not both"));
-        assert_eq!((refusal("apache", &setting), refusal("serpent:fair", &setting)), (String::new(), String::new()));
+        for subject in ["apache", "caddy", "serpent:fair"] {
+            assert_eq!(refusal(subject, &setting), "", "{subject}");
+        }
         setting.clients.tls = true;
         setting.groups[1].clients.as_mut().unwrap().tls = true;
         assert_eq!(refusal("nginx", &setting), "");

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    APACHE, Environment, NGINX, Protocols, Running, Subject,
+    APACHE, CADDY, Environment, NGINX, Protocols, Running, Subject,
     config::{self, Filling},
     find,
 };
@@ -58,6 +58,7 @@ impl Subject {
         let (program, flag) = match self.server() {
             Self::Nginx { .. } => (Path::new(NGINX), Some("-v")),
             Self::Apache { .. } => (Path::new(APACHE), Some("-v")),
+            Self::Caddy => (Path::new(CADDY), Some("version")),
             Self::Serpent { .. } => (serpent, Some("--version")),
             // The command's first word; if it is a shell builtin, there is no version.
             Self::Command(line) => (Path::new(line.split_whitespace().next()?), None),
@@ -93,6 +94,14 @@ impl Subject {
                 let file = write("apache.conf", &config::apache(&filling, *workers, *processes))?;
                 let mut command = Command::new(APACHE);
                 command.arg("-D").arg("FOREGROUND").arg("-f").arg(file);
+                Ok(command)
+            }
+            Self::Caddy => {
+                let file = write("Caddyfile", &config::caddy(&filling))?;
+                let mut command = Command::new(CADDY);
+                command.args(["run", "--adapter", "caddyfile", "--config"]).arg(file);
+                // Its own files stay in this directory.
+                command.env("HOME", work).env_remove("XDG_DATA_HOME").env_remove("XDG_CONFIG_HOME");
                 Ok(command)
             }
             Self::Serpent { order, enforce, uplink, workers, guard, config } => {

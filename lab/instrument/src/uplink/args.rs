@@ -43,7 +43,7 @@ pub struct UplinkArgs {
 
     /// Servers to compare, in this order; the first is the baseline of the ratios. `nginx[,workers=N]`,
     /// `serpent:ORDER[,enforce=server|kernel|off][,uplink=RATE|auto|off][,workers=N]
-    /// [,guard=STRETCH][,config=FILE]`, `apache[,workers=N][,processes=N]`, or `cmd:COMMAND` with `{dir}`,
+    /// [,guard=STRETCH][,config=FILE]`, `apache[,workers=N][,processes=N]`, `caddy`, or `cmd:COMMAND` with `{dir}`,
     /// `{listen}`, `{ip}`, `{port}` and `{rate}` filled in (a command takes the rest of the list).
     #[arg(long, default_value = "nginx,serpent:srpt,serpent:fair", value_name = "SUBJECT,...")]
     pub subjects: String,

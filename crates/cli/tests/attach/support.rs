@@ -148,13 +148,18 @@ pub fn tcp_counters(namespace: &str) -> BTreeMap<String, u64> {
 impl Bed {
     /// Shows until the verdict is this one, and returns the last that was shown.
     pub fn shows_verdict(&self, verdict: &str) -> serde_json::Value {
+        self.shows_verdict_and(verdict, |_| true)
+    }
+
+    /// The same until what was observed is as expected, too.
+    pub fn shows_verdict_and(&self, verdict: &str, expected: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
         let start = Instant::now();
         loop {
             let shown = self.shown();
-            if shown["verdict"] == verdict {
+            if shown["verdict"] == verdict && expected(&shown["observed"]) {
                 return shown;
             }
-            assert!(start.elapsed() < PATIENCE, "{verdict} was never the verdict: {:#}", shown["observed"]);
+            assert!(start.elapsed() < PATIENCE, "not {verdict}, or not as expected: {:#}", shown["observed"]);
         }
     }
 

@@ -76,8 +76,7 @@ impl Shape {
     /// descriptor is given.
     pub fn install(&self, program: i32) -> Vec<Step> {
         let mut steps = vec![self.root(), self.link()];
-        // The last band first: until it is there, packets belong to no class.
-        for band in (0..BANDS).rev() {
+        for band in 0..BANDS {
             steps.push(self.band(band));
             steps.push(self.leaf(band));
         }
@@ -87,10 +86,8 @@ impl Shape {
 
     fn root(&self) -> Step {
         // struct tc_htb_glob: version, rate2quantum, default class, debug, packets sent directly.
-        let mut options = nla(2, words_of(&[3, 10, BANDS, 0, 0]));
-        // What belongs to no class would leave at once, beyond the rate, while the classes are made: no place for it.
-        options.extend(nla(5, words_of(&[0])));
-        qdisc(ROOT, MAJOR << 16, "htb", options, format!("default {BANDS:x} direct_qlen 0"))
+        let glob = words_of(&[3, 10, BANDS, 0, 0]);
+        qdisc(ROOT, MAJOR << 16, "htb", nla(2, glob), format!("default {BANDS:x}"))
     }
 
     fn link(&self) -> Step {
@@ -261,23 +258,15 @@ mod tests {
         assert_eq!(
             words[..6],
             [
-                "qdisc add root handle 5e7: htb default 8 direct_qlen 0",
+                "qdisc add root handle 5e7: htb default 8",
                 "class add parent 5e7: classid 5e7:100 htb prio 0 rate 10000000bit ceil 10000000bit burst 1600 cburst 1600 \
                  quantum 1600",
-                "class add parent 5e7:100 classid 5e7:8 htb prio 7 rate 128bit ceil 10000000bit burst 1600 cburst 1600 \
-                 quantum 1600",
-                "qdisc add parent 5e7:8 handle 5e78: pfifo_fast",
-                "class add parent 5e7:100 classid 5e7:7 htb prio 6 rate 128bit ceil 10000000bit burst 1600 cburst 1600 \
-                 quantum 1600",
-                "qdisc add parent 5e7:7 handle 5e77: pfifo_fast",
-            ]
-        );
-        assert_eq!(
-            words[16..18],
-            [
                 "class add parent 5e7:100 classid 5e7:1 htb prio 0 rate 10000000bit ceil 10000000bit burst 1600 cburst 1600 \
                  quantum 1600",
                 "qdisc add parent 5e7:1 handle 5e71: pfifo limit 1000",
+                "class add parent 5e7:100 classid 5e7:2 htb prio 1 rate 128bit ceil 10000000bit burst 1600 cburst 1600 \
+                 quantum 1600",
+                "qdisc add parent 5e7:2 handle 5e72: pfifo_fast",
             ]
         );
         assert_eq!(words.len(), 2 + 2 * 8 + 1);

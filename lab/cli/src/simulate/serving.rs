@@ -291,9 +291,9 @@ mod tests {
         let rate = |text: &str, share| {
             settings(&config(text), link, share, &BandLearner::default()).rate.unwrap().bits_per_second()
         };
-        assert_eq!(rate("serpent:srpt", None), 9_700_000);
+        assert_eq!(rate("serpent:srpt", None), 9_950_000);
         assert_eq!(rate("serpent:srpt", Some(1.1)), 11_000_000);
-        assert_eq!(rate("serpent:srpt,uplink=20mbit", None), 19_400_000);
+        assert_eq!(rate("serpent:srpt,uplink=20mbit", None), 19_900_000);
         assert_eq!(rate("serpent:srpt,uplink=20mbit", Some(0.5)), 10_000_000);
         let guarded = settings(&config("serpent:las,guard=3"), link, None, &BandLearner::default());
         assert_eq!((guarded.order, guarded.guard_stretch, guarded.small_bytes), (Order::Las, Some(3.0), 1024));

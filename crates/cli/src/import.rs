@@ -36,7 +36,7 @@ pub struct ImportArgs {
 /// Translates a file and those that it includes. What has no counterpart goes to standard error, and stands at the top
 /// of the text as well.
 pub fn import(args: &ImportArgs) -> Result<String, Failure> {
-    let name = args.file.display().to_string();
+    let name = args.file.file_name().unwrap_or_default().to_string_lossy();
     let disk = Disk { folder: args.file.parent().map(Path::to_owned).unwrap_or_default() };
     let translated = import::nginx(&name, &disk).map_err(|error| Failure::Run(error.to_string()))?;
     for left in &translated.left {
@@ -60,14 +60,15 @@ struct Disk {
 
 impl Files for Disk {
     fn read(&self, pattern: &str) -> Result<Vec<(String, String)>, String> {
-        // The first file is named from the current directory.
-        let path =
-            if Path::new(pattern).parent() == Some(&self.folder) { pattern.into() } else { self.folder.join(pattern) };
+        let path = self.folder.join(pattern);
         if !pattern.contains(['*', '?', '[']) {
             return Ok(vec![(path.display().to_string(), text(&path)?)]);
         }
         let unreadable = |error: &dyn std::fmt::Display| format!("`{pattern}`: {error}");
         let folder = path.parent().unwrap_or(Path::new("."));
+        if folder.as_os_str().as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte)) {
+            return Err(unreadable(&"only the name of a file may have a `*`, not that of a folder"));
+        }
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let glob = GlobBuilder::new(name).literal_separator(true).build().map_err(|error| unreadable(&error))?;
         let glob = glob.compile_matcher();

@@ -13,6 +13,7 @@ use std::{
     thread,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use sd_notify::NotifyState;
 use server::{
     Handle, Server, StartError,
@@ -213,10 +214,9 @@ fn reloading() -> Vec<NotifyState<'static>> {
 /// Starts a new process that takes over, and begins to stop. Returns whether it did.
 fn hand_over(handle: &Handle, stopping: &AtomicBool) -> bool {
     match upgrade::start_successor(handle) {
-        // A signal to stop that came meanwhile is meant for whoever serves.
-        Ok(mut successor) if stopping.load(SeqCst) => {
-            let _ = successor.kill();
-            let _ = successor.wait();
+        // A signal to stop that came meanwhile is meant for whoever serves. The new process may have connections already.
+        Ok(successor) if stopping.load(SeqCst) => {
+            let _ = kill_process(Pid::from_child(&successor), Signal::TERM);
             false
         }
         Ok(successor) => {

@@ -95,14 +95,16 @@ fn a_static_site_with_certbot_and_compression() {
 fn a_proxy_with_websockets_and_a_group_of_servers() {
     let (text, left, config) = one("http {\n\
         map $http_upgrade $connection_upgrade { default upgrade; '' close; }\n\
-        upstream app { least_conn; server 127.0.0.1:3000 max_fails=3 fail_timeout=10s; server unix:/run/app.sock weight=2; keepalive 32; }\n\
+        gzip on; upstream app { least_conn; server 127.0.0.1:3000 max_fails=3 fail_timeout=10s; server unix:/run/app.sock weight=2; keepalive 32; }\n\
         server { listen 80 default_server; server_name _; client_max_body_size 20m;\n\
           location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Host $host;\n\
             proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $connection_upgrade;\n\
             proxy_set_header X-Real-IP $remote_addr; proxy_set_header X-Env prod; proxy_read_timeout 300; }\n\
           location /api/ { proxy_pass http://app/v1/; proxy_buffering off; client_max_body_size 1g; }\n\
           location = /health { access_log off; return 200 'ok'; }\n\
-          location /static { alias /srv/static; }\n} }\n");
+          location /static { alias /srv/static; }\n\
+          location /old/ { rewrite ^/old/(.*)$ /$1 break; proxy_pass http://app; gzip off; error_page 404 /x; }\n\
+          location /odd/ { rewrite ^/odd/([0-9]+)$ /n/$1 break; proxy_pass http://app; proxy_send_timeout 5; }\n} }\n");
     has(
         &text,
         &[
@@ -113,6 +115,7 @@ fn a_proxy_with_websockets_and_a_group_of_servers() {
             "keep-host = true",
             "request-headers.set = { X-Env = \"prod\" }",
             "replace-prefix = \"/v1/\"",
+            "path = \"/old/\"\ncompression = false\nreplace-prefix = \"/\"\nupstream = \"app\"",
             "buffer-response = false",
             "request-body = \"1GiB\"",
             "path-regex = \"^/health$\"",
@@ -124,6 +127,10 @@ fn a_proxy_with_websockets_and_a_group_of_servers() {
         ("nginx.conf:3", "weight=2"),
         ("nginx.conf:7", "X-Real-IP"),
         ("nginx.conf:10", "alias"),
+        ("nginx.conf:9", "access_log off"),
+        ("nginx.conf:11", "error_page"),
+        ("nginx.conf:12", "rewrite"),
+        ("nginx.conf:12", "proxy_send_timeout"),
     ] {
         assert!(
             left.iter().any(|left| left.starts_with(&format!("{place}: ")) && left.contains(part)),
@@ -131,7 +138,7 @@ fn a_proxy_with_websockets_and_a_group_of_servers() {
         );
     }
     let routes = &config.sites[0].routes;
-    assert_eq!(routes.len(), 3, "{text}");
+    assert_eq!(routes.len(), 5, "{text}");
     assert!(matches!(routes[0].origin, Origin::Respond(_)), "an exact path goes first");
     assert!(text.find("/api/").unwrap() < text.find("path = \"/\"").unwrap(), "longer prefixes go first");
 }

@@ -118,6 +118,15 @@ impl<'a> Translation<'a> {
         for inner in directive.inner() {
             let name = inner.name.as_str();
             match name {
+                "gzip" if inner.arg(0) == "off" => {
+                    let outer = one_in_force(&levels[..levels.len() - 1], "gzip");
+                    if outer.is_some_and(|gzip| gzip.arg(0) == "on") {
+                        settings.set("compression", false);
+                    }
+                }
+                "access_log" | "error_page" | "gzip" | "gzip_comp_level" | "gzip_min_length" | "gzip_types" => {
+                    self.leave(inner, "it is a setting of the whole site, not of a route");
+                }
                 _ if OPTIONS.contains(&name) || INHERITED.contains(&name) => {}
                 "autoindex" | "index" => {}
                 _ => self.other(inner),
@@ -125,11 +134,14 @@ impl<'a> Translation<'a> {
         }
         let made = if let Some(answer) = has("return") {
             self.answer(answer, &mut settings)
+        } else if let Some(pass) = has("proxy_pass").or_else(|| has("grpc_pass")) {
+            if let Some(rewrite) = has("rewrite") {
+                self.prefix(rewrite, &pattern, &mut settings);
+            }
+            self.pass(pass, levels, &pattern, &mut settings)
         } else if let Some(rewrite) = has("rewrite") {
             // What stands behind it would be done with the new path, which has a route of its own.
             return routes.into_iter().chain(self.rewrite(rewrite)).collect();
-        } else if let Some(pass) = has("proxy_pass").or_else(|| has("grpc_pass")) {
-            self.pass(pass, levels, &pattern, &mut settings)
         } else if has("fastcgi_pass").or_else(|| has("uwsgi_pass")).or_else(|| has("scgi_pass")).is_some() {
             // The reason was given with the directive.
             false
@@ -233,6 +245,18 @@ impl<'a> Translation<'a> {
         let name = if elsewhere || matches!(flag, Some("permanent" | "redirect")) { "redirect" } else { "rewrite" };
         section.settings.set(name, format!("{target}{query}"));
         Some((pattern, section))
+    }
+
+    /// A `rewrite` in front of `proxy_pass` that puts another prefix in place of the location's.
+    fn prefix(&mut self, rewrite: &Directive, pattern: &Pattern, settings: &mut Settings) {
+        let prefix = pattern.prefix().filter(|prefix| prefix.ends_with('/'));
+        let replaced = rewrite.arg(1).strip_suffix("$1").filter(|to| to.ends_with('/') && !values::has_variable(to));
+        match (prefix, replaced) {
+            (Some(prefix), Some(replaced)) if rewrite.arg(0) == format!("^{prefix}(.*)$") => {
+                settings.set("replace-prefix", replaced);
+            }
+            _ => self.leave(rewrite, "of the path that an upstream sees only the prefix changes (`replace-prefix`)"),
+        }
     }
 
     fn pass(

@@ -103,7 +103,6 @@ pub const INHERITED: &[&str] = &[
     "proxy_read_timeout",
     "proxy_redirect",
     "proxy_request_buffering",
-    "proxy_send_timeout",
     "proxy_set_header",
     "proxy_ssl_verify",
     "root",
@@ -125,6 +124,7 @@ fn reason(name: &str) -> &'static str {
         "if" => {
             "there are no conditions; a route chooses by path, a site by host name, and a class by header or address"
         }
+        "proxy_send_timeout" => "`idle-timeout` of the upstream holds for both directions",
         "fastcgi_pass" | "uwsgi_pass" | "scgi_pass" => {
             "FastCGI, uwsgi and SCGI are not spoken; `cgi` runs programs, `upstream` passes requests on by HTTP"
         }

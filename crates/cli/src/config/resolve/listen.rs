@@ -46,7 +46,10 @@ impl Resolver<'_> {
                     }
                 }
             }
-            None if !flags.inherited.is_empty() => given.extend(flags.inherited.iter().map(|at| (*at, None))),
+            None if flags.inherited.iter().any(|at| Some(at.address) != admin) => {
+                // One of the sockets may be that of `admin`.
+                given.extend(flags.inherited.iter().filter(|at| Some(at.address) != admin).map(|at| (*at, None)));
+            }
             None => given.push((DEFAULT_LISTEN, None)),
         }
 

@@ -345,6 +345,19 @@ fn every_kind_of_mistake_is_found_at_its_place() {
 }
 
 #[test]
+fn inherited_sockets_are_served_where_no_address_is_named_but_not_that_of_admin() {
+    let inherited = ["127.0.0.1:81", "127.0.0.1:82"].map(|at| values::listen(at).unwrap()).to_vec();
+    let served = |text: &str| {
+        let flags = Overrides { inherited: inherited.clone(), ..Overrides::default() };
+        let config = load_with(&format!("{text}{SITE}"), flags).unwrap_or_else(|(_, said)| panic!("{said}"));
+        config.listen.iter().map(|listen| listen.address.port()).collect::<Vec<_>>()
+    };
+    assert_eq!(served(""), [81, 82]);
+    assert_eq!(served("admin = \"127.0.0.1:82\"\n"), [81]);
+    assert_eq!(served("listen = [\":83\"]\n"), [83]);
+}
+
+#[test]
 fn no_word_of_another_server_is_a_setting_here() {
     for word in crate::other_servers::SETTINGS.iter().flat_map(|(words, _)| *words) {
         assert_eq!(raw::sections_with(word).next(), None, "{word}");

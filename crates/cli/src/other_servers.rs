@@ -93,7 +93,10 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
         Setting("`response-headers` of a `[[site.route]]`"),
     ),
     (&["proxy-set-header", "header-up", "http-request"], Setting("`request-headers` of a `[[site.route]]`")),
-    (&["expires"], Setting("`cache-control` in `[files]`")),
+    (
+        &["expires-by-type", "expires-default", "expires-active"],
+        Setting("`expires` of a `[[site]]` or a `[[site.route]]`"),
+    ),
     (&["client-max-body-size", "max-body-size", "body-limit"], Setting("`request-body` in `[limits]`")),
     (&["maxconn", "worker-connections"], Setting("`connections` in `[limits]`, or `slots` in `[admission]`")),
     (

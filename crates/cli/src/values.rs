@@ -1,9 +1,10 @@
 //! Parses values in the form that people write them, the same for flags and the configuration file.
 
 mod addresses;
+mod freshness;
 mod gateway;
 mod named;
 mod numbers;
 mod requests;
 
-pub use self::{addresses::*, gateway::*, named::*, numbers::*, requests::*};
+pub use self::{addresses::*, freshness::*, gateway::*, named::*, numbers::*, requests::*};

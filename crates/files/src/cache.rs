@@ -322,6 +322,7 @@ mod tests {
             varies: false,
             content_type: HeaderValue::from_static("text/plain"),
             cache_control: None,
+            tells_type: false,
             now: std::time::SystemTime::now(),
         };
         let stamp = Stamp::of(&fs::metadata(&path).unwrap());

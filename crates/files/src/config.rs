@@ -19,7 +19,13 @@ pub struct FilesConfig {
     pub cache_control: Vec<CacheControlRule>,
     /// MIME types by extension, before the built-in table: (extension in lower case without dot, type).
     pub mime_types: Vec<(String, String)>,
+    /// Whether a 304, which has no `Content-Type`, carries the type of its file as an extension ([`TypeOfNotModified`]).
+    pub tells_type: bool,
 }
+
+/// The `Content-Type` that the response confirmed by a 304 has. An extension of responses.
+#[derive(Clone, Debug)]
+pub struct TypeOfNotModified(pub http::HeaderValue);
 
 impl Default for FilesConfig {
     fn default() -> Self {
@@ -31,6 +37,7 @@ impl Default for FilesConfig {
             precompressed: true,
             cache_control: Vec::new(),
             mime_types: Vec::new(),
+            tells_type: false,
         }
     }
 }

@@ -70,7 +70,7 @@ use http::{HeaderMap, Method, Response, StatusCode, Uri, header};
 pub use self::{
     body::{CHUNK_BYTES, FileBody},
     cache::{Cache, CacheStats},
-    config::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy},
+    config::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy, TypeOfNotModified},
     negotiate::{Coding, Preferences},
     pages::error_page,
     path::{PathError, RequestPath, encode_pattern_path, pattern_path},

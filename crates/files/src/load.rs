@@ -65,6 +65,7 @@ pub(crate) struct SiteFiles {
     precompressed: bool,
     cache_control: Vec<CacheControlRule>,
     types: ContentTypes,
+    tells_type: bool,
 }
 
 /// The result of looking up a path.
@@ -95,7 +96,8 @@ type Read = fn(&File, u64, usize) -> io::Result<Vec<u8>>;
 impl SiteFiles {
     /// Opens the root of a site.
     pub fn open(root: &Path, config: &FilesConfig, cache: Cache) -> io::Result<Self> {
-        let FilesConfig { index, listing, dot_files, symlinks, precompressed, cache_control, mime_types } = config;
+        let FilesConfig { index, listing, dot_files, symlinks, precompressed, cache_control, mime_types, tells_type } =
+            config;
         Ok(Self {
             root: Root::open(root, *symlinks)?,
             root_checked_ns: AtomicU64::new(cache.now_ns()),
@@ -108,6 +110,7 @@ impl SiteFiles {
             precompressed: *precompressed,
             cache_control: cache_control.clone(),
             types: ContentTypes::new(mime_types)?,
+            tells_type: *tells_type,
         })
     }
 
@@ -298,7 +301,8 @@ impl SiteFiles {
                 let content_type = content_type.clone();
                 let now = SystemTime::now();
                 let (source, stamp, keep) = self.read(file, metadata, now, read)?;
-                let description = Description { coding, varies, content_type, cache_control, now };
+                let tells_type = self.tells_type;
+                let description = Description { coding, varies, content_type, cache_control, tells_type, now };
                 let representation = Arc::new(Representation::new(stamp, source, description));
                 *variant = if keep { Variant::Loaded(Arc::clone(&representation)) } else { Variant::Known(stamp) };
                 answer = Some(representation);
@@ -421,6 +425,7 @@ mod tests {
             precompressed: false,
             cache_control: Vec::new(),
             mime_types: Vec::new(),
+            ..FilesConfig::default()
         };
         SiteFiles::open(root, &files, Cache::new(CacheConfig::default())).unwrap()
     }

@@ -29,6 +29,8 @@ pub(crate) struct Representation {
     pub headers: HeaderMap,
     /// Headers of a 304.
     pub not_modified_headers: HeaderMap,
+    /// Whether a 304 carries the type as an extension.
+    pub tells_type: bool,
     etag: HeaderValue,
     modified_s: u64,
 }
@@ -39,6 +41,7 @@ pub(crate) struct Description<'a> {
     pub varies: bool,
     pub content_type: HeaderValue,
     pub cache_control: Option<&'a HeaderValue>,
+    pub tells_type: bool,
     /// The current time.
     pub now: SystemTime,
 }
@@ -46,7 +49,7 @@ pub(crate) struct Description<'a> {
 impl Representation {
     /// Computes the headers. The source must have exactly the size of the stamp.
     pub fn new(stamp: Stamp, source: Source, description: Description<'_>) -> Self {
-        let Description { coding, varies, content_type, cache_control, now } = description;
+        let Description { coding, varies, content_type, cache_control, tells_type, now } = description;
         let now_s = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         // A date must not be later than its own response (RFC 9110, section 8.8.2.1).
         let modified_s = u64::try_from(stamp.modified_s).unwrap_or(0).min(now_s).min(LAST_DATE_S);
@@ -69,7 +72,8 @@ impl Representation {
             headers.insert(header::CONTENT_ENCODING, value);
         }
         headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        Self { stamp, varies, source, content_type, headers, not_modified_headers: shared, etag, modified_s }
+        let not_modified_headers = shared;
+        Self { stamp, varies, source, content_type, headers, not_modified_headers, tells_type, etag, modified_s }
     }
 
     /// Length in bytes.
@@ -104,6 +108,7 @@ mod tests {
             varies: true,
             content_type: HeaderValue::from_static("text/plain"),
             cache_control: Some(&HeaderValue::from_static("no-cache")),
+            tells_type: false,
             now: UNIX_EPOCH + Duration::from_secs(now_s),
         };
         Representation::new(stamp, Source::Memory(bytes::Bytes::from_static(b"abc")), description)

@@ -10,6 +10,7 @@ use super::{
     range::{Multipart, Ranges, content_range, resolve},
     representation::Representation,
 };
+use crate::config::TypeOfNotModified;
 
 /// The headers that a response depends on.
 pub(crate) const RELEVANT: [header::HeaderName; 6] = [
@@ -31,6 +32,9 @@ pub(crate) fn respond(representation: &Representation, request: &HeaderMap, rang
             let mut response = Response::new(FileBody::empty());
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             *response.headers_mut() = representation.not_modified_headers.clone();
+            if representation.tells_type {
+                response.extensions_mut().insert(TypeOfNotModified(representation.content_type.clone()));
+            }
             return response;
         }
         Verdict::Failed => return super::pages::error_page(StatusCode::PRECONDITION_FAILED),

@@ -52,6 +52,7 @@ impl Fixture {
             precompressed: true,
             cache_control: Vec::new(),
             mime_types: Vec::new(),
+            ..FilesConfig::default()
         };
         change(&mut config);
         let cache = Cache::new(cache);

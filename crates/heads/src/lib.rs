@@ -2,16 +2,20 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+mod expires;
 mod forwarded;
 mod join;
+mod media_type;
 mod prepare;
 mod rules;
 mod via;
 
 pub use self::{
     connection::remove_connection_fields,
+    expires::{Expires, Freshness},
     forwarded::{ClientAddress, ClientFields, ForwardedField, remove_client_fields, tells_of_client},
     join::join_cookies,
+    media_type::TypePattern,
     prepare::{Kept, is_hop_by_hop, prepare_request, prepare_response, prepare_trailers},
     rules::HeaderRules,
     via::{passes, via},

@@ -142,7 +142,8 @@ impl Sites {
             let open =
                 |route: &Route| ResolvedRoute::open(route, site, limiter.as_ref(), challenges, maintenance.as_ref());
             let routes = site.routes.iter().map(open).collect::<Result<_, _>>()?;
-            let otherwise = open(&Route::of_files(site.access.clone(), site.compression.clone()))?;
+            let (access, compression, expires) = (site.access.clone(), site.compression.clone(), site.expires.clone());
+            let otherwise = open(&Route::of_files(access, compression, expires))?;
             let (certificate, client_ca) = (site.certificate.clone(), site.client_ca.clone());
             // Programs start elsewhere, where a relative path would mean another directory.
             let absolute = |root: &PathBuf| {
@@ -360,6 +361,7 @@ mod tests {
                 certificate: None,
                 client_ca: None,
                 compression: None,
+                expires: None,
                 access: crate::config::Access::default(),
                 error_pages: Vec::new(),
                 limit: None,
@@ -374,6 +376,7 @@ mod tests {
                     precompressed: false,
                     cache_control: Vec::new(),
                     mime_types: Vec::new(),
+                    ..crate::config::FilesConfig::default()
                 },
             })
             .collect()

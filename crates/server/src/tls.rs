@@ -473,6 +473,7 @@ mod tests {
             certificate: Some(Certificate::Files(certificate.clone())),
             client_ca: authorities.map(path),
             compression: None,
+            expires: None,
             access: crate::config::Access::default(),
             error_pages: Vec::new(),
             limit: None,
@@ -487,6 +488,7 @@ mod tests {
                 precompressed: false,
                 cache_control: Vec::new(),
                 mime_types: Vec::new(),
+                ..FilesConfig::default()
             },
         });
         let mut trust = RootCertStore::empty();

@@ -157,6 +157,9 @@ sections! {
         deny: Option<Vec<Spanned<Written>>>,
         require: Option<Spanned<OrOff<RawRequire>>>,
         limit: Option<Spanned<OrOff<RawLimit>>>,
+        expires: Option<Spanned<OrOff<Pairs>>>,
+        expires_override: Option<Spanned<bool>>,
+        expires_field: Option<Spanned<bool>>,
         error_pages: Option<Pairs>,
         maintenance: Option<Spanned<OrOff<RawMaintenance>>>,
         route: Vec<Spanned<RawRoute>>,
@@ -196,6 +199,9 @@ sections! {
         request_headers: RawHeaders,
         response_headers: RawHeaders,
         compression: Option<Spanned<bool>>,
+        expires: Option<Spanned<OrOff<Pairs>>>,
+        expires_override: Option<Spanned<bool>>,
+        expires_field: Option<Spanned<bool>>,
     }
 
     /// `require` of a site or route, as a table

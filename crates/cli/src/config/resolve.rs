@@ -8,6 +8,7 @@ mod attached;
 mod classes;
 mod compression;
 mod credentials;
+mod expires;
 mod https;
 mod limit;
 mod limits;

@@ -33,7 +33,7 @@ pub enum Values {
     Regex(Option<Spanned<String>>),
 }
 
-/// `off`, or a table.
+/// A word such as `off`, or a table.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
 pub enum OrOff<T> {
@@ -129,7 +129,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
             type Value = OrOff<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"off\" or a table")
+                f.write_str("a text in quotes, as in \"off\", or a table")
             }
 
             fn visit_str<E>(self, text: &str) -> Result<OrOff<T>, E> {

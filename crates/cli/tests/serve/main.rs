@@ -6,6 +6,7 @@ mod acme;
 mod answers;
 mod bad_input;
 mod browser;
+mod caching;
 mod clients;
 mod gateway;
 mod kernel_mode;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heads::HeaderRules;
+use heads::{Expires, HeaderRules};
 use scheduler::admission::ResourceId;
 
 use super::{Access, CgiConfig, CompressionConfig, Limit, PathPattern, Redirect, Respond, Rewrite};
@@ -27,6 +27,8 @@ pub struct Route {
     pub response_headers: HeaderRules,
     /// How its responses are compressed while they are sent; `None`: they are not.
     pub compression: Option<Arc<CompressionConfig>>,
+    /// How long its responses may be kept, by their type; `None`: nothing is said.
+    pub expires: Option<Arc<Expires>>,
     /// The requests that it refuses.
     pub access: Access,
     /// How many of its requests are answered.
@@ -51,7 +53,11 @@ pub enum RouteLimit {
 
 impl Route {
     /// The route of a site's files, for all paths that no other route takes.
-    pub fn of_files(access: Access, compression: Option<Arc<CompressionConfig>>) -> Self {
+    pub fn of_files(
+        access: Access,
+        compression: Option<Arc<CompressionConfig>>,
+        expires: Option<Arc<Expires>>,
+    ) -> Self {
         Self {
             name: "/".to_owned(),
             pattern: PathPattern::Prefix(String::new()),
@@ -61,6 +67,7 @@ impl Route {
             request_headers: HeaderRules::default(),
             response_headers: HeaderRules::default(),
             compression,
+            expires,
             access,
             limit: RouteLimit::OfSite,
             try_files: Vec::new(),

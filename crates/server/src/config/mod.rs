@@ -23,7 +23,7 @@ pub use drivers::{
     Adjustment, AdmissionConfig, Cutoffs, Enforce, KeepRate, ProbeConfig, ResourceConfig, UplinkConfig, UplinkRate,
 };
 pub use files::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy};
-pub use heads::{ForwardedField, HeaderRules};
+pub use heads::{Expires, ForwardedField, Freshness, HeaderRules, TypePattern};
 use http::{HeaderValue, Uri};
 pub use programs::{CgiConfig, Priority, WorkersConfig};
 pub use upstream::{ActiveChecks, CertificateFiles, PassiveChecks, UpstreamAddress, UpstreamConfig, UpstreamServer};
@@ -32,7 +32,7 @@ pub(crate) use self::template::Source;
 pub use self::{
     access::{Access, AddressRules, Require},
     classes::{ClassConfig, Classes, Objective, Refusal},
-    compression::{CompressionConfig, TypePattern},
+    compression::CompressionConfig,
     gateway::{Origin, Route, RouteLimit},
     limit::{Limit, LimitBy, Rate},
     maintenance::Maintenance,
@@ -98,6 +98,8 @@ pub struct Site {
     pub files: FilesConfig,
     /// How the responses for paths of no route are compressed while they are sent; `None`: they are not.
     pub compression: Option<Arc<CompressionConfig>>,
+    /// How long the responses for paths of no route may be kept, by their type; `None`: nothing is said.
+    pub expires: Option<Arc<Expires>>,
     /// Access to paths that no route matches. Each route has its own.
     pub access: Access,
     /// Files of the root that take the place of the body of an error, by status; the first one counts.

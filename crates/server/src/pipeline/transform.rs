@@ -2,17 +2,22 @@
 
 mod compress;
 
+use std::{sync::Arc, time::SystemTime};
+
+use files::TypeOfNotModified;
 use http::{HeaderMap, HeaderValue, Response, header};
 
 use self::compress::Compress;
 use super::answer_body::AnswerBody;
-use crate::config::{self, HeaderRules, Site};
+use crate::config::{self, Expires, HeaderRules, Site};
 
 /// A change to the responses of a route.
 #[derive(Debug)]
 pub(crate) enum Transform {
     /// `hsts` of the site: browsers stay with TLS.
     Hsts(HeaderValue),
+    /// `expires`: how long caches may keep a response.
+    Expires(Arc<Expires>),
     /// `response-headers` of a route. Holds for error pages, too, so that a field such as Strict-Transport-Security is on
     /// every response of the route.
     Headers(HeaderRules),
@@ -32,11 +37,12 @@ impl Transform {
     /// The transforms of a route, in the order in which they are made.
     pub(crate) fn of(route: &config::Route, site: &Site) -> Box<[Self]> {
         let hsts = site.hsts.clone().map(Self::Hsts);
+        let expires = route.expires.clone().map(Self::Expires);
         let headers = Some(&route.response_headers).filter(|rules| !rules.is_empty());
         // The rules may say the type of a response, and that it is not to be changed.
         let compress = route.compression.clone().map(Compress::new);
         let headers = headers.cloned().map(Self::Headers);
-        hsts.into_iter().chain(headers).chain(compress.map(Self::Compress)).collect()
+        hsts.into_iter().chain(expires).chain(headers).chain(compress.map(Self::Compress)).collect()
     }
 
     /// Changes the response to a request.
@@ -47,6 +53,10 @@ impl Transform {
                 response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, value.clone());
             }
             Self::Hsts(_) => {}
+            Self::Expires(expires) => {
+                let kind = response.extensions().get::<TypeOfNotModified>().map(|kind| kind.0.clone());
+                expires.apply(response.status(), kind.as_ref(), response.headers_mut(), SystemTime::now);
+            }
             Self::Headers(rules) => rules.apply(response.headers_mut()),
             Self::Compress(compress) => compress.apply(asked.fields, asked.is_head, response),
         }

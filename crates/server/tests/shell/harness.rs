@@ -52,8 +52,10 @@ pub fn site(root: &Path, names: &[&str], certificate: Option<CertificateFiles>) 
             precompressed: true,
             cache_control: Vec::new(),
             mime_types: Vec::new(),
+            ..FilesConfig::default()
         },
         compression: None,
+        expires: None,
     }
 }
 

@@ -213,6 +213,7 @@ fn what_is_refused_has_no_body_for_head() {
         request_headers: HeaderRules::default(),
         response_headers: HeaderRules::default(),
         compression: None,
+        expires: None,
         access: Access::default(),
         limit: RouteLimit::OfSite,
         try_files: Vec::new(),

@@ -4,8 +4,8 @@ use std::{ops::Range, sync::Arc};
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use server::config::{
-    Access, CompressionConfig, HeaderRules, Origin, PathPattern, Redirect, ResourceConfig, Respond, Rewrite, Route,
-    RouteLimit, UpstreamConfig,
+    Access, CompressionConfig, Expires, HeaderRules, Origin, PathPattern, Redirect, ResourceConfig, Respond, Rewrite,
+    Route, RouteLimit, UpstreamConfig,
 };
 use toml::Spanned;
 
@@ -43,6 +43,7 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
         request_headers: HeaderRules::default(),
         response_headers: HeaderRules::default(),
         compression: None,
+        expires: None,
         access: Access::default(),
         limit: RouteLimit::OfSite,
         try_files: Vec::new(),
@@ -58,12 +59,13 @@ impl Resolver<'_> {
         has_files: bool,
         access: &Access,
         targets: &Targets<'_>,
-        compression: Option<&Arc<CompressionConfig>>,
+        (compression, expires): (Option<&Arc<CompressionConfig>>, Option<&Arc<Expires>>),
     ) -> Vec<Route> {
         let mut routes: Vec<(Route, Range<usize>)> = Vec::new();
         for written in &site.route {
             let Some(mut route) = self.route(written, has_files, access, targets) else { continue };
             route.compression = self.compression_of(written.get_ref(), compression);
+            route.expires = self.expires_of(written.get_ref(), site, expires);
             let place = pattern_span(written);
             if let Some((earlier, at)) = routes.iter().find(|(earlier, _)| covers(earlier, &route)) {
                 self.problems.push(
@@ -133,6 +135,7 @@ impl Resolver<'_> {
             request_headers,
             response_headers,
             compression: None,
+            expires: None,
             access,
             limit,
             try_files,

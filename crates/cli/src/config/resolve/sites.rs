@@ -81,6 +81,7 @@ impl Resolver<'_> {
                 client_ca: None,
                 files: self.files(&raw.files, None, flags),
                 compression,
+                expires: None,
                 access: Access::default(),
                 error_pages: Vec::new(),
                 limit: None,
@@ -143,7 +144,11 @@ impl Resolver<'_> {
             let configured = Configured { client_certificates: site.client_ca.is_some(), ..*targets.configured };
             let targets = Targets { configured: &configured, ..*targets };
             let access = self.access(&access, None, &configured);
-            let routes = self.routes(site, root.is_some(), &access, &targets, compression.as_ref());
+            let expires = self.expires(site);
+            let of_site = (compression.as_ref(), expires.as_ref());
+            let routes = self.routes(site, root.is_some(), &access, &targets, of_site);
+            let tells_type = expires.is_some() || routes.iter().any(|route| route.expires.is_some());
+            let files = FilesConfig { tells_type, ..files };
             let limit = site.limit.as_ref().and_then(|limit| self.limit(limit, &configured));
             let hsts = self.setting(None, &site.hsts, values::hsts, None);
             let error_pages = self.error_pages(site, root.as_deref());
@@ -156,6 +161,7 @@ impl Resolver<'_> {
                 client_ca,
                 files,
                 compression,
+                expires,
                 access,
                 error_pages,
                 limit,
@@ -209,6 +215,7 @@ impl Resolver<'_> {
             precompressed: pick(|files| files.precompressed).unwrap_or(true),
             cache_control: cache_control.into_iter().flatten().filter_map(|rule| self.cache_control(rule)).collect(),
             mime_types: mime_types.into_iter().flatten().filter_map(|entry| self.mime_type(entry)).collect(),
+            tells_type: false,
         }
     }
 

@@ -87,7 +87,10 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
         Setting("`upstream` of a `[[site.route]]`, and an `[[upstream]]` with `servers`"),
     ),
     (&["acl"], Setting("a `[[rule]]`")),
-    (&["autoindex", "browse", "directory-listing"], Setting("`listing = true` in `[files]`")),
+    (
+        &["autoindex", "browse", "directory-listing"],
+        Setting("`listing = true` in `[files]`, or of a `[[site.route]]` with files"),
+    ),
     (
         &["add-header", "headers", "header-down", "http-response", "cors"],
         Setting("`response-headers` of a `[[site.route]]`"),

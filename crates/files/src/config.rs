@@ -9,6 +9,8 @@ pub struct FilesConfig {
     pub index: Vec<String>,
     /// Whether a directory without an index file is listed; otherwise it answers 403.
     pub listing: bool,
+    /// Whether directories stand before files in a listing, whatever its order.
+    pub folders_first: bool,
     /// Whether names that start with a dot are served (`/.well-known` always is); otherwise they answer 404.
     pub dot_files: bool,
     /// The treatment of symbolic links.
@@ -32,6 +34,7 @@ impl Default for FilesConfig {
         Self {
             index: vec!["index.html".to_owned()],
             listing: false,
+            folders_first: true,
             dot_files: false,
             symlinks: SymlinkPolicy::WithinRoot,
             precompressed: true,

@@ -78,6 +78,7 @@ pub use self::{
 };
 use self::{
     cache::{Key, Variant},
+    listing::View,
     load::{Outcome, SiteFiles},
     single_flight::SingleFlight,
 };
@@ -89,7 +90,7 @@ pub struct Files(Arc<Shared>);
 struct Shared {
     site: Arc<SiteFiles>,
     /// Look-ups in progress. A request that arrives during one shares its result.
-    lookups: SingleFlight<(Key, Preferences), Outcome>,
+    lookups: SingleFlight<(Key, Preferences, Option<View>), Outcome>,
 }
 
 /// An answer, now or later.
@@ -113,9 +114,15 @@ impl Files {
     /// Responses have `Content-Length`, also to HEAD, where the body is empty. The body's size hint is always
     /// exact.
     pub fn serve(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Served {
+        self.serve_listed(method, uri, headers, None)
+    }
+
+    /// The same. `listing` says whether directories without an index are listed, in place of the site's own setting.
+    pub fn serve_listed(&self, method: &Method, uri: &Uri, headers: &HeaderMap, listing: Option<bool>) -> Served {
+        let listing = listing.unwrap_or(self.0.site.listing);
         match *method {
-            Method::GET => self.get(uri, headers, true),
-            Method::HEAD => match self.get(uri, headers, false) {
+            Method::GET => self.get(uri, headers, true, listing),
+            Method::HEAD => match self.get(uri, headers, false, listing) {
                 Served::Ready(response) => Served::Ready(pages::without_body(response)),
                 Served::Later(later) => Served::Later(Box::pin(async { pages::without_body(later.await) })),
             },
@@ -127,7 +134,7 @@ impl Files {
         }
     }
 
-    fn get(&self, uri: &Uri, headers: &HeaderMap, ranges: bool) -> Served {
+    fn get(&self, uri: &Uri, headers: &HeaderMap, ranges: bool, listing: bool) -> Served {
         let raw = uri.path();
         if let Some(response) = self.answer_from_memory(raw, headers, ranges) {
             return Served::Ready(response);
@@ -150,7 +157,7 @@ impl Files {
         if let Some(representation) = site.load_from_memory(&path, &key) {
             return Served::Ready(respond::respond(&representation, headers, ranges));
         }
-        self.ask_file_system(path, key, uri.query(), headers, ranges)
+        self.ask_file_system(path, key, uri.query(), headers, (ranges, listing))
     }
 
     /// The answer, if it is in memory and fresh, or the kernel knows that nothing has changed.
@@ -178,10 +185,11 @@ impl Files {
         key: Key,
         query: Option<&str>,
         headers: &HeaderMap,
-        ranges: bool,
+        (ranges, listing): (bool, bool),
     ) -> Served {
         let files = Arc::clone(&self.0);
         let preferences = Preferences::parse(headers);
+        let view = (listing && path.directory()).then(|| View::of(query, headers));
         let headers = relevant(headers);
         let query = query.map(str::to_owned);
         Served::Later(Box::pin(async move {
@@ -189,13 +197,13 @@ impl Files {
             let canonical = key.path.clone();
             let work = {
                 let key = key.clone();
-                move || site.load(&path, preferences, key)
+                move || site.load(&path, preferences, key, view)
             };
-            match files.lookups.join((key, preferences), work).await {
+            match files.lookups.join((key, preferences, view), work).await {
                 Some(Outcome::Found(representation)) => respond::respond(&representation, &headers, ranges),
                 Some(Outcome::Directory) => pages::moved_to(&format!("{canonical}/"), query.as_deref()),
-                Some(Outcome::Listing { page, cache_control }) => {
-                    let mut response = pages::page(StatusCode::OK, page);
+                Some(Outcome::Listing { listing, view, cache_control }) => {
+                    let mut response = pages::listing(&listing, view.json);
                     if let Some(value) = cache_control {
                         response.headers_mut().insert(header::CACHE_CONTROL, value);
                     }

@@ -1,6 +1,7 @@
-//! The listing of a directory as an HTML page.
+//! The listing of a directory, as an HTML page or as JSON.
 
 use std::{
+    cmp::Ordering,
     ffi::OsStr,
     fmt::Write,
     fs::File,
@@ -11,32 +12,120 @@ use std::{
     path::Path,
 };
 
+use bytes::Bytes;
+use http::{HeaderMap, header};
 use rustix::{
     fs::{AtFlags, Dir, FileType},
     io::Errno,
 };
-use time::OffsetDateTime;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{
+    negotiate::parse_quality,
     path::{RequestPath, encode_segment},
     resolve::{Node, Root},
 };
 use crate::config::SymlinkPolicy;
 
-/// Most names on a page. A longer page is useless to a reader, and building it would need unbounded memory.
-const MAX_NAMES: usize = 10_000;
+/// Most names in a listing. A longer page is useless to a reader, and building it would need unbounded memory.
+pub(crate) const MAX_NAMES: usize = 10_000;
 
 const STYLE: &str = "html{color-scheme:light dark}\
     body{font-family:system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem}\
     h1{font-size:1.3rem;overflow-wrap:anywhere}table{border-collapse:collapse;width:100%}\
     th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #8884}\
     td:first-child{overflow-wrap:anywhere}a{text-decoration:none}a:hover{text-decoration:underline}\
-    .n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}";
+    th{white-space:nowrap}th a{color:inherit}\
+    .n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}\
+    @media(max-width:40rem){body{margin:1rem auto;padding:0 .5rem}th,td{padding:.3rem}.t{display:none}}";
 
-/// The page of an open directory at `path` below the root. Blocks.
-pub(crate) fn page(root: &Root, directory: OwnedFd, path: &RequestPath, dot_files: bool) -> Result<String, Errno> {
-    let (items, complete) = read(root, directory, path, dot_files)?;
-    Ok(render(path.relative().as_os_str().as_bytes(), &items, complete))
+/// What a client wants to see of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub(crate) struct View {
+    pub sort: Sort,
+    pub descending: bool,
+    /// As JSON, in place of a page.
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub(crate) enum Sort {
+    #[default]
+    Name,
+    Size,
+    Time,
+}
+
+impl View {
+    /// Reads `?sort=name|size|time&order=asc|desc` and `Accept`. Words that are none of these are passed over.
+    pub fn of(query: Option<&str>, headers: &HeaderMap) -> Self {
+        let mut view = Self { json: accepts_json(headers), ..Self::default() };
+        for pair in query.unwrap_or_default().split('&') {
+            match pair {
+                "sort=name" => view.sort = Sort::Name,
+                "sort=size" => view.sort = Sort::Size,
+                "sort=time" => view.sort = Sort::Time,
+                "order=asc" => view.descending = false,
+                "order=desc" => view.descending = true,
+                _ => {}
+            }
+        }
+        view
+    }
+
+    /// The query that asks for this order, with its `?`, as it stands in HTML.
+    fn query(self) -> &'static str {
+        match (self.sort, self.descending) {
+            (Sort::Name, false) => "?sort=name&amp;order=asc",
+            (Sort::Name, true) => "?sort=name&amp;order=desc",
+            (Sort::Size, false) => "?sort=size&amp;order=asc",
+            (Sort::Size, true) => "?sort=size&amp;order=desc",
+            (Sort::Time, false) => "?sort=time&amp;order=asc",
+            (Sort::Time, true) => "?sort=time&amp;order=desc",
+        }
+    }
+}
+
+/// Whether `Accept` names JSON, and no page before it.
+fn accepts_json(headers: &HeaderMap) -> bool {
+    let (mut json, mut html) = (0, 0);
+    for value in headers.get_all(header::ACCEPT) {
+        for member in value.as_bytes().split(|byte| *byte == b',') {
+            let mut parts = member.split(|byte| *byte == b';');
+            let kind = parts.next().unwrap_or_default().trim_ascii();
+            let Some(quality) = parse_quality(parts) else { continue };
+            if kind.eq_ignore_ascii_case(b"application/json") {
+                json = quality;
+            } else if kind.eq_ignore_ascii_case(b"text/html") {
+                html = quality;
+            }
+        }
+    }
+    json > 0 && json >= html
+}
+
+/// A listing: its text, and whether it has all names.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    pub text: Bytes,
+    pub complete: bool,
+}
+
+/// The listing of an open directory at `path` below the root. Blocks.
+pub(crate) fn list(
+    root: &Root,
+    directory: OwnedFd,
+    path: &RequestPath,
+    (dot_files, folders_first): (bool, bool),
+    view: View,
+) -> Result<Listing, Errno> {
+    let (mut items, complete) = read(root, directory, path, dot_files)?;
+    sort(&mut items, view, folders_first);
+    let text = match view.json {
+        true => json(&items),
+        false => page(path.relative().as_os_str().as_bytes(), &items, complete, view),
+    };
+    Ok(Listing { text: text.into(), complete })
 }
 
 #[derive(Debug)]
@@ -47,7 +136,7 @@ struct Item {
     modified_s: i64,
 }
 
-/// The names that would be served, directories first, and whether the list is complete.
+/// The names that would be served, and whether the list is complete.
 fn read(root: &Root, directory: OwnedFd, path: &RequestPath, dot_files: bool) -> Result<(Vec<Item>, bool), Errno> {
     let mut items = Vec::new();
     let mut complete = true;
@@ -65,8 +154,24 @@ fn read(root: &Root, directory: OwnedFd, path: &RequestPath, dot_files: bool) ->
         // Files that vanished meanwhile or cannot be examined are left out.
         items.extend(look_at(root, &directory, path, name));
     }
-    items.sort_by_cached_key(|item| (!item.directory, item.name.to_ascii_lowercase(), item.name.clone()));
     Ok((items, complete))
+}
+
+fn sort(items: &mut [Item], view: View, folders_first: bool) {
+    // By name first: the second sort keeps that order among equals.
+    items.sort_by_cached_key(|item| (item.name.to_ascii_lowercase(), item.name.clone()));
+    if view.descending && view.sort == Sort::Name {
+        items.reverse();
+    }
+    items.sort_by(|a, b| {
+        let folders = if folders_first { b.directory.cmp(&a.directory) } else { Ordering::Equal };
+        let (first, second) = if view.descending { (b, a) } else { (a, b) };
+        folders.then_with(|| match view.sort {
+            Sort::Name => Ordering::Equal,
+            Sort::Size => first.size_bytes.cmp(&second.size_bytes),
+            Sort::Time => first.modified_s.cmp(&second.modified_s),
+        })
+    });
 }
 
 fn look_at(root: &Root, directory: &OwnedFd, path: &RequestPath, name: &[u8]) -> Option<Item> {
@@ -90,8 +195,8 @@ fn look_at(root: &Root, directory: &OwnedFd, path: &RequestPath, name: &[u8]) ->
     }
 }
 
-fn render(path: &[u8], items: &[Item], complete: bool) -> String {
-    let mut page = String::with_capacity(1024 + items.len() * 160);
+fn page(path: &[u8], items: &[Item], complete: bool, view: View) -> String {
+    let mut page = String::with_capacity(2048 + items.len() * 160);
     let slash = if path.is_empty() { "" } else { "/" };
     let title = Escaped(path);
     // Writing to a String does not fail.
@@ -99,16 +204,34 @@ fn render(path: &[u8], items: &[Item], complete: bool) -> String {
         page,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>Index of /{title}{slash}</title>\n\
-         <style>{STYLE}</style>\n</head>\n<body>\n<h1>Index of /{title}{slash}</h1>\n<table>\n\
-         <thead><tr><th>Name</th><th class=\"n\">Size</th><th class=\"n\">Modified (UTC)</th></tr></thead>\n<tbody>\n"
+         <style>{STYLE}</style>\n</head>\n<body>\n<h1>Index of /{title}{slash}</h1>\n<table>\n<thead><tr>"
     );
+    for (name, unit, sort, class) in [
+        ("Name", "", Sort::Name, ""),
+        ("Size", "", Sort::Size, " class=\"n\""),
+        ("Modified", "<span class=\"t\"> (UTC)</span>", Sort::Time, " class=\"n\""),
+    ] {
+        let is_sorted = view.sort == sort;
+        let (arrow, says) = match (is_sorted, view.descending) {
+            (false, _) => ("", ""),
+            (true, false) => (" \u{25b2}", " aria-sort=\"ascending\""),
+            (true, true) => (" \u{25bc}", " aria-sort=\"descending\""),
+        };
+        // The first click shows the largest and the newest, the second one turns the order around.
+        let descending = if is_sorted { !view.descending } else { sort != Sort::Name };
+        let query = View { sort, descending, json: false }.query();
+        let _ = write!(page, "<th{class}{says}><a href=\"{query}\">{name}{unit}{arrow}</a></th>");
+    }
+    page.push_str("</tr></thead>\n<tbody>\n");
+    // Folders are shown in the same order.
+    let query = if view == View::default() { "" } else { view.query() };
     if !path.is_empty() {
-        page.push_str("<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n");
+        let _ = writeln!(page, "<tr><td><a href=\"../{query}\">../</a></td><td></td><td></td></tr>");
     }
     for item in items {
-        let slash = if item.directory { "/" } else { "" };
+        let (slash, query) = if item.directory { ("/", query) } else { ("", "") };
         let (href, name) = (encode_segment(&item.name), Escaped(&item.name));
-        let _ = write!(page, "<tr><td><a href=\"{href}{slash}\">{name}{slash}</a></td><td class=\"n\">");
+        let _ = write!(page, "<tr><td><a href=\"{href}{slash}{query}\">{name}{slash}</a></td><td class=\"n\">");
         if !item.directory {
             write_size(&mut page, item.size_bytes);
         }
@@ -122,6 +245,24 @@ fn render(path: &[u8], items: &[Item], complete: bool) -> String {
     }
     page.push_str("</body>\n</html>\n");
     page
+}
+
+/// An array with the fields that Caddy's listings have.
+fn json(items: &[Item]) -> String {
+    let items = items.iter().map(|item| {
+        let slash = if item.directory { "/" } else { "" };
+        let date = OffsetDateTime::from_unix_timestamp(item.modified_s).ok();
+        serde_json::json!({
+            "name": format!("{}{slash}", String::from_utf8_lossy(&item.name)),
+            "size": item.size_bytes,
+            "url": format!("./{}{slash}", encode_segment(&item.name)),
+            "mod_time": date.and_then(|date| date.format(&Rfc3339).ok()),
+            "is_dir": item.directory,
+        })
+    });
+    let mut text = serde_json::Value::Array(items.collect()).to_string();
+    text.push('\n');
+    text
 }
 
 /// A name as HTML text or attribute. Invalid UTF-8 and control characters show as U+FFFD.
@@ -162,11 +303,13 @@ fn write_size(page: &mut String, bytes: u64) {
     let _ = write!(page, "{value:.1} {}", UNITS[unit]);
 }
 
+/// The time of day is left out on narrow screens.
 fn write_date(page: &mut String, seconds: i64) {
     // A time beyond the year 9999 is left out.
     if let Ok(date) = OffsetDateTime::from_unix_timestamp(seconds) {
         let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
-        let _ = write!(page, "{year:04}-{month:02}-{day:02} {:02}:{:02}", date.hour(), date.minute());
+        let (hour, minute) = (date.hour(), date.minute());
+        let _ = write!(page, "{year:04}-{month:02}-{day:02}<span class=\"t\"> {hour:02}:{minute:02}</span>");
     }
 }
 
@@ -183,15 +326,20 @@ mod tests {
     use super::*;
 
     fn listing(top: &TempDir, policy: SymlinkPolicy, path: &str, dot_files: bool) -> String {
+        view(top, policy, path, (dot_files, true), View::default())
+    }
+
+    fn view(top: &TempDir, policy: SymlinkPolicy, path: &str, options: (bool, bool), view: View) -> String {
         let root = Root::open(top.path(), policy).unwrap();
         let path = RequestPath::parse(path).unwrap();
         let Node::Directory(fd) = root.find(path.relative()).unwrap() else { panic!("a directory") };
-        page(&root, fd, &path, dot_files).unwrap()
+        String::from_utf8(list(&root, fd, &path, options, view).unwrap().text.to_vec()).unwrap()
     }
 
     /// The (href, text) of each link.
     fn links(page: &str) -> Vec<(String, String)> {
-        page.split("<a href=\"")
+        let rows = page.split_once("<tbody>").unwrap().1;
+        rows.split("<a href=\"")
             .skip(1)
             .map(|rest| {
                 let (href, rest) = rest.split_once("\">").unwrap();
@@ -286,7 +434,10 @@ mod tests {
         file.set_len(1536).unwrap();
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777)).unwrap();
         let page = listing(&top, SymlinkPolicy::Never, "/", false);
-        assert!(page.contains("<td class=\"n\">1.5 KiB</td><td class=\"n\">1994-11-06 08:49</td>"), "{page}");
+        assert!(
+            page.contains("<td class=\"n\">1.5 KiB</td><td class=\"n\">1994-11-06<span class=\"t\"> 08:49</span></td>"),
+            "{page}"
+        );
         for (bytes, text) in [
             (0, "0 B"),
             (1023, "1023 B"),
@@ -306,7 +457,91 @@ mod tests {
         let items: Vec<_> = (0..3)
             .map(|number| Item { name: vec![b'0' + number], directory: false, size_bytes: 0, modified_s: i64::MAX })
             .collect();
-        assert!(render(b"", &items, false).contains("more than 10000 names"));
-        assert!(!render(b"", &items, true).contains("more than"));
+        assert!(page(b"", &items, false, View::default()).contains("more than 10000 names"));
+        assert!(!page(b"", &items, true, View::default()).contains("more than"));
+    }
+
+    /// A folder `z` and files whose names, sizes and times are in three different orders.
+    fn three() -> TempDir {
+        let top = tempfile::tempdir().unwrap();
+        for (name, size, time_s) in [("a", 20, 300), ("b", 30, 100), ("c", 10, 200)] {
+            let file = File::create(top.path().join(name)).unwrap();
+            file.set_len(size).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(time_s)).unwrap();
+        }
+        fs::create_dir(top.path().join("z")).unwrap();
+        top
+    }
+
+    fn of(query: &str) -> View {
+        View::of(Some(query), &HeaderMap::new())
+    }
+
+    #[test]
+    fn names_are_sorted_as_the_query_says_and_folders_stand_first_if_they_are_to() {
+        let top = three();
+        let shown = |query: &str, folders_first| {
+            names(&view(&top, SymlinkPolicy::Never, "/", (false, folders_first), of(query))).join(" ")
+        };
+        for (query, first, mixed) in [
+            ("", "z/ a b c", "a b c z/"),
+            ("sort=name&order=desc", "z/ c b a", "z/ c b a"),
+            ("sort=size", "z/ c a b", "z/ c a b"),
+            ("order=desc&sort=size", "z/ b a c", "b a c z/"),
+            ("sort=time&order=asc", "z/ b c a", "b c a z/"),
+            ("sort=time&order=desc&x", "z/ a c b", "z/ a c b"),
+            ("sort=<script>&order=%64esc", "z/ a b c", "a b c z/"),
+        ] {
+            assert_eq!(shown(query, true), first, "{query}");
+            assert_eq!(shown(query, false), mixed, "{query}");
+        }
+    }
+
+    #[test]
+    fn the_heads_lead_to_the_other_orders_and_folders_keep_the_one_that_is_shown() {
+        let top = three();
+        let shown = |query: &str| view(&top, SymlinkPolicy::Never, "/", (false, true), of(query));
+        let heads = |page: &str| {
+            let head = page.split_once("<thead>").unwrap().1.split_once("</thead>").unwrap().0.to_owned();
+            head.split("href=\"").skip(1).map(|rest| rest.split_once('"').unwrap().0.to_owned()).collect::<Vec<_>>()
+        };
+        let plain = shown("");
+        assert_eq!(
+            heads(&plain),
+            ["?sort=name&amp;order=desc", "?sort=size&amp;order=desc", "?sort=time&amp;order=desc"]
+        );
+        assert!(plain.contains("<a href=\"z/\">") && plain.contains("<th aria-sort=\"ascending\">"), "{plain}");
+        let by_size = shown("sort=size&order=desc");
+        assert_eq!(
+            heads(&by_size),
+            ["?sort=name&amp;order=asc", "?sort=size&amp;order=asc", "?sort=time&amp;order=desc"]
+        );
+        assert!(by_size.contains("<a href=\"z/?sort=size&amp;order=desc\">"), "{by_size}");
+        assert!(by_size.contains("<a href=\"a\">"), "{by_size}");
+    }
+
+    #[test]
+    fn json_is_for_clients_that_name_it_and_do_not_prefer_a_page() {
+        let accept = |value: &str| {
+            let headers = HeaderMap::from_iter([(header::ACCEPT, value.parse().unwrap())]);
+            View::of(None, &headers).json
+        };
+        assert!(accept("application/json") && accept("Application/JSON;q=0.5, */*;q=0.1"));
+        assert!(accept("text/html;q=0.8, application/json"));
+        assert!(!accept("*/*") && !accept("application/json;q=0") && !accept("application/*"));
+        assert!(!accept("text/html, application/json;q=0.9") && !View::of(None, &HeaderMap::new()).json);
+    }
+
+    #[test]
+    fn json_has_names_links_sizes_and_times() {
+        let top = three();
+        fs::write(top.path().join("q\"<\u{e9} ?"), "").unwrap();
+        let text = view(&top, SymlinkPolicy::Never, "/", (false, true), View { json: true, ..View::default() });
+        let list: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(list[0]["name"], "z/");
+        assert_eq!((&list[0]["url"], &list[0]["is_dir"]), (&"./z/".into(), &true.into()));
+        assert_eq!((&list[1]["name"], &list[1]["size"]), (&"a".into(), &20.into()));
+        assert_eq!(list[1]["mod_time"], "1970-01-01T00:05:00Z");
+        assert_eq!((&list[4]["name"], &list[4]["url"]), (&"q\"<\u{e9} ?".into(), &"./q%22%3C%C3%A9%20%3F".into()));
     }
 }

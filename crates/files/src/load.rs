@@ -7,7 +7,7 @@ use std::{
     ffi::OsStr,
     fs::{File, Metadata},
     io,
-    os::unix::ffi::OsStrExt,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::Path,
     sync::{
         Arc,
@@ -25,7 +25,7 @@ use super::{
     body::{CHUNK_BYTES, LEAST_PART_BYTES, Mirrored, Source, read_from_page_cache, read_up_to},
     cache::{Cache, Entry, Key, Variant},
     content_type::ContentTypes,
-    listing,
+    listing::{self, Listing, View},
     negotiate::{Coding, Preferences},
     path::RequestPath,
     representation::{Description, Representation},
@@ -61,7 +61,9 @@ pub(crate) struct SiteFiles {
     root_checked_ns: AtomicU64,
     siblings: Siblings,
     index: Vec<String>,
-    listing: bool,
+    /// Whether directories without an index are listed, unless a request comes with another answer.
+    pub listing: bool,
+    folders_first: bool,
     precompressed: bool,
     cache_control: Vec<CacheControlRule>,
     types: ContentTypes,
@@ -76,7 +78,7 @@ pub(crate) enum Outcome {
     /// A directory, requested without its slash.
     Directory,
     /// A directory without an index: its listing.
-    Listing { page: Bytes, cache_control: Option<HeaderValue> },
+    Listing { listing: Arc<Listing>, view: View, cache_control: Option<HeaderValue> },
     /// No answer but this status.
     Refused(StatusCode),
 }
@@ -96,32 +98,43 @@ type Read = fn(&File, u64, usize) -> io::Result<Vec<u8>>;
 impl SiteFiles {
     /// Opens the root of a site.
     pub fn open(root: &Path, config: &FilesConfig, cache: Cache) -> io::Result<Self> {
-        let FilesConfig { index, listing, dot_files, symlinks, precompressed, cache_control, mime_types, tells_type } =
-            config;
+        let FilesConfig {
+            index,
+            listing,
+            folders_first,
+            dot_files,
+            symlinks,
+            precompressed,
+            cache_control,
+            mime_types,
+            tells_type,
+        } = config.clone();
         Ok(Self {
-            root: Root::open(root, *symlinks)?,
+            root: Root::open(root, symlinks)?,
             root_checked_ns: AtomicU64::new(cache.now_ns()),
             siblings: Siblings::new(),
             id: cache.new_site(),
             cache,
-            dot_files: *dot_files,
-            index: index.clone(),
-            listing: *listing,
-            precompressed: *precompressed,
-            cache_control: cache_control.clone(),
-            types: ContentTypes::new(mime_types)?,
-            tells_type: *tells_type,
+            dot_files,
+            index,
+            listing,
+            folders_first,
+            precompressed,
+            cache_control,
+            types: ContentTypes::new(&mime_types)?,
+            tells_type,
         })
     }
 
-    /// Looks up a path, and keeps the file in memory if that is useful. Blocks.
-    pub fn load(&self, path: &RequestPath, preferences: Preferences, key: Key) -> Outcome {
+    /// Looks up a path, and keeps the file in memory if that is useful. `view`: how a directory without an index is listed;
+    /// `None`: not at all. Blocks.
+    pub fn load(&self, path: &RequestPath, preferences: Preferences, key: Key, view: Option<View>) -> Outcome {
         // Taken before the first check, so that the entry is not trusted for too long.
         let checked_ns = self.cache.now_ns();
         if self.root.refresh() {
             self.siblings.clear();
         }
-        let outcome = match self.find(path) {
+        let outcome = match self.find(path, view) {
             Ok(found) => match self.choose(path, found, preferences, &key, checked_ns) {
                 Ok(representation) => return Outcome::Found(representation),
                 Err(error) => {
@@ -211,7 +224,7 @@ impl SiteFiles {
     }
 
     /// The file for a path: itself, or the index of a directory.
-    fn find(&self, path: &RequestPath) -> Result<Found, Outcome> {
+    fn find(&self, path: &RequestPath, view: Option<View>) -> Result<Found, Outcome> {
         if path.directory() {
             // This comes first, because a directory that may be passed but not read still has an index.
             for name in &self.index {
@@ -230,15 +243,23 @@ impl SiteFiles {
                 Ok(Found::alone(path.relative().as_os_str().as_bytes().to_vec(), file, metadata))
             }
             Ok(Node::Directory(_) | Node::ClosedDirectory) if !path.directory() => Err(Outcome::Directory),
-            Ok(Node::Directory(fd)) if self.listing => Err(match listing::page(&self.root, fd, path, self.dot_files) {
-                Ok(page) => Outcome::Listing {
-                    page: page.into(),
-                    cache_control: self.cache_control_for(&[path.relative()]).cloned(),
-                },
-                Err(error) => self.refused(path, error),
+            Ok(Node::Directory(fd)) => Err(match view {
+                Some(view) => self.list(path, fd, view),
+                None => Outcome::Refused(StatusCode::FORBIDDEN),
             }),
-            Ok(Node::Directory(_) | Node::ClosedDirectory) => Err(Outcome::Refused(StatusCode::FORBIDDEN)),
+            Ok(Node::ClosedDirectory) => Err(Outcome::Refused(StatusCode::FORBIDDEN)),
             Err(error) => Err(self.refused(path, error)),
+        }
+    }
+
+    fn list(&self, path: &RequestPath, directory: OwnedFd, view: View) -> Outcome {
+        match listing::list(&self.root, directory, path, (self.dot_files, self.folders_first), view) {
+            Ok(listing) => Outcome::Listing {
+                listing: Arc::new(listing),
+                view,
+                cache_control: self.cache_control_for(&[path.relative()]).cloned(),
+            },
+            Err(error) => self.refused(path, error),
         }
     }
 

@@ -114,7 +114,7 @@ impl Preferences {
 }
 
 /// The weight among a member's parameters, in thousandths; 1000 without one, `None` if it is malformed.
-fn parse_quality<'a>(mut parameters: impl Iterator<Item = &'a [u8]>) -> Option<u16> {
+pub(crate) fn parse_quality<'a>(mut parameters: impl Iterator<Item = &'a [u8]>) -> Option<u16> {
     let Some(weight) = parameters.find_map(|parameter| {
         let parameter = parameter.trim_ascii();
         parameter.strip_prefix(b"q=").or_else(|| parameter.strip_prefix(b"Q="))

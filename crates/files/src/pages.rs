@@ -3,7 +3,10 @@
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 
-use super::FileBody;
+use super::{
+    FileBody,
+    listing::{Listing, MAX_NAMES},
+};
 
 /// The methods that files support.
 const ALLOW: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
@@ -36,6 +39,22 @@ pub(crate) fn page(status: StatusCode, html: Bytes) -> Response<FileBody> {
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CONTENT_SECURITY_POLICY, PAGE_POLICY);
+    response
+}
+
+/// The listing of a directory.
+pub(crate) fn listing(listing: &Listing, json: bool) -> Response<FileBody> {
+    const TRUNCATED: HeaderName = HeaderName::from_static("x-listing-truncated");
+    let mut response = page(StatusCode::OK, listing.text.clone());
+    let headers = response.headers_mut();
+    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    if json {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.remove(header::CONTENT_SECURITY_POLICY);
+        if !listing.complete {
+            headers.insert(TRUNCATED, HeaderValue::from(MAX_NAMES));
+        }
+    }
     response
 }
 

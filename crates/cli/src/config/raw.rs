@@ -108,6 +108,7 @@ sections! {
         #[serde(deserialize_with = "one_or_more")]
         index: Option<Vec<Spanned<Written>>>,
         listing: Option<bool>,
+        folders_first: Option<bool>,
         dot_files: Option<bool>,
         symlinks: Setting,
         precompressed: Option<bool>,
@@ -175,6 +176,7 @@ sections! {
         upstream: Setting,
         cgi: Option<Spanned<RawProgram>>,
         files: Option<Spanned<bool>>,
+        listing: Option<Spanned<bool>>,
         #[serde(deserialize_with = "one_or_more")]
         try_files: Option<Vec<Spanned<Written>>>,
         redirect: Setting,

@@ -216,9 +216,9 @@ fn redirects_and_rewrites() {
 fn a_mirror_that_lists_its_folders() {
     let (text, _, config) = one(
         "server {\n  listen 80 default_server;\n  root /srv/mirror;\n  autoindex on;\n  autoindex_exact_size off;\n\
-        location /iso/ { limit_rate 1m; }\n  location ~ ^/debian/dists/ { add_header Cache-Control no-cache; }\n}\n",
+        location /iso/ { limit_rate 1m; }\n  location /incoming/ { autoindex off; }\n  location ~ ^/debian/dists/ { add_header Cache-Control no-cache; }\n}\n",
     );
-    has(&text, &["listing = true", "Cache-Control = \"no-cache\"", "limit_rate 1m"]);
+    has(&text, &["listing = true", "files = true\nlisting = false", "Cache-Control = \"no-cache\"", "limit_rate 1m"]);
     assert!(config.sites[0].files.listing);
 }
 

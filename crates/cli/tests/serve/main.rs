@@ -11,6 +11,7 @@ mod clients;
 mod gateway;
 mod kernel_mode;
 mod lifecycle;
+mod listings;
 mod origin;
 mod smuggling;
 mod support;

@@ -391,12 +391,15 @@ impl<'a> Translation<'a> {
             self.leave(location.directive, "the site has no root, so there are no files");
             return false;
         }
-        for name in ["autoindex", "index"] {
-            if let Some(option) = own(name).filter(|_| location.levels.len() > 2 && pattern.prefix() != Some("/")) {
-                self.leave(option, "it is a setting of the whole site (`site.files`)");
-            }
+        // Those of the whole site stand there.
+        let own_below = |name| own(name).filter(|_| location.levels.len() > 2 && pattern.prefix() != Some("/"));
+        if let Some(index) = own_below("index") {
+            self.leave(index, "it is a setting of the whole site (`site.files`)");
         }
         settings.set("files", true);
+        if let Some(autoindex) = own_below("autoindex") {
+            settings.set("listing", autoindex.arg(0) == "on");
+        }
         let mut instead = Vec::new();
         for tried in in_force(&location.levels, "try_files")
             .into_iter()

@@ -35,6 +35,8 @@ pub struct Route {
     pub limit: RouteLimit,
     /// Files of the site, the first of which answers where there is no file for a path. Only for files.
     pub try_files: Vec<Rewrite>,
+    /// Whether directories without an index are listed; `None`: as the site says. Only for files.
+    pub listing: Option<bool>,
     /// The largest body of its requests; `None`: as everywhere.
     pub request_body_bytes: Option<u64>,
 }
@@ -71,6 +73,7 @@ impl Route {
             access,
             limit: RouteLimit::OfSite,
             try_files: Vec::new(),
+            listing: None,
             request_body_bytes: None,
         }
     }

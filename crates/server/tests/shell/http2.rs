@@ -217,6 +217,7 @@ fn what_is_refused_has_no_body_for_head() {
         access: Access::default(),
         limit: RouteLimit::OfSite,
         try_files: Vec::new(),
+        listing: None,
         request_body_bytes: None,
     }];
     serve(config, async |server| {

@@ -47,6 +47,7 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
         access: Access::default(),
         limit: RouteLimit::OfSite,
         try_files: Vec::new(),
+        listing: None,
         request_body_bytes: None,
     }
 }
@@ -139,6 +140,7 @@ impl Resolver<'_> {
             access,
             limit,
             try_files,
+            listing: raw.listing.as_ref().map(|on| *on.get_ref()),
             request_body_bytes,
         })
     }
@@ -317,6 +319,12 @@ impl Resolver<'_> {
         if let Some(first) = written.first().filter(|_| !matches!(origin, Origin::Files)) {
             self.problems.push(
                 Problem::new("`try-files` is about files, and this route has none", Some(first.span()))
+                    .help("leave it out, or write `files = true`"),
+            );
+        }
+        if let Some(listing) = raw.listing.as_ref().filter(|_| !matches!(origin, Origin::Files)) {
+            self.problems.push(
+                Problem::new("`listing` is about files, and this route has none", Some(listing.span()))
                     .help("leave it out, or write `files = true`"),
             );
         }

@@ -210,6 +210,7 @@ impl Resolver<'_> {
         FilesConfig {
             index: index.map_or_else(|| vec!["index.html".to_owned()], |list| self.read_each(list, index_name)),
             listing: flags.listing || pick(|files| files.listing).unwrap_or(false),
+            folders_first: pick(|files| files.folders_first).unwrap_or(true),
             dot_files: flags.dot_files || pick(|files| files.dot_files).unwrap_or(false),
             symlinks: self.setting(flags.symlinks, &symlinks, SymlinkPolicy::named, SymlinkPolicy::WithinRoot),
             precompressed: pick(|files| files.precompressed).unwrap_or(true),

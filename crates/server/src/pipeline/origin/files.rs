@@ -23,7 +23,7 @@ pub(super) async fn answer(
     let config = &routed.route.config;
     config.request_headers.apply(&mut parts.headers);
     let files = snapshot.sites.files(request.site).ok_or(StatusCode::NOT_FOUND)?;
-    let mut response = files.serve(&parts.method, &parts.uri, &parts.headers).response().await;
+    let mut response = files.serve_listed(&parts.method, &parts.uri, &parts.headers, config.listing).response().await;
     for other in &config.try_files {
         if response.status() != StatusCode::NOT_FOUND {
             break;
@@ -36,7 +36,7 @@ pub(super) async fn answer(
             rest: routed.rest(),
         };
         if let Some(path) = other.path(&source) {
-            response = files.serve(&parts.method, &path.into(), &parts.headers).response().await;
+            response = files.serve_listed(&parts.method, &path.into(), &parts.headers, config.listing).response().await;
         }
     }
     Ok(response.map(Into::into))

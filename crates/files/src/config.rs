@@ -22,6 +22,7 @@ pub struct FilesConfig {
     /// MIME types by extension, before the built-in table: (extension in lower case without dot, type).
     pub mime_types: Vec<(String, String)>,
     /// Whether a 304, which has no `Content-Type`, carries the type of its file as an extension ([`TypeOfNotModified`]).
+    /// The server turns this on where `expires` needs the type.
     pub tells_type: bool,
 }
 

@@ -202,8 +202,8 @@ impl Files {
             match files.lookups.join((key, preferences, view), work).await {
                 Some(Outcome::Found(representation)) => respond::respond(&representation, &headers, ranges),
                 Some(Outcome::Directory) => pages::moved_to(&format!("{canonical}/"), query.as_deref()),
-                Some(Outcome::Listing { listing, view, cache_control }) => {
-                    let mut response = pages::listing(&listing, view.json);
+                Some(Outcome::Listing { listing, cache_control }) => {
+                    let mut response = pages::listing(&listing);
                     if let Some(value) = cache_control {
                         response.headers_mut().insert(header::CACHE_CONTROL, value);
                     }

@@ -39,7 +39,7 @@ const STYLE: &str = "html{color-scheme:light dark}\
     .n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}\
     @media(max-width:40rem){body{margin:1rem auto;padding:0 .5rem}th,td{padding:.3rem}.t{display:none}}";
 
-/// What a client wants to see of a directory.
+/// The order and the form in which a client asks for a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct View {
     pub sort: Sort,
@@ -104,10 +104,21 @@ fn accepts_json(headers: &HeaderMap) -> bool {
     json > 0 && json >= html
 }
 
-/// A listing: its text, and whether it has all names.
+/// The part of a directory that the operator shows, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    pub dot_files: bool,
+    /// Whether directories stand before files in every order.
+    pub folders_first: bool,
+}
+
+/// A listing.
 #[derive(Debug)]
 pub(crate) struct Listing {
     pub text: Bytes,
+    /// Whether the text is JSON, in place of HTML.
+    pub json: bool,
+    /// Whether it has all names.
     pub complete: bool,
 }
 
@@ -116,16 +127,16 @@ pub(crate) fn list(
     root: &Root,
     directory: OwnedFd,
     path: &RequestPath,
-    (dot_files, folders_first): (bool, bool),
+    options: Options,
     view: View,
 ) -> Result<Listing, Errno> {
-    let (mut items, complete) = read(root, directory, path, dot_files)?;
-    sort(&mut items, view, folders_first);
+    let (mut items, complete) = read(root, directory, path, options.dot_files)?;
+    sort(&mut items, view, options.folders_first);
     let text = match view.json {
         true => json(&items),
         false => page(path.relative().as_os_str().as_bytes(), &items, complete, view),
     };
-    Ok(Listing { text: text.into(), complete })
+    Ok(Listing { text: text.into(), json: view.json, complete })
 }
 
 #[derive(Debug)]
@@ -326,15 +337,17 @@ mod tests {
     use super::*;
 
     fn listing(top: &TempDir, policy: SymlinkPolicy, path: &str, dot_files: bool) -> String {
-        view(top, policy, path, (dot_files, true), View::default())
+        view(top, policy, path, Options { dot_files, folders_first: true }, View::default())
     }
 
-    fn view(top: &TempDir, policy: SymlinkPolicy, path: &str, options: (bool, bool), view: View) -> String {
+    fn view(top: &TempDir, policy: SymlinkPolicy, path: &str, options: Options, view: View) -> String {
         let root = Root::open(top.path(), policy).unwrap();
         let path = RequestPath::parse(path).unwrap();
         let Node::Directory(fd) = root.find(path.relative()).unwrap() else { panic!("a directory") };
         String::from_utf8(list(&root, fd, &path, options, view).unwrap().text.to_vec()).unwrap()
     }
+
+    const FOLDERS_FIRST: Options = Options { dot_files: false, folders_first: true };
 
     /// The (href, text) of each link.
     fn links(page: &str) -> Vec<(String, String)> {
@@ -481,7 +494,8 @@ mod tests {
     fn names_are_sorted_as_the_query_says_and_folders_stand_first_if_they_are_to() {
         let top = three();
         let shown = |query: &str, folders_first| {
-            names(&view(&top, SymlinkPolicy::Never, "/", (false, folders_first), of(query))).join(" ")
+            names(&view(&top, SymlinkPolicy::Never, "/", Options { dot_files: false, folders_first }, of(query)))
+                .join(" ")
         };
         for (query, first, mixed) in [
             ("", "z/ a b c", "a b c z/"),
@@ -500,7 +514,7 @@ mod tests {
     #[test]
     fn the_heads_lead_to_the_other_orders_and_folders_keep_the_one_that_is_shown() {
         let top = three();
-        let shown = |query: &str| view(&top, SymlinkPolicy::Never, "/", (false, true), of(query));
+        let shown = |query: &str| view(&top, SymlinkPolicy::Never, "/", FOLDERS_FIRST, of(query));
         let heads = |page: &str| {
             let head = page.split_once("<thead>").unwrap().1.split_once("</thead>").unwrap().0.to_owned();
             head.split("href=\"").skip(1).map(|rest| rest.split_once('"').unwrap().0.to_owned()).collect::<Vec<_>>()
@@ -536,7 +550,7 @@ mod tests {
     fn json_has_names_links_sizes_and_times() {
         let top = three();
         fs::write(top.path().join("q\"<\u{e9} ?"), "").unwrap();
-        let text = view(&top, SymlinkPolicy::Never, "/", (false, true), View { json: true, ..View::default() });
+        let text = view(&top, SymlinkPolicy::Never, "/", FOLDERS_FIRST, View { json: true, ..View::default() });
         let list: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(list[0]["name"], "z/");
         assert_eq!((&list[0]["url"], &list[0]["is_dir"]), (&"./z/".into(), &true.into()));

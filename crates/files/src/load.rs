@@ -78,7 +78,7 @@ pub(crate) enum Outcome {
     /// A directory, requested without its slash.
     Directory,
     /// A directory without an index: its listing.
-    Listing { listing: Arc<Listing>, view: View, cache_control: Option<HeaderValue> },
+    Listing { listing: Arc<Listing>, cache_control: Option<HeaderValue> },
     /// No answer but this status.
     Refused(StatusCode),
 }
@@ -253,10 +253,10 @@ impl SiteFiles {
     }
 
     fn list(&self, path: &RequestPath, directory: OwnedFd, view: View) -> Outcome {
-        match listing::list(&self.root, directory, path, (self.dot_files, self.folders_first), view) {
+        let options = listing::Options { dot_files: self.dot_files, folders_first: self.folders_first };
+        match listing::list(&self.root, directory, path, options, view) {
             Ok(listing) => Outcome::Listing {
                 listing: Arc::new(listing),
-                view,
                 cache_control: self.cache_control_for(&[path.relative()]).cloned(),
             },
             Err(error) => self.refused(path, error),

@@ -43,12 +43,12 @@ pub(crate) fn page(status: StatusCode, html: Bytes) -> Response<FileBody> {
 }
 
 /// The listing of a directory.
-pub(crate) fn listing(listing: &Listing, json: bool) -> Response<FileBody> {
+pub(crate) fn listing(listing: &Listing) -> Response<FileBody> {
     const TRUNCATED: HeaderName = HeaderName::from_static("x-listing-truncated");
     let mut response = page(StatusCode::OK, listing.text.clone());
     let headers = response.headers_mut();
     headers.insert(header::VARY, HeaderValue::from_static("Accept"));
-    if json {
+    if listing.json {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.remove(header::CONTENT_SECURITY_POLICY);
         if !listing.complete {

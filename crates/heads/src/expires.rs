@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::media_type::TypePattern;
 
-/// What responses say of how long they may be kept, by their media type.
+/// How long responses may be kept, by their media type.
 #[derive(Clone, Debug, Default)]
 pub struct Expires {
     /// By type, the most precise pattern first. `None`: nothing is said of such a type.
@@ -63,7 +63,7 @@ impl Expires {
         }
     }
 
-    /// What is said of a type.
+    /// The freshness of a response of this type.
     fn of(&self, status: StatusCode, kind: Option<&str>) -> Option<&Freshness> {
         let matching = kind.and_then(|kind| self.by_type.iter().find(|(pattern, _)| pattern.matches(kind)));
         match matching {

@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypePattern {
     before: String,
-    /// What follows the `*`; `None`: there is none.
+    /// The text behind the `*`; `None`: the pattern has no `*`.
     after: Option<String>,
 }
 

@@ -22,7 +22,7 @@ use crate::{
         transform::Transform,
     },
 };
-use files::{Cache, Files};
+use files::{Cache, Files, FilesConfig};
 
 /// Sites by host name. Unknown names select the first site.
 pub(crate) struct Sites {
@@ -130,7 +130,9 @@ impl Sites {
     pub(crate) fn open(sites: &[Site], cache: &Cache, challenges: Option<&Arc<Challenges>>) -> Result<Self, SiteError> {
         let opened = sites.iter().map(|site| {
             let open = |root: &PathBuf| {
-                Files::open(root, &site.files, cache.clone()).map_err(|error| SiteError {
+                let says_freshness = site.expires.is_some() || site.routes.iter().any(|route| route.expires.is_some());
+                let files = FilesConfig { tells_type: says_freshness, ..site.files.clone() };
+                Files::open(root, &files, cache.clone()).map_err(|error| SiteError {
                     setting: "root",
                     path: root.clone(),
                     error,

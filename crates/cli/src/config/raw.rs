@@ -9,7 +9,7 @@ use serde::{
 };
 use toml::Spanned;
 
-use super::written::{OrOff, Pairs, RawCutoffs, Setting, Values, ValuesByName, Written, one_or_more};
+use super::written::{OrOff, Pairs, RawCutoffs, RawExpires, Setting, Values, ValuesByName, Written, one_or_more};
 
 macro_rules! sections {
     ($(#[doc = $doc:literal] $name:ident { $($(#[$field_attr:meta])* $field:ident: $type:ty,)* })*) => {
@@ -158,7 +158,7 @@ sections! {
         deny: Option<Vec<Spanned<Written>>>,
         require: Option<Spanned<OrOff<RawRequire>>>,
         limit: Option<Spanned<OrOff<RawLimit>>>,
-        expires: Option<Spanned<OrOff<Pairs>>>,
+        expires: Option<Spanned<RawExpires>>,
         expires_override: Option<Spanned<bool>>,
         expires_field: Option<Spanned<bool>>,
         error_pages: Option<Pairs>,
@@ -201,7 +201,7 @@ sections! {
         request_headers: RawHeaders,
         response_headers: RawHeaders,
         compression: Option<Spanned<bool>>,
-        expires: Option<Spanned<OrOff<Pairs>>>,
+        expires: Option<Spanned<RawExpires>>,
         expires_override: Option<Spanned<bool>>,
         expires_field: Option<Spanned<bool>>,
     }

@@ -33,13 +33,18 @@ pub enum Values {
     Regex(Option<Spanned<String>>),
 }
 
-/// A word such as `off`, or a table.
+/// `off`, or a table.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
 pub enum OrOff<T> {
     Word(Written),
     Table(Box<T>),
 }
+
+/// `expires`: how long all responses may be kept, or a table by media type.
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(serde::Serialize), serde(transparent))]
+pub struct RawExpires(pub OrOff<Pairs>);
 
 /// `cutoffs`: a word or a list of sizes.
 #[derive(Clone, Debug)]
@@ -124,23 +129,36 @@ impl<'de> Deserialize<'de> for Written {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct WordOrTable<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for WordOrTable<T> {
-            type Value = OrOff<T>;
+        deserializer.deserialize_any(WordOrTable { expected: "\"off\" or a table", table: PhantomData })
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text in quotes, as in \"off\", or a table")
-            }
+impl<'de> Deserialize<'de> for RawExpires {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let expected = "a text in quotes, as in \"30d\", or a table of media types";
+        deserializer.deserialize_any(WordOrTable { expected, table: PhantomData }).map(Self)
+    }
+}
 
-            fn visit_str<E>(self, text: &str) -> Result<OrOff<T>, E> {
-                Ok(OrOff::Word(Written(text.to_owned())))
-            }
+struct WordOrTable<T> {
+    /// The values that are allowed, for an error.
+    expected: &'static str,
+    table: PhantomData<T>,
+}
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OrOff<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(|table| OrOff::Table(Box::new(table)))
-            }
-        }
-        deserializer.deserialize_any(WordOrTable(PhantomData))
+impl<'de, T: Deserialize<'de>> Visitor<'de> for WordOrTable<T> {
+    type Value = OrOff<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expected)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<OrOff<T>, E> {
+        Ok(OrOff::Word(Written(text.to_owned())))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OrOff<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(|table| OrOff::Table(Box::new(table)))
     }
 }
 

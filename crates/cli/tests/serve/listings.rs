@@ -97,7 +97,7 @@ fn a_huge_folder_is_listed_up_to_a_bound() {
 }
 
 #[test]
-fn a_browser_shows_a_listing_and_follows_its_heads() {
+fn a_browser_shows_a_sorted_listing() {
     let folder = folder();
     fill(&folder.path().join("www/listed"));
     let serpent = start(folder.path(), "[[site]]\nroot = \"www\"\n[site.files]\nlisting = true\n");

@@ -391,7 +391,7 @@ impl<'a> Translation<'a> {
             self.leave(location.directive, "the site has no root, so there are no files");
             return false;
         }
-        // Those of the whole site stand there.
+        // For `/` they are settings of the whole site.
         let own_below = |name| own(name).filter(|_| location.levels.len() > 2 && pattern.prefix() != Some("/"));
         if let Some(index) = own_below("index") {
             self.leave(index, "it is a setting of the whole site (`site.files`)");

@@ -10,14 +10,14 @@ use crate::{
     config::{
         problems::Problem,
         raw::{RawRoute, RawSite},
-        written::{OrOff, Pairs},
+        written::{OrOff, RawExpires},
     },
     values,
 };
 
 /// The setting and those that belong to it.
 struct Raw<'a> {
-    expires: Option<&'a Spanned<OrOff<Pairs>>>,
+    expires: Option<&'a Spanned<RawExpires>>,
     overrides: Option<&'a Spanned<bool>>,
     field: Option<&'a Spanned<bool>>,
 }
@@ -90,8 +90,8 @@ impl Resolver<'_> {
         }
     }
 
-    fn by_type(&mut self, written: &Spanned<OrOff<Pairs>>) -> Expires {
-        let pairs = match written.get_ref() {
+    fn by_type(&mut self, written: &Spanned<RawExpires>) -> Expires {
+        let pairs = match &written.get_ref().0 {
             OrOff::Word(word) => {
                 let freshness = values::freshness(&word.0).unwrap_or_else(|message| {
                     self.problems.push(Problem::new(message, Some(written.span())));

@@ -147,8 +147,6 @@ impl Resolver<'_> {
             let expires = self.expires(site);
             let of_site = (compression.as_ref(), expires.as_ref());
             let routes = self.routes(site, root.is_some(), &access, &targets, of_site);
-            let tells_type = expires.is_some() || routes.iter().any(|route| route.expires.is_some());
-            let files = FilesConfig { tells_type, ..files };
             let limit = site.limit.as_ref().and_then(|limit| self.limit(limit, &configured));
             let hsts = self.setting(None, &site.hsts, values::hsts, None);
             let error_pages = self.error_pages(site, root.as_deref());

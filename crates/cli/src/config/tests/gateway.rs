@@ -470,7 +470,7 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("require = { satisfy = \"any\" }\n", ":8:11", "this table requires nothing"),
     ("require = { usr = true }\n", ":8:13", "did you mean `user`?"),
     ("require = \"on\"\n", ":8:11", "`on` is no value of `require`"),
-    ("require = true\n", ":8:11", "as in \"off\", or a table"),
+    ("require = true\n", ":8:11", "expected \"off\" or a table"),
     // Limits.
     ("limit = \"10/s\"\n", ":8:9", "`10/s` is no value of `limit`"),
     ("limit = { rate = \"10\" }\n", ":8:18", "`10` is not a rate of requests"),

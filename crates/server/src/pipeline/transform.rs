@@ -45,6 +45,15 @@ impl Transform {
         hsts.into_iter().chain(expires).chain(headers).chain(compress.map(Self::Compress)).collect()
     }
 
+    /// Whether it looks at the fields of the request.
+    pub(crate) fn reads_request(&self) -> bool {
+        match self {
+            // Proxies tell there whether their client has spoken TLS.
+            Self::Hsts(_) | Self::Compress(_) => true,
+            Self::Expires(_) | Self::Headers(_) => false,
+        }
+    }
+
     /// Changes the response to a request.
     pub(crate) fn apply(&self, asked: &Asked<'_>, response: &mut Response<AnswerBody>) {
         match self {

@@ -81,3 +81,53 @@ fn the_head_says_what_is_sent_and_what_may_not_be_compressed_is_not() {
         assert!(!head.contains("content-encoding") && head.contains("content-length"), "{path} {more}{head}");
     }
 }
+
+#[test]
+fn the_answers_of_an_upstream_are_compressed_however_they_are_passed_on() {
+    let text = "the connection, the scheduler, the request\n".repeat(4000);
+    for passed in ["buffer-response = false\nadmitted = false\n", "buffer-response = true\n"] {
+        let more = format!("{passed}[compression]\ncodings = [\"zstd\", \"gzip\"]\n");
+        let gateway = Gateway::start(&more);
+        for (accepts, coding) in [("gzip", Some("gzip")), ("zstd, gzip", Some("zstd")), ("br", None)] {
+            let mut client = gateway.ask("/", &format!("accept-encoding: {accepts}\r\n"));
+            let asked = gateway.origin.next();
+            assert_eq!(
+                asked.field("accept-encoding").as_deref(),
+                Some(accepts),
+                "the upstream sees what the client sends"
+            );
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n", text.len());
+            asked.send(&[head.as_bytes(), text.as_bytes()].concat());
+            asked.done();
+            let mut answer = Vec::new();
+            client.read_to_end(&mut answer).unwrap();
+            let end = answer.windows(4).position(|it| it == b"\r\n\r\n").expect("a head") + 4;
+            let head = String::from_utf8(answer[..end].to_ascii_lowercase()).unwrap();
+            assert!(head.contains("vary: accept-encoding"), "{passed} {head}");
+            match coding {
+                Some(coding) => {
+                    assert!(head.contains(&format!("content-encoding: {coding}\r\n")), "{passed} {head}");
+                    assert!(answer.len() - end < text.len() / 20, "{passed} {accepts}: {}", answer.len());
+                }
+                None => {
+                    assert!(!head.contains("content-encoding") && answer[end..] == *text.as_bytes(), "{passed} {head}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_trusted_proxy_says_of_tls_holds_for_the_answers_of_an_upstream() {
+    let gateway = Gateway::start_as(|origin| {
+        let text = text(origin, "").replace("[[site]]\n", "[[site]]\nhsts = \"on\"\n");
+        format!("trusted-proxies = [\"127.0.0.1\"]\n{text}")
+    });
+    for (said, expected) in [("https", true), ("http", false)] {
+        let mut client = gateway.ask("/", &format!("x-forwarded-for: 192.0.2.1\r\nx-forwarded-proto: {said}\r\n"));
+        gateway.origin.answer("hello");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer.to_lowercase().contains("strict-transport-security: "), expected, "{said}: {answer}");
+    }
+}

@@ -19,6 +19,7 @@ use crate::{
         answer_body::{AnswerBody, Holding},
         context::{Failure, RequestContext},
         presence::Presence,
+        transform::Transform,
     },
     sites::{Routed, UpstreamOrigin},
     state::ConfigSnapshot,
@@ -67,7 +68,12 @@ pub(super) async fn answer(
     let Admitted { body, pulse, slot, presence } = admitted;
     let path = path(&request.parts, routed, origin).ok_or(StatusCode::BAD_REQUEST)?;
     let host = host_and_port(&request.parts);
-    let headers = std::mem::take(&mut request.parts.headers);
+    let transforms = snapshot.sites.transforms(request.site, request.route);
+    let headers = if transforms.iter().any(Transform::reads_request) {
+        request.parts.headers.clone()
+    } else {
+        std::mem::take(&mut request.parts.headers)
+    };
     let (connection, parts) = (&request.connection, &request.parts);
     let outbound = Outbound { method: parts.method.clone(), path, version: parts.version, headers, body };
     let ask = Ask {

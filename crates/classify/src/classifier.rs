@@ -93,6 +93,11 @@ impl Classifier {
         self.trivial
     }
 
+    /// Whether a peer is a proxy whose word about its clients is believed.
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        forwarded::is_trusted(peer, &self.config.trusted_proxies)
+    }
+
     /// The users, if there are any.
     pub fn passwords(&self) -> Option<&Arc<Passwords>> {
         self.passwords.as_ref()

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use limits::Permit;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -25,12 +26,22 @@ pub(crate) struct ConnectionState {
     in_flight: AtomicU32,
     /// HTTP/2: when the last response ended, in milliseconds after the connection's start.
     last_end_ms: AtomicU64,
-    /// The other side of the connection after an upgrade, and the class that it counts for.
-    tunnel: Mutex<Option<(Box<Upgraded>, ClassAt)>>,
+    tunnel: Mutex<Option<Tunnel>>,
     /// The timer that tells whether a request's client is still there, kept for the next request. Most requests are over
     /// before it fires, so it is seldom set anew.
     pub(crate) spare_timer: Mutex<Option<Timer>>,
     started: Instant,
+}
+
+/// What a connection becomes after an upgrade.
+#[derive(Debug)]
+pub(crate) struct Tunnel {
+    /// The other side.
+    pub(crate) upgraded: Box<Upgraded>,
+    /// The class that it counts for.
+    pub(crate) class: ClassAt,
+    /// What the request counts for in limits on requests at once, until the tunnel ends.
+    pub(crate) permits: Vec<Permit>,
 }
 
 impl ConnectionState {
@@ -51,12 +62,12 @@ impl ConnectionState {
         self.drain.is_cancelled()
     }
 
-    /// Makes the connection a tunnel to `upgraded` once the response under way has ended.
-    pub(crate) fn tunnel(&self, upgraded: Box<Upgraded>, class: ClassAt) {
-        *self.tunnel.lock() = Some((upgraded, class));
+    /// Makes the connection a tunnel once the response under way has ended.
+    pub(crate) fn tunnel(&self, tunnel: Tunnel) {
+        *self.tunnel.lock() = Some(tunnel);
     }
 
-    pub(crate) fn take_tunnel(&self) -> Option<(Box<Upgraded>, ClassAt)> {
+    pub(crate) fn take_tunnel(&self) -> Option<Tunnel> {
         self.tunnel.lock().take()
     }
 

@@ -67,6 +67,8 @@ pub(crate) struct WorkerMetrics {
     pub(crate) accept_errors: AtomicU64,
     /// How often accepting stopped because of the limit on connections.
     pub(crate) accept_pauses: AtomicU64,
+    /// Connections closed at once because of `limits.connections-per-client`.
+    pub(crate) client_connections_refused: AtomicU64,
     pub(crate) handshakes_failed: AtomicU64,
     /// HTTP/2 connections that were cut because their client flooded them.
     pub(crate) http2_floods: AtomicU64,

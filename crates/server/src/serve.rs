@@ -12,6 +12,7 @@ use std::{
 
 use access_log::{Sink, Writer};
 use arc_swap::ArcSwap;
+use limits::AtOnce;
 use parking_lot::Mutex;
 use programs::Workers;
 use scheduler::Rate;
@@ -120,6 +121,7 @@ impl Server {
             uplink,
             metrics,
             connections: ConnectionLimit::new(config.limits.connections),
+            connections_of_clients: AtOnce::default(),
             stopping: CancellationToken::new(),
             changing: Mutex::new(false),
             tickets,

@@ -7,17 +7,19 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Instant,
 };
 
 use acme::Challenges;
 use http::{StatusCode, Uri};
+use limits::Limiter;
 use programs::Cgi;
 
 use crate::{
     config::{self, Certificate, ErrorPage, Route, Site},
     host::normal,
     pipeline::{
-        guard::{Guard, Limiter, Switch},
+        guard::{Guard, Switch},
         target::{BadPath, Target},
         transform::Transform,
     },
@@ -139,7 +141,7 @@ impl Sites {
                 })
             };
             let files = site.root.as_ref().map(open).transpose()?;
-            let limiter = site.limit.as_ref().map(Limiter::new).map(Arc::new);
+            let limiter = site.limit.as_ref().map(|limit| Limiter::new(limit, Instant::now())).map(Arc::new);
             let maintenance = site.maintenance.as_ref().map(Switch::new).map(Arc::new);
             let open =
                 |route: &Route| ResolvedRoute::open(route, site, limiter.as_ref(), challenges, maintenance.as_ref());

@@ -6,6 +6,7 @@ use std::{path::PathBuf, sync::Arc, time::Instant};
 use access_log::Log;
 use acme::Acme;
 use arc_swap::ArcSwap;
+use limits::AtOnce;
 use parking_lot::Mutex;
 use rustls::server::ProducesTickets;
 use tokio::sync::Notify;
@@ -40,6 +41,8 @@ pub(crate) struct ServerState {
     pub(crate) metrics: Metrics,
     /// The limit on connections.
     pub(crate) connections: Arc<ConnectionLimit>,
+    /// The connections of each client, where they are limited.
+    pub(crate) connections_of_clients: AtOnce,
     /// Cancelled when the server stops: what has no end of its own ends then. A reload does not touch it.
     pub(crate) stopping: CancellationToken,
     /// Held by whoever replaces the snapshot. True when the server stops: nothing is replaced any more.

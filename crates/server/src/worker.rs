@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use limits::Who;
 use tokio::{
     sync::mpsc::UnboundedReceiver,
     time::{Instant, sleep, timeout},
@@ -177,10 +178,21 @@ fn serve(
 ) -> Option<impl Future<Output = ()> + Send + 'static> {
     let Accepted { stream, peer, local, tls, unsent_limit_bytes, permit } = accepted;
     let closed = Closed(metrics.clone());
+    let snapshot = state.snapshot.load_full();
+    let of_client = match snapshot.limits.connections_per_client {
+        Some(most) if !snapshot.classifier.trusts(peer.ip()) => {
+            let Some(permit) = state.connections_of_clients.begin(Who::client(peer.ip()), most) else {
+                metrics.client_connections_refused.fetch_add(1, Relaxed);
+                tracing::debug!(%peer, "closed at once: its client has limits.connections-per-client open");
+                return None;
+            };
+            Some(permit)
+        }
+        _ => None,
+    };
     let ends = Ends { peer, local: local.or_else(|| stream.local_addr().ok())? };
     let gate = Gate::tcp_of(peer, stream, &state.uplink).with_unsent_limit(unsent_limit_bytes).in_turn(read_fairness);
     let flow = gate.flow();
-    let snapshot = state.snapshot.load_full();
     flow.set_write_timeout(snapshot.limits.write_timeout);
     flow.set_least_rate(snapshot.limits.response_rate);
     let serving: Pin<Box<dyn Future<Output = ()> + Send>> = if tls {
@@ -204,7 +216,7 @@ fn serve(
         http::serve(gate, None, Some(http::send_part), connection)
     };
     Some(async move {
-        let _held = (permit, closed);
+        let _held = (permit, of_client, closed);
         serving.await;
     })
 }

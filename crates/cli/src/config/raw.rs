@@ -73,6 +73,7 @@ sections! {
     /// `[limits]`
     RawLimits {
         connections: Setting,
+        connections_per_client: Setting,
         request_head: Setting,
         request_headers: Setting,
         request_body: Setting,

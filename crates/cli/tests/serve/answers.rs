@@ -106,7 +106,7 @@ fn a_client_has_so_many_requests_under_way_and_others_have_theirs() {
 }
 
 /// Whether a request gets to the origin, which then answers it, rather than being refused.
-fn origin_is_asked(origin: &Origin, stream: &mut std::net::TcpStream) -> bool {
+pub(super) fn origin_is_asked(origin: &Origin, stream: &mut std::net::TcpStream) -> bool {
     let mut first = [0; 12];
     std::thread::scope(|scope| {
         let refused = scope.spawn(move || stream.read_exact(&mut first).is_ok() && &first[9..] == b"429");
@@ -341,5 +341,45 @@ fn where_there_is_no_file_the_next_one_that_is_tried_answers() {
     ] {
         let answer = ask(&serpent, path, "");
         assert!(answer.starts_with(&format!("http/1.1 {status} ")) && answer.contains(part), "{path}: {answer}");
+    }
+}
+
+#[test]
+fn a_client_has_so_many_connections_open_and_trusted_proxies_have_any_number() {
+    let folder = folder();
+    let serpent = start(
+        folder.path(),
+        "trusted-proxies = [\"127.0.0.3\"]\n[limits]\nconnections-per-client = 2\n[[site]]\nroot = \"www\"\n",
+    );
+    // Whether a request on a new connection from this address is answered; and the connection, which stays open.
+    let ask = |from: &str| {
+        let socket =
+            rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+        let from: std::net::SocketAddrV4 = format!("{from}:0").parse().unwrap();
+        rustix::net::bind(&socket, &from).unwrap();
+        let std::net::SocketAddr::V4(address) = serpent.address() else { panic!() };
+        rustix::net::connect(&socket, &address).unwrap();
+        let mut stream = std::net::TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let _ = stream.write_all(b"HEAD /hello.txt HTTP/1.1\r\nhost: a\r\n\r\n");
+        let mut start = [0; 12];
+        let is_answered = stream.read_exact(&mut start).is_ok();
+        assert!(!is_answered || start == *b"HTTP/1.1 200", "{start:?}");
+        (is_answered, stream)
+    };
+    let (first, second) = (ask("127.0.0.1"), ask("127.0.0.1"));
+    assert!(first.0 && second.0);
+    assert!(!ask("127.0.0.1").0, "one too many");
+    let _others =
+        [ask("127.0.0.2"), ask("127.0.0.2"), ask("127.0.0.3"), ask("127.0.0.3"), ask("127.0.0.3")].map(|asked| {
+            assert!(asked.0);
+            asked
+        });
+    drop(first);
+    // The end of a connection is seen a moment later.
+    let start = Instant::now();
+    while !ask("127.0.0.1").0 {
+        assert!(start.elapsed() < PATIENCE);
+        std::thread::yield_now();
     }
 }

@@ -95,6 +95,11 @@ impl Sample {
             ("connections_accepted", "Connections accepted", accepted),
             ("accept_errors", "Failed attempts to accept a connection", sum(|worker| &worker.accept_errors)),
             ("accept_pauses", "Times accepting paused at limits.connections", sum(|worker| &worker.accept_pauses)),
+            (
+                "client_connections_refused",
+                "Connections closed at once because of limits.connections-per-client",
+                sum(|worker| &worker.client_connections_refused),
+            ),
             ("tls_handshakes_failed", "TLS handshakes failed or too slow", sum(|worker| &worker.handshakes_failed)),
             (
                 "http2_floods",

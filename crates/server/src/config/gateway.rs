@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use heads::{Expires, HeaderRules};
+use limits::Limit;
 use scheduler::admission::ResourceId;
 
-use super::{Access, CgiConfig, CompressionConfig, Limit, PathPattern, Redirect, Respond, Rewrite};
+use super::{Access, CgiConfig, CompressionConfig, PathPattern, Redirect, Respond, Rewrite};
 
 /// A route to an origin. The first route of a site that matches a request serves it; without a match the
 /// site's files do.

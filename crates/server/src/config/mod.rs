@@ -7,17 +7,23 @@ mod access;
 mod classes;
 mod compression;
 mod gateway;
-mod limit;
 mod maintenance;
 mod redirect;
 mod respond;
 mod template;
 
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    num::{NonZeroU32, NonZeroUsize},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 pub use ::access_log::{AccessLog, LogFormat, LogTarget};
 pub use ::acme::{AcmeConfig, ChallengeKind, ExternalAccount};
 pub use ::compression::{Coding as CompressionCoding, Levels as CompressionLevels};
+pub use ::limits::{Limit, LimitBy, Rate};
 pub use classify::{Condition, KeysConfig, PathPattern, Requirement, Rule, SessionConfig, ValueMatch};
 pub use drivers::{
     Adjustment, AdmissionConfig, Cutoffs, Enforce, KeepRate, ProbeConfig, ResourceConfig, UplinkConfig, UplinkRate,
@@ -34,7 +40,6 @@ pub use self::{
     classes::{ClassConfig, Classes, Objective, Refusal},
     compression::CompressionConfig,
     gateway::{Origin, Route, RouteLimit},
-    limit::{Limit, LimitBy, Rate},
     maintenance::Maintenance,
     redirect::{Redirect, Rewrite},
     respond::Respond,
@@ -147,6 +152,9 @@ pub struct ErrorPage {
 pub struct Limits {
     /// Connections open at once; more wait in the kernel's accept queue.
     pub connections: usize,
+    /// Connections of one client open at once; beyond it they are closed. `None`: as many as there may be. Trusted proxies may
+    /// have any number.
+    pub connections_per_client: Option<NonZeroU32>,
     /// Largest request head in bytes; beyond it 431 (414 for the target).
     pub request_head_bytes: usize,
     /// Largest number of header fields; beyond it 431.
@@ -197,6 +205,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 16_384,
+            connections_per_client: None,
             request_head_bytes: 32 * 1024,
             request_headers: 100,
             request_body_bytes: 1024 * 1024,

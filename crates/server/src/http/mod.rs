@@ -42,7 +42,7 @@ use self::{
 use crate::{
     body::IncomingBody,
     connection::Connection,
-    connection_state::ConnectionState,
+    connection_state::{ConnectionState, Tunnel},
     gate::GatedBody,
     pipeline::{self, answer_body::AnswerBody},
 };
@@ -94,7 +94,7 @@ async fn serve_http1<S>(
     let refuse = |Refused { status, is_head, line }| pipeline::refuse(&connection, status, is_head, line);
     session.serve(&state.interims, answer, refuse).await;
     match state.take_tunnel() {
-        Some((upgraded, class)) => {
+        Some(Tunnel { upgraded, class, permits: _held }) => {
             let (server, flow) = (connection.server.clone(), connection.flow.clone());
             drop(connection);
             let (stream, early) = session.into_parts();

@@ -14,14 +14,11 @@ use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts,
     uri::PathAndQuery,
 };
+use limits::Permit;
 use scheduler::{admission::Refusal, class::ClassId};
 use tokio::time::Instant;
 
-use super::{
-    answer_body::AnswerBody,
-    guard::{Guarded, Permit},
-    presence::ClientGone,
-};
+use super::{answer_body::AnswerBody, guard::Guarded, presence::ClientGone};
 use crate::{
     admission::Refused,
     body::{ClientBody, IncomingBody},

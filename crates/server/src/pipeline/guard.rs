@@ -2,8 +2,6 @@
 
 mod acme_challenge;
 mod address;
-mod at_once;
-mod bucket;
 mod limit;
 mod maintenance;
 mod max_forwards;
@@ -13,13 +11,12 @@ mod respond;
 mod ruling;
 mod to_https;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use acme::Challenges;
+use limits::Limiter;
 
 pub(crate) use self::{
-    at_once::Permit,
-    limit::Limiter,
     maintenance::Switch,
     ruling::{Checked, Guarded, Ruling},
 };
@@ -73,7 +70,7 @@ impl Guard {
         }
         match &route.limit {
             RouteLimit::OfSite => guards.extend(limiter.cloned().map(Self::LimitOfSite)),
-            RouteLimit::Own(limit) => guards.push(Self::Limit(Arc::new(Limiter::new(limit)))),
+            RouteLimit::Own(limit) => guards.push(Self::Limit(Arc::new(Limiter::new(limit, Instant::now())))),
             RouteLimit::Off => {}
         }
         guards.extend(route.access.require.clone().map(Box::new).map(Self::Require));
@@ -96,7 +93,7 @@ impl Guard {
             Self::ToHttps(redirect) => to_https::check(redirect, request),
             Self::Address(rules) => address::check(rules, request),
             Self::LimitOfSite(_) if request.is_elsewhere => Ruling::GoesOn,
-            Self::Limit(limiter) | Self::LimitOfSite(limiter) => limiter.check(request),
+            Self::Limit(limiter) | Self::LimitOfSite(limiter) => limit::check(limiter, request),
             Self::Redirect(redirect) => redirect::redirect(redirect, request),
             Self::Rewrite(rewrite) => redirect::rewrite(rewrite, request),
             Self::Respond(respond) => respond::answer(respond),

@@ -21,6 +21,12 @@ impl Resolver<'_> {
             connections: self
                 .setting(flags.connections, &section.connections, values::connections, None)
                 .map_or_else(|| open_files::connections_that_fit(passes_on), to_usize),
+            connections_per_client: self.setting(
+                None,
+                &section.connections_per_client,
+                values::limit_or_off,
+                default.connections_per_client,
+            ),
             request_head_bytes: to_usize(self.setting(
                 None,
                 &section.request_head,

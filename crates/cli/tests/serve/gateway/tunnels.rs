@@ -1,6 +1,7 @@
 //! Connections on which HTTP has ended.
 
 use super::*;
+use crate::answers::origin_is_asked;
 
 #[test]
 fn a_websocket_passes() {
@@ -111,4 +112,27 @@ fn what_a_tunnel_sends_takes_its_turn_on_the_uplink() {
     gateway.origin.next().answer(b"gold");
     assert!(all(gold).ends_with("gold"));
     tunnel.shutdown(std::net::Shutdown::Both).unwrap();
+}
+
+#[test]
+fn a_tunnel_counts_as_a_request_at_once_until_it_ends() {
+    let gateway = Gateway::start("limit = { at-once = 1 }\n");
+    let mut client = gateway.serpent.connect();
+    client.write_all(b"GET /ws HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n").unwrap();
+    let asked = gateway.origin.next();
+    asked.send(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\nhello");
+    let mut seen = Vec::new();
+    let mut byte = [0];
+    while !seen.ends_with(b"hello") {
+        client.read_exact(&mut byte).unwrap();
+        seen.push(byte[0]);
+    }
+    let answer = all(gateway.ask("/", ""));
+    assert!(answer.starts_with("HTTP/1.1 429 "), "{answer}");
+    drop((client, asked));
+    // The end of the tunnel is seen a moment later.
+    let start = std::time::Instant::now();
+    while !origin_is_asked(&gateway.origin, &mut gateway.ask("/", "")) {
+        assert!(start.elapsed() < PATIENCE, "the tunnel that is over still counts");
+    }
 }

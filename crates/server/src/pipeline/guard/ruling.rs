@@ -3,10 +3,10 @@
 use std::{net::IpAddr, pin::Pin};
 
 use http::{Response, request::Parts, uri::PathAndQuery};
+use limits::Permit;
 use scheduler::class::ClassId;
 use tokio::time::Instant;
 
-use super::at_once::Permit;
 use crate::classify::Classifier;
 use files::FileBody;
 

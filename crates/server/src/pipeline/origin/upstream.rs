@@ -13,7 +13,7 @@ use http_body_util::BodyExt as _;
 use crate::{
     admission::Slot,
     body::{Afterwards, Pulse, RelayEnd, full, relay},
-    connection_state::ConnectionState,
+    connection_state::{ConnectionState, Tunnel},
     pipeline::{
         admission::Admitted,
         answer_body::{AnswerBody, Holding},
@@ -103,7 +103,8 @@ pub(super) async fn answer(
         Ok(Passed { response, server, upgraded }) => {
             request.record.server = Some(server);
             if let Some(upgraded) = upgraded {
-                request.connection.state.tunnel(upgraded, request.record.class);
+                let permits = std::mem::take(&mut request.record.permits);
+                request.connection.state.tunnel(Tunnel { upgraded, class: request.record.class, permits });
             }
             Ok(response)
         }

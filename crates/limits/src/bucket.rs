@@ -7,13 +7,13 @@ use crate::config::Rate;
 
 /// Times in nanoseconds since any fixed moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     token_ns: u64,
     whole_ns: u64,
 }
 
 impl Bucket {
-    pub(super) fn new(rate: &Rate) -> Self {
+    pub(crate) fn new(rate: &Rate) -> Self {
         let window_ns = u64::try_from(rate.window.as_nanos()).unwrap_or(u64::MAX);
         // At least 1 ns, so that every request counts.
         let token_ns = (window_ns / u64::from(rate.requests.get())).max(1);
@@ -24,7 +24,7 @@ impl Bucket {
     ///
     /// # Errors
     /// There is none; the time until there is one.
-    pub(super) fn take(&self, full_ns: u64, now_ns: u64) -> Result<u64, u64> {
+    pub(crate) fn take(&self, full_ns: u64, now_ns: u64) -> Result<u64, u64> {
         let full_then_ns = full_ns.max(now_ns).saturating_add(self.token_ns);
         match full_then_ns.checked_sub(now_ns.saturating_add(self.whole_ns)) {
             None | Some(0) => Ok(full_then_ns),

@@ -1,0 +1,134 @@
+//! The limit of a route or a site, and its use so far.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use quick_cache::sync::Cache;
+
+use crate::{
+    at_once::{AtOnce, Permit},
+    bucket::Bucket,
+    config::{Limit, LimitBy, Rate},
+    who::Who,
+};
+
+/// Clients whose rate is remembered, some hundred bytes each. Beyond it, those not seen of late are forgotten, and
+/// start anew with a full bucket.
+const MOST_REMEMBERED: usize = 65_536;
+
+/// A limit of a route or a site, and its use so far.
+#[derive(Debug)]
+pub struct Limiter {
+    limit: Limit,
+    rate: Option<Rated>,
+    at_once: AtOnce,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Too many are under way. When one is over, the client knows.
+    AtOnce,
+    /// Too many have come; there is room for one more after this time.
+    Rate(Duration),
+}
+
+#[derive(Debug)]
+struct Rated {
+    bucket: Bucket,
+    /// The moment from which times are counted.
+    epoch: Instant,
+    /// When the bucket of each client is full again.
+    full_ns: Cache<Who, Arc<AtomicU64>>,
+}
+
+impl Limiter {
+    /// A limit that nobody has used.
+    pub fn new(limit: &Limit, now: Instant) -> Self {
+        let rated = |rate: Rate| Rated { bucket: Bucket::new(&rate), epoch: now, full_ns: Cache::new(MOST_REMEMBERED) };
+        Self { limit: *limit, rate: limit.rate.map(rated), at_once: AtOnce::default() }
+    }
+
+    /// Which requests are counted together.
+    pub fn by(&self) -> LimitBy {
+        self.limit.by
+    }
+
+    /// The rate of requests, if it is limited.
+    pub fn rate(&self) -> Option<&Rate> {
+        self.limit.rate.as_ref()
+    }
+
+    /// Counts a request. The permit, if there is one, is to be kept until the request is over.
+    ///
+    /// # Errors
+    /// The client has had what it may have. Such a request costs it nothing.
+    pub fn begin(&self, who: Who, now: Instant) -> Result<Option<Permit>, Refused> {
+        let begin = |most| self.at_once.begin(who, most).ok_or(Refused::AtOnce);
+        let permit = self.limit.at_once.map(begin).transpose()?;
+        if let Some(rated) = &self.rate {
+            rated.take(who, now).map_err(|wait_ns| Refused::Rate(Duration::from_nanos(wait_ns)))?;
+        }
+        Ok(permit)
+    }
+}
+
+impl Rated {
+    /// Takes a token of a client. Returns the time in ns until there is one, if there is none.
+    fn take(&self, who: Who, now: Instant) -> Result<(), u64> {
+        let now_ns = u64::try_from(now.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX);
+        let Ok(full_ns) = self.full_ns.get_or_insert_with(&who, || Ok::<_, Infallible>(Arc::default()));
+        let mut wait_ns = 0;
+        let take = |full_ns| self.bucket.take(full_ns, now_ns).inspect_err(|ns| wait_ns = *ns).ok();
+        full_ns.fetch_update(Relaxed, Relaxed, take).map(drop).map_err(|_| wait_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    fn number(number: u32) -> NonZeroU32 {
+        NonZeroU32::new(number).unwrap()
+    }
+
+    fn who(number: u8) -> Who {
+        Who::client([192, 0, 2, number].into())
+    }
+
+    #[test]
+    fn each_client_has_a_bucket_of_its_own() {
+        let minute = Duration::from_secs(60);
+        let rate = Rate { requests: number(1), window: minute, burst: number(2) };
+        let now = Instant::now();
+        let limiter = Limiter::new(&Limit { by: LimitBy::Client, rate: Some(rate), at_once: None }, now);
+        let begin = |client, now| limiter.begin(who(client), now).map(|permit| permit.is_some());
+        for client in [1, 2] {
+            assert_eq!(begin(client, now), Ok(false));
+            assert_eq!(begin(client, now), Ok(false));
+            assert_eq!(begin(client, now), Err(Refused::Rate(minute)));
+        }
+        assert_eq!(begin(1, now + minute), Ok(false));
+    }
+
+    #[test]
+    fn a_request_that_is_refused_by_its_rate_is_not_under_way() {
+        let rate = Rate { requests: number(1), window: Duration::from_secs(1), burst: number(2) };
+        let now = Instant::now();
+        let limit = Limit { by: LimitBy::Client, rate: Some(rate), at_once: Some(number(3)) };
+        let limiter = Limiter::new(&limit, now);
+        let begin = || limiter.begin(who(1), now).map(Option::unwrap);
+        let _kept = (begin().unwrap(), begin().unwrap());
+        for _ in 0..5 {
+            assert!(matches!(begin(), Err(Refused::Rate(_))));
+        }
+    }
+}

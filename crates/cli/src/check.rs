@@ -187,8 +187,9 @@ pub fn access(access: &Access) -> Option<String> {
         let kinds: Vec<_> = kinds.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, kind)| kind).collect();
         format!("with {}", kinds.join(if *any { " or " } else { " and " }))
     });
-    let both: Vec<_> = by_address.into_iter().chain(by_showing).collect();
-    (!both.is_empty()).then(|| format!("only {}", both.join(", ")))
+    let by_asking = access.forward_auth.as_ref().map(|auth| format!("if {} allows it", auth.path));
+    let all: Vec<_> = by_address.into_iter().chain(by_showing).chain(by_asking).collect();
+    (!all.is_empty()).then(|| format!("only {}", all.join(", ")))
 }
 
 /// A few words on how many requests are answered.

@@ -34,10 +34,7 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
         &["auth", "auth-basic", "auth-basic-user-file", "basicauth", "basic-auth", "htpasswd", "password"],
         Setting("`require` of a `[[site]]` or a `[[site.route]]`, and `[users]`"),
     ),
-    (
-        &["auth-request", "forward-auth"],
-        NotSupported("let the upstream decide, or ask for a password, a key or a certificate with `require`"),
-    ),
+    (&["auth-request"], Setting("`forward-auth` of a `[[site]]` or a `[[site.route]]`")),
     (
         &["block", "whitelist", "blacklist", "allowlist", "denylist"],
         Setting("`allow` and `deny` of a `[[site]]` or a `[[site.route]]`"),
@@ -91,10 +88,7 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
         &["autoindex", "browse", "directory-listing"],
         Setting("`listing = true` in `[files]`, or of a `[[site.route]]` with files"),
     ),
-    (
-        &["add-header", "headers", "header-down", "http-response", "cors"],
-        Setting("`response-headers` of a `[[site.route]]`"),
-    ),
+    (&["add-header", "headers", "header-down", "http-response"], Setting("`response-headers` of a `[[site.route]]`")),
     (&["proxy-set-header", "header-up", "http-request"], Setting("`request-headers` of a `[[site.route]]`")),
     (
         &["expires-by-type", "expires-default", "expires-active"],

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+mod cors;
 mod expires;
 mod forwarded;
 mod join;
@@ -12,6 +13,7 @@ mod via;
 
 pub use self::{
     connection::remove_connection_fields,
+    cors::{Cors, OriginPattern, Origins, append_vary},
     expires::{Expires, Freshness},
     forwarded::{ClientAddress, ClientFields, ForwardedField, remove_client_fields, tells_of_client},
     join::join_cookies,

@@ -28,6 +28,7 @@ mod class;
 mod context;
 mod error_page;
 mod finish;
+mod forward_auth;
 pub(crate) mod guard;
 mod origin;
 mod presence;
@@ -90,7 +91,7 @@ async fn answer(request: &mut RequestContext, snapshot: &Arc<ConfigSnapshot>) ->
     for times in 0..=MAX_TIMES_ELSEWHERE {
         let uri = request.parts.uri.clone();
         let routed = site::route(request, snapshot, &uri)?;
-        match ask_guards(request, snapshot, &routed, times > 0).await {
+        match ask_guards(request, snapshot, &routed, times > 0).await? {
             Some(Early::Response(response)) => return Ok(response.map(Into::into)),
             Some(Early::Elsewhere(path)) => {
                 request.go_on_with(path);
@@ -122,22 +123,23 @@ async fn ask_guards(
     snapshot: &ConfigSnapshot,
     routed: &Routed<'_>,
     is_elsewhere: bool,
-) -> Option<Early> {
+) -> Result<Option<Early>, Failure> {
     for guard in &routed.route.guards {
         let checked = guard.check(&mut request.guarded(snapshot, routed, is_elsewhere));
         let ruling = match checked {
             Checked::Now(ruling) => ruling,
             Checked::Later(ruling) => request.waited_for(ruling.await),
+            Checked::Asks(server) => Box::pin(forward_auth::ask(request, snapshot, server)).await?,
         };
         match ruling {
             Ruling::GoesOn => {}
             Ruling::GoesOnAs(user) => request.is_of(user),
             Ruling::GoesOnWith(permit) => request.record.permits.push(permit),
-            Ruling::Elsewhere(path) => return Some(Early::Elsewhere(path)),
-            Ruling::Answer(response) => return Some(Early::Response(response)),
+            Ruling::Elsewhere(path) => return Ok(Some(Early::Elsewhere(path))),
+            Ruling::Answer(response) => return Ok(Some(Early::Response(response))),
         }
     }
-    None
+    Ok(None)
 }
 
 /// Answers a request of HTTP/1 whose head is malformed. `line` is what the head begins with, for the log.

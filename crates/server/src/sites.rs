@@ -146,8 +146,9 @@ impl Sites {
             let open =
                 |route: &Route| ResolvedRoute::open(route, site, limiter.as_ref(), challenges, maintenance.as_ref());
             let routes = site.routes.iter().map(open).collect::<Result<_, _>>()?;
-            let (access, compression, expires) = (site.access.clone(), site.compression.clone(), site.expires.clone());
-            let otherwise = open(&Route::of_files(access, compression, expires))?;
+            let (access, compression) = (site.access.clone(), site.compression.clone());
+            let of_files = Route::of_files(access, compression, site.expires.clone(), site.cors.clone());
+            let otherwise = open(&of_files)?;
             let (certificate, client_ca) = (site.certificate.clone(), site.client_ca.clone());
             // Programs start elsewhere, where a relative path would mean another directory.
             let absolute = |root: &PathBuf| {
@@ -366,6 +367,7 @@ mod tests {
                 client_ca: None,
                 compression: None,
                 expires: None,
+                cors: None,
                 access: crate::config::Access::default(),
                 error_pages: Vec::new(),
                 limit: None,

@@ -474,6 +474,7 @@ mod tests {
             client_ca: authorities.map(path),
             compression: None,
             expires: None,
+            cors: None,
             access: crate::config::Access::default(),
             error_pages: Vec::new(),
             limit: None,

@@ -158,6 +158,8 @@ sections! {
         #[serde(deserialize_with = "one_or_more")]
         deny: Option<Vec<Spanned<Written>>>,
         require: Option<Spanned<OrOff<RawRequire>>>,
+        forward_auth: Option<Spanned<OrOff<RawForwardAuth>>>,
+        cors: Option<Spanned<OrOff<RawCors>>>,
         limit: Option<Spanned<OrOff<RawLimit>>>,
         expires: Option<Spanned<RawExpires>>,
         expires_override: Option<Spanned<bool>>,
@@ -198,6 +200,8 @@ sections! {
         #[serde(deserialize_with = "one_or_more")]
         deny: Option<Vec<Spanned<Written>>>,
         require: Option<Spanned<OrOff<RawRequire>>>,
+        forward_auth: Option<Spanned<OrOff<RawForwardAuth>>>,
+        cors: Option<Spanned<OrOff<RawCors>>>,
         limit: Option<Spanned<OrOff<RawLimit>>>,
         request_headers: RawHeaders,
         response_headers: RawHeaders,
@@ -215,6 +219,28 @@ sections! {
         client: Option<Spanned<Values>>,
         satisfy: Setting,
         realm: Setting,
+    }
+
+    /// `forward-auth` of a site or route, as a table
+    RawForwardAuth {
+        upstream: Setting,
+        path: Setting,
+        #[serde(deserialize_with = "one_or_more")]
+        copy_headers: Option<Vec<Spanned<Written>>>,
+    }
+
+    /// `cors` of a site or route, as a table
+    RawCors {
+        #[serde(deserialize_with = "one_or_more")]
+        origins: Option<Vec<Spanned<Written>>>,
+        #[serde(deserialize_with = "one_or_more")]
+        methods: Option<Vec<Spanned<Written>>>,
+        #[serde(deserialize_with = "one_or_more")]
+        allow_headers: Option<Vec<Spanned<Written>>>,
+        #[serde(deserialize_with = "one_or_more")]
+        expose_headers: Option<Vec<Spanned<Written>>>,
+        credentials: Option<Spanned<bool>>,
+        max_age: Setting,
     }
 
     /// `limit` of a site or route, as a table

@@ -7,8 +7,10 @@ mod admission;
 mod attached;
 mod classes;
 mod compression;
+mod cors;
 mod credentials;
 mod expires;
+mod forward_auth;
 mod https;
 mod limit;
 mod limits;
@@ -21,6 +23,7 @@ mod resources;
 mod routes;
 mod rules;
 mod sites;
+mod targets;
 mod uplink;
 mod upstreams;
 
@@ -34,7 +37,9 @@ pub use self::{
     listen::DEFAULT_LISTEN,
     named_files::{FileKind, NamedFile, SiteSpans},
 };
-use self::{named_files::path_in, resolver::Resolver, resources::drop_unused_site, routes::Targets, rules::Configured};
+use self::{
+    named_files::path_in, resolver::Resolver, resources::drop_unused_site, rules::Configured, targets::Targets,
+};
 use super::{overrides::Overrides, problems::Problem, raw::Raw};
 use crate::values::{self, Named as _};
 

@@ -1,9 +1,9 @@
 //! Access to a site or a route.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use classify::Requirement;
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue, uri::PathAndQuery};
 use ipnet::IpNet;
 
 /// Access to a site or a route. By default no request is refused.
@@ -13,6 +13,19 @@ pub struct Access {
     pub addresses: AddressRules,
     /// By what the request shows.
     pub require: Option<Require>,
+    /// By what another server says; asked last.
+    pub forward_auth: Option<Arc<ForwardAuth>>,
+}
+
+/// A server that is asked about each request: an answer of 2xx lets the request go on, any other answer is the client's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForwardAuth {
+    /// The index in [`super::Config::upstreams`].
+    pub upstream: usize,
+    /// What it is asked for, by GET.
+    pub path: PathAndQuery,
+    /// The fields of its answer that take the place of the client's in the request.
+    pub copy: Vec<HeaderName>,
 }
 
 /// The networks of clients that are let in, and of those that are not.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heads::{Expires, HeaderRules};
+use heads::{Cors, Expires, HeaderRules};
 use limits::Limit;
 use scheduler::admission::ResourceId;
 
@@ -30,6 +30,8 @@ pub struct Route {
     pub compression: Option<Arc<CompressionConfig>>,
     /// How long its responses may be kept, by their type; `None`: nothing is said.
     pub expires: Option<Arc<Expires>>,
+    /// Which pages of other origins may read its responses; `None`: nothing is said.
+    pub cors: Option<Arc<Cors>>,
     /// The requests that it refuses.
     pub access: Access,
     /// How many of its requests are answered.
@@ -60,6 +62,7 @@ impl Route {
         access: Access,
         compression: Option<Arc<CompressionConfig>>,
         expires: Option<Arc<Expires>>,
+        cors: Option<Arc<Cors>>,
     ) -> Self {
         Self {
             name: "/".to_owned(),
@@ -71,6 +74,7 @@ impl Route {
             response_headers: HeaderRules::default(),
             compression,
             expires,
+            cors,
             access,
             limit: RouteLimit::OfSite,
             try_files: Vec::new(),

@@ -29,14 +29,14 @@ pub use drivers::{
     Adjustment, AdmissionConfig, Cutoffs, Enforce, KeepRate, ProbeConfig, ResourceConfig, UplinkConfig, UplinkRate,
 };
 pub use files::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy};
-pub use heads::{Expires, ForwardedField, Freshness, HeaderRules, TypePattern};
+pub use heads::{Cors, Expires, ForwardedField, Freshness, HeaderRules, OriginPattern, Origins, TypePattern};
 use http::{HeaderValue, Uri};
 pub use programs::{CgiConfig, Priority, WorkersConfig};
 pub use upstream::{ActiveChecks, CertificateFiles, PassiveChecks, UpstreamAddress, UpstreamConfig, UpstreamServer};
 
 pub(crate) use self::template::Source;
 pub use self::{
-    access::{Access, AddressRules, Require},
+    access::{Access, AddressRules, ForwardAuth, Require},
     classes::{ClassConfig, Classes, Objective, Refusal},
     compression::CompressionConfig,
     gateway::{Origin, Route, RouteLimit},
@@ -105,6 +105,8 @@ pub struct Site {
     pub compression: Option<Arc<CompressionConfig>>,
     /// How long the responses for paths of no route may be kept, by their type; `None`: nothing is said.
     pub expires: Option<Arc<Expires>>,
+    /// Which pages of other origins may read the responses for paths of no route; `None`: nothing is said.
+    pub cors: Option<Arc<Cors>>,
     /// Access to paths that no route matches. Each route has its own.
     pub access: Access,
     /// Files of the root that take the place of the body of an error, by status; the first one counts.

@@ -2,6 +2,7 @@
 
 mod acme_challenge;
 mod address;
+mod cors;
 mod limit;
 mod maintenance;
 mod max_forwards;
@@ -20,7 +21,9 @@ pub(crate) use self::{
     maintenance::Switch,
     ruling::{Checked, Guarded, Ruling},
 };
-use crate::config::{self, AddressRules, Certificate, Redirect, Require, Respond, Rewrite, RouteLimit, Site};
+use crate::config::{
+    self, AddressRules, Certificate, Cors, ForwardAuth, Redirect, Require, Respond, Rewrite, RouteLimit, Site,
+};
 
 /// A step that may answer a request before it gets to an origin.
 #[derive(Debug)]
@@ -37,8 +40,12 @@ pub(crate) enum Guard {
     Limit(Arc<Limiter>),
     /// `limit` of the site: the same, once for each request.
     LimitOfSite(Arc<Limiter>),
+    /// `cors`: a browser asks what a page of another origin may do.
+    Cors(Arc<Cors>),
     /// `require`: only requests that show a password, a key, a certificate or an address go on.
     Require(Box<Require>),
+    /// `forward-auth`: another server says whether a request goes on.
+    ForwardAuth(Arc<ForwardAuth>),
     /// `redirect` of a route: every request is sent to another address.
     Redirect(Redirect),
     /// `rewrite` of a route: every request goes on with another path.
@@ -73,7 +80,9 @@ impl Guard {
             RouteLimit::Own(limit) => guards.push(Self::Limit(Arc::new(Limiter::new(limit, Instant::now())))),
             RouteLimit::Off => {}
         }
+        guards.extend(route.cors.clone().map(Self::Cors));
         guards.extend(route.access.require.clone().map(Box::new).map(Self::Require));
+        guards.extend(route.access.forward_auth.clone().map(Self::ForwardAuth));
         match &route.origin {
             config::Origin::Redirect(redirect) => guards.push(Self::Redirect(redirect.clone())),
             config::Origin::Rewrite(rewrite) => guards.push(Self::Rewrite(rewrite.clone())),
@@ -85,15 +94,17 @@ impl Guard {
     }
 
     /// Asks the guard about a request.
-    pub(crate) fn check(&self, request: &mut Guarded<'_>) -> Checked {
+    pub(crate) fn check<'g>(&'g self, request: &mut Guarded<'_>) -> Checked<'g> {
         Checked::Now(match self {
             Self::Require(require) => return require::check(require, request),
+            Self::ForwardAuth(auth) => return Checked::Asks(auth),
             Self::Maintenance(switch) => switch.check(request),
             Self::AcmeChallenge(challenges) => acme_challenge::check(challenges, request),
             Self::ToHttps(redirect) => to_https::check(redirect, request),
             Self::Address(rules) => address::check(rules, request),
             Self::LimitOfSite(_) if request.is_elsewhere => Ruling::GoesOn,
             Self::Limit(limiter) | Self::LimitOfSite(limiter) => limit::check(limiter, request),
+            Self::Cors(cors) => cors::check(cors, request),
             Self::Redirect(redirect) => redirect::redirect(redirect, request),
             Self::Rewrite(rewrite) => redirect::rewrite(rewrite, request),
             Self::Respond(respond) => respond::answer(respond),

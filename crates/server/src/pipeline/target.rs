@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use http::{HeaderValue, header, request::Parts};
+
 use crate::classify::{decoded_path, encoded_path};
 
 /// A path, decoded once for routes and programs ([`decoded_path`]). What an upstream may take for `/admin` must not pass a route
@@ -60,6 +62,12 @@ fn climbs(raw: &str) -> bool {
     };
     let may = |segment: &&str| matches!(segment.as_bytes().first(), Some(b'.' | b'%'));
     raw.split('/').filter(may).any(is_dots)
+}
+
+/// The host as the client asked for it, with its port.
+pub(crate) fn host_and_port(parts: &Parts) -> Box<str> {
+    let field = || parts.headers.get(header::HOST).and_then(|host: &HeaderValue| host.to_str().ok());
+    parts.uri.authority().map(http::uri::Authority::as_str).or_else(field).unwrap_or_default().into()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Response, header};
 
 use self::compress::Compress;
 use super::answer_body::AnswerBody;
-use crate::config::{self, Expires, HeaderRules, Site};
+use crate::config::{self, Cors, Expires, HeaderRules, Site};
 
 /// A change to the responses of a route.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(crate) enum Transform {
     Hsts(HeaderValue),
     /// `expires`: how long caches may keep a response.
     Expires(Arc<Expires>),
+    /// `cors`: pages of some other origins may read the response.
+    Cors(Arc<Cors>),
     /// `response-headers` of a route. Holds for error pages, too, so that a field such as Strict-Transport-Security is on
     /// every response of the route.
     Headers(HeaderRules),
@@ -42,14 +44,15 @@ impl Transform {
         // The rules may say the type of a response, and that it is not to be changed.
         let compress = route.compression.clone().map(Compress::new);
         let headers = headers.cloned().map(Self::Headers);
-        hsts.into_iter().chain(expires).chain(headers).chain(compress.map(Self::Compress)).collect()
+        let cors = route.cors.clone().map(Self::Cors);
+        hsts.into_iter().chain(expires).chain(cors).chain(headers).chain(compress.map(Self::Compress)).collect()
     }
 
     /// Whether it looks at the fields of the request.
     pub(crate) fn reads_request(&self) -> bool {
         match self {
             // Proxies tell there whether their client has spoken TLS.
-            Self::Hsts(_) | Self::Compress(_) => true,
+            Self::Hsts(_) | Self::Compress(_) | Self::Cors(_) => true,
             Self::Expires(_) | Self::Headers(_) => false,
         }
     }
@@ -66,6 +69,7 @@ impl Transform {
                 let kind = response.extensions().get::<TypeOfNotModified>().map(|kind| kind.0.clone());
                 expires.apply(response.status(), kind.as_ref(), response.headers_mut(), SystemTime::now);
             }
+            Self::Cors(cors) => cors.apply(asked.fields, response.headers_mut()),
             Self::Headers(rules) => rules.apply(response.headers_mut()),
             Self::Compress(compress) => compress.apply(asked.fields, asked.is_head, response),
         }

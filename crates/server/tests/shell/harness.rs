@@ -56,6 +56,7 @@ pub fn site(root: &Path, names: &[&str], certificate: Option<CertificateFiles>) 
         },
         compression: None,
         expires: None,
+        cors: None,
     }
 }
 

@@ -214,6 +214,7 @@ fn what_is_refused_has_no_body_for_head() {
         response_headers: HeaderRules::default(),
         compression: None,
         expires: None,
+        cors: None,
         access: Access::default(),
         limit: RouteLimit::OfSite,
         try_files: Vec::new(),

@@ -5,21 +5,22 @@ use std::ops::Range;
 use server::config::{Access, AddressRules, Require, Requirement};
 use toml::Spanned;
 
-use super::{resolver::Resolver, rules::Configured};
+use super::{resolver::Resolver, rules::Configured, targets::Targets};
 use crate::{
     config::{
         problems::Problem,
-        raw::RawRequire,
+        raw::{RawForwardAuth, RawRequire},
         written::{OrOff, Written},
     },
     values,
 };
 
-/// `allow`, `deny` and `require` of a site or a route.
+/// `allow`, `deny`, `require` and `forward-auth` of a site or a route.
 pub(super) struct WrittenAccess<'a> {
     pub allow: &'a Option<Vec<Spanned<Written>>>,
     pub deny: &'a Option<Vec<Spanned<Written>>>,
     pub require: &'a Option<Spanned<OrOff<RawRequire>>>,
+    pub forward_auth: &'a Option<Spanned<OrOff<RawForwardAuth>>>,
 }
 
 impl Resolver<'_> {
@@ -28,14 +29,17 @@ impl Resolver<'_> {
         &mut self,
         written: &WrittenAccess<'_>,
         outer: Option<&Access>,
-        configured: &Configured,
+        targets: &Targets<'_>,
     ) -> Access {
         let mut access = outer.cloned().unwrap_or_default();
         if written.allow.is_some() || written.deny.is_some() {
             access.addresses = self.address_rules(written);
         }
         if let Some(require) = written.require {
-            access.require = self.require(require, configured);
+            access.require = self.require(require, targets.configured);
+        }
+        if let Some(written) = written.forward_auth {
+            access.forward_auth = self.forward_auth(written, targets.upstreams);
         }
         access
     }

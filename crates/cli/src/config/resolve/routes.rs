@@ -4,12 +4,12 @@ use std::{ops::Range, sync::Arc};
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use server::config::{
-    Access, CompressionConfig, Expires, HeaderRules, Origin, PathPattern, Redirect, ResourceConfig, Respond, Rewrite,
-    Route, RouteLimit, UpstreamConfig,
+    Access, CompressionConfig, Cors, Expires, HeaderRules, Origin, PathPattern, Redirect, Respond, Rewrite, Route,
+    RouteLimit,
 };
 use toml::Spanned;
 
-use super::{access::WrittenAccess, resolver::Resolver, resources::default_resource, rules::Configured};
+use super::{access::WrittenAccess, resolver::Resolver, resources::default_resource, targets::Targets};
 use crate::{
     config::{
         problems::Problem,
@@ -19,11 +19,11 @@ use crate::{
     values,
 };
 
-/// The upstreams and resources that routes can name.
-pub(super) struct Targets<'a> {
-    pub upstreams: &'a [UpstreamConfig],
-    pub resources: &'a [ResourceConfig],
-    pub configured: &'a Configured,
+/// What a site says for each of its routes that says nothing else.
+pub(super) struct OfSite {
+    pub compression: Option<Arc<CompressionConfig>>,
+    pub expires: Option<Arc<Expires>>,
+    pub cors: Option<Arc<Cors>>,
 }
 
 /// The route of `--upstream`.
@@ -44,6 +44,7 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
         response_headers: HeaderRules::default(),
         compression: None,
         expires: None,
+        cors: None,
         access: Access::default(),
         limit: RouteLimit::OfSite,
         try_files: Vec::new(),
@@ -60,13 +61,17 @@ impl Resolver<'_> {
         has_files: bool,
         access: &Access,
         targets: &Targets<'_>,
-        (compression, expires): (Option<&Arc<CompressionConfig>>, Option<&Arc<Expires>>),
+        of_site: &OfSite,
     ) -> Vec<Route> {
         let mut routes: Vec<(Route, Range<usize>)> = Vec::new();
         for written in &site.route {
             let Some(mut route) = self.route(written, has_files, access, targets) else { continue };
-            route.compression = self.compression_of(written.get_ref(), compression);
-            route.expires = self.expires_of(written.get_ref(), site, expires);
+            route.compression = self.compression_of(written.get_ref(), of_site.compression.as_ref());
+            route.expires = self.expires_of(written.get_ref(), site, of_site.expires.as_ref());
+            route.cors = match &written.get_ref().cors {
+                Some(cors) => self.cors(cors),
+                None => of_site.cors.clone(),
+            };
             let place = pattern_span(written);
             if let Some((earlier, at)) = routes.iter().find(|(earlier, _)| covers(earlier, &route)) {
                 self.problems.push(
@@ -99,8 +104,8 @@ impl Resolver<'_> {
         };
         let request_headers = self.headers(&raw.request_headers, true);
         let response_headers = self.headers(&raw.response_headers, false);
-        let access = WrittenAccess { allow: &raw.allow, deny: &raw.deny, require: &raw.require };
-        let access = self.access(&access, Some(of_site), targets.configured);
+        let RawRoute { allow, deny, require, forward_auth, .. } = raw;
+        let access = self.access(&WrittenAccess { allow, deny, require, forward_auth }, Some(of_site), targets);
         let limit = match &raw.limit {
             None => RouteLimit::OfSite,
             Some(written) => self.limit(written, targets.configured).map_or(RouteLimit::Off, RouteLimit::Own),
@@ -137,6 +142,7 @@ impl Resolver<'_> {
             response_headers,
             compression: None,
             expires: None,
+            cors: None,
             access,
             limit,
             try_files,
@@ -405,7 +411,7 @@ impl Resolver<'_> {
 }
 
 /// Refuses header fields that frame a message or direct it. Rules may not change those.
-fn may_be_changed(name: &HeaderName, of_request: bool) -> Result<(), String> {
+pub(super) fn may_be_changed(name: &HeaderName, of_request: bool) -> Result<(), String> {
     let framing = [
         "connection",
         "content-length",

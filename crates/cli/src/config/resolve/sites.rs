@@ -16,8 +16,9 @@ use super::{
     access::WrittenAccess,
     named_files::{FileKind, NamedFile, SiteSpans, path_in},
     resolver::Resolver,
-    routes::{Targets, route_to_all},
+    routes::{OfSite, route_to_all},
     rules::Configured,
+    targets::Targets,
 };
 use crate::{
     config::{
@@ -82,6 +83,7 @@ impl Resolver<'_> {
                 files: self.files(&raw.files, None, flags),
                 compression,
                 expires: None,
+                cors: None,
                 access: Access::default(),
                 error_pages: Vec::new(),
                 limit: None,
@@ -140,13 +142,15 @@ impl Resolver<'_> {
                 );
             }
             let compression = self.compression(&site.compression, Some(&raw.compression));
-            let access = WrittenAccess { allow: &site.allow, deny: &site.deny, require: &site.require };
             let configured = Configured { client_certificates: site.client_ca.is_some(), ..*targets.configured };
             let targets = Targets { configured: &configured, ..*targets };
-            let access = self.access(&access, None, &configured);
+            let RawSite { allow, deny, require, forward_auth, .. } = site;
+            let access = self.access(&WrittenAccess { allow, deny, require, forward_auth }, None, &targets);
             let expires = self.expires(site);
-            let of_site = (compression.as_ref(), expires.as_ref());
-            let routes = self.routes(site, root.is_some(), &access, &targets, of_site);
+            let cors = site.cors.as_ref().and_then(|written| self.cors(written));
+            let of_site = OfSite { compression, expires, cors };
+            let routes = self.routes(site, root.is_some(), &access, &targets, &of_site);
+            let OfSite { compression, expires, cors } = of_site;
             let limit = site.limit.as_ref().and_then(|limit| self.limit(limit, &configured));
             let hsts = self.setting(None, &site.hsts, values::hsts, None);
             let error_pages = self.error_pages(site, root.as_deref());
@@ -160,6 +164,7 @@ impl Resolver<'_> {
                 files,
                 compression,
                 expires,
+                cors,
                 access,
                 error_pages,
                 limit,

@@ -3,7 +3,7 @@
 use std::{ops::Range, time::Duration};
 
 use server::config::{
-    ActiveChecks, CertificateFiles, Origin, PassiveChecks, Route, Site, UpstreamAddress, UpstreamConfig,
+    Access, ActiveChecks, CertificateFiles, Origin, PassiveChecks, Route, Site, UpstreamAddress, UpstreamConfig,
     UpstreamServer, WorkersConfig,
 };
 use toml::Spanned;
@@ -58,9 +58,11 @@ impl Resolver<'_> {
         spans: &[Option<Range<usize>>],
     ) {
         let used = |at| {
-            let leads_there =
-                |route: &Route| matches!(route.origin, Origin::Upstream { upstream, .. } if upstream == at);
-            sites.iter().any(|site| site.routes.iter().any(leads_there))
+            let asks = |access: &Access| access.forward_auth.as_ref().is_some_and(|auth| auth.upstream == at);
+            let leads_there = |route: &Route| {
+                matches!(route.origin, Origin::Upstream { upstream, .. } if upstream == at) || asks(&route.access)
+            };
+            sites.iter().any(|site| asks(&site.access) || site.routes.iter().any(leads_there))
         };
         for (at, (upstream, place)) in upstreams.iter().zip(spans).enumerate() {
             if self.shape_is_sound && !upstream.name.is_empty() && !used(at) {

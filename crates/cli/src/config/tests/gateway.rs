@@ -100,6 +100,15 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
     assert_eq!(require.requirement.certificates.as_deref(), Some(&[][..]), "any name");
     assert!(require.requirement.any && require.requirement.clients.is_some() && require.requirement.keys.is_some());
 
+    let auth = internal.forward_auth.as_ref().unwrap();
+    assert_eq!((auth.upstream, auth.path.as_str(), auth.copy.len()), (0, "/verify?app=shop", 2));
+    let cors = site.routes[1].cors.as_ref().unwrap();
+    assert_eq!((&cors.methods, cors.credentials, cors.max_age.as_secs()), (&"GET, PUT".parse().unwrap(), true, 3600));
+    assert_eq!(
+        (cors.headers.as_ref().unwrap(), cors.expose.as_ref().unwrap()),
+        (&"x-cart".parse().unwrap(), &"x-total".parse().unwrap())
+    );
+    assert!(site.routes[0].cors.is_none() && site.routes[0].access.forward_auth.is_none());
     let RouteLimit::Own(limit) = site.routes[1].limit else { panic!("{:?}", site.routes[1].limit) };
     let rate = limit.rate.unwrap();
     assert_eq!((limit.by, rate.requests.get(), rate.burst.get()), (LimitBy::Key, 20, 40));
@@ -282,6 +291,7 @@ fn every_default_of_the_gateway_stands_in_the_documents_with_its_reason() {
         rows += 1;
         let written = match value {
             "true" | "false" => value.to_owned(),
+            list if list.starts_with('[') => list.to_owned(),
             _ => format!("\"{value}\""),
         };
         let (with, without) = with_setting(&plain, key, &written);
@@ -319,6 +329,14 @@ fn with_setting(plain: &str, key: &str, written: &str) -> (String, String) {
         "site.route.limit" => {
             let limit = |more: &str| format!("{GATEWAY}[site.route.limit]\nrate = \"1/s\"\n{more}");
             (limit(&line), limit(""))
+        }
+        "site.route.forward-auth" | "site.route.cors" => {
+            let table = |more: &str| {
+                let needed = if section.ends_with("cors") { "origins" } else { "upstream" };
+                let value = if section.ends_with("cors") { "https://app.example" } else { "app" };
+                format!("{GATEWAY}[{section}]\n{needed} = \"{value}\"\n{more}")
+            };
+            (table(&line), table(""))
         }
         "site.route.require" => {
             let require = |more: &str| {
@@ -461,6 +479,17 @@ const BROKEN: &[(&str, &str, &str)] = &[
     // Access.
     ("allow = [\"10.0.0.1/8\"]\n", ":8:10", "is an address within a network"),
     ("allow = [\"::1\"]\ndeny = [\"10.0.0.0/8\", \"::1\"]\n", ":9:23", "`::1` is both allowed and denied"),
+    ("forward-auth = { upstream = \"apps\" }\n", ":8:29", "did you mean `app`?"),
+    ("forward-auth = { path = \"/a\" }\n", ":8:16", "this table has no `upstream`"),
+    ("forward-auth = { upstream = \"app\", path = \"verify\" }\n", ":8:43", "`verify` is no path"),
+    ("forward-auth = { upstream = \"app\", copy-headers = \"Host\" }\n", ":8:51", "is not changed by rules"),
+    ("forward-auth = \"app\"\n", ":8:16", "`app` is no value of `forward-auth`"),
+    ("cors = { methods = \"PUT\" }\n", ":8:8", "this table names no origin"),
+    ("cors = { origins = \"https://a/\" }\n", ":8:20", "`https://a/` is no origin"),
+    ("cors = { origins = [\"https://a\", \"*\"] }\n", ":8:34", "`*` stands for all origins"),
+    ("cors = { origins = \"*\", credentials = true }\n", ":8:39", "no browser sends passwords"),
+    ("cors = { origins = \"*\", methods = \"A B\" }\n", ":8:35", "`A B` is no method"),
+    ("cors = { origins = \"*\", max-age = \"long\" }\n", ":8:35", "is not a duration"),
     ("require = { user = true }\n", ":8:20", "nobody has a password"),
     ("require = { key = \"gold\" }\n", ":8:19", "there are no keys"),
     ("require = { certificate = true }\n", ":8:27", "clients are not asked for a certificate"),

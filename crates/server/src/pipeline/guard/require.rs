@@ -13,7 +13,7 @@ use files::{FileBody, error_page};
 const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("5");
 
 /// Refuses a request that lacks something. A password that was never seen is checked on another thread.
-pub(super) fn check(require: &Require, request: &Guarded<'_>) -> Checked {
+pub(super) fn check(require: &Require, request: &Guarded<'_>) -> Checked<'static> {
     let Guarded { parts, client, certificate_names, classifier, .. } = request;
     let shown = Shown { parts, client: *client, certificate_names: *certificate_names };
     match classifier.require(&require.requirement, shown) {

@@ -7,7 +7,7 @@ use limits::Permit;
 use scheduler::class::ClassId;
 use tokio::time::Instant;
 
-use crate::classify::Classifier;
+use crate::{classify::Classifier, config::ForwardAuth};
 use files::FileBody;
 
 /// A request, as guards see it.
@@ -51,10 +51,12 @@ pub(crate) enum Ruling {
     Answer(Response<FileBody>),
 }
 
-/// A ruling, available now or after a check on another thread.
-pub(crate) enum Checked {
+/// A ruling, available now, after a check on another thread, or when another server has answered.
+pub(crate) enum Checked<'g> {
     /// Here.
     Now(Ruling),
     /// To be awaited; it may be dropped at any time.
     Later(Pin<Box<dyn Future<Output = Ruling> + Send>>),
+    /// This server is asked.
+    Asks(&'g ForwardAuth),
 }

@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{HeaderValue, Method, Response, StatusCode, Version, header, request::Parts, uri::PathAndQuery};
+use http::{Method, Response, StatusCode, Version, header, request::Parts, uri::PathAndQuery};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 
@@ -19,6 +19,7 @@ use crate::{
         answer_body::{AnswerBody, Holding},
         context::{Failure, RequestContext},
         presence::Presence,
+        target::host_and_port,
         transform::Transform,
     },
     sites::{Routed, UpstreamOrigin},
@@ -280,10 +281,4 @@ fn path(parts: &Parts, routed: &Routed<'_>, origin: &UpstreamOrigin) -> Option<P
         (_, Some(query)) => format!("{path}?{query}").parse().ok(),
         (_, None) => path.parse().ok(),
     }
-}
-
-/// The host as the client asked for it, with its port.
-fn host_and_port(parts: &Parts) -> Box<str> {
-    let field = || parts.headers.get(header::HOST).and_then(|host: &HeaderValue| host.to_str().ok());
-    parts.uri.authority().map(http::uri::Authority::as_str).or_else(field).unwrap_or_default().into()
 }

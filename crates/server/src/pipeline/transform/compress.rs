@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use compression::{Coding, CompressedBody, Encoder, Ratio};
 use files::{FileBody, Preferences};
+use heads::append_vary;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body::Body as _;
 
@@ -31,7 +32,7 @@ impl Compress {
             return;
         }
         let headers = response.headers_mut();
-        append_vary(headers);
+        append_vary(headers, &header::ACCEPT_ENCODING);
         if may_not_be_transformed(headers) || may_not_be_transformed(asked) {
             return;
         }
@@ -115,16 +116,6 @@ fn may_not_be_transformed(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::CACHE_CONTROL).iter();
     let mut directives = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
     directives.any(|directive| directive.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
-}
-
-/// Tells caches that the response depends on `Accept-Encoding`.
-fn append_vary(headers: &mut HeaderMap) {
-    let values = headers.get_all(header::VARY).iter();
-    let mut names = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
-    let is_said = |name: &[u8]| name.eq_ignore_ascii_case(b"accept-encoding") || name == b"*";
-    if !names.any(|name| is_said(name.trim_ascii())) {
-        headers.append(header::VARY, HeaderValue::from_static("accept-encoding"));
-    }
 }
 
 /// The compressed body stands for the plain one, but is not the same bytes (RFC 9110, section 8.8.1).

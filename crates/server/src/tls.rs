@@ -261,6 +261,8 @@ pub(crate) enum TlsError {
     Key(CertificateFiles, rustls::Error),
     /// Authorities for clients' certificates cannot be used.
     Authorities(PathBuf, String),
+    /// It is no response of OCSP.
+    Ocsp(PathBuf),
     /// No usable protocol version.
     Provider(rustls::Error),
 }
@@ -279,6 +281,9 @@ impl fmt::Display for TlsError {
             ),
             Self::Authorities(path, error) => {
                 write!(f, "the authorities in {} cannot be used: {error}", path.display())
+            }
+            Self::Ocsp(path) => {
+                write!(f, "{} is no OCSP response in DER, as `openssl ocsp -respout` writes it", path.display())
             }
             Self::Provider(error) => write!(f, "TLS cannot be set up: {error}"),
         }
@@ -320,12 +325,12 @@ impl Key {
 
 /// A file's modification time and size, by which a change is detected.
 type Stamp = Option<(SystemTime, u64)>;
-/// The stamps of a chain and of its key.
-type Stamps = [Stamp; 2];
+/// The stamps of a chain, of its key, and of what its authority says of it.
+type Stamps = [Stamp; 3];
 
 impl Certificates {
     fn read(sites: &[Site], acme: Option<&Acme>) -> Result<Option<Self>, TlsError> {
-        let mut known: HashMap<(&Path, &Path), usize> = HashMap::new();
+        let mut known: HashMap<&CertificateFiles, usize> = HashMap::new();
         let mut keys = Vec::new();
         let mut files = Vec::new();
         let mut of_site = Vec::new();
@@ -345,13 +350,13 @@ impl Certificates {
                     continue;
                 }
             };
-            let at = match known.get(&(&certificate.chain, &certificate.key)) {
+            let at = match known.get(certificate) {
                 Some(&at) => at,
                 None => {
                     // Stamps are taken before reading, so that a change meanwhile is found later.
                     files.push((certificate.clone(), stamps(certificate)));
                     keys.push(Key::Files(files.len() - 1, ArcSwap::from_pointee(read(certificate)?)));
-                    known.insert((&certificate.chain, &certificate.key), keys.len() - 1);
+                    known.insert(certificate, keys.len() - 1);
                     keys.len() - 1
                 }
             };
@@ -408,7 +413,7 @@ impl ResolvesServerCert for Certificates {
 }
 
 fn stamps(files: &CertificateFiles) -> Stamps {
-    [&files.chain, &files.key].map(|path| stamp(path))
+    [Some(&files.chain), Some(&files.key), files.ocsp.as_ref()].map(|path| stamp(path?))
 }
 
 fn stamp(path: &Path) -> Stamp {
@@ -425,8 +430,17 @@ fn read(files: &CertificateFiles) -> Result<CertifiedKey, TlsError> {
     }
     let key =
         PrivateKeyDer::from_pem_slice(&bytes(&files.key)?).map_err(|error| TlsError::Pem(files.key.clone(), error))?;
-    CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())
-        .map_err(|error| TlsError::Key(files.clone(), error))
+    let mut certified = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())
+        .map_err(|error| TlsError::Key(files.clone(), error))?;
+    if let Some(path) = &files.ocsp {
+        let response = bytes(path)?;
+        // A sequence of DER; in PEM it would begin with a dash.
+        if response.first() != Some(&0x30) {
+            return Err(TlsError::Ocsp(path.clone()));
+        }
+        certified.ocsp = Some(response);
+    }
+    Ok(certified)
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
@@ -462,7 +476,7 @@ mod tests {
         std::fs::write(path("two.ca"), two.pem()).expect("written");
         let names = ["one", "same", "two", "free"].map(|name| format!("{name}.example"));
         let made = rcgen::generate_simple_self_signed(names.to_vec()).expect("a certificate");
-        let certificate = CertificateFiles { chain: path("crt"), key: path("key") };
+        let certificate = CertificateFiles { chain: path("crt"), key: path("key"), ocsp: None };
         std::fs::write(&certificate.chain, made.cert.pem()).expect("written");
         std::fs::write(&certificate.key, made.signing_key.serialize_pem()).expect("written");
         let authorities = [Some("one.ca"), Some("one.ca"), Some("two.ca"), None];

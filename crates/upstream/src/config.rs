@@ -4,13 +4,15 @@ use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use http::Uri;
 
-/// A certificate chain and its private key, both PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A certificate chain and its private key, both PEM, and what its authority says of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CertificateFiles {
     /// The chain, leaf first.
     pub chain: PathBuf,
     /// The private key.
     pub key: PathBuf,
+    /// A response of the authority that the certificate is valid (OCSP, DER), which a server sends along; `None`: none.
+    pub ocsp: Option<PathBuf>,
 }
 
 /// A group of servers that do the same work.

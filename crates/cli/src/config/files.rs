@@ -63,7 +63,7 @@ fn check_named_file(named: &NamedFile, next: Option<&NamedFile>) -> Option<Probl
         FileKind::Authorities => authorities(path, span.clone()).err(),
         FileKind::Chain => {
             let key = next.filter(|next| next.kind == FileKind::Key)?;
-            let files = CertificateFiles { chain: path.clone(), key: key.path.clone() };
+            let files = CertificateFiles { chain: path.clone(), key: key.path.clone(), ocsp: None };
             let spans = SiteSpans { root: None, chain: span.clone(), key: key.span.clone() };
             certificate(&files, &spans).into_iter().next()
         }
@@ -208,7 +208,7 @@ fn certificate(files: &CertificateFiles, spans: &SiteSpans) -> Vec<Problem> {
             return vec![Problem::new(message, spans.key.clone()).help("give an RSA, ECDSA or Ed25519 key")];
         }
     };
-    let warnings = validity::warnings(&chain[0], &files.chain, spans.chain.clone(), SystemTime::now());
+    let warnings = validity::warnings(&chain[0], files, spans.chain.clone(), SystemTime::now());
     match CertifiedKey::new(chain, key).keys_match() {
         // Some keys do not reveal their public half. The handshake will show a mismatch.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => warnings,

@@ -121,6 +121,6 @@ impl Overrides {
     /// The certificate given by flags.
     pub fn certificate(&self) -> Option<CertificateFiles> {
         let (chain, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
-        Some(CertificateFiles { chain, key })
+        Some(CertificateFiles { chain, key, ocsp: None })
     }
 }

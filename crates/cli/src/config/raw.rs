@@ -149,6 +149,7 @@ sections! {
         root: Setting,
         tls_cert: Setting,
         tls_key: Setting,
+        ocsp_response: Setting,
         acme: Option<Spanned<bool>>,
         client_ca: Setting,
         https_redirect: Option<Spanned<bool>>,

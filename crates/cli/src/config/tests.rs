@@ -53,6 +53,7 @@ fn the_example_has_every_setting_and_says_the_defaults() {
         "session",
         "users",
         "site.client-ca",
+        "site.ocsp-response",
         "site.tls-cert",
         "site.tls-key",
     ];

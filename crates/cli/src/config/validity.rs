@@ -2,11 +2,11 @@
 
 use std::{
     ops::Range,
-    path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use rustls_pki_types::CertificateDer;
+use server::config::CertificateFiles;
 use x509_parser::{
     certificate::X509Certificate,
     prelude::{FromDer as _, oid_registry::Oid},
@@ -19,10 +19,10 @@ const SOON_S: i64 = 14 * 24 * 60 * 60;
 /// The extension by which a certificate demands a stapled OCSP response (RFC 7633).
 const TLS_FEATURE: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 1, 24];
 
-/// What there is to say about the certificate of a server, which is the first of `file`.
+/// What there is to say about the certificate of a server, which is the first of the chain in `files`.
 pub(super) fn warnings(
     certificate: &CertificateDer<'_>,
-    file: &Path,
+    files: &CertificateFiles,
     span: Option<Range<usize>>,
     now: SystemTime,
 ) -> Vec<Problem> {
@@ -33,7 +33,7 @@ pub(super) fn warnings(
     let (begin, end) = (validity.not_before.timestamp(), validity.not_after.timestamp());
     let mut found = Vec::new();
     let mut warn = |what: String, help: &str| {
-        let message = format!("the certificate in `{}` {what}", file.display());
+        let message = format!("the certificate in `{}` {what}", files.chain.display());
         found.push(Problem::warning(message, span.clone()).help(help));
     };
     let date = |at: i64| {
@@ -53,10 +53,10 @@ pub(super) fn warnings(
         warn(format!("expires in {}, at {}", days(end - now), date(end)), "renew it, and look why that did not happen");
     }
     let staples = Oid::from(TLS_FEATURE).is_ok_and(|oid| certificate.extensions().iter().any(|it| it.oid == oid));
-    if staples {
+    if staples && files.ocsp.is_none() {
         warn(
-            "demands a stapled OCSP response, and this server sends none".to_owned(),
-            "get one without `must-staple`; some clients refuse this one",
+            "demands a stapled OCSP response, and there is none".to_owned(),
+            "name its file in `ocsp-response`, or get a certificate without `must-staple`; some clients refuse this one",
         );
     }
     found
@@ -81,7 +81,8 @@ mod tests {
         let made = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
         let now = begin + Duration::from_secs(DAY_S).mul_f64(day.max(0.0));
         let now = if day < 0.0 { begin - Duration::from_secs(DAY_S) } else { now };
-        let found = warnings(made.der(), Path::new("crt"), None, now);
+        let files = CertificateFiles { chain: "crt".into(), key: "key".into(), ocsp: None };
+        let found = warnings(made.der(), &files, None, now);
         found.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>().join("; ")
     }
 

@@ -209,8 +209,11 @@ pub fn certificate(
 ) -> (CertificateFiles, rustls_pki_types::CertificateDer<'static>) {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
-    let files =
-        CertificateFiles { chain: directory.join(format!("{file}.crt")), key: directory.join(format!("{file}.key")) };
+    let files = CertificateFiles {
+        chain: directory.join(format!("{file}.crt")),
+        key: directory.join(format!("{file}.key")),
+        ocsp: None,
+    };
     std::fs::write(&files.chain, made.cert.pem()).expect("written");
     std::fs::write(&files.key, made.signing_key.serialize_pem()).expect("written");
     (files, made.cert.der().clone())

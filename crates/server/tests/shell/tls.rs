@@ -3,13 +3,20 @@
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use http::HeaderValue;
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore, StreamOwned};
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, NamedGroup, RootCertStore, SignatureScheme,
+    StreamOwned,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use serpent_server::config::{Certificate, CertificateFiles, Config, Listen, Redirect, Site};
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
@@ -113,6 +120,85 @@ fn a_changed_certificate_is_taken_over_and_a_broken_one_is_not() {
     let error = server.handle.reload(changed.0).expect_err("a broken certificate").to_string();
     assert!(error.starts_with("tls_cert, tls_key: ") && error.contains("one.crt"), "{error}");
     connect(&server, &client(&[renewed], &[]), "one.example").expect("the one before is still shown");
+}
+
+/// Keeps what the server says of its certificate.
+#[derive(Debug)]
+struct SeesStaple(Arc<WebPkiServerVerifier>, Mutex<Vec<u8>>);
+
+impl ServerCertVerifier for SeesStaple {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        *self.1.lock().unwrap() = ocsp.to_vec();
+        self.0.verify_server_cert(leaf, chain, name, ocsp, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+#[test]
+fn what_the_authority_says_of_a_certificate_is_sent_along_and_read_again() {
+    let (mut config, root, trust) = two_sites();
+    let path = root.path().join("one.ocsp");
+    std::fs::write(&path, b"\x30\x03\x0a\x01\x00").expect("written");
+    let files = config.sites[0].certificate.as_ref().and_then(Certificate::files).expect("files").clone();
+    let with = CertificateFiles { ocsp: Some(path.clone()), ..files };
+    config.sites[0].certificate = Some(Certificate::Files(with));
+    let server = Running::start(config);
+    let mut roots = RootCertStore::empty();
+    trust.iter().for_each(|trust| roots.add(trust.clone()).expect("a certificate"));
+    let verifier = WebPkiServerVerifier::builder(Arc::new(roots)).build().expect("a verifier");
+    let sees = Arc::new(SeesStaple(verifier, Mutex::default()));
+    let mut client =
+        ClientConfig::builder().dangerous().with_custom_certificate_verifier(sees.clone()).with_no_client_auth();
+    // Each connection sees the certificate.
+    client.resumption = rustls::client::Resumption::disabled();
+    let client = Arc::new(client);
+    let stapled = |name: &str| {
+        connect(&server, &client, name).expect("a handshake");
+        sees.1.lock().unwrap().clone()
+    };
+    assert_eq!(stapled("one.example"), b"\x30\x03\x0a\x01\x00");
+    assert_eq!(stapled("a.two.example"), b"", "the other site has none");
+    std::fs::write(&path, b"\x30\x04\x0a\x02\x00\x00").expect("written");
+    let until = Instant::now() + Duration::from_secs(20);
+    while stapled("one.example") != b"\x30\x04\x0a\x02\x00\x00" {
+        assert!(Instant::now() < until, "files are looked at every few seconds");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    std::fs::write(&path, "-----BEGIN").expect("written");
+    let (mut config, other, _) = two_sites();
+    let files = config.sites[0].certificate.as_ref().and_then(Certificate::files).expect("files").clone();
+    config.sites[0].certificate = Some(Certificate::Files(CertificateFiles { ocsp: Some(path), ..files }));
+    let error = serpent_server::Server::bind(config).err().expect("PEM is no DER").to_string();
+    assert!(error.contains("one.ocsp is no OCSP response in DER"), "{error}");
+    drop(other);
 }
 
 #[test]

@@ -261,7 +261,7 @@ impl Paper {
     /// Certificate files for the upstream's configuration.
     fn client(&self, name: &str) -> CertificateFiles {
         let (certificate, key) = self.signed(name);
-        let files = CertificateFiles { chain: self.file("client.pem"), key: self.file("client.key") };
+        let files = CertificateFiles { chain: self.file("client.pem"), key: self.file("client.key"), ocsp: None };
         std::fs::write(&files.chain, certificate.pem()).unwrap();
         std::fs::write(&files.key, key.serialize_pem()).unwrap();
         files

@@ -123,6 +123,15 @@ impl Resolver<'_> {
             };
             let managed = self.managed(site, &names);
             let files = flags.certificate().or_else(|| self.certificate(site));
+            if let (Some(ocsp), None) = (&site.ocsp_response, &site.tls_cert) {
+                self.problems.push(
+                    Problem::new(
+                        "an OCSP response is about a certificate, and this site has none in a file",
+                        Some(ocsp.span()),
+                    )
+                    .help("leave it out, or give the site `tls-cert` and `tls-key`"),
+                );
+            }
             let certificate = files.map(Certificate::Files).or(managed);
             let from_file = |setting: &Setting, flag: bool| setting.as_ref().filter(|_| !flag).map(Spanned::span);
             spans.push(SiteSpans {
@@ -200,6 +209,7 @@ impl Resolver<'_> {
         Some(CertificateFiles {
             chain: path_in(self.folder, &chain.get_ref().0),
             key: path_in(self.folder, &key.get_ref().0),
+            ocsp: self.file(&site.ocsp_response, FileKind::Page),
         })
     }
 

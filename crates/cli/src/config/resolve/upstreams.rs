@@ -167,7 +167,7 @@ impl Resolver<'_> {
         self.pair(&raw.tls_cert, &raw.tls_key)?;
         let chain = self.file(&raw.tls_cert, FileKind::Chain)?;
         let key = self.file(&raw.tls_key, FileKind::Key)?;
-        Some(CertificateFiles { chain, key })
+        Some(CertificateFiles { chain, key, ocsp: None })
     }
 
     fn passive(&mut self, raw: &RawPassive, default: &PassiveChecks) -> PassiveChecks {

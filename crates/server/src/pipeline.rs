@@ -84,6 +84,7 @@ async fn run(mut request: RequestContext, snapshot: Arc<ConfigSnapshot>) -> Resp
 /// The steps to an answer. A program or a guard may send the request to another path, where it takes the steps again.
 async fn answer(request: &mut RequestContext, snapshot: &Arc<ConfigSnapshot>) -> Result<Response<AnswerBody>, Failure> {
     request.site = site::find(&request.connection, snapshot, &request.parts)?;
+    request.choose_log(snapshot);
     if let Some(response) = site::options(&request.parts) {
         return Ok(response);
     }

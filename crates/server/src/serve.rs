@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use access_log::{Sink, Writer};
+use access_log::{Logs, OpenError, Opened, Writer};
 use arc_swap::ArcSwap;
 use limits::AtOnce;
 use parking_lot::Mutex;
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     admission::Admission,
-    config::{AccessLog, CacheConfig, Config, Listen, LogTarget},
+    config::{CacheConfig, Config, Listen, LogTarget},
     connection_limit::ConnectionLimit,
     listener::{self, Connections},
     metrics::Metrics,
@@ -95,19 +95,11 @@ impl Server {
         let uplink = Uplink::new(&config.uplink, &config.classes).map_err(StartError::Uplink)?;
         let metrics = Metrics::new(workers);
         let tickets = Tls::tickets();
-        let log = match &config.access_log {
-            Some(log) => {
-                Some(Writer::start(sink(log)?, metrics.log_lines_dropped.clone()).map_err(StartError::Thread)?)
-            }
-            None => None,
-        };
-        let snapshot = ConfigSnapshot::new(
-            &config,
-            Cache::new(config.cache),
-            tickets.clone(),
-            log.as_ref().map(Writer::log),
-            None,
-        )?;
+        let opened = open_logs(&config)?;
+        let mut log = None;
+        start_writer(&mut log, &opened, &metrics)?;
+        let logs = log.as_mut().map_or_else(Logs::default, |writer| writer.replace(opened));
+        let snapshot = ConfigSnapshot::new(&config, Cache::new(config.cache), tickets.clone(), logs, None)?;
         let (senders, commands): (Vec<_>, Vec<_>) =
             (0..workers).map(|_| tokio::sync::mpsc::unbounded_channel()).unzip();
         let mut bound = Vec::new();
@@ -269,14 +261,14 @@ impl Inner {
 
         // First all that can fail. What was made is dropped on an error.
         program_priorities::prepare(&config).map_err(StartError::Priority)?;
-        let sink = config.access_log.as_ref().map(sink).transpose()?;
+        let opened = open_logs(&config)?;
         // The cache survives where it may: its entries are of use, and its counters do not jump back.
         let cache = match same_cache(&cache_config, &config.cache) {
             true => state.snapshot.load().cache.clone(),
             false => Cache::new(config.cache),
         };
         let before = state.snapshot.load_full();
-        let mut snapshot = ConfigSnapshot::new(&config, cache, state.tickets.clone(), None, Some(&before))?;
+        let mut snapshot = ConfigSnapshot::new(&config, cache, state.tickets.clone(), Logs::default(), Some(&before))?;
         let mut control = self.control.lock();
         if control.bound.is_empty() {
             control.late = snapshot.started.workers;
@@ -292,19 +284,14 @@ impl Inner {
             true => None,
             false => Some(config.admin.map(|address| crate::admin::listen(address, None)).transpose()?),
         };
-        if let (Some(_), None) = (&sink, &control.log) {
-            let idle = Sink::discard();
-            let dropped = state.metrics.log_lines_dropped.clone();
-            control.log = Some(Writer::start(idle, dropped).map_err(StartError::Thread)?);
-        }
+        start_writer(&mut control.log, &opened, &state.metrics)?;
         snapshot.uplink_generation =
             state.uplink.reconfigure(&config.uplink, &config.classes).map_err(StartError::Uplink)?;
 
         // From here on nothing fails: the classes were checked when the snapshot was made.
         snapshot.admission = before.admission.reconfigure(&config.classes).map_err(StartError::Classes)?;
-        if let (Some(sink), Some(writer)) = (sink, &control.log) {
-            writer.replace(sink);
-            snapshot.log = Some(writer.log());
+        if let Some(writer) = &mut control.log {
+            snapshot.logs = writer.replace(opened);
         }
         before.upstreams.replaced_by(&snapshot.upstreams);
         state.snapshot.store(Arc::new(snapshot));
@@ -373,12 +360,20 @@ fn same_cache(one: &CacheConfig, other: &CacheConfig) -> bool {
         && one.revalidate_after == other.revalidate_after
 }
 
-fn sink(log: &AccessLog) -> Result<Sink, StartError> {
-    Sink::open(log).map_err(|error| StartError::AccessLog {
-        path: match &log.target {
-            LogTarget::File(path) => Some(path.clone()),
+fn open_logs(config: &Config) -> Result<Opened, StartError> {
+    Opened::open(config.logs()).map_err(|OpenError { log, error }| StartError::AccessLog {
+        path: match log.target {
+            LogTarget::File(path) => Some(path),
             LogTarget::Stdout => None,
         },
         error,
     })
+}
+
+/// Starts the thread that writes logs, if there are any, and it does not run.
+fn start_writer(writer: &mut Option<Writer>, opened: &Opened, metrics: &Metrics) -> Result<(), StartError> {
+    if writer.is_none() && !opened.are_none() {
+        *writer = Some(Writer::start(metrics.log_lines_dropped.clone()).map_err(StartError::Thread)?);
+    }
+    Ok(())
 }

@@ -374,6 +374,7 @@ mod tests {
                 maintenance: None,
                 to_https: None,
                 hsts: None,
+                access_log: crate::config::LogChoice::Outer,
                 files: crate::config::FilesConfig {
                     index: Vec::new(),
                     listing: false,

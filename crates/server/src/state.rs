@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Instant};
 
-use access_log::Log;
+use access_log::Logs;
 use acme::Acme;
 use arc_swap::ArcSwap;
 use limits::AtOnce;
@@ -95,7 +95,7 @@ pub(crate) struct ConfigSnapshot {
     pub(crate) tls: Option<Tls>,
     /// Certificates that an authority is asked for.
     pub(crate) acme: Option<Acme>,
-    pub(crate) log: Option<Log>,
+    pub(crate) logs: Logs,
     pub(crate) classes: Classes,
     /// The classes' names, for the log.
     pub(crate) names: Vec<Arc<str>>,
@@ -120,7 +120,7 @@ impl ConfigSnapshot {
         config: &Config,
         cache: Cache,
         tickets: Option<Arc<dyn ProducesTickets>>,
-        log: Option<Log>,
+        logs: Logs,
         before: Option<&Self>,
     ) -> Result<Self, StartError> {
         let before_acme = before.and_then(|before| before.acme.as_ref());
@@ -174,7 +174,7 @@ impl ConfigSnapshot {
             http: HttpSettings::new(&limits),
             tls,
             acme,
-            log,
+            logs,
             classifier: Arc::new(Classifier::new(&classes).map_err(StartError::Classifier)?),
             admission,
             uplink_generation: before.map_or(0, |before| before.uplink_generation),

@@ -495,6 +495,7 @@ mod tests {
             maintenance: None,
             to_https: None,
             hsts: None,
+            access_log: crate::config::LogChoice::Outer,
             files: FilesConfig {
                 index: Vec::new(),
                 listing: false,

@@ -8,7 +8,7 @@ use rustls_pki_types::{
     pem::{self, PemObject as _},
 };
 use server::{
-    config::{Certificate, CertificateFiles, LogTarget},
+    config::{Certificate, CertificateFiles},
     upstream::Upstreams,
 };
 
@@ -28,10 +28,8 @@ pub fn check(resolved: &Resolved, problems: &mut Vec<Problem>) {
             problems.extend(certificate(files, spans));
         }
     }
-    if let Some(log) = &resolved.config.access_log
-        && let LogTarget::File(path) = &log.target
-    {
-        problems.extend(log_file(path, resolved.access_log_span.clone()));
+    for (path, place) in &resolved.log_files {
+        problems.extend(log_file(path, place.clone()));
     }
     for (at, named) in resolved.named_files.iter().enumerate() {
         problems.extend(check_named_file(named, resolved.named_files.get(at + 1)));

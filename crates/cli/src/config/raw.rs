@@ -9,7 +9,9 @@ use serde::{
 };
 use toml::Spanned;
 
-use super::written::{OrOff, Pairs, RawCutoffs, RawExpires, Setting, Values, ValuesByName, Written, one_or_more};
+use super::written::{
+    FileOrTable, OrOff, Pairs, RawCutoffs, RawExpires, Setting, Values, ValuesByName, Written, one_or_more,
+};
 
 macro_rules! sections {
     ($(#[doc = $doc:literal] $name:ident { $($(#[$field_attr:meta])* $field:ident: $type:ty,)* })*) => {
@@ -162,6 +164,7 @@ sections! {
         forward_auth: Option<Spanned<OrOff<RawForwardAuth>>>,
         cors: Option<Spanned<OrOff<RawCors>>>,
         limit: Option<Spanned<OrOff<RawLimit>>>,
+        access_log: Option<Spanned<FileOrTable<RawAccessLog>>>,
         expires: Option<Spanned<RawExpires>>,
         expires_override: Option<Spanned<bool>>,
         expires_field: Option<Spanned<bool>>,
@@ -207,6 +210,7 @@ sections! {
         request_headers: RawHeaders,
         response_headers: RawHeaders,
         compression: Option<Spanned<bool>>,
+        access_log: Option<Spanned<FileOrTable<RawAccessLog>>>,
         expires: Option<Spanned<RawExpires>>,
         expires_override: Option<Spanned<bool>>,
         expires_field: Option<Spanned<bool>>,

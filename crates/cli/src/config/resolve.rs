@@ -1,6 +1,7 @@
 //! Stage two: every value is read, every default filled in, every contradiction found.
 
 mod access;
+mod access_log;
 mod acme;
 mod admission;
 #[cfg(target_os = "linux")]
@@ -27,18 +28,20 @@ mod targets;
 mod uplink;
 mod upstreams;
 
-use std::{ops::Range, path::Path};
+use std::{
+    ops::Range,
+    path::{Path, PathBuf},
+};
 
 use scheduler::class::ClassId;
-use server::config::{AccessLog, Classes, Config, ForwardedField, LogFormat, LogTarget, ResourceConfig, Site};
-use toml::Spanned;
+use server::config::{Classes, Config, ForwardedField, ResourceConfig, Site};
 
 pub use self::{
     listen::DEFAULT_LISTEN,
     named_files::{FileKind, NamedFile, SiteSpans},
 };
 use self::{
-    named_files::path_in, resolver::Resolver, resources::drop_unused_site, rules::Configured, targets::Targets,
+    named_files::WrittenLogs, resolver::Resolver, resources::drop_unused_site, rules::Configured, targets::Targets,
 };
 use super::{overrides::Overrides, problems::Problem, raw::Raw};
 use crate::values::{self, Named as _};
@@ -48,8 +51,8 @@ pub struct Resolved {
     pub config: Config,
     /// The spans of each site's paths, in the order of the sites.
     pub site_spans: Vec<SiteSpans>,
-    /// The span of the access log's target.
-    pub access_log_span: Option<Range<usize>>,
+    /// The files of access logs, with their places.
+    pub log_files: Vec<(PathBuf, Option<Range<usize>>)>,
     /// Other files and directories that the configuration names.
     pub named_files: Vec<NamedFile>,
     /// The span of each upstream's name, in the order of the upstreams.
@@ -68,7 +71,15 @@ pub fn resolve(
     shape_is_sound: bool,
     problems: &mut Vec<Problem>,
 ) -> Resolved {
-    let mut r = Resolver { problems, folder, shape_is_sound, all_read: true, named_files: Vec::new() };
+    let mut r = Resolver {
+        problems,
+        folder,
+        shape_is_sound,
+        all_read: true,
+        named_files: Vec::new(),
+        logs: WrittenLogs::default(),
+    };
+    r.access_log(raw, flags);
     let mut resources = r.resources(raw);
     let (upstreams, upstream_workers, upstream_spans) = r.upstreams(raw, flags);
     r.probes(raw, &mut resources, &upstreams);
@@ -103,7 +114,7 @@ pub fn resolve(
             let automatic = || values::workers("auto").expect("`auto` is a number of workers");
             r.setting(flags.workers, &raw.workers, values::workers, automatic())
         },
-        access_log: r.access_log(raw, flags),
+        access_log: r.logs.server.clone(),
         admin,
         admin_token,
         acme,
@@ -115,11 +126,10 @@ pub fn resolve(
     if let Some(attach) = &raw.attach {
         r.problems.push(Problem::new("`[attach]` is for Linux alone", Some(attach.span())).help("leave it out"));
     }
-    let access_log_span = raw.access_log.target.as_ref().filter(|_| flags.access_log.is_none()).map(Spanned::span);
     Resolved {
         config,
         site_spans,
-        access_log_span,
+        log_files: r.logs.files(),
         named_files: r.named_files,
         upstream_spans,
         #[cfg(target_os = "linux")]
@@ -155,26 +165,5 @@ impl Resolver<'_> {
         let trusted_proxies = self.read_each(raw.trusted_proxies.as_deref().unwrap_or_default(), values::network);
         let forwarded = self.setting(None, &raw.forwarded_by, ForwardedField::named, ForwardedField::default());
         Classes { classes, default, rules, admission, uplink_share, users, keys, session, trusted_proxies, forwarded }
-    }
-
-    fn access_log(&mut self, raw: &Raw, flags: &Overrides) -> Option<AccessLog> {
-        let section = &raw.access_log;
-        let format = self.setting(flags.access_log_format, &section.format, LogFormat::named, LogFormat::Combined);
-        let folder = self.folder;
-        let target = self.setting(
-            flags.access_log.as_deref().map(|text| log_target(None, text)),
-            &section.target,
-            |text| Ok(log_target(folder, text)),
-            None,
-        );
-        target.map(|target| AccessLog { target, format })
-    }
-}
-
-fn log_target(folder: Option<&Path>, text: &str) -> Option<LogTarget> {
-    match text {
-        "off" => None,
-        "-" => Some(LogTarget::Stdout),
-        _ => Some(LogTarget::File(path_in(folder, text))),
     }
 }

@@ -3,7 +3,7 @@ mod gateway;
 
 use std::fs;
 
-use server::config::{AcmeConfig, ChallengeKind, Cutoffs, Enforce, LogTarget, SymlinkPolicy, UplinkRate};
+use server::config::{AcmeConfig, ChallengeKind, Cutoffs, Enforce, LogChoice, LogTarget, SymlinkPolicy, UplinkRate};
 
 use super::*;
 use crate::values;
@@ -52,6 +52,7 @@ fn the_example_has_every_setting_and_says_the_defaults() {
         "keys",
         "session",
         "users",
+        "site.access-log",
         "site.client-ca",
         "site.ocsp-response",
         "site.tls-cert",
@@ -210,6 +211,48 @@ fn a_whole_file_means_what_it_says() {
     assert!(config.sites[0].files.cache_control[0].pattern.is_match("assets/a.js"));
     assert!(!config.sites[0].files.cache_control[0].pattern.is_match("assets/a/b.js"), "`*` ends at a slash");
     assert_eq!(config.sites[0].files.mime_types, [("foo".to_owned(), "a/b".to_owned())]);
+}
+
+#[test]
+fn sites_and_routes_choose_their_logs() {
+    let config = load_text(
+        "[access-log]\ntarget = \"all.log\"\nformat = \"json\"\n\
+         [[site]]\nroot = \"www\"\n\
+         [[site]]\nnames = [\"a\"]\nroot = \"www\"\naccess-log = { target = \"a.log\", format = \"combined\" }\n\
+         [[site.route]]\npath = \"/quiet/\"\nfiles = true\naccess-log = \"off\"\n\
+         [[site.route]]\npath = \"/other/\"\nfiles = true\naccess-log = \"b.log\"\n\
+         [[site.route]]\npath = \"/same/\"\nfiles = true\n\
+         [[site]]\nnames = [\"b\"]\nroot = \"www\"\naccess-log = { target = \"b.log\", format = \"combined\" }\n\
+         [[site]]\nnames = [\"c\"]\nroot = \"www\"\naccess-log = \"all.log\"\n",
+    )
+    .unwrap_or_else(|said| panic!("{said}"));
+    let said = |choice: &LogChoice| match choice {
+        LogChoice::Outer => "outer".to_owned(),
+        LogChoice::Off => "off".to_owned(),
+        LogChoice::Own(log) => {
+            let LogTarget::File(path) = &log.target else { panic!("{log:?}") };
+            format!("{} {:?}", path.file_name().unwrap().to_str().unwrap(), log.format)
+        }
+    };
+    let sites: Vec<_> = config.sites.iter().map(|site| said(&site.access_log)).collect();
+    assert_eq!(sites, ["outer", "a.log Combined", "b.log Combined", "all.log Json"]);
+    let routes: Vec<_> = config.sites[1].routes.iter().map(|route| said(&route.access_log)).collect();
+    assert_eq!(routes, ["off", "b.log Combined", "outer"], "a route takes the form of its site");
+    for (log, place, part) in [
+        ("true", ":5:14", "expected a file or \"off\", or a table"),
+        ("\"no/folder/log\"", ":5:14", "of the access log does not exist"),
+        ("{ target = \"a\", form = \"json\" }", ":5:30", "did you mean `format`"),
+        ("{ target = \"off\" , format = 1 }", ":5:42", "`1` is not one of `combined`"),
+        ("{ format = \"json\" }", ":5:14", "all.log has two forms"),
+        ("{ target = \"all.log\", format = \"json\" }", ":5:14", "has another form"),
+    ] {
+        let text = format!("[access-log]\ntarget = \"all.log\"\n[[site]]\nroot = \"www\"\naccess-log = {log}\n");
+        let (problems, said) = load_with(&text, Overrides::default()).unwrap_err();
+        assert!(said.contains(part) && said.contains(&format!("--> serpent.toml{place}")), "{log}\n{said}");
+        assert_eq!(problems.list.len(), 1, "{said}");
+    }
+    let said = load_text("[[site]]\nroot = \"www\"\naccess-log = { format = \"json\" }\n").unwrap_err();
+    assert!(said.contains("this log has no `target`"), "{said}");
 }
 
 #[test]

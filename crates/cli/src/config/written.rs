@@ -46,6 +46,11 @@ pub enum OrOff<T> {
 #[cfg_attr(test, derive(serde::Serialize), serde(transparent))]
 pub struct RawExpires(pub OrOff<Pairs>);
 
+/// `access-log` of a site or a route: a file, or a table.
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(serde::Serialize), serde(transparent))]
+pub struct FileOrTable<T>(pub OrOff<T>);
+
 /// `cutoffs`: a word or a list of sizes.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
@@ -136,6 +141,13 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
 impl<'de> Deserialize<'de> for RawExpires {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let expected = "a text in quotes, as in \"30d\", or a table of media types";
+        deserializer.deserialize_any(WordOrTable { expected, table: PhantomData }).map(Self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for FileOrTable<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let expected = "a file or \"off\", or a table with `target` and `format`";
         deserializer.deserialize_any(WordOrTable { expected, table: PhantomData }).map(Self)
     }
 }

@@ -12,6 +12,7 @@ mod gateway;
 mod kernel_mode;
 mod lifecycle;
 mod listings;
+mod logs;
 mod origin;
 mod smuggling;
 mod support;

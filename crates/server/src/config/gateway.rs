@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use access_log::LogChoice;
 use heads::{Cors, Expires, HeaderRules};
 use limits::Limit;
 use scheduler::admission::ResourceId;
@@ -42,6 +43,8 @@ pub struct Route {
     pub listing: Option<bool>,
     /// The largest body of its requests; `None`: as everywhere.
     pub request_body_bytes: Option<u64>,
+    /// Where the outcomes of its requests are written.
+    pub access_log: LogChoice,
 }
 
 /// The limit of a route.
@@ -80,6 +83,7 @@ impl Route {
             try_files: Vec::new(),
             listing: None,
             request_body_bytes: None,
+            access_log: LogChoice::Outer,
         }
     }
 }

@@ -20,7 +20,8 @@ use std::{
     time::Duration,
 };
 
-pub use ::access_log::{AccessLog, LogFormat, LogTarget};
+use ::access_log::LogChoices;
+pub use ::access_log::{AccessLog, LogChoice, LogFormat, LogTarget};
 pub use ::acme::{AcmeConfig, ChallengeKind, ExternalAccount};
 pub use ::compression::{Coding as CompressionCoding, Levels as CompressionLevels};
 pub use ::limits::{Limit, LimitBy, Rate};
@@ -65,7 +66,7 @@ pub struct Config {
     pub limits: Limits,
     /// Number of worker threads that serve connections.
     pub workers: NonZeroUsize,
-    /// Where outcomes are written, if anywhere.
+    /// Where outcomes are written, if anywhere. Sites and routes may choose another log.
     pub access_log: Option<AccessLog>,
     /// Where metrics and status are served, if anywhere. Never on the public addresses.
     pub admin: Option<SocketAddr>,
@@ -75,6 +76,15 @@ pub struct Config {
     pub acme: Option<AcmeConfig>,
     /// Small hot files kept in memory.
     pub cache: CacheConfig,
+}
+
+impl Config {
+    /// Where the outcomes of requests are written, by site and route.
+    pub(crate) fn logs(&self) -> LogChoices {
+        let of_routes = |site: &Site| site.routes.iter().map(|route| route.access_log.clone()).collect();
+        let sites = self.sites.iter().map(|site| (site.access_log.clone(), of_routes(site))).collect();
+        LogChoices { server: self.access_log.clone(), sites }
+    }
 }
 
 /// One address to listen on.
@@ -119,6 +129,8 @@ pub struct Site {
     pub to_https: Option<Redirect>,
     /// `Strict-Transport-Security` of responses over TLS.
     pub hsts: Option<HeaderValue>,
+    /// Where the outcomes of its requests are written.
+    pub access_log: LogChoice,
 }
 
 /// Where the certificate of a site is from.

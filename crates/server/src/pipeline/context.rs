@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use access_log::Entry;
+use access_log::{Entry, Log};
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts,
@@ -64,8 +64,10 @@ pub(super) struct RecordContext {
     pub(super) started: Instant,
     pub(super) version: Version,
     pub(super) is_head: bool,
-    /// The line of the log; `None`: there is no log.
+    /// The line of the log; `None`: there are no logs.
     pub(super) entry: Option<Entry>,
+    /// The log that has the line.
+    pub(super) log: Option<Log>,
     pub(super) in_flight: Option<InFlight>,
     pub(super) class: ClassAt,
     pub(super) counters: ClassCounters,
@@ -115,7 +117,8 @@ impl RequestContext {
             started: now,
             version: parts.version,
             is_head: parts.method == Method::HEAD,
-            entry: snapshot.log.as_ref().map(|_| Entry::new(connection.peer, &parts, refused_line)),
+            entry: (!snapshot.logs.are_none()).then(|| Entry::new(connection.peer, &parts, refused_line)),
+            log: snapshot.logs.server().cloned(),
             in_flight: (parts.version == Version::HTTP_2).then(|| InFlight::begin(connection.state.clone())),
             class: ClassAt { class, generation: snapshot.uplink_generation },
             counters: snapshot.class_metrics.of(class).clone(),
@@ -136,6 +139,11 @@ impl RequestContext {
         };
         let arrived = body.as_ref().map(ClientBody::arrived);
         Self { connection, parts, body, arrived, site: 0, route: None, verdict, now, record }
+    }
+
+    /// The log of the site or the route has the line.
+    pub(super) fn choose_log(&mut self, snapshot: &ConfigSnapshot) {
+        self.record.log = snapshot.logs.of(self.site, self.route).cloned();
     }
 
     /// Takes over what the classifier says.

@@ -41,7 +41,8 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
     };
     let (class, version) = (record.class, record.version);
     connection.flow.clone().response_of(class, version, response, urgency, move |outcome: SendOutcome| {
-        let RecordContext { started, entry, in_flight, counters, user, permits, waited, refused, server, .. } = record;
+        let RecordContext { started, entry, log, in_flight, counters, user, permits, waited, refused, server, .. } =
+            record;
         let response_time = outcome.ended - started;
         drop((in_flight, permits));
         connection.metrics.record(status, &outcome, response_time);
@@ -54,15 +55,12 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
             refused,
             complete: outcome.complete,
         });
-        if let Some(entry) = entry {
-            // The log in force, not that of when the request came: it may have been replaced since.
-            if let Some(log) = &connection.server.snapshot.load().log {
-                let class = counters.name().clone();
-                let SendOutcome { body_bytes, complete, slowdown, .. } = outcome;
-                let sent = Sent { body_bytes, complete, slowdown };
-                let told = Told { class, user, waited: waited.unwrap_or_default(), upstream: server };
-                entry.write(log, status, sent, response_time, told);
-            }
+        if let (Some(entry), Some(log)) = (entry, log) {
+            let class = counters.name().clone();
+            let SendOutcome { body_bytes, complete, slowdown, .. } = outcome;
+            let sent = Sent { body_bytes, complete, slowdown };
+            let told = Told { class, user, waited: waited.unwrap_or_default(), upstream: server };
+            entry.write(&log, status, sent, response_time, told);
         }
     })
 }

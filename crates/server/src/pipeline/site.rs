@@ -32,6 +32,7 @@ pub(super) fn route<'a>(
     request.route = None;
     let routed = snapshot.sites.route(request.site, uri.path()).map_err(|_| StatusCode::BAD_REQUEST)?;
     request.route = routed.number;
+    request.choose_log(snapshot);
     Ok(routed)
 }
 

@@ -14,7 +14,7 @@ use serpent_server::{
     Handle, Server, StartError,
     config::{
         Access, CacheConfig, Certificate, CertificateFiles, Classes, Config, Cutoffs, Enforce, FilesConfig, Limits,
-        Listen, Site, SymlinkPolicy, UplinkConfig, UplinkRate,
+        Listen, LogChoice, Site, SymlinkPolicy, UplinkConfig, UplinkRate,
     },
 };
 use tempfile::TempDir;
@@ -44,6 +44,7 @@ pub fn site(root: &Path, names: &[&str], certificate: Option<CertificateFiles>) 
         maintenance: None,
         to_https: None,
         hsts: None,
+        access_log: LogChoice::Outer,
         files: FilesConfig {
             index: vec!["index.html".to_owned()],
             listing: false,

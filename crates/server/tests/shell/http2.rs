@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use scheduler::{admission::ResourceId, class::ClassId};
 use serpent_server::{
     admission::Arrival,
-    config::{Access, CgiConfig, Config, HeaderRules, Listen, Origin, PathPattern, Route, RouteLimit},
+    config::{Access, CgiConfig, Config, HeaderRules, Listen, LogChoice, Origin, PathPattern, Route, RouteLimit},
 };
 use tokio::net::TcpStream;
 
@@ -220,6 +220,7 @@ fn what_is_refused_has_no_body_for_head() {
         try_files: Vec::new(),
         listing: None,
         request_body_bytes: None,
+        access_log: LogChoice::Outer,
     }];
     serve(config, async |server| {
         let arrival = Arrival { class: ClassId(0), resource: ResourceId(0), client: 1, route: 1 };

@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use server::config::{AccessLog, LogFormat, LogTarget};
+
 /// A file or directory that the configuration names.
 pub struct NamedFile {
     pub path: PathBuf,
@@ -43,6 +45,28 @@ pub struct SiteSpans {
     pub root: Option<Range<usize>>,
     pub chain: Option<Range<usize>>,
     pub key: Option<Range<usize>>,
+}
+
+/// The logs that were read so far.
+#[derive(Default)]
+pub struct WrittenLogs {
+    /// That of the server.
+    pub server: Option<AccessLog>,
+    /// The form of logs that do not say theirs.
+    pub format: Option<LogFormat>,
+    /// Each with the first place where it is named.
+    pub all: Vec<(AccessLog, Option<Range<usize>>)>,
+}
+
+impl WrittenLogs {
+    /// The files, with the first place of each.
+    pub fn files(self) -> Vec<(PathBuf, Option<Range<usize>>)> {
+        let file = |(log, place): (AccessLog, Option<Range<usize>>)| match log.target {
+            LogTarget::File(path) => Some((path, place)),
+            LogTarget::Stdout => None,
+        };
+        self.all.into_iter().filter_map(file).collect()
+    }
 }
 
 /// A path as written in the file at `folder`, or as given in a flag.

@@ -7,7 +7,7 @@ use std::{
 
 use toml::Spanned;
 
-use super::named_files::{FileKind, NamedFile, path_in};
+use super::named_files::{FileKind, NamedFile, WrittenLogs, path_in};
 use crate::config::{
     problems::{self, Problem},
     written::{OrOff, Setting, Written},
@@ -22,6 +22,7 @@ pub(super) struct Resolver<'a> {
     /// Every value so far could be read, so none was replaced by its default.
     pub all_read: bool,
     pub named_files: Vec<NamedFile>,
+    pub logs: WrittenLogs,
 }
 
 impl Resolver<'_> {

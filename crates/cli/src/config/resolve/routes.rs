@@ -4,8 +4,8 @@ use std::{ops::Range, sync::Arc};
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use server::config::{
-    Access, CompressionConfig, Cors, Expires, HeaderRules, Origin, PathPattern, Redirect, Respond, Rewrite, Route,
-    RouteLimit,
+    Access, AccessLog, CompressionConfig, Cors, Expires, HeaderRules, LogChoice, Origin, PathPattern, Redirect,
+    Respond, Rewrite, Route, RouteLimit,
 };
 use toml::Spanned;
 
@@ -24,6 +24,7 @@ pub(super) struct OfSite {
     pub compression: Option<Arc<CompressionConfig>>,
     pub expires: Option<Arc<Expires>>,
     pub cors: Option<Arc<Cors>>,
+    pub log: Option<AccessLog>,
 }
 
 /// The route of `--upstream`.
@@ -50,6 +51,7 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
         try_files: Vec::new(),
         listing: None,
         request_body_bytes: None,
+        access_log: LogChoice::Outer,
     }
 }
 
@@ -72,6 +74,7 @@ impl Resolver<'_> {
                 Some(cors) => self.cors(cors),
                 None => of_site.cors.clone(),
             };
+            route.access_log = self.log_of(written.get_ref().access_log.as_ref(), of_site.log.as_ref());
             let place = pattern_span(written);
             if let Some((earlier, at)) = routes.iter().find(|(earlier, _)| covers(earlier, &route)) {
                 self.problems.push(
@@ -148,6 +151,7 @@ impl Resolver<'_> {
             try_files,
             listing: raw.listing.as_ref().map(|on| *on.get_ref()),
             request_body_bytes,
+            access_log: LogChoice::Outer,
         })
     }
 

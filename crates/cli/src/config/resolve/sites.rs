@@ -8,7 +8,8 @@ use std::{
 
 use http::Uri;
 use server::config::{
-    Access, CacheControlRule, Certificate, CertificateFiles, ErrorPage, FilesConfig, Route, Site, SymlinkPolicy,
+    Access, CacheControlRule, Certificate, CertificateFiles, ErrorPage, FilesConfig, LogChoice, Route, Site,
+    SymlinkPolicy,
 };
 use toml::Spanned;
 
@@ -90,6 +91,7 @@ impl Resolver<'_> {
                 maintenance: None,
                 to_https: None,
                 hsts: None,
+                access_log: LogChoice::Outer,
             };
             return (vec![site], vec![SiteSpans::default()]);
         }
@@ -157,9 +159,16 @@ impl Resolver<'_> {
             let access = self.access(&WrittenAccess { allow, deny, require, forward_auth }, None, &targets);
             let expires = self.expires(site);
             let cors = site.cors.as_ref().and_then(|written| self.cors(written));
-            let of_site = OfSite { compression, expires, cors };
+            let server_log = self.logs.server.clone();
+            let access_log = self.log_of(site.access_log.as_ref(), server_log.as_ref());
+            let log = match &access_log {
+                LogChoice::Outer => server_log,
+                LogChoice::Own(log) => Some(log.clone()),
+                LogChoice::Off => None,
+            };
+            let of_site = OfSite { compression, expires, cors, log };
             let routes = self.routes(site, root.is_some(), &access, &targets, &of_site);
-            let OfSite { compression, expires, cors } = of_site;
+            let OfSite { compression, expires, cors, .. } = of_site;
             let limit = site.limit.as_ref().and_then(|limit| self.limit(limit, &configured));
             let hsts = self.setting(None, &site.hsts, values::hsts, None);
             let error_pages = self.error_pages(site, root.as_deref());
@@ -180,6 +189,7 @@ impl Resolver<'_> {
                 maintenance,
                 to_https: None,
                 hsts,
+                access_log,
             });
         }
         (sites, spans)

@@ -18,6 +18,113 @@ pub enum LogTarget {
     Stdout,
     /// A file.
     File(PathBuf),
+    /// A receiver of syslog.
+    Syslog(Box<Syslog>),
+    /// The journal of systemd, by its socket.
+    Journal(PathBuf),
+}
+
+/// A receiver of syslog, and what messages to it say of their sender.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Syslog {
+    /// Where it is.
+    pub server: SyslogServer,
+    /// The facility of all messages.
+    pub facility: Facility,
+    /// The severity of lines of an access log; `None`: `info`. Other messages have their own.
+    pub severity: Option<Severity>,
+    /// The name of the program.
+    pub tag: String,
+    /// How messages are written.
+    pub format: SyslogFormat,
+    /// Whether they name this machine.
+    pub names_host: bool,
+}
+
+/// Where a receiver of syslog is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum SyslogServer {
+    /// A socket of datagrams on this machine.
+    Socket(PathBuf),
+    /// A port of UDP.
+    Udp {
+        /// The name or address. A name is looked up when the log is opened.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+}
+
+/// How messages of syslog are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SyslogFormat {
+    /// As RFC 3164 describes it: what receivers on the same machine expect.
+    Rfc3164,
+    /// RFC 5424, with the year and the zone of the time.
+    Rfc5424,
+}
+
+/// The facility of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Facility(u8);
+
+impl Facility {
+    /// The names of all, by their numbers.
+    pub const NAMES: [&str; 24] = [
+        "kern", "user", "mail", "daemon", "auth", "intern", "lpr", "news", "uucp", "clock", "authpriv", "ftp", "ntp",
+        "audit", "alert", "cron", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
+    ];
+    /// What nginx has, too.
+    pub const LOCAL7: Self = Self(23);
+
+    /// The facility of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().position(|known| *known == name).map(|number| Self(number as u8))
+    }
+
+    pub(super) fn number(self) -> u8 {
+        self.0
+    }
+}
+
+/// How severe a message is, by the numbers of syslog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Severity {
+    /// The system cannot be used.
+    Emergency,
+    /// Somebody has to act at once.
+    Alert,
+    /// A critical condition.
+    Critical,
+    /// An error.
+    Error,
+    /// A warning.
+    Warning,
+    /// Normal, but of note.
+    Notice,
+    /// For information.
+    Info,
+    /// For debugging.
+    Debug,
+}
+
+impl Severity {
+    /// All, with their names.
+    pub const NAMED: [(Self, &str); 8] = [
+        (Self::Emergency, "emerg"),
+        (Self::Alert, "alert"),
+        (Self::Critical, "crit"),
+        (Self::Error, "error"),
+        (Self::Warning, "warn"),
+        (Self::Notice, "notice"),
+        (Self::Info, "info"),
+        (Self::Debug, "debug"),
+    ];
+
+    /// The severity of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMED.into_iter().find(|(_, known)| *known == name).map(|(severity, _)| severity)
+    }
 }
 
 impl fmt::Display for LogTarget {
@@ -25,6 +132,11 @@ impl fmt::Display for LogTarget {
         match self {
             Self::Stdout => f.write_str("standard output"),
             Self::File(path) => path.display().fmt(f),
+            Self::Syslog(syslog) => match &syslog.server {
+                SyslogServer::Socket(path) => write!(f, "syslog at {}", path.display()),
+                SyslogServer::Udp { host, port } => write!(f, "syslog at {host}:{port}"),
+            },
+            Self::Journal(_) => f.write_str("the journal"),
         }
     }
 }

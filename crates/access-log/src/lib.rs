@@ -6,6 +6,7 @@
 
 use std::{
     net::SocketAddr,
+    sync::{Arc, LazyLock, atomic::AtomicU64},
     time::{Duration, SystemTime},
 };
 
@@ -13,19 +14,28 @@ use http::{StatusCode, header, request::Parts};
 
 mod config;
 mod line;
+mod receiver;
 mod record;
 mod sink;
 mod writer;
 
 use self::record::Record;
 pub use self::{
-    config::{AccessLog, LogChoice, LogChoices, LogFormat, LogTarget},
+    config::{
+        AccessLog, Facility, LogChoice, LogChoices, LogFormat, LogTarget, Severity, Syslog, SyslogFormat, SyslogServer,
+    },
     record::{Sent, Told},
     writer::{Log, Logs, OpenError, Opened, Writer},
 };
 
 /// Longest target or header field; longer ones are cut, as they are for people to read.
 const MAX_FIELD_BYTES: usize = 2048;
+
+/// Messages of this process that its error log did not take. There is one such log in a process.
+pub fn messages_dropped() -> Arc<AtomicU64> {
+    static DROPPED: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
+    DROPPED.clone()
+}
 
 /// An entry that waits for its response's outcome.
 #[derive(Debug)]

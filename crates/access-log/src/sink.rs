@@ -5,7 +5,10 @@ use std::{
     io::{self, Write},
 };
 
-use super::config::{AccessLog, LogFormat, LogTarget};
+use super::{
+    config::{AccessLog, LogFormat, LogTarget, Severity},
+    receiver::Receiver,
+};
 
 /// Most bytes that wait to be written.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -15,32 +18,43 @@ pub struct Sink {
     pub(super) format: LogFormat,
     /// What it is, for messages.
     pub(super) name: String,
-    bytes: Bytes,
+    output: Output,
+}
+
+enum Output {
+    Bytes(Bytes),
+    Receiver(Receiver),
 }
 
 impl Sink {
     /// Opens a log for appending.
     ///
     /// # Errors
-    /// The file cannot be opened or made.
+    /// The file cannot be opened or made, or the name of a receiver cannot be looked up.
     pub fn open(log: &AccessLog) -> io::Result<Self> {
-        let writer: Box<dyn Write + Send> = match &log.target {
-            LogTarget::Stdout => Box::new(io::stdout()),
-            LogTarget::File(path) => Box::new(OpenOptions::new().append(true).create(true).open(path)?),
+        let output = match &log.target {
+            LogTarget::Stdout => Output::bytes(Box::new(io::stdout())),
+            LogTarget::File(path) => Output::bytes(Box::new(OpenOptions::new().append(true).create(true).open(path)?)),
+            LogTarget::Syslog(syslog) => Output::Receiver(Receiver::syslog(syslog)?),
+            LogTarget::Journal(path) => Output::Receiver(Receiver::journal(path)?),
         };
-        Ok(Self::to(writer, log.format, log.target.to_string()))
+        Ok(Self { output, format: log.format, name: log.target.to_string() })
     }
 
+    #[cfg(test)]
     pub(super) fn to(writer: Box<dyn Write + Send>, format: LogFormat, name: String) -> Self {
-        Self { format, name, bytes: Bytes { writer, buffer: Vec::new(), failing: false } }
+        Self { format, name, output: Output::bytes(writer) }
     }
 
-    /// Takes a line with its end.
+    /// Takes a line with its end. The severity is for receivers of messages.
     ///
     /// # Errors
     /// The line is lost.
-    pub(super) fn take(&mut self, line: &[u8]) -> io::Result<()> {
-        self.bytes.take(line)
+    pub(super) fn take(&mut self, severity: Option<Severity>, line: &[u8]) -> io::Result<()> {
+        match &mut self.output {
+            Output::Bytes(bytes) => bytes.take(line),
+            Output::Receiver(receiver) => receiver.take(severity, line),
+        }
     }
 
     /// Writes all lines that were taken.
@@ -48,7 +62,38 @@ impl Sink {
     /// # Errors
     /// Lines wait for the next time.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        self.bytes.flush()
+        match &mut self.output {
+            Output::Bytes(bytes) => bytes.flush(),
+            Output::Receiver(receiver) => receiver.send(),
+        }
+    }
+
+    /// Whether it would take lines soon that it does not take now.
+    pub(super) fn is_behind(&self) -> bool {
+        matches!(&self.output, Output::Receiver(receiver) if receiver.is_behind())
+    }
+
+    /// Whether lines wait that could not be written.
+    pub(super) fn has_more(&self) -> bool {
+        match &self.output {
+            Output::Bytes(bytes) => !bytes.buffer.is_empty(),
+            Output::Receiver(receiver) => receiver.has_more(),
+        }
+    }
+
+    /// Lines that were taken and are lost, since the last call. `at_the_end`: none is written any more.
+    pub(super) fn take_lost(&mut self, at_the_end: bool) -> u64 {
+        let Output::Receiver(receiver) = &mut self.output else { return 0 };
+        if at_the_end {
+            receiver.abandon();
+        }
+        receiver.take_lost()
+    }
+}
+
+impl Output {
+    fn bytes(writer: Box<dyn Write + Send>) -> Self {
+        Self::Bytes(Bytes { writer, buffer: Vec::new(), failing: false })
     }
 }
 
@@ -63,6 +108,7 @@ struct Bytes {
 
 impl Bytes {
     fn take(&mut self, line: &[u8]) -> io::Result<()> {
+        let line = &line[..line.len().min(BUFFER_BYTES)];
         if self.buffer.len() + line.len() > BUFFER_BYTES {
             if self.failing {
                 return Err(io::Error::other("earlier lines could not be written"));
@@ -139,7 +185,7 @@ mod tests {
         let disk = Full { text: text.clone(), room: room.clone() };
         let mut sink = Sink::to(Box::new(disk), LogFormat::Combined, "disk".into());
         let line = [[b'a'; 99].as_slice(), b"\n"].concat();
-        let lost = (0..5_000).filter(|_| sink.take(&line).is_err()).count();
+        let lost = (0..5_000).filter(|_| sink.take(None, &line).is_err()).count();
         assert!(sink.flush().is_err());
         *room.lock() = usize::MAX;
         sink.flush().expect("there is room now");

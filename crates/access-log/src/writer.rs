@@ -18,14 +18,20 @@ use super::{
     record::Record,
     sink::Sink,
 };
+use crate::config::Severity;
 
 /// Most entries waiting for the writer: a burst of one second at 4,000 requests/s, and a megabyte of memory.
 pub(super) const QUEUE_ENTRIES: usize = 4096;
+/// Longest text; longer ones are cut.
+const MAX_TEXT_BYTES: usize = 16 * 1024;
 /// The writer's thread sleeps for so long after each entry that it found alone, so that a busy server need not wake it
 /// for each. The queue holds what comes meanwhile, at up to 160,000 requests/s.
 const PAUSE: Duration = Duration::from_millis(25);
 /// Longest time until a line is in the file.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a receiver that is behind is asked whether it takes more, and how often before its lines are given up at the end.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+const LAST_RETRIES: u32 = 50;
 /// A log that cannot be written is reported once in so long.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -83,6 +89,7 @@ pub struct OpenError {
 #[derive(Debug)]
 enum Message {
     Entry(Log, Box<Record>),
+    Text(Log, Severity, Box<[u8]>),
     Slots(Vec<(u32, Slot)>),
     End,
 }
@@ -108,14 +115,23 @@ impl Opened {
 }
 
 impl Writer {
-    /// Starts the thread. `dropped` counts the lines that are missing, of all logs.
+    /// Starts the thread of access logs. `dropped` counts the lines that are missing, of all logs.
     ///
     /// # Errors
     /// There can be no thread.
     pub fn start(dropped: Arc<AtomicU64>) -> io::Result<Self> {
+        Self::start_reporting("access-log", dropped, |message| tracing::error!("{message}"))
+    }
+
+    /// The same for another purpose. `report` gets a message once in a while when a log cannot be written; it must not send
+    /// it to a log of this writer.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub fn start_reporting(name: &str, dropped: Arc<AtomicU64>, report: fn(&str)) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(QUEUE_ENTRIES);
-        let lines = Lines { slots: HashMap::new(), dropped: dropped.clone(), text: Vec::new() };
-        let thread = std::thread::Builder::new().name("access-log".into()).spawn(move || lines.write_all(&receiver))?;
+        let lines = Lines { slots: HashMap::new(), dropped: dropped.clone(), report, text: Vec::new() };
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || lines.write_all(&receiver))?;
         Ok(Self { sender, dropped, logs: HashMap::new(), numbers: 0, thread: Some(thread) })
     }
 
@@ -192,7 +208,17 @@ impl Logs {
 impl Log {
     /// Never blocks.
     pub(super) fn send(&self, record: Box<Record>) {
-        if self.inner.sender.try_send(Message::Entry(self.clone(), record)).is_err() {
+        self.try_send(Message::Entry(self.clone(), record));
+    }
+
+    /// Writes a text as it is, with its line end, cut at 16 KiB; never blocks.
+    pub fn write(&self, severity: Severity, text: &[u8]) {
+        let text = &text[..text.len().min(MAX_TEXT_BYTES)];
+        self.try_send(Message::Text(self.clone(), severity, text.into()));
+    }
+
+    fn try_send(&self, message: Message) {
+        if self.inner.sender.try_send(message).is_err() {
             self.inner.dropped.fetch_add(1, Relaxed);
             self.inner.dropped_here.fetch_add(1, Relaxed);
         }
@@ -205,7 +231,7 @@ struct Slot {
     dropped_here: Arc<AtomicU64>,
     /// Missing lines that the log itself has told of.
     told: u64,
-    /// When a failure was reported last; `None`: since then, something was written.
+    /// When a failure was reported last.
     reported_at: Option<Instant>,
 }
 
@@ -225,29 +251,39 @@ impl Slot {
         (self.told, self.reported_at) = (before.told, before.reported_at);
     }
 
-    fn flush(&mut self, text: &mut Vec<u8>) {
+    /// Whether the line is lost.
+    fn take(&mut self, severity: Option<Severity>, line: &[u8], report: fn(&str)) -> bool {
+        let result = self.sink.take(severity, line);
+        let is_lost = result.is_err();
+        if is_lost {
+            self.check(result, report);
+        }
+        is_lost
+    }
+
+    fn flush(&mut self, text: &mut Vec<u8>, report: fn(&str)) {
         let dropped = self.dropped_here.load(Relaxed);
         if dropped > self.told {
             text.clear();
             line::write_dropped(text, self.sink.format, dropped - self.told);
-            if self.sink.take(text).is_ok() {
+            if self.sink.take(None, text).is_ok() {
                 self.told = dropped;
             }
         }
         let result = self.sink.flush();
-        self.check(result);
+        self.check(result, report);
     }
 
-    /// Reports a failing disk once in a while, rather than for every line.
-    fn check(&mut self, result: io::Result<()>) {
-        let Err(error) = result else {
-            self.reported_at = None;
-            return;
-        };
+    /// Reports a log that cannot be written once in a while, rather than for every line.
+    fn check(&mut self, result: io::Result<()>, report: fn(&str)) {
+        let Err(error) = result else { return };
         let now = Instant::now();
         if self.reported_at.is_none_or(|at| now - at >= REPORT_INTERVAL) {
-            let log = &self.sink.name;
-            tracing::error!(%error, "the access log {log} cannot be written: free space or permissions?");
+            let dropped = match self.dropped_here.load(Relaxed) {
+                0 => String::new(),
+                lines => format!("; {lines} lines of it are lost so far"),
+            };
+            report(&format!("{} cannot be written as a log: {error}{dropped}", self.sink.name));
             self.reported_at = Some(now);
         }
     }
@@ -256,6 +292,7 @@ impl Slot {
 struct Lines {
     slots: HashMap<u32, Slot>,
     dropped: Arc<AtomicU64>,
+    report: fn(&str),
     text: Vec<u8>,
 }
 
@@ -271,9 +308,8 @@ impl Lines {
                 }),
             };
             match message {
-                Ok(Message::Entry(log, record)) => {
-                    self.line(log.inner.number, &record);
-                    drop(log);
+                Ok(message @ (Message::Entry(..) | Message::Text(..))) => {
+                    self.line(&message);
                     let due = *flush_due.get_or_insert_with(|| Instant::now() + FLUSH_INTERVAL);
                     if due > Instant::now() {
                         continue;
@@ -282,38 +318,87 @@ impl Lines {
                 Ok(Message::Slots(slots)) => {
                     self.flush();
                     for (number, mut slot) in slots {
-                        if let Some(before) = self.slots.get(&number) {
-                            slot.succeed(before);
+                        if let Some(mut before) = self.slots.remove(&number) {
+                            self.end(&mut before);
+                            slot.succeed(&before);
                         }
                         self.slots.insert(number, slot);
                     }
                 }
                 Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => {
-                    return self.flush();
+                    self.flush();
+                    for mut slot in std::mem::take(&mut self.slots).into_values() {
+                        self.end(&mut slot);
+                    }
+                    return;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
             self.flush();
-            flush_due = None;
+            flush_due = self.retry_after().map(|time| Instant::now() + time);
         }
     }
 
-    fn line(&mut self, number: u32, record: &Record) {
-        let Some(slot) = self.slots.get_mut(&number) else { return };
-        self.text.clear();
-        line::write(&mut self.text, slot.sink.format, record);
-        let result = slot.sink.take(&self.text);
-        if result.is_err() {
+    /// When to write again, if not all could be written.
+    fn retry_after(&self) -> Option<Duration> {
+        let sinks = || self.slots.values().map(|slot| &slot.sink);
+        match sinks().any(Sink::is_behind) {
+            true => Some(RETRY_INTERVAL),
+            false => sinks().any(Sink::has_more).then_some(FLUSH_INTERVAL),
+        }
+    }
+
+    fn line(&mut self, message: &Message) {
+        let (log, severity) = match message {
+            Message::Entry(log, _) => (log, None),
+            Message::Text(log, severity, _) => (log, Some(*severity)),
+            Message::Slots(_) | Message::End => return,
+        };
+        let Some(slot) = self.slots.get_mut(&log.inner.number) else { return };
+        let line = match message {
+            Message::Text(_, _, text) => text,
+            Message::Entry(_, record) => {
+                self.text.clear();
+                line::write(&mut self.text, slot.sink.format, record);
+                &*self.text
+            }
+            Message::Slots(_) | Message::End => return,
+        };
+        if slot.take(severity, line, self.report) {
             self.dropped.fetch_add(1, Relaxed);
             slot.dropped_here.fetch_add(1, Relaxed);
-            slot.check(result);
         }
     }
 
     fn flush(&mut self) {
-        self.slots.values_mut().for_each(|slot| slot.flush(&mut self.text));
+        for slot in self.slots.values_mut() {
+            slot.flush(&mut self.text, self.report);
+            let lost = slot.sink.take_lost(false);
+            self.dropped.fetch_add(lost, Relaxed);
+            slot.dropped_here.fetch_add(lost, Relaxed);
+        }
         // Where this is the last copy, no entry is under way, and none can come.
-        self.slots.retain(|_, slot| Arc::strong_count(&slot.dropped_here) > 1);
+        let is_over = |slot: &Slot| Arc::strong_count(&slot.dropped_here) == 1;
+        let over: Vec<u32> = self.slots.iter().filter(|(_, slot)| is_over(slot)).map(|(number, _)| *number).collect();
+        for number in over {
+            if let Some(mut slot) = self.slots.remove(&number) {
+                self.end(&mut slot);
+            }
+        }
+    }
+
+    /// Gives a receiver a last chance before its log is closed.
+    fn end(&self, slot: &mut Slot) {
+        for _ in 0..LAST_RETRIES {
+            if !slot.sink.is_behind() {
+                break;
+            }
+            std::thread::sleep(RETRY_INTERVAL);
+            let _ = slot.sink.flush();
+        }
+        let lost = slot.sink.take_lost(true);
+        self.dropped.fetch_add(lost, Relaxed);
+        slot.dropped_here.fetch_add(lost, Relaxed);
     }
 }
 

@@ -45,7 +45,7 @@ pub fn run() -> ExitCode {
     let cli = Cli::parse_or_exit();
     match log::filter(&cli.log) {
         Ok(filter) => {
-            let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+            let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(log::Target);
             subscriber.with_ansi(io::stderr().is_terminal()).map_event_format(log::Bounded::new).init();
         }
         Err(error) => {

@@ -3,6 +3,8 @@
 //! Clients can cause lines, so their number is bounded for every call site in the code. The bound is kept here, so that
 //! no call site can forget it.
 
+mod target;
+
 use std::{
     collections::HashMap,
     fmt,
@@ -15,9 +17,15 @@ use tracing::{Event, Level, Subscriber, callsite::Identifier, level_filters::Lev
 use tracing_subscriber::{
     EnvFilter,
     filter::ParseError,
-    fmt::{FmtContext, FormatEvent, FormatFields, format::Writer},
+    fmt::{
+        FmtContext, FormatEvent, FormatFields,
+        format::{self, Format, Full, Writer},
+    },
     registry::LookupSpan,
 };
+
+use target::Form;
+pub use target::{OpenedLog, Target, close, follow, open};
 
 /// Largest number of lines that one call site writes at once.
 const BURST_LINES: f64 = 100.0;
@@ -40,12 +48,15 @@ pub fn filter(said: &str) -> Result<EnvFilter, ParseError> {
 /// Writes a bounded number of lines for each call site, and how many were left out. Lines for debugging have no bound.
 pub struct Bounded<F> {
     lines: F,
+    /// For receivers that know time and severity anyway.
+    messages: Format<Full, ()>,
     call_sites: Mutex<CallSites<Identifier>>,
 }
 
 impl<F> Bounded<F> {
     pub fn new(lines: F) -> Self {
-        Self { lines, call_sites: Mutex::new(CallSites(HashMap::new())) }
+        let messages = format::format().without_time().with_level(false);
+        Self { lines, messages, call_sites: Mutex::new(CallSites(HashMap::new())) }
     }
 }
 
@@ -66,7 +77,14 @@ where
                 Some(left_out) => writeln!(to, "({left_out} lines like the next were left out)")?,
             }
         }
-        self.lines.format_event(context, to, event)
+        // A terminal has colours, of which a file and a receiver know nothing.
+        let mut text = String::new();
+        match target::form() {
+            Form::Terminal => return self.lines.format_event(context, to, event),
+            Form::Lines => self.lines.format_event(context, Writer::new(&mut text), event)?,
+            Form::Messages => self.messages.format_event(context, Writer::new(&mut text), event)?,
+        }
+        to.write_str(&text)
     }
 }
 

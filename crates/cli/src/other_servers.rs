@@ -107,7 +107,7 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
     (&["worker-processes", "nbthread", "threads"], Setting("`workers` at the top of the file")),
     (&["health-check", "health-checks", "healthcheck", "check"], Setting("`active` of an `[[upstream]]`")),
     (&["log", "logs", "log-format"], Setting("`[access-log]`")),
-    (&["error-log", "log-level"], Setting("the flag `--log`")),
+    (&["log-level"], Setting("the flag `--log`")),
     (&["frontend"], Setting("`listen` at the top of the file, and a `[[site]]`")),
     (&["global", "defaults", "events", "http"], Setting("the top of the file, and `[limits]`")),
 ];

@@ -29,6 +29,7 @@ use crate::{
     failure::Failure,
     inherited::Inherited,
     kept_rate::KeptRate,
+    log::{self, OpenedLog},
     open_files,
     output::FAILURE,
     upgrade, values,
@@ -44,9 +45,17 @@ enum Change {
 pub fn serve(args: &Overrides) -> Result<(), Failure> {
     // Signals are caught first, so that none is lost while the server starts.
     let signals = Signals::new([SIGHUP, SIGTERM, SIGINT, SIGUSR2]).map_err(no_signals)?;
-    let mut inherited = Inherited::from_environment()?;
+    let inherited = Inherited::from_environment()?;
     let args = Overrides { inherited: inherited.addresses().map_err(no_signals)?, ..args.clone() };
     let config = load(&args)?;
+    log::follow(open_error_log(&config)?).map_err(no_signals)?;
+    let served = serve_as(config, &args, inherited, signals);
+    log::close();
+    served
+}
+
+/// Serves as this configuration says, and as the next ones do.
+fn serve_as(config: Config, args: &Overrides, mut inherited: Inherited, signals: Signals) -> Result<(), Failure> {
     inherited.are_served_by(&config)?;
     open_files::allow(&config);
     let serving = served(&config);
@@ -70,7 +79,7 @@ pub fn serve(args: &Overrides) -> Result<(), Failure> {
     // A reload may take long, as it waits for new workers. It has a thread of its own, so that signals to stop are handled.
     let (change, changes) = mpsc::channel();
     let stopping = Arc::new(AtomicBool::new(false));
-    let (handle, stops, followed) = (server.handle(), stopping.clone(), kept.clone());
+    let (handle, stops, followed, args) = (server.handle(), stopping.clone(), kept.clone(), args.clone());
     thread::Builder::new()
         .name("reload".into())
         .spawn(move || make_changes(&changes, &handle, &followed, &args, &stops))
@@ -159,6 +168,7 @@ fn handle_signals(mut signals: Signals, handle: &Handle, change: &mpsc::Sender<C
             // A second Ctrl-C means that the operator does not wait for the last response.
             SIGINT if stopping.load(SeqCst) => {
                 tracing::warn!("interrupted again: responses under way are cut off");
+                log::close();
                 process::exit(FAILURE.into());
             }
             SIGTERM | SIGINT => {
@@ -233,11 +243,17 @@ fn hand_over(handle: &Handle, stopping: &AtomicBool) -> bool {
     }
 }
 
+fn open_error_log(config: &Config) -> Result<OpenedLog, Failure> {
+    log::open(config.error_log.as_ref()).map_err(Failure::Run)
+}
+
 fn reload(handle: &Handle, kept: &KeptRate, args: &Overrides) -> Result<(), Failure> {
     let config = load(args)?;
     open_files::allow(&config);
+    let error_log = open_error_log(&config)?;
     let uplink = config.uplink.clone();
     handle.reload(config).map_err(not_started)?;
+    log::follow(error_log).map_err(no_signals)?;
     kept.follow(&uplink);
     Ok(())
 }

@@ -3,8 +3,9 @@
 mod addresses;
 mod freshness;
 mod gateway;
+mod logs;
 mod named;
 mod numbers;
 mod requests;
 
-pub use self::{addresses::*, freshness::*, gateway::*, named::*, numbers::*, requests::*};
+pub use self::{addresses::*, freshness::*, gateway::*, logs::*, named::*, numbers::*, requests::*};

@@ -34,6 +34,7 @@ mod state;
 mod tls;
 mod worker;
 
+pub use access_log as logs;
 pub use bodies as body;
 pub use check::unusable_files;
 pub use classify;

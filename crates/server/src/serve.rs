@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     admission::Admission,
-    config::{CacheConfig, Config, Listen, LogTarget},
+    config::{CacheConfig, Config, Listen},
     connection_limit::ConnectionLimit,
     listener::{self, Connections},
     metrics::Metrics,
@@ -361,13 +361,7 @@ fn same_cache(one: &CacheConfig, other: &CacheConfig) -> bool {
 }
 
 fn open_logs(config: &Config) -> Result<Opened, StartError> {
-    Opened::open(config.logs()).map_err(|OpenError { log, error }| StartError::AccessLog {
-        path: match log.target {
-            LogTarget::File(path) => Some(path),
-            LogTarget::Stdout => None,
-        },
-        error,
-    })
+    Opened::open(config.logs()).map_err(|OpenError { log, error }| StartError::AccessLog { target: log.target, error })
 }
 
 /// Starts the thread that writes logs, if there are any, and it does not run.

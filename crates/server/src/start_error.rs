@@ -54,10 +54,10 @@ pub enum StartError {
         /// The address.
         address: SocketAddr,
     },
-    /// `access_log`: the file cannot be opened.
+    /// `access_log`: the file cannot be opened, or the receiver is not known.
     AccessLog {
-        /// The file; `None`: standard output.
-        path: Option<PathBuf>,
+        /// The file or receiver.
+        target: access_log::LogTarget,
         /// What the system says.
         error: io::Error,
     },
@@ -101,10 +101,7 @@ impl fmt::Display for StartError {
             Self::NoCertificate { address } => {
                 write!(f, "listen: TLS is asked for on {address}, but no site has a certificate (tls_cert, tls_key)")
             }
-            Self::AccessLog { path: Some(path), error } => {
-                write!(f, "access_log: cannot open {}: {error}", path.display())
-            }
-            Self::AccessLog { path: None, error } => write!(f, "access_log: cannot write: {error}"),
+            Self::AccessLog { target, error } => write!(f, "access_log: cannot open {target}: {error}"),
             Self::Uplink(error) => write!(f, "uplink: {error}"),
             Self::Classes(error) => write!(f, "class, admission: {error}"),
             Self::Classifier(error) => write!(f, "{}: {}", error.path.display(), error.message),

@@ -28,8 +28,8 @@ pub fn check(resolved: &Resolved, problems: &mut Vec<Problem>) {
             problems.extend(certificate(files, spans));
         }
     }
-    for (path, place) in &resolved.log_files {
-        problems.extend(log_file(path, place.clone()));
+    for (path, what, place) in &resolved.log_files {
+        problems.extend(log_file(path, what, place.clone()));
     }
     for (at, named) in resolved.named_files.iter().enumerate() {
         problems.extend(check_named_file(named, resolved.named_files.get(at + 1)));
@@ -267,15 +267,15 @@ fn instead(bytes: &[u8], wanted: &str) -> (&'static str, &'static str) {
     }
 }
 
-fn log_file(path: &Path, span: Option<Range<usize>>) -> Option<Problem> {
+fn log_file(path: &Path, what: &str, span: Option<Range<usize>>) -> Option<Problem> {
     if path.is_dir() {
         return Some(
-            Problem::new(format!("the access log `{}` is a directory", path.display()), span).help("name a file in it"),
+            Problem::new(format!("the {what} `{}` is a directory", path.display()), span).help("name a file in it"),
         );
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     (!folder.is_dir()).then(|| {
-        Problem::new(format!("the folder `{}` of the access log does not exist", folder.display()), span)
+        Problem::new(format!("the folder `{}` of the {what} does not exist", folder.display()), span)
             .help("make it, or name another file")
     })
 }

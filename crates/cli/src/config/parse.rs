@@ -72,6 +72,7 @@ const SINGLE_TABLES: &[&str] = &[
     "limits",
     "cache",
     "access-log",
+    "error-log",
     "acme",
     "files",
     "compression",

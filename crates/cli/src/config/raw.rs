@@ -44,6 +44,7 @@ sections! {
         limits: RawLimits,
         cache: RawCache,
         access_log: RawAccessLog,
+        error_log: RawErrorLog,
         files: RawFiles,
         compression: RawCompression,
         acme: RawAcme,
@@ -104,6 +105,11 @@ sections! {
     RawAccessLog {
         target: Setting,
         format: Setting,
+    }
+
+    /// `[error-log]`
+    RawErrorLog {
+        target: Setting,
     }
 
     /// `[files]` and `[site.files]`

@@ -51,8 +51,8 @@ pub struct Resolved {
     pub config: Config,
     /// The spans of each site's paths, in the order of the sites.
     pub site_spans: Vec<SiteSpans>,
-    /// The files of access logs, with their places.
-    pub log_files: Vec<(PathBuf, Option<Range<usize>>)>,
+    /// The files of logs, with what they are and where they are named.
+    pub log_files: Vec<(PathBuf, &'static str, Option<Range<usize>>)>,
     /// Other files and directories that the configuration names.
     pub named_files: Vec<NamedFile>,
     /// The span of each upstream's name, in the order of the upstreams.
@@ -115,6 +115,7 @@ pub fn resolve(
             r.setting(flags.workers, &raw.workers, values::workers, automatic())
         },
         access_log: r.logs.server.clone(),
+        error_log: r.error_log(raw),
         admin,
         admin_token,
         acme,

@@ -1,10 +1,15 @@
 //! Logs: of sites and routes, renamed, added and removed while the server runs.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    net::UdpSocket,
+    os::unix::net::UnixDatagram,
+    path::{Path, PathBuf},
+};
 
 use rustix::process::Signal;
 
-use super::support::{Serpent, site};
+use super::support::{PATIENCE, Serpent, site};
 
 /// The targets of the requests in a log.
 fn targets(log: &Path) -> Vec<String> {
@@ -57,4 +62,109 @@ fn sites_and_routes_have_logs_of_their_own_and_a_signal_opens_all_anew() {
     assert_eq!(targets(&file("a.log")), [""; 0]);
     assert_eq!(targets(&file("shared.log")), ["/after"]);
     assert_eq!(targets(&file("c.log")), ["/after"]);
+}
+
+/// A receiver of messages at a socket in a folder.
+fn receiver(path: &Path) -> UnixDatagram {
+    let socket = UnixDatagram::bind(path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+fn next(socket: &UnixDatagram) -> String {
+    let mut message = [0; 4096];
+    let bytes = socket.recv(&mut message).expect("a message");
+    String::from_utf8_lossy(&message[..bytes]).into_owned()
+}
+
+fn start(folder: &Path, logs: &str) -> (Serpent, PathBuf) {
+    let path = folder.join("serpent.toml");
+    let text = format!("listen = [\"127.0.0.1:0\"]\nuplink = {{ rate = \"off\" }}\n{logs}[[site]]\nroot = \"www\"\n");
+    fs::write(&path, text).unwrap();
+    (Serpent::start(&["serve", "-c", path.to_str().unwrap(), "--log", "info"]), path)
+}
+
+#[test]
+fn lines_and_messages_reach_syslog_by_both_ways() {
+    let folder = site();
+    let (udp, messages) = (UdpSocket::bind("127.0.0.1:0").unwrap(), receiver(&folder.path().join("log")));
+    udp.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (serpent, _) = start(
+        folder.path(),
+        &format!(
+            "access-log.target = \"syslog:server={},facility=local1,severity=notice,tag=web\"\n\
+             error-log.target = \"syslog:server=unix:{}/log,facility=daemon\"\n",
+            udp.local_addr().unwrap(),
+            folder.path().display()
+        ),
+    );
+    ask(&serpent, "a.example", "/hello.txt");
+    let mut message = [0; 4096];
+    let bytes = udp.recv(&mut message).expect("a line of the access log");
+    let line = String::from_utf8_lossy(&message[..bytes]).into_owned();
+    assert!(line.starts_with("<141>1 20") && line.contains(" web "), "{line}");
+    assert!(line.contains("\"GET /hello.txt HTTP/1.1\" 200 13 "), "{line}");
+    serpent.signal(Signal::HUP);
+    let said = next(&messages);
+    assert!(said.starts_with("<30>") && said.ends_with("configuration reloaded"), "{said}");
+    assert!(said.contains(" serpent[") && !said.contains("INFO") && !said.contains('\x1b'), "{said}");
+    serpent.signal(Signal::TERM);
+    assert!(next(&messages).ends_with("stopping after the last response"));
+    assert_eq!(serpent.wait().1, "", "nothing on standard error");
+}
+
+#[test]
+fn lines_and_messages_reach_the_journal() {
+    let folder = site();
+    let journal = receiver(&folder.path().join("journal"));
+    let target = format!("journal:{}/journal", folder.path().display());
+    let (serpent, _) =
+        start(folder.path(), &format!("access-log.target = \"{target}\"\nerror-log.target = \"{target}\"\n"));
+    ask(&serpent, "a.example", "/hello.txt");
+    let entry = next(&journal);
+    assert!(entry.starts_with("PRIORITY=6\nSYSLOG_IDENTIFIER=serpent\nMESSAGE\n"), "{entry}");
+    assert!(entry.contains("\"GET /hello.txt HTTP/1.1\" 200 13 "), "{entry}");
+    fs::write(folder.path().join("serpent.toml"), "workers = 0\n").unwrap();
+    serpent.signal(Signal::HUP);
+    let entry = next(&journal);
+    assert!(entry.starts_with("PRIORITY=3\n") && entry.contains("`0` is not a number of workers"), "{entry}");
+}
+
+#[test]
+fn a_receiver_that_is_missing_delays_nothing_and_gets_its_lines_when_it_comes() {
+    let folder = site();
+    let target = format!("syslog:server=unix:{}/log", folder.path().display());
+    let (serpent, _) = start(folder.path(), &format!("access-log.target = \"{target}\"\n"));
+    for _ in 0..20 {
+        serpent.assert_alive();
+    }
+    let said = serpent.wait_for_stderr("cannot be written as a log");
+    assert!(said.contains("/log") && said.contains("No such file"), "{said}");
+    let late = receiver(&folder.path().join("log"));
+    for _ in 0..20 {
+        assert!(next(&late).contains("GET /hello.txt"));
+    }
+    drop(late);
+    fs::remove_file(folder.path().join("log")).unwrap();
+    serpent.assert_alive();
+    serpent.signal(Signal::TERM);
+    assert_eq!(serpent.wait().0.code(), Some(0));
+}
+
+#[test]
+fn messages_go_to_a_file_that_is_opened_anew() {
+    let folder = site();
+    let file = folder.path().join("error.log");
+    let (serpent, _) = start(folder.path(), "error-log.target = \"error.log\"\n");
+    fs::rename(&file, folder.path().join("error.log.1")).unwrap();
+    serpent.signal(Signal::HUP);
+    let start = std::time::Instant::now();
+    while !fs::read_to_string(&file).is_ok_and(|text| text.contains("configuration reloaded")) {
+        assert!(start.elapsed() < PATIENCE, "the file is not opened anew");
+        std::thread::yield_now();
+    }
+    serpent.signal(Signal::TERM);
+    assert_eq!(serpent.wait().1, "", "nothing on standard error");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("INFO") && text.contains("stopping after the last response"), "{text}");
 }

@@ -112,6 +112,11 @@ impl Sample {
                 sum(|worker| &worker.reads_delayed),
             ),
             ("log_lines_dropped", "Access log lines dropped", metrics.log_lines_dropped.load(Relaxed)),
+            (
+                "error_log_lines_dropped",
+                "Messages that the error log did not take",
+                access_log::messages_dropped().load(Relaxed),
+            ),
             ("config_reloads", "Configurations taken over while running", metrics.reloads_ok.load(Relaxed)),
             ("config_reloads_failed", "Configurations refused while running", metrics.reloads_failed.load(Relaxed)),
             ("certificate_reloads", "Changed certificates taken over", metrics.certificate_reloads_ok.load(Relaxed)),

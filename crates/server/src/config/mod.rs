@@ -68,6 +68,8 @@ pub struct Config {
     pub workers: NonZeroUsize,
     /// Where outcomes are written, if anywhere. Sites and routes may choose another log.
     pub access_log: Option<AccessLog>,
+    /// Where messages are written; `None`: to standard error. The program writes them, not the server.
+    pub error_log: Option<LogTarget>,
     /// Where metrics and status are served, if anywhere. Never on the public addresses.
     pub admin: Option<SocketAddr>,
     /// The file with the token that changes at that address need; `None`: nothing can be changed there.

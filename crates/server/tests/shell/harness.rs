@@ -88,6 +88,7 @@ pub fn config(root: &Path) -> Config {
         limits: Limits::default(),
         workers: NonZeroUsize::MIN,
         access_log: None,
+        error_log: None,
         admin: None,
         admin_token: None,
         acme: None,

@@ -103,6 +103,7 @@ fn metrics_and_health() {
         "serpent_response_time_seconds_count 2",
         "serpent_response_time_seconds_bucket{le=\"+Inf\"} 2",
         "serpent_log_lines_dropped_total 0",
+        "serpent_error_log_lines_dropped_total 0",
         "serpent_config_reloads_total 0",
         "# EOF",
     ] {

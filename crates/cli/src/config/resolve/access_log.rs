@@ -13,7 +13,7 @@ use crate::{
         raw::{Raw, RawAccessLog},
         written::{FileOrTable, OrOff},
     },
-    values::Named as _,
+    values::{self, Named as _},
 };
 
 impl Resolver<'_> {
@@ -21,19 +21,37 @@ impl Resolver<'_> {
     pub(super) fn access_log(&mut self, raw: &Raw, flags: &Overrides) {
         let section = &raw.access_log;
         let format = self.setting(flags.access_log_format, &section.format, LogFormat::named, LogFormat::Combined);
-        let folder = self.folder;
-        let target = self.setting(
-            flags.access_log.as_deref().map(|text| log_target(None, text)),
-            &section.target,
-            |text| Ok(log_target(folder, text)),
-            None,
-        );
+        let (folder, given) = (self.folder, flags.access_log.as_deref());
+        let flag = given.map(|text| {
+            values::log_target(text, |path| path.into()).unwrap_or_else(|message| {
+                self.problems.push(Problem::new(message, None).help("give another `--access-log`"));
+                None
+            })
+        });
+        let target = self.setting(flag, &section.target, |text| target_in(folder, text), None);
         self.logs.format = Some(format);
         self.logs.server = target.map(|target| AccessLog { target, format });
         if let Some(log) = self.logs.server.clone() {
             let place = section.target.as_ref().filter(|_| flags.access_log.is_none()).map(Spanned::span);
             self.one_form(&log, place);
         }
+    }
+
+    /// Reads where messages go; `None`: to standard error.
+    pub(super) fn error_log(&mut self, raw: &Raw) -> Option<LogTarget> {
+        let (folder, written) = (self.folder, &raw.error_log.target);
+        let target = self.setting(None, written, |text| values::error_log_target(text, |it| path_in(folder, it)), None);
+        if let (Some(log), Some(written)) = (&target, written) {
+            match self.logs.all.iter().find(|(other, _)| matches!(log, LogTarget::File(_)) && other.target == *log) {
+                None => self.logs.error = Some((log.clone(), Some(written.span()))),
+                Some((_, first)) => self.problems.push(
+                    Problem::new(format!("{log} is an access log already"), Some(written.span()))
+                        .also(first.clone(), "the access log")
+                        .help("write the messages to another file"),
+                ),
+            }
+        }
+        target
     }
 
     /// The log of a site or a route; `outer` is the one that it has otherwise.
@@ -45,7 +63,13 @@ impl Resolver<'_> {
         let Some(written) = written else { return LogChoice::Outer };
         let format = outer.map(|log| log.format).or(self.logs.format).unwrap_or(LogFormat::Combined);
         let (target, format) = match &written.get_ref().0 {
-            OrOff::Word(word) => (log_target(self.folder, &word.0), format),
+            OrOff::Word(word) => {
+                let target = target_in(self.folder, &word.0).unwrap_or_else(|message| {
+                    self.problems.push(Problem::new(message, Some(written.span())));
+                    None
+                });
+                (target, format)
+            }
             OrOff::Table(table) => {
                 let format = self.setting(None, &table.format, LogFormat::named, format);
                 let folder = self.folder;
@@ -57,7 +81,7 @@ impl Resolver<'_> {
                 }
                 let target = match &table.target {
                     None => outer.map(|log| log.target.clone()),
-                    target => self.setting(None, target, |text| Ok(log_target(folder, text)), None),
+                    target => self.setting(None, target, |text| target_in(folder, text), None),
                 };
                 (target, format)
             }
@@ -82,10 +106,6 @@ impl Resolver<'_> {
     }
 }
 
-fn log_target(folder: Option<&Path>, text: &str) -> Option<LogTarget> {
-    match text {
-        "off" => None,
-        "-" => Some(LogTarget::Stdout),
-        _ => Some(LogTarget::File(path_in(folder, text))),
-    }
+fn target_in(folder: Option<&Path>, text: &str) -> Result<Option<LogTarget>, String> {
+    values::log_target(text, |path| path_in(folder, path))
 }

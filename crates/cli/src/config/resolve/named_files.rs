@@ -54,18 +54,22 @@ pub struct WrittenLogs {
     pub server: Option<AccessLog>,
     /// The form of logs that do not say theirs.
     pub format: Option<LogFormat>,
+    /// Where messages go.
+    pub error: Option<(LogTarget, Option<Range<usize>>)>,
     /// Each with the first place where it is named.
     pub all: Vec<(AccessLog, Option<Range<usize>>)>,
 }
 
 impl WrittenLogs {
-    /// The files, with the first place of each.
-    pub fn files(self) -> Vec<(PathBuf, Option<Range<usize>>)> {
-        let file = |(log, place): (AccessLog, Option<Range<usize>>)| match log.target {
-            LogTarget::File(path) => Some((path, place)),
-            LogTarget::Stdout => None,
+    /// The files, with what they are and the first place of each.
+    pub fn files(self) -> Vec<(PathBuf, &'static str, Option<Range<usize>>)> {
+        let all = self.all.into_iter().map(|(log, place)| (log.target, "access log", place));
+        let error = self.error.into_iter().map(|(target, place)| (target, "error log", place));
+        let file = |(target, what, place)| match target {
+            LogTarget::File(path) => Some((path, what, place)),
+            LogTarget::Stdout | LogTarget::Syslog(_) | LogTarget::Journal(_) => None,
         };
-        self.all.into_iter().filter_map(file).collect()
+        all.chain(error).filter_map(file).collect()
     }
 }
 

@@ -1,8 +1,10 @@
 //! The directives of nginx, one by one.
 
 mod access;
+mod freshness;
 mod listen;
 mod location;
+mod logs;
 mod server;
 mod state;
 mod upstream;
@@ -23,6 +25,7 @@ impl<'a> Translation<'a> {
         for directive in directives {
             match directive.name.as_str() {
                 "http" => {}
+                "error_log" => self.error_log(directive),
                 "worker_processes" => match directive.arg(0) {
                     "auto" => {}
                     number => top.write("workers", number.to_owned(), None),
@@ -34,9 +37,15 @@ impl<'a> Translation<'a> {
 
     /// What holds for all servers. What they inherit is translated with them.
     fn http(&mut self, directives: &'a [Directive]) {
+        let of = |name: &'static str| directives.iter().filter(move |directive| directive.name == name);
+        self.maps = of("map").filter(|map| freshness::is_by_type(map)).collect();
+        of("log_format").for_each(|format| self.log_format(format));
+        self.log_of_all(directives);
         for directive in directives {
             match directive.name.as_str() {
-                "server" => {}
+                "server" | "log_format" => {}
+                "map" if freshness::is_by_type(directive) => {}
+                "error_log" => self.error_log(directive),
                 "upstream" => self.upstreams.declare(directive),
                 "limit_req_zone" | "limit_conn_zone" => self.zone(directive),
                 "keepalive_timeout" => self.limit_time(directive, "idle-timeout"),
@@ -114,8 +123,8 @@ pub fn all(directives: &[Directive]) -> (String, Vec<Left>) {
             translation.leave(server.directive, "nothing is left of it; the first site answers for names of no site");
         }
     }
-    let Translation { left, needless, upstreams, users, limits, access_log, mime_types, .. } = translation;
-    for (header, settings) in [("[limits]", limits), ("[access-log]", access_log)] {
+    let Translation { left, needless, upstreams, users, limits, access_log, error_log, mime_types, .. } = translation;
+    for (header, settings) in [("[limits]", limits), ("[access-log]", access_log), ("[error-log]", error_log)] {
         if !settings.is_empty() {
             draft.sections.push(Section { settings, ..Section::new(header) });
         }

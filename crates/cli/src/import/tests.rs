@@ -1,7 +1,7 @@
 //! Configurations of the shapes that public projects have, and what becomes of them.
 
 use super::*;
-use server::config::{Config, Origin};
+use server::config::{Config, LogChoice, Origin};
 
 /// The files of a test.
 struct Texts(Vec<(&'static str, &'static str)>);
@@ -82,7 +82,7 @@ fn a_static_site_with_certbot_and_compression() {
             "codings = [\"gzip\"]",
             "min-size = \"256\"",
             "mime-types = { webmanifest = \"application/manifest+json\" }",
-            "Cache-Control = \"max-age=2592000\"",
+            "expires = \"30d\"",
             "index = [\"index.html\", \"index.htm\"]",
             "target = \"/var/log/nginx/access.log\"",
         ],
@@ -119,7 +119,7 @@ fn a_proxy_with_websockets_and_a_group_of_servers() {
             "buffer-response = false",
             "request-body = \"1GiB\"",
             "path-regex = \"^/health$\"",
-            "respond = 200\nrespond-body = \"ok\"",
+            "respond = 200\nrespond-body = \"ok\"\naccess-log = \"off\"",
         ],
     );
     for (place, part) in [
@@ -127,7 +127,6 @@ fn a_proxy_with_websockets_and_a_group_of_servers() {
         ("nginx.conf:3", "weight=2"),
         ("nginx.conf:7", "X-Real-IP"),
         ("nginx.conf:10", "alias"),
-        ("nginx.conf:9", "access_log off"),
         ("nginx.conf:11", "error_page"),
         ("nginx.conf:12", "rewrite"),
         ("nginx.conf:12", "proxy_send_timeout"),
@@ -220,6 +219,70 @@ fn a_mirror_that_lists_its_folders() {
     );
     has(&text, &["listing = true", "files = true\nlisting = false", "Cache-Control = \"no-cache\"", "limit_rate 1m"]);
     assert!(config.sites[0].files.listing);
+}
+
+#[test]
+fn logs_of_sites_locations_and_receivers() {
+    let (text, left, config) = one("error_log /var/log/nginx/error.log info;\nhttp {\n\
+        log_format main '$remote_addr \"$request\"';\n  log_format api escape=json '{}';\n\
+        access_log /var/log/nginx/access.log main buffer=32k;\n\
+        server { listen 80; server_name a.example; root /srv/a;\n    access_log /var/log/nginx/a.log; error_log /var/log/nginx/a-error.log;\n\
+          location /img/ { access_log off; log_not_found off; location ~ \\.png$ { expires 1h; } }\n\
+          location /api/ { proxy_pass http://127.0.0.1:1; access_log /var/log/nginx/api.json api; access_log syslog:server=10.0.0.1; }\n  }\n\
+        server { listen 80; server_name b.example; root /srv/b;\n    access_log syslog:server=10.0.0.1:5514,facility=local3,tag=web combined if=$loggable; }\n\
+        server { listen 80; server_name c.example; root /srv/c; access_log /var/log/nginx/$host.log; }\n\
+        server { listen 80; server_name d.example; root /srv/d; access_log /var/log/nginx/access.log; }\n}\n");
+    has(
+        &text,
+        &[
+            "[access-log]\ntarget = \"/var/log/nginx/access.log\"",
+            "[error-log]\ntarget = \"/var/log/nginx/error.log\"",
+            "access-log = \"/var/log/nginx/a.log\"",
+            "access-log = { target = \"/var/log/nginx/api.json\", format = \"json\" }",
+            "access-log = \"syslog:server=10.0.0.1:5514,facility=local3,tag=web,rfc=3164\"",
+        ],
+    );
+    for (place, part) in [
+        ("nginx.conf:1", "--log info"),
+        ("nginx.conf:7", "one log of messages"),
+        ("nginx.conf:9", "logged once"),
+        ("nginx.conf:12", "no conditions"),
+        ("nginx.conf:13", "no variables"),
+    ] {
+        let is_there = |left: &String| left.starts_with(&format!("{place}: ")) && left.contains(part);
+        assert!(left.iter().any(is_there), "{place} {part}: {left:#?}");
+    }
+    let off = config.sites[0].routes.iter().filter(|route| route.access_log == LogChoice::Off).count();
+    assert_eq!(off, 2, "a location in a location has its log: {text}");
+    assert_eq!(config.sites[3].access_log, LogChoice::Outer);
+}
+
+#[test]
+fn how_long_caches_keep_responses() {
+    let (text, left, config) = one(
+        "http {\n  map $sent_http_content_type $by_type { default off; text/html epoch; text/css max; ~image/ 30d; ~*font 1d; }\n\
+        server { listen 80; server_name a.example; root /srv/a;\n    expires $by_type;\n\
+          location /assets/ { expires 1y; add_header Cache-Control \"public, immutable\"; autoindex on; location /assets/raw/ { } }\n\
+          location /app/ { proxy_pass http://127.0.0.1:1; }\n    location /api/ { proxy_pass http://127.0.0.1:1; expires off; }\n\
+          location /own/ { add_header Cache-Control \"no-store\"; }\n\
+          location /modified/ { expires modified +1h30m; }\n  }\n}\n",
+    );
+    has(
+        &text,
+        &[
+            "expires = { default = \"off\", \"text/html\" = \"no-cache\", \"text/css\" = \"max\", \"image/*\" = \"30d\" }",
+            "expires = \"365d, public, immutable\"",
+            "expires-override = true",
+            "expires = \"off\"",
+            "Cache-Control = \"no-store\"",
+            "expires = \"90m\"",
+            "path = \"/assets/raw/\"\nfiles = true\nlisting = true\nexpires = \"365d, public, immutable\"",
+        ],
+    );
+    assert_eq!(text.matches("listing = true").count(), 2, "{text}");
+    assert!(left.iter().any(|left| left.contains("~*font") && left.contains("image/*")), "{left:#?}");
+    assert!(left.iter().any(|left| left.contains("modified") && left.contains("not from the change")), "{left:#?}");
+    assert!(config.sites[0].expires.is_some());
 }
 
 #[test]

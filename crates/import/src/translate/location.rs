@@ -124,9 +124,10 @@ impl<'a> Translation<'a> {
                         settings.set("compression", false);
                     }
                 }
-                "access_log" | "error_page" | "gzip" | "gzip_comp_level" | "gzip_min_length" | "gzip_types" => {
+                "error_page" | "gzip" | "gzip_comp_level" | "gzip_min_length" | "gzip_types" => {
                     self.leave(inner, "it is a setting of the whole site, not of a route");
                 }
+                "error_log" => self.error_log(inner),
                 _ if OPTIONS.contains(&name) || INHERITED.contains(&name) => {}
                 "autoindex" | "index" => {}
                 _ => self.other(inner),
@@ -157,7 +158,11 @@ impl<'a> Translation<'a> {
             settings.set("request-body", size);
         }
         self.access(&levels[levels.len() - 1..], levels, &mut settings);
-        let headers = self.response_headers(levels);
+        // A location in a location takes what that says.
+        let own = &levels[2..];
+        self.log(own, &mut settings);
+        let has_words = self.expires(own, levels, settings.has("upstream"), &mut settings);
+        let headers = self.response_headers(levels, has_words);
         if !headers.is_empty() {
             settings.set("response-headers.set", table(headers));
         }
@@ -335,29 +340,18 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// `add_header` and `expires` that are in force, as fields of the response.
-    pub(super) fn response_headers(&mut self, levels: &[&'a [Directive]]) -> Vec<(&'a str, Value)> {
+    /// `add_header` that is in force, as fields of the response. `has_words`: `expires` has taken `Cache-Control`.
+    pub(super) fn response_headers(&mut self, levels: &[&'a [Directive]], has_words: bool) -> Vec<(&'a str, Value)> {
         let mut set: Vec<(&'a str, Value)> = Vec::new();
         for header in in_force(levels, "add_header") {
             let (name, value) = (header.arg(0), header.arg(1));
+            if has_words && name.eq_ignore_ascii_case("Cache-Control") {
+                continue;
+            }
             match set.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
                 true => self.leave(header, "a second field of this name: write it with `response-headers.add`"),
                 false if values::has_variable(value) => self.leave(header, "the value of a field has no variables"),
                 false => set.push((name, value.into())),
-            }
-        }
-        if let Some(expires) = one_in_force(levels, "expires").filter(|expires| expires.arg(0) != "off") {
-            let value = match expires.arg(0) {
-                "max" => Some("max-age=315360000".to_owned()),
-                "epoch" | "-1" => Some("no-cache".to_owned()),
-                time => values::seconds(time).map(|seconds| format!("max-age={seconds}")),
-            };
-            match value {
-                Some(value) if !set.iter().any(|(name, _)| name.eq_ignore_ascii_case("Cache-Control")) => {
-                    set.push(("Cache-Control", value.into()));
-                }
-                Some(_) => {}
-                None => self.leave(expires, "a time from now on, `max`, `epoch` or `off` is understood"),
             }
         }
         set
@@ -373,7 +367,9 @@ impl<'a> Translation<'a> {
     ) -> bool {
         let own = |name: &str| location.directive.inner().iter().find(|inner| inner.name == name);
         let message = "a route has the files of its site: move them below the root of the site, or make a site of them";
-        if let Some(other) = own("root").filter(|other| Some(other.arg(0)) != root) {
+        // A location in a location takes what that says.
+        let below = &location.levels[2..];
+        if let Some(other) = one_in_force(below, "root").filter(|other| Some(other.arg(0)) != root) {
             self.leave(other, message);
             return false;
         }
@@ -397,7 +393,7 @@ impl<'a> Translation<'a> {
             self.leave(index, "it is a setting of the whole site (`site.files`)");
         }
         settings.set("files", true);
-        if let Some(autoindex) = own_below("autoindex") {
+        if let Some(autoindex) = one_in_force(below, "autoindex").filter(|_| pattern.prefix() != Some("/")) {
             settings.set("listing", autoindex.arg(0) == "on");
         }
         let mut instead = Vec::new();

@@ -110,9 +110,11 @@ impl<'a> Server<'a> {
         }
         translation.access(&levels, &levels, settings);
         translation.error_pages(&levels, root, settings);
+        translation.log(&levels[1..], settings);
+        let has_words = translation.expires(&levels, &levels, false, settings);
         self.others(translation);
         let mut routes = self.routes(translation, root);
-        let headers = translation.response_headers(&levels);
+        let headers = translation.response_headers(&levels, has_words);
         let is_for_all = |pattern: &Pattern| *pattern == Pattern::Prefix("/".to_owned());
         let tries = in_force(&levels, "try_files").is_empty();
         if root.is_some() && !routes.iter().any(|(pattern, _)| is_for_all(pattern)) && (!headers.is_empty() || !tries) {
@@ -141,22 +143,15 @@ impl<'a> Server<'a> {
                         translation.limits.set("request-body", size);
                     }
                 }
-                "access_log" => translation.log(directive),
+                "error_log" => translation.error_log(directive),
                 "keepalive_timeout" => translation.limit_time(directive, "idle-timeout"),
                 name if INHERITED.contains(&name) => {}
                 _ => translation.other(directive),
             }
         }
-        for directive in
-            self.http.iter().filter(|one| matches!(one.name.as_str(), "client_max_body_size" | "access_log"))
-        {
-            match directive.name.as_str() {
-                "access_log" => translation.log(directive),
-                _ => {
-                    if let Some(size) = translation.body_size(directive) {
-                        translation.limits.set("request-body", size);
-                    }
-                }
+        for directive in self.http.iter().filter(|one| one.name == "client_max_body_size") {
+            if let Some(size) = translation.body_size(directive) {
+                translation.limits.set("request-body", size);
             }
         }
     }
@@ -248,24 +243,6 @@ impl<'a> Translation<'a> {
         }
         let told = !section.settings.is_only(&["path", "files"]);
         told.then(|| (Pattern::Prefix("/".to_owned()), section))
-    }
-
-    fn log(&mut self, directive: &Directive) {
-        let target = directive.arg(0);
-        if target == "off" {
-            return;
-        }
-        if target.starts_with("syslog:") || values::has_variable(target) {
-            return self.leave(directive, "the access log is a file, or standard output");
-        }
-        if !self.access_log.has("target") {
-            self.access_log.set("target", target);
-            if directive.args.len() > 1 && !matches!(directive.arg(1), "combined" | "main") {
-                self.leave(directive, "the forms of the access log are `combined` and `json` (`access-log.format`)");
-            }
-        } else if self.access_log.text_of("target").is_none_or(|other| other.trim_matches('"') != target) {
-            self.leave(directive, "there is one access log for all sites; the first one is taken");
-        }
     }
 
     fn error_pages(&mut self, levels: &[&'a [Directive]], root: Option<&str>, settings: &mut Settings) {

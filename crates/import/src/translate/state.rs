@@ -140,7 +140,6 @@ fn reason(name: &str) -> &'static str {
         "limit_rate" | "limit_rate_after" => {
             "no response has a rate of its own: the order of responses shares the uplink (`uplink.rate`)"
         }
-        "error_log" => "messages go to standard error, and so into the journal; `--log` sets how many",
         "log_format" => "the forms of the access log are `combined` and `json` (`access-log.format`)",
         "stub_status" => "metrics are at the address of `admin`",
         "auth_request" => "no other server is asked whether a request may go on",
@@ -173,6 +172,11 @@ pub struct Translation<'a> {
     pub users: Option<&'a str>,
     pub limits: Settings,
     pub access_log: Settings,
+    pub error_log: Settings,
+    /// Names of `log_format` that write JSON.
+    pub json_formats: BTreeSet<&'a str>,
+    /// `map` blocks that choose by the type of the response.
+    pub maps: Vec<&'a Directive>,
     pub mime_types: Vec<(String, String)>,
 }
 

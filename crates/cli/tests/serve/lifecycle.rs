@@ -229,6 +229,12 @@ fn sighup_reads_certificates_again_and_opens_the_log_again() {
     let Some(body) = get() else { return };
     assert_eq!(body, "hello, world\n");
 
+    // A request is logged a moment after its client has the last byte.
+    let start = std::time::Instant::now();
+    while !fs::read_to_string(&log).unwrap().contains("GET /hello.txt") {
+        assert!(start.elapsed() < PATIENCE, "no line in the log");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
     // A new self-signed certificate: curl trusts only the one that is in the file now.
     certificate(folder, "site", &["localhost"]);
     fs::rename(&log, folder.join("access.log.1")).unwrap();

@@ -1,6 +1,6 @@
 //! The resolved configuration of programs.
 
-use std::{num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{fmt, num::NonZeroU32, path::PathBuf, time::Duration};
 
 /// Servers to start: for each class a pool of processes, with the class's processor priority.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +40,56 @@ pub struct CgiConfig {
     pub head_bytes: usize,
     /// Most programs at once, in addition to the limit of slots; beyond it 503.
     pub most_running: NonZeroU32,
+}
+
+/// An application that runs already, and answers requests by FastCGI.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FastCgiConfig {
+    /// Where it listens.
+    pub address: FastCgiAddress,
+    /// The directory of the scripts on this machine, where they are looked for; `None`: the root of the site, or nothing is
+    /// looked for if `remote_root` is given.
+    pub root: Option<PathBuf>,
+    /// The same directory as the application sees it; `None`: as here.
+    pub remote_root: Option<PathBuf>,
+    /// The extensions of scripts, without dot. No other file is ever handed on.
+    pub extensions: Vec<String>,
+    /// The script of a directory.
+    pub index: Option<String>,
+    /// Parameters beside those of the standard.
+    pub environment: Vec<(String, String)>,
+    /// Time to connect.
+    pub connect_timeout: Duration,
+    /// Longest silence of the application while its answer is waited for, and longest time in which it takes nothing of
+    /// a request.
+    pub idle_timeout: Duration,
+    /// Largest head of the answer.
+    pub head_bytes: usize,
+    /// Most requests at once, in addition to the limit of slots; beyond it 503.
+    pub most_running: NonZeroU32,
+    /// Most idle connections kept. They are those of all routes with the same address.
+    pub keep_connections: usize,
+    /// How long an idle connection is kept.
+    pub keep_for: Duration,
+}
+
+/// Where an application listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum FastCgiAddress {
+    /// A host, by its name or address, and a port.
+    Tcp(String, u16),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for FastCgiAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 /// The priority of the processes that do a class's work.

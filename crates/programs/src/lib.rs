@@ -1,21 +1,33 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod answer;
+mod application;
 mod cgi;
 mod config;
+mod context;
+mod error;
+mod fastcgi;
 mod lines;
 #[cfg(test)]
 mod may;
+mod output;
 mod priority;
 mod program;
+mod slot;
 mod spawner;
+mod variables;
 mod workers;
 
 #[cfg(fuzzing)]
 pub use self::cgi::fuzz;
 pub use self::{
-    cgi::{Cgi, CgiAnswer, CgiError, Context},
-    config::{CgiConfig, Priority, ProgramClass, WorkersConfig},
+    application::Application,
+    cgi::{Cgi, CgiAnswer},
+    config::{CgiConfig, FastCgiAddress, FastCgiConfig, Priority, ProgramClass, WorkersConfig},
+    context::Context,
+    error::CgiError,
+    fastcgi::FastCgi,
     priority::{PriorityError, finish, prepare, settle},
     workers::{WorkerAddress, WorkerState, WorkerStats, Workers},
 };

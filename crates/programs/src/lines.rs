@@ -1,5 +1,8 @@
 //! A program's output as lines of the log.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use tokio::{net::unix::pipe, time::Instant};
 
 /// Longest logged line of a program; longer ones are cut off.
@@ -9,18 +12,54 @@ const LINE_BYTES: usize = 1024;
 const LINES_AT_ONCE: f64 = 50.0;
 const LINES_PER_SECOND: f64 = 10.0;
 
-/// Splits a program's output into lines, and limits their length and number.
+/// How many lines may still be logged. Several outputs may share it.
 #[derive(Debug)]
-pub(crate) struct Lines {
-    line: Vec<u8>,
+pub(crate) struct Budget {
     leave: f64,
     at: Instant,
     dropped: u64,
 }
 
+impl Budget {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { leave: LINES_AT_ONCE, at: now, dropped: 0 }
+    }
+
+    /// Whether another line may be logged. If so, lines that were left out before are told of first.
+    pub(crate) fn grants(&mut self, now: Instant, mut log: impl FnMut(&str)) -> bool {
+        let more = now.saturating_duration_since(self.at).as_secs_f64() * LINES_PER_SECOND;
+        (self.leave, self.at) = ((self.leave + more).min(LINES_AT_ONCE), now);
+        if self.leave < 1.0 {
+            self.dropped += 1;
+            return false;
+        }
+        self.tell_dropped(&mut log);
+        self.leave -= 1.0;
+        true
+    }
+
+    fn tell_dropped(&mut self, log: &mut impl FnMut(&str)) {
+        if self.dropped > 0 {
+            log(&format!("({} lines were left out)", std::mem::take(&mut self.dropped)));
+        }
+    }
+}
+
+/// Splits a program's output into lines, and limits their length and number.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    line: Vec<u8>,
+    budget: Arc<Mutex<Budget>>,
+}
+
 impl Lines {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { line: Vec::new(), leave: LINES_AT_ONCE, at: now, dropped: 0 }
+        Self::with(Arc::new(Mutex::new(Budget::new(now))))
+    }
+
+    /// Lines of one of several outputs.
+    pub(crate) fn with(budget: Arc<Mutex<Budget>>) -> Self {
+        Self { line: Vec::new(), budget }
     }
 
     /// Takes more bytes and logs the complete lines.
@@ -44,23 +83,14 @@ impl Lines {
         if !self.line.is_empty() {
             self.end_of_line(now, &mut log);
         }
-        if self.dropped > 0 {
-            log(&format!("({} lines were left out)", std::mem::take(&mut self.dropped)));
-        }
+        self.budget.lock().tell_dropped(&mut log);
     }
 
     fn end_of_line(&mut self, now: Instant, log: &mut impl FnMut(&str)) {
-        let more = now.duration_since(self.at).as_secs_f64() * LINES_PER_SECOND;
-        (self.leave, self.at) = ((self.leave + more).min(LINES_AT_ONCE), now);
-        if self.leave < 1.0 {
-            self.dropped += 1;
+        if !self.budget.lock().grants(now, &mut *log) {
             self.line.clear();
             return;
         }
-        if self.dropped > 0 {
-            log(&format!("({} lines were left out)", std::mem::take(&mut self.dropped)));
-        }
-        self.leave -= 1.0;
         let cut = self.line.len() > LINE_BYTES;
         self.line.truncate(LINE_BYTES);
         let text = String::from_utf8_lossy(self.line.trim_ascii_end());

@@ -13,7 +13,7 @@ use std::{
 use acme::Challenges;
 use http::{StatusCode, Uri};
 use limits::Limiter;
-use programs::Cgi;
+use programs::{Application, Cgi, FastCgi};
 
 use crate::{
     config::{self, Certificate, ErrorPage, Route, Site},
@@ -67,8 +67,8 @@ pub(crate) enum Origin {
     Files,
     /// Another server.
     Upstream(UpstreamOrigin),
-    /// A program that is run for each request.
-    Program(Cgi),
+    /// A program that is run for each request, or an application behind FastCGI.
+    Program(Application),
 }
 
 /// How requests of a route go to an upstream; see [`config::Origin::Upstream`].
@@ -270,7 +270,13 @@ impl ResolvedRoute {
         let origin = match &route.origin {
             config::Origin::Cgi(cgi) => {
                 let failed = |error| SiteError { setting: "cgi", path: cgi.program.clone(), error };
-                Origin::Program(Cgi::open(cgi).map_err(failed)?)
+                Origin::Program(Application::Cgi(Cgi::open(cgi).map_err(failed)?))
+            }
+            config::Origin::FastCgi(fastcgi) => {
+                let scripts = fastcgi.root.as_ref().or(site.root.as_ref());
+                let failed = |error| SiteError { setting: "fastcgi", path: scripts.cloned().unwrap_or_default(), error };
+                let opened = FastCgi::open(fastcgi, site.root.as_deref(), site.files.symlinks);
+                Origin::Program(Application::FastCgi(Box::new(opened.map_err(failed)?)))
             }
             config::Origin::Upstream { upstream, replace_prefix, keep_host, buffer_request, buffer_response } => {
                 Origin::Upstream(UpstreamOrigin {

@@ -1,11 +1,11 @@
 //! Stage one: the sections of the file and their settings. Only the shape is checked here; stage two (`resolve`) reads the
 //! values. A new setting starts with a line here.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize,
-    de::{Deserializer, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{DeserializeOwned, Deserializer, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 use toml::Spanned;
 
@@ -187,7 +187,8 @@ sections! {
         path_glob: Setting,
         path_regex: Setting,
         upstream: Setting,
-        cgi: Option<Spanned<RawProgram>>,
+        cgi: Option<Spanned<TextOr<RawCgi>>>,
+        fastcgi: Option<Spanned<TextOr<RawFastCgi>>>,
         files: Option<Spanned<bool>>,
         listing: Option<Spanned<bool>>,
         #[serde(deserialize_with = "one_or_more")]
@@ -288,6 +289,23 @@ sections! {
         timeout: Setting,
         response_head: Setting,
         max_running: Setting,
+    }
+
+    /// `fastcgi` of a route, as a table
+    RawFastCgi {
+        address: Setting,
+        root: Setting,
+        remote_root: Setting,
+        #[serde(deserialize_with = "one_or_more")]
+        extensions: Option<Vec<Spanned<Written>>>,
+        index: Setting,
+        environment: Option<Pairs>,
+        connect_timeout: Setting,
+        timeout: Setting,
+        response_head: Setting,
+        max_running: Setting,
+        keep_connections: Setting,
+        keep_for: Setting,
     }
 
     /// `[[upstream]]`
@@ -475,33 +493,47 @@ pub fn sections_with(setting: &str) -> impl Iterator<Item = &'static str> {
 /// The section that stands for what is outside of all tables.
 pub const TOP: &str = "The whole file.";
 
-/// `cgi` of a route: the program or directory, or a table with more to say of it.
+/// A setting that is a text, or a table with more to say of it.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
-pub enum RawProgram {
-    Path(Written),
-    Table(Box<RawCgi>),
+pub enum TextOr<T> {
+    Text(Written),
+    Table(Box<T>),
 }
 
-impl<'de> Deserialize<'de> for RawProgram {
+/// A table that a text may stand for.
+pub trait OrText: DeserializeOwned {
+    /// The text and the table, in words.
+    const EXPECTED: &'static str;
+}
+
+impl OrText for RawCgi {
+    const EXPECTED: &'static str = "a directory or program, or a table with `program`";
+}
+
+impl OrText for RawFastCgi {
+    const EXPECTED: &'static str = "the address of an application, or a table with `address`";
+}
+
+impl<'de, T: OrText> Deserialize<'de> for TextOr<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct PathOrTable;
-        impl<'de> Visitor<'de> for PathOrTable {
-            type Value = RawProgram;
+        struct Reader<T>(PhantomData<T>);
+        impl<'de, T: OrText> Visitor<'de> for Reader<T> {
+            type Value = TextOr<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a directory or program, or a table with `program`")
+                f.write_str(T::EXPECTED)
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<RawProgram, E> {
-                Ok(RawProgram::Path(Written(text.to_owned())))
+            fn visit_str<E>(self, text: &str) -> Result<TextOr<T>, E> {
+                Ok(TextOr::Text(Written(text.to_owned())))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawProgram, A::Error> {
-                RawCgi::deserialize(MapAccessDeserializer::new(map)).map(|table| RawProgram::Table(Box::new(table)))
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TextOr<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(|table| TextOr::Table(Box::new(table)))
             }
         }
-        deserializer.deserialize_any(PathOrTable)
+        deserializer.deserialize_any(Reader(PhantomData))
     }
 }
 

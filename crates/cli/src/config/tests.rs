@@ -131,6 +131,7 @@ const SECTIONS: &[&str] = &[
     "site.forward-auth",
     "site.cors",
     "site.route.cgi",
+    "site.route.fastcgi",
     "site.route.limit",
     "site.route.require",
     "site.route.forward-auth",

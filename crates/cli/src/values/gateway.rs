@@ -8,7 +8,7 @@ use std::{
 
 use http::uri::Authority;
 use scheduler::admission::QueueOrder;
-use server::config::{Priority, UpstreamAddress, UpstreamServer};
+use server::config::{FastCgiAddress, Priority, UpstreamAddress, UpstreamServer};
 
 use super::{
     addresses::host_name,
@@ -80,6 +80,41 @@ pub fn show_server(server: &UpstreamServer) -> String {
             };
             format!("{scheme}://{}", server.authority)
         }
+    }
+}
+
+/// Reads the address of an application that speaks FastCGI: `unix:/run/php/php-fpm.sock`, `127.0.0.1:9000` or
+/// `php.internal:9000`.
+pub fn fastcgi_address(text: &str) -> Result<FastCgiAddress, String> {
+    const HELP: &str = "write it as in `unix:/run/php/php-fpm.sock` or `127.0.0.1:9000`";
+    if let Some(path) = text.strip_prefix("unix:") {
+        // Some people write `unix://`.
+        let path = path.strip_prefix("//").unwrap_or(path);
+        return match path.starts_with('/') {
+            true => Ok(FastCgiAddress::Unix(PathBuf::from(path))),
+            false => Err(format!("`{text}` names no socket by its whole path: {HELP}")),
+        };
+    }
+    if text.contains('/') {
+        return Err(format!("`{text}` is no address of FastCGI, which has neither scheme nor path: {HELP}"));
+    }
+    let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("`{text}` has no port: {HELP}"))?;
+    let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| format!("`{text}` has no port: {HELP}"))?;
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    match (bare.unwrap_or(host).parse::<IpAddr>(), bare) {
+        (Ok(IpAddr::V6(_)), None) => Err(format!("`{text}`: an IPv6 address stands in brackets, as in `[::1]:9000`")),
+        (Ok(address), _) => Ok(FastCgiAddress::Tcp(address.to_string(), port)),
+        (Err(_), _) if host.starts_with('*') => Err(format!("`{text}` is not one application: {HELP}")),
+        (Err(_), _) => Ok(FastCgiAddress::Tcp(host_name(host)?, port)),
+    }
+}
+
+/// Reads the extension of scripts, with or without its dot.
+pub fn script_extension(text: &str) -> Result<String, String> {
+    let bare = text.strip_prefix('.').unwrap_or(text);
+    match !bare.is_empty() && bare.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        true => Ok(bare.to_owned()),
+        false => Err(format!("`{text}` is not the extension of a script: write it as in `php`")),
     }
 }
 
@@ -201,6 +236,30 @@ mod tests {
             ("unix:", "names no socket"),
         ] {
             let error = upstream_server(text).expect_err(text);
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_applications_are_shown_as_they_are_written() {
+        for text in ["unix:/run/php/php-fpm.sock", "127.0.0.1:9000", "[::1]:9000", "php.internal:9000"] {
+            assert_eq!(fastcgi_address(text).unwrap().to_string(), text);
+        }
+        assert_eq!(fastcgi_address("unix:///run/php.sock").unwrap().to_string(), "unix:/run/php.sock");
+        for (text, part) in [
+            ("", "has no port"),
+            ("php", "has no port"),
+            ("php:0", "has no port"),
+            ("php:http", "has no port"),
+            ("::1:9000", "in brackets"),
+            ("*:9000", "not one application"),
+            (":9000", "is not a host name"),
+            ("unix:run/php.sock", "by its whole path"),
+            ("unix:", "by its whole path"),
+            ("http://127.0.0.1:9000", "neither scheme nor path"),
+            ("/run/php.sock", "neither scheme nor path"),
+        ] {
+            let error = fastcgi_address(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");
         }
     }

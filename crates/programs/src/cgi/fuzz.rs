@@ -2,7 +2,7 @@
 
 use http::header;
 
-use super::answer::{self, Head};
+use crate::answer::{self, Head};
 
 /// The end of a head must not depend on where an earlier search stopped. A parsed head that is written out
 /// again must parse the same.

@@ -1,7 +1,7 @@
 //! Looks after a running program: writes the request's body to it, logs its standard error, enforces its
 //! time-out, and waits for its end.
 
-use std::{convert::Infallible, io};
+use std::{convert::Infallible, io, time::Duration};
 
 use bodies::RequestBody;
 use http_body_util::BodyExt as _;
@@ -13,18 +13,12 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::slot::ProgramSlot;
 use crate::{
     lines::log_lines,
+    output::Incomplete,
     program::{GRACE, Running},
+    slot::ProgramSlot,
 };
-
-/// Why an answer stays incomplete, sent from the keeper to the reader of the answer.
-#[derive(Debug)]
-pub(super) enum Incomplete {
-    TimedOut,
-    Request(io::Error),
-}
 
 /// The reader's message to the keeper that it has finished: the pipe's rest, to be drained so that the
 /// program can end normally. If the sender is dropped without a message, the keeper kills the program.
@@ -35,8 +29,12 @@ pub(super) struct Keeper {
     pub(super) name: String,
     pub(super) program: Running,
     pub(super) deadline: Instant,
+    /// For the log.
+    pub(super) timeout: Duration,
     pub(super) incomplete: Option<oneshot::Sender<Incomplete>>,
     pub(super) done: oneshot::Receiver<RestToDrain>,
+    /// Held until the program has ended.
+    #[expect(dead_code, reason = "held")]
     pub(super) slot: ProgramSlot,
 }
 
@@ -59,7 +57,7 @@ impl Keeper {
             tokio::select! {
                 ended = self.program.ended() => break ended,
                 () = sleep_until(self.deadline) => {
-                    tracing::warn!(program = %self.name, pid, timeout = ?self.slot.config().timeout, "a program took too long, and is killed");
+                    tracing::warn!(program = %self.name, pid, timeout = ?self.timeout, "a program took too long, and is killed");
                     self.report(Incomplete::TimedOut);
                     break self.program.stop(GRACE).await;
                 }

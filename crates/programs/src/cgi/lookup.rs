@@ -12,7 +12,7 @@ use std::{
 
 use rustix::io::Errno;
 
-use super::error::CgiError;
+use crate::error::CgiError;
 use files::{Node, RequestPath, Root, SymlinkPolicy};
 
 /// The programs of a route.

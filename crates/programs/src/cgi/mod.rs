@@ -4,9 +4,9 @@
 //!   executable regular files below their directory. Links lead nowhere else, and names that start with a dot
 //!   are not found.
 //! - The environment starts empty. It gets `PATH`, the standard's variables and the configured ones
-//!   (`variables`). The query never becomes an argument, because interpreters have taken such arguments for
+//!   (`crate::variables`). The query never becomes an argument, because interpreters have taken such arguments for
 //!   options.
-//! - The head of the answer is parsed (`answer`); the body is passed on as it comes. Programs that write
+//! - The head of the answer is parsed (`crate::answer`); the body is passed on as it comes. Programs that write
 //!   whole HTTP responses ("non-parsed header") are not supported; the log says so.
 //! - A program is started on a thread for its priority (`crate::spawner`). From then on it has a *keeper*:
 //!   a task that writes the request's body to it, logs its standard error, enforces its time-out and waits
@@ -15,22 +15,13 @@
 //! - Processes left in the program's process group are killed when it ends. A process that is to stay must
 //!   start a session of its own.
 
-mod answer;
-mod context;
-mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod keeper;
 mod lookup;
 mod output;
 mod run;
-mod slot;
 #[cfg(test)]
 mod tests;
-mod variables;
 
-pub use self::{
-    context::Context,
-    error::CgiError,
-    run::{Cgi, CgiAnswer},
-};
+pub use self::run::{Cgi, CgiAnswer};

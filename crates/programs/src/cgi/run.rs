@@ -1,36 +1,27 @@
 //! Runs the program that a request asks for.
 
-use std::{
-    io,
-    os::unix::ffi::OsStrExt as _,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{ffi::CString, io, os::unix::ffi::OsStrExt as _, path::Path, sync::Arc, time::Duration};
 
 use bodies::{OriginBody, RequestBody};
-use heads::{remove_client_fields, remove_connection_fields};
 use http::{Method, Request, Response};
 use http_body::Body as _;
 use kernel::process::{Limits, c_path};
 use tokio::time::Instant;
 
 use super::{
-    answer::Head,
-    context::Context,
-    error::CgiError,
     lookup::{Found, Programs},
-    output::Output,
-    slot::{ProgramSlot, Shared},
-    variables::{self, Variables},
+    output::PipeOutput,
 };
 use crate::{
+    answer::Head,
     config::{CgiConfig, Priority},
+    context::Context,
+    error::CgiError,
+    output::{self, Output as _},
     program::{Program, Started},
+    slot::Slots,
     spawner::on_spawner,
+    variables::{self, Variables},
 };
 
 /// Longest processor time in a real-time class without waiting once. A program that computes for longer
@@ -41,7 +32,19 @@ const REAL_TIME_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Cgi(Arc<Shared>);
 
-/// The answer of a program.
+/// The programs of a route, shared by all requests for them.
+#[derive(Debug)]
+struct Shared {
+    config: CgiConfig,
+    programs: Programs,
+    interpreter: Option<CString>,
+    /// Variables of the server's own environment.
+    passed_on: Vec<(String, Vec<u8>)>,
+    slots: Arc<Slots>,
+    limits: Limits,
+}
+
+/// The answer of a program or an application.
 #[derive(Debug)]
 pub enum CgiAnswer {
     /// A response. Dropping its body kills the program.
@@ -73,7 +76,7 @@ impl Cgi {
             programs,
             interpreter: interpreter.transpose()?,
             passed_on: config.pass_environment.iter().filter_map(|name| variables::own(name)).collect(),
-            running: AtomicU32::new(0),
+            slots: Slots::new(config.most_running),
             limits: Limits {
                 real_time: Some(config.timeout.min(REAL_TIME_LIMIT)),
                 // A program's threads may use all processors for the whole time.
@@ -85,22 +88,18 @@ impl Cgi {
 
     /// Programs that are running.
     pub fn running(&self) -> u32 {
-        self.0.running.load(Relaxed)
+        self.0.slots.running()
     }
 
     /// Runs the program that the request asks for. Dropping the future kills the program.
     pub async fn run(&self, mut request: Request<RequestBody>, context: Context<'_>) -> Result<CgiAnswer, CgiError> {
         let shared = &self.0;
-        let headers = request.headers_mut();
-        remove_connection_fields(headers);
-        remove_client_fields(headers, context.believed);
-        if let Some(rules) = context.rules {
-            rules.apply(headers);
-        }
-        let slot = ProgramSlot::take(shared).ok_or(CgiError::Busy)?;
+        context.prepare(request.headers_mut());
+        let slot = shared.slots.take().ok_or(CgiError::Busy)?;
         let deadline = Instant::now() + shared.config.timeout;
         let is_head = request.method() == Method::HEAD;
         let mut variables = variables::of_request(&request, &context);
+        variables.set("PATH", crate::program::path_variable().as_bytes());
         if let Some(root) = context.root {
             variables.set("DOCUMENT_ROOT", root.as_os_str().as_bytes());
         }
@@ -119,8 +118,9 @@ impl Cgi {
         // that delay.
         let started = on_spawner(context.priority, move || job.start()).await.map_err(CgiError::Start)?;
         let (name, started) = started?;
-        let mut output = Output::keep(&name, started, body, slot, deadline).map_err(CgiError::Start)?;
-        let head = match output.head(shared.config.head_bytes).await {
+        let times = (deadline, shared.config.timeout);
+        let mut output = PipeOutput::keep(&name, started, body, slot, times).map_err(CgiError::Start)?;
+        let head = match output::head(&mut output, shared.config.head_bytes).await {
             Ok(head) => head,
             Err(error) => {
                 tracing::warn!(program = %name, %error, "no answer from a program");
@@ -132,7 +132,7 @@ impl Cgi {
                 output.discard();
                 CgiAnswer::Local(target)
             }
-            Head::Response(head) => CgiAnswer::Response(output.into_response(head, is_head, name)),
+            Head::Response(head) => CgiAnswer::Response(output::into_response(output, head, is_head, name)),
         })
     }
 }

@@ -23,6 +23,8 @@ use tokio::{io::AsyncWriteExt as _, sync::oneshot};
 use super::*;
 use crate::{
     config::{CgiConfig, Priority},
+    context::Context,
+    error::CgiError,
     may::may,
 };
 
@@ -105,6 +107,7 @@ fn context() -> Context<'static> {
         rules: None,
         class: "gold",
         priority: Priority::Inherited,
+        asked: None,
     }
 }
 

@@ -7,7 +7,7 @@ use heads::{Cors, Expires, HeaderRules};
 use limits::Limit;
 use scheduler::admission::ResourceId;
 
-use super::{Access, CgiConfig, CompressionConfig, PathPattern, Redirect, Respond, Rewrite};
+use super::{Access, CgiConfig, CompressionConfig, FastCgiConfig, PathPattern, Redirect, Respond, Rewrite};
 
 /// A route to an origin. The first route of a site that matches a request serves it; without a match the
 /// site's files do.
@@ -109,6 +109,8 @@ pub enum Origin {
     },
     /// A program run for each request (RFC 3875).
     Cgi(CgiConfig),
+    /// An application that answers by FastCGI.
+    FastCgi(Box<FastCgiConfig>),
     /// None: each request is sent to another address.
     Redirect(Redirect),
     /// None: each request goes on with another path.

@@ -32,7 +32,7 @@ pub use drivers::{
 pub use files::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy};
 pub use heads::{Cors, Expires, ForwardedField, Freshness, HeaderRules, OriginPattern, Origins, TypePattern};
 use http::{HeaderValue, Uri};
-pub use programs::{CgiConfig, Priority, WorkersConfig};
+pub use programs::{CgiConfig, FastCgiAddress, FastCgiConfig, Priority, WorkersConfig};
 pub use upstream::{ActiveChecks, CertificateFiles, PassiveChecks, UpstreamAddress, UpstreamConfig, UpstreamServer};
 
 pub(crate) use self::template::Source;

@@ -45,6 +45,8 @@ pub(super) struct RequestContext {
     pub(super) connection: Arc<Connection>,
     /// The head. A program may replace it ([`RequestContext::go_elsewhere`]).
     pub(super) parts: Box<Parts>,
+    /// What the client asked for, where a guard has sent the request to another path.
+    pub(super) asked: Option<PathAndQuery>,
     /// The body, until a step takes it; `None` if the request has none.
     pub(super) body: Option<ClientBody>,
     /// Whether the body was read to its end; `None` if the request has none.
@@ -138,7 +140,7 @@ impl RequestContext {
             set_cookie: None,
         };
         let arrived = body.as_ref().map(ClientBody::arrived);
-        Self { connection, parts, body, arrived, site: 0, route: None, verdict, now, record }
+        Self { connection, parts, asked: None, body, arrived, site: 0, route: None, verdict, now, record }
     }
 
     /// The log of the site or the route has the line.
@@ -216,12 +218,17 @@ impl RequestContext {
         }
         *request.uri_mut() = with_path(&parts.uri, path);
         *self.parts = request.into_parts().0;
+        self.asked = None;
         self.now = Instant::now();
     }
 
     /// Replaces the path and the query; method, fields and body stay.
     pub(super) fn go_on_with(&mut self, path: PathAndQuery) {
-        self.parts.uri = with_path(&self.parts.uri, path);
+        let to = with_path(&self.parts.uri, path);
+        let asked = std::mem::replace(&mut self.parts.uri, to);
+        if self.asked.is_none() {
+            self.asked = asked.into_parts().path_and_query;
+        }
     }
 }
 

@@ -88,7 +88,7 @@ impl Guard {
             config::Origin::Rewrite(rewrite) => guards.push(Self::Rewrite(rewrite.clone())),
             config::Origin::Respond(respond) => guards.push(Self::Respond(respond.clone())),
             config::Origin::Upstream { .. } => guards.push(Self::MaxForwards),
-            config::Origin::Files | config::Origin::Cgi(_) => {}
+            config::Origin::Files | config::Origin::Cgi(_) | config::Origin::FastCgi(_) => {}
         }
         guards.into()
     }

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, ops::Range, path::PathBuf, time::Duration};
 
-use server::config::{CgiConfig, WorkersConfig};
+use server::config::{CgiConfig, FastCgiConfig, WorkersConfig};
 use toml::Spanned;
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     config::{
         problems::{self, Problem},
-        raw::{RawCgi, RawProgram, RawWorkers},
+        raw::{RawCgi, RawFastCgi, RawWorkers, TextOr},
         written::Pairs,
     },
     values,
@@ -90,11 +90,11 @@ impl Resolver<'_> {
         words
     }
 
-    pub(super) fn cgi(&mut self, written: &Spanned<RawProgram>) -> Option<CgiConfig> {
+    pub(super) fn cgi(&mut self, written: &Spanned<TextOr<RawCgi>>) -> Option<CgiConfig> {
         let as_table;
         let table = match written.get_ref() {
-            RawProgram::Table(table) => table,
-            RawProgram::Path(path) => {
+            TextOr::Table(table) => table,
+            TextOr::Text(path) => {
                 as_table = RawCgi { program: Some(Spanned::new(written.span(), path.clone())), ..RawCgi::default() };
                 &as_table
             }
@@ -126,6 +126,80 @@ impl Resolver<'_> {
                 const { NonZeroU32::new(64).unwrap() },
             ),
         })
+    }
+
+    /// `has_files`: the site has a root, which is that of the scripts where the table names none.
+    pub(super) fn fastcgi(&mut self, written: &Spanned<TextOr<RawFastCgi>>, has_files: bool) -> Option<FastCgiConfig> {
+        let as_table;
+        let table = match written.get_ref() {
+            TextOr::Table(table) => table,
+            TextOr::Text(text) => {
+                as_table =
+                    RawFastCgi { address: Some(Spanned::new(written.span(), text.clone())), ..RawFastCgi::default() };
+                &as_table
+            }
+        };
+        let missing = ("this table has no `address`", "add `address = \"unix:/run/php/php-fpm.sock\"`");
+        let address = self.required(&table.address, written.span(), missing, values::fastcgi_address);
+        let root = self.file(&table.root, FileKind::Directory);
+        let remote_root = self.optional(&table.remote_root, |text| match text.starts_with('/') {
+            true => Ok(PathBuf::from(text)),
+            false => Err(format!("`{text}` is no path that another machine understands: begin with `/`")),
+        });
+        if root.is_none() && remote_root.is_none() && !has_files && self.is_as_written() {
+            self.problems.push(
+                Problem::new("nothing says where the scripts are: this site has no `root`", Some(written.span())).help(
+                    "give the site or this table a `root`; `remote-root` if only the application sees the scripts",
+                ),
+            );
+        }
+        let extensions = match &table.extensions {
+            None => vec!["php".to_owned()],
+            Some(list) => self.read_each(list, values::script_extension),
+        };
+        if table.extensions.as_ref().is_some_and(Vec::is_empty) {
+            self.problems.push(
+                Problem::new("no file is a script without an extension", Some(written.span()))
+                    .help("write it as in `extensions = [\"php\"]`"),
+            );
+        }
+        let index = match &table.index {
+            None => Some("index.php".to_owned()).filter(|_| extensions.iter().any(|extension| extension == "php")),
+            Some(written) if written.get_ref().0 == "off" => None,
+            Some(_) => self.optional(&table.index, |text| {
+                let extension = text.rsplit_once('.').map(|(_, extension)| extension);
+                let is_script = extension.is_some_and(|found| extensions.iter().any(|extension| extension == found));
+                match is_script && !text.contains('/') {
+                    true => Ok(text.to_owned()),
+                    false => Err(format!("`{text}` is not the name of a script: it has one of `extensions`")),
+                }
+            }),
+        };
+        let config = FastCgiConfig {
+            address: address?,
+            root,
+            remote_root,
+            extensions,
+            index,
+            environment: self.environment(table.environment.as_ref()),
+            connect_timeout: self.setting(None, &table.connect_timeout, values::duration, Duration::from_secs(5)),
+            idle_timeout: self.setting(None, &table.timeout, values::duration, Duration::from_secs(60)),
+            head_bytes: self.setting(None, &table.response_head, values::response_head, 64 * 1024),
+            most_running: self.setting(
+                None,
+                &table.max_running,
+                |text| values::count(text, 100_000).map(|n| NonZeroU32::new(n as u32).unwrap_or(NonZeroU32::MIN)),
+                const { NonZeroU32::new(256).unwrap() },
+            ),
+            keep_connections: self.setting(
+                None,
+                &table.keep_connections,
+                |text| values::count_or_off(text, 65_536).map(|count| count.unwrap_or(0) as usize),
+                4,
+            ),
+            keep_for: self.setting(None, &table.keep_for, values::duration, Duration::from_secs(2)),
+        };
+        Some(config)
     }
 
     fn environment(&mut self, written: Option<&Pairs>) -> Vec<(String, String)> {

@@ -122,7 +122,7 @@ impl Resolver<'_> {
             Origin::Redirect(_) => Some("a redirect never waits for a slot"),
             Origin::Rewrite(_) => Some("the route that the request goes on to has its own"),
             Origin::Respond(_) => Some("such an answer never waits for a slot"),
-            Origin::Upstream { .. } | Origin::Cgi(_) => None,
+            Origin::Upstream { .. } | Origin::Cgi(_) | Origin::FastCgi(_) => None,
         };
         let admitted = raw.admitted.as_ref().map_or(never_waits.is_none(), |written| *written.get_ref());
         let of_slots = [
@@ -255,6 +255,7 @@ impl Resolver<'_> {
         let given = [
             raw.upstream.as_ref().map(Spanned::span),
             raw.cgi.as_ref().map(Spanned::span),
+            raw.fastcgi.as_ref().map(Spanned::span),
             raw.redirect.as_ref().map(Spanned::span),
             raw.rewrite.as_ref().map(Spanned::span),
             raw.respond.as_ref().map(Spanned::span),
@@ -264,14 +265,14 @@ impl Resolver<'_> {
         match (places.next(), places.next()) {
             (None, _) if self.shape_is_sound => {
                 self.problems.push(Problem::new("this route leads nowhere", Some(owner)).help(
-                    "add `upstream = \"NAME\"`, `cgi = \"DIRECTORY\"`, `redirect = \"ADDRESS\"`, `rewrite = \"PATH\"`, \
+                    "add `upstream = \"NAME\"`, `cgi = \"DIRECTORY\"`, `fastcgi = \"ADDRESS\"`, `redirect = \"ADDRESS\"`, `rewrite = \"PATH\"`, \
                      `respond = STATUS`, or `files = true` for the files of the site",
                 ))
             }
             (first, Some(second)) => self.problems.push(
                 Problem::new("a route leads to one place", Some(second))
                     .also(first, "given already")
-                    .help("leave in one of `upstream`, `cgi`, `redirect`, `rewrite`, `respond` and `files`"),
+                    .help("leave in one of `upstream`, `cgi`, `fastcgi`, `redirect`, `rewrite`, `respond` and `files`"),
             ),
             _ => {}
         }
@@ -304,6 +305,9 @@ impl Resolver<'_> {
         }
         if let Some(cgi) = &raw.cgi {
             return self.cgi(cgi).map(Origin::Cgi);
+        }
+        if let Some(fastcgi) = &raw.fastcgi {
+            return self.fastcgi(fastcgi, has_files).map(Box::new).map(Origin::FastCgi);
         }
         if raw.redirect.is_some() {
             return self.redirect(raw, pattern?).map(Origin::Redirect);

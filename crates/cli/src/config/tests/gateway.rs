@@ -9,8 +9,8 @@ use scheduler::{
     share::Policy,
 };
 use server::config::{
-    Adjustment, AdmissionConfig, Condition, ForwardedField, LimitBy, Origin, PathPattern, Priority, ProbeConfig,
-    ResourceConfig, RouteLimit, UpstreamAddress, ValueMatch,
+    Adjustment, AdmissionConfig, Condition, FastCgiAddress, ForwardedField, LimitBy, Origin, PathPattern, Priority,
+    ProbeConfig, ResourceConfig, RouteLimit, UpstreamAddress, ValueMatch,
 };
 
 use super::*;
@@ -69,7 +69,8 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
             ("/static/**", false),
             ("/old", false),
             ("/cgi-bin/", true),
-            ("/**/*.php", true)
+            ("/**/*.php", true),
+            ("\\.phtml(/|$)", true)
         ]
     );
     let api = &site.routes[0];
@@ -91,6 +92,16 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
     assert_eq!((php.timeout, php.head_bytes, php.most_running.get()), (Duration::from_secs(30), 16 * 1024, 16));
     assert_eq!(php.environment, [("LANG".to_owned(), "C.UTF-8".to_owned())]);
     assert_eq!(php.pass_environment, ["TZ"]);
+
+    let Origin::FastCgi(fpm) = &site.routes[10].origin else { panic!("{:?}", site.routes[10].origin) };
+    assert_eq!(fpm.address, FastCgiAddress::Unix("/run/php/php-fpm.sock".into()));
+    assert!(fpm.root.as_ref().unwrap().ends_with("www"));
+    assert_eq!(fpm.remote_root.as_deref(), Some(Path::new("/var/www/html")));
+    assert_eq!((&*fpm.extensions, fpm.index.as_deref()), (&["php".into(), "phtml".into()][..], Some("index.phtml")));
+    assert_eq!(fpm.environment, [("APP_ENV".to_owned(), "production".to_owned())]);
+    assert_eq!((fpm.connect_timeout, fpm.idle_timeout), (Duration::from_secs(2), Duration::from_secs(30)));
+    assert_eq!((fpm.head_bytes, fpm.most_running.get()), (16 * 1024, 32));
+    assert_eq!((fpm.keep_connections, fpm.keep_for), (2, Duration::from_secs(1)));
 
     let internal = &site.routes[1].access;
     assert!(!internal.addresses.admit("192.0.2.13".parse().unwrap()));
@@ -325,6 +336,13 @@ fn with_setting(plain: &str, key: &str, written: &str) -> (String, String) {
                 format!("[[site]]\n[[site.route]]\npath = \"/\"\n[site.route.cgi]\nprogram = \"cgi-bin\"\n{more}")
             };
             (cgi(&line), cgi(""))
+        }
+        "site.route.fastcgi" => {
+            let fastcgi = |more: &str| {
+                let table = "[site.route.fastcgi]\naddress = \"127.0.0.1:9000\"\n";
+                format!("[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\n{table}{more}")
+            };
+            (fastcgi(&line), fastcgi(""))
         }
         "site.route.limit" => {
             let limit = |more: &str| format!("{GATEWAY}[site.route.limit]\nrate = \"1/s\"\n{more}");
@@ -799,6 +817,42 @@ fn mistakes_about_routes_without_an_upstream() {
             "[[site]]\n[[site.route]]\npath-glob = \"/*\"\ncgi = \"www\"\n[[site.route]]\npath-glob = \"/*\"\ncgi = \"www\"\n",
             ":6:13",
             "takes them all",
+        ),
+        (
+            "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfastcgi = 3\n",
+            ":5:11",
+            "the address of an application",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\nfastcgi = \"127.0.0.1:9000\"\n",
+            ":4:11",
+            "nothing says where the scripts are",
+        ),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\nfastcgi = { root = \"www\" }\n", ":4:11", "has no `address`"),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\nfastcgi = { address = \"[::1]:1\", root = \"none\" }\n",
+            ":4:41",
+            "does not exist",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\nfastcgi = { address = \"[::1]:1\", remote-root = \"www\" }\n",
+            ":4:48",
+            "begin with `/`",
+        ),
+        (
+            "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfastcgi = { address = \"a:1\", extensions = [] }\n",
+            ":5:11",
+            "no file is a script",
+        ),
+        (
+            "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfastcgi = { address = \"a:1\", extensions = \"*\" }\n",
+            ":5:43",
+            "not the extension of a script",
+        ),
+        (
+            "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfastcgi = { address = \"a:1\", index = \"index.html\" }\n",
+            ":5:38",
+            "not the name of a script",
         ),
         ("[[site]]\nroot = \"www\"\nclient-ca = \"www\"\n", ":3:13", "over TLS only"),
     ] {

@@ -1,10 +1,10 @@
-//! A program that is run for each request (RFC 3875).
+//! A program that is run for each request (RFC 3875), or an application behind FastCGI.
 
 use std::{net::SocketAddr, pin::pin, sync::Arc};
 
 use http::{Method, Request, Response, StatusCode, header};
 use http_body::Body as _;
-use programs::{Cgi, CgiAnswer, Context};
+use programs::{Application, CgiAnswer, Context};
 
 use super::answer::Answer;
 use crate::{
@@ -20,12 +20,12 @@ use crate::{
     state::ConfigSnapshot,
 };
 
-/// Runs the program and passes its answer on. The program runs for its client alone: when the client leaves, it ends.
+/// Has the program answer, and passes its answer on. It works for its client alone: when the client leaves, it ends.
 pub(super) async fn answer(
     context: &mut RequestContext,
     snapshot: &Arc<ConfigSnapshot>,
     routed: &Routed<'_>,
-    program: &Cgi,
+    program: &Application,
     admitted: Admitted,
 ) -> Result<Answer, Failure> {
     let Admitted { body, pulse: _, mut slot, mut presence } = admitted;
@@ -52,6 +52,7 @@ pub(super) async fn answer(
         rules: Some(rules).filter(|rules| !rules.is_empty()),
         class: &class.name,
         priority: class.priority,
+        asked: context.asked.as_ref(),
     };
     let answer = match presence.during(pin!(program.run(request, about))).await? {
         Ok(answer) => answer,

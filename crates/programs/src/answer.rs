@@ -7,7 +7,7 @@ const MOST_FIELDS: usize = 100;
 
 /// A parsed head.
 #[derive(Debug)]
-pub(super) enum Head {
+pub(crate) enum Head {
     /// A response, or a redirect of the client.
     Response(ResponseHead),
     /// A local redirect.
@@ -15,17 +15,17 @@ pub(super) enum Head {
 }
 
 #[derive(Debug)]
-pub(super) struct ResponseHead {
-    pub(super) status: StatusCode,
+pub(crate) struct ResponseHead {
+    pub(crate) status: StatusCode,
     /// The fields, without hop-by-hop fields and `Content-Length`.
-    pub(super) fields: HeaderMap,
+    pub(crate) fields: HeaderMap,
     /// The body's length, if the program gave it.
-    pub(super) len_bytes: Option<u64>,
+    pub(crate) len_bytes: Option<u64>,
 }
 
 /// The end of a head, after its empty line; `None`: not there yet. `seen` is the length of the part that was
 /// searched before.
-pub(super) fn end(bytes: &[u8], seen: usize) -> Option<usize> {
+pub(crate) fn end(bytes: &[u8], seen: usize) -> Option<usize> {
     // A head without lines.
     match bytes {
         [b'\n', ..] => return Some(1),
@@ -49,7 +49,7 @@ pub(super) fn end(bytes: &[u8], seen: usize) -> Option<usize> {
 ///
 /// # Errors
 /// The program's mistake.
-pub(super) fn parse(bytes: &[u8]) -> Result<Head, String> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Head, String> {
     if bytes.starts_with(b"HTTP/") {
         return Err(
             "it answers with a status line (\"non-parsed header\"), which is not supported: write a Status field"

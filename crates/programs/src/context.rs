@@ -2,7 +2,8 @@
 
 use std::{net::SocketAddr, path::Path};
 
-use heads::{ForwardedField, HeaderRules};
+use heads::{ForwardedField, HeaderRules, remove_client_fields, remove_connection_fields};
+use http::{HeaderMap, uri::PathAndQuery};
 
 use crate::config::Priority;
 
@@ -34,4 +35,17 @@ pub struct Context<'a> {
     pub class: &'a str,
     /// The class's processor priority.
     pub priority: Priority,
+    /// The target that the client asked for, where another route has sent the request here: `REQUEST_URI`.
+    pub asked: Option<&'a PathAndQuery>,
+}
+
+impl Context<'_> {
+    /// Takes the fields out that are about the client's connection, and makes the changes of the rules.
+    pub(crate) fn prepare(&self, headers: &mut HeaderMap) {
+        remove_connection_fields(headers);
+        remove_client_fields(headers, self.believed);
+        if let Some(rules) = self.rules {
+            rules.apply(headers);
+        }
+    }
 }

@@ -15,9 +15,11 @@ pub enum CgiError {
     Busy,
     /// The program cannot be started: 500.
     Start(io::Error),
+    /// The application cannot be reached: 502.
+    Connect(io::Error),
     /// The program ended without an answer, or with an invalid one: 502.
     Answer(String),
-    /// The program took too long and was killed: 504.
+    /// The program took too long, and its work was ended: 504.
     TimedOut,
     /// The client's body broke off.
     Request(io::Error),
@@ -31,7 +33,7 @@ impl CgiError {
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::Start(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Answer(_) => StatusCode::BAD_GATEWAY,
+            Self::Answer(_) | Self::Connect(_) => StatusCode::BAD_GATEWAY,
             Self::TimedOut => StatusCode::GATEWAY_TIMEOUT,
             Self::Request(_) => StatusCode::BAD_REQUEST,
         }
@@ -45,8 +47,9 @@ impl fmt::Display for CgiError {
             Self::Forbidden => write!(f, "the program may not be run"),
             Self::Busy => write!(f, "too many programs run"),
             Self::Start(error) => write!(f, "the program cannot be started: {error}"),
+            Self::Connect(error) => write!(f, "the application cannot be reached: {error}"),
             Self::Answer(what) => write!(f, "the program's answer makes no sense: {what}"),
-            Self::TimedOut => write!(f, "the program took too long, and was killed"),
+            Self::TimedOut => write!(f, "the program took too long, and its work was ended"),
             Self::Request(error) => write!(f, "the client's body broke off: {error}"),
         }
     }

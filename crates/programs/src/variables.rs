@@ -1,4 +1,4 @@
-//! The environment variables of a program (RFC 3875, section 4). No I/O.
+//! The variables of a program (RFC 3875, section 4), in its environment or as parameters. No I/O.
 
 use std::{
     ffi::{CString, OsStr},
@@ -9,14 +9,14 @@ use std::{
 use bodies::RequestBody;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Version, header};
 
-use super::context::Context;
+use crate::context::Context;
 
 /// Variables, with each name once: setting a name again replaces its value.
 #[derive(Debug, Default)]
-pub(super) struct Variables(Vec<(Vec<u8>, Vec<u8>)>);
+pub(crate) struct Variables(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Variables {
-    pub(super) fn set(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+    pub(crate) fn set(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         let (name, value) = (name.as_ref(), value.as_ref().to_vec());
         match self.0.iter_mut().find(|(known, _)| known == name) {
             Some((_, known)) => *known = value,
@@ -24,22 +24,26 @@ impl Variables {
         }
     }
 
+    /// Names and values.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.0.iter().map(|(name, value)| (&name[..], &value[..]))
+    }
+
     /// The variables in the system's form.
     ///
     /// # Errors
     /// A value contains a NUL. No client can send one in a field or an address, and decoded paths are checked
     /// for it.
-    pub(super) fn into_environment(self) -> io::Result<Vec<CString>> {
+    pub(crate) fn into_environment(self) -> io::Result<Vec<CString>> {
         let entry = |(name, value): (Vec<u8>, Vec<u8>)| kernel::process::c_string([name, value].join(&b'='));
         self.0.into_iter().map(entry).collect()
     }
 }
 
 /// The variables that are known before the program is looked up.
-pub(super) fn of_request(request: &Request<RequestBody>, context: &Context<'_>) -> Variables {
+pub(crate) fn of_request(request: &Request<RequestBody>, context: &Context<'_>) -> Variables {
     let mut variables = Variables::default();
     let mut set = |name: &str, value: &[u8]| variables.set(name, value);
-    set("PATH", crate::program::path_variable().as_bytes());
     set("GATEWAY_INTERFACE", b"CGI/1.1");
     set("SERVER_SOFTWARE", concat!("serpent/", env!("CARGO_PKG_VERSION")).as_bytes());
     let local = context.local.ip().to_canonical().to_string();
@@ -53,7 +57,8 @@ pub(super) fn of_request(request: &Request<RequestBody>, context: &Context<'_>) 
         set("HTTPS", b"on");
     }
     let uri = request.uri();
-    set("REQUEST_URI", uri.path_and_query().map_or("/", |target| target.as_str()).as_bytes());
+    let asked = context.asked.or(uri.path_and_query());
+    set("REQUEST_URI", asked.map_or("/", |target| target.as_str()).as_bytes());
     set("QUERY_STRING", uri.query().unwrap_or_default().as_bytes());
     let client = context.client.ip().to_canonical().to_string();
     set("REMOTE_ADDR", client.as_bytes());
@@ -127,7 +132,7 @@ fn tells(name: &HeaderName) -> bool {
 }
 
 /// A variable of the server's own environment.
-pub(super) fn own(name: &str) -> Option<(String, Vec<u8>)> {
+pub(crate) fn own(name: &str) -> Option<(String, Vec<u8>)> {
     std::env::var_os(name).map(|value| (name.to_owned(), OsStr::as_bytes(&value).to_vec()))
 }
 
@@ -151,6 +156,7 @@ mod tests {
             rules: None,
             class: "gold",
             priority: Priority::Inherited,
+            asked: None,
         }
     }
 
@@ -185,7 +191,7 @@ mod tests {
             assert_eq!(told.get(name).map(String::as_str), Some(value), "{name}");
         }
         assert!(told["SERVER_SOFTWARE"].starts_with("serpent/"));
-        assert!(!told["PATH"].is_empty());
+        assert!(!told.contains_key("PATH"), "of the server's own environment nothing is told");
         for name in ["HTTPS", "AUTH_TYPE", "REMOTE_USER", "CONTENT_TYPE", "CONTENT_LENGTH"] {
             assert!(!told.contains_key(name), "{name}");
         }

@@ -204,7 +204,10 @@ fn limit(limit: &Limit) -> String {
 /// A few words on the origin that answers a route's requests.
 pub fn origin(route: &Route, config: &Config) -> String {
     match &route.origin {
-        Origin::Files => "files".to_owned(),
+        Origin::Files => match &route.fallback {
+            Some(fallback) => format!("files, or else the route of {fallback}"),
+            None => "files".to_owned(),
+        },
         Origin::Redirect(redirect) => format!("{} {redirect}", redirect.status.as_u16()),
         Origin::Rewrite(rewrite) => format!("the route of {rewrite}"),
         Origin::Respond(respond) => format!("the answer {}", respond.status.as_u16()),

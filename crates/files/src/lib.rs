@@ -53,6 +53,7 @@ mod negotiate;
 mod page_cache;
 mod pages;
 mod path;
+mod place;
 mod range;
 mod representation;
 mod resolve;
@@ -74,6 +75,7 @@ pub use self::{
     negotiate::{Coding, Preferences},
     pages::error_page,
     path::{PathError, RequestPath, encode_pattern_path, pattern_path},
+    place::{Looked, Place},
     resolve::{Node, Root},
 };
 use self::{

@@ -131,9 +131,7 @@ impl SiteFiles {
     pub fn load(&self, path: &RequestPath, preferences: Preferences, key: Key, view: Option<View>) -> Outcome {
         // Taken before the first check, so that the entry is not trusted for too long.
         let checked_ns = self.cache.now_ns();
-        if self.root.refresh() {
-            self.siblings.clear();
-        }
+        self.follow_root();
         let outcome = match self.find(path, view) {
             Ok(found) => match self.choose(path, found, preferences, &key, checked_ns) {
                 Ok(representation) => return Outcome::Found(representation),
@@ -213,6 +211,23 @@ impl SiteFiles {
     /// When it was last seen that a file has no siblings: now, or earlier, if `trusts` says that this will do.
     fn siblings_checked(&self, relative: &[u8], now_ns: u64, trusts: impl Fn(u64) -> bool) -> Option<u64> {
         self.siblings.none_in(&self.root, as_path(relative).parent()?, now_ns, trusts)
+    }
+
+    /// The root, for a look at a path.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// `None`: the root may have moved, as far as the kernel knows without a disk.
+    pub fn root_is_known(&self) -> Option<()> {
+        self.root_checked(self.cache.now_ns()).map(drop)
+    }
+
+    /// Follows the root's path. Blocks.
+    pub fn follow_root(&self) {
+        if self.root.refresh() {
+            self.siblings.clear();
+        }
     }
 
     /// The first place to look for a file.

@@ -16,7 +16,7 @@ use limits::Limiter;
 use programs::{Application, Cgi, FastCgi};
 
 use crate::{
-    config::{self, Certificate, ErrorPage, Route, Site},
+    config::{self, Certificate, ErrorPage, Route, Site, is_script},
     host::normal,
     pipeline::{
         guard::{Guard, Switch},
@@ -46,6 +46,8 @@ struct Entry {
     certificate: Option<Certificate>,
     client_ca: Option<PathBuf>,
     error_pages: Vec<ErrorPage>,
+    /// The extensions of scripts.
+    scripts: Vec<String>,
     maintenance: Option<Arc<Switch>>,
 }
 
@@ -133,7 +135,9 @@ impl Sites {
         let opened = sites.iter().map(|site| {
             let open = |root: &PathBuf| {
                 let says_freshness = site.expires.is_some() || site.routes.iter().any(|route| route.expires.is_some());
-                let files = FilesConfig { tells_type: says_freshness, ..site.files.clone() };
+                let mut files = FilesConfig { tells_type: says_freshness, ..site.files.clone() };
+                // A guard sends them to their route.
+                files.index.retain(|name| !is_script(&site.scripts(), name));
                 Files::open(root, &files, cache.clone()).map_err(|error| SiteError {
                     setting: "root",
                     path: root.clone(),
@@ -157,8 +161,19 @@ impl Sites {
             };
             let root = site.root.as_ref().map(absolute).transpose()?;
             let error_pages = site.error_pages.clone();
-            let names = site.names.clone();
-            Ok(Entry { names, files, root, routes, otherwise, certificate, client_ca, error_pages, maintenance })
+            let (names, scripts) = (site.names.clone(), site.scripts());
+            Ok(Entry {
+                names,
+                files,
+                root,
+                routes,
+                otherwise,
+                certificate,
+                client_ca,
+                error_pages,
+                scripts,
+                maintenance,
+            })
         });
         let opened = opened.collect::<Result<Vec<_>, _>>()?;
         let first = &opened[0];
@@ -232,9 +247,15 @@ impl Sites {
 
     /// The path of the page of a site for the status of an error, and the files that have it.
     pub(crate) fn error_page(&self, site: usize, status: StatusCode) -> Option<(&Files, &Uri)> {
-        let Entry { files, error_pages, .. } = &self.sites[site];
+        let Entry { files, error_pages, scripts, .. } = &self.sites[site];
         let is_for = |page: &&ErrorPage| (page.statuses.0..=page.statuses.1).contains(&status.as_u16());
-        Some((files.as_ref()?, &error_pages.iter().find(is_for)?.path))
+        let page = error_pages.iter().find(is_for).filter(|page| !is_script(scripts, page.path.path()))?;
+        Some((files.as_ref()?, &page.path))
+    }
+
+    /// Whether a path leads to a script of a site, which is not sent as it is.
+    pub(crate) fn is_script(&self, site: usize, path: &str) -> bool {
+        is_script(&self.sites[site].scripts, path)
     }
 
     /// What closes sites for maintenance.

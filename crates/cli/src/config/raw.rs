@@ -193,6 +193,7 @@ sections! {
         listing: Option<Spanned<bool>>,
         #[serde(deserialize_with = "one_or_more")]
         try_files: Option<Vec<Spanned<Written>>>,
+        fallback: Setting,
         redirect: Setting,
         redirect_status: Setting,
         rewrite: Setting,

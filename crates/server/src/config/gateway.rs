@@ -39,6 +39,8 @@ pub struct Route {
     pub limit: RouteLimit,
     /// Files of the site, the first of which answers where there is no file for a path. Only for files.
     pub try_files: Vec<Rewrite>,
+    /// Where a request goes for which there is no file: with this path, the routes are tried anew. Only for files.
+    pub fallback: Option<Rewrite>,
     /// Whether directories without an index are listed; `None`: as the site says. Only for files.
     pub listing: Option<bool>,
     /// The largest body of its requests; `None`: as everywhere.
@@ -81,6 +83,7 @@ impl Route {
             access,
             limit: RouteLimit::OfSite,
             try_files: Vec::new(),
+            fallback: None,
             listing: None,
             request_body_bytes: None,
             access_log: LogChoice::Outer,

@@ -135,6 +135,23 @@ pub struct Site {
     pub access_log: LogChoice,
 }
 
+impl Site {
+    /// The extensions of the scripts that routes hand on. No such file is sent as it is.
+    pub(crate) fn scripts(&self) -> Vec<String> {
+        let extensions = self.routes.iter().filter_map(|route| match &route.origin {
+            Origin::FastCgi(fastcgi) => Some(fastcgi.extensions.clone()),
+            _ => None,
+        });
+        extensions.flatten().collect()
+    }
+}
+
+/// Whether a path leads to a file with one of these extensions.
+pub fn is_script(extensions: &[String], path: &str) -> bool {
+    let extension = path.trim_end_matches('/').rsplit('/').next().and_then(|name| name.rsplit_once('.'));
+    extension.is_some_and(|(_, found)| extensions.iter().any(|extension| extension == found))
+}
+
 /// Where the certificate of a site is from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Certificate {

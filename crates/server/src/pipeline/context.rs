@@ -181,6 +181,7 @@ impl RequestContext {
             now: self.now,
             is_elsewhere,
             certificate_names: self.connection.certificate_names(snapshot, self.site),
+            files: snapshot.sites.files(self.site),
             classifier: &snapshot.classifier,
         }
     }

@@ -3,6 +3,7 @@
 mod acme_challenge;
 mod address;
 mod cors;
+mod fallback;
 mod limit;
 mod maintenance;
 mod max_forwards;
@@ -18,6 +19,7 @@ use acme::Challenges;
 use limits::Limiter;
 
 pub(crate) use self::{
+    fallback::Fallback,
     maintenance::Switch,
     ruling::{Checked, Guarded, Ruling},
 };
@@ -52,6 +54,8 @@ pub(crate) enum Guard {
     Rewrite(Rewrite),
     /// `respond` of a route: every request gets the same answer.
     Respond(Respond),
+    /// Routes of files, with `fallback` or scripts among their indexes: what is no file goes on with another path.
+    Fallback(Box<Fallback>),
     /// Routes to upstreams: an OPTIONS request goes as far as its `Max-Forwards` says.
     MaxForwards,
 }
@@ -88,7 +92,8 @@ impl Guard {
             config::Origin::Rewrite(rewrite) => guards.push(Self::Rewrite(rewrite.clone())),
             config::Origin::Respond(respond) => guards.push(Self::Respond(respond.clone())),
             config::Origin::Upstream { .. } => guards.push(Self::MaxForwards),
-            config::Origin::Files | config::Origin::Cgi(_) | config::Origin::FastCgi(_) => {}
+            config::Origin::Files => guards.extend(Fallback::of(route, site).map(Box::new).map(Self::Fallback)),
+            config::Origin::Cgi(_) | config::Origin::FastCgi(_) => {}
         }
         guards.into()
     }
@@ -98,6 +103,7 @@ impl Guard {
         Checked::Now(match self {
             Self::Require(require) => return require::check(require, request),
             Self::ForwardAuth(auth) => return Checked::Asks(auth),
+            Self::Fallback(fallback) => return fallback::check(fallback, request),
             Self::Maintenance(switch) => switch.check(request),
             Self::AcmeChallenge(challenges) => acme_challenge::check(challenges, request),
             Self::ToHttps(redirect) => to_https::check(redirect, request),

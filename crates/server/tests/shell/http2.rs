@@ -218,6 +218,7 @@ fn what_is_refused_has_no_body_for_head() {
         access: Access::default(),
         limit: RouteLimit::OfSite,
         try_files: Vec::new(),
+        fallback: None,
         listing: None,
         request_body_bytes: None,
         access_log: LogChoice::Outer,

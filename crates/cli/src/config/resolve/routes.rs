@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use http::{HeaderName, HeaderValue, StatusCode};
 use server::config::{
     Access, AccessLog, CompressionConfig, Cors, Expires, HeaderRules, LogChoice, Origin, PathPattern, Redirect,
-    Respond, Rewrite, Route, RouteLimit,
+    Respond, Rewrite, Route, RouteLimit, is_script,
 };
 use toml::Spanned;
 
@@ -49,6 +49,7 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
         access: Access::default(),
         limit: RouteLimit::OfSite,
         try_files: Vec::new(),
+        fallback: None,
         listing: None,
         request_body_bytes: None,
         access_log: LogChoice::Outer,
@@ -88,6 +89,7 @@ impl Resolver<'_> {
             }
             routes.push((route, place));
         }
+        self.scripts_are_no_files(site, &routes);
         routes.into_iter().map(|(route, _)| route).collect()
     }
 
@@ -117,6 +119,7 @@ impl Resolver<'_> {
         self.without_origin(raw, &request_headers);
         let ((name, pattern), origin) = pattern.zip(origin)?;
         let try_files = self.try_files(raw, &pattern, &origin);
+        let fallback = self.fallback(raw, &pattern, &origin);
         let never_waits = match &origin {
             Origin::Files => Some("files never wait for a slot"),
             Origin::Redirect(_) => Some("a redirect never waits for a slot"),
@@ -149,6 +152,7 @@ impl Resolver<'_> {
             access,
             limit,
             try_files,
+            fallback,
             listing: raw.listing.as_ref().map(|on| *on.get_ref()),
             request_body_bytes,
             access_log: LogChoice::Outer,
@@ -343,6 +347,59 @@ impl Resolver<'_> {
             );
         }
         self.read_each(written, |text| Rewrite::new(text, pattern).map_err(|error| error.to_string()))
+    }
+
+    /// The query of the request goes along, unless the target has one.
+    fn fallback(&mut self, raw: &RawRoute, pattern: &PathPattern, origin: &Origin) -> Option<Rewrite> {
+        let written = raw.fallback.as_ref()?;
+        if !matches!(origin, Origin::Files) {
+            self.problems.push(
+                Problem::new(
+                    "`fallback` is about files that are missing, and this route has none",
+                    Some(written.span()),
+                )
+                .help("leave it out, or write `files = true`"),
+            );
+        }
+        if let Some(tried) = raw.try_files.iter().flatten().next() {
+            self.problems.push(
+                Problem::new("`try-files` has no effect beside `fallback`", Some(tried.span()))
+                    .also(Some(written.span()), "takes all that is no file")
+                    .help("leave one of them out"),
+            );
+        }
+        let has_query = |text: &str| text.contains('?') || text.contains("{query}") || text.contains("{uri}");
+        self.optional(&raw.fallback, |text| {
+            let target = if has_query(text) { text.to_owned() } else { format!("{text}{{query}}") };
+            Rewrite::new(&target, pattern).map_err(|error| error.to_string())
+        })
+    }
+
+    /// Adds a problem for each path of `try-files` and each error page that is a script: its text is never sent.
+    fn scripts_are_no_files(&mut self, site: &RawSite, routes: &[(Route, Range<usize>)]) {
+        let scripts = routes.iter().filter_map(|(route, _)| match &route.origin {
+            Origin::FastCgi(fastcgi) => Some(fastcgi.extensions.iter().cloned()),
+            _ => None,
+        });
+        let scripts: Vec<String> = scripts.flatten().collect();
+        for (_, page) in site.error_pages.iter().flatten().filter(|(_, page)| is_script(&scripts, &page.get_ref().0)) {
+            self.problems.push(
+                Problem::new(
+                    format!("`{}` is a script, and an error page is a file", page.get_ref().0),
+                    Some(page.span()),
+                )
+                .help("name a file that is sent as it is"),
+            );
+        }
+        for tried in site.route.iter().flat_map(|route| route.get_ref().try_files.iter().flatten()) {
+            let text = &tried.get_ref().0;
+            if is_script(&scripts, text.split(['?', '{']).next().unwrap_or_default()) {
+                self.problems.push(
+                    Problem::new(format!("`{text}` is a script, and `try-files` is about files"), Some(tried.span()))
+                        .help(format!("write `fallback = \"{text}\"`: the route of that path answers")),
+                );
+            }
+        }
     }
 
     fn redirect(&mut self, raw: &RawRoute, pattern: &PathPattern) -> Option<Redirect> {

@@ -70,7 +70,8 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
             ("/old", false),
             ("/cgi-bin/", true),
             ("/**/*.php", true),
-            ("\\.phtml(/|$)", true)
+            ("\\.phtml(/|$)", true),
+            ("/blog", false)
         ]
     );
     let api = &site.routes[0];
@@ -136,6 +137,7 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
 
     let tried: Vec<_> = site.routes[6].try_files.iter().map(ToString::to_string).collect();
     assert_eq!(tried, ["/static/none.html"]);
+    assert_eq!(site.routes[11].fallback.as_ref().unwrap().to_string(), "/blog/index.phtml{query}");
 
     let app = &config.upstreams[0];
     assert_eq!(app.servers[1].address, UpstreamAddress::Name("app2.internal".into(), 8443));
@@ -853,6 +855,32 @@ fn mistakes_about_routes_without_an_upstream() {
             "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfastcgi = { address = \"a:1\", index = \"index.html\" }\n",
             ":5:38",
             "not the name of a script",
+        ),
+        (
+            "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\ncgi = \"www\"\nfallback = \"/a\"\n",
+            ":6:12",
+            "about files that are missing",
+        ),
+        (
+            "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfiles = true\nfallback = \"a\"\n",
+            ":6:12",
+            "no path of this site",
+        ),
+        (
+            "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfiles = true\nfallback = \"/a\"\ntry-files = \"/b\"\n",
+            ":7:13",
+            "no effect beside `fallback`",
+        ),
+        (
+            "[[site]]\nroot = \"www\"\n[[site.route]]\npath-glob = \"/*.php\"\nfastcgi = \"a:1\"\n[[site.route]]\n\
+             path = \"/\"\nfiles = true\ntry-files = [\"/index.php{query}\"]\n",
+            ":9:14",
+            "write `fallback = \"/index.php{query}\"`",
+        ),
+        (
+            "[[site]]\nroot = \"www\"\nerror-pages = { 404 = \"/tool.php\" }\n[[site.route]]\npath = \"/\"\nfastcgi = \"a:1\"\n",
+            ":3:23",
+            "an error page is a file",
         ),
         ("[[site]]\nroot = \"www\"\nclient-ca = \"www\"\n", ":3:13", "over TLS only"),
     ] {

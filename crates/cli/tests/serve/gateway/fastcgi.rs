@@ -254,3 +254,90 @@ fn an_application_that_is_gone_or_speaks_otherwise_is_named_and_no_client_fills_
     let lines = said.lines().filter(|line| line.contains("no answer from a FastCGI application")).count();
     assert!((1..80).contains(&lines), "{lines} lines");
 }
+
+/// What nginx writes as `try_files $uri $uri/ /index.php?$args`.
+const FRONT: &str = "[[site.route]]\npath = \"/closed\"\nfiles = true\ndeny = \"0.0.0.0/0\"\nfallback = \"/index.php\"\n\
+    [[site.route]]\npath = \"/listed\"\nfiles = true\nlisting = true\nfallback = \"/index.php\"\n\
+    [[site.route]]\npath = \"/fixed\"\nfiles = true\nfallback = \"/index.php?fixed={rest}\"\n\
+    [[site.route]]\npath = \"/lost\"\nfiles = true\nfallback = \"/lost/none.html\"\n\
+    [[site.route]]\npath = \"/\"\nfiles = true\nfallback = \"/index.php\"\n\
+    [site.files]\nindex = [\"index.html\", \"index.php\"]\n";
+
+#[test]
+fn what_is_no_file_goes_to_the_front_controller() {
+    let files = [
+        ("index.php", TELL),
+        ("admin/index.php", TELL),
+        ("static/index.html", "static index"),
+        ("static/index.php", "<?php echo 'not me';"),
+        ("style.css", "body {}"),
+        ("listed/a.txt", "a"),
+        ("empty/deep/a.txt", "a"),
+    ];
+    let (folder, serpent, _) = site(&files, "", FRONT);
+    let Some(_fpm) = PhpFpm::start(folder.path(), 1) else { return };
+    let script = |name: &str| format!("SCRIPT_NAME=<{name}>");
+    for (method, path, expected) in [
+        ("GET", "/", &[&*script("/index.php"), "REQUEST_URI=</>", "body=<>"][..]),
+        (
+            "GET",
+            "/2026/11/hello?a=b",
+            &[&script("/index.php"), "REQUEST_URI=</2026/11/hello?a=b>", "QUERY_STRING=<a=b>"],
+        ),
+        (
+            "POST",
+            "/api/order?x",
+            &[&script("/index.php"), "REQUEST_URI=</api/order?x>", "QUERY_STRING=<x>", "body=<four>"],
+        ),
+        ("POST", "/?ajax=1", &[&script("/index.php"), "REQUEST_URI=</?ajax=1>", "body=<four>"]),
+        ("GET", "/admin/?p=1", &[&script("/admin/index.php"), "REQUEST_URI=</admin/?p=1>", "QUERY_STRING=<p=1>"]),
+        ("POST", "/admin/", &[&script("/admin/index.php"), "body=<four>"]),
+        ("GET", "/a%20b%2Fc", &[&script("/index.php"), "REQUEST_URI=</a%20b%2Fc>", "PATH_INFO=<>"]),
+        ("GET", "/empty/deep/", &[&script("/index.php"), "REQUEST_URI=</empty/deep/>"]),
+        ("GET", "/style.css/x", &[&script("/index.php")]),
+        ("GET", "/fixed/a?b=c", &[&script("/index.php"), "QUERY_STRING=<fixed=/a>", "REQUEST_URI=</fixed/a?b=c>"]),
+        ("GET", "/index.php", &[&script("/index.php"), "REQUEST_URI=</index.php>"]),
+    ] {
+        let body = if method == "POST" { "four" } else { "" };
+        let answer = ask(&serpent, method, path, "", body);
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{method} {path}: {answer}");
+        for line in expected {
+            assert!(answer.lines().any(|said| said == *line), "{method} {path}: {line} in {answer}");
+        }
+    }
+    for (path, status, end) in [
+        ("/style.css", 200, "body {}"),
+        ("/static/", 200, "static index"),
+        ("/admin", 301, ""),
+        ("/listed/", 200, ""),
+        ("/closed/x", 403, ""),
+        ("/none.php", 404, ""),
+        ("/admin/none.php/x", 404, ""),
+        ("/lost/x", 404, ""),
+        ("/lost/none.html", 404, ""),
+        ("/%zz", 400, ""),
+    ] {
+        let answer = get(&serpent, path);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.ends_with(end), "{path}: {answer}");
+    }
+    assert!(get(&serpent, "/listed/").contains("a.txt"));
+}
+
+#[test]
+fn no_script_is_ever_sent_as_a_file() {
+    let files = [("index.php", "<?php secret"), ("sub/x.php", "<?php secret")];
+    // The route of scripts is for one folder only, and nothing answers there.
+    let more = "[[site.route]]\npath = \"/\"\nfiles = true\n[site.files]\nindex = [\"index.php\"]\n";
+    let (folder, serpent, _) = site(&files, "", more);
+    let file = folder.path().join("serpent.toml");
+    let text = fs::read_to_string(&file).unwrap().replace("path-regex = '\\.php(/|$)'", "path = \"/app\"");
+    fs::write(&file, text).unwrap();
+    serpent.signal(Signal::HUP);
+    serpent.wait_for_stderr("configuration reloaded");
+    for path in ["/", "/index.php", "/sub/x.php", "/sub/x%2ephp", "/sub/../index.php", "/sub/x.php/", "/none"] {
+        for method in ["GET", "HEAD"] {
+            let answer = ask(&serpent, method, path, "", "");
+            assert!(answer.starts_with("HTTP/1.1 404 ") && !answer.contains("secret"), "{path}: {answer}");
+        }
+    }
+}

@@ -24,7 +24,8 @@ pub(super) fn rewrite(rewrite: &Rewrite, request: &Guarded<'_>) -> Ruling {
     }
 }
 
-fn source<'a>(request: &'a Guarded<'_>) -> Source<'a> {
+/// The parts of a request that are put into a target.
+pub(super) fn source<'a>(request: &'a Guarded<'_>) -> Source<'a> {
     Source {
         uri: &request.parts.uri,
         scheme: request.scheme,

@@ -8,7 +8,7 @@ use scheduler::class::ClassId;
 use tokio::time::Instant;
 
 use crate::{classify::Classifier, config::ForwardAuth};
-use files::FileBody;
+use files::{FileBody, Files};
 
 /// A request, as guards see it.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub(crate) struct Guarded<'a> {
     pub(crate) is_elsewhere: bool,
     /// The names in the client's trusted certificate; `None`: it has none.
     pub(crate) certificate_names: Option<&'a [Box<str>]>,
+    /// The files of the site, if it has any.
+    pub(crate) files: Option<&'a Files>,
     /// Knows users and keys.
     pub(crate) classifier: &'a Classifier,
 }

@@ -23,6 +23,10 @@ pub(super) async fn answer(
     let config = &routed.route.config;
     config.request_headers.apply(&mut parts.headers);
     let files = snapshot.sites.files(request.site).ok_or(StatusCode::NOT_FOUND)?;
+    // No route has handed it on, and its text is for nobody.
+    if snapshot.sites.is_script(request.site, routed.target.decoded()) {
+        return Err(StatusCode::NOT_FOUND.into());
+    }
     let mut response = files.serve_listed(&parts.method, &parts.uri, &parts.headers, config.listing).response().await;
     for other in &config.try_files {
         if response.status() != StatusCode::NOT_FOUND {
@@ -35,7 +39,7 @@ pub(super) async fn answer(
             path: routed.target.decoded(),
             rest: routed.rest(),
         };
-        if let Some(path) = other.path(&source) {
+        if let Some(path) = other.path(&source).filter(|path| !snapshot.sites.is_script(request.site, path.path())) {
             response = files.serve_listed(&parts.method, &path.into(), &parts.headers, config.listing).response().await;
         }
     }

@@ -26,6 +26,11 @@ impl Settings {
         self.0.iter().any(|(other, ..)| other == name)
     }
 
+    /// Whether there is a setting of this name, or of its table.
+    pub fn has_any(&self, name: &str) -> bool {
+        self.0.iter().any(|(other, ..)| other.split('.').next() == Some(name))
+    }
+
     /// The value of a setting, in TOML.
     pub fn text_of(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(other, ..)| other == name).map(|(_, value, _)| value.as_str())

@@ -1,6 +1,7 @@
 //! The directives of nginx, one by one.
 
 mod access;
+mod fastcgi;
 mod freshness;
 mod listen;
 mod location;

@@ -79,12 +79,11 @@ pub(crate) fn of_request(request: &Request<RequestBody>, context: &Context<'_>) 
         // Of unknown length: the program reads to the end.
         None => {}
     }
-    if !headers.contains_key(header::HOST)
-        && let Some(authority) = uri.authority()
-    {
+    for_fields(headers, |name, value| set(name, value));
+    // In a target it counts, and `Host` may say otherwise (RFC 9112, section 3.2.2).
+    if let Some(authority) = uri.authority() {
         set("HTTP_HOST", authority.as_str().as_bytes());
     }
-    for_fields(headers, |name, value| set(name, value));
     set("SERPENT_CLASS", context.class.as_bytes());
     variables
 }

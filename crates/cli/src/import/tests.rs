@@ -142,19 +142,130 @@ fn a_proxy_with_websockets_and_a_group_of_servers() {
     assert!(text.find("/api/").unwrap() < text.find("path = \"/\"").unwrap(), "longer prefixes go first");
 }
 
+/// As Debian has them.
+const FASTCGI_PHP: &str = "fastcgi_split_path_info ^(.+?\\.php)(/.*)$;\ntry_files $fastcgi_script_name =404;\n\
+    set $path_info $fastcgi_path_info;\nfastcgi_param PATH_INFO $path_info;\nfastcgi_index index.php;\ninclude fastcgi.conf;\n";
+const FASTCGI_CONF: &str = "fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;\n\
+    fastcgi_param QUERY_STRING $query_string;\nfastcgi_param REQUEST_METHOD $request_method;\n\
+    fastcgi_param CONTENT_TYPE $content_type;\nfastcgi_param CONTENT_LENGTH $content_length;\n\
+    fastcgi_param SCRIPT_NAME $fastcgi_script_name;\nfastcgi_param REQUEST_URI $request_uri;\n\
+    fastcgi_param DOCUMENT_URI $document_uri;\nfastcgi_param DOCUMENT_ROOT $document_root;\n\
+    fastcgi_param SERVER_PROTOCOL $server_protocol;\nfastcgi_param REQUEST_SCHEME $scheme;\n\
+    fastcgi_param HTTPS $https if_not_empty;\nfastcgi_param GATEWAY_INTERFACE CGI/1.1;\n\
+    fastcgi_param SERVER_SOFTWARE nginx/$nginx_version;\nfastcgi_param REMOTE_ADDR $remote_addr;\n\
+    fastcgi_param REMOTE_PORT $remote_port;\nfastcgi_param REMOTE_USER $remote_user;\n\
+    fastcgi_param SERVER_ADDR $server_addr;\nfastcgi_param SERVER_PORT $server_port;\n\
+    fastcgi_param SERVER_NAME $server_name;\nfastcgi_param REDIRECT_STATUS 200;\nfastcgi_param HTTP_HOST $host;\n";
+
+fn fastcgi(config: &Config, route: usize) -> &server::config::FastCgiConfig {
+    match &config.sites[0].routes[route].origin {
+        Origin::FastCgi(fastcgi) => fastcgi,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
-fn a_php_application_is_named_as_what_it_is() {
-    let (text, left, config) = one("server {\n  listen 80;\n  server_name blog.example;\n  root /srv/blog;\n  index index.php;\n\
-        location / { try_files $uri $uri/ /index.php?$args; }\n\
-        location ~ \\.php$ {\n    include fastcgi_params;\n    fastcgi_pass unix:/run/php.sock;\n    fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;\n  }\n\
-        location ~ /\\.ht { deny all; }\n}\n"
-        .replace("    include fastcgi_params;\n", "")
-        .leak());
-    let of_php: Vec<_> = left.iter().filter(|left| left.contains("FastCGI")).collect();
-    assert_eq!(of_php.len(), 2, "{left:#?}");
-    assert!(of_php[0].starts_with("nginx.conf:8: `fastcgi_pass unix:/run/php.sock`"), "{left:#?}");
-    has(&text, &["deny = [\"0.0.0.0/0\", \"::/0\"]", "try-files = [\"/index.php\"]", "index = [\"index.php\"]"]);
-    assert_eq!(config.sites[0].routes.len(), 2, "{text}");
+fn a_php_application_as_debian_has_it() {
+    let (text, left, config) = translated(&[
+        (
+            "nginx.conf",
+            "server {\n  listen 80;\n  server_name blog.example;\n  root /srv/blog;\n  index index.php index.html;\n\
+             location / { try_files $uri $uri/ /index.php?$args; }\n\
+             location ~ \\.php$ {\n    include snippets/fastcgi-php.conf;\n    fastcgi_pass unix:/run/php/php8.2-fpm.sock;\n  }\n\
+             location ~ /\\.ht { deny all; }\n}\n",
+        ),
+        ("snippets/fastcgi-php.conf", FASTCGI_PHP),
+        ("fastcgi.conf", FASTCGI_CONF),
+    ]);
+    assert_eq!(left, Vec::<String>::new());
+    has(
+        &text,
+        &[
+            "fastcgi = \"unix:/run/php/php8.2-fpm.sock\"",
+            "deny = [\"0.0.0.0/0\", \"::/0\"]",
+            "fallback = \"/index.php\"",
+            "index = [\"index.php\", \"index.html\"]",
+        ],
+    );
+    assert_eq!(config.sites[0].routes.len(), 3, "{text}");
+    assert_eq!(fastcgi(&config, 0).extensions, ["php"]);
+}
+
+#[test]
+fn php_elsewhere_and_its_parameters() {
+    let (text, left, config) = one("upstream php { server php:9000; }\n\
+        server {\n  listen 80;\n  root /srv/www/public;\n  index index.php;\n  client_max_body_size 20m;\n\
+        location / { try_files $uri /index.php$is_args$args; }\n\
+        location ~ ^/index\\.php(/|$) {\n    fastcgi_pass php;\n    fastcgi_split_path_info ^(.+\\.php)(/.*)$;\n\
+          if (!-f $document_root$fastcgi_script_name) { return 404; }\n    fastcgi_param HTTP_PROXY \"\";\n\
+          fastcgi_param SCRIPT_FILENAME /var/www/html/public$fastcgi_script_name;\n    fastcgi_param APP_ENV prod;\n\
+          fastcgi_param PHP_VALUE \"upload_max_filesize=20M\";\n    fastcgi_param HTTPS on;\n    fastcgi_param X_COUNTRY $geoip_country_code;\n\
+          fastcgi_read_timeout 300;\n    fastcgi_connect_timeout 2s;\n    fastcgi_buffers 16 16k;\n    fastcgi_hide_header X-Powered-By;\n\
+          fastcgi_cache APP;\n    internal;\n  }\n}\n");
+    has(
+        &text,
+        &[
+            "fastcgi.address = \"php:9000\"",
+            "fastcgi.remote-root = \"/var/www/html/public\"",
+            "APP_ENV = \"prod\"",
+            "fastcgi.timeout = \"300s\"",
+            "fastcgi.connect-timeout = \"2s\"",
+            "response-headers.remove = [\"X-Powered-By\"]",
+            "fallback = \"/index.php\"",
+            "fastcgi_buffers",
+        ],
+    );
+    let environment: Vec<_> = fastcgi(&config, 0).environment.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(environment, ["APP_ENV", "HTTPS", "PHP_VALUE"]);
+    for (line, reason) in [(17, "has no variables"), (22, "only files are cached"), (23, "reached from outside")] {
+        let place = format!("nginx.conf:{line}: ");
+        assert!(
+            left.iter().any(|left| left.starts_with(&place) && left.contains(reason)),
+            "{place}{reason}: {left:#?}"
+        );
+    }
+    assert_eq!(left.len(), 3, "{left:#?}");
+}
+
+#[test]
+fn php_of_other_shapes() {
+    // A query of its own, several applications, and scripts that only the application's machine has.
+    let (text, left, config) = one(
+        "upstream pool { server 127.0.0.1:9000; server 127.0.0.1:9001; }\nserver {\n  listen 80;\n\
+        root /srv/drupal;\n  try_files $uri /index.php?q=$uri&$args;\n  location ~ \\.(php|phtml)$ { fastcgi_pass pool; fastcgi_index start.php; }\n}\n",
+    );
+    has(
+        &text,
+        &[
+            "fallback = \"/index.php?q={path}{query}\"",
+            "fastcgi.address = \"127.0.0.1:9000\"",
+            "fastcgi.index = \"start.php\"",
+        ],
+    );
+    assert_eq!(fastcgi(&config, 0).extensions, ["php", "phtml"]);
+    assert!(left.len() == 1 && left[0].contains("the others are left out"), "{left:#?}");
+
+    let (text, left, _) = one(
+        "server {\n  listen 80;\n  location / { fastcgi_pass app:9000; fastcgi_param SCRIPT_FILENAME /app$fastcgi_script_name; }\n\
+        location /a { fastcgi_pass $app; }\n  location /b { fastcgi_pass app; }\n  location /c { uwsgi_pass app; }\n}\n",
+    );
+    has(&text, &["fastcgi.remote-root = \"/app\""]);
+    for reason in ["variables cannot choose it", "has a port", "uwsgi and SCGI are not spoken"] {
+        assert!(left.iter().any(|left| left.contains(reason)), "{reason}: {left:#?}");
+    }
+
+    let (_, left, _) = one(
+        "server {\n  listen 80;\n  location ~ \\.php$ { fastcgi_pass unix:/run/php.sock; }\n  location = /x { return 204; }\n}\n",
+    );
+    assert!(left[0].contains("nothing says where the scripts are"), "{left:#?}");
+
+    // Nothing runs the script, so its text is not sent.
+    let (text, left, _) = one(
+        "server {\n  listen 80;\n  root /srv/www;\n  index index.php index.html;\n  error_page 404 /index.php;\n}\n",
+    );
+    assert!(!text.contains("index = "), "{text}");
+    assert!(left.iter().any(|left| left.contains("its text must not be sent")), "{left:#?}");
+    assert!(left.len() == 2 && left.iter().any(|left| left.contains("this is a script")), "{left:#?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use toml_edit::Value;
 
 use super::{
+    fastcgi::is_done_anyway,
     state::{INHERITED, Translation, from, in_force, one_in_force},
     upstream::Target,
     values,
@@ -54,6 +55,13 @@ impl Pattern {
         settings
     }
 
+    fn expression(&self) -> Option<&str> {
+        match self {
+            Self::Expression(expression) => Some(expression),
+            _ => None,
+        }
+    }
+
     fn prefix(&self) -> Option<&str> {
         match self {
             Self::PrefixFirst(path) | Self::Prefix(path) => Some(path),
@@ -63,8 +71,17 @@ impl Pattern {
 }
 
 /// What a location does with its requests that no option of it changes.
-const OPTIONS: &[&str] =
-    &["location", "alias", "rewrite", "return", "proxy_pass", "grpc_pass", "grpc_read_timeout", "break"];
+const OPTIONS: &[&str] = &[
+    "location",
+    "alias",
+    "rewrite",
+    "return",
+    "proxy_pass",
+    "grpc_pass",
+    "grpc_read_timeout",
+    "break",
+    "fastcgi_pass",
+];
 
 impl<'a> Translation<'a> {
     /// The pattern of a location; `None`: it has no counterpart, which is said.
@@ -128,6 +145,7 @@ impl<'a> Translation<'a> {
                     self.leave(inner, "it is a setting of the whole site, not of a route");
                 }
                 "error_log" => self.error_log(inner),
+                _ if is_done_anyway(inner) && has("fastcgi_pass").is_some() => {}
                 _ if OPTIONS.contains(&name) || INHERITED.contains(&name) => {}
                 "autoindex" | "index" => {}
                 _ => self.other(inner),
@@ -143,7 +161,9 @@ impl<'a> Translation<'a> {
         } else if let Some(rewrite) = has("rewrite") {
             // What stands behind it would be done with the new path, which has a route of its own.
             return routes.into_iter().chain(self.rewrite(rewrite)).collect();
-        } else if has("fastcgi_pass").or_else(|| has("uwsgi_pass")).or_else(|| has("scgi_pass")).is_some() {
+        } else if let Some(pass) = has("fastcgi_pass") {
+            self.fastcgi(pass, levels, pattern.expression(), root, &mut settings)
+        } else if has("uwsgi_pass").or_else(|| has("scgi_pass")).is_some() {
             // The reason was given with the directive.
             false
         } else {
@@ -396,29 +416,7 @@ impl<'a> Translation<'a> {
         if let Some(autoindex) = one_in_force(below, "autoindex").filter(|_| pattern.prefix() != Some("/")) {
             settings.set("listing", autoindex.arg(0) == "on");
         }
-        let mut instead = Vec::new();
-        for tried in in_force(&location.levels, "try_files")
-            .into_iter()
-            .flat_map(|tried| tried.args.iter().map(move |arg| (tried, arg)))
-        {
-            match (tried, tried.1.as_str()) {
-                (_, "$uri" | "$uri/") => {}
-                (_, "=404") => {}
-                ((directive, _), other) if other.starts_with(['@', '=']) => {
-                    self.leave(
-                        directive,
-                        format!("`{other}`: what is missing is answered by another file, or with 404"),
-                    );
-                }
-                ((directive, _), path) => match values::template(path.split('?').next().unwrap_or(path)) {
-                    Ok(path) => instead.push(path),
-                    Err(reason) => self.leave(directive, reason),
-                },
-            }
-        }
-        if !instead.is_empty() {
-            settings.set("try-files", list(instead));
-        }
+        self.instead_of_files(&location.levels, settings);
         true
     }
 }

@@ -120,7 +120,8 @@ impl<'a> Server<'a> {
         if root.is_some() && !routes.iter().any(|(pattern, _)| is_for_all(pattern)) && (!headers.is_empty() || !tries) {
             routes.extend(translation.rest_of_files(self.directive, &levels, headers));
         }
-        site.inner.extend(self.files(&levels));
+        let has_scripts = routes.iter().any(|(_, route)| route.settings.has_any("fastcgi"));
+        site.inner.extend(self.files(translation, &levels, has_scripts));
         site.inner.extend(translation.compression(&levels));
         site.inner.extend(routes.into_iter().map(|(_, route)| route));
         site
@@ -190,14 +191,24 @@ impl<'a> Server<'a> {
         first
     }
 
-    fn files(&self, levels: &[&'a [Directive]]) -> Option<Section> {
+    /// `has_scripts`: a route runs them. Otherwise an index that is a script would be sent as it is.
+    fn files(
+        &self,
+        translation: &mut Translation<'a>,
+        levels: &[&'a [Directive]],
+        has_scripts: bool,
+    ) -> Option<Section> {
         let of_all = |one: &&Directive| one.name == "location" && one.args.last().is_some_and(|path| path == "/");
         let all = self.inner().iter().find(of_all).map(Directive::inner);
         let levels = [levels, all.as_slice()].concat();
         let mut section = Section::new("[site.files]");
         if let Some(index) = one_in_force(&levels, "index") {
             let plain = |name: &&String| !values::has_variable(name) && !name.starts_with('/');
-            let names: Vec<&String> = index.args.iter().filter(plain).collect();
+            let mut names: Vec<&String> = index.args.iter().filter(plain).collect();
+            if !has_scripts && names.iter().any(|name| name.ends_with(".php")) {
+                translation.leave(index, "nothing runs a script here, and its text must not be sent");
+                names.retain(|name| !name.ends_with(".php"));
+            }
             if names != ["index.html"] && !names.is_empty() {
                 section.settings.set("index", list(names));
             }
@@ -232,12 +243,7 @@ impl<'a> Translation<'a> {
         section.comment.push(from(&server.place));
         section.settings.set("path", "/");
         section.settings.set("files", true);
-        let tried = in_force(levels, "try_files").into_iter().flat_map(|tried| &tried.args);
-        let named = tried.filter(|path| !matches!(path.as_str(), "$uri" | "$uri/") && !path.starts_with(['=', '@']));
-        let paths: Vec<String> = named.filter_map(|path| values::template(path).ok()).collect();
-        if !paths.is_empty() {
-            section.settings.set("try-files", list(paths));
-        }
+        self.instead_of_files(levels, &mut section.settings);
         if !headers.is_empty() {
             section.settings.set("response-headers.set", table(headers));
         }
@@ -251,6 +257,8 @@ impl<'a> Translation<'a> {
             let [statuses @ .., page] = &directive.args[..] else { continue };
             if !page.starts_with('/') || values::has_variable(page) || statuses.iter().any(|one| one.starts_with('=')) {
                 self.leave(directive, "an error keeps its status, and its page is a file of the root");
+            } else if page.ends_with(".php") {
+                self.leave(directive, "an error page is a file, and this is a script; `fallback` leads to one");
             } else if root.is_none() {
                 self.leave(directive, "the site has no root that could have the file");
             } else {

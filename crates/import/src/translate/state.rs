@@ -16,6 +16,19 @@ pub const NEEDLESS: &[&str] = &[
     "default_type",
     "directio",
     "etag",
+    "fastcgi_buffer_size",
+    "fastcgi_buffering",
+    "fastcgi_buffers",
+    "fastcgi_busy_buffers_size",
+    "fastcgi_intercept_errors",
+    "fastcgi_max_temp_file_size",
+    "fastcgi_next_upstream",
+    "fastcgi_pass_header",
+    "fastcgi_pass_request_body",
+    "fastcgi_pass_request_headers",
+    "fastcgi_socket_keepalive",
+    "fastcgi_temp_file_write_size",
+    "fastcgi_temp_path",
     "events",
     "gzip_buffers",
     "gzip_disable",
@@ -90,6 +103,11 @@ pub const INHERITED: &[&str] = &[
     "deny",
     "error_page",
     "expires",
+    "fastcgi_connect_timeout",
+    "fastcgi_hide_header",
+    "fastcgi_index",
+    "fastcgi_param",
+    "fastcgi_read_timeout",
     "gzip",
     "gzip_comp_level",
     "gzip_min_length",
@@ -125,9 +143,15 @@ fn reason(name: &str) -> &'static str {
             "there are no conditions; a route chooses by path, a site by host name, and a class by header or address"
         }
         "proxy_send_timeout" => "`idle-timeout` of the upstream holds for both directions",
-        "fastcgi_pass" | "uwsgi_pass" | "scgi_pass" => {
-            "FastCGI, uwsgi and SCGI are not spoken; `cgi` runs programs, `upstream` passes requests on by HTTP"
+        "uwsgi_pass" | "scgi_pass" => {
+            "uwsgi and SCGI are not spoken; `fastcgi` has an application answer, `upstream` passes requests on by HTTP"
         }
+        "fastcgi_split_path_info" => "a script ends where its file ends: the first one with one of `extensions`",
+        "fastcgi_send_timeout" => "`fastcgi.timeout` holds for both directions",
+        "fastcgi_request_buffering" => "a request is read whole before it goes to an application",
+        "fastcgi_ignore_client_abort" => "a request ends with its client",
+        "fastcgi_keep_conn" => "see `fastcgi.keep-connections`",
+        _ if name.starts_with("fastcgi_cache") => "only files are cached",
         "proxy_cache"
         | "proxy_cache_path"
         | "proxy_cache_valid"
@@ -153,8 +177,8 @@ fn reason(name: &str) -> &'static str {
         "worker_shutdown_timeout" => "see `limits.shutdown-timeout`",
         "reuseport" => "each worker has a socket of its own anyway",
         _ if name.ends_with("_by_lua_block") || name.contains("_by_lua") => "there is no Lua",
-        _ if name.starts_with("fastcgi_") || name.starts_with("uwsgi_") || name.starts_with("scgi_") => {
-            "it belongs to FastCGI, uwsgi or SCGI, which are not spoken"
+        _ if name.starts_with("uwsgi_") || name.starts_with("scgi_") => {
+            "it belongs to uwsgi or SCGI, which are not spoken"
         }
         _ => "it has no counterpart that the translation knows; see the settings in docs/guide/configuration.md",
     }

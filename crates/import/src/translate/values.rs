@@ -48,6 +48,14 @@ pub fn size(text: &str) -> Option<String> {
     Some(format!("{number}{unit}"))
 }
 
+/// As [`template`], for a text whose `{query}` is a placeholder already.
+pub fn target(text: &str) -> Result<String, String> {
+    match text.strip_suffix("{query}") {
+        Some(text) => template(text).map(|text| format!("{text}{{query}}")),
+        None => template(text),
+    }
+}
+
 /// A text with nginx's variables as one with placeholders. An error is the reason why there is none.
 pub fn template(text: &str) -> Result<String, String> {
     if text.contains(['{', '}']) && !text.contains("${") {

@@ -103,7 +103,7 @@ fn php_fpm_answers_like_behind_any_other_server() {
             "<?php setcookie('a', 'b'); setcookie('c', 'd'); header('X-Size: ' . strlen($_POST['x'])); http_response_code(201); echo md5($_POST['x']);",
         ),
         ("go.php", "<?php header('Location: /elsewhere');"),
-        ("big.php", "<?php for ($i = 0; $i < 3000; $i++) { echo str_repeat(chr(65 + $i % 26), 1000); flush(); }"),
+        ("big.php", "<?php for ($i = 0; $i < 3000; $i++) { echo str_repeat(chr(71 + $i % 20), 1000); flush(); }"),
         (
             "warn.php",
             "<?php file_put_contents('php://stderr', \"from stderr\\n\"); error_log('a thing to note'); echo 'fine';",
@@ -144,7 +144,8 @@ fn php_fpm_answers_like_behind_any_other_server() {
     let answer = get(&serpent, "/go.php");
     assert!(answer.starts_with("HTTP/1.1 302 Found\r\n") && answer.contains("location: /elsewhere\r\n"), "{answer}");
     let answer = get(&serpent, "/big.php");
-    assert_eq!(answer.matches('A').count(), 116_000);
+    // Sizes of chunks have no G.
+    assert_eq!(answer.split_once("\r\n\r\n").unwrap().1.matches('G').count(), 150_000);
     let answer = ask(&serpent, "HEAD", "/big.php", "", "");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\n"), "{answer}");
     let answer = get(&serpent, "/empty.php");

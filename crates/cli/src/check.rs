@@ -197,8 +197,9 @@ fn limit(limit: &Limit) -> String {
     let by = LimitBy::NAMED.iter().find(|(by, ..)| *by == limit.by).map_or("", |(_, name, _)| name);
     let rate = limit.rate.map(|rate| format!("{} in {}", rate.requests, values::show_duration(rate.window)));
     let at_once = limit.at_once.map(|at_once| format!("{at_once} at once"));
-    let both: Vec<_> = rate.into_iter().chain(at_once).collect();
-    format!("{} for each {by}", both.join(" and "))
+    let bytes = limit.bytes.map(|bytes| format!("{} in 1s", bytesize::ByteSize::b(bytes.bytes_per_second.get())));
+    let all: Vec<_> = rate.into_iter().chain(at_once).chain(bytes).collect();
+    format!("{} for each {by}", all.join(" and "))
 }
 
 /// A few words on the origin that answers a route's requests.

@@ -43,10 +43,7 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
         &["limit-req", "limit-conn", "rate-limit", "ratelimit", "throttle"],
         Setting("`limit` of a `[[site]]` or a `[[site.route]]`"),
     ),
-    (
-        &["limit-rate"],
-        NotSupported("leave it out: the uplink is shared by its order, and by the classes' `share` of `[uplink]`"),
-    ),
+    (&["limit-rate"], Setting("`bytes` in `limit` of a `[[site]]` or a `[[site.route]]`")),
     (&["gzip", "brotli", "zstd", "compress", "encode"], Setting("`codings = [\"zstd\", \"gzip\"]` in `[compression]`")),
     (&["fastcgi-pass", "php-fastcgi", "php"], Setting("`fastcgi` of a `[[site.route]]`")),
     (

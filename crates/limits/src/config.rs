@@ -1,6 +1,9 @@
 //! `limit` of a site or a route: how many requests a client may send.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    time::Duration,
+};
 
 /// How many requests of one client, key or class are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +14,17 @@ pub struct Limit {
     pub rate: Option<Rate>,
     /// So many at once, from the head of a request to the end of its response; `None`: any number.
     pub at_once: Option<NonZeroU32>,
+    /// So many bytes of responses; `None`: as many as there is room for.
+    pub bytes: Option<ByteRate>,
+}
+
+/// A rate of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteRate {
+    /// So many in a second in the long run.
+    pub bytes_per_second: NonZeroU64,
+    /// So many without a wait, after a time without any.
+    pub burst_bytes: NonZeroU64,
 }
 
 /// A rate of requests.

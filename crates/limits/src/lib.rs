@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod allowance;
 mod at_once;
 mod bucket;
 mod config;
@@ -8,8 +9,9 @@ mod limiter;
 mod who;
 
 pub use self::{
+    allowance::{Allowance, Share},
     at_once::{AtOnce, Permit},
-    config::{Limit, LimitBy, Rate},
-    limiter::{Limiter, Refused},
+    config::{ByteRate, Limit, LimitBy, Rate},
+    limiter::{Granted, Limiter, Refused},
     who::Who,
 };

@@ -12,9 +12,10 @@ use std::{
 use quick_cache::sync::Cache;
 
 use crate::{
+    allowance::{Allowance, Share},
     at_once::{AtOnce, Permit},
     bucket::Bucket,
-    config::{Limit, LimitBy, Rate},
+    config::{ByteRate, Limit, LimitBy, Rate},
     who::Who,
 };
 
@@ -28,6 +29,22 @@ pub struct Limiter {
     limit: Limit,
     rate: Option<Rated>,
     at_once: AtOnce,
+    bytes: Option<Bytes>,
+}
+
+/// What a request holds while it is under way.
+#[derive(Debug, Default)]
+pub struct Granted {
+    /// Its place among those that a client may have at once, where they are limited.
+    pub permit: Option<Permit>,
+    /// Its share of the bytes of the client, where they are limited.
+    pub share: Option<Share>,
+}
+
+#[derive(Debug)]
+struct Bytes {
+    rate: ByteRate,
+    of_clients: Cache<Who, Arc<Allowance>>,
 }
 
 /// Why a request is refused.
@@ -52,7 +69,8 @@ impl Limiter {
     /// A limit that nobody has used.
     pub fn new(limit: &Limit, now: Instant) -> Self {
         let rated = |rate: Rate| Rated { bucket: Bucket::new(&rate), epoch: now, full_ns: Cache::new(MOST_REMEMBERED) };
-        Self { limit: *limit, rate: limit.rate.map(rated), at_once: AtOnce::default() }
+        let bytes = limit.bytes.map(|rate| Bytes { rate, of_clients: Cache::new(MOST_REMEMBERED) });
+        Self { limit: *limit, rate: limit.rate.map(rated), at_once: AtOnce::default(), bytes }
     }
 
     /// Which requests are counted together.
@@ -65,17 +83,22 @@ impl Limiter {
         self.limit.rate.as_ref()
     }
 
-    /// Counts a request. The permit, if there is one, is to be kept until the request is over.
+    /// Counts a request. What it is granted is to be kept until it is over.
     ///
     /// # Errors
     /// The client has had what it may have. Such a request costs it nothing.
-    pub fn begin(&self, who: Who, now: Instant) -> Result<Option<Permit>, Refused> {
+    pub fn begin(&self, who: Who, now: Instant) -> Result<Granted, Refused> {
         let begin = |most| self.at_once.begin(who, most).ok_or(Refused::AtOnce);
         let permit = self.limit.at_once.map(begin).transpose()?;
         if let Some(rated) = &self.rate {
             rated.take(who, now).map_err(|wait_ns| Refused::Rate(Duration::from_nanos(wait_ns)))?;
         }
-        Ok(permit)
+        let share = self.bytes.as_ref().map(|bytes| {
+            let new = || Ok::<_, Infallible>(Allowance::new(bytes.rate, now));
+            let Ok(allowance) = bytes.of_clients.get_or_insert_with(&who, new);
+            allowance.share()
+        });
+        Ok(Granted { permit, share })
     }
 }
 
@@ -109,8 +132,8 @@ mod tests {
         let minute = Duration::from_secs(60);
         let rate = Rate { requests: number(1), window: minute, burst: number(2) };
         let now = Instant::now();
-        let limiter = Limiter::new(&Limit { by: LimitBy::Client, rate: Some(rate), at_once: None }, now);
-        let begin = |client, now| limiter.begin(who(client), now).map(|permit| permit.is_some());
+        let limiter = Limiter::new(&Limit { by: LimitBy::Client, rate: Some(rate), at_once: None, bytes: None }, now);
+        let begin = |client, now| limiter.begin(who(client), now).map(|granted| granted.permit.is_some());
         for client in [1, 2] {
             assert_eq!(begin(client, now), Ok(false));
             assert_eq!(begin(client, now), Ok(false));
@@ -123,9 +146,9 @@ mod tests {
     fn a_request_that_is_refused_by_its_rate_is_not_under_way() {
         let rate = Rate { requests: number(1), window: Duration::from_secs(1), burst: number(2) };
         let now = Instant::now();
-        let limit = Limit { by: LimitBy::Client, rate: Some(rate), at_once: Some(number(3)) };
+        let limit = Limit { by: LimitBy::Client, rate: Some(rate), at_once: Some(number(3)), bytes: None };
         let limiter = Limiter::new(&limit, now);
-        let begin = || limiter.begin(who(1), now).map(Option::unwrap);
+        let begin = || limiter.begin(who(1), now).map(|granted| granted.permit.unwrap());
         let _kept = (begin().unwrap(), begin().unwrap());
         for _ in 0..5 {
             assert!(matches!(begin(), Err(Refused::Rate(_))));

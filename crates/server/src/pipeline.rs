@@ -135,7 +135,7 @@ async fn ask_guards(
         match ruling {
             Ruling::GoesOn => {}
             Ruling::GoesOnAs(user) => request.is_of(user),
-            Ruling::GoesOnWith(permit) => request.record.permits.push(permit),
+            Ruling::GoesOnWith(granted) => request.record.is_granted(granted),
             Ruling::Elsewhere(path) => return Ok(Some(Early::Elsewhere(path))),
             Ruling::Answer(response) => return Ok(Some(Early::Response(response))),
         }

@@ -262,6 +262,8 @@ sections! {
         burst: Setting,
         by: Setting,
         at_once: Setting,
+        bytes: Setting,
+        bytes_burst: Setting,
     }
 
     /// `maintenance` of a site, as a table

@@ -1,7 +1,7 @@
 //! Rates, sizes, durations, counts, shares.
 
 use std::{
-    num::{NonZeroU32, NonZeroUsize},
+    num::{NonZeroU32, NonZeroU64, NonZeroUsize},
     str::FromStr as _,
     time::Duration,
 };
@@ -116,6 +116,21 @@ pub fn request_rate(text: &str) -> Result<(NonZeroU32, Duration), String> {
     read().ok_or_else(|| {
         format!("`{text}` is not a rate of requests: give up to a million, as in `10/s`, `600/m` or `1000/h`")
     })
+}
+
+/// Reads a number of bytes in a second, as in `500KB/s`.
+pub fn byte_rate(text: &str) -> Result<NonZeroU64, String> {
+    let wrong = || format!("`{text}` is not a rate of bytes: give a size for a second, as in `500KB/s` or `1MiB/s`");
+    let size_of = text.strip_suffix("/s").ok_or_else(wrong)?;
+    least_bytes(size_of.trim_end()).map_err(|_| wrong())
+}
+
+/// Reads a size of at least one byte, and less than an exbibyte.
+pub fn least_bytes(text: &str) -> Result<NonZeroU64, String> {
+    let bytes = size(text)?;
+    NonZeroU64::new(bytes)
+        .filter(|bytes| bytes.get() < 1 << 60)
+        .ok_or_else(|| format!("`{text}` is no size from 1 byte to 1 EiB"))
 }
 
 /// Reads a share as [`share`] does, or `off`.

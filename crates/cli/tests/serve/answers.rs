@@ -122,6 +122,24 @@ pub(super) fn origin_is_asked(origin: &Origin, stream: &mut std::net::TcpStream)
 }
 
 #[test]
+fn a_client_gets_no_more_bytes_than_its_share_in_both_versions_of_http() {
+    let folder = folder();
+    let serpent = start(
+        folder.path(),
+        "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/big.bin\"\nfiles = true\n\
+         limit = { bytes = \"2MB/s\", bytes-burst = \"200KB\" }\n",
+    );
+    for version in ["--http1.1", "--http2-prior-knowledge"] {
+        let start = Instant::now();
+        let format = ["-o", "/dev/null", "-w", "%{size_download}"];
+        let Some(bytes) = curl(&[&[version][..], &format, &[&serpent.url("/big.bin")]].concat()) else { return };
+        assert_eq!(bytes, super::support::BIG.to_string());
+        // It cannot be quicker. How much slower it is depends on the machine.
+        assert!(start.elapsed().as_millis() >= 850, "1.8 MB at 2 MB/s: {version} {:?}", start.elapsed());
+    }
+}
+
+#[test]
 fn a_redirect_puts_in_groups_and_lets_no_client_choose_the_host() {
     let folder = folder();
     let serpent = start(

@@ -24,7 +24,7 @@ use ::access_log::LogChoices;
 pub use ::access_log::{AccessLog, LogChoice, LogFormat, LogTarget};
 pub use ::acme::{AcmeConfig, ChallengeKind, ExternalAccount};
 pub use ::compression::{Coding as CompressionCoding, Levels as CompressionLevels};
-pub use ::limits::{Limit, LimitBy, Rate};
+pub use ::limits::{ByteRate, Limit, LimitBy, Rate};
 pub use classify::{Condition, KeysConfig, PathPattern, Requirement, Rule, SessionConfig, ValueMatch};
 pub use drivers::{
     Adjustment, AdmissionConfig, Cutoffs, Enforce, KeepRate, ProbeConfig, ResourceConfig, UplinkConfig, UplinkRate,

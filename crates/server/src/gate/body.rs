@@ -3,6 +3,7 @@
 use std::{
     io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -11,16 +12,18 @@ use bytes::Bytes;
 use compression::Prediction;
 use http::{Response, Version};
 use http_body::{Body, Frame, SizeHint};
+use limits::Share;
 use scheduler::{JobId, class::ClassId};
 use tokio::time::Instant;
 
 use super::{
     flow::Flow,
+    limited::poll_share,
     response::{BodyEnd, ResponseId, SendOutcome, Urgency},
     stream_flow::CREDIT_LIMIT_BYTES,
     stream_watch::StreamProgress,
 };
-use crate::uplink::ClassAt;
+use crate::{body::Timer, uplink::ClassAt};
 
 /// The most bytes that the body of an HTTP/2 stream hands to the framing at once beyond the window that the client has
 /// opened, until the client has shown that it takes them soon.
@@ -51,7 +54,7 @@ impl Flow {
     }
 
     /// As [`Flow::response`], for a response of a class. Where the length is not known, a [`Prediction`] among the
-    /// extensions of the response takes its place in the order.
+    /// extensions of the response takes its place in the order. A [`Share`] there limits its bytes.
     pub fn response_of<B>(
         self,
         class: ClassAt,
@@ -67,8 +70,10 @@ impl Flow {
         let exact_bytes = response.body().size_hint().exact();
         let prediction = response.extensions_mut().remove::<Prediction>();
         let expected_bytes = exact_bytes.or_else(|| Some(prediction.as_ref()?.left_bytes()));
-        let (id, job) = self.begin(class, multiplexed, expected_bytes, urgency, Box::new(done));
-        let stream = multiplexed.then(|| StreamBody::new(job));
+        let share = response.extensions_mut().remove::<Arc<Share>>();
+        let of_connection = share.clone().filter(|_| !multiplexed);
+        let (id, job) = self.begin(class, multiplexed, expected_bytes, urgency, of_connection, Box::new(done));
+        let stream = multiplexed.then(|| StreamBody::new(job, share));
         response.map(|inner| GatedBody {
             inner,
             flow: self,
@@ -148,11 +153,14 @@ struct StreamBody {
     is_taken: bool,
     /// When the last chunk was handed over; `None`: the framing asked for more since.
     given_at: Option<Instant>,
+    /// The share of its client's bytes, with the timer to wait for them; `None`: they are not limited.
+    limited: Option<(Arc<Share>, Option<Box<Timer>>)>,
 }
 
 impl StreamBody {
-    fn new(asks: Option<JobId>) -> Self {
-        Self { asks, progress: None, chunk_bytes: FIRST_CHUNK_BYTES, is_taken: false, given_at: None }
+    fn new(asks: Option<JobId>, share: Option<Arc<Share>>) -> Self {
+        let limited = share.map(|share| (share, None));
+        Self { asks, progress: None, chunk_bytes: FIRST_CHUNK_BYTES, is_taken: false, given_at: None, limited }
     }
 
     /// The framing asks for more: the client has opened its window for all that was handed over before.
@@ -224,12 +232,20 @@ where
                 }
             }
         }
-        let asks = this.stream.as_ref().and_then(|stream| Some((stream.asks?, stream)));
+        let asks = this.stream.as_mut().and_then(|stream| Some((stream.asks?, stream)));
         let data = match asks {
             Some((job, stream)) => {
                 let limit_bytes = stream.limit_bytes(this.flow, *this.passed_bytes);
-                let wanted_bytes = limit_bytes.min(this.held.len() as u64);
+                let mut wanted_bytes = limit_bytes.min(this.held.len() as u64);
+                if let Some((share, timer)) = &mut stream.limited {
+                    let whole_bytes = this.exact_bytes.unwrap_or(u64::MAX);
+                    let left_bytes = whole_bytes.saturating_sub(*this.passed_bytes);
+                    wanted_bytes = ready!(poll_share(share, timer, cx, left_bytes, wanted_bytes));
+                }
                 let leave = ready!(this.flow.poll_leave(cx, job, wanted_bytes));
+                if let Some((share, _)) = &stream.limited {
+                    share.take(leave, Instant::now().into_std());
+                }
                 this.held.split_to((leave as usize).min(this.held.len()))
             }
             None => std::mem::take(this.held),

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use limits::Share;
 use scheduler::JobId;
 
 use super::response::{ActiveResponse, BodyEnd, ResponseId, Responses, TransportProgress};
@@ -28,6 +29,11 @@ impl ConnectionFlow {
     pub fn poll_told(&mut self, driver: &Driver) -> Option<(Arc<Teller>, Told)> {
         let offset = self.progress.bytes;
         self.responses.first_mut()?.poll_told(offset, driver)
+    }
+
+    /// The share of the response that is being sent of its client's bytes, and how much is left of it.
+    pub fn limited(&self) -> Option<(Arc<Share>, u64)> {
+        self.responses.first()?.limited()
     }
 
     /// As [`ConnectionFlow::job`]. Ranks a response that began while responses were not ranked.

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use limits::Share;
 use parking_lot::Mutex;
 use scheduler::{JobId, Path};
 
@@ -49,7 +50,7 @@ struct Inner {
     is_encrypted: AtomicBool,
     /// Whether the last active response was given up, because its client took too little of it.
     given_up: AtomicBool,
-    /// Whether a response was ever ranked. Kept outside of the lock: where nothing is limited, no response is.
+    /// Whether a response was ever ranked, or limited. Kept outside of the lock: where no uplink is limited, no response is.
     has_ranked: AtomicBool,
     kind: Mutex<FlowKind>,
 }
@@ -69,6 +70,9 @@ pub(super) struct NextWrite {
     /// The job that stands for the connection: in HTTP/1 the response being sent, in HTTP/2 the best by share and
     /// order. `None` where all active responses go first.
     pub best: Option<JobId>,
+    /// HTTP/1: the share of the response that is being sent of its client's bytes, and how much is left of it. `None`: they
+    /// are not limited.
+    pub limited: Option<(Arc<Share>, u64)>,
 }
 
 /// Marks bytes of another protocol than HTTP, which come without a pause. They are ranked like the body of an HTTP/1
@@ -157,13 +161,15 @@ impl Flow {
         self.inner.given_up.load(Ordering::Relaxed)
     }
 
-    /// Announces a response to the scheduler. `body_bytes` is `None` where the length is not known.
+    /// Announces a response to the scheduler. `body_bytes` is `None` where the length is not known. `share`: HTTP/1, where the
+    /// bytes of the client are limited.
     pub(super) fn begin(
         &self,
         class: ClassAt,
         multiplexed: bool,
         body_bytes: Option<u64>,
         urgency: Urgency,
+        share: Option<Arc<Share>>,
         done: Box<dyn FnOnce(SendOutcome) + Send>,
     ) -> (ResponseId, Option<JobId>) {
         let driver = &self.inner.driver;
@@ -172,20 +178,20 @@ impl Flow {
         let size = size(body_bytes);
         let rankable = (urgency == Urgency::Ranked).then_some(size);
         let job = ranked.then(|| driver.handle_started(class, size, self.path()));
-        if ranked {
+        if ranked || share.is_some() {
             self.inner.has_ranked.store(true, Ordering::Relaxed);
         }
         let mut flow = self.inner.kind.lock();
         if multiplexed {
             flow.begin_streams().handle_change();
         }
-        let id = flow.responses().push(NewResponse { class, job, rankable, began: driver.now(), done });
+        let id = flow.responses().push(NewResponse { class, job, rankable, share, began: driver.now(), done });
         (id, job)
     }
 
     /// Begins a burst of another protocol's bytes.
     pub(crate) fn burst(&self, class: ClassAt) -> Burst {
-        let (id, _) = self.begin(class, false, None, Urgency::Ranked, Box::new(|_| ()));
+        let (id, _) = self.begin(class, false, None, Urgency::Ranked, None, Box::new(|_| ()));
         Burst { flow: self.clone(), id }
     }
 
@@ -346,11 +352,11 @@ impl Flow {
                 if job.is_some() {
                     has_ranked.store(true, Ordering::Relaxed);
                 }
-                NextWrite { asks: job, best: job }
+                NextWrite { asks: job, best: job, limited: flow.limited() }
             }
             FlowKind::Streams(flow) => {
                 let best = if with_best { flow.best_job(driver) } else { None };
-                NextWrite { asks: None, best }
+                NextWrite { asks: None, best, limited: None }
             }
         }
     }

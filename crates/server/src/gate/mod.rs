@@ -8,6 +8,7 @@
 mod body;
 mod connection_flow;
 mod flow;
+mod limited;
 mod read_fairness;
 pub(crate) mod response;
 mod stall_budget;
@@ -48,6 +49,7 @@ pub use self::{
 };
 pub(crate) use self::{flow::Burst, read_fairness::ReadFairness};
 use self::{
+    limited::poll_share,
     read_fairness::QueuePosition,
     stall_budget::{Pace, StallBudget},
 };
@@ -74,6 +76,8 @@ pub struct Gate<T: Transport = TcpTransport> {
     acked_bytes: Option<u64>,
     /// Made when the transport is full for the first time.
     stall: Option<Box<TransportStall>>,
+    /// Made when a response waits for its share of its client's bytes for the first time.
+    share_timer: Option<Box<Timer>>,
     /// `None`: the connection is read from whenever it likes.
     fairness: Option<Arc<ReadFairness>>,
     position: Option<QueuePosition>,
@@ -145,6 +149,7 @@ impl<T: Transport> Gate<T> {
             path: address.map_or(0, path_number),
             acked_bytes: None,
             stall: None,
+            share_timer: None,
             fairness: None,
             position: None,
             may_be_empty: true,
@@ -197,6 +202,17 @@ impl<T: Transport> Gate<T> {
         let revisits = enforcement == Enforcement::Paced && self.unmeasured_bytes >= REVISIT_BYTES;
         let next = self.flow.next_write(revisits);
         self.prepare(enforcement, revisits, next.best);
+        let len = match &next.limited {
+            None => len,
+            Some((share, left_bytes)) => match poll_share(share, &mut self.share_timer, cx, *left_bytes, len as u64) {
+                Poll::Ready(bytes) => bytes as usize,
+                Poll::Pending => {
+                    // The client is not to blame for the wait.
+                    self.handle_room();
+                    return Poll::Pending;
+                }
+            },
+        };
         let may = match next.asks {
             None => len,
             Some(job) => match self.driver.ask(job, len as u64, cx.waker()) {
@@ -211,6 +227,9 @@ impl<T: Transport> Gate<T> {
         let sent = send(Pin::new(&mut self.transport), cx, may);
         let taken = if let Poll::Ready(Ok(taken)) = &sent { *taken } else { 0 };
         self.unmeasured_bytes += taken as u64;
+        if let Some((share, _)) = &next.limited {
+            share.take(taken as u64, Instant::now().into_std());
+        }
         if let Some(job) = next.asks.filter(|_| taken < may) {
             self.driver.handle_unused(job, (may - taken) as u64);
         }

@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
+use limits::Share;
 use scheduler::{Instant, JobId, Size};
 
 use crate::uplink::{
@@ -57,6 +58,8 @@ pub(super) struct ActiveResponse {
     /// The size by which it is ranked as soon as responses are; `None`: it goes first.
     rankable: Option<Size>,
     class: ClassAt,
+    /// HTTP/1: the share of its client's bytes; `None`: they are not limited.
+    share: Option<Arc<Share>>,
     began: Instant,
     /// HTTP/1: bytes that the transport took while this response was the first of its connection.
     sent_bytes: u64,
@@ -83,6 +86,7 @@ pub(super) struct NewResponse {
     pub class: ClassAt,
     pub job: Option<JobId>,
     pub rankable: Option<Size>,
+    pub share: Option<Arc<Share>>,
     pub began: Instant,
     pub done: Box<dyn FnOnce(SendOutcome) + Send>,
 }
@@ -97,6 +101,15 @@ impl ActiveResponse {
             };
             self.job = Some(driver.handle_started(self.class, left, None));
         }
+    }
+
+    /// HTTP/1: the share of its client's bytes, and how much is left; `None`: they are not limited.
+    pub fn limited(&self) -> Option<(Arc<Share>, u64)> {
+        let left_bytes = match self.rankable {
+            Some(Size::Known(bytes)) => bytes.saturating_sub(self.sent_bytes),
+            _ => u64::MAX,
+        };
+        Some((self.share.clone()?, left_bytes))
     }
 
     /// HTTP/1 in kernel mode: what to tell the kernel before the next bytes, which begin at `offset` of the connection.
@@ -210,7 +223,7 @@ impl Responses {
     }
 
     pub fn push(&mut self, response: NewResponse) -> ResponseId {
-        let NewResponse { class, job, rankable, began, done } = response;
+        let NewResponse { class, job, rankable, share, began, done } = response;
         let id = ResponseId(self.next);
         self.next += 1;
         if self.active.is_empty() {
@@ -222,6 +235,7 @@ impl Responses {
             job,
             rankable,
             class,
+            share,
             began,
             sent_bytes: 0,
             tell_at_bytes: 0,

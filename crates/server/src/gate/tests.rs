@@ -2,10 +2,11 @@
 
 mod memory;
 
-use std::future::poll_fn;
+use std::{future::poll_fn, num::NonZeroU64};
 
 use http::{Response, Version};
 use http_body_util::Full;
+use limits::{Allowance, ByteRate};
 use scheduler::class::ClassId;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -126,6 +127,48 @@ async fn a_client_that_takes_nothing_is_given_up_after_the_write_timeout_over_an
     assert_eq!((uplink.stats().stalled, uplink.stats().given_up), (1, 1));
 }
 
+/// A response of HTTP/1 as [`sends`] has it, which shares the bytes of its client.
+fn sends_limited(mut gate: Gate<MemoryTransport>, allowance: &Arc<Allowance>, bytes: usize) -> JoinHandle<Instant> {
+    let mut response = Response::new(Full::new(bytes::Bytes::from(vec![0; bytes])));
+    response.extensions_mut().insert(Arc::new(allowance.clone().share()));
+    let body = gate.flow().response(Version::HTTP_11, response, Urgency::Ranked, |_| ()).into_body();
+    tokio::spawn(async move {
+        let _body = body;
+        gate.write_all(&vec![0; bytes]).await.unwrap();
+        Instant::now()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_responses_of_a_client_share_its_bytes_and_others_do_not_wait_for_them() {
+    let number = |number| NonZeroU64::new(number).unwrap();
+    for uplink in [rate_off(), paced("100mbit")] {
+        drives(&uplink);
+        let rate = ByteRate { bytes_per_second: number(100_000), burst_bytes: number(50_000) };
+        let start = Instant::now();
+        let allowance = Allowance::new(rate, start.into_std());
+        let (tell, mut ended) = mpsc::unbounded_channel();
+        let connect = |name| {
+            let (transport, client) = memory::connection(ROOM_BYTES);
+            reads(client, name, &tell);
+            Gate::new(transport, &uplink)
+        };
+        let large = sends_limited(connect("large"), &allowance, 400_000);
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let small = sends_limited(connect("small"), &allowance, 20_000);
+        let (sending, _outcomes) = sends(connect("of another"), 400_000);
+        sending.await.unwrap().unwrap();
+        assert!(start.elapsed() < Duration::from_millis(800), "{:?}", start.elapsed());
+        let (large, small) = (large.await.unwrap() - start, small.await.unwrap() - start);
+        // The large one has used up what there was, and the small one goes before it.
+        assert!((850..1_000).contains(&small.as_millis()), "{small:?}");
+        assert!((3_650..3_800).contains(&large.as_millis()), "(400 + 20 - 50) KB at 100 KB/s: {large:?}");
+        for name in ["of another", "small", "large"] {
+            assert_eq!(ended.recv().await, Some(name));
+        }
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_part_of_a_file_goes_out_behind_the_bytes_ahead_of_it_and_only_with_leave() {
@@ -183,7 +226,7 @@ async fn waits_for_its_connection() -> (Gate<MemoryTransport>, JoinHandle<u64>, 
     let gate = Gate::new(transport, &uplink);
     let flow = gate.flow();
     let class = ClassAt { class: ClassId(0), generation: 0 };
-    let (_, job) = flow.begin(class, true, Some(1 << 20), Urgency::Ranked, Box::new(|_| ()));
+    let (_, job) = flow.begin(class, true, Some(1 << 20), Urgency::Ranked, None, Box::new(|_| ()));
     let job = job.expect("streams are ranked");
     assert_eq!(poll_fn(|cx| flow.poll_leave(cx, job, 1 << 20)).await, CREDIT_LIMIT_BYTES);
     flow.handle_full();

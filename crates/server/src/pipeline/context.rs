@@ -14,7 +14,7 @@ use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts,
     uri::PathAndQuery,
 };
-use limits::Permit;
+use limits::{Granted, Permit, Share};
 use scheduler::{admission::Refusal, class::ClassId};
 use tokio::time::Instant;
 
@@ -77,12 +77,23 @@ pub(super) struct RecordContext {
     pub(super) user: Option<Box<str>>,
     /// Held until the response is sent; limits on requests at once count these.
     pub(super) permits: Vec<Permit>,
+    /// The response's share of the bytes of its client, where they are limited.
+    pub(super) share: Option<Share>,
     /// How long the request waited for its slot, or for its refusal; `None`: it needed no slot.
     pub(super) waited: Option<Duration>,
     /// Why it was refused.
     pub(super) refused: Option<Refusal>,
     /// The upstream's server that answered.
     pub(super) server: Option<Arc<str>>,
+}
+
+impl RecordContext {
+    /// Takes over what a limit grants. Of two limits of bytes, which a request on its way from one route to another may meet, the
+    /// last one holds.
+    pub(super) fn is_granted(&mut self, Granted { permit, share }: Granted) {
+        self.permits.extend(permit);
+        self.share = share.or(self.share.take());
+    }
 }
 
 impl RequestContext {
@@ -126,6 +137,7 @@ impl RequestContext {
             counters: snapshot.class_metrics.of(class).clone(),
             user: None,
             permits: Vec::new(),
+            share: None,
             waited: None,
             refused: None,
             server: None,

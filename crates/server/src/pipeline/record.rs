@@ -1,5 +1,7 @@
 //! Gate and record: the response is announced to the uplink, and its outcome is counted and logged.
 
+use std::sync::Arc;
+
 use access_log::{Sent, Told};
 use http::{Response, StatusCode, Version, header};
 use http_body::Body as _;
@@ -20,7 +22,7 @@ const MOST_FIRST_BYTES: u64 = 16 * 1024;
 /// Announces the response to the uplink, and puts its body behind the gate. The outcome is recorded when the last byte was
 /// sent, or the client was lost.
 pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBody>) -> Response<GatedBody<AnswerBody>> {
-    let RequestContext { connection, record, .. } = request;
+    let RequestContext { connection, mut record, .. } = request;
     if record.is_head && matches!(response.body(), AnswerBody::File(body) if !body.is_end_stream()) {
         // Error pages are made with their body. HTTP/2 would send it, though the client asked for none.
         response = response.map(|_| FileBody::empty().into());
@@ -39,6 +41,9 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
         }
         _ => Urgency::Ranked,
     };
+    if let (Some(share), Urgency::Ranked) = (record.share.take(), urgency) {
+        response.extensions_mut().insert(Arc::new(share));
+    }
     let (class, version) = (record.class, record.version);
     connection.flow.clone().response_of(class, version, response, urgency, move |outcome: SendOutcome| {
         let RecordContext { started, entry, log, in_flight, counters, user, permits, waited, refused, server, .. } =

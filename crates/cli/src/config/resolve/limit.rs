@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use server::config::{Limit, LimitBy, Rate};
+use server::config::{ByteRate, Limit, LimitBy, Rate};
 use toml::Spanned;
 
 use super::{resolver::Resolver, rules::Configured};
@@ -24,15 +24,21 @@ impl Resolver<'_> {
         let rate = self.optional(&raw.rate, values::request_rate);
         let at_once = self.setting(None, &raw.at_once, count, None);
         let by = self.setting(None, &raw.by, LimitBy::named, LimitBy::Client);
-        if raw.rate.is_none() && raw.at_once.is_none() && self.shape_is_sound {
+        let bytes = self.optional(&raw.bytes, values::byte_rate);
+        let bytes_burst = self.optional(&raw.bytes_burst, values::least_bytes);
+        if [&raw.rate, &raw.at_once, &raw.bytes].into_iter().all(Option::is_none) && self.shape_is_sound {
             self.problems.push(
                 Problem::new("this table limits nothing", Some(written.span()))
-                    .help("add `rate = \"10/s\"` or `at-once = 10`, or write `limit = \"off\"`"),
+                    .help("add `rate = \"10/s\"`, `at-once = 10` or `bytes = \"1MB/s\"`, or write `limit = \"off\"`"),
             );
         }
         if let (Some(burst), None) = (&raw.burst, &raw.rate) {
             let message = "`burst` is about a rate, and this limit has none";
             self.problems.push(Problem::new(message, Some(burst.span())).help("add `rate`, or leave it out"));
+        }
+        if let (Some(burst), None) = (&raw.bytes_burst, &raw.bytes) {
+            let message = "`bytes-burst` is about bytes, and this limit has none";
+            self.problems.push(Problem::new(message, Some(burst.span())).help("add `bytes`, or leave it out"));
         }
         if let Some(written) = raw.by.as_ref().filter(|_| by == LimitBy::Key && !configured.keys) {
             self.problems.push(
@@ -41,6 +47,10 @@ impl Resolver<'_> {
             );
         }
         let rate = rate.map(|(requests, window)| Rate { requests, window, burst: burst.unwrap_or(requests) });
-        Some(Limit { by, rate, at_once })
+        let bytes = bytes.map(|bytes_per_second| ByteRate {
+            bytes_per_second,
+            burst_bytes: bytes_burst.unwrap_or(bytes_per_second),
+        });
+        Some(Limit { by, rate, at_once, bytes })
     }
 }

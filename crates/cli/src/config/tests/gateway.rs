@@ -125,6 +125,8 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
     let rate = limit.rate.unwrap();
     assert_eq!((limit.by, rate.requests.get(), rate.burst.get()), (LimitBy::Key, 20, 40));
     assert_eq!((rate.window, limit.at_once.map(NonZeroU32::get)), (Duration::from_secs(1), Some(8)));
+    let bytes = limit.bytes.unwrap();
+    assert_eq!((bytes.bytes_per_second.get(), bytes.burst_bytes.get()), (2_000_000, 10_000_000));
     assert_eq!(site.routes[1].request_body_bytes, Some(10 * 1024 * 1024));
     let Origin::Rewrite(rewrite) = &site.routes[2].origin else { panic!("{:?}", site.routes[2].origin) };
     assert_eq!(rewrite.to_string(), "/api/page?name={page}");
@@ -530,6 +532,9 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("limit = { at-once = 1, burst = 3 }\n", ":8:32", "`burst` is about a rate"),
     ("limit = { at-once = 1, by = \"host\" }\n", ":8:29", "`host` is not one of `client`, `key`, `class`"),
     ("limit = { at-once = 1, by = \"key\" }\n", ":8:29", "there are no keys"),
+    ("limit = { bytes = \"1MB\" }\n", ":8:19", "`1MB` is not a rate of bytes"),
+    ("limit = { bytes = \"0B/s\" }\n", ":8:19", "`0B/s` is not a rate of bytes"),
+    ("limit = { at-once = 1, bytes-burst = \"1MB\" }\n", ":8:38", "`bytes-burst` is about bytes"),
     ("limit = { by = \"class\" }\n", ":8:9", "this table limits nothing"),
     ("request-body = \"lots\"\n", ":8:16", "`lots` is not a size"),
     ("rewrite = \"/x\"\n", ":8:11", "a route leads to one place"),

@@ -17,7 +17,7 @@ const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
 /// Counts a request, or refuses it.
 pub(super) fn check(limiter: &Limiter, request: &Guarded<'_>) -> Ruling {
     let refused = match limiter.begin(who(limiter.by(), request), request.now.into_std()) {
-        Ok(permit) => return permit.map_or(Ruling::GoesOn, Ruling::GoesOnWith),
+        Ok(granted) => return Ruling::GoesOnWith(granted),
         Err(refused) => refused,
     };
     let mut response = error_page(StatusCode::TOO_MANY_REQUESTS);

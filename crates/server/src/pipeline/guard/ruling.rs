@@ -3,7 +3,7 @@
 use std::{net::IpAddr, pin::Pin};
 
 use http::{Response, request::Parts, uri::PathAndQuery};
-use limits::Permit;
+use limits::Granted;
 use scheduler::class::ClassId;
 use tokio::time::Instant;
 
@@ -46,7 +46,7 @@ pub(crate) enum Ruling {
     /// The request goes on as that of a user, whose password was checked.
     GoesOnAs(Box<str>),
     /// The request goes on, and holds this until its response is sent.
-    GoesOnWith(Permit),
+    GoesOnWith(Granted),
     /// The request takes the steps again, with another path.
     Elsewhere(PathAndQuery),
     /// The request is answered here.

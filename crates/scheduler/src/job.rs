@@ -1,6 +1,12 @@
 //! A job: the scheduler's view of one response.
 
-use crate::{class::ClassId, link::SEGMENT_BYTES, time::Instant, uplink::classes::Source};
+use crate::{
+    class::ClassId,
+    link::SEGMENT_BYTES,
+    priority::{GroupId, Priority},
+    time::Instant,
+    uplink::classes::Source,
+};
 
 /// Identifies a job until it is finished. Later jobs may get the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,6 +68,8 @@ pub(crate) struct Job {
     pub granted_wire_bytes: u64,
     /// The part of its class's share that the last grant was charged to; `None` where the link is not shared.
     pub charged_to: Option<Source>,
+    /// The job whose place earned the last grant, and its order of arrival; `None`: its own place did.
+    pub earned_by: Option<(JobId, u64)>,
     pub arrived: Instant,
     /// Order of arrival.
     pub sequence: u64,
@@ -75,7 +83,28 @@ pub(crate) struct Job {
     pub guard: Guard,
     /// The job can no longer meet the deadline of its class ([`crate::share::Policy::Edf`]).
     pub late: bool,
+    /// Set while the job asks for a grant.
     pub waiting: Option<Waiting>,
+    /// The job's place in the queue of its class, while it is there.
+    pub queued: Option<Rank>,
+    /// `None`: the job is in no group.
+    pub member: Option<Member>,
+}
+
+/// A job as a member of its group, see [`crate::priority`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Member {
+    pub group: GroupId,
+    /// The class whose queue has the job's place. Each group is of one class.
+    pub class: usize,
+    pub priority: Priority,
+    /// Bytes that the job's place has earned for others of the group, less those that others' places have
+    /// earned for the job.
+    pub lent_bytes: i64,
+    /// Bytes of the turns that an incremental job has had.
+    pub round_bytes: u64,
+    /// The job has ended. Its place stays until it has earned what the job got from others.
+    pub has_ended: bool,
 }
 
 /// State of the guard against starvation for a job.
@@ -89,11 +118,22 @@ pub(crate) enum Guard {
     Ahead,
 }
 
-/// A job's place in the queue, and how much it asked for.
+/// How much a job asked for, and its turn in its group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
-    pub rank: Rank,
     pub wanted_bytes: u64,
+    /// `None`: the job is in no group.
+    pub turn: Option<Turn>,
+}
+
+/// A turn among the jobs of a group. The more urgent go first; then those that are sent one after the other,
+/// in the order in force; then the incremental ones in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    pub urgency: u8,
+    pub incremental: bool,
+    pub round_bytes: u64,
+    pub rank: Rank,
 }
 
 /// A place among the waiting jobs of a class. Guarded jobs come first, then jobs that are not late, then by
@@ -106,19 +146,60 @@ pub(crate) struct Rank {
     pub sequence: u64,
 }
 
+impl Member {
+    pub fn new(group: GroupId, priority: Priority) -> Self {
+        Self { group, class: 0, priority: priority.capped(), lent_bytes: 0, round_bytes: 0, has_ended: false }
+    }
+}
+
 impl Job {
     /// Estimated bytes until the end of the job: the bytes left, or, with an unknown size, as many as were
     /// sent so far. A response that outgrew its announced size (record framing) counts as done.
     pub fn ahead_bytes(&self) -> u64 {
+        self.ahead_after(self.attained_bytes)
+    }
+
+    /// The same after other bytes than the job has got: [`Job::earned_bytes`] for the job's place.
+    pub fn ahead_after(&self, served_bytes: u64) -> u64 {
         match self.size {
-            Size::Known(size) => size.saturating_sub(self.attained_bytes),
-            Size::Unknown => self.attained_bytes,
+            Size::Known(size) => size.saturating_sub(served_bytes),
+            Size::Unknown => served_bytes,
+        }
+    }
+
+    /// Bytes that the job's place has earned, for whichever job of the group.
+    pub fn earned_bytes(&self) -> u64 {
+        self.attained_bytes.saturating_add_signed(self.lent_bytes())
+    }
+
+    /// As [`Member::lent_bytes`].
+    pub fn lent_bytes(&self) -> i64 {
+        self.member.map_or(0, |member| member.lent_bytes)
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.member.is_some_and(|member| member.has_ended)
+    }
+
+    /// Whether the job's place has earned all of the job's size, and part of it for others. Then the job is
+    /// served by the places of those others.
+    pub fn is_spent(&self) -> bool {
+        matches!(self.size, Size::Known(size) if self.lent_bytes() > 0 && self.earned_bytes() >= size)
+    }
+
+    /// The most bytes that the job's place can earn for others.
+    pub fn lendable_bytes(&self) -> u64 {
+        let owed_bytes = u64::try_from(-self.lent_bytes()).unwrap_or(0);
+        match self.size {
+            _ if self.has_ended() => owed_bytes,
+            Size::Known(size) => size.saturating_sub(self.earned_bytes()).max(owed_bytes),
+            Size::Unknown => u64::MAX,
         }
     }
 
     /// Remaining response time in nanoseconds: RRT = RTT * (1 + remaining / (cwnd * MSS)), "Implementation of
     /// a New Scheduling Policy in Web Servers", section 3.3.5, without the thesis's integer division.
-    pub fn remaining_response_ns(&self, bytes_per_round: f64) -> u64 {
-        (self.path.rtt_ns as f64 * (1.0 + self.ahead_bytes() as f64 / bytes_per_round)) as u64
+    pub fn remaining_response_ns(&self, ahead_bytes: u64) -> u64 {
+        (self.path.rtt_ns as f64 * (1.0 + ahead_bytes as f64 / self.path.bytes_per_round())) as u64
     }
 }

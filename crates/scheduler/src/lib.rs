@@ -20,6 +20,7 @@ mod job;
 mod link;
 pub mod order;
 pub mod pace;
+pub mod priority;
 mod processor_sharing;
 mod round_trips;
 pub mod share;

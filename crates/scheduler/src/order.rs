@@ -63,33 +63,34 @@ impl Order {
         matches!(self, Self::Swift)
     }
 
-    /// The job's key: the smallest goes first. `rate` is the uplink's, `small_bytes` the cutoff of
-    /// [`Order::QuickFix`].
+    /// The job's key after `served_bytes`: the smallest goes first. `rate` is the uplink's, `small_bytes` the
+    /// cutoff of [`Order::QuickFix`].
     ///
     /// Where an order needs an unknown size, attained service replaces the remaining work. A response of
     /// unknown length is treated as if it had as much left as it has had. For heavy tails this is a fair
     /// guess.
-    pub(crate) fn key(self, job: &Job, rate: Option<Rate>, small_bytes: u64) -> u64 {
+    pub(crate) fn key(self, job: &Job, served_bytes: u64, rate: Option<Rate>, small_bytes: u64) -> u64 {
+        let ahead_bytes = job.ahead_after(served_bytes);
         match self {
             Self::Fair => job.share_tag_bytes,
             Self::Fifo => job.sequence,
-            Self::Srpt => job.ahead_bytes(),
-            Self::Srrt => job.remaining_response_ns(job.path.bytes_per_round()),
+            Self::Srpt => ahead_bytes,
+            Self::Srrt => job.remaining_response_ns(ahead_bytes),
             Self::Stert => {
                 let elapsed_ns = job.waited_until.ns_since(job.arrived);
-                let past = if elapsed_ns == 0 { 0.0 } else { job.attained_bytes as f64 / elapsed_ns as f64 };
+                let past = if elapsed_ns == 0 { 0.0 } else { served_bytes as f64 / elapsed_ns as f64 };
                 let current = job.path.bytes_per_round() / job.path.rtt_ns.max(1) as f64;
                 // Before the first byte is sent, the past rate says nothing.
                 let bytes_per_ns =
                     if past > 0.0 { STERT_ALPHA * past + (1.0 - STERT_ALPHA) * current } else { current };
-                let remaining_ns = job.path.rtt_ns as f64 + job.ahead_bytes() as f64 / bytes_per_ns;
+                let remaining_ns = job.path.rtt_ns as f64 + ahead_bytes as f64 / bytes_per_ns;
                 // TERT = RRT + (now - arrived). `now` is the same for all jobs, so it is left out; a constant
                 // keeps the number positive.
                 (remaining_ns as u64).saturating_add(NEVER_NS.saturating_sub(job.arrived.as_ns()))
             }
             Self::Swift => {
-                let rounds = slow_start_rounds(job.ahead_bytes(), job.path.mss_bytes);
-                let transmission_ns = rate.map_or(job.ahead_bytes(), |rate| rate.ns_for(job.ahead_bytes()));
+                let rounds = slow_start_rounds(ahead_bytes, job.path.mss_bytes);
+                let transmission_ns = rate.map_or(ahead_bytes, |rate| rate.ns_for(ahead_bytes));
                 job.path.rtt_ns.saturating_mul(rounds).saturating_add(transmission_ns)
             }
             Self::Fcf => {
@@ -97,14 +98,14 @@ impl Order {
                     0 => job.path.bytes_per_round() * 1e9 / job.path.rtt_ns.max(1) as f64,
                     measured => measured as f64,
                 };
-                (job.ahead_bytes() as f64 * 1e9 / bytes_per_second) as u64
+                (ahead_bytes as f64 * 1e9 / bytes_per_second) as u64
             }
-            Self::Las => job.attained_bytes,
+            Self::Las => served_bytes,
             Self::Fsp => match job.size {
                 Size::Known(_) => job.sharing_tag,
                 // Fair sharing cannot tell when this job would end, so it goes behind the jobs that are due
                 // by now.
-                Size::Unknown => job.sharing_tag.saturating_add(job.attained_bytes << SHARING_FRACTION_BITS),
+                Size::Unknown => job.sharing_tag.saturating_add(served_bytes << SHARING_FRACTION_BITS),
             },
             Self::QuickFix => {
                 let large = match job.size {
@@ -123,7 +124,7 @@ impl Order {
     /// It is in bytes for `srpt` and `las`, in nanoseconds for the orders that estimate times, 0 or 1 for
     /// `quick-fix`. `fair` and `fifo` have one band. `fsp` cannot be banded, since its tags grow without end.
     pub(crate) fn measure(self, job: &Job, now: Instant, rate: Option<Rate>, small_bytes: u64) -> Option<u64> {
-        let key = self.key(job, rate, small_bytes);
+        let key = self.key(job, job.attained_bytes, rate, small_bytes);
         match self {
             Self::Srpt | Self::Srrt | Self::Swift | Self::Fcf | Self::Las => Some(key),
             Self::Stert => Some(key.saturating_sub(NEVER_NS.saturating_sub(now.as_ns()))),

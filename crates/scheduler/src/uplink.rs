@@ -40,12 +40,13 @@
 //!
 //! The link may be shared between classes ([`Uplink::handle_share`]). Then every grant takes two decisions:
 //! the share picks a class with waiting jobs, and the order picks the job within it. Without a share all jobs
-//! are one class. [`ClassShare`] gives the promises of shares. The guard and the lateness of a job count
+//! are one class. Jobs may form groups ([`crate::priority`]): then the chosen job only earns the grant, and the
+//! most urgent job of its group gets it. [`ClassShare`] gives the promises of shares. The guard and the lateness of a job count
 //! within its class, so no promise of a share depends on them. The simulated link of `fsp` and the guard
 //! knows no classes.
 //!
 //! Invariants, tested for every order and share:
-//! - A grant goes to the waiting job with the smallest rank in its class. The queues are kept sorted, so a
+//! - A grant is earned by the waiting job with the smallest rank in its class. The queues are kept sorted, so a
 //!   choice costs O(log n), plus O(classes) if the link is shared.
 //! - Work is conserved: with a waiting job and room on the link, `poll_grant` returns a grant. The exception
 //!   is a share that reserves a part of the link for another class (fixed parts, reserves). At `poll_timeout`
@@ -56,6 +57,9 @@
 pub(crate) mod classes;
 mod fair_sharing;
 mod grant;
+mod groups;
+mod late;
+mod queries;
 mod queue;
 mod settings;
 mod stats;
@@ -67,18 +71,21 @@ use slab::Slab;
 pub use self::{
     classes::{ClassShare, ShareError},
     grant::{Grant, Reason},
+    queries::Precedence,
     settings::{Settings, read_stretch},
     stats::{ClassStats, Stats},
 };
 use self::{
     classes::{Classes, LinkProperties},
     fair_sharing::FairSharing,
+    groups::Groups,
     queue::ClassQueue,
 };
 use crate::{
     class::ClassId,
-    job::{Guard, Job, JobId, Path, Rank, Size, Waiting},
+    job::{Guard, Job, JobId, Member, Path, Rank, Size, Waiting},
     link::Link,
+    priority::{GroupId, Priority},
     share::{self, Contender, Policy},
     time::Instant,
     units::Rate,
@@ -94,17 +101,11 @@ pub struct Uplink {
     queues: Vec<ClassQueue>,
     waiting: usize,
     classes: Option<Classes>,
+    groups: Groups,
     fair_sharing: FairSharing,
     sequence: u64,
     grants: u64,
     guarded: u64,
-}
-
-/// A job's precedence among others: see [`Uplink::precedence`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Precedence {
-    of_class: u64,
-    rank: Rank,
 }
 
 impl Uplink {
@@ -117,6 +118,7 @@ impl Uplink {
             queues: vec![ClassQueue::default()],
             waiting: 0,
             classes: None,
+            groups: Groups::default(),
             fair_sharing: FairSharing::default(),
             sequence: 0,
             grants: 0,
@@ -177,21 +179,22 @@ impl Uplink {
         self.queues = vec![ClassQueue::default(); share.as_ref().map_or(1, |share| share.classes.len())];
         self.classes = share.map(Classes::new);
         self.waiting = 0;
+        for ended in self.groups.clear(&mut self.jobs) {
+            self.remove(ended, true);
+        }
         let mut waiting = Vec::new();
         for (index, it) in &mut self.jobs {
             it.class = moves.get(it.class.index()).copied().unwrap_or(it.class);
-            (it.share_tag_bytes, it.charged_to, it.late) = (0, None, false);
+            (it.share_tag_bytes, it.charged_to, it.late, it.queued) = (0, None, false, None);
+            if let Some(member) = &mut it.member {
+                self.groups.join(member, it.class.index().min(self.queues.len() - 1));
+            }
             waiting.extend(it.waiting.take().map(|waiting| (JobId(index as u32), waiting.wanted_bytes)));
         }
         for (job, wanted_bytes) in waiting {
             self.wait(now, job, wanted_bytes);
         }
         Ok(())
-    }
-
-    /// How the link is shared between classes; `None` if it is not.
-    pub fn share(&self) -> Option<&ClassShare> {
-        self.classes.as_ref().map(Classes::given)
     }
 
     /// Starts a response of the first class. `size` is in payload bytes, with head and framing as far as
@@ -202,6 +205,18 @@ impl Uplink {
 
     /// Starts a response of a class. A class number that does not exist counts as the last class.
     pub fn handle_started_of(&mut self, now: Instant, class: ClassId, size: Size, path: Path) -> JobId {
+        self.handle_started_in(now, class, None, size, path)
+    }
+
+    /// Starts a response of a class and a group.
+    pub fn handle_started_in(
+        &mut self,
+        now: Instant,
+        class: ClassId,
+        group: Option<(GroupId, Priority)>,
+        size: Size,
+        path: Path,
+    ) -> JobId {
         self.advance(now);
         let sequence = self.sequence;
         self.sequence += 1;
@@ -211,6 +226,11 @@ impl Uplink {
         if let (Size::Known(bytes), true) = (size, self.settings.needs_fair_sharing()) {
             sharing_tag = self.fair_sharing.arrive(job, sequence, self.settings.wire_bytes(&path, bytes));
         }
+        let queue = class.index().min(self.queues.len() - 1);
+        let mut member = group.map(|(group, priority)| Member::new(group, priority));
+        if let Some(member) = &mut member {
+            self.groups.join(member, queue);
+        }
         entry.insert(Job {
             class,
             size,
@@ -218,17 +238,29 @@ impl Uplink {
             granted_bytes: 0,
             granted_wire_bytes: 0,
             charged_to: None,
+            earned_by: None,
             arrived: now,
             sequence,
             path,
-            share_tag_bytes: self.queues[class.index().min(self.queues.len() - 1)].share_tag_bytes,
+            share_tag_bytes: self.queues[queue].share_tag_bytes,
             sharing_tag,
             waited_until: now,
             guard: Guard::Resting,
             late: false,
             waiting: None,
+            queued: None,
+            member,
         });
         job
+    }
+
+    /// Changes how urgent a job is within its group. Without one nothing changes.
+    pub fn handle_priority(&mut self, job: JobId, priority: Priority) {
+        if let Some(member) = &mut self.jobs[job.index()].member {
+            *member = Member { priority: priority.capped(), ..*member };
+            self.groups.handle_turn(&mut self.jobs, job);
+            self.rank_anew(job);
+        }
     }
 
     /// Sets the size of a response whose size was unknown: this many bytes are left.
@@ -256,17 +288,19 @@ impl Uplink {
     pub fn handle_wants(&mut self, now: Instant, job: JobId, bytes: u64) -> Option<Grant> {
         self.advance(now);
         let class = self.class_of(job);
-        let it = &mut self.jobs[job.index()];
-        if let Some(waiting) = &mut it.waiting {
+        if let Some(waiting) = &mut self.jobs[job.index()].waiting {
             waiting.wanted_bytes = bytes;
             return None;
         }
-        // A job that was idle saves up no turns.
-        it.share_tag_bytes = it.share_tag_bytes.max(self.queues[class].share_tag_bytes);
-        it.waited_until = now;
+        self.handle_served(now, job);
+        for idle in self.groups.idle(&self.jobs, job) {
+            let it = &mut self.jobs[idle.index()];
+            it.share_tag_bytes = it.share_tag_bytes.max(self.queues[class].share_tag_bytes);
+        }
+        self.groups.handle_turn(&mut self.jobs, job);
         let alone = self.waiting == 0 && self.link.has_room(now);
-        if alone && self.classes.is_none() {
-            return Some(self.grant(now, job, bytes, Reason::Alone, None));
+        if alone && self.classes.is_none() && !self.groups.owes(&self.jobs, job) {
+            return Some(self.grant(now, job, (job, bytes), Reason::Alone, None));
         }
         self.wait(now, job, bytes);
         if !alone {
@@ -281,7 +315,6 @@ impl Uplink {
         let bytes = bytes.min(it.granted_bytes);
         it.granted_bytes -= bytes;
         it.attained_bytes -= bytes;
-        it.share_tag_bytes = it.share_tag_bytes.saturating_sub(bytes);
         // The written bytes keep the overhead of all their segments, also of a partial last one.
         let kept = self.settings.wire_bytes(&it.path, it.granted_bytes).min(it.granted_wire_bytes);
         let refund = it.granted_wire_bytes - kept;
@@ -293,16 +326,17 @@ impl Uplink {
             *charged_bytes = charged_bytes.saturating_sub(refund);
             classes.refund(class, refund, source, self.settings.rate);
         }
+        let place = self.groups.handle_unused(&mut self.jobs, job, bytes);
+        let earned_by = &mut self.jobs[place.unwrap_or(job).index()];
+        earned_by.share_tag_bytes = earned_by.share_tag_bytes.saturating_sub(bytes);
         self.rank_anew(job);
+        place.into_iter().for_each(|place| self.rank_anew(place));
     }
 
     /// A waiting job has nothing to write any more.
     pub fn handle_withdrawn(&mut self, job: JobId) {
-        if let Some(waiting) = self.jobs[job.index()].waiting.take() {
-            let class = self.class_of(job);
-            self.queues[class].waiting.remove(&(waiting.rank, job));
-            self.waiting -= 1;
-        }
+        self.take_waiting(job);
+        self.rank_anew(job);
     }
 
     /// Ends a job: the last byte was handed over (`complete`), or the response was given up. Its id may be
@@ -310,8 +344,24 @@ impl Uplink {
     pub fn handle_finished(&mut self, now: Instant, job: JobId, complete: bool) {
         self.advance(now);
         self.handle_withdrawn(job);
-        let it = self.jobs.remove(job.index());
-        self.fair_sharing.handle_finished(job, &it, complete);
+        self.handle_served(now, job);
+        let ended = self.groups.handle_ended(&mut self.jobs, job);
+        for settled in ended.removed {
+            self.remove(settled, true);
+        }
+        ended.changed.into_iter().for_each(|place| self.rank_anew(place));
+        if ended.stays {
+            let it = &mut self.jobs[job.index()];
+            if !complete {
+                // Nothing is left but what its place owes.
+                it.size = Size::Known(it.attained_bytes);
+                self.fair_sharing.handle_finished(job, it, false);
+                it.guard = Guard::Resting;
+            }
+            self.rank_anew(job);
+        } else {
+            self.remove(job, complete);
+        }
         if self.jobs.is_empty() {
             self.queues.iter_mut().for_each(|queue| queue.share_tag_bytes = 0);
             self.fair_sharing.handle_idle(now);
@@ -347,104 +397,24 @@ impl Uplink {
             None => (0, None),
             Some(_) => self.choose(now).map(|choice| (choice.class.index(), Some(choice.reason)))?,
         };
-        let queue = &mut self.queues[class].waiting;
-        let (rank, job) = queue.pop_first().expect("a job waits, and a share picks a class with a waiting job");
-        let reason = match (rank.unguarded, queue.is_empty()) {
+        let queue = &self.queues[class];
+        let &(rank, place) = queue.places.first().expect("a job waits, and a share picks a class with a waiting job");
+        let reason = match (rank.unguarded, queue.waiting == 1) {
             (false, _) => Reason::Guarded,
             (true, true) => Reason::Alone,
             (true, false) => Reason::First,
         };
-        self.waiting -= 1;
-        let waiting = self.jobs[job.index()].waiting.take().expect("a job in the queue waits");
-        Some(self.grant(now, job, waiting.wanted_bytes, reason, share))
+        let (job, most_bytes) = self.groups.beneficiary(&self.jobs, place);
+        let waiting = self.take_waiting(job).expect("a place is in the queue only while its group asks");
+        Some(self.grant(now, place, (job, waiting.wanted_bytes.min(most_bytes)), reason, share))
     }
 
-    /// When to call [`Uplink::poll_grant`] again; `None` while no job waits.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.waiting == 0 {
-            return None;
-        }
-        let room_at = self.link.room_at();
-        let Some(classes) = &self.classes else { return Some(room_at) };
-        let waiting = self.queues.iter().enumerate().filter(|(_, queue)| !queue.waiting.is_empty());
-        let may_go_at = waiting.map(|(class, _)| classes.room_at(class, self.link_properties())).min();
-        Some(room_at.max(may_go_at?))
-    }
-
-    /// The job's precedence by share and order: the smallest goes first. For a driver that chooses among jobs that
-    /// share something narrower than the uplink, such as one connection. Classes count only where they are
-    /// ordered: by priority or by deadline.
-    pub fn precedence(&self, job: JobId) -> Precedence {
-        let (class, arrived) = (self.class_of(job), self.jobs[job.index()].arrived);
-        let of_class = self.classes.as_ref().map_or(0, |classes| match classes.policy() {
-            Policy::Strict => class as u64,
-            Policy::Edf => classes.deadline(class, arrived).map_or(u64::MAX, Instant::as_ns),
-            _ => 0,
-        });
-        Precedence { of_class, rank: self.rank(job) }
-    }
-
-    /// The measure of the job for [`crate::bands`]: bytes, nanoseconds, or 0 and 1, by the order in force.
-    /// `None` for an order without bands.
-    pub fn measure(&self, now: Instant, job: JobId) -> Option<u64> {
-        let Settings { order, rate, small_bytes, .. } = self.settings;
-        order.measure(&self.jobs[job.index()], now, rate, small_bytes)
-    }
-
-    /// Payload bytes left of a job; `None` where its size is unknown.
-    pub fn remaining_bytes(&self, job: JobId) -> Option<u64> {
-        let it = &self.jobs[job.index()];
-        match it.size {
-            Size::Known(_) => Some(it.ahead_bytes()),
-            Size::Unknown => None,
-        }
-    }
-
-    /// Payload bytes granted to a job so far.
-    pub fn attained_bytes(&self, job: JobId) -> u64 {
-        self.jobs[job.index()].attained_bytes
-    }
-
-    /// When the link has room for another grant, by the model.
-    pub fn room_at(&self) -> Instant {
-        self.link.room_at()
-    }
-
-    /// Payload of one grant.
-    pub fn chunk_bytes(&self) -> u64 {
-        self.link.chunk_bytes()
-    }
-
-    /// Bytes on the wire of a payload in segments of the usual size.
-    pub fn wire_bytes(&self, payload_bytes: u64) -> u64 {
-        self.settings.wire_bytes(&Path::UNKNOWN, payload_bytes)
-    }
-
-    /// Current counters and gauges.
-    pub fn stats(&self) -> Stats {
-        Stats {
-            jobs: self.jobs.len(),
-            waiting: self.waiting,
-            on_paper: self.fair_sharing.len(),
-            charged_bytes: self.link.charged_bytes(),
-            grants: self.grants,
-            guarded: self.guarded,
-        }
-    }
-
-    /// Counters of a class; zeros if the class does not exist or the link is not shared.
-    pub fn class_stats(&self, class: ClassId) -> ClassStats {
-        let queue = self.queues.get(class.index()).filter(|_| self.classes.is_some());
-        let stats =
-            |queue: &ClassQueue| ClassStats { waiting: queue.waiting.len(), charged_bytes: queue.charged_bytes };
-        queue.map(stats).unwrap_or_default()
-    }
-
+    /// Grants bytes that a place has earned to a job of its group: as a rule, the place's own.
     fn grant(
         &mut self,
         now: Instant,
-        job: JobId,
-        wanted_bytes: u64,
+        place: JobId,
+        (job, wanted_bytes): (JobId, u64),
         reason: Reason,
         share: Option<share::Reason>,
     ) -> Grant {
@@ -455,12 +425,19 @@ impl Uplink {
         self.link.charge(now, wire_bytes);
         it.attained_bytes += bytes;
         (it.granted_bytes, it.granted_wire_bytes) = (bytes, wire_bytes);
-        let queue = &mut self.queues[class];
-        queue.share_tag_bytes = queue.share_tag_bytes.max(it.share_tag_bytes);
-        queue.charged_bytes += wire_bytes;
-        it.share_tag_bytes += bytes;
         it.charged_to = self.classes.as_mut().map(|classes| classes.charge(now, class, wire_bytes, link));
+        let (queue, earns) = (&mut self.queues[class], &mut self.jobs[place.index()]);
+        queue.share_tag_bytes = queue.share_tag_bytes.max(earns.share_tag_bytes);
+        queue.charged_bytes += wire_bytes;
+        earns.share_tag_bytes += bytes;
         self.grants += 1;
+        let is_settled = self.groups.handle_granted(&mut self.jobs, place, job, bytes);
+        self.rank_anew(job);
+        if is_settled {
+            self.remove(place, true);
+        } else if place != job {
+            self.rank_anew(place);
+        }
         Grant { job, bytes, reason, share }
     }
 
@@ -468,15 +445,16 @@ impl Uplink {
     fn choose(&mut self, now: Instant) -> Option<share::Choice> {
         self.find_late(now);
         let properties = self.link_properties();
-        let Self { classes, queues, jobs, settings, link, .. } = self;
+        let Self { classes, groups, queues, jobs, settings, link, .. } = self;
         let classes = classes.as_mut()?;
         let mut contenders = classes.contenders();
         for (queue, class) in queues.iter().zip((0..).map(ClassId)) {
-            let Some(&(rank, job)) = queue.waiting.first() else { continue };
+            let Some(&(rank, place)) = queue.places.first() else { continue };
+            let (job, most_bytes) = groups.beneficiary(jobs, place);
             let it = &jobs[job.index()];
-            let wanted_bytes = it.waiting.map_or(0, |waiting| waiting.wanted_bytes);
+            let wanted_bytes = it.waiting.map_or(0, |waiting| waiting.wanted_bytes.min(most_bytes));
             let cost = settings.wire_bytes(&it.path, wanted_bytes.min(link.chunk_bytes()));
-            let deadline = classes.deadline(class.index(), it.arrived);
+            let deadline = classes.deadline(class.index(), jobs[place.index()].arrived);
             contenders.push(Contender { cost, deadline, late: rank.late, ..Contender::new(class) });
         }
         classes.choose(now, properties, contenders)
@@ -484,42 +462,65 @@ impl Uplink {
 
     /// Marks jobs at the head of their class as late if they cannot meet their deadline even with the whole
     /// link.
-    ///
-    /// The test allows for the time by which the link may already be taken: a grant and the time decided
-    /// ahead.
     fn find_late(&mut self, now: Instant) {
         let Some(classes) = self.classes.as_ref().filter(|classes| classes.policy() == Policy::Edf) else { return };
-        let ns_for = |bytes: u64| self.settings.rate.map_or(0, |rate| rate.ns_for(bytes));
-        let chunk_bytes = self.settings.wire_bytes(&Path::UNKNOWN, self.link.chunk_bytes());
-        let taken_ns = ns_for(chunk_bytes).saturating_add(self.settings.pacing.ahead_ns);
-        let mut late = Vec::new();
-        for (class, queue) in self.queues.iter().enumerate() {
-            let is_late = |job: &JobId| {
-                let it = &self.jobs[job.index()];
-                let left_bytes = if it.size == Size::Unknown { 0 } else { it.ahead_bytes() };
-                let left = self.settings.wire_bytes(&it.path, left_bytes);
-                let deadline = classes.deadline(class, it.arrived);
-                deadline.is_some_and(|deadline| deadline.add_ns(taken_ns) < now.add_ns(ns_for(left)))
-            };
-            let in_time = queue.waiting.iter().take_while(|(rank, _)| !rank.late).map(|&(_, job)| job);
-            late.extend(in_time.take_while(is_late));
-        }
-        for job in late {
+        for job in late::jobs(now, classes, &self.queues, &self.jobs, &self.settings, self.link.chunk_bytes()) {
             self.jobs[job.index()].late = true;
             self.rank_anew(job);
         }
     }
 
-    /// Puts a job that asked into the queue of its class.
+    /// A job has used its last grant. The place that has earned it asks again now: the job's own, as a rule.
+    /// Otherwise that one has waited all along.
+    fn handle_served(&mut self, now: Instant, job: JobId) {
+        let it = &self.jobs[job.index()];
+        let (place, sequence) = it.earned_by.unwrap_or((job, it.sequence));
+        let queue_tag_bytes = self.queues[self.class_of(job)].share_tag_bytes;
+        let Some(it) = self.jobs.get_mut(place.index()).filter(|it| it.sequence == sequence) else { return };
+        // A job that was idle saves up no turns.
+        it.share_tag_bytes = it.share_tag_bytes.max(queue_tag_bytes);
+        it.waited_until = now;
+        self.rank_anew(place);
+    }
+
+    /// Lets a job that asks wait.
     fn wait(&mut self, now: Instant, job: JobId, wanted_bytes: u64) {
-        let (rank, class, alone) = (self.rank(job), self.class_of(job), self.waiting == 0);
+        let (class, alone) = (self.class_of(job), self.waiting == 0);
         let queue = &mut self.queues[class];
-        if let (Some(classes), true) = (&mut self.classes, queue.waiting.is_empty()) {
+        if let (Some(classes), true) = (&mut self.classes, queue.waiting == 0) {
             classes.handle_waits(now, class, alone);
         }
-        queue.waiting.insert((rank, job));
-        self.jobs[job.index()].waiting = Some(Waiting { rank, wanted_bytes });
+        queue.waiting += 1;
         self.waiting += 1;
+        let it = &mut self.jobs[job.index()];
+        let turn = it.member.is_some().then(|| self.settings.turn(it));
+        it.waiting = Some(Waiting { wanted_bytes, turn });
+        self.rank_anew(job);
+        if let Some(turn) = turn {
+            let others = self.groups.handle_asks(&self.jobs, job, turn);
+            others.into_iter().for_each(|other| self.rank_anew(other));
+        }
+    }
+
+    /// A job waits no more.
+    fn take_waiting(&mut self, job: JobId) -> Option<Waiting> {
+        let waiting = self.jobs[job.index()].waiting.take()?;
+        let class = self.class_of(job);
+        self.queues[class].waiting -= 1;
+        self.waiting -= 1;
+        if let Some(turn) = waiting.turn {
+            let others = self.groups.handle_asks_no_more(&self.jobs, job, turn);
+            others.into_iter().for_each(|other| self.rank_anew(other));
+        }
+        Some(waiting)
+    }
+
+    /// Removes a job and its place.
+    fn remove(&mut self, job: JobId, complete: bool) {
+        let class = self.class_of(job);
+        let it = self.jobs.remove(job.index());
+        it.queued.into_iter().for_each(|rank| _ = self.queues[class].places.remove(&(rank, job)));
+        self.fair_sharing.handle_finished(job, &it, complete);
     }
 
     fn class_of(&self, job: JobId) -> usize {
@@ -530,32 +531,36 @@ impl Uplink {
         LinkProperties { rate: self.settings.rate, ahead_ns: self.settings.pacing.ahead_ns }
     }
 
+    /// The rank of a job's place.
     fn rank(&self, job: JobId) -> Rank {
         let it = &self.jobs[job.index()];
-        let unguarded = it.guard != Guard::Ahead;
-        let key = if unguarded {
-            self.settings.order.key(it, self.settings.rate, self.settings.small_bytes)
-        } else {
-            it.sequence
-        };
-        Rank { unguarded, late: it.late, key, sequence: it.sequence }
+        self.settings.rank(it, it.earned_bytes())
     }
 
-    /// Gives a waiting job its new place after a change of its rank.
+    /// Gives a job its place in the queue, or takes it, or changes it; and its turn in its group. To be called
+    /// after all that any of them depends on.
     fn rank_anew(&mut self, job: JobId) {
-        let Some(Waiting { rank: old, wanted_bytes }) = self.jobs[job.index()].waiting else { return };
-        let rank = self.rank(job);
-        if rank != old {
-            let class = self.class_of(job);
-            self.queues[class].waiting.remove(&(old, job));
-            self.queues[class].waiting.insert((rank, job));
-            self.jobs[job.index()].waiting = Some(Waiting { rank, wanted_bytes });
+        let class = self.class_of(job);
+        let rank = self.groups.is_queued(&self.jobs, job).then(|| self.rank(job));
+        let it = &mut self.jobs[job.index()];
+        let before = core::mem::replace(&mut it.queued, rank);
+        if before != rank {
+            let places = &mut self.queues[class].places;
+            before.into_iter().for_each(|before| _ = places.remove(&(before, job)));
+            rank.into_iter().for_each(|rank| _ = places.insert((rank, job)));
+        }
+        if let Some(Waiting { turn: Some(before), wanted_bytes }) = it.waiting {
+            let turn = self.settings.turn(it);
+            if turn != before {
+                it.waiting = Some(Waiting { turn: Some(turn), wanted_bytes });
+                self.groups.handle_new_turn(&self.jobs, job, before, turn);
+            }
         }
     }
 
     fn rank_all_anew(&mut self) {
-        let waiting: Vec<JobId> = self.queues.iter().flat_map(|queue| &queue.waiting).map(|&(_, job)| job).collect();
-        for job in waiting {
+        let concerned = self.jobs.iter().filter(|(_, it)| it.waiting.is_some() || it.queued.is_some());
+        for job in concerned.map(|(index, _)| JobId(index as u32)).collect::<Vec<_>>() {
             self.rank_anew(job);
         }
     }

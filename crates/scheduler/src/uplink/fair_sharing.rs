@@ -34,7 +34,7 @@ impl FairSharing {
             let fair_ns = done_at.ns_since(it.arrived);
             let deadline = it.arrived.add_ns((fair_ns as f64 * stretch) as u64);
             // Early enough to be done by the deadline with the whole link.
-            let left = settings.wire_bytes(&it.path, it.ahead_bytes());
+            let left = settings.wire_bytes(&it.path, it.ahead_after(it.earned_bytes()));
             let ahead_at = Instant::from_ns(deadline.as_ns().saturating_sub(rate.ns_for(left)));
             it.guard = Guard::AheadFrom(ahead_at);
             deadlines.insert((ahead_at, sequence, job));
@@ -97,7 +97,7 @@ impl FairSharing {
             it.guard = Guard::Resting;
             it.sharing_tag = 0;
             if let (Size::Known(_), true) = (it.size, settings.needs_fair_sharing()) {
-                let left = settings.wire_bytes(&it.path, it.ahead_bytes());
+                let left = settings.wire_bytes(&it.path, it.ahead_after(it.earned_bytes()));
                 it.sharing_tag = self.simulated.arrive(JobId(index as u32), it.sequence, left);
             }
         }

@@ -1,6 +1,12 @@
 //! The settings of the uplink scheduler.
 
-use crate::{job::Path, link::Pacing, order::Order, units::Rate};
+use crate::{
+    job::{Guard, Job, Path, Rank, Turn},
+    link::Pacing,
+    order::Order,
+    priority::Priority,
+    units::Rate,
+};
 
 /// Reads a stretch for [`Settings::guard_stretch`]: a number from 1 on. `None` for any other text.
 pub fn read_stretch(text: &str) -> Option<f64> {
@@ -42,6 +48,20 @@ impl Settings {
     /// Whether the order or the guard needs simulated fair sharing.
     pub(super) fn needs_fair_sharing(&self) -> bool {
         self.order == Order::Fsp || self.guard_stretch.is_some()
+    }
+
+    /// The place of a job after `served_bytes`.
+    pub(super) fn rank(&self, it: &Job, served_bytes: u64) -> Rank {
+        let unguarded = it.guard != Guard::Ahead;
+        let key = if unguarded { self.order.key(it, served_bytes, self.rate, self.small_bytes) } else { it.sequence };
+        Rank { unguarded, late: it.late, key, sequence: it.sequence }
+    }
+
+    /// The turn of a job among others of its group.
+    pub(super) fn turn(&self, it: &Job) -> Turn {
+        let Priority { urgency, incremental } = it.member.map(|member| member.priority).unwrap_or_default();
+        let round_bytes = it.member.filter(|_| incremental).map_or(0, |member| member.round_bytes);
+        Turn { urgency, incremental, round_bytes, rank: self.rank(it, it.attained_bytes) }
     }
 
     /// Bytes of a payload on the wire. Short segments cost more: 12 % at 536 bytes, 5 % at 1448.

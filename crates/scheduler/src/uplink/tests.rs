@@ -1,3 +1,4 @@
+mod groups;
 mod random;
 
 use alloc::vec::Vec;

@@ -12,7 +12,8 @@ use crate::{Chunk, class::Class, link::Pacing, order::Order};
 /// A random event. A job is picked by a number, modulo the number of jobs.
 #[derive(Clone, Debug)]
 enum Event {
-    Started { class: u16, size: Option<u64>, path: Path },
+    Started { class: u16, group: Option<(u64, Priority)>, size: Option<u64>, path: Path },
+    Priority { pick: usize, priority: Priority },
     Wants { pick: usize, bytes: u64 },
     Unused { pick: usize, bytes: u64 },
     RemainingKnown { pick: usize, bytes: u64 },
@@ -33,8 +34,9 @@ fn event() -> impl Strategy<Value = Event> {
     let pick = || 0..1000usize;
     let bytes = || prop_oneof![1..3000u64, 1..100_000u64];
     prop_oneof![
-        6 => (0..4u16, option::weighted(0.8, bytes()), path())
-            .prop_map(|(class, size, path)| Event::Started { class, size, path }),
+        6 => (0..4u16, group(), option::weighted(0.8, bytes()), path())
+            .prop_map(|(class, group, size, path)| Event::Started { class, group, size, path }),
+        1 => (pick(), priority()).prop_map(|(pick, priority)| Event::Priority { pick, priority }),
         12 => (pick(), bytes()).prop_map(|(pick, bytes)| Event::Wants { pick, bytes }),
         3 => (pick(), bytes()).prop_map(|(pick, bytes)| Event::Unused { pick, bytes }),
         1 => (pick(), bytes()).prop_map(|(pick, bytes)| Event::RemainingKnown { pick, bytes }),
@@ -51,6 +53,14 @@ fn event() -> impl Strategy<Value = Event> {
         6 => Just(Event::Polled),
         6 => Just(Event::PolledAtTimeout),
     ]
+}
+
+fn group() -> impl Strategy<Value = Option<(u64, Priority)>> {
+    option::weighted(0.8, (0..3u64, priority()))
+}
+
+fn priority() -> impl Strategy<Value = Priority> {
+    (select(&[0, 3, 3, 7, 255][..]), any::<bool>()).prop_map(|(urgency, incremental)| Priority { urgency, incremental })
 }
 
 fn path() -> impl Strategy<Value = Path> {
@@ -158,9 +168,10 @@ impl Model {
     fn happens(&mut self, event: &Event) -> Result<(), TestCaseError> {
         let now = self.now;
         match *event {
-            Event::Started { class, size, path } => {
+            Event::Started { class, group, size, path } => {
                 let known = size.map_or(Size::Unknown, Size::Known);
-                let id = self.uplink.handle_started_of(now, ClassId(class), known, path);
+                let group = group.map(|(group, priority)| (GroupId(group), priority));
+                let id = self.uplink.handle_started_in(now, ClassId(class), group, known, path);
                 prop_assert!(self.jobs.iter().all(|job| job.id != id), "the name is taken");
                 self.jobs.push(ModelJob {
                     id,
@@ -172,8 +183,13 @@ impl Model {
                     granted_wire_bytes: 0,
                     wanted: None,
                 });
-                self.most_jobs = self.most_jobs.max(self.jobs.len());
+                self.most_jobs = self.most_jobs.max(self.jobs.len() + self.uplink.groups.stays());
                 prop_assert!(id.index() < self.most_jobs, "names are used again");
+            }
+            Event::Priority { pick, priority } => {
+                let Some(job) = self.picked(pick) else { return Ok(()) };
+                let id = job.id;
+                self.uplink.handle_priority(id, priority);
             }
             Event::Wants { pick, bytes } => {
                 let others_wait = self.jobs.iter().any(|job| job.wanted.is_some());
@@ -261,12 +277,26 @@ impl Model {
         ahead.advance(now);
         ahead.find_late(now);
         let lines = ahead.queues.len() as u16;
-        // The first job of each class. The share picks one of them.
-        let mut firsts: BTreeMap<u16, (Rank, JobId)> = BTreeMap::new();
-        for job in self.jobs.iter().filter(|job| job.wanted.is_some()) {
-            let asks = (ahead.rank(job.id), job.id);
-            let first = firsts.entry(job.class.min(lines - 1)).or_insert(asks);
-            *first = asks.min(*first);
+        // The first place of each class, and the job that it serves. The share picks one of them.
+        let mut firsts: BTreeMap<u16, JobId> = BTreeMap::new();
+        for class in 0..lines {
+            let asking = || self.jobs.iter().filter(|job| job.wanted.is_some() && job.class.min(lines - 1) == class);
+            let Some(&first) = ahead.queues[usize::from(class)].places.first() else {
+                prop_assert_eq!(asking().count(), 0, "a job waits, and its class has no place");
+                continue;
+            };
+            for job in asking().filter(|job| !ahead.jobs[job.id.index()].is_spent()) {
+                prop_assert!(first <= (ahead.rank(job.id), job.id), "not the first of its class");
+            }
+            let place = &ahead.jobs[first.1.index()];
+            let group = |job: JobId| ahead.jobs[job.index()].member.map(|member| member.group);
+            let turn = |job: &ModelJob| (ahead.settings.turn(&ahead.jobs[job.id.index()]), job.id);
+            let of_group = asking().filter(|job| group(job.id) == group(first.1));
+            let serves = match place.member.is_some() && place.lendable_bytes() > 0 {
+                true => of_group.map(turn).min().expect("a place is there for its group").1,
+                false => first.1,
+            };
+            firsts.insert(class, serves);
         }
         let lends = ahead.classes.as_ref().is_none_or(Classes::lends);
         let room = self.uplink.link.has_room(now);
@@ -275,7 +305,7 @@ impl Model {
         let grant = self.uplink.poll_grant(now);
         prop_assert_eq!(grant.is_some(), due, "leave is given when it was said to be");
         if let Some(grant) = grant {
-            let class = firsts.iter().find(|(_, first)| first.1 == grant.job).map(|(&class, _)| class);
+            let class = firsts.iter().find(|&(_, &first)| first == grant.job).map(|(&class, _)| class);
             prop_assert!(class.is_some(), "not the first of its class");
             if ahead.classes.as_ref().is_some_and(|classes| classes.policy() == Policy::Strict) {
                 prop_assert_eq!(class, firsts.keys().next().copied());
@@ -291,7 +321,12 @@ impl Model {
         let settings = *self.uplink.settings();
         let job = self.jobs.iter_mut().find(|job| job.id == grant.job).expect("whoever is granted is here");
         let wanted = job.wanted.take().expect("whoever is granted waits");
-        prop_assert_eq!(grant.bytes, wanted.min(self.uplink.chunk_bytes()));
+        let most_bytes = wanted.min(self.uplink.chunk_bytes());
+        match self.uplink.jobs[grant.job.index()].member {
+            // A place earns no more than its own job's bytes.
+            Some(_) => prop_assert!((1..=most_bytes).contains(&grant.bytes)),
+            None => prop_assert_eq!(grant.bytes, most_bytes),
+        }
         self.settled_wire_bytes += job.granted_wire_bytes;
         job.granted = grant.bytes;
         job.granted_wire_bytes = settings.wire_bytes(&job.path, grant.bytes);
@@ -313,18 +348,31 @@ impl Model {
             prop_assert_eq!(uplink.remaining_bytes(job.id), job.size.map(|size| size - job.attained));
             let kept = uplink.jobs[job.id.index()].waiting;
             prop_assert_eq!(kept.map(|kept| kept.wanted_bytes), job.wanted);
-            if let Some(kept) = kept {
+            let it = &uplink.jobs[job.id.index()];
+            let queued = it.queued;
+            if it.lent_bytes() == 0 {
+                prop_assert_eq!(queued.is_some(), job.wanted.is_some());
+            }
+            if let Some(rank) = queued {
                 prop_assert!(
-                    uplink.queues[uplink.class_of(job.id)].waiting.contains(&(kept.rank, job.id)),
+                    uplink.queues[uplink.class_of(job.id)].places.contains(&(rank, job.id)),
                     "it waits outside the queue"
                 );
-                prop_assert_eq!(kept.rank, uplink.rank(job.id), "its place is out of date");
+                prop_assert_eq!(rank, uplink.rank(job.id), "its place is out of date");
             }
             if let Guard::AheadFrom(at) = uplink.jobs[job.id.index()].guard {
                 prop_assert!(uplink.fair_sharing.deadlines.iter().any(|&(when, _, id)| (when, id) == (at, job.id)));
             }
         }
-        let guarded = self.jobs.iter().filter(|job| matches!(uplink.jobs[job.id.index()].guard, Guard::AheadFrom(_)));
+        let mut lent: BTreeMap<_, i64> = BTreeMap::new();
+        for (_, it) in &uplink.jobs {
+            if let Some(member) = it.member {
+                *lent.entry((member.group, member.class)).or_default() += member.lent_bytes;
+                prop_assert!(!member.has_ended || member.lent_bytes < 0, "a place stays for nothing");
+            }
+        }
+        prop_assert!(lent.values().all(|&lent| lent <= 0), "more is lent than owed: {lent:?}");
+        let guarded = uplink.jobs.iter().filter(|(_, it)| matches!(it.guard, Guard::AheadFrom(_)));
         prop_assert_eq!(uplink.fair_sharing.deadlines.len(), guarded.count(), "a deadline without its job");
         Ok(())
     }
@@ -349,10 +397,11 @@ impl Model {
         }
         // Simulated jobs end too some day, and then no state is left.
         self.now = Instant::from_ns(u64::MAX >> 1);
-        self.happens(&Event::Started { class: 0, size: Some(1), path: Path::UNKNOWN })?;
+        self.happens(&Event::Started { class: 0, group: None, size: Some(1), path: Path::UNKNOWN })?;
         self.happens(&Event::Finished { pick: 0, complete: false })?;
         prop_assert!(
-            self.uplink.queues.iter().all(|line| line.waiting.is_empty())
+            self.uplink.queues.iter().all(|line| line.places.is_empty() && line.waiting == 0)
+                && self.uplink.groups.is_empty()
                 && self.uplink.fair_sharing.deadlines.is_empty()
                 && self.uplink.fair_sharing.simulated.is_idle()
         );

@@ -8,6 +8,7 @@ mod forwarded;
 mod join;
 mod media_type;
 mod prepare;
+mod priority;
 mod rules;
 mod via;
 
@@ -19,6 +20,7 @@ pub use self::{
     join::join_cookies,
     media_type::TypePattern,
     prepare::{Kept, is_hop_by_hop, prepare_request, prepare_response, prepare_trailers},
+    priority::PriorityField,
     rules::HeaderRules,
     via::{passes, via},
 };

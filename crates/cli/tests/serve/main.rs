@@ -14,6 +14,7 @@ mod lifecycle;
 mod listings;
 mod logs;
 mod origin;
+mod priorities;
 mod smuggling;
 mod support;
 mod upgrade;

@@ -3,6 +3,7 @@
 //! Any thread that learns something (a response began, a socket took less than it was granted) tells the scheduler and
 //! carries out what follows. The lock is never held over I/O or a wake-up. The driver decides nothing.
 
+mod groups;
 mod known;
 
 use std::{
@@ -22,6 +23,7 @@ use scheduler::{
     correction::{Doubt, Load},
     estimate::RttKind,
     pace::Pace,
+    priority::{GroupId, Priority},
     uplink::{ClassShare, Grant, Precedence, Settings},
 };
 
@@ -66,6 +68,8 @@ pub struct Driver {
     has_rate: AtomicBool,
     stalled: AtomicU64,
     given_up: AtomicU64,
+    /// The number of the next group.
+    groups: AtomicU64,
     state: Mutex<DriverState>,
     alarm: Alarm,
 }
@@ -149,6 +153,7 @@ impl Driver {
             has_rate: AtomicBool::new(false),
             stalled: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
+            groups: AtomicU64::new(0),
             state: Mutex::new(DriverState {
                 machine,
                 charged_before_bytes: vec![0; classes.names.len()],
@@ -261,12 +266,19 @@ impl Driver {
         self.given_up.fetch_add(responses, Ordering::Relaxed);
     }
 
-    /// A response begins; it is a job of the scheduler from now on.
-    pub fn handle_started(&self, class: ClassAt, size: Size, path: Option<Path>) -> JobId {
+    /// A response begins; it is a job of the scheduler from now on. `group`: that of its connection, and how urgent it
+    /// is there.
+    pub fn handle_started_in(
+        &self,
+        group: Option<(GroupId, Priority)>,
+        class: ClassAt,
+        size: Size,
+        path: Option<Path>,
+    ) -> JobId {
         let mut state = self.state.lock();
         let now = self.now();
         let class = state.classes.translate(class);
-        let job = state.machine.handle_started_of(now, class, size, path.unwrap_or(Path::UNKNOWN));
+        let job = state.machine.handle_started_in(now, class, group, size, path.unwrap_or(Path::UNKNOWN));
         tracing::trace!(at_ns = now.as_ns(), job = job.index(), class = class.index(), ?size, "begins");
         if state.pending.len() <= job.index() {
             state.pending.resize_with(job.index() + 1, PendingLeave::default);

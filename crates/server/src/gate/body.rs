@@ -13,7 +13,7 @@ use compression::Prediction;
 use http::{Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use limits::Share;
-use scheduler::{JobId, class::ClassId};
+use scheduler::{JobId, class::ClassId, priority::Priority};
 use tokio::time::Instant;
 
 use super::{
@@ -54,7 +54,8 @@ impl Flow {
     }
 
     /// As [`Flow::response`], for a response of a class. Where the length is not known, a [`Prediction`] among the
-    /// extensions of the response takes its place in the order. A [`Share`] there limits its bytes.
+    /// extensions of the response takes its place in the order. A [`Share`] there limits its bytes. In HTTP/2, a [`Priority`]
+    /// there says how urgent the response is among others of its connection.
     pub fn response_of<B>(
         self,
         class: ClassAt,
@@ -67,12 +68,14 @@ impl Flow {
         B: Body,
     {
         let multiplexed = version == Version::HTTP_2;
+        let priority = response.extensions_mut().remove::<Priority>().unwrap_or_default();
         let exact_bytes = response.body().size_hint().exact();
         let prediction = response.extensions_mut().remove::<Prediction>();
         let expected_bytes = exact_bytes.or_else(|| Some(prediction.as_ref()?.left_bytes()));
         let share = response.extensions_mut().remove::<Arc<Share>>();
         let of_connection = share.clone().filter(|_| !multiplexed);
-        let (id, job) = self.begin(class, multiplexed, expected_bytes, urgency, of_connection, Box::new(done));
+        let (id, job) =
+            self.begin(class, multiplexed.then_some(priority), expected_bytes, urgency, of_connection, Box::new(done));
         let stream = multiplexed.then(|| StreamBody::new(job, share));
         response.map(|inner| GatedBody {
             inner,

@@ -16,7 +16,7 @@ use std::{
 
 use limits::Share;
 use parking_lot::Mutex;
-use scheduler::{JobId, Path};
+use scheduler::{JobId, Path, priority::Priority};
 
 use super::{
     connection_flow::ConnectionFlow,
@@ -50,6 +50,8 @@ struct Inner {
     is_encrypted: AtomicBool,
     /// Whether the last active response was given up, because its client took too little of it.
     given_up: AtomicBool,
+    /// HTTP/2: whether the client has said of a response how urgent it is.
+    has_priorities: AtomicBool,
     /// Whether a response was ever ranked, or limited. Kept outside of the lock: where no uplink is limited, no response is.
     has_ranked: AtomicBool,
     kind: Mutex<FlowKind>,
@@ -101,6 +103,7 @@ impl Flow {
                 stream_window_bytes: AtomicU32::new(0),
                 is_encrypted: AtomicBool::new(false),
                 given_up: AtomicBool::new(false),
+                has_priorities: AtomicBool::new(false),
                 has_ranked: AtomicBool::new(false),
                 kind: Mutex::new(FlowKind::Connection(ConnectionFlow::default())),
             }),
@@ -161,12 +164,13 @@ impl Flow {
         self.inner.given_up.load(Ordering::Relaxed)
     }
 
-    /// Announces a response to the scheduler. `body_bytes` is `None` where the length is not known. `share`: HTTP/1, where the
-    /// bytes of the client are limited.
+    /// Announces a response to the scheduler. `stream` is how urgent it is among the others of its connection, and
+    /// `None` in HTTP/1. `body_bytes` is `None` where the length is not known. `share`: HTTP/1, where the bytes of the client
+    /// are limited.
     pub(super) fn begin(
         &self,
         class: ClassAt,
-        multiplexed: bool,
+        stream: Option<Priority>,
         body_bytes: Option<u64>,
         urgency: Urgency,
         share: Option<Arc<Share>>,
@@ -174,24 +178,30 @@ impl Flow {
     ) -> (ResponseId, Option<JobId>) {
         let driver = &self.inner.driver;
         // HTTP/1 needs a job only where leave is asked. HTTP/2 orders its streams by it as well.
-        let ranked = urgency == Urgency::Ranked && (multiplexed || self.enforcement() == Enforcement::Paced);
+        let ranked = urgency == Urgency::Ranked && (stream.is_some() || self.enforcement() == Enforcement::Paced);
         let size = size(body_bytes);
         let rankable = (urgency == Urgency::Ranked).then_some(size);
-        let job = ranked.then(|| driver.handle_started(class, size, self.path()));
+        let group = stream.filter(|_| ranked).map(|priority| (self.with_streams(|flow| flow.group(driver)), priority));
+        let job = ranked.then(|| driver.handle_started_in(group, class, size, self.path()));
         if ranked || share.is_some() {
             self.inner.has_ranked.store(true, Ordering::Relaxed);
         }
+        if stream.is_some_and(|priority| priority != Priority::default()) {
+            self.inner.has_priorities.store(true, Ordering::Relaxed);
+        }
         let mut flow = self.inner.kind.lock();
-        if multiplexed {
+        if stream.is_some() {
             flow.begin_streams().handle_change();
         }
-        let id = flow.responses().push(NewResponse { class, job, rankable, share, began: driver.now(), done });
+        let priority = stream.unwrap_or_default();
+        let id =
+            flow.responses().push(NewResponse { class, job, priority, rankable, share, began: driver.now(), done });
         (id, job)
     }
 
     /// Begins a burst of another protocol's bytes.
     pub(crate) fn burst(&self, class: ClassAt) -> Burst {
-        let (id, _) = self.begin(class, false, None, Urgency::Ranked, None, Box::new(|_| ()));
+        let (id, _) = self.begin(class, None, None, Urgency::Ranked, None, Box::new(|_| ()));
         Burst { flow: self.clone(), id }
     }
 
@@ -242,7 +252,8 @@ impl Flow {
             Enforcement::Paced => driver.chunk_bytes().min(CREDIT_LIMIT_BYTES),
             Enforcement::Off | Enforcement::Kernel => CREDIT_LIMIT_BYTES,
         };
-        ready!(self.with_streams(|flow| flow.poll_room(cx, job, limit)));
+        let urgent_first = enforcement != Enforcement::Paced;
+        ready!(self.with_streams(|flow| flow.poll_room(cx, job, limit, urgent_first)));
         let bytes = bytes.min(limit);
         let leave = if enforcement == Enforcement::Off && self.inner.is_local {
             Some(bytes)
@@ -251,7 +262,7 @@ impl Flow {
         };
         match leave {
             Some(leave) => {
-                self.with_streams(|flow| flow.handle_leave(leave));
+                self.with_streams(|flow| flow.handle_leave(job, leave));
                 Poll::Ready(leave)
             }
             None => Poll::Pending,
@@ -327,6 +338,11 @@ impl Flow {
             *bytes = bytes.saturating_add(*bytes / RECORD_BYTES * RECORD_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES);
         }
         Some((teller, told))
+    }
+
+    /// HTTP/2: whether the client has said of a response how urgent it is.
+    pub(super) fn has_priorities(&self) -> bool {
+        self.inner.has_priorities.load(Ordering::Relaxed)
     }
 
     /// Whether the streams of the connection are ranked one by one.

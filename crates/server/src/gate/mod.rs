@@ -98,6 +98,10 @@ const REVISIT_BYTES: u64 = 8 * 1024;
 /// Bytes of a file that are sent at once where no order is kept: enough that the calls cost little beside them.
 const UNORDERED_FILE_BYTES: u64 = 256 * 1024;
 
+/// The limit of unsent bytes where no order is kept but that which the client of HTTP/2 asks for. Streams overtake only
+/// what is behind it.
+const STREAMS_UNSENT_LIMIT_BYTES: u32 = 16 * 1024;
+
 /// Segments without payload that a connection sends: the SYN-ACK, and at its end a FIN and the acknowledgement of the
 /// client's.
 const SEGMENTS_AT_OPEN: u64 = 1;
@@ -314,6 +318,7 @@ impl<T: Transport> Gate<T> {
     /// Tells the transport and the scheduler what they have to know before a write. `best` stands for the connection.
     fn prepare(&mut self, enforcement: Enforcement, revisits: bool, best: Option<JobId>) {
         let limit = match enforcement {
+            Enforcement::Off if self.flow.has_priorities() => Some(STREAMS_UNSENT_LIMIT_BYTES),
             Enforcement::Off => None,
             // The order is kept behind the socket, which may hold all of a response. Only streams overtake each other.
             Enforcement::Kernel if !self.flow.has_streams() => None,

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use limits::Share;
-use scheduler::{Instant, JobId, Size};
+use scheduler::{Instant, JobId, Size, priority::Priority};
 
 use crate::uplink::{
     ClassAt, Measure, Teller, Told,
@@ -55,6 +55,8 @@ pub(super) struct ActiveResponse {
     id: ResponseId,
     /// `None`: it goes first, or responses were not ranked when it began.
     pub job: Option<JobId>,
+    /// HTTP/2: how urgent it is among the responses of its connection.
+    pub priority: Priority,
     /// The size by which it is ranked as soon as responses are; `None`: it goes first.
     rankable: Option<Size>,
     class: ClassAt,
@@ -85,6 +87,7 @@ pub(super) struct BodyEnd {
 pub(super) struct NewResponse {
     pub class: ClassAt,
     pub job: Option<JobId>,
+    pub priority: Priority,
     pub rankable: Option<Size>,
     pub share: Option<Arc<Share>>,
     pub began: Instant,
@@ -199,6 +202,12 @@ impl Responses {
         self.active.front_mut()
     }
 
+    /// How urgent the response of a job is.
+    pub fn priority_of(&self, job: JobId) -> Priority {
+        let of_job = self.active.iter().find(|response| response.job == Some(job));
+        of_job.map(|response| response.priority).unwrap_or_default()
+    }
+
     /// The response of a job.
     pub fn of_job_mut(&mut self, job: JobId) -> Option<&mut ActiveResponse> {
         self.active.iter_mut().find(|response| response.job == Some(job))
@@ -223,7 +232,7 @@ impl Responses {
     }
 
     pub fn push(&mut self, response: NewResponse) -> ResponseId {
-        let NewResponse { class, job, rankable, share, began, done } = response;
+        let NewResponse { class, job, priority, rankable, share, began, done } = response;
         let id = ResponseId(self.next);
         self.next += 1;
         if self.active.is_empty() {
@@ -233,6 +242,7 @@ impl Responses {
         self.active.push_back(ActiveResponse {
             id,
             job,
+            priority,
             rankable,
             class,
             share,

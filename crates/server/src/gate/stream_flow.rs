@@ -4,6 +4,10 @@
 //! hold back all frames behind it. So a stream asks leave above the framing, before its body hands over a chunk. The
 //! connection has one credit: the bytes that have leave and that the transport has not taken. A stream waits while the
 //! credit is used up.
+//!
+//! The streams of a connection are a group of the scheduler, which keeps the order that their client asks for. Where
+//! nothing is paced, the scheduler gives leave at once. Then a stream also waits until the transport has taken the
+//! bytes of more urgent streams.
 
 use std::{
     collections::VecDeque,
@@ -11,7 +15,10 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use scheduler::JobId;
+use scheduler::{
+    JobId,
+    priority::{GroupId, Priority},
+};
 
 use super::{
     connection_flow::ConnectionFlow,
@@ -25,6 +32,9 @@ const TELL_EVERY_BYTES: u64 = 8 * 1024;
 /// The most credit of a connection where nothing is paced.
 pub(super) const CREDIT_LIMIT_BYTES: u64 = 64 * 1024;
 
+/// The numbers of urgency.
+const URGENCIES: usize = Priority::LEAST_URGENT as usize + 1;
+
 /// The responses of a connection whose streams are ranked one by one.
 #[derive(Default)]
 pub(super) struct StreamFlow {
@@ -32,6 +42,10 @@ pub(super) struct StreamFlow {
     pub progress: TransportProgress,
     /// Bytes with leave that the gate has not seen yet.
     credit_bytes: u64,
+    /// The same by urgency. The more urgent bytes are taken to leave first.
+    credit_by_urgency: [u64; URGENCIES],
+    /// The group of its streams; `None`: there was none yet.
+    group: Option<GroupId>,
     /// Bytes with leave that the framing still held when the gate was flushed. It sends them when the client opens a
     /// window.
     held_bytes: u64,
@@ -64,6 +78,11 @@ impl From<ConnectionFlow> for StreamFlow {
 }
 
 impl StreamFlow {
+    /// The group of its streams.
+    pub fn group(&mut self, driver: &Driver) -> GroupId {
+        *self.group.get_or_insert_with(|| driver.new_group())
+    }
+
     /// The job that stands for the connection: the best one by share and order. `None`: all responses go first.
     pub fn best_job(&self, driver: &Driver) -> Option<JobId> {
         self.responses.jobs().min_by_key(|&job| driver.place(job))
@@ -91,8 +110,8 @@ impl StreamFlow {
     }
 
     /// Whether the connection has room for a stream: its credit is less than `limit_bytes`, and the transport takes
-    /// bytes.
-    pub fn poll_room(&mut self, cx: &mut Context<'_>, job: JobId, limit_bytes: u64) -> Poll<()> {
+    /// bytes. `urgent_first`: and no more urgent stream has bytes among the credit.
+    pub fn poll_room(&mut self, cx: &mut Context<'_>, job: JobId, limit_bytes: u64, urgent_first: bool) -> Poll<()> {
         if self.responses.is_closed() {
             return Poll::Pending;
         }
@@ -102,7 +121,11 @@ impl StreamFlow {
             // The connection had its turn and wrote nothing: its client's window holds back the bytes that it has.
             self.hold_credit();
         }
-        if !self.progress.is_full && self.credit_bytes < limit_bytes {
+        let yields = urgent_first && self.credit_bytes > 0 && {
+            let urgency = usize::from(self.responses.priority_of(job).urgency);
+            self.credit_by_urgency[..urgency].iter().any(|&bytes| bytes > 0)
+        };
+        if !self.progress.is_full && self.credit_bytes < limit_bytes && !yields {
             return Poll::Ready(());
         }
         if !self.progress.is_full {
@@ -113,8 +136,9 @@ impl StreamFlow {
     }
 
     /// A stream was given leave.
-    pub fn handle_leave(&mut self, bytes: u64) {
+    pub fn handle_leave(&mut self, job: JobId, bytes: u64) {
         self.credit_bytes += bytes;
+        self.credit_by_urgency[usize::from(self.responses.priority_of(job).urgency)] += bytes;
     }
 
     /// The transport took bytes. Returns how many of them needed no leave, and the streams to wake.
@@ -122,6 +146,12 @@ impl StreamFlow {
         self.progress.handle_sent(bytes);
         let from_credit = bytes.min(self.credit_bytes);
         self.credit_bytes -= from_credit;
+        let mut left_bytes = from_credit;
+        for credit_bytes in &mut self.credit_by_urgency {
+            let taken_bytes = left_bytes.min(*credit_bytes);
+            *credit_bytes -= taken_bytes;
+            left_bytes -= taken_bytes;
+        }
         let from_held = (bytes - from_credit).min(self.held_bytes);
         self.held_bytes -= from_held;
         (bytes - from_credit - from_held, self.take_waiting(driver))
@@ -170,6 +200,7 @@ impl StreamFlow {
 
     fn hold_credit(&mut self) {
         self.held_bytes += std::mem::take(&mut self.credit_bytes);
+        self.credit_by_urgency = [0; URGENCIES];
     }
 
     /// The streams that wait, if the connection has room again, the best one first. All of them try again: the client

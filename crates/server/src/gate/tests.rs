@@ -7,7 +7,7 @@ use std::{future::poll_fn, num::NonZeroU64};
 use http::{Response, Version};
 use http_body_util::Full;
 use limits::{Allowance, ByteRate};
-use scheduler::class::ClassId;
+use scheduler::{class::ClassId, priority::Priority};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
@@ -226,7 +226,7 @@ async fn waits_for_its_connection() -> (Gate<MemoryTransport>, JoinHandle<u64>, 
     let gate = Gate::new(transport, &uplink);
     let flow = gate.flow();
     let class = ClassAt { class: ClassId(0), generation: 0 };
-    let (_, job) = flow.begin(class, true, Some(1 << 20), Urgency::Ranked, None, Box::new(|_| ()));
+    let (_, job) = flow.begin(class, Some(Default::default()), Some(1 << 20), Urgency::Ranked, None, Box::new(|_| ()));
     let job = job.expect("streams are ranked");
     assert_eq!(poll_fn(|cx| flow.poll_leave(cx, job, 1 << 20)).await, CREDIT_LIMIT_BYTES);
     flow.handle_full();
@@ -255,6 +255,34 @@ async fn a_stream_that_waits_in_its_task_is_woken_by_the_connections() {
         flow.handle_flushed();
     });
     assert_eq!(timeout(LONG, waiting).await.expect("it is woken").unwrap(), CREDIT_LIMIT_BYTES);
+}
+
+#[tokio::test]
+async fn where_nothing_is_paced_a_stream_waits_for_the_bytes_of_more_urgent_ones() {
+    let (transport, _client) = memory::connection(ROOM_BYTES);
+    let gate = Gate::new(transport, &rate_off());
+    let flow = gate.flow();
+    let class = ClassAt { class: ClassId(0), generation: 0 };
+    let begin = |urgency| {
+        let priority = Priority { urgency, incremental: false };
+        flow.begin(class, Some(priority), Some(1 << 20), Urgency::Ranked, None, Box::new(|_| ()))
+            .1
+            .expect("it is ranked")
+    };
+    let (urgent, usual, late) = (begin(1), begin(3), begin(5));
+    let leave = |job| flow.poll_leave(&mut Context::from_waker(std::task::Waker::noop()), job, 10_000);
+    assert_eq!(leave(usual), Poll::Ready(10_000));
+    // There is room for more, but not for a stream that is less urgent.
+    assert_eq!(leave(late), Poll::Pending);
+    assert_eq!(leave(urgent), Poll::Ready(10_000));
+    assert_eq!(leave(usual), Poll::Pending);
+    // The transport takes the urgent bytes first, as far as the gate knows.
+    flow.handle_sent(10_000);
+    assert_eq!(leave(usual), Poll::Ready(10_000));
+    assert_eq!(leave(late), Poll::Pending);
+    // What the client's window holds back stops no other stream.
+    flow.handle_flushed();
+    assert_eq!(leave(late), Poll::Ready(10_000));
 }
 
 /// A connection over TCP that waits for its turn to be read from, and its client.

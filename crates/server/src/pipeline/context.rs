@@ -10,6 +10,7 @@ use std::{
 
 use access_log::{Entry, Log};
 use bytes::Bytes;
+use heads::PriorityField;
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts,
     uri::PathAndQuery,
@@ -66,6 +67,8 @@ pub(super) struct RecordContext {
     pub(super) started: Instant,
     pub(super) version: Version,
     pub(super) is_head: bool,
+    /// HTTP/2: how urgent the client says that the response is.
+    pub(super) priority: PriorityField,
     /// The line of the log; `None`: there are no logs.
     pub(super) entry: Option<Entry>,
     /// The log that has the line.
@@ -130,6 +133,10 @@ impl RequestContext {
             started: now,
             version: parts.version,
             is_head: parts.method == Method::HEAD,
+            priority: match parts.version {
+                Version::HTTP_2 => PriorityField::of(&parts.headers),
+                _ => PriorityField::default(),
+            },
             entry: (!snapshot.logs.are_none()).then(|| Entry::new(connection.peer, &parts, refused_line)),
             log: snapshot.logs.server().cloned(),
             in_flight: (parts.version == Version::HTTP_2).then(|| InFlight::begin(connection.state.clone())),

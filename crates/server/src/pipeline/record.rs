@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use access_log::{Sent, Told};
-use http::{Response, StatusCode, Version, header};
+use heads::PriorityField;
+use http::{HeaderMap, Response, StatusCode, Version, header};
 use http_body::Body as _;
+use scheduler::priority::Priority;
 
 use super::{
     answer_body::AnswerBody,
@@ -22,6 +24,7 @@ const MOST_FIRST_BYTES: u64 = 16 * 1024;
 /// Announces the response to the uplink, and puts its body behind the gate. The outcome is recorded when the last byte was
 /// sent, or the client was lost.
 pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBody>) -> Response<GatedBody<AnswerBody>> {
+    let priority = priority(&request, response.headers());
     let RequestContext { connection, mut record, .. } = request;
     if record.is_head && matches!(response.body(), AnswerBody::File(body) if !body.is_end_stream()) {
         // Error pages are made with their body. HTTP/2 would send it, though the client asked for none.
@@ -43,6 +46,9 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
     };
     if let (Some(share), Urgency::Ranked) = (record.share.take(), urgency) {
         response.extensions_mut().insert(Arc::new(share));
+    }
+    if let Some(priority) = priority {
+        response.extensions_mut().insert(priority);
     }
     let (class, version) = (record.class, record.version);
     connection.flow.clone().response_of(class, version, response, urgency, move |outcome: SendOutcome| {
@@ -68,4 +74,15 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
             entry.write(&log, status, sent, response_time, told);
         }
     })
+}
+
+/// How urgent a response of HTTP/2 is among those of its connection (RFC 9218). What the origin says of it overrides what
+/// the client says. A connection of a trusted proxy carries many clients, and none of them says what is urgent for others.
+fn priority(request: &RequestContext, said: &HeaderMap) -> Option<Priority> {
+    if request.record.version != Version::HTTP_2 || request.verdict.believed.is_some() {
+        return None;
+    }
+    let PriorityField { urgency, incremental } = PriorityField::of(said).or(request.record.priority);
+    let usual = Priority::default();
+    Some(Priority { urgency: urgency.unwrap_or(usual.urgency), incremental: incremental.unwrap_or(usual.incremental) })
 }

@@ -197,6 +197,14 @@ impl Job {
         }
     }
 
+    /// Makes the job larger, by bytes that it has got already.
+    pub fn grow(&mut self, bytes: u64) {
+        self.attained_bytes += bytes;
+        if let Size::Known(size) = &mut self.size {
+            *size = size.saturating_add(bytes);
+        }
+    }
+
     /// Remaining response time in nanoseconds: RRT = RTT * (1 + remaining / (cwnd * MSS)), "Implementation of
     /// a New Scheduling Policy in Web Servers", section 3.3.5, without the thesis's integer division.
     pub fn remaining_response_ns(&self, ahead_bytes: u64) -> u64 {

@@ -14,7 +14,7 @@
 //! The members of a group never wait for more than their places can earn: the sum of lent bytes, over members and
 //! over places that stay, is never above zero. So if a job waits whose place is spent, a place that owes bytes is
 //! in the queue. Where a client takes back a request, the bytes lent to it are settled by the places of the
-//! others, and what its own place has lent is lost. With a size that is not known, a place may earn more than its
+//! others, and what its own place has lent is lost. A group has a bounded number of places that stay. With a size that is not known, a place may earn more than its
 //! job turns out to have.
 
 use core::fmt;

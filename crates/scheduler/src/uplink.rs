@@ -254,15 +254,6 @@ impl Uplink {
         job
     }
 
-    /// Changes how urgent a job is within its group. Without one nothing changes.
-    pub fn handle_priority(&mut self, job: JobId, priority: Priority) {
-        if let Some(member) = &mut self.jobs[job.index()].member {
-            *member = Member { priority: priority.capped(), ..*member };
-            self.groups.handle_turn(&mut self.jobs, job);
-            self.rank_anew(job);
-        }
-    }
-
     /// Sets the size of a response whose size was unknown: this many bytes are left.
     pub fn handle_remaining_known(&mut self, job: JobId, remaining_bytes: u64) {
         let it = &mut self.jobs[job.index()];

@@ -12,6 +12,9 @@ use crate::{
     priority::{GroupId, Priority},
 };
 
+/// Places of ended jobs that a group may have. A client can make many with one large response that lends to small ones.
+const MOST_ENDED: usize = 64;
+
 /// The groups, each of one class.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Groups {
@@ -195,6 +198,7 @@ impl Groups {
         group.members -= 1;
         group.lent_bytes -= lent_bytes;
         let stays = lent_bytes < 0 && group.lent_bytes > 0;
+        let mut removed = Vec::new();
         if stays {
             if let Some(member) = &mut jobs[job.index()].member {
                 member.has_ended = true;
@@ -202,10 +206,20 @@ impl Groups {
             group.owed_by_ended_bytes -= lent_bytes;
             group.ended.push(job);
             self.stays += 1;
+            if group.ended.len() > MOST_ENDED {
+                // The newest takes over what the oldest owes. It has that much more to earn, and is no earlier for it.
+                let oldest = group.ended.remove(0);
+                let owed_bytes = -jobs[oldest.index()].lent_bytes();
+                group.lend(jobs, oldest, owed_bytes);
+                group.lend(jobs, job, -owed_bytes);
+                jobs[job.index()].grow(owed_bytes.unsigned_abs());
+                self.stays -= 1;
+                removed.push(oldest);
+            }
         } else {
             group.debtors.remove(&job);
         }
-        let mut ended = Ended { stays, ..Ended::default() };
+        let mut ended = Ended { stays, removed, changed: None };
         // The places of ended jobs owe no more than the members have lent.
         while group.owed_by_ended_bytes > group.lent_bytes.max(0) {
             let Some(&last) = group.ended.last() else { break };

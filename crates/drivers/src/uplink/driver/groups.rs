@@ -1,11 +1,8 @@
-//! Groups of responses, and how urgent each is within its group.
+//! Groups of responses.
 
 use std::sync::atomic::Ordering;
 
-use scheduler::{
-    JobId, Path, Size,
-    priority::{GroupId, Priority},
-};
+use scheduler::{JobId, Path, Size, priority::GroupId};
 
 use super::Driver;
 use crate::uplink::ClassAt;
@@ -19,16 +16,5 @@ impl Driver {
     /// A response begins that is in no group.
     pub fn handle_started(&self, class: ClassAt, size: Size, path: Option<Path>) -> JobId {
         self.handle_started_in(None, class, size, path)
-    }
-
-    /// A response is more or less urgent within its group from now on.
-    pub fn handle_priority(&self, job: JobId, priority: Priority) {
-        let wakers = {
-            let mut state = self.state.lock();
-            state.machine.handle_priority(job, priority);
-            tracing::trace!(job = job.index(), %priority, "has another priority");
-            self.pump(&mut state, self.now())
-        };
-        wakers.wake();
     }
 }

@@ -112,24 +112,37 @@ fn urgency_gains_nothing_against_other_groups() {
 }
 
 #[test]
-fn a_new_priority_counts_from_the_next_grant_on() {
-    let mut uplink = uplink(Order::Srpt);
-    uplink.handle_free_at(ms(10));
-    let chunk_bytes = uplink.chunk_bytes();
-    let mut start = |chunks: u64| {
-        let group = Some((GroupId(1), Priority::default()));
-        let size = Size::Known(chunks * chunk_bytes);
-        let job = uplink.handle_started_in(ms(0), ClassId(0), group, size, Path::UNKNOWN);
-        assert_eq!(uplink.handle_wants(ms(0), job, chunks * chunk_bytes), None);
-        job
-    };
-    let (small, large) = (start(1), start(3));
-    uplink.handle_priority(large, Priority { urgency: 200, incremental: true });
-    assert!(uplink.precedence(small) < uplink.precedence(large));
-    uplink.handle_priority(large, URGENT);
-    assert!(uplink.precedence(large) < uplink.precedence(small));
-    let now = uplink.poll_timeout().unwrap();
-    assert_eq!(uplink.poll_grant(now).map(|grant| grant.job), Some(large));
+fn however_many_jobs_borrow_from_a_large_one_few_places_stay() {
+    for order in Order::ALL {
+        let mut uplink = uplink(order);
+        uplink.handle_free_at(ms(10));
+        let chunk_bytes = uplink.chunk_bytes();
+        let start = |uplink: &mut Uplink, chunks: u64, priority| {
+            let (group, size) = (Some((GroupId(1), priority)), Size::Known(chunks * chunk_bytes));
+            let job = uplink.handle_started_in(ms(0), ClassId(0), group, size, Path::UNKNOWN);
+            assert_eq!(uplink.handle_wants(ms(0), job, chunks * chunk_bytes), None);
+            job
+        };
+        let large = start(&mut uplink, 1000, BACKGROUND);
+        for _ in 0..500 {
+            let urgent = start(&mut uplink, 1, URGENT);
+            let now = uplink.poll_timeout().unwrap();
+            assert_eq!(uplink.poll_grant(now).map(|grant| grant.job), Some(urgent), "{order}");
+            uplink.handle_finished(now, urgent, true);
+            assert!(uplink.jobs.len() <= 66, "{order}: {} places", uplink.jobs.len());
+        }
+        // The large one gets all of its bytes: from its own place, and from those that stay.
+        let mut left_chunks = 1000;
+        while left_chunks > 0 {
+            let now = uplink.poll_timeout().unwrap();
+            let grant = uplink.poll_grant(now).unwrap();
+            assert_eq!((grant.job, grant.bytes), (large, chunk_bytes), "{order}");
+            left_chunks -= 1;
+            uplink.handle_wants(now, large, left_chunks.max(1) * chunk_bytes);
+        }
+        uplink.handle_finished(uplink.poll_timeout().unwrap(), large, true);
+        assert!(uplink.groups.is_empty() && uplink.jobs.is_empty(), "{order}");
+    }
 }
 
 #[test]

@@ -13,7 +13,6 @@ use crate::{Chunk, class::Class, link::Pacing, order::Order};
 #[derive(Clone, Debug)]
 enum Event {
     Started { class: u16, group: Option<(u64, Priority)>, size: Option<u64>, path: Path },
-    Priority { pick: usize, priority: Priority },
     Wants { pick: usize, bytes: u64 },
     Unused { pick: usize, bytes: u64 },
     RemainingKnown { pick: usize, bytes: u64 },
@@ -36,7 +35,6 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         6 => (0..4u16, group(), option::weighted(0.8, bytes()), path())
             .prop_map(|(class, group, size, path)| Event::Started { class, group, size, path }),
-        1 => (pick(), priority()).prop_map(|(pick, priority)| Event::Priority { pick, priority }),
         12 => (pick(), bytes()).prop_map(|(pick, bytes)| Event::Wants { pick, bytes }),
         3 => (pick(), bytes()).prop_map(|(pick, bytes)| Event::Unused { pick, bytes }),
         1 => (pick(), bytes()).prop_map(|(pick, bytes)| Event::RemainingKnown { pick, bytes }),
@@ -185,11 +183,6 @@ impl Model {
                 });
                 self.most_jobs = self.most_jobs.max(self.jobs.len() + self.uplink.groups.stays());
                 prop_assert!(id.index() < self.most_jobs, "names are used again");
-            }
-            Event::Priority { pick, priority } => {
-                let Some(job) = self.picked(pick) else { return Ok(()) };
-                let id = job.id;
-                self.uplink.handle_priority(id, priority);
             }
             Event::Wants { pick, bytes } => {
                 let others_wait = self.jobs.iter().any(|job| job.wanted.is_some());

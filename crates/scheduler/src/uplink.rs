@@ -580,6 +580,16 @@ impl Uplink {
             self.rank_anew(job);
         }
     }
+
+    /// Payload of one grant.
+    pub fn chunk_bytes(&self) -> u64 {
+        self.link.chunk_bytes()
+    }
+
+    /// Bytes on the wire of a payload in segments of the usual size.
+    pub fn wire_bytes(&self, payload_bytes: u64) -> u64 {
+        self.settings.wire_bytes(&Path::UNKNOWN, payload_bytes)
+    }
 }
 
 #[cfg(test)]

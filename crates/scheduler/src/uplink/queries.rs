@@ -3,7 +3,7 @@
 use super::{ClassShare, ClassStats, Settings, Stats, Uplink, classes::Classes, queue::ClassQueue};
 use crate::{
     class::ClassId,
-    job::{JobId, Path, Size, Turn},
+    job::{JobId, Size, Turn},
     share::Policy,
     time::Instant,
 };
@@ -70,16 +70,6 @@ impl Uplink {
     /// When the link has room for another grant, by the model.
     pub fn room_at(&self) -> Instant {
         self.link.room_at()
-    }
-
-    /// Payload of one grant.
-    pub fn chunk_bytes(&self) -> u64 {
-        self.link.chunk_bytes()
-    }
-
-    /// Bytes on the wire of a payload in segments of the usual size.
-    pub fn wire_bytes(&self, payload_bytes: u64) -> u64 {
-        self.settings.wire_bytes(&Path::UNKNOWN, payload_bytes)
     }
 
     /// Current counters and gauges.

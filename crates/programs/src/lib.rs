@@ -19,8 +19,11 @@ mod spawner;
 mod variables;
 mod workers;
 
+/// Fuzz targets.
 #[cfg(fuzzing)]
-pub use self::cgi::fuzz;
+pub mod fuzz {
+    pub use crate::{cgi::fuzz::cgi_answers, fastcgi::fuzz::fastcgi_answers};
+}
 pub use self::{
     application::Application,
     cgi::{Cgi, CgiAnswer},

@@ -1,9 +1,11 @@
 //! The output of a program or an application: the head of its answer, and its body.
 
 use std::{
+    fmt,
     future::poll_fn,
     io,
     pin::Pin,
+    sync::LazyLock,
     task::{Context, Poll, ready},
 };
 
@@ -12,10 +14,13 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::{
     answer::{self, Head, ResponseHead},
     error::CgiError,
+    lines::Budget,
 };
 
 /// Why an answer stays incomplete.
@@ -98,6 +103,16 @@ pub(crate) fn into_response(
     response
 }
 
+/// Logs what is wrong with the body of an answer. All programs share the number of lines, because clients choose how often
+/// that happens.
+fn warn(program: &str, wrong: &dyn fmt::Display) {
+    static BUDGET: LazyLock<Mutex<Budget>> = LazyLock::new(|| Mutex::new(Budget::new(Instant::now())));
+    let log = |line: &str| tracing::warn!(program, "{line}");
+    if BUDGET.lock().grants(Instant::now(), log) {
+        log(&wrong.to_string());
+    }
+}
+
 /// The body of an answer.
 #[derive(Debug)]
 struct ProgramBody<O> {
@@ -118,7 +133,7 @@ impl<O: Output> ProgramBody<O> {
         let mut data = unread.split().freeze();
         if let Some(left_bytes) = &mut self.left_bytes {
             if data.len() as u64 > *left_bytes {
-                tracing::warn!(program = %self.name, "a program writes more than its Content-Length: the rest is cut off");
+                warn(&self.name, &"a program writes more than its Content-Length: the rest is cut off");
                 data.truncate(usize::try_from(*left_bytes).unwrap_or(usize::MAX));
             }
             *left_bytes -= data.len() as u64;
@@ -163,7 +178,7 @@ impl<O: Output> Body for ProgramBody<O> {
                 Err(Incomplete::Broken(what)) => io::Error::other(what),
             };
             self.output = None;
-            tracing::warn!(program = %self.name, %error, "a program's answer is cut off");
+            warn(&self.name, &format_args!("a program's answer is cut off: {error}"));
             return Poll::Ready(Some(Err(error)));
         }
     }

@@ -200,7 +200,7 @@ fn php_elsewhere_and_its_parameters() {
           if (!-f $document_root$fastcgi_script_name) { return 404; }\n    fastcgi_param HTTP_PROXY \"\";\n\
           fastcgi_param SCRIPT_FILENAME /var/www/html/public$fastcgi_script_name;\n    fastcgi_param APP_ENV prod;\n\
           fastcgi_param PHP_VALUE \"upload_max_filesize=20M\";\n    fastcgi_param HTTPS on;\n    fastcgi_param X_COUNTRY $geoip_country_code;\n\
-          fastcgi_read_timeout 300;\n    fastcgi_connect_timeout 2s;\n    fastcgi_buffers 16 16k;\n    fastcgi_hide_header X-Powered-By;\n\
+          fastcgi_read_timeout 300;\n    fastcgi_connect_timeout 2s;\n    fastcgi_buffers 16 16k; fastcgi_keep_conn on;\n    fastcgi_hide_header X-Powered-By;\n\
           fastcgi_cache APP;\n    internal;\n  }\n}\n");
     has(
         &text,
@@ -210,6 +210,7 @@ fn php_elsewhere_and_its_parameters() {
             "APP_ENV = \"prod\"",
             "fastcgi.timeout = \"300s\"",
             "fastcgi.connect-timeout = \"2s\"",
+            "fastcgi.keep-connections = 4",
             "response-headers.remove = [\"X-Powered-By\"]",
             "fallback = \"/index.php\"",
             "fastcgi_buffers",

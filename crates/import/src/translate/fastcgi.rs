@@ -56,7 +56,6 @@ pub fn is_done_anyway(directive: &Directive) -> bool {
         "if" => directive.args.join(" ").replace(' ', "") == "(!-f$document_root$fastcgi_script_name)",
         "set" => directive.arg(1) == "$fastcgi_path_info",
         "fastcgi_split_path_info" => directive.arg(0).contains(r"\.php"),
-        "fastcgi_keep_conn" => directive.arg(0) == "on",
         _ => false,
     }
 }
@@ -100,6 +99,9 @@ impl<'a> Translation<'a> {
                     None => self.leave(directive, "the time cannot be read, or is zero"),
                 }
             }
+        }
+        if one_in_force(levels, "fastcgi_keep_conn").is_some_and(|keep| keep.arg(0) == "on") {
+            table.push(("keep-connections", 4.into()));
         }
         // What holds for the location alone; the server's is about files.
         for tried in levels.last().into_iter().flat_map(|level| level.iter()).filter(|one| one.name == "try_files") {

@@ -106,6 +106,7 @@ pub const INHERITED: &[&str] = &[
     "fastcgi_connect_timeout",
     "fastcgi_hide_header",
     "fastcgi_index",
+    "fastcgi_keep_conn",
     "fastcgi_param",
     "fastcgi_read_timeout",
     "gzip",
@@ -150,7 +151,6 @@ fn reason(name: &str) -> &'static str {
         "fastcgi_send_timeout" => "`fastcgi.timeout` holds for both directions",
         "fastcgi_request_buffering" => "a request is read whole before it goes to an application",
         "fastcgi_ignore_client_abort" => "a request ends with its client",
-        "fastcgi_keep_conn" => "see `fastcgi.keep-connections`",
         _ if name.starts_with("fastcgi_cache") => "only files are cached",
         "proxy_cache"
         | "proxy_cache_path"

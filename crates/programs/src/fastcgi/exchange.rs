@@ -4,7 +4,7 @@ use std::{
     io,
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -79,6 +79,8 @@ pub(super) struct Exchange {
     timer: Timer,
     /// Whether the timer counts: the reader waits for the application, not the application for the reader.
     is_waiting: bool,
+    /// Whether the client has yet to send more of the request, which has time limits of its own.
+    lacks_body: bool,
     slot: Option<ProgramSlot>,
 }
 
@@ -109,6 +111,7 @@ impl Exchange {
             loss: None,
             timer: Timer::at(Instant::now() + terms.idle_timeout),
             is_waiting: false,
+            lacks_body: false,
             slot: None,
         }
     }
@@ -126,6 +129,7 @@ impl Exchange {
     /// Writes as much of the request as the application takes. Returns whether it took anything.
     fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, Incomplete> {
         let Some(socket) = &mut self.socket else { return Ok(false) };
+        self.lacks_body = false;
         let mut took = false;
         loop {
             while !self.out.is_empty() {
@@ -146,7 +150,10 @@ impl Exchange {
             }
             let Some(body) = &mut self.body else { return Ok(took) };
             match Pin::new(body).poll_frame(cx) {
-                Poll::Pending => return Ok(took),
+                Poll::Pending => {
+                    self.lacks_body = true;
+                    return Ok(took);
+                }
                 Poll::Ready(Some(Ok(frame))) => {
                     // FastCGI has no trailers.
                     if let Ok(data) = frame.into_data() {
@@ -230,10 +237,11 @@ impl Exchange {
             let read = pin!(socket.read_buf(&mut self.input)).poll(cx);
             match read {
                 Poll::Pending => {
-                    return match self.timer.poll(cx) {
-                        Poll::Ready(()) => Poll::Ready(Err(Incomplete::TimedOut)),
-                        Poll::Pending => Poll::Pending,
-                    };
+                    ready!(self.timer.poll(cx));
+                    if !self.lacks_body {
+                        return Poll::Ready(Err(Incomplete::TimedOut));
+                    }
+                    self.timer.set(Instant::now() + self.terms.idle_timeout);
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(self.closed(Some(error))),
                 Poll::Ready(Ok(0)) => return Poll::Ready(self.closed(None)),

@@ -6,11 +6,13 @@
 //!   program (`crate::answer`, `crate::output`).
 //! - The request is written and the answer is read at the same time (`exchange`), by the task that reads the answer. If
 //!   the reader stops because the client is gone, the connection is closed, which ends the application's work.
-//! - A few connections are kept (`pool`). A request on one that turns out to be closed is repeated on a new one, unless
+//! - A few connections may be kept (`pool`). A request on one that turns out to be closed is repeated on a new one, unless
 //!   the application may have acted on it or its body is gone.
 //! - Standard error goes to the log. All requests of a route share the number of lines.
 
 mod exchange;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod pool;
 mod records;
 mod run;

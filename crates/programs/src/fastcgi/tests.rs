@@ -590,3 +590,27 @@ async fn a_full_backlog_is_waited_for_until_the_time_is_over() {
     drop(first);
     assert!(Path::new(&path).exists());
 }
+
+#[tokio::test]
+async fn an_application_is_reached_by_its_name_over_tcp() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut site = Site::new();
+    site.config.address = FastCgiAddress::Tcp("localhost".to_owned(), listener.local_addr().unwrap().port());
+    let fastcgi = site.open();
+    let application = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        for number in 0..2_u8 {
+            let mut request = Vec::new();
+            // The end of the body.
+            while !request.ends_with(&[1, 5, 0, 1, 0, 0, 0, 0]) {
+                assert!(stream.read_buf(&mut request).await.unwrap() > 0);
+            }
+            let text = [b"Content-Type: a/b\n\n", &[b'0' + number][..]].concat();
+            stream.write_all(&[record(STDOUT, &text, 0), end(0, 0)].concat()).await.unwrap();
+        }
+    });
+    for number in ["0", "1"] {
+        assert_eq!(text(response(ask(&fastcgi, get("/index.php"))).await).await, number);
+    }
+    application.await.unwrap();
+}

@@ -195,7 +195,7 @@ impl Resolver<'_> {
                 None,
                 &table.keep_connections,
                 |text| values::count_or_off(text, 65_536).map(|count| count.unwrap_or(0) as usize),
-                4,
+                0,
             ),
             keep_for: self.setting(None, &table.keep_for, values::duration, Duration::from_secs(2)),
         };

@@ -164,7 +164,7 @@ fn php_fpm_answers_like_behind_any_other_server() {
 fn one_process_serves_all_though_its_connection_is_kept() {
     let files = [("page.php", "<?php echo 'page ', $_SERVER['QUERY_STRING'], ' ', getmypid();")];
     // Were a process kept from a request that waits for one, that would wait until the test is over.
-    let (folder, serpent, _) = site(&files, "keep-for = \"10m\"\n", "");
+    let (folder, serpent, _) = site(&files, "keep-connections = 4\nkeep-for = \"10m\"\n", "");
     let Some(fpm) = PhpFpm::start(folder.path(), 1) else { return };
     let address = serpent.address();
     std::thread::scope(|scope| {
@@ -340,5 +340,29 @@ fn no_script_is_ever_sent_as_a_file() {
             let answer = ask(&serpent, method, path, "", "");
             assert!(answer.starts_with("HTTP/1.1 404 ") && !answer.contains("secret"), "{path}: {answer}");
         }
+    }
+}
+
+#[test]
+fn a_script_that_goes_on_behind_its_answer_holds_up_no_other() {
+    let files = [
+        (
+            "on.php",
+            "<?php echo 'first'; fastcgi_finish_request(); while (!file_exists('go')) { usleep(1000); clearstatcache(); } touch('went');",
+        ),
+        ("page.php", "<?php echo 'second';"),
+    ];
+    let (folder, serpent, _) = site(&files, "", "");
+    let Some(_fpm) = PhpFpm::start(folder.path(), 2) else { return };
+    assert!(get(&serpent, "/on.php").contains("first"));
+    for _ in 0..5 {
+        assert!(get(&serpent, "/page.php").contains("second"));
+    }
+    assert!(!folder.path().join("www/went").exists(), "it still runs");
+    fs::write(folder.path().join("www/go"), "").unwrap();
+    let start = Instant::now();
+    while !folder.path().join("www/went").exists() {
+        assert!(start.elapsed() < PATIENCE, "it was ended");
+        std::thread::yield_now();
     }
 }

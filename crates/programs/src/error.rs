@@ -3,6 +3,7 @@
 use std::{fmt, io};
 
 use http::StatusCode;
+use rustix::io::Errno;
 
 /// Why a program gave no answer.
 #[derive(Debug)]
@@ -26,6 +27,17 @@ pub enum CgiError {
 }
 
 impl CgiError {
+    /// Why there is no program or script at a path.
+    pub(crate) fn of_look(error: Errno) -> Self {
+        match error {
+            Errno::ACCESS | Errno::PERM => Self::Forbidden,
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM => {
+                Self::Start(io::Error::other("no descriptor or memory is left"))
+            }
+            _ => Self::NotFound,
+        }
+    }
+
     /// The status for the client.
     pub fn status(&self) -> StatusCode {
         match self {

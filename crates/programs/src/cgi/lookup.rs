@@ -10,8 +10,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::io::Errno;
-
 use crate::error::CgiError;
 use files::{Node, RequestPath, Root, SymlinkPolicy};
 
@@ -96,12 +94,9 @@ fn within(root: &Root, rest: &[u8], interpreted: bool) -> Result<usize, CgiError
         }
         match root.find(Path::new(std::ffi::OsStr::from_bytes(&rest[1..end]))) {
             Ok(Node::File(_, metadata)) if interpreted || metadata.permissions().mode() & 0o111 != 0 => return Ok(end),
-            Ok(Node::File(..)) | Err(Errno::ACCESS | Errno::PERM) => return Err(CgiError::Forbidden),
+            Ok(Node::File(..)) => return Err(CgiError::Forbidden),
             Ok(Node::Directory(_) | Node::ClosedDirectory) => {}
-            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
-                return Err(CgiError::Start(io::Error::other("no descriptor or memory is left")));
-            }
-            Err(_) => return Err(CgiError::NotFound),
+            Err(error) => return Err(CgiError::of_look(error)),
         }
     }
     Err(CgiError::NotFound)

@@ -12,7 +12,6 @@ use std::{
 };
 
 use files::{Node, RequestPath, Root, SymlinkPolicy};
-use rustix::io::Errno;
 
 use crate::{config::FastCgiConfig, error::CgiError};
 
@@ -112,11 +111,7 @@ fn is_file(root: &Root, relative: &[u8]) -> Result<bool, CgiError> {
     match root.find(Path::new(OsStr::from_bytes(relative))) {
         Ok(Node::File(..)) => Ok(true),
         Ok(Node::Directory(_) | Node::ClosedDirectory) => Ok(false),
-        Err(Errno::ACCESS | Errno::PERM) => Err(CgiError::Forbidden),
-        Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
-            Err(CgiError::Start(io::Error::other("no descriptor or memory is left")))
-        }
-        Err(_) => Err(CgiError::NotFound),
+        Err(error) => Err(CgiError::of_look(error)),
     }
 }
 

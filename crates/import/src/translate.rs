@@ -2,6 +2,7 @@
 
 mod access;
 mod fastcgi;
+mod forward_auth;
 mod freshness;
 mod listen;
 mod location;

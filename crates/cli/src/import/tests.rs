@@ -477,3 +477,23 @@ fn what_is_no_configuration_is_told_with_its_place() {
         assert!(error.starts_with(place) && error.contains(part), "{text:?}: {error}");
     }
 }
+
+#[test]
+fn a_server_for_single_sign_on_is_asked() {
+    let (text, left, config) = one("http { server { listen 80; server_name app.example;\n\
+         auth_request /verify; auth_request_set $user $upstream_http_remote_user;\n\
+         location / { proxy_pass http://127.0.0.1:3000; proxy_set_header Remote-User $user; proxy_set_header X-Other $user; }\n\
+         location /public/ { auth_request off; proxy_pass http://127.0.0.1:3000; }\n\
+         location = /verify { internal; proxy_pass http://127.0.0.1:9091/api/verify; proxy_pass_request_body off;\n\
+           proxy_set_header Content-Length \"\"; proxy_set_header X-Original-URL $scheme://$http_host$request_uri; }\n\
+         } }\n");
+    let site = &config.sites[0];
+    let auth = site.access.forward_auth.as_ref().unwrap();
+    assert_eq!(config.upstreams[auth.upstream].name, "127.0.0.1-9091", "{text}");
+    assert_eq!((auth.path.as_str(), auth.copy.len()), ("/api/verify", 0), "{text}");
+    assert_eq!(site.routes.len(), 2, "the location that is asked is no route: {text}");
+    assert!(site.routes[0].access.forward_auth.is_none(), "{text}");
+    assert_eq!(site.routes[1].access.forward_auth.as_ref().unwrap().copy, ["remote-user"], "{text}");
+    assert!(left.iter().any(|line| line.contains("X-Original-URL") && line.contains("`-Uri`")), "{left:?}");
+    assert!(left.iter().any(|line| line.contains("X-Other")), "{left:?}");
+}

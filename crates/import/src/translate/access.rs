@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl<'a> Translation<'a> {
-    /// `allow`, `deny`, `auth_basic`, `ssl_verify_client`, `limit_req`, `limit_conn` of a site or of a route; a route
+    /// `allow`, `deny`, `auth_basic`, `auth_request`, `ssl_verify_client`, `limit_req`, `limit_conn` of a site or of a route; a route
     /// that has none takes those of its site. The file of users may stand further out (`all`).
     pub(super) fn access(&mut self, levels: &[&'a [Directive]], all: &[&'a [Directive]], settings: &mut Settings) {
         let addresses = self.addresses(levels);
@@ -52,6 +52,7 @@ impl<'a> Translation<'a> {
         } else if one_in_force(levels, "auth_basic").is_some() && levels.len() == 1 {
             settings.set("require", "off");
         }
+        self.forward_auth(levels, all, settings);
         self.limit(levels, settings);
     }
 

@@ -4,6 +4,7 @@ use toml_edit::Value;
 
 use super::{
     fastcgi::is_done_anyway,
+    forward_auth::{is_copied, is_for_auth},
     state::{INHERITED, Translation, from, in_force, one_in_force},
     upstream::Target,
     values,
@@ -122,6 +123,9 @@ impl<'a> Translation<'a> {
     /// The routes of a location, in their order.
     pub(super) fn location(&mut self, location: &Location<'a>, root: Option<&str>) -> Vec<(Pattern, Section)> {
         let Location { directive, levels } = location;
+        if is_for_auth(directive, levels) {
+            return Vec::new();
+        }
         let Some(pattern) = self.pattern(directive) else { return Vec::new() };
         let mut routes = Vec::new();
         for inner in directive.inner() {
@@ -345,6 +349,7 @@ impl<'a> Translation<'a> {
                 ("x-real-ip" | "x-forwarded-server" | "x-scheme" | "x-forwarded-ssl", _) => {
                     self.leave(header, "the client is named in `X-Forwarded-For`, `-Proto`, `-Host` and `-Port`");
                 }
+                _ if is_copied(header, levels) => {}
                 (_, "") => remove.push(name),
                 (_, value) if values::has_variable(value) => {
                     self.leave(header, "the value of a field has no variables")

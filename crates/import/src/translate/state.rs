@@ -96,6 +96,8 @@ pub const NEEDLESS: &[&str] = &[
 pub const INHERITED: &[&str] = &[
     "add_header",
     "allow",
+    "auth_request",
+    "auth_request_set",
     "auth_basic",
     "auth_basic_user_file",
     "autoindex",
@@ -162,16 +164,17 @@ fn reason(name: &str) -> &'static str {
         | "proxy_cache_lock"
         | "proxy_cache_revalidate" => "answers of upstreams are not cached",
         "limit_rate" | "limit_rate_after" => {
-            "no response has a rate of its own: the order of responses shares the uplink (`uplink.rate`)"
+            "`limit.bytes` of a site or a route counts all responses of a client together, and nginx each by itself"
         }
         "log_format" => "the forms of the access log are `combined` and `json` (`access-log.format`)",
         "stub_status" => "metrics are at the address of `admin`",
-        "auth_request" => "no other server is asked whether a request may go on",
         "resolver" | "resolver_timeout" => "names are looked up by the system",
         "internal" => "every route is reached from outside; refuse it with `respond = 404` if it must not be",
         "stream" | "mail" => "only HTTP is spoken",
         "load_module" => "there are no modules",
-        "ssl_stapling" | "ssl_stapling_verify" | "ssl_trusted_certificate" => "answers of OCSP are not sent along",
+        "ssl_stapling" | "ssl_stapling_verify" | "ssl_trusted_certificate" => {
+            "no authority is asked for OCSP responses; `ocsp-response` of a site names a file with one"
+        }
         "ssl_crl" => "lists of revoked certificates are not read",
         "sub_filter" | "sub_filter_once" | "sub_filter_types" | "ssi" | "addition_types" => "texts are not changed",
         "worker_shutdown_timeout" => "see `limits.shutdown-timeout`",

@@ -419,7 +419,7 @@ fn an_application_of_one_page() {
 #[test]
 fn grpc_and_client_certificates() {
     let (text, _, config) = one("server {\n  listen 443 ssl http2;\n  server_name grpc.example;\n\
-        ssl_certificate a.pem;\n  ssl_certificate_key a.key;\n  ssl_client_certificate ca.pem;\n  ssl_verify_client on;\n\
+        ssl_certificate a.pem;\n  ssl_certificate_key a.key;\n  ssl_stapling on;\n  ssl_stapling_file a.ocsp;\n  ssl_client_certificate ca.pem;\n  ssl_verify_client on;\n\
         location / { grpc_pass grpc://127.0.0.1:50051; }\n  location /web/ { proxy_pass https://web.internal; }\n}\n");
     has(
         &text,
@@ -427,6 +427,7 @@ fn grpc_and_client_certificates() {
             "servers = [\"h2c://127.0.0.1:50051\"]",
             "buffer-request = false",
             "client-ca = \"ca.pem\"",
+            "ocsp-response = \"a.ocsp\"",
             "require = { certificate = true }",
             "`tls-verify = false` turns that off",
         ],

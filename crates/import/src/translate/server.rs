@@ -102,6 +102,9 @@ impl<'a> Server<'a> {
         if let [Some(chain), Some(key)] = tls.filter_tls(self.listen.iter().any(|listen| listen.tls)) {
             settings.set("tls-cert", chain.arg(0));
             settings.set("tls-key", key.arg(0));
+            if let Some(response) = one_in_force(&levels, "ssl_stapling_file") {
+                settings.set("ocsp-response", response.arg(0));
+            }
         }
         if one_in_force(&levels, "ssl_verify_client").is_some_and(|verify| verify.arg(0) != "off")
             && let Some(authorities) = one_in_force(&levels, "ssl_client_certificate")

@@ -130,6 +130,7 @@ pub const INHERITED: &[&str] = &[
     "satisfy",
     "ssl_certificate",
     "ssl_certificate_key",
+    "ssl_stapling_file",
     "ssl_client_certificate",
     "ssl_verify_client",
     "try_files",

@@ -47,6 +47,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "serpent-drivers",
             "serpent-classify",
             "serpent-programs",
+            "serpent-rewrites",
         ],
     ),
     ("serpent-access-log", &[]),
@@ -62,6 +63,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("serpent-import", &[]),
     ("serpent-limits", &[]),
     ("serpent-programs", &["serpent-bodies", "serpent-files", "serpent-heads", "serpent-kernel"]),
+    ("serpent-rewrites", &["serpent-classify"]),
     ("serpent-upstream", &["serpent-bodies", "serpent-heads", "serpent-http1"]),
     ("serpent-simulator", &["serpent-scheduler", "serpent-workload"]),
     // The lab imports nothing from the server that it measures: it runs `serpent` as a program.

@@ -258,7 +258,7 @@ pub(crate) enum TlsError {
     /// The chain has no certificate.
     Empty(PathBuf),
     /// The key cannot be used with the certificate.
-    Key(CertificateFiles, rustls::Error),
+    Key(Box<CertificateFiles>, rustls::Error),
     /// Authorities for clients' certificates cannot be used.
     Authorities(PathBuf, String),
     /// It is no response of OCSP.
@@ -431,7 +431,7 @@ fn read(files: &CertificateFiles) -> Result<CertifiedKey, TlsError> {
     let key =
         PrivateKeyDer::from_pem_slice(&bytes(&files.key)?).map_err(|error| TlsError::Pem(files.key.clone(), error))?;
     let mut certified = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())
-        .map_err(|error| TlsError::Key(files.clone(), error))?;
+        .map_err(|error| TlsError::Key(Box::new(files.clone()), error))?;
     if let Some(path) = &files.ocsp {
         let response = bytes(path)?;
         // A sequence of DER; in PEM it would begin with a dash.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use access_log::LogChoice;
 use heads::{Cors, Expires, HeaderRules};
 use limits::Limit;
+use rewrites::{Redirect, Rewrite};
 use scheduler::admission::ResourceId;
 
-use super::{Access, CgiConfig, CompressionConfig, FastCgiConfig, PathPattern, Redirect, Respond, Rewrite};
+use super::{Access, CgiConfig, CompressionConfig, FastCgiConfig, PathPattern, Respond};
 
 /// A route to an origin. The first route of a site that matches a request serves it; without a match the
 /// site's files do.

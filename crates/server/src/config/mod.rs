@@ -8,9 +8,7 @@ mod classes;
 mod compression;
 mod gateway;
 mod maintenance;
-mod redirect;
 mod respond;
-mod template;
 
 use std::{
     net::SocketAddr,
@@ -33,19 +31,18 @@ pub use files::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy};
 pub use heads::{Cors, Expires, ForwardedField, Freshness, HeaderRules, OriginPattern, Origins, TypePattern};
 use http::{HeaderValue, Uri};
 pub use programs::{CgiConfig, FastCgiAddress, FastCgiConfig, Priority, WorkersConfig};
+pub use rewrites::{BadTarget, Redirect, Rewrite};
 pub use upstream::{ActiveChecks, CertificateFiles, PassiveChecks, UpstreamAddress, UpstreamConfig, UpstreamServer};
 
-pub(crate) use self::template::Source;
 pub use self::{
     access::{Access, AddressRules, ForwardAuth, Require},
     classes::{ClassConfig, Classes, Objective, Refusal},
     compression::CompressionConfig,
     gateway::{Origin, Route, RouteLimit},
     maintenance::Maintenance,
-    redirect::{Redirect, Rewrite},
     respond::Respond,
-    template::BadTarget,
 };
+pub(crate) use rewrites::Source;
 
 /// Everything `serpent serve` needs.
 #[derive(Clone, Debug)]

@@ -2,12 +2,10 @@
 
 use std::fmt;
 
+use classify::PathPattern;
 use http::{HeaderValue, StatusCode, uri::PathAndQuery};
 
-use super::{
-    PathPattern,
-    template::{BadTarget, Source, Template},
-};
+use crate::template::{BadTarget, Source, Template};
 
 /// Sends requests to another address.
 #[derive(Clone, Debug)]
@@ -71,7 +69,7 @@ impl Redirect {
     }
 
     /// The `Location` for a request.
-    pub(crate) fn location(&self, source: &Source<'_>) -> HeaderValue {
+    pub fn location(&self, source: &Source<'_>) -> HeaderValue {
         // Path and host were checked with the head, so this is sound.
         HeaderValue::try_from(self.target.fill(source)).unwrap_or(HeaderValue::from_static("/"))
     }
@@ -91,7 +89,7 @@ impl Rewrite {
     }
 
     /// The path for a request; `None`: it is too long to be one.
-    pub(crate) fn path(&self, source: &Source<'_>) -> Option<PathAndQuery> {
+    pub fn path(&self, source: &Source<'_>) -> Option<PathAndQuery> {
         PathAndQuery::try_from(self.target.fill(source)).ok()
     }
 }

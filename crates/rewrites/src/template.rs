@@ -2,15 +2,13 @@
 
 use std::fmt;
 
+use classify::{PathPattern, encoded_path};
 use http::Uri;
 use regex::Regex;
 
-use super::PathPattern;
-use crate::classify::encoded_path;
-
 /// The target of a redirect or a rewrite.
 #[derive(Clone, Debug)]
-pub(super) struct Template {
+pub(crate) struct Template {
     pieces: Vec<Piece>,
     /// The regular expression whose groups are put in, where there are any.
     regex: Option<Regex>,
@@ -38,17 +36,17 @@ enum Piece {
 
 /// The parts of a request that are put in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Source<'a> {
+pub struct Source<'a> {
     /// The target of the request.
-    pub(crate) uri: &'a Uri,
+    pub uri: &'a Uri,
     /// `http` or `https`.
-    pub(crate) scheme: &'a str,
+    pub scheme: &'a str,
     /// Without port.
-    pub(crate) host: &'a str,
+    pub host: &'a str,
     /// The decoded path.
-    pub(crate) path: &'a str,
+    pub path: &'a str,
     /// The decoded path behind the prefix of the route.
-    pub(crate) rest: &'a str,
+    pub rest: &'a str,
 }
 
 /// The target as it is written in the configuration.
@@ -68,7 +66,7 @@ impl fmt::Display for Template {
 
 /// Why a target is none. The text tells the operator what to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadTarget(pub(super) String);
+pub struct BadTarget(pub(crate) String);
 
 impl fmt::Display for BadTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,7 +82,7 @@ impl Template {
     ///
     /// # Errors
     /// An unknown placeholder, or a character that an address cannot have.
-    pub(super) fn new(target: &str, pattern: &PathPattern) -> Result<Self, BadTarget> {
+    pub(crate) fn new(target: &str, pattern: &PathPattern) -> Result<Self, BadTarget> {
         if let Some(wrong) = target.chars().find(|it| !it.is_ascii_graphic() || matches!(it, '"' | '<' | '>' | '\\')) {
             return Err(BadTarget(format!("an address cannot have {wrong:?}: write it with %-escapes")));
         }
@@ -123,7 +121,7 @@ impl Template {
 
     /// The target for a request. It is of printable ASCII. A path that a client chose never becomes part of the host: a
     /// slash comes before it where none is. Nor does it add to a query that stands before it.
-    pub(super) fn fill(&self, source: &Source<'_>) -> String {
+    pub(crate) fn fill(&self, source: &Source<'_>) -> String {
         let groups = self.regex.as_ref().and_then(|regex| regex.captures(source.path));
         let mut filled = String::new();
         for piece in &self.pieces {

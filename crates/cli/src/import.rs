@@ -14,6 +14,7 @@ use crate::{
     config::{self, Overrides, Problems, Severity},
     failure::Failure,
     output::complain,
+    values::{Named, named},
 };
 
 /// The largest file that is read.
@@ -26,11 +27,34 @@ const MOST_FILES: usize = 1000;
 #[command(after_long_help = "\
 Example:
   serpent import /etc/nginx/nginx.conf > serpent.toml
+  serpent import /etc/caddy/Caddyfile > serpent.toml
   serpent check serpent.toml")]
 pub struct ImportArgs {
-    /// nginx.conf, or a file with `server` blocks alone
+    /// nginx.conf, a file with `server` blocks alone, or a Caddyfile
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+
+    /// Whose configuration it is [default: caddy for a file with `Caddyfile` in its name, nginx otherwise]
+    #[arg(long, value_name = "nginx|caddy", value_parser = named::<Source>())]
+    pub from: Option<Source>,
+}
+
+/// A server whose configuration is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Nginx,
+    Caddy,
+}
+
+impl Named for Source {
+    const NAMED: &'static [(Self, &'static str, &'static str)] =
+        &[(Self::Nginx, "nginx", "nginx.conf"), (Self::Caddy, "caddy", "A Caddyfile")];
+}
+
+impl Source {
+    fn of(name: &str) -> Self {
+        if name.to_ascii_lowercase().contains("caddyfile") { Self::Caddy } else { Self::Nginx }
+    }
 }
 
 /// Translates a file and those that it includes. What has no counterpart goes to standard error, and stands at the top
@@ -38,7 +62,11 @@ pub struct ImportArgs {
 pub fn import(args: &ImportArgs) -> Result<String, Failure> {
     let name = args.file.file_name().unwrap_or_default().to_string_lossy();
     let disk = Disk { folder: args.file.parent().map(Path::to_owned).unwrap_or_default() };
-    let translated = import::nginx(&name, &disk).map_err(|error| Failure::Run(error.to_string()))?;
+    let translated = match args.from.unwrap_or_else(|| Source::of(&name)) {
+        Source::Nginx => import::nginx(&name, &disk),
+        Source::Caddy => import::caddyfile(&name, &disk),
+    };
+    let translated = translated.map_err(|error| Failure::Run(error.to_string()))?;
     for left in &translated.left {
         complain(0, &format!("not translated: {left}"));
     }

@@ -1,8 +1,10 @@
 //! The configuration that comes out, and its text.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use toml_edit::Value;
+
+use crate::report::Left;
 
 /// Settings of a table, as written: names, values, and comments above them.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +21,12 @@ impl Settings {
         if !self.has(name) {
             self.0.push((name.to_owned(), value, comment));
         }
+    }
+
+    /// Gives a setting another value.
+    pub fn replace(&mut self, name: &str, value: impl Into<Value>) {
+        self.0.retain(|(other, ..)| other != name);
+        self.set(name, value);
     }
 
     /// Whether there is a setting of this name.
@@ -41,6 +49,26 @@ impl Settings {
         self.0.iter().all(|(name, ..)| names.contains(&name.as_str()))
     }
 
+    /// The names, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, ..)| name.as_str())
+    }
+
+    /// Adds all that are not there.
+    pub fn extend(&mut self, other: &Self) {
+        other.0.iter().for_each(|(name, value, comment)| self.write(name, value.clone(), comment.clone()));
+    }
+
+    /// Whether both have the same settings, apart from this one.
+    pub fn same_but(&self, other: &Self, left_out: &str) -> bool {
+        let all = |one: &Self| {
+            let mut all: Vec<_> = one.0.iter().filter(|(name, ..)| name != left_out).cloned().collect();
+            all.sort();
+            all
+        };
+        all(self) == all(other)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -53,6 +81,23 @@ impl Settings {
             let _ = writeln!(out, "{name} = {value}");
         }
     }
+}
+
+/// What stands at the top of a translated file.
+pub fn header(server: &str, left: &[Left], needless: &BTreeSet<String>) -> Vec<String> {
+    let mut lines = vec![
+        format!("Translated from the configuration of {server}. Check it with `serpent check FILE`."),
+        "The uplink is scheduled best if its rate is given: `uplink.rate`.".to_owned(),
+    ];
+    if !left.is_empty() {
+        lines.extend([String::new(), "Not translated, or different here:".to_owned()]);
+        lines.extend(left.iter().map(|one| format!("- {one}")));
+    }
+    if !needless.is_empty() {
+        let names: Vec<&str> = needless.iter().map(String::as_str).collect();
+        lines.extend([String::new(), format!("Not needed here: {}.", names.join(", "))]);
+    }
+    lines
 }
 
 /// A list of texts.

@@ -1,9 +1,10 @@
 //! Configuration files of other servers, translated into Serpent's.
 //!
-//! [`nginx`] translates what has a counterpart, and names the rest: nothing is left out without a word.
+//! [`nginx`] and [`caddyfile`] translate what has a counterpart, and name the rest: nothing is left out without a word.
 
 #![forbid(unsafe_code)]
 
+mod caddy;
 mod draft;
 mod report;
 mod syntax;
@@ -27,5 +28,14 @@ pub struct Translated {
 /// A file cannot be read, or is not written as nginx wants it.
 pub fn nginx(file: &str, files: &dyn Files) -> Result<Translated, SyntaxError> {
     let (text, left) = translate::all(&syntax::read(file, files)?);
+    Ok(Translated { text, left })
+}
+
+/// Translates a Caddyfile, and the files that it imports.
+///
+/// # Errors
+/// A file cannot be read, or is not written as Caddy wants it.
+pub fn caddyfile(file: &str, files: &dyn Files) -> Result<Translated, SyntaxError> {
+    let (text, left) = caddy::all(file, files)?;
     Ok(Translated { text, left })
 }

@@ -6,7 +6,7 @@ use crate::report::Place;
 
 /// Reads the files of a configuration.
 pub trait Files {
-    /// The files that a pattern of `include` names, with their texts, sorted by name. `*` stands for a part of a name.
+    /// The files that a pattern of `include` or `import` names, with their texts, sorted by name. `*` stands for a part of a name.
     /// A relative pattern starts at the folder of the first file.
     ///
     /// # Errors

@@ -12,10 +12,8 @@ mod state;
 mod upstream;
 mod values;
 
-use std::collections::BTreeSet;
-
 use crate::{
-    draft::{Draft, Section, Settings, list, table},
+    draft::{Draft, Section, Settings, header, list, table},
     report::Left,
     syntax::Directive,
 };
@@ -143,22 +141,6 @@ pub fn all(directives: &[Directive]) -> (String, Vec<Left>) {
     }
     draft.sections.extend(upstreams.into_sections());
     draft.sections.extend(sites);
-    draft.comment = header(&left, &needless);
+    draft.comment = header("nginx", &left, &needless);
     (draft.text(), left)
-}
-
-fn header(left: &[Left], needless: &BTreeSet<String>) -> Vec<String> {
-    let mut lines = vec![
-        "Translated from the configuration of nginx. Check it with `serpent check FILE`.".to_owned(),
-        "The uplink is scheduled best if its rate is given: `uplink.rate`.".to_owned(),
-    ];
-    if !left.is_empty() {
-        lines.extend([String::new(), "Not translated, or different here:".to_owned()]);
-        lines.extend(left.iter().map(|one| format!("- {one}")));
-    }
-    if !needless.is_empty() {
-        let names: Vec<&str> = needless.iter().map(String::as_str).collect();
-        lines.extend([String::new(), format!("Not needed here: {}.", names.join(", "))]);
-    }
-    lines
 }

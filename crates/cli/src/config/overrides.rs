@@ -108,7 +108,7 @@ pub struct Overrides {
     #[arg(long, value_name = "SIZE", value_parser = values::size_or_off, help_heading = "Files")]
     pub cache: Option<u64>,
 
-    /// Access log: a file, `-` for standard output, or `off` [default: off]
+    /// Access log: a file, `-` for standard output, `syslog:SETTINGS`, `journal`, or `off` [default: off]
     #[arg(long, value_name = "FILE|-", help_heading = "Logs")]
     pub access_log: Option<String>,
 

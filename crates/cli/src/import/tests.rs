@@ -1,5 +1,7 @@
 //! Configurations of the shapes that public projects have, and what becomes of them.
 
+mod caddy;
+
 use super::*;
 use server::config::{Config, LogChoice, Origin};
 
@@ -27,7 +29,11 @@ impl Files for Texts {
 
 /// Translates, and checks that Serpent understands the result.
 fn translated(files: &[(&'static str, &'static str)]) -> (String, Vec<String>, Config) {
-    let translated = import::nginx(files[0].0, &Texts(files.to_vec())).unwrap_or_else(|error| panic!("{error}"));
+    let translated = match Source::of(files[0].0) {
+        Source::Nginx => import::nginx(files[0].0, &Texts(files.to_vec())),
+        Source::Caddy => import::caddyfile(files[0].0, &Texts(files.to_vec())),
+    };
+    let translated = translated.unwrap_or_else(|error| panic!("{error}"));
     let source = (PathBuf::from("/etc/serpent.toml"), translated.text.clone());
     let flags = Overrides { config: Some(source.0.clone()), ..Overrides::default() };
     let (resolved, mut problems) = config::understand(Some(&source), &flags);

@@ -1,0 +1,196 @@
+//! A route on its way, and what other directives add to it.
+
+use super::{
+    matcher::Pattern,
+    state::{Translation, from},
+};
+use crate::{
+    draft::{Section, Settings, list, table},
+    report::Place,
+    syntax::Directive,
+};
+
+/// A route on its way.
+#[derive(Clone, Debug)]
+pub struct Route {
+    pub pattern: Pattern,
+    pub place: Place,
+    /// Without those of the pattern.
+    pub settings: Settings,
+    pub request: Headers,
+    pub response: Headers,
+    /// The root that a site of these files has; only with files.
+    pub root: Option<String>,
+}
+
+/// Fields that change.
+#[derive(Clone, Debug, Default)]
+pub struct Headers {
+    pub remove: Vec<String>,
+    pub set: Vec<(String, String)>,
+    pub add: Vec<(String, String)>,
+}
+
+impl Headers {
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.set.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
+        self.set.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Those of an outer block, behind one's own.
+    fn with(&mut self, outer: &Self) {
+        for (name, value) in &outer.set {
+            if !self.set.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
+                self.set.push((name.clone(), value.clone()));
+            }
+        }
+        for name in &outer.remove {
+            if !self.remove.iter().any(|other| other.eq_ignore_ascii_case(name)) {
+                self.remove.push(name.clone());
+            }
+        }
+        self.add.extend(outer.add.iter().filter(|one| !self.add.contains(one)).cloned().collect::<Vec<_>>());
+    }
+
+    fn settings(&self, name: &str, settings: &mut Settings) {
+        if !self.remove.is_empty() {
+            settings.set(&format!("{name}.remove"), list(&self.remove));
+        }
+        for (what, fields) in [("set", &self.set), ("add", &self.add)] {
+            let mut alone: Vec<(&str, toml_edit::Value)> = Vec::new();
+            for (field, value) in fields {
+                if !alone.iter().any(|(other, _)| other.eq_ignore_ascii_case(field)) {
+                    alone.push((field, value.as_str().into()));
+                }
+            }
+            if !alone.is_empty() {
+                settings.set(&format!("{name}.{what}"), table(alone));
+            }
+        }
+    }
+}
+
+impl Route {
+    pub fn new(pattern: Pattern, directive: &Directive) -> Self {
+        Self {
+            pattern,
+            place: directive.place.clone(),
+            settings: Settings::default(),
+            request: Headers::default(),
+            response: Headers::default(),
+            root: None,
+        }
+    }
+
+    /// Whether it has nothing but files, as a path without a route has.
+    pub fn is_plain(&self) -> bool {
+        let (request, response) = (&self.request, &self.response);
+        let changes =
+            [request, response].iter().any(|it| !(it.set.is_empty() && it.add.is_empty() && it.remove.is_empty()));
+        self.pattern == Pattern::All && self.settings.is_only(&["files"]) && self.settings.has("files") && !changes
+    }
+
+    pub fn section(&self) -> Section {
+        let mut settings = self.pattern.settings();
+        settings.extend(&self.settings);
+        // What never reaches an origin has no request to change.
+        if self.settings.has("upstream") || self.settings.has("files") {
+            self.request.settings("request-headers", &mut settings);
+        }
+        self.response.settings("response-headers", &mut settings);
+        let mut section = Section { settings, ..Section::new("[[site.route]]") };
+        section.comment.push(from(&self.place));
+        if let Pattern::Prefix(path) = &self.pattern
+            && !path.ends_with('/')
+        {
+            section.comment.push(format!("{path} and what is below it; Caddy takes every path that begins with it"));
+        }
+        section
+    }
+}
+
+/// What a directive adds to the routes of some paths.
+pub struct Addition<'a> {
+    pub directive: &'a Directive,
+    pub paths: Vec<Pattern>,
+    pub settings: Settings,
+    pub request: Headers,
+    pub response: Headers,
+}
+
+impl<'a> Addition<'a> {
+    pub fn new(directive: &'a Directive, paths: Vec<Pattern>) -> Self {
+        let (request, response) = (Headers::default(), Headers::default());
+        Self { directive, paths, settings: Settings::default(), request, response }
+    }
+
+    fn add_to(&self, route: &mut Route) {
+        let is_answered = !(route.settings.has("upstream") || route.settings.has("files"));
+        for name in self.settings.names().filter(|name| !(is_answered && *name == "request-body")) {
+            if let Some(value) = self.settings.text_of(name) {
+                route.settings.write(name, value.to_owned(), None);
+            }
+        }
+        route.request.with(&self.request);
+        route.response.with(&self.response);
+    }
+}
+
+impl Translation {
+    /// Adds to the routes that have the paths; where one has more, it gets a route of its own in front of it.
+    pub fn add(&mut self, additions: &[Addition<'_>], routes: &mut Vec<Route>) {
+        // What is for all paths comes last, so that it is part of the routes that the others make.
+        let (for_all, for_some): (Vec<_>, Vec<_>) =
+            additions.iter().partition(|addition| addition.paths.contains(&Pattern::All));
+        for addition in for_some.into_iter().chain(for_all) {
+            for path in &addition.paths {
+                self.add_to_path(addition, path, routes);
+            }
+        }
+    }
+
+    fn add_to_path(&mut self, addition: &Addition<'_>, path: &Pattern, routes: &mut Vec<Route>) {
+        let refuses = ["require", "allow", "deny"].iter().any(|name| addition.settings.has(name));
+        if let Pattern::Prefix(path) = path
+            && refuses
+            && !path.ends_with('/')
+        {
+            self.leave(addition.directive, format!("it holds for `{path}` and what is below it, not for `{path}x`"));
+        }
+        let (mut found, mut is_covered) = (false, false);
+        for route in routes.iter_mut() {
+            let is_part = path.covers(&route.pattern);
+            // Its paths may be among them. What is too much is refused rather than too little.
+            let may_be_part = refuses && matches!(route.pattern, Pattern::Expression(_));
+            if is_part || may_be_part {
+                addition.add_to(route);
+            }
+            if may_be_part && !is_part {
+                let reason = format!("it holds for all paths of the route at {}, too", route.place);
+                self.leave(addition.directive, reason);
+            }
+            found |= is_part;
+            is_covered |= route.pattern == *path;
+        }
+        if is_covered {
+            return;
+        }
+        let Some(at) = routes.iter().position(|route| route.pattern.covers(path)) else {
+            if !found {
+                self.leave(addition.directive, "no route has these paths");
+            }
+            return;
+        };
+        let mut route = Route { pattern: path.clone(), place: addition.directive.place.clone(), ..routes[at].clone() };
+        if let Some(replaced) = routes[at].settings.text_of("replace-prefix").map(str::to_owned) {
+            let Some(replaced) = routes[at].pattern.replaced_below(&replaced, path) else {
+                let reason =
+                    "an upstream sees other paths here: only a prefix that ends in a slash has a route of its own";
+                return self.leave(addition.directive, reason);
+            };
+            route.settings.replace("replace-prefix", replaced);
+        }
+        addition.add_to(&mut route);
+        routes.insert(at, route);
+    }
+}

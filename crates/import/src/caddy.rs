@@ -1,10 +1,12 @@
 //! Caddyfiles.
 
 mod address;
+mod ask;
 mod block;
 mod expand;
 mod matcher;
 mod options;
+mod php;
 mod proxy;
 mod route;
 mod site;

@@ -50,6 +50,8 @@ struct Modified {
     /// Put in front of all paths.
     added: String,
     tries: Vec<String>,
+    /// The script for what is no file.
+    fallback: Option<String>,
 }
 
 /// A directive that answers.
@@ -159,6 +161,7 @@ impl Translation {
             };
             handlers.sort_by_key(rank);
         }
+        modified.fallback = self.php_fallback(lines, &scope.pattern);
         let mut routes = Vec::new();
         for handler in &handlers {
             let refuses = matches!(&*handler.directive.name, "abort" | "error" | "respond");
@@ -261,18 +264,7 @@ impl Translation {
                 }
                 self.proxy(directive, args, route)
             }
-            _ => {
-                self.other(directive);
-                // The text of a script is not sent as a file.
-                match Pattern::Expression("\\.php(/|$)".to_owned()).within(&scope.pattern, &scope.stripped) {
-                    Some(scripts) => {
-                        route.pattern = scripts;
-                        route.settings.write("respond", "501".to_owned(), None);
-                        true
-                    }
-                    None => false,
-                }
-            }
+            _ => self.php(directive, args, route, scope),
         }
     }
 
@@ -464,7 +456,9 @@ impl Translation {
         if lists {
             route.settings.set("listing", true);
         }
-        if !modified.tries.is_empty() {
+        if let (Some(fallback), Pattern::All) = (&modified.fallback, &route.pattern) {
+            route.settings.set("fallback", fallback.as_str());
+        } else if !modified.tries.is_empty() {
             route.settings.set("try-files", list(&modified.tries));
         }
         true
@@ -484,6 +478,7 @@ impl Translation {
                 self.header(line, args, &mut addition.request);
                 true
             }
+            "forward_auth" => self.forward_auth(line, args, addition),
             "basic_auth" | "basicauth" => self.password(line, args, addition),
             "request_body" => {
                 let size = line.inner().iter().find(|line| line.name == "max_size");

@@ -182,7 +182,7 @@ impl Translation {
     }
 
     /// The name of the upstream with these servers and settings, which is added if it is new.
-    fn upstream(&mut self, directive: &Directive, servers: &[String], settings: Settings) -> String {
+    pub fn upstream(&mut self, directive: &Directive, servers: &[String], settings: Settings) -> String {
         let mut section = Section { settings, ..Section::new("[[upstream]]") };
         section.settings.set("servers", list(servers));
         let same = |other: &&Section| other.settings.same_but(&section.settings, "name");
@@ -206,7 +206,7 @@ impl Translation {
 }
 
 /// The servers of an address, which may have a range of ports. An error is the reason why there is none.
-fn server(address: &str, is_secure: bool, is_h2c: bool) -> Result<Vec<String>, String> {
+pub fn server(address: &str, is_secure: bool, is_h2c: bool) -> Result<Vec<String>, String> {
     if values::has_placeholder(address) {
         return Err(format!("`{address}`: the servers of an upstream are named in the file"));
     }

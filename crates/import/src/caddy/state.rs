@@ -47,11 +47,7 @@ const NEEDLESS: &[&str] = &[
 /// Why a directive has no counterpart, and what to do.
 fn reason(name: &str) -> &'static str {
     match name {
-        "php_fastcgi" => "FastCGI is not spoken; `cgi` runs programs, `upstream` passes requests on by HTTP",
         "map" | "vars" => "there are no variables; classes and their rules choose by path, host, header and address",
-        "forward_auth" => {
-            "no other server is asked whether a request may go on: without it, these paths are open to all"
-        }
         "templates" => "texts are not changed",
         "intercept" | "handle_response" | "copy_response" | "copy_response_headers" => {
             "what an upstream answers is passed on; `error-pages` takes the place of errors"
@@ -66,7 +62,7 @@ fn reason(name: &str) -> &'static str {
         "cache" => "answers of upstreams are not cached",
         "rate_limit" => "a plugin; see `limit` of a site or a route",
         "layer4" => "only HTTP is spoken",
-        "frankenphp" | "php_server" | "php" => "PHP runs elsewhere: `cgi` runs programs, `upstream` passes requests on",
+        "frankenphp" | "php_server" | "php" => "PHP runs elsewhere: `fastcgi` of a route hands requests to PHP-FPM",
         "log_append" | "log_name" | "log_credentials" => {
             "the fields of the access log are fixed (docs/reference/access-log.md)"
         }

@@ -185,17 +185,22 @@ fn php_conditions_and_plugins_are_named_with_place_and_reason() {
         &[
             ("Caddyfile:2", "Caddy's interface"),
             ("Caddyfile:3", "not by DNS"),
-            ("Caddyfile:9", "FastCGI is not spoken"),
             ("Caddyfile:15", "not by `header`"),
             ("Caddyfile:17", "not by `method`"),
-            ("Caddyfile:18", "no other server is asked"),
             ("Caddyfile:21", "a plugin"),
             ("Caddyfile:24", "texts are not changed"),
             ("Caddyfile:25", "error-pages"),
         ],
     );
-    assert_eq!(left.len(), 9, "{left:#?}");
-    assert!(text.contains("path-regex = '\\.php(/|$)'\nrespond = 501"), "no script is sent as a file: {text}");
+    assert_eq!(left.len(), 7, "{left:#?}");
+    has(
+        &text,
+        &[
+            "path-regex = '\\.php(/|$)'\nfastcgi = { address = \"unix:/run/php.sock\", root = \"/srv/blog\" }",
+            "files = true\nfallback = \"/index.php\"",
+            "forward-auth = { upstream = \"authelia-9091\", path = \"/api/verify\" }",
+        ],
+    );
     has(&text, &["admin = \"127.0.0.1:2019\"", "http://:8080", "Not needed here: debug."]);
 }
 

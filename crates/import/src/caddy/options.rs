@@ -1,6 +1,9 @@
 //! Global options.
 
-use super::{site::without_block, state::Translation, values};
+use super::{
+    state::{Translation, without_block},
+    values,
+};
 use crate::{draft::list, syntax::Directive};
 
 /// What sites need of them.

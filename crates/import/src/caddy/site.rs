@@ -6,7 +6,7 @@ use super::{
     matcher::{self, Pattern},
     options::Options,
     route::Route,
-    state::{Translation, from},
+    state::{Translation, from, without_block},
     values,
 };
 use crate::{
@@ -391,9 +391,4 @@ fn is_secure(address: &Address, options: &Options) -> bool {
         (None, Some(port)) if port == options.https_port => true,
         (None, _) => !address.host.is_empty(),
     }
-}
-
-/// The directive alone, to be named.
-pub fn without_block(directive: &Directive) -> Directive {
-    Directive { block: None, ..directive.clone() }
 }

@@ -95,3 +95,8 @@ impl Translation {
 pub fn from(place: &Place) -> String {
     format!("from {place}")
 }
+
+/// The directive alone, to be named.
+pub fn without_block(directive: &Directive) -> Directive {
+    Directive { block: None, ..directive.clone() }
+}

@@ -25,7 +25,7 @@ use crate::{
     body::{ClientBody, IncomingBody},
     class_metrics::ClassCounters,
     classify::Verdict,
-    config::ForwardedField,
+    config::{ForwardAuth, ForwardedField},
     connection::Connection,
     connection_state::InFlight,
     sites::Routed,
@@ -48,6 +48,8 @@ pub(super) struct RequestContext {
     pub(super) parts: Box<Parts>,
     /// What the client asked for, where a guard has sent the request to another path.
     pub(super) asked: Option<PathAndQuery>,
+    /// The server of `forward-auth` that has let the request go on.
+    pub(super) allowed_by: Option<Arc<ForwardAuth>>,
     /// The body, until a step takes it; `None` if the request has none.
     pub(super) body: Option<ClientBody>,
     /// Whether the body was read to its end; `None` if the request has none.
@@ -159,7 +161,19 @@ impl RequestContext {
             set_cookie: None,
         };
         let arrived = body.as_ref().map(ClientBody::arrived);
-        Self { connection, parts, asked: None, body, arrived, site: 0, route: None, verdict, now, record }
+        Self {
+            connection,
+            parts,
+            asked: None,
+            allowed_by: None,
+            body,
+            arrived,
+            site: 0,
+            route: None,
+            verdict,
+            now,
+            record,
+        }
     }
 
     /// The log of the site or the route has the line.

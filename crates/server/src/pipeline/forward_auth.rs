@@ -4,7 +4,7 @@
 //! Traefik send, so that servers made for those can be asked. An answer of 2xx lets the request go on. Any other answer, such as
 //! a redirect to a page where people sign in, is the client's. Without an answer the request is refused.
 
-use std::pin::pin;
+use std::{pin::pin, sync::Arc};
 
 use files::FileBody;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
@@ -32,11 +32,15 @@ const MOST_BYTES: usize = 256 * 1024;
 pub(super) async fn ask(
     request: &mut RequestContext,
     snapshot: &ConfigSnapshot,
-    auth: &ForwardAuth,
+    auth: &Arc<ForwardAuth>,
 ) -> Result<Ruling, Failure> {
+    // The request has come from another route, where the same was asked.
+    if request.allowed_by.as_ref().is_some_and(|by| Arc::ptr_eq(by, auth)) {
+        return Ok(Ruling::GoesOn);
+    }
     let (connection, parts) = (&request.connection, &request.parts);
     let method = HeaderValue::from_str(parts.method.as_str()).map_err(|_| StatusCode::BAD_REQUEST)?;
-    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let path = request.asked.as_ref().or(parts.uri.path_and_query()).map_or("/", |path| path.as_str());
     let path = HeaderValue::from_str(path).map_err(|_| StatusCode::BAD_REQUEST)?;
     // Set when the client's own are gone.
     let rules =
@@ -72,6 +76,7 @@ pub(super) async fn ask(
     request.waited_for(());
     if head.status.is_success() {
         copy(&auth.copy, &head.headers, &mut request.parts.headers);
+        request.allowed_by = Some(auth.clone());
         return Ok(Ruling::GoesOn);
     }
     match body {

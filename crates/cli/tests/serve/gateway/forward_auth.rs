@@ -176,3 +176,22 @@ fn a_browser_learns_what_a_page_may_do_before_anybody_is_asked_and_refusals_can_
         "{answer}"
     );
 }
+
+#[test]
+fn a_request_that_goes_on_with_another_path_is_asked_about_once() {
+    let guarded = guarded(
+        "[[site.route]]\npath = \"/old/\"\nrewrite = \"/new/{rest}{query}\"\n[[site.route]]\npath = \"/new/\"\nupstream = \"app\"\n",
+    );
+    let mut client = guarded.ask("GET /old/page?a=b HTTP/1.1\r\nremote-user: root", "");
+    let question = guarded.auth.next();
+    assert_eq!(question.field("x-forwarded-uri").as_deref(), Some("/old/page?a=b"), "as the client asked");
+    question.send(b"HTTP/1.1 204 No Content\r\nremote-user: ann\r\n\r\n");
+    question.done();
+    let asked = guarded.gateway.origin.next();
+    assert!(guarded.auth.is_idle());
+    assert_eq!((asked.path(), asked.field("remote-user").as_deref()), ("/new/page?a=b", Some("ann")));
+    asked.answer(b"done");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("done"), "{answer}");
+}

@@ -1,6 +1,6 @@
 //! The request as guards see it, and their decision.
 
-use std::{net::IpAddr, pin::Pin};
+use std::{net::IpAddr, pin::Pin, sync::Arc};
 
 use http::{Response, request::Parts, uri::PathAndQuery};
 use limits::Granted;
@@ -60,5 +60,5 @@ pub(crate) enum Checked<'g> {
     /// To be awaited; it may be dropped at any time.
     Later(Pin<Box<dyn Future<Output = Ruling> + Send>>),
     /// This server is asked.
-    Asks(&'g ForwardAuth),
+    Asks(&'g Arc<ForwardAuth>),
 }

@@ -171,6 +171,7 @@ impl Files {
             ("htpasswd", "", 0o600),
             ("www/404.html", "", 0o644),
             ("www/sorry.html", "", 0o644),
+            ("www/503.json", "", 0o644),
         ] {
             fs::write(at(name), text).unwrap();
             fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();

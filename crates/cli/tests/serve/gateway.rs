@@ -1,7 +1,7 @@
 //! The gateway between real clients and an upstream that answers when the test says so.
 
 mod compression;
-mod fastcgi;
+pub(crate) mod fastcgi;
 mod forward_auth;
 mod interim;
 mod programs;

@@ -17,4 +17,5 @@ mod origin;
 mod priorities;
 mod smuggling;
 mod support;
+mod three_sites;
 mod upgrade;

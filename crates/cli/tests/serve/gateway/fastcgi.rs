@@ -21,10 +21,10 @@ fn php_fpm_program() -> Option<PathBuf> {
 }
 
 /// PHP-FPM with so many processes; ended when dropped.
-struct PhpFpm(Child);
+pub(crate) struct PhpFpm(Child);
 
 impl PhpFpm {
-    fn start(folder: &Path, processes: u32) -> Option<Self> {
+    pub(crate) fn start(folder: &Path, processes: u32) -> Option<Self> {
         let program = php_fpm_program()?;
         let (config, socket) = (folder.join("fpm.conf"), folder.join("fpm.sock"));
         let _ = fs::remove_file(&socket);

@@ -743,5 +743,5 @@ fn the_api_of_the_guide() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
-    bed.imported(&["auth_request", "map", "if"]);
+    bed.imported(&["map", "if"]);
 }

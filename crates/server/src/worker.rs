@@ -186,7 +186,8 @@ fn serve(
                 tracing::debug!(%peer, "closed at once: its client has limits.connections-per-client open");
                 return None;
             };
-            Some(permit)
+            // In a box, as most servers have no such limit.
+            Some(Box::new(permit))
         }
         _ => None,
     };

@@ -504,3 +504,14 @@ fn a_server_for_single_sign_on_is_asked() {
     assert!(left.iter().any(|line| line.contains("X-Original-URL") && line.contains("`-Uri`")), "{left:?}");
     assert!(left.iter().any(|line| line.contains("X-Other")), "{left:?}");
 }
+
+#[test]
+fn a_file_that_closes_a_site() {
+    let (text, left, config) =
+        one("server { listen 80; root /srv/a; if (-f /run/closed) { return 503; } location / { } }\n\
+        server { listen 80; server_name b.example; root /srv/b; if (-f $document_root/closed) { return 503; } }\n");
+    assert_eq!(config.sites[0].maintenance.as_ref().unwrap().file, Path::new("/run/closed"), "{text}");
+    assert!(config.sites[1].maintenance.is_none(), "{text}");
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert!(left[0].contains("$document_root/closed"), "{left:?}");
+}

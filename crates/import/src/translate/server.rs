@@ -112,6 +112,9 @@ impl<'a> Server<'a> {
             settings.set("client-ca", authorities.arg(0));
         }
         translation.access(&levels, &levels, settings);
+        if let Some(file) = self.inner().iter().find_map(maintenance) {
+            settings.set("maintenance", table([("file", file.into())]));
+        }
         translation.error_pages(&levels, root, settings);
         translation.log(&levels[1..], settings);
         let has_words = translation.expires(&levels, &levels, false, settings);
@@ -148,6 +151,7 @@ impl<'a> Server<'a> {
                     }
                 }
                 "error_log" => translation.error_log(directive),
+                "if" if maintenance(directive).is_some() => {}
                 "keepalive_timeout" => translation.limit_time(directive, "idle-timeout"),
                 name if INHERITED.contains(&name) => {}
                 _ => translation.other(directive),
@@ -332,4 +336,13 @@ pub fn merge<'a>(translation: &mut Translation<'a>, servers: &mut Vec<Server<'a>
         }
         is_reached
     });
+}
+
+/// `if (-f /run/closed) { return 503; }`: the file that closes a site.
+fn maintenance(directive: &Directive) -> Option<String> {
+    let [answer] = directive.inner() else { return None };
+    let closes = directive.name == "if" && answer.name == "return" && answer.args == ["503"];
+    let condition = directive.args.join(" ");
+    let file = condition.strip_prefix('(')?.strip_suffix(')')?.trim().strip_prefix("-f ")?.trim();
+    (closes && file.starts_with('/') && !file.contains('$')).then(|| file.to_owned())
 }

@@ -167,6 +167,7 @@ fn reason(name: &str) -> &'static str {
         "limit_rate" | "limit_rate_after" => {
             "`limit.bytes` of a site or a route counts all responses of a client together, and nginx each by itself"
         }
+        "limit_req_status" | "limit_conn_status" => "what is beyond a limit gets 429",
         "log_format" => "the forms of the access log are `combined` and `json` (`access-log.format`)",
         "stub_status" => "metrics are at the address of `admin`",
         "resolver" | "resolver_timeout" => "names are looked up by the system",

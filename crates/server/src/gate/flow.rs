@@ -60,8 +60,8 @@ struct Inner {
 enum FlowKind {
     /// The connection is ranked as a whole. Every connection begins so, because its first response tells the protocol.
     Connection(ConnectionFlow),
-    /// Its streams are ranked one by one.
-    Streams(StreamFlow),
+    /// Its streams are ranked one by one. In a box, which most idle connections do not have.
+    Streams(Box<StreamFlow>),
 }
 
 /// The jobs that the next write of a connection concerns.
@@ -448,7 +448,7 @@ impl FlowKind {
     /// From now on streams are ranked. A connection never goes back.
     fn begin_streams(&mut self) -> &mut StreamFlow {
         if let Self::Connection(flow) = self {
-            *self = Self::Streams(std::mem::take(flow).into());
+            *self = Self::Streams(Box::new(std::mem::take(flow).into()));
         }
         match self {
             Self::Streams(flow) => flow,

@@ -12,7 +12,7 @@ use socket2::SockRef;
 
 use crate::{
     ATTACH, Bed, DEVICE, ok, response,
-    support::{Nginx, Process, connect, get, has, packet, tcp_counters},
+    support::{Nginx, Process, connect, get, has, packet, stay_on_one_processor, tcp_counters},
 };
 
 fn number(shown: &serde_json::Value, name: &str) -> u64 {
@@ -150,6 +150,7 @@ fn a_server_behind_a_bridge_is_put_in_order() {
         return;
     }
     let Some(bed) = Bed::new(test) else { return };
+    stay_on_one_processor();
     let container = bed.put_container_behind_bridge();
     let _nginx = Nginx::start(&container.name, &[100, 500_000]);
     for address in ["10.9.0.3:80", "[fd09::3]:80"] {
@@ -173,7 +174,7 @@ fn a_server_behind_a_bridge_is_put_in_order() {
     }
     let after = tcp_counters(&container.name);
     for name in ["TCPFastRetrans", "TCPSACKReorder", "TCPTSReorder"] {
-        assert_eq!(after[name], before[name], "{name}");
+        assert_eq!(after[name], before[name], "{name}: {:#}", bed.shown());
     }
 }
 

@@ -74,7 +74,7 @@ impl Facility {
         "kern", "user", "mail", "daemon", "auth", "intern", "lpr", "news", "uucp", "clock", "authpriv", "ftp", "ntp",
         "audit", "alert", "cron", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
     ];
-    /// What nginx has, too.
+    /// The default, as in nginx.
     pub const LOCAL7: Self = Self(23);
 
     /// The facility of a name.

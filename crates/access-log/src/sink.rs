@@ -16,7 +16,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// An opened log.
 pub struct Sink {
     pub(super) format: LogFormat,
-    /// What it is, for messages.
+    /// Its name in messages.
     pub(super) name: String,
     output: Output,
 }

@@ -82,7 +82,7 @@ pub struct Opened {
 pub struct OpenError {
     /// The log.
     pub log: AccessLog,
-    /// What the system says.
+    /// The error of the system.
     pub error: io::Error,
 }
 

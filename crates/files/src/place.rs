@@ -1,4 +1,4 @@
-//! What a path leads to, without reading it.
+//! Finds out whether a path leads to a file, a directory or nothing, without reading it.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, path::Path, pin::Pin, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::{
     resolve::{Node, status_of},
 };
 
-/// What a path leads to.
+/// A file, a directory or nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A file; also one that may not be read, and a path that is none.
@@ -26,7 +26,7 @@ pub enum Place {
     Missing,
 }
 
-/// What a path leads to, now or later.
+/// A [`Place`], now or later.
 pub enum Looked {
     /// Known without waiting for a disk.
     Ready(Place),

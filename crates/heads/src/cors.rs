@@ -33,9 +33,9 @@ pub enum Origins {
 /// An origin as in `https://app.example` or, with all names below one, `https://*.app.example`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginPattern {
-    /// What stands before the star, or all of it.
+    /// The text before the star, or all of it.
     start: Box<str>,
-    /// What stands behind the star.
+    /// The text behind the star.
     end: Option<Box<str>>,
 }
 

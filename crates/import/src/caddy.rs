@@ -15,7 +15,7 @@ mod syntax;
 mod values;
 
 use crate::{
-    draft::{Draft, Section, header, list},
+    draft::{Draft, Section, list},
     report::Left,
     syntax::{Files, SyntaxError},
 };
@@ -25,7 +25,8 @@ use state::Translation;
 /// Translates a file and those that it imports: the text, and what it does not have.
 pub fn all(file: &str, files: &dyn Files) -> Result<(String, Vec<Left>), SyntaxError> {
     let expanded = expand::read(file, files)?;
-    let mut translation = Translation { left: expanded.left, ..Translation::default() };
+    let mut translation = Translation::default();
+    translation.notes.left = expanded.left;
     let options = translation.options(&expanded.global);
     let mut sites = Sites::default();
     let mut sections: Vec<(usize, Section)> = Vec::new();
@@ -45,7 +46,7 @@ pub fn all(file: &str, files: &dyn Files) -> Result<(String, Vec<Left>), SyntaxE
     }
     draft.top.extend(&translation.top);
     let has_acme = sections.iter().any(|(_, section)| section.settings.has("acme"));
-    let Translation { mut left, needless, limits, acme, error_log, upstreams, has_users, .. } = translation;
+    let Translation { mut notes, limits, acme, error_log, upstreams, has_users, .. } = translation;
     for (name, settings) in [("[limits]", limits), ("[error-log]", error_log), ("[acme]", acme)] {
         if !settings.is_empty() && (name != "[acme]" || has_acme) {
             draft.sections.push(Section { settings, ..Section::new(name) });
@@ -58,7 +59,7 @@ pub fn all(file: &str, files: &dyn Files) -> Result<(String, Vec<Left>), SyntaxE
     }
     draft.sections.extend(upstreams);
     draft.sections.extend(sections.into_iter().map(|(_, section)| section));
-    left.sort_by(|one, other| one.place.cmp(&other.place));
-    draft.comment = header("Caddy", &left, &needless);
-    Ok((draft.text(), left))
+    notes.left.sort_by(|one, other| one.place.cmp(&other.place));
+    draft.comment = notes.header("Caddy");
+    Ok((draft.text(), notes.left))
 }

@@ -1,10 +1,10 @@
 //! The configuration that comes out, and its text.
 
-use std::{collections::BTreeSet, fmt::Write as _};
+use std::fmt::Write as _;
 
 use toml_edit::Value;
 
-use crate::report::Left;
+use crate::report::Place;
 
 /// Settings of a table, as written: names, values, and comments above them.
 #[derive(Clone, Debug, Default)]
@@ -83,26 +83,14 @@ impl Settings {
     }
 }
 
-/// What stands at the top of a translated file.
-pub fn header(server: &str, left: &[Left], needless: &BTreeSet<String>) -> Vec<String> {
-    let mut lines = vec![
-        format!("Translated from the configuration of {server}. Check it with `serpent check FILE`."),
-        "The uplink is scheduled best if its rate is given: `uplink.rate`.".to_owned(),
-    ];
-    if !left.is_empty() {
-        lines.extend([String::new(), "Not translated, or different here:".to_owned()]);
-        lines.extend(left.iter().map(|one| format!("- {one}")));
-    }
-    if !needless.is_empty() {
-        let names: Vec<&str> = needless.iter().map(String::as_str).collect();
-        lines.extend([String::new(), format!("Not needed here: {}.", names.join(", "))]);
-    }
-    lines
-}
-
 /// A list of texts.
 pub fn list<T: AsRef<str>>(items: impl IntoIterator<Item = T>) -> Value {
     Value::Array(items.into_iter().map(|item| item.as_ref().to_owned()).collect())
+}
+
+/// `from FILE:LINE`
+pub fn from(place: &Place) -> String {
+    format!("from {place}")
 }
 
 /// A table on one line.

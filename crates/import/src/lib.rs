@@ -6,9 +6,10 @@
 
 mod caddy;
 mod draft;
+mod nginx;
+mod notes;
 mod report;
 mod syntax;
-mod translate;
 
 pub use report::{Left, Place};
 pub use syntax::{Files, SyntaxError};
@@ -27,7 +28,7 @@ pub struct Translated {
 /// # Errors
 /// A file cannot be read, or is not written as nginx wants it.
 pub fn nginx(file: &str, files: &dyn Files) -> Result<Translated, SyntaxError> {
-    let (text, left) = translate::all(&syntax::read(file, files)?);
+    let (text, left) = nginx::all(&syntax::read(file, files)?);
     Ok(Translated { text, left })
 }
 

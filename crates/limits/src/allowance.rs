@@ -1,7 +1,7 @@
 //! The bytes that all responses of a client may have together.
 //!
-//! A response that waits for bytes asks nobody else for leave to send, so that others have the uplink meanwhile. Of the
-//! responses of one client that wait, the one with the least left is served first.
+//! While a response waits for bytes, it does not ask the uplink for leave to send, so other clients have the uplink. Of the
+//! waiting responses of one client, the one with the least left is served first.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ const LEAST_PORTION_BYTES: u64 = 1_460;
 const MOST_PORTION_BYTES: u64 = 64 * 1024;
 /// A response that others go before asks again after this.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(2);
-/// A response that does not ask again in time waits for its client, not for bytes, and nobody waits for it.
+/// A response that does not ask again in time waits for its client. Others do not wait for it.
 const LATE_AFTER_NS: u128 = 10_000_000;
 
 /// The bytes of a client.
@@ -41,7 +41,7 @@ struct State {
     next_number: u64,
 }
 
-/// What a response has of the bytes of its client.
+/// The share of a response in the bytes of its client.
 #[derive(Debug)]
 pub struct Share {
     allowance: Arc<Allowance>,
@@ -51,7 +51,7 @@ pub struct Share {
 }
 
 impl Allowance {
-    /// An allowance that nobody has used.
+    /// A full allowance.
     pub fn new(rate: ByteRate, now: Instant) -> Arc<Self> {
         Arc::new(Self { rate, epoch: now, state: Mutex::default() })
     }

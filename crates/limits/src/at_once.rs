@@ -1,4 +1,4 @@
-//! What a client has under way at once.
+//! Counts the requests or connections that a client has under way.
 
 use std::{collections::HashMap, num::NonZeroU32, sync::Arc};
 

@@ -32,7 +32,7 @@ pub struct Limiter {
     bytes: Option<Bytes>,
 }
 
-/// What a request holds while it is under way.
+/// The grants of a request while it is under way.
 #[derive(Debug, Default)]
 pub struct Granted {
     /// Its place among those that a client may have at once, where they are limited.
@@ -66,7 +66,7 @@ struct Rated {
 }
 
 impl Limiter {
-    /// A limit that nobody has used.
+    /// An unused limit.
     pub fn new(limit: &Limit, now: Instant) -> Self {
         let rated = |rate: Rate| Rated { bucket: Bucket::new(&rate), epoch: now, full_ns: Cache::new(MOST_REMEMBERED) };
         let bytes = limit.bytes.map(|rate| Bytes { rate, of_clients: Cache::new(MOST_REMEMBERED) });
@@ -83,7 +83,7 @@ impl Limiter {
         self.limit.rate.as_ref()
     }
 
-    /// Counts a request. What it is granted is to be kept until it is over.
+    /// Counts a request. The caller keeps the grants until the request is over.
     ///
     /// # Errors
     /// The client has had what it may have. Such a request costs it nothing.

@@ -1,4 +1,4 @@
-//! Whose requests are counted together.
+//! The owner of requests that are counted together.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,4 +1,4 @@
-//! What answers a request: a program that is started for it, or an application that runs already.
+//! The application of a route: a program that is started for each request, or one that runs already.
 
 use bodies::RequestBody;
 use http::Request;

@@ -33,14 +33,14 @@ pub(crate) struct ConnectionState {
     started: Instant,
 }
 
-/// What a connection becomes after an upgrade.
+/// A connection after an upgrade.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     /// The other side.
     pub(crate) upgraded: Box<Upgraded>,
     /// The class that it counts for.
     pub(crate) class: ClassAt,
-    /// What the request counts for in limits on requests at once, until the tunnel ends.
+    /// The places of its request in limits on requests at once, held until the tunnel ends.
     pub(crate) permits: Vec<Permit>,
 }
 

@@ -186,6 +186,7 @@ fn no_connection_is_reordered() {
         return;
     }
     let Some(bed) = Bed::new(test) else { return };
+    stay_on_one_processor();
     let sizes = [300, 2_000, 9_000, 40_000, 150_000, 400_000];
     let _nginx = Nginx::start(&bed.server, &sizes);
     drop(connect(&bed.client, "10.9.0.1:80"));

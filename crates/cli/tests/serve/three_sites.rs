@@ -695,11 +695,13 @@ fn the_api_of_the_guide() {
         assert!(start.elapsed() < PATIENCE, "the server that is ill is still asked");
     }
     for server in &servers {
-        // curl does not end it by itself.
         let upgrade = ["--http1.1", "-H", gold, "-H", "connection: Upgrade", "-H", "upgrade: websocket"];
-        let output = server.curl(&[&["--max-time", "3"], upgrade.as_slice()].concat(), "/v1/ws").output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
+        let mut curl = server.curl(&[&["-N"], &upgrade[..]].concat(), "/v1/ws").stdout(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(curl.stdout.take().unwrap()).lines().next().unwrap().unwrap();
         assert!(said.starts_with("HTTP/1.1 101 "), "{}: {said}", server.name);
+        // curl does not end it by itself.
+        curl.kill().unwrap();
+        curl.wait().unwrap();
     }
     fs::write(bed.path("run/maintenance"), "").unwrap();
     for server in &servers {

@@ -19,7 +19,7 @@ pub struct Scope<'a> {
     pub hosts: &'a [String],
     /// The paths of the block.
     pub pattern: Pattern,
-    /// What was taken from the front of the paths.
+    /// The prefix that was taken from the paths.
     pub stripped: String,
     pub root: Option<String>,
 }
@@ -42,7 +42,7 @@ const ORDER: &[&str] = &[
 /// Directives of a whole site, wherever they stand.
 const OF_SITE: &[&str] = &["tls", "log", "bind", "handle_errors"];
 
-/// What acts on the directives behind it.
+/// Changes that hold for the directives behind them.
 #[derive(Default)]
 struct Modified {
     /// Prefixes that are taken away, with the paths for which they are.
@@ -424,7 +424,7 @@ impl Translation {
                     line,
                     "names that begin with a dot are never sent; answer others by a route with `respond = 404`",
                 ),
-                "precompressed" => _ = self.needless.insert(line.name.clone()),
+                "precompressed" => self.notes.skip(line),
                 "pass_thru" => self.leave(line, "what is missing is answered by another file, or with 404"),
                 _ => self.other(line),
             }
@@ -464,7 +464,7 @@ impl Translation {
         true
     }
 
-    /// What a directive adds to the routes of its block. Returns whether it does.
+    /// Adds the settings of a directive to the routes of its block. Returns whether there are any.
     fn addition(&mut self, line: &Directive, args: &[String], addition: &mut Addition<'_>) -> bool {
         match line.name.as_str() {
             "header" => {

@@ -9,7 +9,7 @@ use crate::{draft::Settings, syntax::Directive};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
     All,
-    /// What begins with it; without a slash at its end, the path itself and what is below it.
+    /// Paths that begin with it; without a slash at its end, the path itself and all below it.
     Prefix(String),
     Exactly(String),
     Expression(String),

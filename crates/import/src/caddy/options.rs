@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{draft::list, syntax::Directive};
 
-/// What sites need of them.
+/// The options that sites need.
 pub struct Options {
     pub http_port: u16,
     pub https_port: u16,

@@ -51,7 +51,7 @@ impl Translation {
                     Some(time) => settings.push(("connect-timeout", time.into())),
                     None => self.leave(line, "the time cannot be read, or is zero"),
                 },
-                "resolve_root_symlink" | "capture_stderr" => _ = self.needless.insert(line.name.clone()),
+                "resolve_root_symlink" | "capture_stderr" => self.notes.skip(line),
                 "write_timeout" => self.leave(line, "`fastcgi.timeout` holds for both directions"),
                 "split" => {
                     self.leave(line, "a script ends where its file ends: the first one with one of `extensions`")
@@ -73,7 +73,7 @@ impl Translation {
         true
     }
 
-    /// What a path without a file is answered by, where a block has `php_fastcgi`.
+    /// The script that answers for a path without a file, where a block has `php_fastcgi`.
     pub fn php_fallback(&mut self, lines: &[Directive], pattern: &Pattern) -> Option<String> {
         let php = lines.iter().find(|line| line.name == "php_fastcgi")?;
         if *pattern != Pattern::All {

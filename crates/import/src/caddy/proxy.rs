@@ -2,11 +2,11 @@
 
 use super::{
     route::{Headers, Route},
-    state::{Translation, from},
+    state::Translation,
     values,
 };
 use crate::{
-    draft::{Section, Settings, list},
+    draft::{Section, Settings, from, list},
     syntax::Directive,
 };
 
@@ -131,7 +131,7 @@ impl Translation {
                 }
                 "max_conns_per_host" => settings.write("max-connections", line.arg(0).to_owned(), None),
                 "compression" | "expect_continue_timeout" | "read_buffer" | "write_buffer" => {
-                    self.needless.insert(line.name.clone());
+                    self.notes.skip(line);
                 }
                 _ => self.other(line),
             }

@@ -1,11 +1,8 @@
 //! A route on its way, and what other directives add to it.
 
-use super::{
-    matcher::Pattern,
-    state::{Translation, from},
-};
+use super::{matcher::Pattern, state::Translation};
 use crate::{
-    draft::{Section, Settings, list, table},
+    draft::{Section, Settings, from, list, table},
     report::Place,
     syntax::Directive,
 };
@@ -109,7 +106,7 @@ impl Route {
     }
 }
 
-/// What a directive adds to the routes of some paths.
+/// Settings that a directive adds to the routes of some paths.
 pub struct Addition<'a> {
     pub directive: &'a Directive,
     pub paths: Vec<Pattern>,

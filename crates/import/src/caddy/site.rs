@@ -6,15 +6,15 @@ use super::{
     matcher::{self, Pattern},
     options::Options,
     route::Route,
-    state::{Translation, from, without_block},
+    state::{Translation, without_block},
     values,
 };
 use crate::{
-    draft::{Section, Settings, list, table},
+    draft::{Section, Settings, from, list, table},
     syntax::Directive,
 };
 
-/// What sites have in common.
+/// The state that all sites share.
 #[derive(Default)]
 pub struct Sites {
     /// Addresses to listen on.
@@ -210,7 +210,7 @@ impl Translation {
             }
             for inner in line.inner() {
                 match inner.name.as_str() {
-                    "protocols" | "ciphers" | "curves" | "alpn" => _ = self.needless.insert(inner.name.clone()),
+                    "protocols" | "ciphers" | "curves" | "alpn" => self.notes.skip(inner),
                     "client_auth" => {}
                     "ca" => self.acme.set("directory", inner.arg(0)),
                     "ca_root" => self.acme.set("ca", inner.arg(0)),

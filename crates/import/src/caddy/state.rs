@@ -1,18 +1,15 @@
-//! What is known while a Caddyfile is translated.
-
-use std::collections::BTreeSet;
+//! The state of a translation of a Caddyfile.
 
 use crate::{
     draft::{Section, Settings},
-    report::{Left, Place},
+    notes::Notes,
     syntax::Directive,
 };
 
-/// What is known while a Caddyfile is translated.
+/// The state of a translation.
 #[derive(Default)]
 pub struct Translation {
-    pub left: Vec<Left>,
-    pub needless: BTreeSet<String>,
+    pub notes: Notes,
     pub limits: Settings,
     pub acme: Settings,
     pub top: Settings,
@@ -24,7 +21,7 @@ pub struct Translation {
     pub encodes: Option<Directive>,
 }
 
-/// What Serpent does by itself, or what its own structure makes needless.
+/// Directives that Serpent does not need.
 const NEEDLESS: &[&str] = &[
     "debug",
     "default_sni",
@@ -76,24 +73,13 @@ fn reason(name: &str) -> &'static str {
 impl Translation {
     /// Names a directive that is left out, or that means something else here.
     pub fn leave(&mut self, directive: &Directive, reason: impl Into<String>) {
-        let left = Left { place: directive.place.clone(), directive: directive.to_string(), reason: reason.into() };
-        if !self.left.contains(&left) {
-            self.left.push(left);
-        }
+        self.notes.leave(directive, reason);
     }
 
     /// A directive that nothing here translates.
     pub fn other(&mut self, directive: &Directive) {
-        match directive.name.as_str() {
-            name if NEEDLESS.contains(&name) => _ = self.needless.insert(name.to_owned()),
-            name => self.leave(directive, reason(name)),
-        }
+        self.notes.other(directive, NEEDLESS, reason);
     }
-}
-
-/// `from FILE:LINE`
-pub fn from(place: &Place) -> String {
-    format!("from {place}")
 }
 
 /// The directive alone, to be named.

@@ -1,6 +1,6 @@
 //! Values: times, sizes, placeholders.
 
-/// What `private_ranges` stands for.
+/// The networks of `private_ranges`.
 pub const PRIVATE: [&str; 6] = ["192.168.0.0/16", "172.16.0.0/12", "10.0.0.0/8", "127.0.0.0/8", "fd00::/8", "::1"];
 
 /// A time as Go writes it: `500ms`, `1m30s`, `2d`. `None`: it is zero, or no time.

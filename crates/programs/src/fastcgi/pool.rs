@@ -46,10 +46,10 @@ struct Idle {
 
 /// The connection of a request.
 #[derive(Debug)]
-pub(super) enum Taken {
+pub(super) enum Connection {
     Kept(KeptSocket),
-    /// There is none: the request opens one.
-    None(Unanswered),
+    /// None is kept: the request opens one.
+    New(Unanswered),
 }
 
 /// A request on a new connection, until its answer begins.
@@ -76,15 +76,15 @@ impl Pool {
     }
 
     /// The connection for a request.
-    pub(super) fn take(self: &Arc<Self>) -> Taken {
+    pub(super) fn take(self: &Arc<Self>) -> Connection {
         let mut state = self.0.lock();
         while let Some(Idle { mut socket, until }) = state.idle.pop() {
             if Instant::now() < until && socket.is_quiet() {
-                return Taken::Kept(socket);
+                return Connection::Kept(socket);
             }
         }
         state.unanswered += 1;
-        Taken::None(Unanswered(self.clone()))
+        Connection::New(Unanswered(self.clone()))
     }
 
     /// A kept connection was found closed: the application has ended, and all the others are closed too.
@@ -154,14 +154,14 @@ mod tests {
         pool.keep(pair().0, 2, Duration::from_secs(2));
         assert_eq!(pool.counts(), (2, 0), "no more than two");
         drop(closed);
-        let Taken::Kept(socket) = pool.take() else { panic!("one is open") };
+        let Connection::Kept(socket) = pool.take() else { panic!("one is open") };
         assert_eq!(pool.counts(), (0, 0));
         pool.keep(socket, 2, Duration::from_secs(2));
         tokio::time::sleep(Duration::from_millis(1900)).await;
         assert_eq!(pool.counts(), (1, 0));
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(pool.counts(), (0, 0), "it is closed without another request");
-        assert!(matches!(pool.take(), Taken::None(_)));
+        assert!(matches!(pool.take(), Connection::New(_)));
         assert_eq!(pool.counts(), (0, 0), "the request has ended");
     }
 
@@ -190,8 +190,8 @@ mod tests {
                     if arrives {
                         match pool.take() {
                             // Its process answers at once.
-                            Taken::Kept(socket) => running.push(socket),
-                            Taken::None(unanswered) => waiting.push_back(unanswered),
+                            Connection::Kept(socket) => running.push(socket),
+                            Connection::New(unanswered) => waiting.push_back(unanswered),
                         }
                     } else if !running.is_empty() {
                         let socket = running.swap_remove(which % running.len());

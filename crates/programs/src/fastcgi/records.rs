@@ -78,7 +78,7 @@ fn length(out: &mut BytesMut, bytes: usize) {
     }
 }
 
-/// What the records of an answer tell.
+/// An event in the records of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// Bytes of the answer.

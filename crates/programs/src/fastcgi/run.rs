@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{
     exchange::{Exchange, Loss, Terms},
-    pool::{Pool, Taken},
+    pool::{Connection, Pool},
     records,
     scripts::{Script, Scripts},
     socket::Socket,
@@ -35,7 +35,7 @@ pub struct FastCgi {
     scripts: Arc<Scripts>,
     terms: Terms,
     slots: Arc<Slots>,
-    /// What is logged of all its requests.
+    /// Bounds the log lines of all its requests.
     budget: Arc<Mutex<Budget>>,
 }
 
@@ -74,10 +74,7 @@ impl FastCgi {
         let shown: Arc<str> = script.file.to_string_lossy().into();
         let begin = self.begin(&request, &context, script);
         let is_head = request.method() == Method::HEAD;
-        let may_repeat = matches!(
-            *request.method(),
-            Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE | Method::TRACE
-        );
+        let may_repeat = request.method().is_idempotent();
         let (mut exchange, head) =
             self.ask(&begin, request.into_body(), &shown, may_repeat).await.inspect_err(|error| {
                 let log = |line: &str| tracing::warn!(script = %shown, "{line}");
@@ -109,8 +106,8 @@ impl FastCgi {
         let lines = || Lines::with(self.budget.clone());
         let limit_bytes = self.config.head_bytes;
         let unanswered = match self.terms.pool.take() {
-            Taken::None(unanswered) => unanswered,
-            Taken::Kept(socket) => {
+            Connection::New(unanswered) => unanswered,
+            Connection::Kept(socket) => {
                 if let Ok(socket) = socket.into_socket() {
                     let again = body.again();
                     let mut exchange =
@@ -152,7 +149,7 @@ impl FastCgi {
         let mut variables = variables::of_request(request, context);
         let base = self.scripts.base.as_os_str().as_bytes();
         self.about_script(&mut variables, base, script);
-        // Whoever checked a password here is not asked again.
+        // A password that was checked here is not checked again.
         if context.user.is_none()
             && let Some(credentials) = request.headers().get(header::AUTHORIZATION)
         {

@@ -42,7 +42,7 @@ struct Group {
     rounds_bytes: [u64; Priority::LEAST_URGENT as usize + 1],
 }
 
-/// What became of the place of a job that ended.
+/// The place of a job that ended.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     /// The place stays.

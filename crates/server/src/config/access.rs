@@ -22,7 +22,7 @@ pub struct Access {
 pub struct ForwardAuth {
     /// The index in [`super::Config::upstreams`].
     pub upstream: usize,
-    /// What it is asked for, by GET.
+    /// The path of the question, sent by GET.
     pub path: PathAndQuery,
     /// The fields of its answer that take the place of the client's in the request.
     pub copy: Vec<HeaderName>,

@@ -69,6 +69,8 @@ pub(super) struct ActiveResponse {
     tell_at_bytes: u64,
     /// Whether the kernel was told of it.
     is_told: bool,
+    /// HTTP/2: whether its body has asked for room.
+    has_asked: bool,
     body_end: Option<BodyEnd>,
     /// Whether it is counted as stalled.
     is_slow: bool,
@@ -208,6 +210,21 @@ impl Responses {
         of_job.map(|response| response.priority).unwrap_or_default()
     }
 
+    /// HTTP/2: the body of a job's response asks for room. Returns how urgent it is.
+    pub fn handle_asked(&mut self, job: JobId) -> Priority {
+        self.of_job_mut(job)
+            .map(|response| {
+                response.has_asked = true;
+                response.priority
+            })
+            .unwrap_or_default()
+    }
+
+    /// HTTP/2: whether a more urgent response has asked for room and has not ended.
+    pub fn is_moving_before(&self, urgency: u8) -> bool {
+        self.active.iter().any(|it| it.priority.urgency < urgency && it.has_asked && !it.body_has_ended())
+    }
+
     /// The response of a job.
     pub fn of_job_mut(&mut self, job: JobId) -> Option<&mut ActiveResponse> {
         self.active.iter_mut().find(|response| response.job == Some(job))
@@ -250,6 +267,7 @@ impl Responses {
             sent_bytes: 0,
             tell_at_bytes: 0,
             is_told: false,
+            has_asked: false,
             body_end: None,
             is_slow: false,
             done,

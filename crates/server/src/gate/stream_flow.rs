@@ -58,6 +58,7 @@ pub(super) struct StreamFlow {
 /// A stream that waits until the transport has taken the bytes that have leave.
 pub(super) struct WaitingStream {
     job: JobId,
+    urgency: u8,
     waker: Waker,
     /// [`TransportProgress::writes`] when it began to wait.
     since_write: u64,
@@ -110,29 +111,40 @@ impl StreamFlow {
     }
 
     /// Whether the connection has room for a stream: its credit is less than `limit_bytes`, and the transport takes
-    /// bytes. `urgent_first`: and no more urgent stream has bytes among the credit.
+    /// bytes. `urgent_first`: and no more urgent stream has bytes among the credit, or is about to.
     pub fn poll_room(&mut self, cx: &mut Context<'_>, job: JobId, limit_bytes: u64, urgent_first: bool) -> Poll<()> {
         if self.responses.is_closed() {
             return Poll::Pending;
         }
         let before = self.waiting.iter().position(|stream| stream.job == job);
         let before = before.map(|at| self.waiting.swap_remove(at));
-        if !self.progress.is_full && before.is_some_and(|before| before.since_write == self.progress.writes) {
+        if !self.progress.is_full && before.as_ref().is_some_and(|before| before.since_write == self.progress.writes) {
             // The connection had its turn and wrote nothing: its client's window holds back the bytes that it has.
             self.hold_credit();
         }
-        let yields = urgent_first && self.credit_bytes > 0 && {
-            let urgency = usize::from(self.responses.priority_of(job).urgency);
-            self.credit_by_urgency[..urgency].iter().any(|&bytes| bytes > 0)
-        };
+        let urgency = self.responses.handle_asked(job).urgency;
+        let yields = urgent_first && self.has_more_urgent(urgency, before.is_some());
         if !self.progress.is_full && self.credit_bytes < limit_bytes && !yields {
             return Poll::Ready(());
         }
         if !self.progress.is_full {
             cx.waker().wake_by_ref();
         }
-        self.waiting.push(WaitingStream { job, waker: cx.waker().clone(), since_write: self.progress.writes });
+        let since_write = self.progress.writes;
+        self.waiting.push(WaitingStream { job, urgency, waker: cx.waker().clone(), since_write });
         Poll::Pending
+    }
+
+    /// Whether a stream of this urgency has to wait for more urgent ones. `asks_again`: it has waited already.
+    fn has_more_urgent(&self, urgency: u8, asks_again: bool) -> bool {
+        // Their bytes have not left, or they wait for room.
+        let has_bytes = self.credit_by_urgency[..usize::from(urgency)].iter().any(|&bytes| bytes > 0);
+        if has_bytes || self.waiting.iter().any(|stream| stream.urgency < urgency) {
+            return true;
+        }
+        // A more urgent stream may have been woken with this one, and its task may run later. So this stream asks again,
+        // once, behind it. Bytes that the client's window holds back are not waited for.
+        !asks_again && self.held_bytes == 0 && self.responses.is_moving_before(urgency)
     }
 
     /// A stream was given leave.

@@ -46,7 +46,7 @@ pub(super) struct RequestContext {
     pub(super) connection: Arc<Connection>,
     /// The head. A program may replace it ([`RequestContext::go_elsewhere`]).
     pub(super) parts: Box<Parts>,
-    /// What the client asked for, where a guard has sent the request to another path.
+    /// The path that the client asked for, if a guard has sent the request to another path.
     pub(super) asked: Option<PathAndQuery>,
     /// The server of `forward-auth` that has let the request go on.
     pub(super) allowed_by: Option<Arc<ForwardAuth>>,
@@ -93,8 +93,8 @@ pub(super) struct RecordContext {
 }
 
 impl RecordContext {
-    /// Takes over what a limit grants. Of two limits of bytes, which a request on its way from one route to another may meet, the
-    /// last one holds.
+    /// Takes over the grants of a limit. A request that a guard sends to another route may meet two limits of bytes. The last
+    /// one holds.
     pub(super) fn is_granted(&mut self, Granted { permit, share }: Granted) {
         self.permits.extend(permit);
         self.share = share.or(self.share.take());

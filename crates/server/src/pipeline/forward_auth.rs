@@ -1,8 +1,8 @@
 //! `forward-auth`: another server, such as one for single sign-on, says whether a request goes on.
 //!
-//! It gets the head of the request, by GET and without a body, with `X-Forwarded-Method` and `X-Forwarded-Uri`: what Caddy and
-//! Traefik send, so that servers made for those can be asked. An answer of 2xx lets the request go on. Any other answer, such as
-//! a redirect to a page where people sign in, is the client's. Without an answer the request is refused.
+//! It gets the head of the request by GET, without a body, and with `X-Forwarded-Method` and `X-Forwarded-Uri`. Caddy and
+//! Traefik send the same, so servers that are made for them can be asked. An answer of 2xx lets the request go on. Any other
+//! answer goes to the client, for example a redirect to a page for signing in. Without an answer the request is refused.
 
 use std::{pin::pin, sync::Arc};
 

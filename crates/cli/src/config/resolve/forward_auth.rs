@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Resolver<'_> {
-    /// `None`: nobody is asked.
+    /// `None`: no server is asked.
     pub(super) fn forward_auth(
         &mut self,
         written: &Spanned<OrOff<RawForwardAuth>>,

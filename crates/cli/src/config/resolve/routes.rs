@@ -19,7 +19,7 @@ use crate::{
     values,
 };
 
-/// What a site says for each of its routes that says nothing else.
+/// Settings of a site that hold for each route without its own.
 pub(super) struct OfSite {
     pub compression: Option<Arc<CompressionConfig>>,
     pub expires: Option<Arc<Expires>>,

@@ -1,4 +1,4 @@
-//! What sites and routes can name.
+//! The upstreams, resources and facts that sites and routes can name.
 
 use server::config::{ResourceConfig, UpstreamConfig};
 

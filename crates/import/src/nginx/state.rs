@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::{
     draft::{Section, Settings},
-    report::{Left, Place},
+    notes::Notes,
     syntax::Directive,
 };
 
@@ -192,8 +192,7 @@ fn reason(name: &str) -> &'static str {
 /// What is known while the files are translated.
 #[derive(Default)]
 pub struct Translation<'a> {
-    pub left: Vec<Left>,
-    pub needless: BTreeSet<String>,
+    pub notes: Notes,
     pub upstreams: Upstreams<'a>,
     /// `limit_req_zone` and `limit_conn_zone`: the rate, if any, and whether clients are counted by their address.
     pub zones: HashMap<&'a str, (Option<String>, bool)>,
@@ -212,18 +211,12 @@ pub struct Translation<'a> {
 impl<'a> Translation<'a> {
     /// Names a directive that is left out, or that means something else here.
     pub fn leave(&mut self, directive: &Directive, reason: impl Into<String>) {
-        let left = Left { place: directive.place.clone(), directive: directive.to_string(), reason: reason.into() };
-        if !self.left.contains(&left) {
-            self.left.push(left);
-        }
+        self.notes.leave(directive, reason);
     }
 
     /// A directive that nothing here translates.
     pub fn other(&mut self, directive: &Directive) {
-        match directive.name.as_str() {
-            name if NEEDLESS.contains(&name) => _ = self.needless.insert(name.to_owned()),
-            name => self.leave(directive, reason(name)),
-        }
+        self.notes.other(directive, NEEDLESS, reason);
     }
 }
 
@@ -260,9 +253,4 @@ pub fn in_force<'a>(levels: &[&'a [Directive]], name: &str) -> Vec<&'a Directive
 /// The only directive of a name that is in force.
 pub fn one_in_force<'a>(levels: &[&'a [Directive]], name: &str) -> Option<&'a Directive> {
     in_force(levels, name).last().copied()
-}
-
-/// `from FILE:LINE`
-pub fn from(place: &Place) -> String {
-    format!("from {place}")
 }

@@ -1,11 +1,11 @@
 //! `upstream`, and the servers of `proxy_pass`.
 
 use super::{
-    state::{Translation, Used, from, one_in_force},
+    state::{Translation, Used, one_in_force},
     values,
 };
 use crate::{
-    draft::{Section, Settings, list},
+    draft::{Section, Settings, from, list},
     syntax::Directive,
 };
 

@@ -5,11 +5,11 @@ use toml_edit::Value;
 use super::{
     listen::{self, Listen},
     location::{Location, Pattern},
-    state::{INHERITED, Translation, from, in_force, one_in_force},
+    state::{INHERITED, Translation, in_force, one_in_force},
     values,
 };
 use crate::{
-    draft::{Section, Settings, list, table},
+    draft::{Section, Settings, from, list, table},
     syntax::Directive,
 };
 

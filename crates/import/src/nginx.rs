@@ -13,7 +13,7 @@ mod upstream;
 mod values;
 
 use crate::{
-    draft::{Draft, Section, Settings, header, list, table},
+    draft::{Draft, Section, Settings, list, table},
     report::Left,
     syntax::Directive,
 };
@@ -123,7 +123,7 @@ pub fn all(directives: &[Directive]) -> (String, Vec<Left>) {
             translation.leave(server.directive, "nothing is left of it; the first site answers for names of no site");
         }
     }
-    let Translation { left, needless, upstreams, users, limits, access_log, error_log, mime_types, .. } = translation;
+    let Translation { notes, upstreams, users, limits, access_log, error_log, mime_types, .. } = translation;
     for (header, settings) in [("[limits]", limits), ("[access-log]", access_log), ("[error-log]", error_log)] {
         if !settings.is_empty() {
             draft.sections.push(Section { settings, ..Section::new(header) });
@@ -141,6 +141,6 @@ pub fn all(directives: &[Directive]) -> (String, Vec<Left>) {
     }
     draft.sections.extend(upstreams.into_sections());
     draft.sections.extend(sites);
-    draft.comment = header("nginx", &left, &needless);
-    (draft.text(), left)
+    draft.comment = notes.header("nginx");
+    (draft.text(), notes.left)
 }

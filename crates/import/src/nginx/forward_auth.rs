@@ -11,7 +11,7 @@ use crate::{
     syntax::Directive,
 };
 
-/// What the name of a variable with a field of the server's answer begins with.
+/// The start of the name of a variable that holds a field of the server's answer.
 const FIELD: &str = "$upstream_http_";
 
 impl<'a> Translation<'a> {

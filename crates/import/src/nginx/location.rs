@@ -5,12 +5,12 @@ use toml_edit::Value;
 use super::{
     fastcgi::is_done_anyway,
     forward_auth::{is_copied, is_for_auth},
-    state::{INHERITED, Translation, from, in_force, one_in_force},
+    state::{INHERITED, Translation, in_force, one_in_force},
     upstream::Target,
     values,
 };
 use crate::{
-    draft::{Section, Settings, list, table},
+    draft::{Section, Settings, from, list, table},
     syntax::Directive,
 };
 

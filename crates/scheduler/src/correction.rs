@@ -21,7 +21,6 @@ mod tests;
 
 pub use crate::round_trips::Load;
 use crate::{
-    link::chunk_bytes,
     round_trips::{MS, RoundTrips, RttKind},
     time::Instant,
     units::Rate,
@@ -488,13 +487,13 @@ impl Correction {
     /// The queue that is aimed at: as short as can be told from none.
     fn target_ns(&self) -> f64 {
         let rate = Rate::clamped(self.estimate);
-        (TARGET_OF_CHUNK * rate.ns_for(u64::from(chunk_bytes(rate))) as f64).max(TARGET_LEAST_NS)
+        (TARGET_OF_CHUNK * self.round_trips.chunk_ns(rate) as f64).max(TARGET_LEAST_NS)
     }
 
     /// The shortest queue that is drained instead of steered away.
     fn long_queue_ns(&self, now: Instant) -> u64 {
         let rate = Rate::clamped(self.estimate);
-        let chunk_ns = rate.ns_for(u64::from(chunk_bytes(rate)));
+        let chunk_ns = self.round_trips.chunk_ns(rate);
         LONG_QUEUE_NS.max(LONG_QUEUE_CHUNKS * chunk_ns).max(self.round_trips.level_ns(now) / 2)
     }
 

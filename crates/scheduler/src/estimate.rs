@@ -26,7 +26,6 @@
 
 pub use crate::round_trips::RttKind;
 use crate::{
-    link::chunk_bytes,
     round_trips::{Load, MS, RoundTrips},
     time::Instant,
     units::Rate,
@@ -376,7 +375,7 @@ impl Estimator {
     /// Shortest excess that counts as a queue: two chunks may be on their way at any time.
     fn queue_limit_ns(&self, now: Instant) -> u64 {
         let rate = Rate::clamped(self.estimate);
-        let chunk_ns = rate.ns_for(u64::from(chunk_bytes(rate)));
+        let chunk_ns = self.round_trips.chunk_ns(rate);
         QUEUE_MIN_NS.max(2 * chunk_ns).max(self.round_trips.level_ns(now) / 2)
     }
 
@@ -468,7 +467,12 @@ mod tests {
                     let rtt_ns = self.base_ns + queue_ns + self.random(1_500_000);
                     self.under_way.push_back((self.now.add_ns(rtt_ns), rtt_ns));
                 }
-                let load = Load { sent_bytes: (self.sent_bits / 8.0) as u64, room_at: self.now, waits: backlogged };
+                let load = Load {
+                    sent_bytes: (self.sent_bits / 8.0) as u64,
+                    room_at: self.now,
+                    waits: backlogged,
+                    chunk_bytes: 2 * 1448,
+                };
                 while self.under_way.front().is_some_and(|(at, _)| *at <= self.now) {
                     let (_, rtt_ns) = self.under_way.pop_front().unwrap();
                     self.estimator.handle_round_trip(self.now, 7, rtt_ns, RttKind::Exact, load);

@@ -8,6 +8,9 @@
 //!
 //! This is a token bucket of depth `ahead`, expressed without tokens.
 
+mod typical;
+
+use self::typical::TypicalSize;
 use crate::{time::Instant, units::Rate};
 
 /// The model of the bottleneck's queue.
@@ -21,6 +24,7 @@ pub(crate) struct Link {
     ahead_ns: u64,
     charged_bytes: u64,
     chunk_bytes: u64,
+    typical: TypicalSize,
 }
 
 /// How far ahead and in which portions grants are given.
@@ -37,13 +41,16 @@ pub struct Pacing {
 pub enum Chunk {
     /// The bytes that the link carries in 350 us, in whole segments, at least two and at most 1 MiB.
     ByRate,
+    /// As much, or more where a typical response is large: a third of one, as far as the link carries that in 4 ms, or a
+    /// twelfth of one.
+    BySizes,
     /// At most this many bytes, whatever the rate.
     Bytes(u64),
 }
 
 impl Pacing {
     /// The pacing of the server.
-    pub const SERVER: Self = Self { ahead_ns: 500_000, chunk: Chunk::ByRate };
+    pub const SERVER: Self = Self { ahead_ns: 500_000, chunk: Chunk::BySizes };
     /// The pacing of the theory: grants are given when the link is free, for all bytes asked for. The driver
     /// takes back unsent bytes when a job with precedence comes ([`crate::Uplink::handle_unused`]), so
     /// service is preemptive to the byte.
@@ -61,6 +68,7 @@ impl Link {
             ahead_ns: 0,
             charged_bytes: 0,
             chunk_bytes: 0,
+            typical: TypicalSize::default(),
         };
         link.set_rate(Instant::ORIGIN, rate);
         link
@@ -81,11 +89,23 @@ impl Link {
             }
         }
         (self.rate, self.pacing) = (rate, pacing);
+        self.set_chunk();
+        self.ahead_ns = rate.map_or(0, |_| self.pacing.ahead_ns);
+    }
+
+    /// A response of this size begins.
+    pub fn handle_size(&mut self, bytes: u64) {
+        self.typical.handle_size(bytes);
+        self.set_chunk();
+    }
+
+    fn set_chunk(&mut self) {
+        let of_rate = |typical_bytes| self.rate.map_or(CHUNK_MAX_BYTES, |rate| chunk_bytes(rate, typical_bytes));
         self.chunk_bytes = match self.pacing.chunk {
-            Chunk::ByRate => u64::from(rate.map_or(CHUNK_MAX_BYTES, chunk_bytes)),
+            Chunk::ByRate => u64::from(of_rate(0)),
+            Chunk::BySizes => u64::from(of_rate(self.typical.bytes().unwrap_or(0))),
             Chunk::Bytes(bytes) => bytes.max(1),
         };
-        self.ahead_ns = rate.map_or(0, |_| self.pacing.ahead_ns);
     }
 
     /// Whether more may be sent now.
@@ -167,9 +187,19 @@ const CHUNK_MAX_BYTES: u32 = 1 << 20;
 /// grants cost more system calls, longer ones response time; see docs/DEFAULTS.md.
 const CHUNK_NS: u64 = 350_000;
 
-/// Payload of one grant: at least two segments (one delayed acknowledgement), and always whole segments.
-pub(crate) fn chunk_bytes(rate: Rate) -> u32 {
-    let segments = rate.bytes_in(CHUNK_NS) / u64::from(SEGMENT_BYTES);
+/// Where responses are large, a grant may be longer: it then delays a typical response by little in proportion. It is at most
+/// this part of one, within this time on the link, and at most the smaller part where that takes longer.
+const PART_OF_TYPICAL: u64 = 3;
+const SHORT_NS: u64 = 4_000_000;
+const SMALL_PART_OF_TYPICAL: u64 = 12;
+
+/// Payload of one grant where a typical response has so many bytes: at least two segments (one delayed acknowledgement),
+/// and always whole segments.
+pub(crate) fn chunk_bytes(rate: Rate, typical_bytes: u64) -> u32 {
+    let segment_bytes = u64::from(SEGMENT_BYTES);
+    let within_bytes = (typical_bytes / PART_OF_TYPICAL).min(rate.bytes_in(SHORT_NS));
+    let part_bytes = within_bytes.max(typical_bytes / SMALL_PART_OF_TYPICAL);
+    let segments = (rate.bytes_in(CHUNK_NS) / segment_bytes).max((part_bytes + segment_bytes / 2) / segment_bytes);
     let most = u64::from(CHUNK_MAX_BYTES / SEGMENT_BYTES);
     SEGMENT_BYTES * segments.clamp(2, most) as u32
 }
@@ -186,11 +216,27 @@ mod tests {
 
     #[test]
     fn the_chunk_follows_the_rate() {
-        assert_eq!(chunk_bytes(rate("10mbit")), 2 * 1448);
-        assert_eq!(chunk_bytes(rate("100mbit")), 3 * 1448);
-        assert_eq!(chunk_bytes(rate("1gbit")), 30 * 1448);
-        assert_eq!(chunk_bytes(Rate::MAX), (1 << 20) / 1448 * 1448);
-        assert_eq!(chunk_bytes(Rate::MIN), 2 * 1448);
+        assert_eq!(chunk_bytes(rate("10mbit"), 0), 2 * 1448);
+        assert_eq!(chunk_bytes(rate("100mbit"), 0), 3 * 1448);
+        assert_eq!(chunk_bytes(rate("1gbit"), 0), 30 * 1448);
+        assert_eq!(chunk_bytes(Rate::MAX, 0), (1 << 20) / 1448 * 1448);
+        assert_eq!(chunk_bytes(Rate::MIN, 0), 2 * 1448);
+    }
+
+    #[test]
+    fn where_responses_are_large_the_chunk_is_larger() {
+        let segments = |link, typical_bytes| chunk_bytes(rate(link), typical_bytes) / 1448;
+        assert_eq!(segments("10mbit", 3_000), 2);
+        assert_eq!(segments("100mbit", 45_000), 10, "a third");
+        assert_eq!(segments("10mbit", 15_000), 3, "4 ms");
+        assert_eq!(segments("10mbit", 100_000), 6, "a twelfth");
+        assert_eq!(segments("1gbit", 1_000), 30);
+        assert_eq!(chunk_bytes(Rate::MIN, u64::MAX), (1 << 20) / 1448 * 1448);
+        let mut link = Link::new(Some(rate("10mbit")), Pacing::SERVER);
+        (0..64).for_each(|_| link.handle_size(100_000));
+        assert_eq!(link.chunk_bytes(), 6 * 1448);
+        link.set_rate(Instant::ORIGIN, Some(rate("100mbit")));
+        assert_eq!(link.chunk_bytes(), 23 * 1448);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use alloc::{
     vec::Vec,
 };
 
-use crate::time::Instant;
+use crate::{time::Instant, units::Rate};
 
 /// How a round trip was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +31,8 @@ pub struct Load {
     pub room_at: Instant,
     /// Whether work waits for the link.
     pub waits: bool,
+    /// Payload of one grant.
+    pub chunk_bytes: u64,
 }
 
 /// The history of the uplink over the last seconds.
@@ -44,6 +46,7 @@ pub(crate) struct RoundTrips {
     /// When the last two exact round trips were measured.
     exact_last: Instant,
     exact_before: Instant,
+    chunk_bytes: u64,
 }
 
 /// The pacer's state at some time.
@@ -120,6 +123,7 @@ const PRESENT_MOST_FAR: usize = 64;
 impl RoundTrips {
     /// Records the pacer's state.
     pub fn handle_load(&mut self, now: Instant, load: Load) {
+        self.chunk_bytes = load.chunk_bytes;
         let busy_since = match self.points.back() {
             Some(last) if last.is_busy(now, MS) => last.busy_since,
             _ => now,
@@ -225,6 +229,11 @@ impl RoundTrips {
     pub fn samples_ns(&self, now: Instant) -> u64 {
         let oldest_ns = self.samples.iter().rev().nth(PRESENT_LEAST - 1).map_or(u64::MAX, |it| now.ns_since(it.at));
         oldest_ns.clamp(PRESENT_NS, PRESENT_LONGEST_NS)
+    }
+
+    /// Time that a grant takes on a link of this rate.
+    pub fn chunk_ns(&self, rate: Rate) -> u64 {
+        rate.ns_for(self.chunk_bytes)
     }
 
     /// How long the uplink has been busy; 0 if it is idle.

@@ -218,6 +218,9 @@ impl Uplink {
         path: Path,
     ) -> JobId {
         self.advance(now);
+        if let Size::Known(bytes) = size {
+            self.link.handle_size(bytes);
+        }
         let sequence = self.sequence;
         self.sequence += 1;
         let entry = self.jobs.vacant_entry();

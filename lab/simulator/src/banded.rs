@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use scheduler::{Chunk, Instant, JobId, Order, Pacing, Path, Size, Uplink, bands::BandPlan, uplink::Settings};
+use scheduler::{Instant, JobId, Order, Pacing, Path, Size, Uplink, bands::BandPlan, uplink::Settings};
 use workload::{rate::Link, sequence::Request, wire::WireModel};
 
 use crate::{Ended, Model, Ticket, exact_link::ExactLink, ordered::QUANTUM_BYTES, table};
@@ -76,7 +76,7 @@ impl Banded {
             segment_overhead_bytes: 0,
             small_bytes: wire.bytes_for(settings.small_bytes),
             guard_stretch: None,
-            pacing: Pacing { ahead_ns: 0, chunk: Chunk::Bytes(u64::MAX) },
+            pacing: Pacing::EXACT,
         };
         Self {
             line,

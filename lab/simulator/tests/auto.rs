@@ -38,7 +38,12 @@ fn believed(order: Order, link: &Link, load: f64, until_ns: u64, seed: u64) -> V
         }
         let (now, uplink) = (Instant::from_ns(now_ns), pacer.uplink_mut());
         let stats = uplink.stats();
-        let now_load = Load { sent_bytes: stats.charged_bytes, room_at: uplink.room_at(), waits: stats.waiting > 0 };
+        let now_load = Load {
+            sent_bytes: stats.charged_bytes,
+            room_at: uplink.room_at(),
+            waits: stats.waiting > 0,
+            chunk_bytes: uplink.chunk_bytes(),
+        };
         while let Some(&(_, rtt_ns)) = answers.front().filter(|(at_ns, _)| *at_ns <= now_ns) {
             answers.pop_front();
             finder.handle_round_trip(now, 1, rtt_ns, RttKind::Exact, now_load);

@@ -226,7 +226,7 @@ proptest! {
     #[test]
     fn turns_are_even_shares_to_a_turn_of_each(sequence in sequences(), quantum in select(vec![1u64, 10, 100])) {
         let (requests, link) = (requests(&sequence), link("10mbit"));
-        let pacing = scheduler::Pacing { ahead_ns: 0, chunk: scheduler::Chunk::Bytes(quantum) };
+        let pacing = scheduler::Pacing { chunk: scheduler::Chunk::Bytes(quantum), ..scheduler::Pacing::EXACT };
         let settings = Settings { order: Order::Fair, pacing, ..Settings::default() };
         let (served, totals) = serve(&requests, &mut Ordered::new(&link, &BODY, settings), Clients::PATIENT);
         let even = ends(&requests, &mut ProcessorSharing::new(&link, &BODY));

@@ -5,6 +5,7 @@
 
 mod groups;
 mod known;
+mod telling;
 
 use std::{
     sync::{
@@ -27,12 +28,13 @@ use scheduler::{
     uplink::{ClassShare, Grant, Precedence, Settings},
 };
 
+pub use self::telling::Telling;
 use super::{
     classes::{self, ClassAt, ClassNumbers},
     enforcement::{Enforcement, estimates_rate, settings, teller},
     error::UplinkError,
     pace,
-    teller::{Measure, Teller},
+    teller::Teller,
 };
 use crate::{
     alarm::Alarm,
@@ -97,19 +99,6 @@ struct DriverState {
 struct PendingLeave {
     bytes: u64,
     waker: Option<Waker>,
-}
-
-/// How the kernel is told of the responses of a class.
-#[derive(Clone, Debug)]
-pub struct Telling {
-    /// The way to the kernel.
-    pub teller: Arc<Teller>,
-    /// The number of the class.
-    pub class: u8,
-    /// The number of classes.
-    pub classes: u8,
-    /// Whether the order looks only at the bytes that were sent.
-    pub by_sent: bool,
 }
 
 /// The state of the uplink, for metrics.
@@ -279,6 +268,7 @@ impl Driver {
         let now = self.now();
         let class = state.classes.translate(class);
         let job = state.machine.handle_started_in(now, class, group, size, path.unwrap_or(Path::UNKNOWN));
+        self.follow_chunk(&state);
         tracing::trace!(at_ns = now.as_ns(), job = job.index(), class = class.index(), ?size, "begins");
         if state.pending.len() <= job.index() {
             state.pending.resize_with(job.index() + 1, PendingLeave::default);
@@ -432,27 +422,6 @@ impl Driver {
         self.state.lock().machine.chunk_bytes()
     }
 
-    /// How the kernel is told of the responses of a class; `None` unless it keeps the order.
-    pub fn telling(&self, class: ClassAt) -> Option<Telling> {
-        let state = self.state.lock();
-        let teller = state.teller.clone()?;
-        let by_sent = state.config.order == Order::Las;
-        let Some(share) = state.machine.share() else { return Some(Telling { teller, class: 0, classes: 1, by_sent }) };
-        let (class, classes) = (state.classes.translate(class).index(), share.classes.len());
-        let narrow = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
-        Some(Telling { teller, class: narrow(class), classes: narrow(classes), by_sent })
-    }
-
-    /// What a job is ranked by in the kernel, while `ahead_bytes` that have leave were not sent.
-    pub fn kernel_measure(&self, job: JobId, ahead_bytes: u64) -> Measure {
-        let state = self.state.lock();
-        let left_bytes = state.machine.remaining_bytes(job).filter(|_| state.config.order != Order::Las);
-        match left_bytes {
-            Some(bytes) => Measure::Left(bytes.saturating_add(ahead_bytes)),
-            None => Measure::Sent(state.machine.attained_bytes(job).saturating_sub(ahead_bytes)),
-        }
-    }
-
     /// Time that these bytes would take alone on the uplink; `None` where its rate is not known.
     pub fn time_alone(&self, payload_bytes: u64) -> Option<Duration> {
         if !self.has_rate.load(Ordering::Relaxed) {
@@ -523,6 +492,12 @@ impl Driver {
 
     /// The rate or its enforcement may have changed.
     fn follow_rate(&self, state: &mut DriverState) {
+        self.follow_chunk(state);
+        self.has_rate.store(state.machine.settings().rate.is_some(), Ordering::Relaxed);
+    }
+
+    /// The size of a grant may have changed.
+    fn follow_chunk(&self, state: &DriverState) {
         let limit = match Enforcement::of(&state.config) {
             Enforcement::Off => 0,
             // Two chunks keep the socket busy. The order of more could no longer change.
@@ -530,7 +505,6 @@ impl Driver {
             Enforcement::Kernel => KERNEL_UNSENT_LIMIT_BYTES,
         };
         self.unsent_limit_bytes.store(limit, Ordering::Relaxed);
-        self.has_rate.store(state.machine.settings().rate.is_some(), Ordering::Relaxed);
     }
 }
 
@@ -561,7 +535,12 @@ impl DriverState {
     /// The state of the pacer, as its rate depends on it.
     fn load(&self) -> Load {
         let stats = self.machine.stats();
-        Load { sent_bytes: stats.charged_bytes, room_at: self.machine.room_at(), waits: stats.waiting > 0 }
+        Load {
+            sent_bytes: stats.charged_bytes,
+            room_at: self.machine.room_at(),
+            waits: stats.waiting > 0,
+            chunk_bytes: self.machine.chunk_bytes(),
+        }
     }
 
     /// Notes a doubt in the given rate, if it is new or was not logged for long.

@@ -4,14 +4,20 @@ mod random;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::order::Order;
+use crate::{
+    link::{Chunk, Pacing},
+    order::Order,
+};
 
 fn rate(text: &str) -> Rate {
     text.parse().unwrap()
 }
 
+/// The pacing of the server, with grants of one size.
+const PACING: Pacing = Pacing { chunk: Chunk::ByRate, ..Pacing::SERVER };
+
 fn uplink(order: Order) -> Uplink {
-    Uplink::new(Settings { order, rate: Some(rate("10mbit")), ..Settings::default() })
+    Uplink::new(Settings { order, rate: Some(rate("10mbit")), pacing: PACING, ..Settings::default() })
 }
 
 fn ms(ms: u64) -> Instant {

@@ -3,7 +3,7 @@
 //! whichever is first.
 
 use serpent_scheduler::{
-    Instant, JobId, Path, Size, Uplink,
+    Chunk, Instant, JobId, Pacing, Path, Size, Uplink,
     class::ClassId,
     share::Policy,
     uplink::{ClassShare, Grant, Reason, Settings, Stats},
@@ -54,6 +54,9 @@ pub struct Served {
     pub reason: Reason,
     pub decided_ns: u64,
 }
+
+/// The pacing of the server, with grants of one size: the promises are stated in these.
+pub const PACING: Pacing = Pacing { chunk: Chunk::ByRate, ..Pacing::SERVER };
 
 /// The longest time for which a new job can find the link taken: a chunk decided just before, which begins as
 /// far ahead as the uplink decides.

@@ -7,12 +7,12 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serpent_scheduler::{Order, Path, Rate, Uplink, uplink::Settings};
 
 use crate::{
-    bare_link::{Arrival, Run, ahead_ns, chunk_ns, run, taken_ns},
+    bare_link::{Arrival, PACING, Run, ahead_ns, chunk_ns, run, taken_ns},
     sharing,
 };
 
 fn settings(order: Order, rate: Rate) -> Settings {
-    Settings { order, rate: Some(rate), ..Settings::default() }
+    Settings { order, rate: Some(rate), pacing: PACING, ..Settings::default() }
 }
 
 fn rate() -> impl Strategy<Value = Rate> {

@@ -12,10 +12,10 @@ use serpent_scheduler::{
     uplink::{Reason, Settings},
 };
 
-use crate::bare_link::{Arrival, Run, SizeKnown, chunk_ns, run};
+use crate::bare_link::{Arrival, PACING, Run, SizeKnown, chunk_ns, run};
 
 fn settings(order: Order) -> Settings {
-    let settings = Settings { order, rate: Some("10mbit".parse().unwrap()), ..Settings::default() };
+    let settings = Settings { order, rate: Some("10mbit".parse().unwrap()), pacing: PACING, ..Settings::default() };
     // A job is small for quick-fix if it is below a chunk.
     Settings { small_bytes: chunk_bytes(&settings), ..settings }
 }

@@ -10,10 +10,10 @@ use serpent_scheduler::{
     uplink::{ClassShare, Settings, ShareError},
 };
 
-use crate::bare_link::{Arrival, Run, ahead_ns, chunk_ns, lends, run, run_shared, taken_ns};
+use crate::bare_link::{Arrival, PACING, Run, ahead_ns, chunk_ns, lends, run, run_shared, taken_ns};
 
 fn settings(order: Order, rate: &str) -> Settings {
-    Settings { order, rate: Some(rate.parse().unwrap()), ..Settings::default() }
+    Settings { order, rate: Some(rate.parse().unwrap()), pacing: PACING, ..Settings::default() }
 }
 
 fn rate(settings: &Settings) -> Rate {

@@ -46,6 +46,8 @@ struct Inner {
     least_rate: AtomicU64,
     /// HTTP/2: the window in bytes with which the client lets each stream begin; 0: not known.
     stream_window_bytes: AtomicU32,
+    /// Payload of a full segment, where it was measured; 0: not known.
+    segment_bytes: AtomicU32,
     /// Whether TLS adds to what is sent.
     is_encrypted: AtomicBool,
     /// Whether the last active response was given up, because its client took too little of it.
@@ -101,6 +103,7 @@ impl Flow {
                 write_timeout_ms: AtomicU64::new(0),
                 least_rate: AtomicU64::new(0),
                 stream_window_bytes: AtomicU32::new(0),
+                segment_bytes: AtomicU32::new(0),
                 is_encrypted: AtomicBool::new(false),
                 given_up: AtomicBool::new(false),
                 has_priorities: AtomicBool::new(false),
@@ -212,8 +215,13 @@ impl Flow {
         if driver.needs_path() {
             return peer.measure()?.path;
         }
-        let counts = self.enforcement() == Enforcement::Paced;
-        let mss_bytes = counts.then(|| peer.segment_bytes()).flatten()?;
+        if self.enforcement() != Enforcement::Paced {
+            return None;
+        }
+        let mss_bytes = match self.inner.segment_bytes.load(Ordering::Relaxed) {
+            0 => peer.segment_bytes()?,
+            bytes => bytes,
+        };
         Some(Path { mss_bytes, ..Path::UNKNOWN })
     }
 
@@ -267,6 +275,11 @@ impl Flow {
             }
             None => Poll::Pending,
         }
+    }
+
+    /// The payload of a full segment was measured.
+    pub(super) fn set_segment_bytes(&self, bytes: u32) {
+        self.inner.segment_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// HTTP/2: the window in bytes with which the client lets each stream begin. `None`: not known, which is the initial

@@ -324,7 +324,9 @@ impl<T: Transport> Gate<T> {
             Enforcement::Kernel if !self.flow.has_streams() => None,
             Enforcement::Kernel | Enforcement::Paced => self.driver.unsent_limit_bytes(),
         };
-        if limit != self.unsent_limit_bytes {
+        // One that is at most twice as large as it has to be is left as it is: grants of other sizes come and go.
+        let is_near = matches!((self.unsent_limit_bytes, limit), (Some(has), Some(new)) if (new..=new.saturating_mul(2)).contains(&has));
+        if limit != self.unsent_limit_bytes && !is_near {
             // Without a limit the order suffers a little. Nothing else does.
             let _ = self.transport.set_unsent_limit(limit);
             self.unsent_limit_bytes = limit;
@@ -362,6 +364,7 @@ impl<T: Transport> Gate<T> {
             Some(_) => return,
         };
         if let Some(path) = measured.path {
+            self.flow.set_segment_bytes(path.mss_bytes);
             self.driver.handle_round_trip(self.path, path.rtt_ns, kind);
         }
     }
@@ -393,7 +396,11 @@ impl<T: Transport> AsyncRead for Gate<T> {
                 this.may_be_empty = buf.filled().len() - before == room;
                 // Data is acknowledged by a segment of its own, as a rule.
                 this.flow.handle_bare_segments(1);
-                this.measure_round_trip();
+                if this.unmeasured_bytes > 0 {
+                    // Since the last measurement there was something to acknowledge.
+                    this.unmeasured_bytes = 0;
+                    this.measure_round_trip();
+                }
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),

@@ -113,6 +113,20 @@ async fn a_transport_is_limited_while_the_order_is_kept_and_only_then() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_limit_that_is_at_most_twice_as_large_as_it_has_to_be_is_kept() {
+    let uplink = paced("10mbit");
+    drives(&uplink);
+    let needed_bytes = uplink.driver().unsent_limit_bytes().unwrap();
+    let cases = [(2 * needed_bytes, None), (2 * needed_bytes + 1, Some(needed_bytes)), (1, Some(needed_bytes))];
+    for (has_bytes, told_bytes) in cases {
+        let (transport, client) = memory::connection(ROOM_BYTES);
+        let (sending, _outcomes) = sends(Gate::new(transport, &uplink).with_unsent_limit(Some(has_bytes)), 1000);
+        timeout(LONG, sending).await.unwrap().unwrap().unwrap();
+        assert_eq!(client.settings().unsent_limit_bytes, told_bytes, "{has_bytes}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_that_takes_nothing_is_given_up_after_the_write_timeout_over_any_transport() {
     let uplink = rate_off();
     let (transport, _client) = memory::connection(ROOM_BYTES);

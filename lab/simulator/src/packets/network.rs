@@ -241,7 +241,12 @@ impl Packets {
 impl Gate {
     pub fn load(&self) -> Load {
         let stats = self.uplink.stats();
-        Load { sent_bytes: stats.charged_bytes, room_at: self.uplink.room_at(), waits: stats.waiting > 0 }
+        Load {
+            sent_bytes: stats.charged_bytes,
+            room_at: self.uplink.room_at(),
+            waits: stats.waiting > 0,
+            chunk_bytes: self.uplink.chunk_bytes(),
+        }
     }
 }
 

@@ -37,7 +37,7 @@ fn ungranted_behind_a_long_grant(ungranted_bytes: u64) -> Result<(), TestCaseErr
     let settings = Settings {
         order: Order::Fair,
         rate: "300kbit".parse().ok(),
-        pacing: Pacing { ahead_ns: 0, chunk: Chunk::Bytes(23_547) },
+        pacing: Pacing { chunk: Chunk::Bytes(23_547), ..Pacing::EXACT },
         ..Settings::default()
     };
     let job = Job {

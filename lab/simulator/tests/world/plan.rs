@@ -134,7 +134,7 @@ fn settings() -> impl Strategy<Value = Settings> {
     let guard = option::weighted(0.4, 1.0..6.0f64);
     let pacing = prop_oneof![
         3 => Just(Pacing::SERVER),
-        1 => Just(Pacing { ahead_ns: 0, chunk: Chunk::Bytes(1448) }),
+        1 => Just(Pacing { chunk: Chunk::Bytes(1448), ..Pacing::EXACT }),
         1 => (0..3 * MS, 1..50_000u64).prop_map(|(ahead_ns, bytes)| Pacing { ahead_ns, chunk: Chunk::Bytes(bytes) }),
     ];
     let small_bytes = 1..10_000u64;

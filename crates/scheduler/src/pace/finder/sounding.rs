@@ -5,7 +5,6 @@
 
 use crate::{
     correction::Correction,
-    link::chunk_bytes,
     round_trips::{Load, MS, Slope},
     time::Instant,
     units::Rate,
@@ -113,7 +112,7 @@ impl Sounding {
                     return Sounded::Nothing;
                 }
                 let rate = Rate::clamped(known);
-                let chunk_ns = rate.ns_for(u64::from(chunk_bytes(rate))) as f64;
+                let chunk_ns = seen.chunk_ns(rate) as f64;
                 let measures = is_rough || self.felt + 1 >= MEASURES;
                 self.felt = if measures { 0 } else { self.felt + 1 };
                 let (part, samples) = if measures { (1.0, STANDS_SAMPLES_MEASURES) } else { (FELT, STANDS_SAMPLES) };

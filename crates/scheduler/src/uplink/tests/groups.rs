@@ -6,7 +6,7 @@ use std::{format, prelude::v1::*};
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
-use super::{super::*, ms, share, uplink};
+use super::{super::*, PACING, ms, share, uplink};
 use crate::{order::Order, priority::Priority, units::Rate};
 
 const URGENT: Priority = Priority { urgency: 0, incremental: false };
@@ -221,7 +221,7 @@ proptest! {
         let arrivals: Vec<_> = arrivals.iter().map(|it| Arrival { class: class(it.class), ..*it }).collect();
         for order in Order::ALL {
             let start = || {
-                let mut uplink = Uplink::new(Settings { order, rate, guard_stretch, ..Settings::default() });
+                let mut uplink = Uplink::new(Settings { order, rate, guard_stretch, pacing: PACING, ..Settings::default() });
                 let share = weights.as_ref().map(|weights| share(policy, weights));
                 uplink.handle_share(Instant::ORIGIN, share, &[]).unwrap();
                 uplink

@@ -79,7 +79,8 @@ fn rate() -> impl Strategy<Value = Option<Rate>> {
 
 fn settings() -> impl Strategy<Value = Settings> {
     let guard = option::weighted(0.3, select(&[0.0, 1.0, 3.0, f64::INFINITY, f64::NAN][..]));
-    let chunk = select(&[Chunk::ByRate, Chunk::Bytes(600), Chunk::Bytes(5000), Chunk::Bytes(u64::MAX)][..]);
+    let chunk =
+        select(&[Chunk::ByRate, Chunk::BySizes, Chunk::Bytes(600), Chunk::Bytes(5000), Chunk::Bytes(u64::MAX)][..]);
     let pacing = (0..1_000_000u64, chunk).prop_map(|(ahead_ns, chunk)| Pacing { ahead_ns, chunk });
     (select(&Order::ALL[..]), rate(), 0..1500u32, 0..5000u64, guard, pacing).prop_map(
         |(order, rate, segment_overhead_bytes, small_bytes, guard_stretch, pacing)| Settings {

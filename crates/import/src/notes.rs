@@ -1,10 +1,10 @@
-//! What a translator notes while it goes through the directives.
+//! The notes of a translator: directives that it left out, and why.
 
 use std::collections::BTreeSet;
 
 use crate::{report::Left, syntax::Directive};
 
-/// What a translation does not have.
+/// Directives that a translation lacks.
 #[derive(Default)]
 pub struct Notes {
     /// Without a counterpart, or with another meaning.

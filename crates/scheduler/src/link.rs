@@ -187,8 +187,8 @@ const CHUNK_MAX_BYTES: u32 = 1 << 20;
 /// grants cost more system calls, longer ones response time; see docs/DEFAULTS.md.
 const CHUNK_NS: u64 = 350_000;
 
-/// Where responses are large, a grant may be longer: it then delays a typical response by little in proportion. It is at most
-/// this part of one, within this time on the link, and at most the smaller part where that takes longer.
+/// Where responses are large, a grant may be longer, because it delays a typical response by little in proportion. It is at
+/// most this part of one within this time on the link, and at most the smaller part where that takes longer.
 const PART_OF_TYPICAL: u64 = 3;
 const SHORT_NS: u64 = 4_000_000;
 const SMALL_PART_OF_TYPICAL: u64 = 12;

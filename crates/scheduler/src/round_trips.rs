@@ -46,6 +46,7 @@ pub(crate) struct RoundTrips {
     /// When the last two exact round trips were measured.
     exact_last: Instant,
     exact_before: Instant,
+    /// Payload of one grant.
     chunk_bytes: u64,
 }
 

@@ -325,8 +325,11 @@ impl<T: Transport> Gate<T> {
             Enforcement::Kernel | Enforcement::Paced => self.driver.unsent_limit_bytes(),
         };
         // One that is at most twice as large as it has to be is left as it is: grants of other sizes come and go.
-        let is_near = matches!((self.unsent_limit_bytes, limit), (Some(has), Some(new)) if (new..=new.saturating_mul(2)).contains(&has));
-        if limit != self.unsent_limit_bytes && !is_near {
+        let is_near = match (self.unsent_limit_bytes, limit) {
+            (Some(has), Some(new)) => (new..=new.saturating_mul(2)).contains(&has),
+            (has, new) => has == new,
+        };
+        if !is_near {
             // Without a limit the order suffers a little. Nothing else does.
             let _ = self.transport.set_unsent_limit(limit);
             self.unsent_limit_bytes = limit;

@@ -696,9 +696,11 @@ fn the_api_of_the_guide() {
     }
     for server in &servers {
         let upgrade = ["--http1.1", "-H", gold, "-H", "connection: Upgrade", "-H", "upgrade: websocket"];
-        let mut curl = server.curl(&[&["-N"], &upgrade[..]].concat(), "/v1/ws").stdout(Stdio::piped()).spawn().unwrap();
-        let said = BufReader::new(curl.stdout.take().unwrap()).lines().next().unwrap().unwrap();
-        assert!(said.starts_with("HTTP/1.1 101 "), "{}: {said}", server.name);
+        // What comes behind an upgrade, curl writes out at its end only. It tells of the head at once.
+        let mut curl = server.curl(&[&["-v"], &upgrade[..]].concat(), "/v1/ws").stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(curl.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let status = said.find(|line| line.starts_with("< HTTP/")).expect("an answer");
+        assert!(status.starts_with("< HTTP/1.1 101 "), "{}: {status}", server.name);
         // curl does not end it by itself.
         curl.kill().unwrap();
         curl.wait().unwrap();

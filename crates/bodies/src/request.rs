@@ -1,6 +1,7 @@
 //! The body of a request.
 
 use std::{
+    error::Error,
     fs::File,
     io,
     pin::Pin,
@@ -15,8 +16,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::{
@@ -32,7 +32,7 @@ pub struct IncomingBody(Source);
 enum Source {
     Nothing,
     Http1(Upload),
-    Http2(Incoming),
+    Other(UnsyncBoxBody<Bytes, io::Error>),
 }
 
 impl From<Option<Upload>> for IncomingBody {
@@ -41,19 +41,21 @@ impl From<Option<Upload>> for IncomingBody {
     }
 }
 
-impl From<Incoming> for IncomingBody {
-    fn from(body: Incoming) -> Self {
-        Self(Source::Http2(body))
-    }
-}
-
 impl IncomingBody {
+    /// A body of another protocol than HTTP/1.
+    pub fn new(body: impl Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static) -> Self {
+        if body.is_end_stream() {
+            return Self(Source::Nothing);
+        }
+        Self(Source::Other(body.map_err(io::Error::other).boxed_unsync()))
+    }
+
     /// Whether the request's head announced no body. An announced body may still be empty.
     pub fn is_none(&self) -> bool {
         match &self.0 {
             Source::Nothing => true,
             Source::Http1(_) => false,
-            Source::Http2(body) => body.is_end_stream(),
+            Source::Other(_) => false,
         }
     }
 }
@@ -66,7 +68,7 @@ impl Body for IncomingBody {
         match &mut self.get_mut().0 {
             Source::Nothing => Poll::Ready(None),
             Source::Http1(body) => Pin::new(body).poll_frame(cx),
-            Source::Http2(body) => Pin::new(body).poll_frame(cx).map_err(io::Error::other),
+            Source::Other(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
@@ -74,7 +76,7 @@ impl Body for IncomingBody {
         match &self.0 {
             Source::Nothing => true,
             Source::Http1(body) => body.is_end_stream(),
-            Source::Http2(body) => body.is_end_stream(),
+            Source::Other(body) => body.is_end_stream(),
         }
     }
 
@@ -82,7 +84,7 @@ impl Body for IncomingBody {
         match &self.0 {
             Source::Nothing => SizeHint::with_exact(0),
             Source::Http1(body) => body.size_hint(),
-            Source::Http2(body) => body.size_hint(),
+            Source::Other(body) => body.size_hint(),
         }
     }
 }
@@ -159,12 +161,6 @@ impl<B: Body<Data = Bytes>> ClientBody<B> {
     /// A flag that is set when the body has been read to its end. It outlives the body.
     pub fn arrived(&self) -> Arc<AtomicBool> {
         self.arrived.clone()
-    }
-}
-
-impl From<Incoming> for ClientBody {
-    fn from(inner: Incoming) -> Self {
-        Self::new(inner.into(), None)
     }
 }
 
@@ -351,8 +347,8 @@ impl RequestBody {
     }
 
     /// A client's body that is passed on as it arrives. It fails after `limit_bytes`.
-    pub fn streamed(body: impl Into<ClientBody>, limit_bytes: u64) -> Self {
-        let streamed = Streamed { kept: None, next: Bytes::new(), body: body.into(), left_bytes: limit_bytes };
+    pub fn streamed(body: ClientBody, limit_bytes: u64) -> Self {
+        let streamed = Streamed { kept: None, next: Bytes::new(), body, left_bytes: limit_bytes };
         Self::Streamed(Box::new(streamed))
     }
 
@@ -361,8 +357,7 @@ impl RequestBody {
     ///
     /// # Errors
     /// The body is too large, broke off, was too slow, or cannot be kept.
-    pub async fn collect(body: impl Into<ClientBody>, limit_bytes: u64, store: &Store) -> Result<Self, CollectError> {
-        let mut body = body.into();
+    pub async fn collect(mut body: ClientBody, limit_bytes: u64, store: &Store) -> Result<Self, CollectError> {
         let (mut room, mut file_room) = (store.room(), store.file_room());
         let mut memory = BytesMut::new();
         let mut file: Option<Arc<File>> = None;
@@ -634,20 +629,20 @@ mod tests {
     }
 
     /// A request's body with these bytes, in chunks without an end until more is written.
-    async fn incoming(head: &str) -> (Incoming, tokio::io::DuplexStream) {
+    async fn incoming(head: &str) -> (ClientBody, tokio::io::DuplexStream) {
         let (mut client, server) = tokio::io::duplex(1 << 20);
         client.write_all(head.as_bytes()).await.unwrap();
         let (sender, mut receiver) = mpsc::channel(1);
-        let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
             let sender = sender.clone();
             async move {
-                sender.send(request.into_body()).await.unwrap();
+                sender.send(IncomingBody::new(request.into_body())).await.unwrap();
                 std::future::pending::<Result<Response<String>, io::Error>>().await
             }
         });
         let server = hyper_util::rt::TokioIo::new(server);
         tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(server, service));
-        (receiver.recv().await.unwrap(), client)
+        (ClientBody::new(receiver.recv().await.unwrap(), None), client)
     }
 
     #[tokio::test]

@@ -30,6 +30,7 @@ mod error_page;
 mod finish;
 mod forward_auth;
 pub(crate) mod guard;
+mod interim;
 mod origin;
 mod presence;
 mod record;
@@ -53,14 +54,15 @@ use crate::{body::IncomingBody, connection::Connection, gate::GatedBody, sites::
 /// How often one request may go to another path, because a program or `rewrite` of a route says so.
 const MAX_TIMES_ELSEWHERE: u32 = 10;
 
-/// Answers a request. If the future is dropped because the client is gone, a request that waits for a slot leaves its queue.
+/// Answers a request. `interims`: where interim responses of HTTP/2 go; those of HTTP/1 go to the connection. If the future is dropped because the client is gone, a request that waits for a slot leaves its queue.
 pub(crate) fn respond(
     connection: &Arc<Connection>,
     parts: Box<Parts>,
     body: IncomingBody,
+    interims: Option<http2::Interims>,
 ) -> Pin<Box<impl Future<Output = Response<GatedBody<AnswerBody>>> + Send + use<>>> {
     let snapshot = connection.server.snapshot.load_full();
-    let request = RequestContext::new(connection.clone(), &snapshot, parts, body);
+    let request = RequestContext::new(connection.clone(), &snapshot, parts, body, interims);
     // The future is made in its box, not copied there.
     Box::into_pin(Box::write(Box::new_uninit(), run(request, snapshot)))
 }

@@ -27,7 +27,7 @@ use hyper_util::{
 use scheduler::{Order, class::ClassId, share::Policy, uplink::ShareError};
 use serpent_server::{
     config::{ClassConfig, Classes, Cutoffs, Enforce, UplinkConfig, UplinkRate},
-    gate::{Gate, SendOutcome, StreamExecutor, Urgency},
+    gate::{Gate, SendOutcome, Urgency, spawn_stream},
     uplink::{ClassAt, Uplink, UplinkError, UplinkStats},
 };
 use tokio::{
@@ -160,13 +160,23 @@ async fn server_of(config: &UplinkConfig, write_timeout: Duration, least_rate: u
                 async move { Ok::<_, Infallible>(response) }
             });
             tokio::spawn(async move {
-                let mut builder = auto::Builder::new(StreamExecutor);
+                let mut builder = auto::Builder::new(Streams);
                 builder.http2().max_send_buf_size(16 * 1024);
                 let _ = builder.serve_connection(TokioIo::new(gate), service).await;
             });
         }
     });
     Server { address, uplink, generation, outcomes }
+}
+
+/// Runs hyper's streams as the server runs its own.
+#[derive(Clone)]
+struct Streams;
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams {
+    fn execute(&self, stream: F) {
+        spawn_stream(stream);
+    }
 }
 
 /// Asks for a path on a connection of its own; the name is told when the whole answer is there.

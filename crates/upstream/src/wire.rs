@@ -20,12 +20,11 @@ use bodies::{Inbox, Sending};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, Version};
 use http_body::{Frame, SizeHint};
-use http_body_util::Empty;
 use http1::{Chunks, Coding, MOST_INTERIMS, Next, ResponseBody, ResponseError, ResponseHead, is_interim, may_begin};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// An interim response (RFC 9110, section 15.2), as any client may see it.
-pub type Interim = Response<Empty<Bytes>>;
+pub type Interim = Response<()>;
 
 /// An HTTP/1.1 connection to a server. It carries one exchange after the other.
 ///
@@ -366,8 +365,7 @@ impl From<ResponseError> for ExchangeError {
 }
 
 /// An interim response as any client may see it.
-fn into_interim(response: Response<()>) -> Interim {
-    let mut interim = response.map(|()| Empty::new());
+fn into_interim(mut interim: Interim) -> Interim {
     *interim.version_mut() = Version::HTTP_11;
     heads::prepare_response(interim.status(), interim.headers_mut(), Some(0), &Method::GET);
     interim

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bodies::{OriginBody, RequestBody};
+use bodies::{ClientBody, IncomingBody, OriginBody, RequestBody};
 use bytes::Bytes;
 use heads::{ForwardedField, HeaderRules};
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -156,7 +156,7 @@ async fn sent(bytes: Vec<u8>, stays: bool) -> RequestBody {
     );
     let (body, gone) = receiver.await.unwrap();
     std::mem::forget(gone);
-    RequestBody::streamed(body, u64::MAX)
+    RequestBody::streamed(ClientBody::new(IncomingBody::new(body), None), u64::MAX)
 }
 
 fn response(answer: Result<CgiAnswer, CgiError>) -> Response<OriginBody> {

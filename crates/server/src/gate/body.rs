@@ -116,8 +116,8 @@ pin_project_lite::pin_project! {
     impl<B: Body> PinnedDrop for GatedBody<B> {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            // hyper drops a body with its last byte, if that is known to be the last one. It never polls a body that is
-            // not to be sent; such a body never asks leave.
+            // A body may be dropped with its last byte, if that is known to be the last one. One that is not to be sent is
+            // never polled; it never asks leave.
             let at_end = *this.ended || (this.held.is_empty() && this.inner.is_end_stream());
             let asks = this.stream.as_ref().is_some_and(|stream| stream.asks.is_some());
             let whole = match *this.exact_bytes {
@@ -229,7 +229,7 @@ where
             match frame.into_data() {
                 Ok(data) => *this.held = data,
                 Err(trailers) => {
-                    // Trailers end the body, and hyper does not poll again.
+                    // Trailers end the body. It is not polled again.
                     *this.ended = true;
                     return Poll::Ready(Some(Ok(trailers)));
                 }

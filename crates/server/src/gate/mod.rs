@@ -43,7 +43,7 @@ pub use self::{
     body::GatedBody,
     flow::Flow,
     response::{SendOutcome, Urgency},
-    stream_watch::StreamExecutor,
+    stream_watch::spawn_stream,
     tcp::TcpTransport,
     transport::{ClientSide, Measurements, Peer, Transport},
 };

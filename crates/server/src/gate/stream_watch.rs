@@ -1,9 +1,9 @@
 //! HTTP/2: resets streams whose client takes nothing.
 //!
 //! A client may close the window of a stream while its connection goes on, so a full transport is no sign of that.
-//! hyper polls a response's body again only when the framing has sent the bytes before; while the window is closed, it
+//! The task of a stream polls its body again only when the framing has sent the bytes before; while the window is closed, it
 //! does not. So the body notes when it gives bytes to the framing and when it is polled again ([`StreamProgress`]). The
-//! task of the stream ([`StreamExecutor`]) watches that, because it alone runs while the body waits for nothing.
+//! task of the stream ([`spawn_stream`]) watches that, because it alone runs while the body waits for nothing.
 //!
 //! Time counts only while the window is what the stream waits for: all bytes that the connection had to pass on before
 //! have arrived, or nothing arrives at all. So a stream that shares a slow path with many others is not given up.
@@ -16,7 +16,6 @@ use std::{
     time::Duration,
 };
 
-use hyper::rt::Executor;
 use parking_lot::Mutex;
 use tokio::{task::futures::TaskLocalFuture, time::Instant};
 
@@ -31,19 +30,11 @@ tokio::task_local! {
 /// How often a stream is looked at within the write timeout.
 const LOOKS: u32 = 16;
 
-/// Runs the streams of HTTP/2 connections.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct StreamExecutor;
-
-impl<F> Executor<F> for StreamExecutor
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn execute(&self, stream: F) {
-        let progress = StreamProgress::default();
-        let stream = STREAM.scope(progress.clone(), stream);
-        tokio::spawn(WatchedStream { stream, progress, stall: None, timer: None });
-    }
+/// Runs a stream of an HTTP/2 connection.
+pub fn spawn_stream(stream: impl Future<Output = ()> + Send + 'static) {
+    let progress = StreamProgress::default();
+    let stream = STREAM.scope(progress.clone(), stream);
+    tokio::spawn(WatchedStream { stream, progress, stall: None, timer: None });
 }
 
 /// Whether the framing takes what the body of a stream gives to it; shared by the stream and its body.

@@ -367,7 +367,7 @@ async fn chunks_kib(window_bytes: Option<u32>) -> Vec<usize> {
             tokio::time::sleep(Duration::from_millis(if number == 3 { 2000 } else { 1 })).await;
         }
     };
-    hyper::rt::Executor::execute(&StreamExecutor, stream);
+    spawn_stream(stream);
     let mut seen = Vec::new();
     while let Some(kib) = timeout(LONG, chunks.recv()).await.expect("the stream moves") {
         seen.push(kib);

@@ -17,6 +17,7 @@ use http::{
 };
 use http_body::Body;
 use http_body_util::BodyExt as _;
+use http2::RequestBody;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -374,7 +375,7 @@ fn served_over_http2(bytes: &[u8], piece: usize) -> (Vec<u8>, u64) {
     let polls = 4 * bytes.len().div_ceil(piece) + 10_000;
     let stream = Turns { pieces: Pieces::new(&bytes, piece), rests: false, sent: sent.clone() };
     let metrics = Arc::<WorkerMetrics>::default();
-    let answer = |request: Request<Incoming>| async move {
+    let answer = |request: Request<RequestBody>, _| async move {
         let length = 100 * request.uri().path().len();
         let body = request.into_body().collect().await;
         Response::new(full(if body.is_ok() { "x".repeat(length) } else { String::new() }))

@@ -1,6 +1,7 @@
 //! HTTP on one connection: which protocol it speaks, and how its requests come to the pipeline.
 
 mod client_settings;
+mod date;
 mod file_parts;
 mod flood;
 mod framed;
@@ -14,7 +15,6 @@ pub(crate) mod settings;
 mod tunnel;
 
 use std::{
-    convert::Infallible,
     future::{Future, poll_fn},
     io,
     pin::{Pin, pin},
@@ -24,10 +24,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, header};
 use http_body::Body;
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::rt::TokioIo;
+use http2::{Interims, RequestBody};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::{Instant, sleep_until},
@@ -43,7 +42,7 @@ use crate::{
     body::IncomingBody,
     connection::Connection,
     connection_state::{ConnectionState, Tunnel},
-    gate::GatedBody,
+    gate::{GatedBody, spawn_stream},
     pipeline::{self, answer_body::AnswerBody},
 };
 
@@ -90,7 +89,7 @@ async fn serve_http1<S>(
         None => return poll_fn(|cx| session.poll_close(cx)).await,
     }
 
-    let answer = |request, body| pipeline::respond(&connection, request, IncomingBody::from(body));
+    let answer = |request, body| pipeline::respond(&connection, request, IncomingBody::from(body), None);
     let refuse = |Refused { status, is_head, line }| pipeline::refuse(&connection, status, is_head, line);
     session.serve(&state.interims, answer, refuse).await;
     match state.take_tunnel() {
@@ -122,9 +121,9 @@ where
 {
     let snapshot = connection.server.snapshot.load_full();
     let (state, metrics, flow) = (connection.state.clone(), connection.metrics.clone(), connection.flow.clone());
-    let answer = move |request: Request<Incoming>| {
+    let answer = move |request: Request<RequestBody>, interims| {
         let (parts, body) = request.into_parts();
-        pipeline::respond(&connection, Box::new(parts), IncomingBody::from(body))
+        pipeline::respond(&connection, Box::new(parts), IncomingBody::new(body), Some(interims))
     };
     let stream = Framed::new(stream, early, metrics).with_flow(flow.clone());
     drive_http2(stream, &snapshot.http, state, move || flow.gave_up(), answer)
@@ -136,7 +135,7 @@ fn drive_http2<S, F, B>(
     settings: &HttpSettings,
     state: Arc<ConnectionState>,
     gave_up: impl Fn() -> bool + Send + Sync + 'static,
-    answer: impl Fn(Request<Incoming>) -> F + Send + 'static,
+    answer: impl Fn(Request<RequestBody>, Interims) -> F + Send + 'static,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -144,12 +143,16 @@ where
     B: Body<Data = Bytes, Error = io::Error> + Send + 'static,
 {
     let idle_timeout = settings.patience.idle;
-    let answer = service_fn(move |request| {
-        let respond = answer(request);
-        async move { Ok::<_, Infallible>(respond.await) }
-    });
+    let answer = move |request, interims| {
+        let respond = answer(request, interims);
+        async move {
+            let mut response = respond.await;
+            response.headers_mut().entry(header::DATE).or_insert_with(date::now);
+            response
+        }
+    };
     // In a box, because a future may hold what is moved into it twice.
-    let mut http = Box::pin(settings.http2.serve_connection(TokioIo::new(stream), answer));
+    let mut http = Box::new(http2::Connection::new(stream, &settings.http2, answer, spawn_stream));
     Box::pin(async move {
         let mut drained = pin!(state.drain.cancelled());
         wake_at(drained.as_mut()).await;
@@ -160,7 +163,7 @@ where
             if !ending && (state.is_closing() || gave_up() && state.idle_since().is_some()) {
                 ending = true;
                 idle.as_mut().reset(Instant::now() + HTTP2_GOODBYE);
-                http.as_mut().graceful_shutdown();
+                http.graceful_shutdown();
             }
             while idle.as_mut().poll(cx).is_ready() {
                 let patience = if ending { HTTP2_GOODBYE } else { idle_timeout };
@@ -173,10 +176,10 @@ where
                 } else {
                     ending = true;
                     idle.as_mut().reset(now + HTTP2_GOODBYE);
-                    http.as_mut().graceful_shutdown();
+                    http.graceful_shutdown();
                 }
             }
-            http.as_mut().poll(cx)
+            Pin::new(&mut *http).poll(cx)
         })
         .await;
     })

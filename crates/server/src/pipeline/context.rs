@@ -52,6 +52,8 @@ pub(super) struct RequestContext {
     pub(super) allowed_by: Option<Arc<ForwardAuth>>,
     /// The body, until a step takes it; `None` if the request has none.
     pub(super) body: Option<ClientBody>,
+    /// HTTP/2: the way of interim responses to the client.
+    pub(super) interims: Option<http2::Interims>,
     /// Whether the body was read to its end; `None` if the request has none.
     arrived: Option<Arc<AtomicBool>>,
     /// The index of the site.
@@ -107,9 +109,10 @@ impl RequestContext {
         snapshot: &ConfigSnapshot,
         parts: Box<Parts>,
         body: IncomingBody,
+        interims: Option<http2::Interims>,
     ) -> Self {
         let body = (!body.is_none()).then(|| connection.client_body(body, &snapshot.limits));
-        Self::with(connection, snapshot, parts, body, None)
+        Self { interims, ..Self::with(connection, snapshot, parts, body, None) }
     }
 
     /// A request whose head is malformed; `line` is what the head begins with.
@@ -167,6 +170,7 @@ impl RequestContext {
             asked: None,
             allowed_by: None,
             body,
+            interims: None,
             arrived,
             site: 0,
             route: None,

@@ -6,6 +6,7 @@ use std::{
     task::{Context, Poll, Wake},
 };
 
+use bodies::{ClientBody, IncomingBody};
 use http_body::Body as _;
 use hyper::client::conn::http1;
 use parking_lot::Mutex;
@@ -129,7 +130,10 @@ pub(super) async fn front(pools: Pools, body: TestBody, method: &str) -> hyper::
     let service = service_fn(move |request: Request<Incoming>| {
         let pools = pools.clone();
         async move {
-            let request = request.map(|body| RequestBody::streamed(body, u64::MAX));
+            let request = request.map(|body| {
+                let body = ClientBody::new(IncomingBody::new(body), None);
+                RequestBody::streamed(body, u64::MAX)
+            });
             match pools.send(request, defaults()).await {
                 Ok(answer) => Ok(answer.response),
                 Err(error) => Err(io::Error::other(error)),

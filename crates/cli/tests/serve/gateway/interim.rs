@@ -6,6 +6,7 @@ const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n
      connection: x-hop\r\nx-hop: 1\r\nkeep-alive: 5\r\n\r\n";
 /// The same, as clients see it.
 const PASSED_HINTS: &str = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n\r\n";
+const PASSED_OVER_HTTP2: &str = "HTTP/2 103 \r\nlink: </a.css>; rel=preload\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-internal: 1\r\n\r\nok";
 
 /// Reads exactly what is expected.
@@ -152,7 +153,9 @@ fn after_interim_responses_all_else_is_as_without_them() {
 fn curl_sees_early_hints() {
     let gateway = Gateway::start("response-headers = { remove = [\"x-internal\"] }\n");
     let url = gateway.serpent.url("/");
-    for (version, passed) in [("--http1.1", PASSED_HINTS), ("--http1.0", ""), ("--http2-prior-knowledge", "")] {
+    for (version, passed) in
+        [("--http1.1", PASSED_HINTS), ("--http1.0", ""), ("--http2-prior-knowledge", PASSED_OVER_HTTP2)]
+    {
         if tool("curl").is_none() {
             return;
         }

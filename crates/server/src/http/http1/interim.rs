@@ -1,4 +1,4 @@
-//! Interim responses (RFC 9110, section 15.2) on their way to an HTTP/1.1 client. To those of HTTP/2 hyper has no way.
+//! Interim responses (RFC 9110, section 15.2) on their way to an HTTP/1.1 client.
 
 use std::task::{Context, Poll, Waker};
 

@@ -7,7 +7,6 @@
 //! One request after the other: nothing is read of the next, but for what came with the one before, until the response is out. So
 //! what follows a head that asks for an upgrade waits for the answer, as bytes of whatever protocol that will be.
 
-mod date;
 #[cfg(test)]
 mod frames;
 pub(crate) mod interim;
@@ -33,7 +32,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::interim::Interims;
-use super::lingering_close::LingeringClose;
+use super::{date, lingering_close::LingeringClose};
 use crate::body::{Feed, Inbox, Piece, Sending, Timer, Upload, upload};
 
 pub(super) const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -6,18 +6,19 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{Method, Response, StatusCode, Version, header, request::Parts, uri::PathAndQuery};
+use http::{Method, Response, StatusCode, header, request::Parts, uri::PathAndQuery};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 
 use crate::{
     admission::Slot,
     body::{Afterwards, Pulse, RelayEnd, full, relay},
-    connection_state::{ConnectionState, Tunnel},
+    connection_state::Tunnel,
     pipeline::{
         admission::Admitted,
         answer_body::{AnswerBody, Holding},
         context::{Failure, RequestContext},
+        interim::InterimWay,
         presence::Presence,
         target::host_and_port,
         transform::Transform,
@@ -186,34 +187,28 @@ fn pass_buffered(
     })
 }
 
-/// Sends interim responses to the client of a request.
+/// Sends the upstream's interim responses to the client of a request.
 struct InterimSender {
-    connection: Arc<ConnectionState>,
+    way: InterimWay,
     snapshot: Arc<ConfigSnapshot>,
     site: usize,
     route: Option<usize>,
-    /// `None`: they are dropped.
-    request: Option<u64>,
 }
 
 impl InterimSender {
     fn new(request: &RequestContext, snapshot: &Arc<ConfigSnapshot>) -> Self {
-        let connection = request.connection.state.clone();
-        // Clients of HTTP/1.0 know no interim responses, and hyper sends none to clients of HTTP/2.
-        let number = (request.record.version == Version::HTTP_11).then(|| connection.interims.next());
-        Self { connection, snapshot: snapshot.clone(), site: request.site, route: request.route, request: number }
+        Self { way: InterimWay::of(request), snapshot: snapshot.clone(), site: request.site, route: request.route }
     }
 
     /// Of the rules for a response, only those hold that remove fields; and the name of the origin goes, as in a response.
     fn send(&self, mut interim: Interim) {
-        let Some(request) = self.request else { return };
         interim.headers_mut().remove(header::SERVER);
         if let Some(route) = self.route {
             for name in &self.snapshot.sites.routes(self.site)[route].config.response_headers.remove {
                 interim.headers_mut().remove(name);
             }
         }
-        self.connection.interims.push(request, &interim);
+        self.way.send(interim);
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod connection;
 mod cors;
+mod early_hints;
 mod expires;
 mod forwarded;
 mod join;
@@ -15,6 +16,7 @@ mod via;
 pub use self::{
     connection::remove_connection_fields,
     cors::{Cors, OriginPattern, Origins, append_vary},
+    early_hints::{EarlyHints, Page},
     expires::{Expires, Freshness},
     forwarded::{ClientAddress, ClientFields, ForwardedField, remove_client_fields, tells_of_client},
     join::join_cookies,

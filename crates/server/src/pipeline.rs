@@ -5,6 +5,7 @@
 //! class        whose request it is, and what it is worth
 //! route        which route of the site takes it
 //! guards       answer early, or refuse
+//! early hints  the client may be told what the page will need
 //! body         read whole, or streamed
 //! admission    wait for a slot of the site, where the origin needs one
 //! origin       files, an upstream, or a program answers
@@ -102,6 +103,7 @@ async fn answer(request: &mut RequestContext, snapshot: &Arc<ConfigSnapshot>) ->
             }
             None => {}
         }
+        interim::hint(request, &routed);
         let body = body::take(request, snapshot, routed.route).await?;
         let admitted = admission::wait(request, snapshot, routed.route, body).await?;
         match origin::answer(request, snapshot, &routed, admitted).await? {

@@ -25,6 +25,7 @@ use crate::{
     },
 };
 use files::{Cache, Files, FilesConfig};
+use heads::EarlyHints;
 
 /// Sites by host name. Unknown names select the first site.
 pub(crate) struct Sites {
@@ -60,6 +61,8 @@ pub(crate) struct ResolvedRoute {
     pub(crate) guards: Box<[Guard]>,
     pub(crate) origin: Origin,
     pub(crate) transforms: Box<[Transform]>,
+    /// What its pages let clients load early, where clients are told of it.
+    pub(crate) early_hints: Option<Box<EarlyHints>>,
 }
 
 /// The origin of a route.
@@ -223,6 +226,11 @@ impl Sites {
         &route.map_or(otherwise, |number| &routes[number]).transforms
     }
 
+    /// What the pages of a route let clients load early, where clients are told of it.
+    pub(crate) fn early_hints(&self, site: usize, route: Option<usize>) -> Option<&EarlyHints> {
+        self.routes(site)[route?].early_hints.as_deref()
+    }
+
     /// The first route of a site that matches a path, or else the files of the site.
     ///
     /// # Errors
@@ -318,7 +326,8 @@ impl ResolvedRoute {
         route.name.hash(&mut hasher);
         let (guards, transforms) =
             (Guard::of(route, site, limiter, challenges, maintenance), Transform::of(route, site));
-        Ok(Self { config: route.clone(), key: hasher.finish(), guards, origin, transforms })
+        let early_hints = route.early_hints.then(Box::default);
+        Ok(Self { config: route.clone(), key: hasher.finish(), guards, origin, transforms, early_hints })
     }
 }
 

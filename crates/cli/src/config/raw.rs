@@ -205,6 +205,7 @@ sections! {
         keep_host: Option<Spanned<bool>>,
         buffer_request: Option<Spanned<bool>>,
         buffer_response: Option<Spanned<bool>>,
+        early_hints: Option<Spanned<bool>>,
         resource: Setting,
         admitted: Option<Spanned<bool>>,
         #[serde(deserialize_with = "one_or_more")]

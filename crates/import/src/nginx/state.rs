@@ -29,6 +29,7 @@ pub const NEEDLESS: &[&str] = &[
     "fastcgi_socket_keepalive",
     "fastcgi_temp_file_write_size",
     "fastcgi_temp_path",
+    "early_hints",
     "events",
     "gzip_buffers",
     "gzip_disable",

@@ -46,6 +46,8 @@ pub struct Route {
     pub listing: Option<bool>,
     /// The largest body of its requests; `None`: as everywhere.
     pub request_body_bytes: Option<u64>,
+    /// Whether clients are told early what its pages need. Not for files, which are there at once.
+    pub early_hints: bool,
     /// Where the outcomes of its requests are written.
     pub access_log: LogChoice,
 }
@@ -87,6 +89,7 @@ impl Route {
             fallback: None,
             listing: None,
             request_body_bytes: None,
+            early_hints: false,
             access_log: LogChoice::Outer,
         }
     }

@@ -10,7 +10,7 @@ use std::{
 
 use access_log::{Entry, Log};
 use bytes::Bytes;
-use heads::PriorityField;
+use heads::{Page, PriorityField};
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts,
     uri::PathAndQuery,
@@ -54,6 +54,8 @@ pub(super) struct RequestContext {
     pub(super) body: Option<ClientBody>,
     /// HTTP/2: the way of interim responses to the client.
     pub(super) interims: Option<http2::Interims>,
+    /// The page that is asked for, where its route tells clients early what a page needs.
+    pub(super) page: Option<Page>,
     /// Whether the body was read to its end; `None` if the request has none.
     arrived: Option<Arc<AtomicBool>>,
     /// The index of the site.
@@ -171,6 +173,7 @@ impl RequestContext {
             allowed_by: None,
             body,
             interims: None,
+            page: None,
             arrived,
             site: 0,
             route: None,

@@ -18,6 +18,9 @@ pub(super) fn finish(request: &mut RequestContext, snapshot: &ConfigSnapshot, re
         let asked = Asked { fields: &request.parts.headers, is_head: request.record.is_head, is_secure };
         transforms.iter().for_each(|transform| transform.apply(&asked, response));
     }
+    if let (Some(page), Some(hints)) = (request.page.take(), snapshot.sites.early_hints(request.site, request.route)) {
+        hints.learn(page, response.status(), response.headers());
+    }
     if request.record.version != Version::HTTP_2 && !request.is_read() {
         // The rest of the body comes before the next request, and nobody reads it.
         response.headers_mut().insert(header::CONNECTION, CLOSE);

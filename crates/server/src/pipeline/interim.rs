@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use heads::Page;
 use http::{Response, Version};
 
 use super::context::RequestContext;
-use crate::connection_state::ConnectionState;
+use crate::{connection_state::ConnectionState, sites::Routed};
 
 /// The way of interim responses to the client of a request. Usable from any task; from the response on, they are dropped.
 pub(super) enum InterimWay {
@@ -36,5 +37,14 @@ impl InterimWay {
             Self::Http2(interims) => interims.push(interim),
             Self::Nowhere => {}
         }
+    }
+}
+
+/// Tells the client what the page will need, where the route says so and it is known. Guards have let the request go on.
+pub(super) fn hint(request: &mut RequestContext, routed: &Routed<'_>) {
+    let Some(known) = &routed.route.early_hints else { return };
+    request.page = Page::of(&request.parts);
+    if let Some(hints) = request.page.as_ref().and_then(|page| known.of(page, &request.parts)) {
+        InterimWay::of(request).send(hints);
     }
 }

@@ -221,6 +221,7 @@ fn what_is_refused_has_no_body_for_head() {
         fallback: None,
         listing: None,
         request_body_bytes: None,
+        early_hints: false,
         access_log: LogChoice::Outer,
     }];
     serve(config, async |server| {

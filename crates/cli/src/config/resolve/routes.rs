@@ -52,6 +52,7 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
         fallback: None,
         listing: None,
         request_body_bytes: None,
+        early_hints: false,
         access_log: LogChoice::Outer,
     }
 }
@@ -128,11 +129,13 @@ impl Resolver<'_> {
             Origin::Upstream { .. } | Origin::Cgi(_) | Origin::FastCgi(_) => None,
         };
         let admitted = raw.admitted.as_ref().map_or(never_waits.is_none(), |written| *written.get_ref());
-        let of_slots = [
+        let early_hints = raw.early_hints.as_ref().is_some_and(|written| *written.get_ref());
+        let of_waiting = [
             ("admitted", raw.admitted.as_ref().filter(|_| admitted).map(Spanned::span)),
             ("resource", raw.resource.as_ref().map(Spanned::span)),
+            ("early-hints", raw.early_hints.as_ref().filter(|_| early_hints).map(Spanned::span)),
         ];
-        for (key, place) in of_slots.into_iter().filter(|(_, place)| place.is_some()) {
+        for (key, place) in of_waiting.into_iter().filter(|(_, place)| place.is_some()) {
             if let Some(why) = never_waits {
                 let message = format!("`{key}` has no effect here: {why}");
                 self.problems.push(Problem::new(message, place).help("leave it out"));
@@ -155,6 +158,7 @@ impl Resolver<'_> {
             fallback,
             listing: raw.listing.as_ref().map(|on| *on.get_ref()),
             request_body_bytes,
+            early_hints,
             access_log: LogChoice::Outer,
         })
     }

@@ -150,6 +150,50 @@ fn after_interim_responses_all_else_is_as_without_them() {
 }
 
 #[test]
+fn a_route_tells_browsers_what_the_last_page_needed() {
+    const PAGE: &str = "HTTP/1.1 200 OK\r\nlink: </a.css>; rel=preload\r\nlink: </2>; rel=next\r\n\
+         content-length: 4\r\n\r\npage";
+    if tool("curl").is_none() {
+        return;
+    }
+    let gateway =
+        Gateway::start("early-hints = true\nresponse-headers.add = { link = \"<//fonts.example>; rel=preconnect\" }\n");
+    let ask = |more: &[&str], path: &str, answer: &str| {
+        let url = gateway.serpent.url(path);
+        std::thread::scope(|scope| {
+            let client = scope.spawn(|| {
+                curl(&[&["--include", "--header", "host: site.example", url.as_str()], more].concat()).unwrap()
+            });
+            let asked = gateway.origin.next();
+            asked.send(answer.as_bytes());
+            asked.done();
+            client.join().unwrap()
+        })
+    };
+    let hints = "link: </a.css>; rel=preload\r\nlink: <//fonts.example>; rel=preconnect\r\n\r\n";
+    let http2: &[&str] = &["--http2-prior-knowledge"];
+    assert!(!ask(http2, "/", PAGE).contains("103"), "nothing is known");
+    let told = ask(http2, "/?q", PAGE);
+    assert!(told.starts_with(&format!("HTTP/2 103 \r\n{hints}HTTP/2 200 ")) && told.ends_with("page"), "{told}");
+    let told = ask(&["--header", "sec-fetch-mode: navigate"], "/", PAGE);
+    assert!(told.starts_with(&format!("HTTP/1.1 103 Early Hints\r\n{hints}HTTP/1.1 200 ")), "{told}");
+    for (more, path) in [(&[][..], "/"), (http2, "/other"), (&["--http2-prior-knowledge", "--data", "x"], "/")] {
+        assert!(!ask(more, path, OK).contains("103"), "{more:?} {path}");
+    }
+    // Before the origin says anything at all. The last page said less.
+    let hints = hints.replace("link: </a.css>; rel=preload\r\n", "");
+    let mut client = gateway.ask("/", "sec-fetch-mode: navigate\r\n");
+    let asked = gateway.origin.next();
+    expect(&mut client, &format!("HTTP/1.1 103 Early Hints\r\n{hints}"));
+    asked.send(PAGE.as_bytes());
+    asked.done();
+    assert!(all(client).ends_with("page"));
+    let private = PAGE.replace("content-length", "cache-control: private\r\ncontent-length");
+    assert!(ask(http2, "/", &private).contains("103"));
+    assert!(!ask(http2, "/", PAGE).contains("103"), "a page of one client's is forgotten");
+}
+
+#[test]
 fn curl_sees_early_hints() {
     let gateway = Gateway::start("response-headers = { remove = [\"x-internal\"] }\n");
     let url = gateway.serpent.url("/");

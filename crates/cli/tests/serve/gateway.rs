@@ -73,7 +73,7 @@ impl Gateway {
 }
 
 /// The server of a configuration that has an administrator's address, and which one that is.
-fn start(file: &Path) -> (Serpent, SocketAddr) {
+pub(crate) fn start(file: &Path) -> (Serpent, SocketAddr) {
     let serpent =
         Serpent::start(&["serve", "--config", file.to_str().unwrap(), "--log", "info,serpent_server::gate=debug"]);
     let said = serpent.wait_for_stderr("metrics on http://");
@@ -95,7 +95,7 @@ fn wait_for_metric(admin: SocketAddr, line: &str) {
     }
 }
 
-fn metrics(admin: SocketAddr) -> String {
+pub(crate) fn metrics(admin: SocketAddr) -> String {
     let mut stream = TcpStream::connect(admin).unwrap();
     stream
         .write_all(

@@ -8,6 +8,7 @@ mod bad_input;
 mod browser;
 mod caching;
 mod clients;
+mod deploy;
 mod gateway;
 mod kernel_mode;
 mod lifecycle;

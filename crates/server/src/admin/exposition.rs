@@ -222,7 +222,7 @@ impl Sample {
             ("class_started", "Requests that were given a slot", |it| it.stats.started),
             ("class_finished", "Requests that the site is done with", |it| it.stats.finished),
             ("class_responses_incomplete", "Responses cut off, by the client or by us", |it| it.totals.incomplete),
-            ("class_uplink_bytes", "Wire bytes charged while the uplink was state between classes", |it| {
+            ("class_uplink_bytes", "Wire bytes charged while the uplink was shared between classes", |it| {
                 it.uplink_bytes
             }),
         ];

@@ -44,7 +44,10 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
         Setting("`limit` of a `[[site]]` or a `[[site.route]]`"),
     ),
     (&["limit-rate"], Setting("`bytes` in `limit` of a `[[site]]` or a `[[site.route]]`")),
-    (&["gzip", "brotli", "zstd", "compress", "encode"], Setting("`codings = [\"zstd\", \"gzip\"]` in `[compression]`")),
+    (
+        &["gzip", "brotli", "zstd", "compress", "encode"],
+        Setting("`codings = [\"zstd\", \"br\", \"gzip\"]` in `[compression]`"),
+    ),
     (&["fastcgi-pass", "php-fastcgi", "php"], Setting("`fastcgi` of a `[[site.route]]`")),
     (
         &["uwsgi-pass", "scgi-pass"],

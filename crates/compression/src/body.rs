@@ -11,12 +11,9 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::task::JoinHandle;
 
 use crate::{
-    encoder::Encoder,
+    encoder::{Encoder, Step},
     prediction::{Prediction, Ratio},
 };
-
-/// Longer chunks are compressed on a thread that may block. So many bytes take about 0.1 ms.
-const INLINE_BYTES: usize = 8 * 1024;
 
 /// Compressed bytes are passed on when there are so many, or when nothing more is ready.
 const OUT_BYTES: usize = 8 * 1024;
@@ -29,14 +26,14 @@ pub struct CompressedBody<B> {
     prediction: Option<Prediction>,
     plain_bytes: u64,
     compressed_bytes: u64,
-    /// Whether bytes were written that no flush has followed.
-    is_unflushed: bool,
+    /// Whether the inner body has ended, so that the last step of the encoder is done or under way.
+    is_finishing: bool,
     trailers: Option<Frame<Bytes>>,
 }
 
 enum State {
     Ready(Encoder),
-    /// A thread has the encoder, and a chunk.
+    /// A thread has the encoder, for a step that takes long.
     Working(JoinHandle<io::Result<Encoder>>),
     Ended,
 }
@@ -52,7 +49,7 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> CompressedBody<B> {
             prediction,
             plain_bytes: 0,
             compressed_bytes: 0,
-            is_unflushed: false,
+            is_finishing: false,
             trailers: None,
         }
     }
@@ -82,6 +79,13 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> CompressedBody<B> {
         }
     }
 
+    /// Passes on all that is compressed. The inner body, which has nothing ready, wakes the task for more.
+    fn pass_on(&mut self, mut encoder: Encoder) -> Poll<Option<io::Result<Bytes>>> {
+        let bytes = self.take(&mut encoder, true);
+        self.state = State::Ready(encoder);
+        bytes.map_or(Poll::Pending, |bytes| Poll::Ready(Some(Ok(bytes))))
+    }
+
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         loop {
             let mut encoder = match mem::replace(&mut self.state, State::Ended) {
@@ -95,39 +99,39 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> CompressedBody<B> {
                     Poll::Ready(done) => done.map_err(io::Error::other)??,
                 },
             };
+            if self.is_finishing {
+                let bytes = self.take(&mut encoder, true);
+                self.ratio.learn(self.plain_bytes, self.compressed_bytes);
+                return Poll::Ready(bytes.map(Ok));
+            }
             if let Some(bytes) = self.take(&mut encoder, false) {
                 self.state = State::Ready(encoder);
                 return Poll::Ready(Some(Ok(bytes)));
             }
-            let frame = match Pin::new(&mut self.inner).poll_frame(cx) {
-                Poll::Ready(frame) => frame,
-                Poll::Pending => {
-                    if mem::take(&mut self.is_unflushed) {
-                        encoder.flush()?;
+            let step = match Pin::new(&mut self.inner).poll_frame(cx) {
+                Poll::Ready(frame) => match frame.transpose()?.map(Frame::into_data) {
+                    Some(Ok(data)) => {
+                        self.plain_bytes += data.len() as u64;
+                        Step::Write(data)
                     }
-                    let bytes = self.take(&mut encoder, true);
-                    self.state = State::Ready(encoder);
-                    return bytes.map_or(Poll::Pending, |bytes| Poll::Ready(Some(Ok(bytes))));
-                }
+                    end => {
+                        self.trailers = end.and_then(Result::err);
+                        self.is_finishing = true;
+                        Step::Finish
+                    }
+                },
+                Poll::Pending if !encoder.is_flushed() => Step::Flush,
+                Poll::Pending => return self.pass_on(encoder),
             };
-            let data = match frame.transpose()?.map(Frame::into_data) {
-                Some(Ok(data)) => data,
-                end => {
-                    self.trailers = end.and_then(Result::err);
-                    let bytes = encoder.finish()?;
-                    self.passed(bytes.len());
-                    self.ratio.learn(self.plain_bytes, self.compressed_bytes);
-                    return Poll::Ready((!bytes.is_empty()).then_some(Ok(bytes)));
-                }
-            };
-            self.plain_bytes += data.len() as u64;
-            self.is_unflushed = true;
-            self.state = if data.len() <= INLINE_BYTES {
-                encoder.write(&data)?;
-                State::Ready(encoder)
-            } else {
-                State::Working(tokio::task::spawn_blocking(move || encoder.write(&data).map(|()| encoder)))
-            };
+            if encoder.is_long(&step) {
+                self.state = State::Working(tokio::task::spawn_blocking(move || encoder.step(&step).map(|()| encoder)));
+                continue;
+            }
+            encoder.step(&step)?;
+            if matches!(step, Step::Flush) {
+                return self.pass_on(encoder);
+            }
+            self.state = State::Ready(encoder);
         }
     }
 }
@@ -163,7 +167,7 @@ impl<B> fmt::Debug for CompressedBody<B> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
+    use std::{collections::VecDeque, io::Read as _};
 
     use http_body_util::BodyExt as _;
     use proptest::prelude::*;
@@ -171,7 +175,7 @@ mod tests {
     use super::*;
     use crate::encoder::{
         Coding, Levels,
-        tests::{ALL, decompress},
+        tests::{ALL, decoder, decompress},
     };
 
     fn encoder(coding: Coding) -> Encoder {
@@ -228,19 +232,35 @@ mod tests {
             let mut body = Chunks::of([b"data: one\n\n".as_slice(), b"data: two\n\n"]).body(coding);
             let first = body.frame().await.expect("a frame").unwrap().into_data().unwrap();
             assert_eq!(body.inner().0.len(), 2, "{coding:?}: the second chunk was not needed");
-            let seen = match coding {
-                Coding::Gzip => {
-                    let mut plain = [0; 11];
-                    io::Read::read_exact(&mut flate2::read::GzDecoder::new(&*first), &mut plain).unwrap();
-                    plain
-                }
-                Coding::Zstd => {
-                    let mut plain = [0; 11];
-                    io::Read::read_exact(&mut zstd::stream::read::Decoder::new(&*first).unwrap(), &mut plain).unwrap();
-                    plain
-                }
-            };
+            let mut seen = [0; 11];
+            decoder(coding, &first).read_exact(&mut seen).unwrap();
             assert_eq!(&seen, b"data: one\n\n", "{coding:?}");
+        }
+    }
+
+    /// A chunk, and then nothing that is ready.
+    struct OneChunk(Option<Bytes>);
+
+    impl Body for OneChunk {
+        type Data = Bytes;
+        type Error = io::Error;
+
+        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+            self.0.take().map_or(Poll::Pending, |chunk| Poll::Ready(Some(Ok(Frame::data(chunk)))))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_chunk_is_not_held_back_either() {
+        let text: String = (0..20_000).map(|line| format!("{line}\n")).collect();
+        for coding in ALL {
+            let inner = OneChunk(Some(text.clone().into()));
+            let mut body = CompressedBody::new(inner, encoder(coding), Ratio::default());
+            let (mut compressed, mut seen) = (Vec::new(), vec![0; text.len()]);
+            while decoder(coding, &compressed).read_exact(&mut seen).is_err() {
+                compressed.extend(body.frame().await.expect("a frame").unwrap().into_data().unwrap());
+            }
+            assert!(seen == text.as_bytes(), "{coding:?}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The directives of nginx, one by one.
 
 mod access;
+mod compression;
 mod fastcgi;
 mod forward_auth;
 mod freshness;

@@ -133,6 +133,7 @@ sections! {
         types: Option<Vec<Spanned<Written>>>,
         min_size: Setting,
         zstd_level: Setting,
+        br_level: Setting,
         gzip_level: Setting,
     }
 

@@ -380,11 +380,12 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("[files]\ncache-control = [{ pattern = \"a\" }]\n", ":2:18", "missing field `value`"),
     ("[files]\nmime-types = { \"tar.gz\" = \"a/b\" }\n", ":2:16", "is not a file extension"),
     ("[files]\nmime-types = { x = \"text\" }\n", ":2:20", "`text` is not a MIME type"),
-    ("[compression]\ncodings = [\"deflate\"]\n", ":2:12", "`deflate` is not one of `zstd`, `gzip`"),
+    ("[compression]\ncodings = [\"deflate\"]\n", ":2:12", "`deflate` is not one of `zstd`, `br`, `gzip`"),
     ("[compression]\ncodings = [\"gzip\", \"gzip\"]\n", ":2:20", "`gzip` is given twice"),
     ("[compression]\ncodings = \"zstd\"\ntypes = \"text\"\n", ":3:9", "`text` is no media type"),
     ("[compression]\ncodings = \"zstd\"\nmin-size = \"lots\"\n", ":3:12", "is not a size"),
     ("[compression]\nzstd-level = 20\n", ":2:14", "a number from 1 to 19"),
+    ("[compression]\nbr-level = 12\n", ":2:12", "a number from 0 to 11"),
     ("[compression]\ngzip-level = 0\n", ":2:14", "a number from 1 to 9"),
 ];
 

@@ -61,6 +61,7 @@ fn a_static_site_with_certbot_and_compression() {
             "user www-data;\nworker_processes auto;\npid /run/nginx.pid;\nevents { worker_connections 768; }\n\
              http {\n  sendfile on;\n  include mime.types;\n  default_type application/octet-stream;\n  gzip on;\n\
              gzip_types text/css application/javascript;\n  gzip_min_length 256;\n\
+             brotli on;\n  brotli_comp_level 6;\n  brotli_types text/css application/json;\n  brotli_static on;\n\
              access_log /var/log/nginx/access.log;\n  include sites/*.conf;\n}\n",
         ),
         ("mime.types", "types { text/html html htm; application/manifest+json webmanifest; }\n"),
@@ -85,7 +86,8 @@ fn a_static_site_with_certbot_and_compression() {
             "names = [\"a.example\", \"www.a.example\"]",
             "tls-cert = \"/etc/letsencrypt/live/a/fullchain.pem\"",
             "error-pages = { 404 = \"/404.html\", 500 = \"/50x.html\"",
-            "codings = [\"gzip\"]",
+            "codings = [\"br\", \"gzip\"]\ntypes = [\"text/html\", \"text/css\", \"application/json\", \"application/javascript\"]",
+            "br-level = 6",
             "min-size = \"256\"",
             "mime-types = { webmanifest = \"application/manifest+json\" }",
             "expires = \"30d\"",
@@ -101,7 +103,7 @@ fn a_static_site_with_certbot_and_compression() {
 fn a_proxy_with_websockets_and_a_group_of_servers() {
     let (text, left, config) = one("http {\n\
         map $http_upgrade $connection_upgrade { default upgrade; '' close; }\n\
-        gzip on; upstream app { least_conn; server 127.0.0.1:3000 max_fails=3 fail_timeout=10s; server unix:/run/app.sock weight=2; keepalive 32; }\n\
+        gzip on; brotli on; upstream app { least_conn; server 127.0.0.1:3000 max_fails=3 fail_timeout=10s; server unix:/run/app.sock weight=2; keepalive 32; }\n\
         server { listen 80 default_server; server_name _; client_max_body_size 20m;\n\
           location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Host $host;\n\
             proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $connection_upgrade;\n\
@@ -109,7 +111,7 @@ fn a_proxy_with_websockets_and_a_group_of_servers() {
           location /api/ { proxy_pass http://app/v1/; proxy_buffering off; client_max_body_size 1g; }\n\
           location = /health { access_log off; return 200 'ok'; }\n\
           location /static { alias /srv/static; }\n\
-          location /old/ { rewrite ^/old/(.*)$ /$1 break; proxy_pass http://app; gzip off; error_page 404 /x; }\n\
+          location /old/ { rewrite ^/old/(.*)$ /$1 break; proxy_pass http://app; gzip off; brotli off; error_page 404 /x; }\n\
           location /odd/ { rewrite ^/odd/([0-9]+)$ /n/$1 break; proxy_pass http://app; proxy_send_timeout 5; }\n} }\n");
     has(
         &text,

@@ -546,8 +546,10 @@ pub fn compression(translation: &mut Translation, line: &Directive) -> Settings 
     let mut coding = |name: &str, line: &Directive, translation: &mut Translation| match name {
         "gzip" if !codings.contains(&"gzip") => codings.push("gzip"),
         "zstd" if !codings.contains(&"zstd") => codings.push("zstd"),
-        "gzip" | "zstd" => {}
-        _ => translation.leave(line, format!("`{name}`: responses are compressed by Zstandard or gzip")),
+        // Of a module that is not part of Caddy.
+        "br" if !codings.contains(&"br") => codings.push("br"),
+        "gzip" | "zstd" | "br" => {}
+        _ => translation.leave(line, format!("`{name}`: responses are compressed by Zstandard, Brotli or gzip")),
     };
     for name in line.args.iter().filter(|name| !name.starts_with(['@', '/', '*'])) {
         coding(name, line, translation);
@@ -562,8 +564,10 @@ pub fn compression(translation: &mut Translation, line: &Directive) -> Settings 
             "match" => translation.leave(inner, "media types are listed in `compression.types`"),
             name => {
                 coding(name, inner, translation);
-                if let ("gzip", Ok(level @ 1..=9)) = (name, inner.arg(0).parse::<u8>()) {
-                    settings.write("gzip-level", level.to_string(), None);
+                match (name, inner.arg(0).parse::<u8>()) {
+                    ("gzip", Ok(level @ 1..=9)) => settings.write("gzip-level", level.to_string(), None),
+                    ("br", Ok(level @ 0..=11)) => settings.write("br-level", level.to_string(), None),
+                    _ => {}
                 }
             }
         }

@@ -3,6 +3,7 @@
 use toml_edit::Value;
 
 use super::{
+    compression::is_compressed,
     fastcgi::is_done_anyway,
     forward_auth::{is_copied, is_for_auth},
     state::{INHERITED, Translation, in_force, one_in_force},
@@ -139,13 +140,13 @@ impl<'a> Translation<'a> {
         for inner in directive.inner() {
             let name = inner.name.as_str();
             match name {
-                "gzip" if inner.arg(0) == "off" => {
-                    let outer = one_in_force(&levels[..levels.len() - 1], "gzip");
-                    if outer.is_some_and(|gzip| gzip.arg(0) == "on") {
+                "gzip" | "brotli" if inner.arg(0) == "off" && !is_compressed(levels) => {
+                    if is_compressed(&levels[..levels.len() - 1]) {
                         settings.set("compression", false);
                     }
                 }
-                "error_page" | "gzip" | "gzip_comp_level" | "gzip_min_length" | "gzip_types" => {
+                "error_page" | "gzip" | "gzip_comp_level" | "gzip_min_length" | "gzip_types" | "brotli"
+                | "brotli_comp_level" | "brotli_min_length" | "brotli_types" => {
                     self.leave(inner, "it is a setting of the whole site, not of a route");
                 }
                 "error_log" => self.error_log(inner),

@@ -280,32 +280,6 @@ impl<'a> Translation<'a> {
             settings.set("error-pages", table(pages));
         }
     }
-
-    fn compression(&mut self, levels: &[&'a [Directive]]) -> Option<Section> {
-        one_in_force(levels, "gzip").filter(|gzip| gzip.arg(0) == "on")?;
-        let mut section = Section::new("[site.compression]");
-        section.settings.set("codings", list(["gzip"]));
-        // nginx compresses HTML whatever the list says.
-        if let Some(types) = one_in_force(levels, "gzip_types") {
-            match types.args.iter().any(|one| one == "*") {
-                true => self.leave(types, "media types are named: `text/*`, `application/*+json`"),
-                false => {
-                    let html = Some("text/html".to_owned()).filter(|html| !types.args.contains(html));
-                    section.settings.set("types", list(html.iter().chain(&types.args)));
-                }
-            }
-        } else {
-            section.settings.set("types", list(["text/html"]));
-        }
-        if let Some(size) = one_in_force(levels, "gzip_min_length").and_then(|size| values::size(size.arg(0))) {
-            section.settings.set("min-size", size);
-        }
-        if let Some(level) = one_in_force(levels, "gzip_comp_level").filter(|level| level.arg(0).parse::<u8>().is_ok())
-        {
-            section.settings.write("gzip-level", level.arg(0).to_owned(), None);
-        }
-        Some(section)
-    }
 }
 
 /// Makes the servers sites: each name has one, and the first answers for all other names.

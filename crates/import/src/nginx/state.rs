@@ -11,6 +11,9 @@ use crate::{
 /// What Serpent does by itself, or what its own structure makes needless.
 pub const NEEDLESS: &[&str] = &[
     "aio",
+    "brotli_buffers",
+    "brotli_static",
+    "brotli_window",
     "charset",
     "daemon",
     "default_type",
@@ -102,6 +105,10 @@ pub const INHERITED: &[&str] = &[
     "auth_basic",
     "auth_basic_user_file",
     "autoindex",
+    "brotli",
+    "brotli_comp_level",
+    "brotli_min_length",
+    "brotli_types",
     "client_max_body_size",
     "deny",
     "error_page",

@@ -37,11 +37,12 @@ impl Resolver<'_> {
         let pick =
             |get: fn(&RawCompression) -> &Setting| get(site).clone().or_else(|| all.and_then(|all| get(all).clone()));
         let min_size = pick(|it| &it.min_size);
-        let levels = [pick(|it| &it.zstd_level), pick(|it| &it.gzip_level)];
+        let levels = [pick(|it| &it.zstd_level), pick(|it| &it.br_level), pick(|it| &it.gzip_level)];
         let default = CompressionLevels::default();
-        let [zstd, gzip] = &levels;
+        let [zstd, br, gzip] = &levels;
         let levels = CompressionLevels {
             zstd: self.setting(None, zstd, |text| level(text, 1, 19), default.zstd),
+            brotli: self.setting(None, br, |text| level(text, 0, 11), default.brotli),
             gzip: self.setting(None, gzip, |text| level(text, 1, 9), default.gzip),
         };
         let min_bytes = self.setting(None, &min_size, values::size, CompressionConfig::MIN_BYTES);
@@ -53,8 +54,9 @@ impl Resolver<'_> {
 fn coding(name: &str) -> Result<Coding, String> {
     match name {
         "zstd" => Ok(Coding::Zstd),
+        "br" => Ok(Coding::Brotli),
         "gzip" => Ok(Coding::Gzip),
-        _ => Err(format!("`{name}` is not one of `zstd`, `gzip`")),
+        _ => Err(format!("`{name}` is not one of `zstd`, `br`, `gzip`")),
     }
 }
 

@@ -175,7 +175,7 @@ impl Resolver<'_> {
                     "`compression` of a route has no effect: its site compresses nothing",
                     Some(written.span()),
                 )
-                .help("add `[compression]` with `codings = [\"zstd\", \"gzip\"]`, or leave this out"),
+                .help("add `[compression]` with `codings = [\"zstd\", \"br\", \"gzip\"]`, or leave this out"),
             );
         }
         of_site.filter(|_| raw.compression.as_ref().is_none_or(|on| *on.get_ref())).cloned()

@@ -17,7 +17,7 @@ fn names(left: &[String], all: &[(&str, &str)]) {
 #[test]
 fn a_static_site_with_its_certificate_and_compression() {
     let (text, left, config) = one("{\n  email admin@a.example\n}\n\n\
-        a.example, www.a.example {\n  root * /srv/a\n  encode zstd gzip\n  file_server\n\
+        a.example, www.a.example {\n  root * /srv/a\n  encode zstd br gzip {\n    br 6\n    gzip 7\n  }\n  file_server\n\
           header /assets/* Cache-Control \"public, max-age=31536000\"\n  header {\n    X-Frame-Options DENY\n    -Server\n  }\n}\n");
     assert_eq!(left, Vec::<String>::new());
     has(
@@ -26,7 +26,9 @@ fn a_static_site_with_its_certificate_and_compression() {
             "listen = [\"https://:443\", \"http://:80\"]",
             "[acme]\ncontact = \"admin@a.example\"",
             "names = [\"a.example\", \"www.a.example\"]\nroot = \"/srv/a\"\nacme = true",
-            "codings = [\"zstd\", \"gzip\"]",
+            "codings = [\"zstd\", \"br\", \"gzip\"]",
+            "br-level = 6",
+            "gzip-level = 7",
             "path = \"/assets/\"\nfiles = true",
             "response-headers.remove = [\"Server\"]",
             "Cache-Control = \"public, max-age=31536000\", X-Frame-Options = \"DENY\"",

@@ -100,6 +100,7 @@ impl Compress {
 fn of_files(coding: Coding) -> files::Coding {
     match coding {
         Coding::Zstd => files::Coding::Zstd,
+        Coding::Brotli => files::Coding::Brotli,
         Coding::Gzip => files::Coding::Gzip,
     }
 }
@@ -107,6 +108,7 @@ fn of_files(coding: Coding) -> files::Coding {
 fn name(coding: Coding) -> HeaderValue {
     HeaderValue::from_static(match coding {
         Coding::Zstd => "zstd",
+        Coding::Brotli => "br",
         Coding::Gzip => "gzip",
     })
 }
@@ -135,7 +137,7 @@ mod tests {
     fn compress() -> Compress {
         let types = CompressionConfig::TYPES.iter().filter_map(|kind| TypePattern::parse(kind));
         Compress::new(Arc::new(CompressionConfig {
-            codings: vec![Coding::Zstd, Coding::Gzip],
+            codings: vec![Coding::Zstd, Coding::Brotli, Coding::Gzip],
             types: types.collect(),
             min_bytes: 100,
             levels: compression::Levels::default(),
@@ -171,8 +173,11 @@ mod tests {
     fn the_client_chooses_the_coding_and_the_operator_among_equals() {
         let accepted = |value| coding(&[("accept-encoding", value)], &[], 200);
         assert_eq!(accepted("gzip, br, zstd").as_deref(), Some("zstd"));
-        assert_eq!(accepted("gzip, deflate, br").as_deref(), Some("gzip"));
-        assert_eq!(accepted("gzip;q=1, zstd;q=0.5, br").as_deref(), Some("gzip"));
+        assert_eq!(accepted("gzip, deflate, br").as_deref(), Some("br"));
+        assert_eq!(accepted("gzip, deflate").as_deref(), Some("gzip"));
+        assert_eq!(accepted("gzip;q=1, zstd;q=0.5, br;q=0.9").as_deref(), Some("gzip"));
+        assert_eq!(accepted("gzip;q=0.1, zstd;q=0, br;q=0.2").as_deref(), Some("br"));
+        assert_eq!(accepted("*, zstd;q=0").as_deref(), Some("br"));
         assert_eq!(accepted("identity"), None);
         assert_eq!(coding(&[], &[], 200), None);
     }
@@ -181,7 +186,7 @@ mod tests {
     fn what_may_not_be_compressed_stays_as_it_is() {
         let gzip = ("accept-encoding", "gzip");
         for (field, value) in [
-            ("content-encoding", "br"),
+            ("content-encoding", "deflate"),
             ("cache-control", "public, No-Transform"),
             ("content-type", "image/png"),
             ("content-length", "99"),

@@ -404,6 +404,7 @@ mod tests {
                 compression: None,
                 expires: None,
                 cors: None,
+                response_headers: crate::config::HeaderRules::default(),
                 access: crate::config::Access::default(),
                 error_pages: Vec::new(),
                 limit: None,

@@ -489,6 +489,7 @@ mod tests {
             compression: None,
             expires: None,
             cors: None,
+            response_headers: crate::config::HeaderRules::default(),
             access: crate::config::Access::default(),
             error_pages: Vec::new(),
             limit: None,

@@ -176,6 +176,7 @@ sections! {
         expires_override: Option<Spanned<bool>>,
         expires_field: Option<Spanned<bool>>,
         error_pages: Option<Pairs>,
+        response_headers: RawHeaders,
         maintenance: Option<Spanned<OrOff<RawMaintenance>>>,
         route: Vec<Spanned<RawRoute>>,
         files: RawFiles,
@@ -217,6 +218,7 @@ sections! {
         forward_auth: Option<Spanned<OrOff<RawForwardAuth>>>,
         cors: Option<Spanned<OrOff<RawCors>>>,
         limit: Option<Spanned<OrOff<RawLimit>>>,
+        maintenance: Option<Spanned<bool>>,
         request_headers: RawHeaders,
         response_headers: RawHeaders,
         compression: Option<Spanned<bool>>,
@@ -276,7 +278,7 @@ sections! {
         retry_after: Setting,
     }
 
-    /// `request-headers` and `response-headers` of a route
+    /// `request-headers` of a route, and `response-headers` of a site or route
     RawHeaders {
         #[serde(deserialize_with = "one_or_more")]
         remove: Option<Vec<Spanned<Written>>>,

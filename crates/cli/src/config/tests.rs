@@ -130,6 +130,7 @@ const SECTIONS: &[&str] = &[
     "site.require",
     "site.forward-auth",
     "site.cors",
+    "site.response-headers",
     "site.route.cgi",
     "site.route.fastcgi",
     "site.route.limit",

@@ -204,7 +204,8 @@ fn a_site_is_closed_while_a_file_exists() {
         folder.path(),
         "[[site]]\nroot = \"www\"\nerror-pages = { 503 = \"/closed.html\" }\n\
          maintenance = { file = \"closed\", exempt = [\"127.0.0.2\"], retry-after = \"10m\" }\n\
-         [[site.route]]\npath = \"/fixed\"\nrespond = 204\n",
+         [[site.route]]\npath = \"/fixed\"\nrespond = 204\n\
+         [[site.route]]\npath = \"/health\"\nrespond = 204\nmaintenance = false\n",
     );
     let ask = |from: &str, path: &str| curl(&["-i", "--interface", from, &serpent.url(path)]);
     // The file is looked for every second.
@@ -226,6 +227,7 @@ fn a_site_is_closed_while_a_file_exists() {
     let answer = wait_for("HTTP/1.1 503 ").unwrap();
     assert!(answer.to_lowercase().contains("\r\nretry-after: 600\r\n") && answer.ends_with("back soon"), "{answer}");
     assert!(ask("127.0.0.1", "/fixed").unwrap().starts_with("HTTP/1.1 503 "), "whatever the route");
+    assert!(ask("127.0.0.1", "/health").unwrap().starts_with("HTTP/1.1 204 "), "but one that stays open");
     assert!(ask("127.0.0.2", "/hello.txt").unwrap().ends_with("hello, world\n"));
     fs::remove_file(&switch).unwrap();
     wait_for("HTTP/1.1 200 ").unwrap();

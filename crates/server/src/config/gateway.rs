@@ -38,6 +38,8 @@ pub struct Route {
     pub access: Access,
     /// How many of its requests are answered.
     pub limit: RouteLimit,
+    /// Whether it is closed with its site for maintenance.
+    pub maintenance: bool,
     /// Files of the site, the first of which answers where there is no file for a path. Only for files.
     pub try_files: Vec<Rewrite>,
     /// Where a request goes for which there is no file: with this path, the routes are tried anew. Only for files.
@@ -85,6 +87,7 @@ impl Route {
             cors,
             access,
             limit: RouteLimit::OfSite,
+            maintenance: true,
             try_files: Vec::new(),
             fallback: None,
             listing: None,

@@ -116,6 +116,8 @@ pub struct Site {
     pub expires: Option<Arc<Expires>>,
     /// Which pages of other origins may read the responses for paths of no route; `None`: nothing is said.
     pub cors: Option<Arc<Cors>>,
+    /// Changes to the header of every response. Those of a route are made after them.
+    pub response_headers: HeaderRules,
     /// Access to paths that no route matches. Each route has its own.
     pub access: Access,
     /// Files of the root that take the place of the body of an error, by status; the first one counts.

@@ -75,7 +75,7 @@ impl Guard {
         }
         // Before a password is asked for.
         guards.extend(site.to_https.clone().map(Self::ToHttps));
-        guards.extend(maintenance.cloned().map(Self::Maintenance));
+        guards.extend(maintenance.filter(|_| route.maintenance).cloned().map(Self::Maintenance));
         if !route.access.addresses.is_empty() {
             guards.push(Self::Address(route.access.addresses.clone()));
         }

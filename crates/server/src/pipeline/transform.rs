@@ -20,7 +20,7 @@ pub(crate) enum Transform {
     Expires(Arc<Expires>),
     /// `cors`: pages of some other origins may read the response.
     Cors(Arc<Cors>),
-    /// `response-headers` of a route. Holds for error pages, too, so that a field such as Strict-Transport-Security is on
+    /// `response-headers` of the site, then of the route. Holds for error pages, too, so that a field such as Strict-Transport-Security is on
     /// every response of the route.
     Headers(HeaderRules),
     /// `[compression]`: bodies that the client accepts so are compressed while they are sent.
@@ -40,7 +40,7 @@ impl Transform {
     pub(crate) fn of(route: &config::Route, site: &Site) -> Box<[Self]> {
         let hsts = site.hsts.clone().map(Self::Hsts);
         let expires = route.expires.clone().map(Self::Expires);
-        let headers = Some(&route.response_headers).filter(|rules| !rules.is_empty());
+        let headers = [&site.response_headers, &route.response_headers].into_iter().filter(|rules| !rules.is_empty());
         // The rules may say the type of a response, and that it is not to be changed.
         let compress = route.compression.clone().map(Compress::new);
         let headers = headers.cloned().map(Self::Headers);

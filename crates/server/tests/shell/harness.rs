@@ -13,8 +13,8 @@ use scheduler::Order;
 use serpent_server::{
     Handle, Server, StartError,
     config::{
-        Access, CacheConfig, Certificate, CertificateFiles, Classes, Config, Cutoffs, Enforce, FilesConfig, Limits,
-        Listen, LogChoice, Site, SymlinkPolicy, UplinkConfig, UplinkRate,
+        Access, CacheConfig, Certificate, CertificateFiles, Classes, Config, Cutoffs, Enforce, FilesConfig,
+        HeaderRules, Limits, Listen, LogChoice, Site, SymlinkPolicy, UplinkConfig, UplinkRate,
     },
 };
 use tempfile::TempDir;
@@ -38,6 +38,7 @@ pub fn site(root: &Path, names: &[&str], certificate: Option<CertificateFiles>) 
         routes: Vec::new(),
         certificate: certificate.map(Certificate::Files),
         client_ca: None,
+        response_headers: HeaderRules::default(),
         access: Access::default(),
         error_pages: Vec::new(),
         limit: None,

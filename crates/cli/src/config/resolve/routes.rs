@@ -48,6 +48,7 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
         cors: None,
         access: Access::default(),
         limit: RouteLimit::OfSite,
+        maintenance: true,
         try_files: Vec::new(),
         fallback: None,
         listing: None,
@@ -76,6 +77,14 @@ impl Resolver<'_> {
                 Some(cors) => self.cors(cors),
                 None => of_site.cors.clone(),
             };
+            if let (Some(on), None) = (&written.get_ref().maintenance, &site.maintenance) {
+                self.problems.push(
+                    Problem::new("`maintenance` of a route has no effect: its site is never closed", Some(on.span()))
+                        .help(
+                            "give the site `maintenance = { file = \"/run/serpent/maintenance\" }`, or leave this out",
+                        ),
+                );
+            }
             route.access_log = self.log_of(written.get_ref().access_log.as_ref(), of_site.log.as_ref());
             let place = pattern_span(written);
             if let Some((earlier, at)) = routes.iter().find(|(earlier, _)| covers(earlier, &route)) {
@@ -154,6 +163,7 @@ impl Resolver<'_> {
             cors: None,
             access,
             limit,
+            maintenance: raw.maintenance.as_ref().is_none_or(|on| *on.get_ref()),
             try_files,
             fallback,
             listing: raw.listing.as_ref().map(|on| *on.get_ref()),
@@ -456,7 +466,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn headers(&mut self, raw: &RawHeaders, of_request: bool) -> HeaderRules {
+    pub(super) fn headers(&mut self, raw: &RawHeaders, of_request: bool) -> HeaderRules {
         let name = |text: &str| {
             let name = values::header_name(text)?;
             may_be_changed(&name, of_request)?;

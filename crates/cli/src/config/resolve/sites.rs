@@ -8,8 +8,8 @@ use std::{
 
 use http::Uri;
 use server::config::{
-    Access, CacheControlRule, Certificate, CertificateFiles, ErrorPage, FilesConfig, LogChoice, Route, Site,
-    SymlinkPolicy,
+    Access, CacheControlRule, Certificate, CertificateFiles, ErrorPage, FilesConfig, HeaderRules, LogChoice, Route,
+    Site, SymlinkPolicy,
 };
 use toml::Spanned;
 
@@ -85,6 +85,7 @@ impl Resolver<'_> {
                 compression,
                 expires: None,
                 cors: None,
+                response_headers: HeaderRules::default(),
                 access: Access::default(),
                 error_pages: Vec::new(),
                 limit: None,
@@ -171,6 +172,7 @@ impl Resolver<'_> {
             let OfSite { compression, expires, cors, .. } = of_site;
             let limit = site.limit.as_ref().and_then(|limit| self.limit(limit, &configured));
             let hsts = self.setting(None, &site.hsts, values::hsts, None);
+            let response_headers = self.headers(&site.response_headers, false);
             let error_pages = self.error_pages(site, root.as_deref());
             let maintenance = site.maintenance.as_ref().and_then(|written| self.maintenance(written));
             sites.push(Site {
@@ -183,6 +185,7 @@ impl Resolver<'_> {
                 compression,
                 expires,
                 cors,
+                response_headers,
                 access,
                 error_pages,
                 limit,

@@ -806,6 +806,11 @@ fn mistakes_about_routes_without_an_upstream() {
             ":6:15",
             "files never wait for a slot",
         ),
+        (
+            "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfiles = true\nmaintenance = false\n",
+            ":6:15",
+            "its site is never closed",
+        ),
         ("[[site]]\n[[site.route]]\npath = \"/\"\ncgi = \"none\"\n", ":4:7", "does not exist"),
         ("[[site]]\n[[site.route]]\npath = \"/\"\ncgi = \"tool\"\n", ":4:7", "may not be run"),
         ("[[site]]\n[[site.route]]\npath = \"/\"\ncgi = { timeout = \"1s\" }\n", ":4:7", "this table has no `program`"),

@@ -75,6 +75,37 @@ fn the_header_rules_of_a_route_hold_for_files_and_for_pages_of_ours() {
 }
 
 #[test]
+fn the_rules_of_a_site_come_before_those_of_its_routes() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("www")).unwrap();
+    fs::write(folder.path().join("www/a.txt"), "abcdef").unwrap();
+    let file = folder.path().join("serpent.toml");
+    let config = "listen = [\"127.0.0.1:0\"]\n[uplink]\nrate = \"off\"\n\
+         [[upstream]]\nname = \"dead\"\nservers = [\"http://127.0.0.1:1\"]\n[[site]]\nroot = \"www\"\n\
+         response-headers = { remove = [\"Server\"], set = { X-A = \"site\", X-B = \"site\" }, add = { X-C = \"site\" } }\n\
+         [[site.route]]\npath = \"/own\"\nupstream = \"dead\"\n\
+         response-headers = { remove = [\"X-A\"], set = { X-B = \"route\" }, add = { X-C = \"route\" } }\n\
+         [[site.route]]\npath = \"/api\"\nupstream = \"dead\"\n";
+    fs::write(&file, config).unwrap();
+    let serpent = Serpent::start(&["serve", "--config", file.to_str().unwrap()]);
+    let of_site = ["x-a: site", "x-b: site", "x-c: site"];
+    for (target, status, expected) in [
+        ("/a.txt", 200, &of_site[..]),
+        ("/none", 404, &of_site),
+        ("/api", 502, &of_site),
+        ("/own", 502, &["x-c: site", "x-c: route", "x-b: route"]),
+        // Malformed.
+        ("a", 400, &of_site),
+    ] {
+        let head = format!("GET {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        let answer = serpent.exchange(head.as_bytes()).to_lowercase();
+        assert!(answer.starts_with(&format!("http/1.1 {status} ")) && !answer.contains("server: "), "{answer}");
+        let found: Vec<_> = answer.lines().filter(|line| line.starts_with("x-") && !line.contains("nosniff")).collect();
+        assert_eq!(found, expected, "{target}");
+    }
+}
+
+#[test]
 fn a_refused_request_gets_the_response_rules_of_its_route() {
     let rules = "response-headers = { set = { \"Strict-Transport-Security\" = \"max-age=1\" } }\n";
     let gateway = Gateway::start(&format!("{rules}{}", CLASSES.replace("queue = 3", "queue = 1")));

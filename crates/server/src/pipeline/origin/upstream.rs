@@ -203,9 +203,11 @@ impl InterimSender {
     /// Of the rules for a response, only those hold that remove fields; and the name of the origin goes, as in a response.
     fn send(&self, mut interim: Interim) {
         interim.headers_mut().remove(header::SERVER);
-        if let Some(route) = self.route {
-            for name in &self.snapshot.sites.routes(self.site)[route].config.response_headers.remove {
-                interim.headers_mut().remove(name);
+        for transform in self.snapshot.sites.transforms(self.site, self.route) {
+            if let Transform::Headers(rules) = transform {
+                for name in &rules.remove {
+                    interim.headers_mut().remove(name);
+                }
             }
         }
         self.way.send(interim);

@@ -12,15 +12,8 @@ use clap_complete::Shell;
 #[cfg(target_os = "linux")]
 use crate::attach::{AttachArgs, DetachArgs};
 use crate::{
-    advise::AdviseArgs,
-    check::CheckArgs,
-    config::{self, Overrides},
-    explain::ExplainArgs,
-    import::ImportArgs,
-    key::KeyArgs,
-    lab::LabArgs,
-    other_servers,
-    probe::ProbeArgs,
+    advise::AdviseArgs, check::CheckArgs, config::Overrides, explain::ExplainArgs, import::ImportArgs, key::KeyArgs,
+    lab::LabArgs, other_servers, probe::ProbeArgs, spelling,
 };
 
 /// A web server that sends the response with the shortest remaining work first.
@@ -76,7 +69,7 @@ fn with_useful_tips(mut error: clap::Error, args: impl IntoIterator<Item = Strin
     match (error.kind(), error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue)) {
         (ErrorKind::InvalidValue, _, Some(ContextValue::String(given))) => {
             let like = match error.get(ContextKind::ValidValue) {
-                Some(ContextValue::Strings(known)) => config::like(given, known.iter().map(String::as_str)),
+                Some(ContextValue::Strings(known)) => spelling::like(given, known.iter().map(String::as_str)),
                 _ => None,
             };
             if let Some(like) = like.map(|like| ContextValue::String(like.to_owned())) {
@@ -89,7 +82,7 @@ fn with_useful_tips(mut error: clap::Error, args: impl IntoIterator<Item = Strin
             let serves = args.into_iter().nth(1).is_some_and(|command| command == "serve");
             let tip = other_servers::flag(given).filter(|_| serves);
             let is_like = match error.get(ContextKind::SuggestedArg) {
-                Some(ContextValue::String(suggested)) => config::like(given, [suggested.as_str()]).is_some(),
+                Some(ContextValue::String(suggested)) => spelling::like(given, [suggested.as_str()]).is_some(),
                 _ => false,
             };
             let offers_a_value = matches!(error.get(ContextKind::Suggested), Some(ContextValue::StyledStrs(tips))

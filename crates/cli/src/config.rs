@@ -1,12 +1,17 @@
 //! The only configuration file format: one TOML file, read in two stages, raw and resolved. Flags go before the file, the
 //! file before the defaults.
 
+mod example;
 mod files;
+mod foreign;
 mod overrides;
 mod parse;
 mod problems;
 mod raw;
 mod resolve;
+mod schema;
+mod shape;
+mod syntax;
 mod validity;
 mod written;
 
@@ -15,7 +20,7 @@ use std::path::{Path, PathBuf};
 use server::config::Config;
 
 pub use overrides::Overrides;
-pub use problems::{Problem, Problems, Severity, like};
+pub use problems::{Problem, Problems, Severity};
 pub use resolve::DEFAULT_LISTEN;
 use resolve::Resolved;
 

@@ -27,6 +27,7 @@ mod other_servers;
 mod output;
 mod probe;
 mod serve;
+mod spelling;
 mod upgrade;
 mod values;
 

@@ -17,6 +17,21 @@ pub fn setting(name: &str) -> Option<Instead> {
     SETTINGS.iter().find(|(words, _)| words.contains(&&*name)).map(|(_, instead)| *instead)
 }
 
+/// The setting of a table that a plausible name stands for there. In other tables the name may be a setting.
+pub fn setting_in(place: &str, name: &str) -> Option<&'static str> {
+    let table = place.strip_prefix("in ")?;
+    IN_TABLES.iter().find(|(known, words, _)| *known == table && words.contains(&name)).map(|(.., setting)| *setting)
+}
+
+const IN_TABLES: &[(&str, &[&str], &str)] = &[
+    ("`[[site]]`", &["host", "hosts"], "names"),
+    ("`[[site]]`", &["path", "dir", "directory"], "root"),
+    ("`[[site.route]]`", &["match", "prefix", "url"], "path"),
+    ("`[[upstream]]`", &["url", "urls", "host", "address", "to"], "servers"),
+    ("`[access-log]`", &["file", "path"], "target"),
+    ("`[error-log]`", &["file", "path"], "target"),
+];
+
 /// The flag of `serpent serve` that a flag of another server stands for.
 pub fn flag(name: &str) -> Option<&'static str> {
     FLAGS.iter().find(|(words, _)| words.contains(&name)).map(|(_, tip)| *tip)

@@ -1,6 +1,6 @@
 //! From the text of the file to its sections: syntax, the shape of every table, unknown settings.
 
-use std::{borrow::Cow, ops::Range};
+use std::ops::Range;
 
 use serde::Deserialize as _;
 use toml::{
@@ -9,52 +9,27 @@ use toml::{
 };
 
 use super::{
-    problems::{Problem, like},
-    raw::{self, Raw},
+    foreign::foreign,
+    problems::Problem,
+    raw::{Raw, Section},
+    schema::{self, Form},
+    shape, syntax,
 };
-use crate::other_servers::{self, Instead};
-
-/// Syntax errors that are shown: a file of another kind has one in each line.
-const MOST_SYNTAX_ERRORS: usize = 5;
 
 /// Reads the file's text. Entries that cannot be read are reported and left out, so that one run finds every mistake.
 pub fn parse(text: &str) -> (Raw, Vec<Problem>) {
-    if text.trim_start().starts_with("-----BEGIN ") {
-        let message = "this is not a configuration: it looks like a PEM file, as of a certificate or a key";
-        let help = "give the configuration; `tls-cert` and `tls-key` of a `[[site]]` name such files in it";
-        return (Raw::default(), vec![Problem::new(message, None).help(help)]);
-    }
     let (mut table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        // Text behind a syntax error may be misread: only the first error of a line is shown, and parsing ends here.
-        let mut problems: Vec<_> = errors.iter().map(|error| problem_of(error, text)).collect();
-        let line = |problem: &Problem| {
-            problem.span.as_ref().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count())
-        };
-        problems.sort_by_key(|problem| line(problem));
-        problems.dedup_by_key(|problem| line(problem));
-        if problems.len() > MOST_SYNTAX_ERRORS {
-            let more = problems.len() - MOST_SYNTAX_ERRORS;
-            problems.truncate(MOST_SYNTAX_ERRORS);
-            let message = format!("{more} more lines cannot be read");
-            problems
-                .push(Problem::new(message, None).help("is this a configuration of Serpent? It is written in TOML"));
-        }
+        let problems = foreign(text).map_or_else(|| syntax::problems(&errors, table.get_ref(), text), |it| vec![it]);
         return (Raw::default(), problems);
     }
     let mut problems = Vec::new();
-    let sound = table.get_ref().iter().filter(|(key, value)| {
-        let problem = list_of_a_single_table(key, value);
-        let is_sound = problem.is_none();
-        problems.extend(problem);
-        is_sound
-    });
-    *table.get_mut() = sound.map(|(key, value)| (key.clone(), value.clone())).collect();
+    *table.get_mut() = without_lists_of_single_tables(table.get_ref(), schema::top(), &mut Vec::new(), &mut problems);
     loop {
         match Raw::deserialize(toml::de::Deserializer::from(table.clone())) {
             Ok(raw) => return (raw, problems),
             Err(error) => {
-                problems.push(problem_of(&error, text));
+                problems.push(shape::problem(&error, table.get_ref(), text));
                 let Some(at) = error.span() else { return (Raw::default(), problems) };
                 let mut removed = false;
                 *table.get_mut() = table_without(table.get_ref(), &at, &mut removed);
@@ -66,29 +41,43 @@ pub fn parse(text: &str) -> (Raw, Vec<Problem>) {
     }
 }
 
-/// Tables that occur once, such as `[uplink]`. Serde would take a list for their settings in order.
-const SINGLE_TABLES: &[&str] = &[
-    "uplink",
-    "limits",
-    "cache",
-    "access-log",
-    "error-log",
-    "acme",
-    "files",
-    "compression",
-    "admission",
-    "users",
-    "keys",
-    "session",
-    "attach",
-];
-
-fn list_of_a_single_table(key: &Spanned<Cow<'_, str>>, value: &Spanned<DeValue<'_>>) -> Option<Problem> {
-    let name = key.get_ref();
-    let is_list = SINGLE_TABLES.contains(&&**name) && matches!(value.get_ref(), DeValue::Array(_));
-    is_list.then(|| {
-        Problem::new(format!("there is one `{name}` only"), Some(key.span())).help(format!("write `[{name}]`"))
-    })
+/// The table without lists in place of tables that occur once, such as `[uplink]`, with a problem for each. Serde would
+/// take a list for their settings in order.
+fn without_lists_of_single_tables<'i>(
+    table: &DeTable<'i>,
+    section: &'static Section,
+    path: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
+) -> DeTable<'i> {
+    let entries = table.iter().filter_map(|(key, value)| {
+        let form = section.form(key.get_ref());
+        path.push(key.get_ref().to_string());
+        let kept = match (value.get_ref(), form) {
+            (DeValue::Array(_), Some(form @ Form::Table(_))) => {
+                let header = form.header(&path.iter().map(String::as_str).collect::<Vec<_>>());
+                let message = format!("there is one `{}` only", key.get_ref());
+                problems.push(Problem::new(message, Some(key.span())).help(format!("write {header}")));
+                None
+            }
+            (DeValue::Table(inner), Some(Form::Table(section) | Form::ValueOrTable(section))) => {
+                Some(DeValue::Table(without_lists_of_single_tables(inner, section, path, problems)))
+            }
+            (DeValue::Array(list), Some(Form::Tables(section))) => {
+                let each = list.iter().map(|value| match value.get_ref() {
+                    DeValue::Table(inner) => {
+                        let inner = without_lists_of_single_tables(inner, section, path, problems);
+                        Spanned::new(value.span(), DeValue::Table(inner))
+                    }
+                    _ => value.clone(),
+                });
+                Some(DeValue::Array(each.collect()))
+            }
+            _ => Some(value.get_ref().clone()),
+        };
+        path.pop();
+        Some((key.clone(), Spanned::new(value.span(), kept?)))
+    });
+    entries.collect()
 }
 
 /// The table without the innermost entry that contains the span `at` of an error.
@@ -128,59 +117,6 @@ fn value_without<'i>(
     Some(Spanned::new(own, rest))
 }
 
-/// The problem for an error of the TOML parser.
-fn problem_of(error: &toml::de::Error, text: &str) -> Problem {
-    let (message, span) = (error.message(), error.span());
-    let written = span.clone().and_then(|span| text.get(span)).unwrap_or_default();
-    if let Some((name, known)) = unknown_field(message) {
-        return unknown(message, span, name, known);
-    }
-    let (found, expected) = message.split_once(", expected ").unwrap_or((message, ""));
-    let table = written.trim_matches(['[', ']']);
-    match (found, expected) {
-        ("invalid type: map", "a sequence") if written.starts_with('[') => {
-            Problem::new(format!("there can be several `{table}`, so each is one of a list"), span)
-                .help(format!("write `[[{table}]]`"))
-        }
-        (found, expected) if expected.starts_with("struct ") => {
-            Problem::new(format!("{found}, expected a table, as in `{{ name = value }}`"), span)
-        }
-        (found, "a sequence") => Problem::new(format!("{found}, expected a list, as in `[value]`"), span),
-        _ => Problem::new(message, span),
-    }
-}
-
-/// The problem for an unknown setting. It says in which section the setting belongs, or how Serpent calls it.
-fn unknown(message: &str, span: Option<Range<usize>>, name: &str, known: Vec<&str>) -> Problem {
-    if let Some(known) = like(name, known) {
-        return Problem::new(message, span).help(format!("did you mean `{known}`?"));
-    }
-    match other_servers::setting(name) {
-        Some(Instead::Setting(instead)) => {
-            return Problem::new(format!("unknown field `{name}`"), span).help(format!("here that is {instead}"));
-        }
-        Some(Instead::NotSupported(instead)) => {
-            return Problem::new(format!("`{name}` is not supported"), span).help(instead);
-        }
-        None => {}
-    }
-    let sections: Vec<_> = raw::sections_with(name).collect();
-    match &sections[..] {
-        [] => Problem::new(message, span),
-        [raw::TOP, ..] => Problem::new(format!("unknown field `{name}` in this table"), span).help(format!(
-            "`{name}` belongs at the top of the file, before the first table: what follows a `[table]` is part of it"
-        )),
-        sections => Problem::new(format!("unknown field `{name}` here"), span)
-            .help(format!("`{name}` belongs in {}", sections.join(" or "))),
-    }
-}
-
-/// The name, and those that are known, from "unknown field `x`, expected one of `a`, `b`".
-fn unknown_field(message: &str) -> Option<(&str, Vec<&str>)> {
-    let mut quoted = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
-    Some((quoted.next()?, quoted.collect()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,10 +129,12 @@ mod tests {
         let (raw, problems) = parse(text);
         let messages: Vec<_> = problems.iter().map(|problem| problem.message.as_str()).collect();
         assert_eq!(problems.len(), 5, "{messages:#?}");
-        assert!(messages.iter().any(|m| m.contains("unknown field `lissten`")));
-        assert!(messages.iter().any(|m| m.contains("unknown field `idle`")));
-        assert!(messages.iter().any(|m| m.contains("expected a text in quotes or a number")));
-        assert!(messages.iter().any(|m| m.contains("expected a boolean")));
+        assert!(messages.iter().any(|m| m.contains("there is no setting `lissten` at the top of the file")));
+        assert!(messages.iter().any(|m| m.contains("there is no setting `idle` in `[limits]`")));
+        assert!(
+            messages.iter().any(|m| m.contains("`connections` is a list here, expected a text in quotes or a number"))
+        );
+        assert!(messages.iter().any(|m| m.contains("`listing` is a text here, expected `true` or `false`")));
         assert!(messages.iter().any(|m| m.contains("missing field `value`")));
         assert!(problems.iter().all(|problem| problem.span.is_some()));
         assert_eq!(raw.workers.unwrap().get_ref().0, "2");

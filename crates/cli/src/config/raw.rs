@@ -13,10 +13,24 @@ use super::written::{
     FileOrTable, OrOff, Pairs, RawCutoffs, RawExpires, Setting, Values, ValuesByName, Written, one_or_more,
 };
 
+/// A section of the file, as `schema` reads it.
+pub struct Section {
+    /// The name of its type.
+    pub name: &'static str,
+    /// What an operator calls it.
+    pub called: &'static str,
+    /// The names of its settings in Rust, with their types.
+    pub settings: &'static [(&'static str, &'static str)],
+}
+
 macro_rules! sections {
     ($(#[doc = $doc:literal] $name:ident { $($(#[$field_attr:meta])* $field:ident: $type:ty,)* })*) => {
-        /// Each section, as an operator knows it, and the names of its settings.
-        const SECTIONS: &[(&str, &[&str])] = &[$(($doc, &[$(stringify!($field)),*])),*];
+        /// Every section.
+        pub const SECTIONS: &[Section] = &[$(Section {
+            name: stringify!($name),
+            called: $doc,
+            settings: &[$((stringify!($field), stringify!($type)),)*],
+        }),*];
 
         $(
         #[doc = $doc]
@@ -490,15 +504,6 @@ pub struct RawCacheControl {
     pub pattern: Spanned<String>,
     pub value: Spanned<String>,
 }
-
-/// The sections that have a setting of this name, as an operator knows them. The first is the whole file.
-pub fn sections_with(setting: &str) -> impl Iterator<Item = &'static str> {
-    let has = move |fields: &[&str]| fields.iter().any(|field| field.replace('_', "-") == setting);
-    SECTIONS.iter().filter(move |(_, fields)| has(fields)).map(|(section, _)| section.trim())
-}
-
-/// The section that stands for what is outside of all tables.
-pub const TOP: &str = "The whole file.";
 
 /// A setting that is a text, or a table with more to say of it.
 #[derive(Clone, Debug)]

@@ -299,12 +299,12 @@ fn a_mistake_is_shown_at_its_line_with_what_to_do() {
 /// One mistake each, and the line it is shown at with a part of what is said.
 const BROKEN: &[(&str, &str, &str)] = &[
     ("workers = \n", ":1:11", "string values must be quoted"),
-    ("listen = [\":80\"]\nlisten = []\n", ":2:1", "duplicate key"),
+    ("listen = [\":80\"]\nlisten = []\n", ":2:1", "`listen` is given twice"),
     ("workers = 0\n", ":1:11", "`0` is not a number of workers"),
-    ("worker = 2\n", ":1:1", "unknown field `worker`, expected one of `listen`"),
-    ("workers = true\n", ":1:11", "expected a text in quotes or a number"),
-    ("listen = true\n", ":1:10", "expected a list of texts in quotes, or a single one"),
-    ("listen = [true]\n", ":1:11", "expected a text in quotes or a number"),
+    ("worker = 2\n", ":1:1", "there is no setting `worker` at the top of the file"),
+    ("workers = true\n", ":1:11", "`workers` is `true` here, expected a text in quotes or a number"),
+    ("listen = true\n", ":1:10", "`listen` is `true` here, expected a list of texts in quotes, or a single one"),
+    ("listen = [true]\n", ":1:11", "`listen` has `true` in it, expected a text in quotes or a number"),
     ("[uplink]\nlisten = [\":80\"]\n", ":2:1", "`listen` belongs at the top of the file, before the first table"),
     ("rate = \"1gbit\"\n", ":1:1", "`rate` belongs in `[uplink]`"),
     ("[cache]\nidle-timeout = \"1s\"\n", ":2:1", "`idle-timeout` belongs in `[limits]` or `[[upstream]]`"),
@@ -317,8 +317,8 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("Proxy-Pass = \"http://a\"\n", ":1:1", "here that is `upstream` of a `[[site.route]]`"),
     ("[[uplink]]\nrate = \"off\"\n", ":1:3", "write `[uplink]`"),
     ("limits = [5]\n", ":1:1", "there is one `limits` only"),
-    ("uplink = \"10mbit\"\n", ":1:10", "expected a table"),
-    ("upstream = \"http://a\"\n", ":1:12", "expected a list, as in `[value]`"),
+    ("uplink = \"10mbit\"\n", ":1:10", "write `[uplink]`, and its settings below it"),
+    ("upstream = \"http://a\"\n", ":1:12", "expected a list of tables"),
     ("listen = []\n", "", "there is no address to serve on"),
     ("listen = [\"example.org:80\"]\n", ":1:11", "give an IP address and a port"),
     ("listen = [\"https://:443\"]\n", ":1:11", "https://[::]:443 needs a certificate"),
@@ -364,7 +364,11 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("[attach]\nrate = \"1mbit\"\ncutoffs = [\"5GiB\"]\n", ":3:11", "a cutoff is below 4 GiB"),
     ("[attach]\nrate = \"1mbit\"\nothers = \"never\"\n", ":3:10", "`never` is not one of `first`, `last`"),
     ("[attach]\nrate = \"1mbit\"\noverhead = \"2KiB\"\n", ":3:12", "at most 1024 bytes"),
-    ("[attach]\nrate = \"1mbit\"\nreplace = \"yes\"\n", ":3:11", "expected a boolean"),
+    (
+        "[attach]\nrate = \"1mbit\"\nreplace = \"yes\"\n",
+        ":3:11",
+        "`replace` is a text here, expected `true` or `false`",
+    ),
     ("[attach]\nrate = \"1mbit\"\nport = 80\n", ":3:1", "did you mean `ports`?"),
     ("[access-log]\ntarget = \"no/such/folder/log\"\n", ":2:10", "of the access log does not exist"),
     ("[access-log]\ntarget = \"www\"\n", ":2:10", "is a directory"),
@@ -374,7 +378,7 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("[error-log]\ntarget = \"no/folder/log\"\n", ":2:10", "of the error log does not exist"),
     ("[access-log]\ntarget = \"a.log\"\n[error-log]\ntarget = \"a.log\"\n", ":4:10", "a.log is an access log already"),
     ("[files]\nindex = [\"a/b\"]\n", ":2:10", "is not a file name"),
-    ("[files]\nlisting = \"yes\"\n", ":2:11", "expected a boolean"),
+    ("[files]\nlisting = \"yes\"\n", ":2:11", "`listing` is a text here, expected `true` or `false`"),
     ("[files]\nsymlinks = \"some\"\n", ":2:12", "`some` is not one of `never`"),
     ("[files]\ncache-control = [{ pattern = \"a{b\", value = \"x\" }]\n", ":2:30", "the pattern cannot be read"),
     ("[files]\ncache-control = [{ pattern = \"a\", value = \"x\\n\" }]\n", ":2:43", "a header cannot hold this"),
@@ -416,7 +420,7 @@ fn inherited_sockets_are_served_where_no_address_is_named_but_not_that_of_admin(
 #[test]
 fn no_word_of_another_server_is_a_setting_here() {
     for word in crate::other_servers::SETTINGS.iter().flat_map(|(words, _)| *words) {
-        assert_eq!(raw::sections_with(word).next(), None, "{word}");
+        assert_eq!(schema::belongs(word), None, "{word}");
     }
 }
 
@@ -456,7 +460,11 @@ fn mistakes_about_sites() {
         ("[acme]\nexternal-account = \"a\"\n[[site]]\nroot = \"www\"\n", ":2:20", "needs its key"),
         ("[acme]\nstaging = true\ndirectory = \"https://a/\"\n[[site]]\nroot = \"www\"\n", ":2:11", "names another"),
         ("[[site]]\nroot = \"www\"\nhsts = \"always\"\n", ":3:8", "give `on` (a year)"),
-        ("[[site]]\nroot = \"www\"\nhttps-redirect = \"yes\"\n", ":3:18", "expected a boolean"),
+        (
+            "[[site]]\nroot = \"www\"\nhttps-redirect = \"yes\"\n",
+            ":3:18",
+            "`https-redirect` is a text here, expected `true` or `false`",
+        ),
         ("[[site]]\nroot = \"www\"\n[[site]]\nroot = \"www\"\n", ":3:1", "this site has no names"),
         ("[[site]]\nroot = \"www\"\nnames = [\"a\", \"A.\"]\n", ":3:15", "`a` is given twice"),
         ("[[site]]\nroot = \"www\"\nnames = [\"a:80\"]\n", ":3:10", "leave out the scheme and the port"),
@@ -490,11 +498,28 @@ fn what_is_no_configuration_is_one_mistake() {
     let made = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).unwrap();
     for text in [made.cert.pem(), made.signing_key.serialize_pem()] {
         let (problems, said) = load_with(&text, Overrides::default()).unwrap_err();
-        assert!(said.contains("it looks like a PEM file"), "{said}");
+        assert!(said.contains("this looks like a PEM file"), "{said}");
         assert_eq!(problems.list.len(), 1, "{said}");
     }
-    let (problems, said) = load_with(&"server a { b; }\n".repeat(20), Overrides::default()).unwrap_err();
+    for (text, place, what, help) in [
+        ("server {\n    listen 80;\n}\n", ":2:5", "a configuration of nginx", "`serpent import FILE > serpent.toml`"),
+        ("server a { b; }\n", ":1:1", "a configuration of nginx", "`serpent import FILE"),
+        ("# mine\nexample.org {\n  file_server\n}\n", ":2:1", "a Caddyfile", "`serpent import --from caddy FILE"),
+        (":80\nfile_server\n", ":1:1", "a Caddyfile", "`serpent import --from caddy FILE"),
+        ("site:\n  - root: www\n", ":1:1", "YAML", "begin with `[[site]]`"),
+        ("{\"site\": []}\n", ":1:1", "JSON", "begin with `[[site]]`"),
+        ("{\n  \"site\": []\n}\n", ":1:1", "JSON", "begin with `[[site]]`"),
+        ("<VirtualHost *:80>\n</VirtualHost>\n", ":1:1", "a configuration of Apache", "begin with `[[site]]`"),
+        ("global\n  maxconn 10\n", ":1:1", "a configuration of HAProxy", "begin with `[[site]]`"),
+    ] {
+        let (problems, said) = load_with(text, Overrides::default()).unwrap_err();
+        assert!(said.contains(&format!("this looks like {what}")) && said.contains(help), "{said}");
+        assert!(said.contains(&format!("--> serpent.toml{place}\n")), "{said}");
+        assert_eq!(problems.list.len(), 1, "{said}");
+    }
+    let (problems, said) = load_with(&"some words\n".repeat(20), Overrides::default()).unwrap_err();
     assert!(said.contains("15 more lines cannot be read") && said.contains("written in TOML"), "{said}");
+    assert!(said.contains("--> serpent.toml:6:6"), "{said}");
     assert_eq!(problems.list.len(), 6, "{said}");
 }
 

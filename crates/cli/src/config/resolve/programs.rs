@@ -11,11 +11,11 @@ use super::{
 };
 use crate::{
     config::{
-        problems::{self, Problem},
+        problems::Problem,
         raw::{RawCgi, RawFastCgi, RawWorkers, TextOr},
         written::Pairs,
     },
-    values,
+    spelling, values,
 };
 
 impl Resolver<'_> {
@@ -71,7 +71,7 @@ impl Resolver<'_> {
             for name in placeholders(word) {
                 reached |= matches!(name, "socket" | "port");
                 // Commands use braces for other things, too.
-                if let Some(meant) = problems::like(name, known).filter(|meant| *meant != name) {
+                if let Some(meant) = spelling::like(name, known).filter(|meant| *meant != name) {
                     self.problems.push(
                         Problem::new(format!("there is no `{{{name}}}` to put in"), Some(written.span()))
                             .help(format!("did you mean `{{{meant}}}`?")),

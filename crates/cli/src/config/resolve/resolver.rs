@@ -8,9 +8,12 @@ use std::{
 use toml::Spanned;
 
 use super::named_files::{FileKind, NamedFile, WrittenLogs, path_in};
-use crate::config::{
-    problems::{self, Problem},
-    written::{OrOff, Setting, Written},
+use crate::{
+    config::{
+        problems::Problem,
+        written::{OrOff, Setting, Written},
+    },
+    spelling,
 };
 
 /// The state of stage two. Each section of the file is read by methods in its own file.
@@ -102,7 +105,7 @@ impl Resolver<'_> {
         let found = known.iter().position(|known| known == name);
         // An entry without a name, which was reported already, may be the intended one.
         if found.is_none() && self.shape_is_sound && !known.iter().any(String::is_empty) {
-            let help = match problems::like(name, known.iter().map(String::as_str)) {
+            let help = match spelling::like(name, known.iter().map(String::as_str)) {
                 Some(known) => format!("did you mean `{known}`?"),
                 None => help.to_owned(),
             };

@@ -1,0 +1,158 @@
+//! Problems of the shape of the file: unknown settings, settings in the wrong table, values of the wrong type. The reader
+//! of `raw` says what it expects; the sections of the file and the examples say what to write.
+
+use std::ops::Range;
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue, Error},
+};
+
+use super::{
+    example,
+    problems::Problem,
+    raw::Section,
+    schema::{self, Form},
+};
+use crate::{
+    other_servers::{self, Instead},
+    spelling::like,
+};
+
+/// The problem for an error of the reader.
+pub fn problem(error: &Error, table: &DeTable<'_>, text: &str) -> Problem {
+    let (message, span) = (error.message(), error.span());
+    let mut way = Way { keys: Vec::new(), is_element: false };
+    if let Some(at) = &span {
+        way.find(table, at);
+    }
+    if let Some((name, known)) = unknown_field(message) {
+        return unknown(span, name, &known, &way);
+    }
+    match message.strip_prefix("invalid type: ").and_then(|message| message.split_once(", expected ")) {
+        Some((found, expected)) => mismatch(found, expected, span, &way, text),
+        None => Problem::new(message, span),
+    }
+}
+
+/// The keys that lead to a place in the text.
+struct Way {
+    keys: Vec<String>,
+    /// Whether the place is an element of a list.
+    is_element: bool,
+}
+
+impl Way {
+    fn find(&mut self, table: &DeTable<'_>, at: &Range<usize>) -> bool {
+        table.iter().any(|(key, value)| {
+            self.keys.push(key.get_ref().to_string());
+            let found = key.span() == *at || self.find_in(value, at);
+            if !found {
+                self.keys.pop();
+            }
+            found
+        })
+    }
+
+    fn find_in(&mut self, value: &Spanned<DeValue<'_>>, at: &Range<usize>) -> bool {
+        let own = value.span();
+        match value.get_ref() {
+            // The span of a `[table]` is its header only.
+            DeValue::Table(table) if own != *at => self.find(table, at),
+            DeValue::Array(list) if own != *at => list.iter().any(|value| {
+                let keys = self.keys.len();
+                let found = self.find_in(value, at);
+                self.is_element |= found && keys == self.keys.len();
+                found
+            }),
+            _ => own.start <= at.start && at.end <= own.end,
+        }
+    }
+}
+
+/// The problem for an unknown setting. It says which table the setting belongs to, or how Serpent calls it.
+fn unknown(span: Option<Range<usize>>, name: &str, known: &[&str], way: &Way) -> Problem {
+    let keys: Vec<_> = way.keys.iter().map(String::as_str).collect();
+    let outer = &keys[..keys.len().saturating_sub(1)];
+    let section = schema::section_at(outer);
+    let place = schema::place_in(section);
+    let problem = Problem::new(format!("there is no setting `{name}` {place}"), span.clone());
+    if let Some(known) = like(name, known.iter().copied()) {
+        let written = match section.and_then(|section| section.form(known)) {
+            Some(form @ (Form::Table(_) | Form::Tables(_))) => form.header(&[outer, &[known]].concat()),
+            _ => format!("`{known}`"),
+        };
+        return problem.help(format!("did you mean {written}?"));
+    }
+    if let Some(instead) = other_servers::setting_in(&place, name) {
+        return problem.help(format!("here that is `{instead}`"));
+    }
+    match other_servers::setting(name) {
+        Some(Instead::Setting(instead)) => problem.help(format!("here that is {instead}")),
+        Some(Instead::NotSupported(instead)) => Problem::new(format!("`{name}` is not supported"), span).help(instead),
+        None => {
+            let settings = || known.iter().map(|known| format!("`{known}`")).collect::<Vec<_>>().join(", ");
+            problem.help(schema::belongs(name).unwrap_or_else(|| format!("there are {}", settings())))
+        }
+    }
+}
+
+/// The name, and those that are known, from "unknown field `x`, expected one of `a`, `b`".
+fn unknown_field(message: &str) -> Option<(&str, Vec<&str>)> {
+    let mut quoted = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
+    Some((quoted.next()?, quoted.collect()))
+}
+
+/// The problem for a value of the wrong type.
+fn mismatch(found: &str, expected: &str, span: Option<Range<usize>>, way: &Way, text: &str) -> Problem {
+    let found = match found.split(' ').next().unwrap_or_default() {
+        "string" => "a text",
+        "map" => "a table",
+        "sequence" => "a list",
+        "boolean" => found.trim_start_matches("boolean "),
+        "integer" | "floating" => "a number",
+        _ => found,
+    };
+    let keys: Vec<_> = way.keys.iter().map(String::as_str).collect();
+    let Some((name, outer)) = keys.split_last() else {
+        return Problem::new(format!("{found}, expected {expected}"), span);
+    };
+    let form = schema::section_at(outer).and_then(|section| section.form(name));
+    let first = |inner: &Section| inner.names().find_map(|name| setting(&[&keys[..], &[&name]].concat()));
+    let (expected, help) = match form {
+        Some(form @ Form::Tables(_)) if found == "a table" => {
+            let header = form.header(&keys);
+            let message = format!("there can be several `{}`, so each is one of a list", keys.join("."));
+            return Problem::new(message, span).help(format!("write {header}"));
+        }
+        Some(form @ (Form::Table(inner) | Form::Tables(inner))) => {
+            let expected = if matches!(form, Form::Table(_)) { "a table" } else { "a list of tables" };
+            let example = first(inner).map(|setting| format!(", as in `{setting}`")).unwrap_or_default();
+            (expected, Some(format!("write {}, and its settings below it{example}", form.header(&keys))))
+        }
+        Some(Form::ValueOrTable(inner)) => {
+            (expected, first(inner).map(|setting| format!("write it as in `{name} = {{ {setting} }}`")))
+        }
+        Some(Form::Value) | None => {
+            let is_header = span.clone().and_then(|span| text.get(span)).is_some_and(|text| text.starts_with('['));
+            let place = match outer {
+                [] if is_header && found == "a table" => " at the top of the file, before the first table",
+                _ => "",
+            };
+            let example = form.and_then(|_| setting(&keys)).map(|setting| format!("write it as in `{setting}`{place}"));
+            (if expected == "a boolean" { "`true` or `false`" } else { expected }, example)
+        }
+    };
+    let is = if way.is_element { "has" } else { "is" };
+    let within = if way.is_element { " in it" } else { " here" };
+    let problem = Problem::new(format!("`{name}` {is} {found}{within}, expected {expected}"), span);
+    match help {
+        Some(help) => problem.help(help),
+        None => problem,
+    }
+}
+
+/// A setting as an example has it.
+fn setting(path: &[&str]) -> Option<String> {
+    Some(format!("{} = {}", path.last()?, example::value(path)?))
+}

@@ -1,6 +1,6 @@
 //! The command line. Its commands and flags are kept stable.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{
     Parser, Subcommand,
@@ -59,7 +59,8 @@ pub struct Cli {
 impl Cli {
     /// Reads the command line of this process. A mistake in it ends the process.
     pub fn parse_or_exit() -> Self {
-        Self::try_parse().unwrap_or_else(|error| with_useful_tips(error, std::env::args()).exit())
+        let args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
+        Self::try_parse().unwrap_or_else(|error| with_useful_tips(error, args).exit())
     }
 }
 
@@ -79,8 +80,12 @@ fn with_useful_tips(mut error: clap::Error, args: impl IntoIterator<Item = Strin
             }
         }
         (ErrorKind::UnknownArgument, Some(ContextValue::String(given)), _) => {
-            let serves = args.into_iter().nth(1).is_some_and(|command| command == "serve");
-            let tip = other_servers::flag(given).filter(|_| serves);
+            let tip = match args.into_iter().nth(1).as_deref() {
+                Some("serve") if !given.starts_with('-') => Some(SECOND_DIRECTORY),
+                Some("serve") => other_servers::flag(given),
+                Some(first) if first == given => other_servers::command(given),
+                _ => None,
+            };
             let is_like = match error.get(ContextKind::SuggestedArg) {
                 Some(ContextValue::String(suggested)) => spelling::like(given, [suggested.as_str()]).is_some(),
                 _ => false,
@@ -92,14 +97,44 @@ fn with_useful_tips(mut error: clap::Error, args: impl IntoIterator<Item = Strin
             }
             if tip.is_some() || !is_like {
                 error.remove(ContextKind::SuggestedArg);
+                // It shows what was suggested.
+                error.remove(ContextKind::Usage);
             }
             if let Some(tip) = tip {
-                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+                add_tip(&mut error, tip.to_owned());
+            }
+        }
+        (ErrorKind::InvalidSubcommand, ..) => {
+            let given = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string).unwrap_or_default();
+            let path = Path::new(&given);
+            let tip = match other_servers::command(&given) {
+                _ if path.is_dir() => Some(format!("'serpent serve {given}' serves this directory")),
+                _ if path.is_file() => Some(format!("'serpent serve --config {given}' serves what this file says")),
+                tip => tip.map(str::to_owned),
+            };
+            if let Some(tip) = tip {
+                error.remove(ContextKind::SuggestedSubcommand);
+                add_tip(&mut error, tip);
+            }
+        }
+        (ErrorKind::ArgumentConflict, ..) => {
+            let prior = error.get(ContextKind::PriorArg).map(ToString::to_string).unwrap_or_default();
+            let given = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default() + &prior;
+            if given.contains("[DIR]") && given.contains("--upstream") {
+                add_tip(&mut error, DIRECTORY_AND_UPSTREAM.to_owned());
             }
         }
         _ => {}
     }
     error
+}
+
+const SECOND_DIRECTORY: &str = "one directory is served; a file has several sites: 'serpent serve --config FILE'";
+const DIRECTORY_AND_UPSTREAM: &str =
+    "leave one of them out; a file has both, in routes of a site: 'serpent serve --config FILE'";
+
+fn add_tip(error: &mut clap::Error, tip: String) {
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
 }
 
 /// The commands.
@@ -122,7 +157,7 @@ Examples:
   serpent serve --config /etc/serpent.toml --order fsp
 
 The rate of the uplink is that of the bottleneck towards the clients. Given too high, nothing is
-scheduled, because the queue stands other_servers; `auto` finds it and follows it.")]
+scheduled, because the queue stands elsewhere; `auto` finds it and follows it.")]
     Serve(Box<Overrides>),
     /// Check a configuration file and everything it names
     ///

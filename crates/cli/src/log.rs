@@ -16,7 +16,6 @@ use std::{
 use tracing::{Event, Level, Subscriber, callsite::Identifier, level_filters::LevelFilter};
 use tracing_subscriber::{
     EnvFilter,
-    filter::ParseError,
     fmt::{
         FmtContext, FormatEvent, FormatFields,
         format::{self, Format, Full, Writer},
@@ -37,12 +36,22 @@ const OWN_CRATES: &str = "serpent";
 
 /// Reads `--log`. A level up to `info` without a target applies to this program's own lines. Libraries warn of mistakes
 /// of clients, which the operator cannot mend.
-pub fn filter(said: &str) -> Result<EnvFilter, ParseError> {
+pub fn filter(said: &str) -> Result<EnvFilter, String> {
+    // The library takes any word for a target, of which nothing is logged.
+    let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
+    let is_word = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphabetic());
+    if let Some(word) = said.split(',').map(str::trim).find(|word| is_word(word) && !is_level(word)) {
+        return Err(format!(
+            "`{word}` is no level: write `error`, `warn`, `info`, `debug` or `trace`, or a level of a part, as in \
+             `serpent_server=debug`"
+        ));
+    }
     let directive = |directive: &str| match directive.parse::<LevelFilter>() {
         Ok(level) if level <= LevelFilter::INFO => format!("{OWN_CRATES}={level}"),
         _ => directive.to_owned(),
     };
-    EnvFilter::try_new(said.split(',').map(str::trim).map(directive).collect::<Vec<_>>().join(","))
+    let directives = said.split(',').map(str::trim).map(directive).collect::<Vec<_>>().join(",");
+    EnvFilter::try_new(directives).map_err(|error| error.to_string())
 }
 
 /// Writes a bounded number of lines for each call site, and how many were left out. Lines for debugging have no bound.

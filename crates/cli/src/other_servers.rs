@@ -37,6 +37,11 @@ pub fn flag(name: &str) -> Option<&'static str> {
     FLAGS.iter().find(|(words, _)| words.contains(&name)).map(|(_, tip)| *tip)
 }
 
+/// The command line that a command, or a flag in its place, of another server stands for.
+pub fn command(name: &str) -> Option<&'static str> {
+    COMMANDS.iter().find(|(words, _)| words.contains(&name)).map(|(_, tip)| *tip)
+}
+
 /// Words of other servers, none of which is a setting here.
 pub const SETTINGS: &[(&[&str], Instead)] = &[
     (&["redirects", "redir", "return"], Setting("`redirect` of a `[[site.route]]`")),
@@ -128,7 +133,44 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
     (&["global", "defaults", "events", "http"], Setting("the top of the file, and `[limits]`")),
 ];
 
+const COMMANDS: &[(&[&str], &str)] = &[
+    (
+        &["start", "run", "up", "http", "file-server", "-p", "--port", "-l", "--listen", "--root", "--bind"],
+        "'serpent serve DIR --listen :80' serves a directory on port 80",
+    ),
+    (
+        &["proxy", "reverse-proxy", "gateway", "--upstream"],
+        "'serpent serve --upstream http://127.0.0.1:3000' passes requests on",
+    ),
+    (&["-c", "--config", "-f", "--conf"], "'serpent serve --config FILE' serves what a file says"),
+    (
+        &["-t", "-T", "--test", "test", "configtest", "validate", "lint", "--check"],
+        "'serpent check FILE' says what is wrong with a file, and where",
+    ),
+    (
+        &["-s", "reload", "restart", "stop", "quit", "status"],
+        "'kill -HUP PID' has a running server read its file anew, 'kill PID' stops it after the last response",
+    ),
+    (&["adapt", "convert", "migrate"], "'serpent import FILE' translates nginx.conf and Caddyfiles"),
+    (&["version", "-v", "--v"], "'serpent --version' says which version this is"),
+];
+
 const FLAGS: &[(&[&str], &str)] = &[
+    (&["-t", "--test", "--check", "--dry-run"], "'serpent check FILE' says what is wrong with a file, and where"),
+    (&["-f", "--conf", "--config-file"], "the file is given by '--config FILE'"),
+    (
+        &["--tls", "--ssl", "--https"],
+        "'--listen https://:443 --tls-cert FILE --tls-key FILE' speaks TLS; in a file a site can have 'acme = true'",
+    ),
+    (
+        &["--domain", "--domains", "--server-name", "--name", "--vhost"],
+        "names of sites stand in a file: 'names' of '[[site]]'",
+    ),
+    (&["--browse", "--autoindex", "--list", "--index"], "'--listing' lists directories that have no index file"),
+    (&["--gzip", "-g", "--compress", "--brotli"], "a file has it: 'codings' in '[compression]'"),
+    (&["--spa", "--single", "-s", "--fallback", "--try-files"], "a file has it: 'try-files' of '[[site.route]]'"),
+    (&["--cors"], "a file has it: 'cors' of '[[site]]'"),
+    (&["--user", "--group", "-u"], "let the service manager see to it (systemd: 'User=')"),
     (
         &["--port", "-p", "-P", "--bind", "-b", "--address", "--addr", "-a", "--host", "--ip", "--interface"],
         "'--listen :80' listens on port 80 of all addresses, '--listen 127.0.0.1:80' on that of one",
@@ -145,7 +187,7 @@ const FLAGS: &[(&[&str], &str)] = &[
     (&["--key", "--ssl-key"], "the private key is given by '--tls-key FILE'"),
     (&["--rate", "--bandwidth", "--limit-rate"], "'--uplink 10mbit' gives the rate of the uplink"),
     (&["--threads", "--processes"], "'--workers 4' gives the number of threads"),
-    (&["--verbose", "-v", "--debug", "--quiet", "-q"], "'--log debug' says more, '--log error' less"),
+    (&["--verbose", "-v", "--log-level", "--debug", "--quiet", "-q"], "'--log debug' says more, '--log error' less"),
     (&["--daemon", "--background"], "serpent stays in the foreground: a service manager starts it in the background"),
 ];
 

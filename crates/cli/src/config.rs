@@ -85,19 +85,40 @@ pub fn understand(source: Option<&(PathBuf, String)>, flags: &Overrides) -> (Res
 
 /// The text of a file.
 pub fn read(path: &Path) -> Result<String, Problems> {
-    let said = |message: String, help: &str| {
-        Problems::new(Some((path.to_owned(), String::new())), vec![Problem::new(message, None).help(help)])
-    };
+    let told = |text: String, problem: Problem| Problems::new(Some((path.to_owned(), text)), vec![problem]);
+    let said = |message: String, help: &str| told(String::new(), Problem::new(message, None).help(help));
     let bytes = std::fs::read(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => said("there is no such configuration file".into(), "check the path"),
         std::io::ErrorKind::PermissionDenied => said(
             "the configuration file may not be read".into(),
             "let the user that runs serpent read it (chmod, chown)",
         ),
+        std::io::ErrorKind::IsADirectory => said(
+            "this is a directory, and a configuration is a file".into(),
+            "name the file in it, as in `serpent.toml`",
+        ),
         _ => said(format!("the configuration file cannot be read: {error}"), "give a regular file"),
     })?;
-    String::from_utf8(bytes)
-        .map_err(|error| said(format!("the configuration file is not a text: {error}"), "save it as UTF-8"))
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        // The text before that place is the same in both, so the line is.
+        let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+        let file = path.display();
+        let help = if error.as_bytes().starts_with(&[0xff, 0xfe]) || error.as_bytes().starts_with(&[0xfe, 0xff]) {
+            format!("save it as UTF-8: `iconv -f UTF-16 -t UTF-8 {file} > NEW`")
+        } else {
+            format!("save it as UTF-8; if it is Latin-1, by `iconv -f LATIN1 -t UTF-8 {file} > NEW`")
+        };
+        // Without lines there is nothing to show.
+        if error.as_bytes().contains(&0) {
+            return said("this is not a text in UTF-8".into(), &help);
+        }
+        told(
+            text,
+            Problem::new("this is not a text in UTF-8", Some(at..at + char::REPLACEMENT_CHARACTER.len_utf8()))
+                .help(help),
+        )
+    })
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ fn a_wrong_command_line_exits_with_2_and_says_what_is_right() {
         (&["attach", "eth0", "--rate", "fast"], "--rate"),
         (&["check"], "FILE"),
         (&["serve", "www", "--upstream", "http://127.0.0.1:1"], "cannot be used with"),
-        (&["serve", "--upstream", "127.0.0.1:1"], "write it as in `http://"),
+        (&["serve", "--upstream", "127.0.0.1:1"], "write `http://127.0.0.1:1`"),
         (&["serve", "--slots", "0"], "from 1 to"),
         (&["explain", "/"], "--config"),
         (&["explain", "-c", "x", "-H", "X-Tier", "/"], "is not a header field"),

@@ -146,38 +146,57 @@ fn program(path: &Path, span: Option<Range<usize>>) -> Option<Problem> {
 fn unreadable(path: &Path, span: Option<Range<usize>>, error: &std::io::Error) -> Problem {
     let (file, from_file) = (path.display(), span.is_some());
     match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            Problem::new(format!("the file `{file}` does not exist"), span).help(if from_file {
-                "check the path; a relative path in the file starts at the file's folder"
-            } else {
-                "check the path"
-            })
+        std::io::ErrorKind::NotFound => Problem::new(format!("the file `{file}` does not exist"), span)
+            .help(missing(path, from_file, "check the path")),
+        std::io::ErrorKind::PermissionDenied => Problem::new(format!("the file `{file}` may not be read"), span).help(
+            format!(
+                "let user {0} read it, and for a key or a secret no other: `chown {0} {file}` as root; `namei -l {file}` shows \
+                 folders that are closed",
+                rustix::process::getuid().as_raw()
+            )
+        ),
+        std::io::ErrorKind::IsADirectory => {
+            Problem::new(format!("`{file}` is a directory, and a file is needed"), span).help("name a file in it")
         }
-        std::io::ErrorKind::PermissionDenied => Problem::new(format!("the file `{file}` may not be read"), span)
-            .help("let the user that runs serpent read it, and for a key or a secret nobody else"),
         _ => Problem::new(format!("the file `{file}` cannot be read: {error}"), span),
     }
 }
 
-fn directory(root: &Path, span: Option<Range<usize>>) -> Option<Problem> {
-    let error = match std::fs::read_dir(root) {
+/// What to do about a path that leads nowhere.
+fn missing(path: &Path, from_file: bool, help: &str) -> String {
+    let mut parts = path.components().map(|part| part.as_os_str().as_encoded_bytes());
+    match from_file {
+        true if parts.any(|part| part.starts_with(b"~") || part.starts_with(b"$")) => {
+            "write the whole path: `~` and `$NAME` stand for themselves".to_owned()
+        }
+        true => format!("{help}; a relative path in the file starts at the file's folder"),
+        false => help.to_owned(),
+    }
+}
+
+fn directory(path: &Path, span: Option<Range<usize>>) -> Option<Problem> {
+    if span.is_none() && path.extension().is_some_and(|extension| extension == "toml") && !path.is_dir() {
+        let message = format!("`{}` is given as a directory to serve, and looks like a configuration", path.display());
+        return Some(Problem::new(message, None).help(format!("give it by a flag: `--config {}`", path.display())));
+    }
+    let error = match std::fs::read_dir(path) {
         Ok(_) => return None,
         Err(error) => error,
     };
-    let root = root.display();
+    let root = path.display();
     Some(match error.kind() {
         std::io::ErrorKind::NotFound => {
-            let help = match &span {
-                Some(_) => "make it, or name another; a relative path in the file starts at the file's folder",
-                None => "make it, or name another",
-            };
+            let help = missing(path, span.is_some(), "make it, or name another");
             Problem::new(format!("the directory `{root}` does not exist"), span).help(help)
         }
         std::io::ErrorKind::NotADirectory => {
             Problem::new(format!("`{root}` is not a directory"), span).help("name the directory that the file lies in")
         }
         std::io::ErrorKind::PermissionDenied => Problem::new(format!("the directory `{root}` may not be read"), span)
-            .help("let the user that runs serpent read and enter it (chmod, chown)"),
+            .help(format!(
+                "let user {} read and enter it (chmod, chown); `namei -l {root}` shows folders that are closed",
+                rustix::process::getuid().as_raw()
+            )),
         _ => Problem::new(format!("the directory `{root}` cannot be read: {error}"), span),
     })
 }

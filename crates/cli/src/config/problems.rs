@@ -62,8 +62,12 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// Sorts the problems by their spans.
+    /// Sorts the problems by their spans. Beside a mistake no warning stays, because it may be a consequence: no route
+    /// leads to an upstream whose name is misspelt in the route.
     pub fn new(source: Option<(PathBuf, String)>, mut list: Vec<Problem>) -> Self {
+        if list.iter().any(|problem| problem.severity == Severity::Mistake) {
+            list.retain(|problem| problem.severity == Severity::Mistake);
+        }
         list.sort_by_key(|problem| problem.span.as_ref().map_or(0, |span| span.start));
         Self { source, list }
     }

@@ -35,6 +35,7 @@ use std::{
 
 use scheduler::class::ClassId;
 use server::config::{Classes, Config, ForwardedField, ResourceConfig, Site};
+use toml::Spanned;
 
 pub use self::{
     listen::DEFAULT_LISTEN,
@@ -88,6 +89,17 @@ pub fn resolve(
     let (mut sites, site_spans) = r.sites(raw, flags, &targets);
     r.unused_upstreams(&sites, &upstreams, &upstream_spans);
     let admin = r.setting(flags.admin, &raw.admin, values::address_or_off, None);
+    if let Some(address) = admin.filter(|address| address.ip().is_unspecified()) {
+        r.problems.push(
+            Problem::warning(
+                format!(
+                    "everybody who reaches this machine can read its metrics at {address}: no password is asked for"
+                ),
+                raw.admin.as_ref().filter(|_| flags.admin.is_none()).map(Spanned::span),
+            )
+            .help(format!("write `127.0.0.1:{}`, or an address that only you reach", address.port())),
+        );
+    }
     let admin_token = r.file(&raw.admin_token, FileKind::Secret(32));
     if let (Some(token), None, true) = (&raw.admin_token, admin, shape_is_sound) {
         r.problems.push(
@@ -96,6 +108,7 @@ pub fn resolve(
         );
     }
     let listen = r.listen(raw, flags, &sites, admin, shape_is_sound);
+    r.upstreams_that_are_this_server(raw, &upstreams, &listen);
     r.https(raw, &mut sites, &listen);
     let acme = r.acme(raw, &sites, &listen);
     r.reachable(raw, acme.as_ref(), &listen);

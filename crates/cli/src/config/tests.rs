@@ -448,8 +448,8 @@ fn mistakes_about_sites() {
         ("[[site]]\n", ":1:1", "this site has no `root`"),
         ("[[site]]\nroot = \"nowhere\"\n", ":2:8", "`nowhere` does not exist"),
         ("[[site]]\nroot = \"serpent.toml\"\n", ":2:8", "`serpent.toml` is not a directory"),
-        ("[[site]]\nroot = \"www\"\ntls-cert = \"c\"\n", ":3:12", "needs its key"),
-        ("[[site]]\nroot = \"www\"\ntls-key = \"k\"\n", ":3:11", "needs its key"),
+        ("[[site]]\nroot = \"www\"\ntls-cert = \"c\"\n", ":3:12", "add `tls-key = \"FILE\"`"),
+        ("[[site]]\nroot = \"www\"\ntls-key = \"k\"\n", ":3:11", "add `tls-cert = \"FILE\"`"),
         ("[[site]]\nroot = \"www\"\nacme = true\n", ":3:8", "needs to know the names"),
         ("[[site]]\nroot = \"www\"\nacme = true\nnames = [\"*.a.b\"]\n", ":3:8", "an entry in the DNS"),
         ("[[site]]\nroot = \"www\"\nacme = true\nnames = [\"[::1]\"]\n", ":3:8", "is an address"),
@@ -662,11 +662,15 @@ fn a_file_that_cannot_be_read_is_named() {
     assert!(said.contains("no such configuration file") && said.contains("/no/such/serpent.toml"), "{said}");
     let folder = tempfile::tempdir().unwrap();
     let said = load(&Overrides { config: Some(folder.path().to_owned()), ..missing.clone() }).unwrap_err().to_string();
-    assert!(said.contains("cannot be read"), "{said}");
+    assert!(said.contains("this is a directory, and a configuration is a file"), "{said}");
     let binary = folder.path().join("binary");
-    fs::write(&binary, b"\xff\xfe").unwrap();
-    let said = load(&Overrides { config: Some(binary), ..missing }).unwrap_err().to_string();
-    assert!(said.contains("is not a text") && said.contains("UTF-8"), "{said}");
+    fs::write(&binary, b"\xff\xfel\0").unwrap();
+    let said = load(&Overrides { config: Some(binary), ..missing.clone() }).unwrap_err().to_string();
+    assert!(said.contains("this is not a text in UTF-8") && said.contains("iconv -f UTF-16"), "{said}");
+    let latin = folder.path().join("latin");
+    fs::write(&latin, b"\nworkers = \"f\xfcnf\"\n").unwrap();
+    let said = load(&Overrides { config: Some(latin), ..missing }).unwrap_err().to_string();
+    assert!(said.contains("latin:2:13\n") && said.contains("iconv -f LATIN1"), "{said}");
 }
 
 #[cfg(target_os = "linux")]

@@ -40,9 +40,10 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
         return Ok((Ipv4Addr::LOCALHOST, port(rest)?).into());
     }
     text.parse().map_err(|_| {
+        let port = text.rsplit(':').next().filter(|port| port.parse::<u16>().is_ok()).unwrap_or("8080");
         format!(
-            "`{text}` is not an address to listen on: give an IP address and a port, as in `127.0.0.1:8080` or \
-             `[::1]:8080`, or `:8080` for all addresses"
+            "`{text}` is not an address to listen on: give an IP address and a port, as in `127.0.0.1:{port}` or \
+             `[::1]:{port}`, or `:{port}` for all addresses"
         )
     })
 }

@@ -42,7 +42,15 @@ pub fn upstream_server(text: &str) -> Result<UpstreamServer, String> {
         ("h2://", Some(true), true),
     ];
     let found = schemes.iter().find_map(|(scheme, http2, tls)| Some((text.strip_prefix(scheme)?, *http2, *tls)));
-    let Some((rest, http2, tls)) = found else { return Err(format!("`{text}` is not a server: {SERVER}")) };
+    let Some((rest, http2, tls)) = found else {
+        let meant =
+            if text.parse::<u16>().is_ok() { format!("http://127.0.0.1:{text}") } else { format!("http://{text}") };
+        let is_meant = !text.contains("://") && upstream_server(&meant).is_ok();
+        return Err(match is_meant {
+            true => format!("`{text}` has no scheme: write `{meant}`, or `https://` for TLS"),
+            false => format!("`{text}` is not a server: {SERVER}"),
+        });
+    };
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     if rest.contains(['/', '?', '#']) {
         return Err(format!(
@@ -222,7 +230,8 @@ mod tests {
     #[test]
     fn what_is_not_a_server_says_what_to_write() {
         for (text, part) in [
-            ("127.0.0.1:3000", "write it as in `http://"),
+            ("127.0.0.1:3000", "write `http://127.0.0.1:3000`"),
+            ("3000", "write `http://127.0.0.1:3000`"),
             ("ftp://a", "is not a server"),
             ("http://", "is not a server"),
             ("http://a:0", "no port"),

@@ -4,6 +4,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use scheduler::{Order, admission::Late, control, share::Policy};
 use server::config::{Enforce, ForwardedField, LimitBy, LogFormat, SymlinkPolicy};
 
+use crate::spelling::like;
+
 /// A closed set of values, each with a name and a line of help.
 pub trait Named: Copy + Send + Sync + 'static {
     /// All values, with their names and meanings.
@@ -13,7 +15,9 @@ pub trait Named: Copy + Send + Sync + 'static {
     fn named(name: &str) -> Result<Self, String> {
         Self::NAMED.iter().find(|entry| entry.1 == name).map(|entry| entry.0).ok_or_else(|| {
             let names: Vec<_> = Self::NAMED.iter().map(|entry| format!("`{}`", entry.1)).collect();
-            format!("`{name}` is not one of {}", names.join(", "))
+            let like = like(name, Self::NAMED.iter().map(|entry| entry.1));
+            let meant = like.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
+            format!("`{name}` is not one of {}{meant}", names.join(", "))
         })
     }
 }

@@ -40,7 +40,7 @@ pub fn path_prefix(text: &str) -> Result<PathPattern, String> {
 /// Reads a path: the part of a URL after the host, without the query.
 pub fn path(text: &str) -> Result<String, String> {
     if !text.starts_with('/') {
-        return Err(format!("`{text}` is not a path: a path starts with `/`"));
+        return Err(format!("`{text}` is not a path: a path starts with `/`, as in `/{text}`"));
     }
     if text.contains(['?', '#']) {
         return Err(format!("`{text}` has a query, and only paths are looked at: use a rule with `query` for that"));

@@ -57,13 +57,19 @@ impl Resolver<'_> {
         let mut seen: HashMap<SocketAddr, Option<Range<usize>>> = HashMap::new();
         let mut listen = Vec::new();
         for (at, span) in given {
-            if at.tls == Some(true) && !certificates && shape_is_sound {
+            if at.tls == Some(true) && !certificates && self.is_as_written() {
+                let help = if raw.site.is_empty() {
+                    "give --tls-cert FILE and --tls-key FILE, or write http://; to try it: `openssl req -x509 -newkey \
+                     rsa:2048 -nodes -subj /CN=localhost -keyout key.pem -out cert.pem`"
+                } else {
+                    "give a site `acme = true`, or `tls-cert` and `tls-key` (flags --tls-cert and --tls-key), or write http://"
+                };
                 self.problems.push(
                     Problem::new(
                         format!("https://{} needs a certificate, and no site has one", at.address),
                         span.clone(),
                     )
-                    .help("give a site `acme = true`, or `tls-cert` and `tls-key` (flags --tls-cert and --tls-key), or write http://"),
+                    .help(help),
                 );
             }
             if admin == Some(at.address) && at.address.port() != 0 {

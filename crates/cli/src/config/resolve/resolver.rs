@@ -134,14 +134,21 @@ impl Resolver<'_> {
     ) -> Option<(&'w Spanned<Written>, &'w Spanned<Written>)> {
         match (cert, key) {
             (Some(cert), Some(key)) => Some((cert, key)),
-            (Some(only), None) | (None, Some(only)) => {
-                self.problems.push(
-                    Problem::new("a certificate needs its key, and a key its certificate", Some(only.span()))
-                        .help("give both `tls-cert` and `tls-key`"),
-                );
+            (Some(cert), None) => {
+                self.half_a_pair(cert, "this certificate has no key", "tls-key", "the key that it was made for");
+                None
+            }
+            (None, Some(key)) => {
+                self.half_a_pair(key, "this key has no certificate", "tls-cert", "the certificate made for it");
                 None
             }
             (None, None) => None,
         }
+    }
+
+    fn half_a_pair(&mut self, half: &Spanned<Written>, message: &str, other: &str, what: &str) {
+        self.all_read = false;
+        let help = format!("add `{other} = \"FILE\"` with {what}");
+        self.problems.push(Problem::new(message, Some(half.span())).help(help));
     }
 }

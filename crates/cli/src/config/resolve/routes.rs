@@ -252,7 +252,13 @@ impl Resolver<'_> {
                     .help("make two routes of it"),
             );
         }
-        match read(&written.get_ref().0) {
+        let text = &written.get_ref().0;
+        if let Some(prefix) = text.strip_suffix('*').filter(|_| raw.path.is_some()) {
+            self.problems.push(Problem::warning("a `*` in a `path` stands for itself", Some(written.span())).help(
+                format!("write `path = \"{prefix}\"`, which has all that is below, or `path-glob = \"{text}\"`"),
+            ));
+        }
+        match read(text) {
             Ok(pattern) => Some((written.get_ref().0.clone(), pattern)),
             Err(message) => {
                 self.problems.push(Problem::new(message, Some(written.span())));

@@ -1,10 +1,14 @@
 //! Upstreams: servers, TLS towards them, time limits, checks.
 
-use std::{ops::Range, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    ops::Range,
+    time::Duration,
+};
 
 use server::config::{
-    Access, ActiveChecks, CertificateFiles, Origin, PassiveChecks, Route, Site, UpstreamAddress, UpstreamConfig,
-    UpstreamServer, WorkersConfig,
+    Access, ActiveChecks, CertificateFiles, Listen, Origin, PassiveChecks, Route, Site, UpstreamAddress,
+    UpstreamConfig, UpstreamServer, WorkersConfig,
 };
 use toml::Spanned;
 
@@ -69,6 +73,28 @@ impl Resolver<'_> {
                 self.problems.push(
                     Problem::warning(format!("no route leads to the upstream `{}`", upstream.name), place.clone())
                         .help(format!("add a `[[site.route]]` with `upstream = \"{}\"`", upstream.name)),
+                );
+            }
+        }
+    }
+
+    /// Warns of upstreams that lead back to this server.
+    pub(super) fn upstreams_that_are_this_server(
+        &mut self,
+        raw: &Raw,
+        upstreams: &[UpstreamConfig],
+        listen: &[Listen],
+    ) {
+        for (at, upstream) in upstreams.iter().enumerate() {
+            for (number, server) in
+                upstream.servers.iter().enumerate().filter(|(_, server)| is_listened_on(server, listen))
+            {
+                let written = raw.upstream.get(at).and_then(|raw| raw.get_ref().servers.as_ref()?.get(number));
+                let message =
+                    format!("this server listens on `{}` itself: requests would go in a circle", server.authority);
+                self.problems.push(
+                    Problem::warning(message, written.map(Spanned::span))
+                        .help("name the address of the other server, or give `listen` another port"),
                 );
             }
         }
@@ -193,4 +219,14 @@ impl Resolver<'_> {
             fall: self.setting(None, &raw.fall, times, 3),
         })
     }
+}
+
+fn is_listened_on(server: &UpstreamServer, listen: &[Listen]) -> bool {
+    let (ip, port) = match &server.address {
+        UpstreamAddress::Socket(address) => (address.ip(), address.port()),
+        UpstreamAddress::Name(name, port) if name == "localhost" => (Ipv4Addr::LOCALHOST.into(), *port),
+        UpstreamAddress::Name(..) | UpstreamAddress::Unix(_) => return false,
+    };
+    let is_here = |own: IpAddr| own == ip || own.is_unspecified() && (ip.is_loopback() || ip.is_unspecified());
+    listen.iter().any(|listen| listen.address.port() == port && is_here(listen.address.ip()))
 }

@@ -257,7 +257,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect(error) => write!(f, "took no connection: {error}"),
-            Self::Tls(error) => write!(f, "could not agree on TLS: {error}"),
+            Self::Tls(error) => write!(f, "could not agree on TLS: {error}{}", tls_mend(error)),
             Self::Closed(error) => write!(f, "broke off: {}", Chain(&**error)),
             Self::Malformed(error) => write!(f, "did not speak HTTP: {}", Chain(&**error)),
             Self::HeadTooLarge => f.write_str("sent a head larger than is allowed"),
@@ -383,6 +383,24 @@ impl fmt::Display for Chain<'_> {
             next = error.source();
         }
         Ok(())
+    }
+}
+
+/// What the operator can do about a certificate that is not accepted.
+fn tls_mend(error: &io::Error) -> &'static str {
+    use rustls::CertificateError as Wrong;
+    match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(wrong)) => match wrong {
+            Wrong::Expired | Wrong::ExpiredContext { .. } => " (renew the certificate of that server)",
+            Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
+                " (`tls-name` of the `[[upstream]]` gives the name in the certificate)"
+            }
+            _ => {
+                " (`tls-ca` of the `[[upstream]]` names the file of its authority; `tls-verify = false` takes any \
+                 certificate)"
+            }
+        },
+        _ => "",
     }
 }
 

@@ -16,6 +16,7 @@ mod explain;
 mod failure;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod greeting;
 mod import;
 mod inherited;
 mod kept_rate;

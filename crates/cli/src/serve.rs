@@ -2,7 +2,8 @@
 
 use std::{
     fmt::Write as _,
-    io::{self, Write as _},
+    io::{self, IsTerminal as _, Write as _},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process,
     sync::{
@@ -27,6 +28,7 @@ use signal_hook::{
 use crate::{
     config::{self, Overrides},
     failure::Failure,
+    greeting::Greeting,
     inherited::Inherited,
     kept_rate::KeptRate,
     log::{self, OpenedLog},
@@ -60,11 +62,16 @@ fn serve_as(config: Config, args: &Overrides, mut inherited: Inherited, signals:
     open_files::allow(&config);
     let serving = served(&config);
     let keep = config.uplink.clone();
+    let greeting = Greeting::new(&config, args);
     let server = Server::bind_inheriting(config, std::mem::take(&mut inherited.sockets)).map_err(not_started)?;
     let kept = KeptRate::new(server.handle());
     kept.follow(&keep);
     kept.begin();
-    let ready = ready_line(&serving, &server);
+    let mut ready = ready_line(&serving, &server);
+    let terminal = io::stdout().is_terminal();
+    if terminal && !inherited.takes_over() {
+        ready += &greeting.lines(&server.addresses());
+    }
     if let Err(error) = io::stdout().lock().write_all(ready.as_bytes()) {
         // The parent process has closed the pipe. Clients are served all the same.
         tracing::warn!(%error, "cannot write to standard output that the server is ready");
@@ -87,7 +94,7 @@ fn serve_as(config: Config, args: &Overrides, mut inherited: Inherited, signals:
     let handle = server.handle();
     thread::Builder::new()
         .name("signals".into())
-        .spawn(move || handle_signals(signals, &handle, &change, &stopping))
+        .spawn(move || handle_signals(signals, &handle, &change, &stopping, terminal))
         .map_err(no_signals)?;
     thread::Builder::new()
         .name("kept-rate".into())
@@ -102,7 +109,39 @@ fn serve_as(config: Config, args: &Overrides, mut inherited: Inherited, signals:
 }
 
 fn not_started(error: StartError) -> Failure {
-    Failure::Run(error.to_string())
+    Failure::Run(match mend(&error) {
+        Some(help) => format!("{error}\n |\n = help: {help}"),
+        None => error.to_string(),
+    })
+}
+
+/// What to do about an address that cannot be bound.
+fn mend(error: &StartError) -> Option<String> {
+    let (flag, address, error) = match error {
+        StartError::Listen { address, error } => ("--listen", address, error),
+        StartError::Admin { address, error } => ("--admin", address, error),
+        _ => return None,
+    };
+    let port = address.port();
+    let other = |port: u16| SocketAddr::new(address.ip(), port);
+    match error.kind() {
+        io::ErrorKind::AddrInUse => Some(format!(
+            "another program has this port: `ss -ltnp 'sport = :{port}'` names it; `{flag} {}` takes another port",
+            other(port.checked_add(1).unwrap_or(8080))
+        )),
+        io::ErrorKind::PermissionDenied => {
+            let program = std::env::current_exe().map_or_else(|_| "serpent".into(), |path| path.display().to_string());
+            Some(format!(
+                "ports below 1024 need a privilege: `sudo setcap cap_net_bind_service=+ep {program}` gives it \
+                 (systemd: AmbientCapabilities=CAP_NET_BIND_SERVICE); `{flag} {}` needs none",
+                other(port.saturating_add(8000))
+            ))
+        }
+        io::ErrorKind::AddrNotAvailable => Some(format!(
+            "no device of this machine has this address: `ip -br address` lists all; `{flag} :{port}` takes every address"
+        )),
+        _ => None,
+    }
 }
 
 fn no_signals(error: io::Error) -> Failure {
@@ -112,11 +151,10 @@ fn no_signals(error: io::Error) -> Failure {
 /// The configuration. Warnings are logged.
 fn load(args: &Overrides) -> Result<Config, Failure> {
     let (config, warnings) = config::load_and_warn(args).map_err(Failure::Configuration)?;
-    for warning in warnings.iter().flat_map(|warnings| &warnings.list) {
-        match &warning.help {
-            Some(help) => tracing::warn!("{}: {help}", warning.message),
-            None => tracing::warn!("{}", warning.message),
-        }
+    for (all, warning) in warnings.iter().flat_map(|all| all.list.iter().map(move |warning| (all, warning))) {
+        let place = all.place(warning).map(|place| format!("{place}: ")).unwrap_or_default();
+        let help = warning.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
+        tracing::warn!("{place}{}{help}", warning.message);
     }
     Ok(config)
 }
@@ -158,10 +196,18 @@ fn notify(states: &[NotifyState]) {
     }
 }
 
-/// Handles signals until the process ends.
-fn handle_signals(mut signals: Signals, handle: &Handle, change: &mpsc::Sender<Change>, stopping: &AtomicBool) {
+/// Handles signals until the process ends. `terminal` says that the server was started on one.
+fn handle_signals(
+    mut signals: Signals,
+    handle: &Handle,
+    change: &mpsc::Sender<Change>,
+    stopping: &AtomicBool,
+    terminal: bool,
+) {
     for signal in signals.forever() {
-        match signal {
+        // The terminal was closed. A server without it would keep its port, and only `kill` would stop it.
+        let is_abandoned = signal == SIGHUP && terminal && !io::stdout().is_terminal();
+        match if is_abandoned { SIGTERM } else { signal } {
             // Sending fails only if that thread has panicked, which was reported.
             SIGHUP if !stopping.load(SeqCst) => drop(change.send(Change::Reload)),
             SIGUSR2 if !stopping.load(SeqCst) => drop(change.send(Change::Upgrade)),

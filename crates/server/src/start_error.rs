@@ -82,16 +82,7 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Listen { address, error } => {
-                write!(f, "listen: cannot listen on {address}: {error}")?;
-                match error.kind() {
-                    io::ErrorKind::AddrInUse => write!(f, " (is another server running?)"),
-                    io::ErrorKind::PermissionDenied => {
-                        write!(f, " (ports below 1024 need CAP_NET_BIND_SERVICE)")
-                    }
-                    _ => Ok(()),
-                }
-            }
+            Self::Listen { address, error } => write!(f, "listen: cannot listen on {address}: {error}"),
             Self::Admin { address, error } => write!(f, "admin: cannot listen on {address}: {error}"),
             Self::AdminToken { path, message } => write!(f, "admin_token: {}: {message}", path.display()),
             Self::Root { setting, path, error } => write!(f, "{setting}: cannot open {}: {error}", path.display()),

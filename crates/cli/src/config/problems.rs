@@ -72,6 +72,15 @@ impl Problems {
         Self { source, list }
     }
 
+    /// The file, line and column of a problem that has a place.
+    pub fn place(&self, problem: &Problem) -> Option<String> {
+        let (path, text) = self.source.as_ref()?;
+        let before = text.get(..problem.span.as_ref()?.start)?;
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        Some(format!("{}:{line}:{column}", path.display()))
+    }
+
     fn report<'a>(&'a self, problem: &'a Problem) -> Vec<Group<'a>> {
         let level = match problem.severity {
             Severity::Mistake => Level::ERROR,

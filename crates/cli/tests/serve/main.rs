@@ -14,6 +14,7 @@ mod kernel_mode;
 mod lifecycle;
 mod listings;
 mod logs;
+mod mistakes;
 mod origin;
 mod priorities;
 mod smuggling;

@@ -48,6 +48,8 @@ pub fn run() -> ExitCode {
     match log::filter(&cli.log) {
         Ok(filter) => {
             let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(log::Target);
+            // Its message about a line that cannot be written goes to standard error, and panics where that is closed.
+            let subscriber = subscriber.log_internal_errors(false);
             subscriber.with_ansi(io::stderr().is_terminal()).map_event_format(log::Bounded::new).init();
         }
         Err(error) => {

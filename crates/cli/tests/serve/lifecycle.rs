@@ -5,9 +5,10 @@ use std::{
     io::{BufRead as _, BufReader, Read, Write},
     net::TcpListener,
     process::{Command, Stdio},
+    sync::mpsc::channel,
 };
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::support::{BIG, PATIENCE, Serpent, certificate, curl, serpent, site};
 
@@ -312,4 +313,33 @@ fn a_rate_of_the_uplink_that_was_found_is_kept_over_a_restart() {
     let (serpent, said) = start();
     assert!(said.contains("WARN") && said.contains("it holds no rate"), "{said}");
     serpent.assert_alive();
+}
+
+#[test]
+fn a_server_whose_standard_error_is_gone_reloads_and_stops() {
+    let site = site();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_serpent"))
+        .args(["serve", "www", "--listen", "127.0.0.1:0", "--uplink", "off", "--log", "info"])
+        .current_dir(site.path())
+        .env_remove("SERPENT_LOG")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stderr.take());
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut ready = String::new();
+    output.read_line(&mut ready).unwrap();
+    // Each signal is logged. A thread that fails at that handles no further one.
+    let process = Pid::from_child(&child);
+    for signal in [Signal::HUP, Signal::TERM] {
+        kill_process(process, signal).unwrap();
+    }
+    let (sender, ended) = channel();
+    std::thread::spawn(move || sender.send(child.wait().unwrap()));
+    let status = ended.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        kill_process(process, Signal::KILL).unwrap();
+        panic!("the server does not stop: {ready}");
+    });
+    assert!(status.success(), "{status}");
 }

@@ -145,7 +145,7 @@ pub enum Command {
     /// One line with the addresses is printed when the server is ready; on a terminal, four more say in which order
     /// responses go, who can reach them, and what to try next. SIGTERM or SIGINT stops it after the last response. SIGHUP
     /// reads configuration, certificates and log files anew; if the configuration is wrong, the old one stays. If the
-    /// terminal that it was started on is closed, the server stops.
+    /// terminal that it was started on is closed, a server in the foreground stops.
     ///
     /// Flags go before the file, the file before the defaults.
     #[command(after_long_help = "\

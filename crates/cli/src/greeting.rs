@@ -1,5 +1,5 @@
-//! What `serpent serve` says on a terminal below the line with the addresses: the order, who reaches the server, and
-//! what to try next.
+//! The lines of `serpent serve` on a terminal, below the one with the addresses: the order, the reach of the server, the
+//! next thing to try.
 
 use std::{path::Path, process};
 
@@ -57,7 +57,7 @@ fn reach(addresses: &[Listen]) -> String {
     }
 }
 
-/// What to try next: the most useful in this case.
+/// The next thing to try: the most useful in this case.
 fn next(config: &Config, args: &Overrides) -> String {
     if let Some(file) = &args.config {
         return format!("after a change: `serpent check {0}`, then `kill -HUP {1}`", file.display(), process::id());

@@ -14,7 +14,10 @@ use std::{
     thread,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    process::{Pid, Signal, getpgrp, kill_process},
+    termios::tcgetpgrp,
+};
 use sd_notify::NotifyState;
 use server::{
     Handle, Server, StartError,
@@ -59,6 +62,8 @@ pub fn serve(args: &Overrides) -> Result<(), Failure> {
 /// Serves as this configuration says, and as the next ones do.
 fn serve_as(config: Config, args: &Overrides, mut inherited: Inherited, signals: Signals) -> Result<(), Failure> {
     inherited.are_served_by(&config)?;
+    // The terminal may be closed as soon as the server has said that it is ready.
+    let was_foreground = is_foreground();
     open_files::allow(&config);
     let serving = served(&config);
     let keep = config.uplink.clone();
@@ -68,8 +73,7 @@ fn serve_as(config: Config, args: &Overrides, mut inherited: Inherited, signals:
     kept.follow(&keep);
     kept.begin();
     let mut ready = ready_line(&serving, &server);
-    let terminal = io::stdout().is_terminal();
-    if terminal && !inherited.takes_over() {
+    if io::stdout().is_terminal() && !inherited.takes_over() {
         ready += &greeting.lines(&server.addresses());
     }
     if let Err(error) = io::stdout().lock().write_all(ready.as_bytes()) {
@@ -94,7 +98,7 @@ fn serve_as(config: Config, args: &Overrides, mut inherited: Inherited, signals:
     let handle = server.handle();
     thread::Builder::new()
         .name("signals".into())
-        .spawn(move || handle_signals(signals, &handle, &change, &stopping, terminal))
+        .spawn(move || handle_signals(signals, &handle, &change, &stopping, was_foreground))
         .map_err(no_signals)?;
     thread::Builder::new()
         .name("kept-rate".into())
@@ -196,17 +200,23 @@ fn notify(states: &[NotifyState]) {
     }
 }
 
-/// Handles signals until the process ends. `terminal` says that the server was started on one.
+/// Whether the server runs in the foreground of a terminal.
+fn is_foreground() -> bool {
+    tcgetpgrp(io::stdout()).is_ok_and(|group| group == getpgrp())
+}
+
+/// Handles signals until the process ends. `was_foreground` says that the server was started in the foreground of a
+/// terminal.
 fn handle_signals(
     mut signals: Signals,
     handle: &Handle,
     change: &mpsc::Sender<Change>,
     stopping: &AtomicBool,
-    terminal: bool,
+    was_foreground: bool,
 ) {
     for signal in signals.forever() {
         // The terminal was closed. A server without it would keep its port, and only `kill` would stop it.
-        let is_abandoned = signal == SIGHUP && terminal && !io::stdout().is_terminal();
+        let is_abandoned = signal == SIGHUP && was_foreground && !io::stdout().is_terminal();
         match if is_abandoned { SIGTERM } else { signal } {
             // Sending fails only if that thread has panicked, which was reported.
             SIGHUP if !stopping.load(SeqCst) => drop(change.send(Change::Reload)),

@@ -49,7 +49,7 @@ impl Section {
         self.settings.iter().map(|(name, _)| name.replace('_', "-"))
     }
 
-    /// What an operator calls it.
+    /// The words for the section in messages.
     fn called(&self) -> &str {
         let called = self.called.trim();
         called.split_once(", as ").map_or(called, |(called, _)| called)

@@ -22,27 +22,27 @@ use crate::{
 /// The problem for an error of the reader.
 pub fn problem(error: &Error, table: &DeTable<'_>, text: &str) -> Problem {
     let (message, span) = (error.message(), error.span());
-    let mut way = Way { keys: Vec::new(), is_element: false };
+    let mut place = Place { keys: Vec::new(), is_element: false };
     if let Some(at) = &span {
-        way.find(table, at);
+        place.find(table, at);
     }
     if let Some((name, known)) = unknown_field(message) {
-        return unknown(span, name, &known, &way);
+        return unknown(span, name, &known, &place);
     }
     match message.strip_prefix("invalid type: ").and_then(|message| message.split_once(", expected ")) {
-        Some((found, expected)) => mismatch(found, expected, span, &way, text),
+        Some((found, expected)) => mismatch(found, expected, span, &place, text),
         None => Problem::new(message, span),
     }
 }
 
 /// The keys that lead to a place in the text.
-struct Way {
+struct Place {
     keys: Vec<String>,
     /// Whether the place is an element of a list.
     is_element: bool,
 }
 
-impl Way {
+impl Place {
     fn find(&mut self, table: &DeTable<'_>, at: &Range<usize>) -> bool {
         table.iter().any(|(key, value)| {
             self.keys.push(key.get_ref().to_string());
@@ -71,12 +71,12 @@ impl Way {
 }
 
 /// The problem for an unknown setting. It says which table the setting belongs to, or how Serpent calls it.
-fn unknown(span: Option<Range<usize>>, name: &str, known: &[&str], way: &Way) -> Problem {
-    let keys: Vec<_> = way.keys.iter().map(String::as_str).collect();
+fn unknown(span: Option<Range<usize>>, name: &str, known: &[&str], place: &Place) -> Problem {
+    let keys: Vec<_> = place.keys.iter().map(String::as_str).collect();
     let outer = &keys[..keys.len().saturating_sub(1)];
     let section = schema::section_at(outer);
-    let place = schema::place_in(section);
-    let problem = Problem::new(format!("there is no setting `{name}` {place}"), span.clone());
+    let table = schema::place_in(section);
+    let problem = Problem::new(format!("there is no setting `{name}` {table}"), span.clone());
     if let Some(known) = like(name, known.iter().copied()) {
         let written = match section.and_then(|section| section.form(known)) {
             Some(form @ (Form::Table(_) | Form::Tables(_))) => form.header(&[outer, &[known]].concat()),
@@ -84,7 +84,7 @@ fn unknown(span: Option<Range<usize>>, name: &str, known: &[&str], way: &Way) ->
         };
         return problem.help(format!("did you mean {written}?"));
     }
-    if let Some(instead) = other_servers::setting_in(&place, name) {
+    if let Some(instead) = other_servers::setting_in(&table, name) {
         return problem.help(format!("here that is `{instead}`"));
     }
     match other_servers::setting(name) {
@@ -104,7 +104,7 @@ fn unknown_field(message: &str) -> Option<(&str, Vec<&str>)> {
 }
 
 /// The problem for a value of the wrong type.
-fn mismatch(found: &str, expected: &str, span: Option<Range<usize>>, way: &Way, text: &str) -> Problem {
+fn mismatch(found: &str, expected: &str, span: Option<Range<usize>>, place: &Place, text: &str) -> Problem {
     let found = match found.split(' ').next().unwrap_or_default() {
         "string" => "a text",
         "map" => "a table",
@@ -113,7 +113,7 @@ fn mismatch(found: &str, expected: &str, span: Option<Range<usize>>, way: &Way, 
         "integer" | "floating" => "a number",
         _ => found,
     };
-    let keys: Vec<_> = way.keys.iter().map(String::as_str).collect();
+    let keys: Vec<_> = place.keys.iter().map(String::as_str).collect();
     let Some((name, outer)) = keys.split_last() else {
         return Problem::new(format!("{found}, expected {expected}"), span);
     };
@@ -143,8 +143,8 @@ fn mismatch(found: &str, expected: &str, span: Option<Range<usize>>, way: &Way, 
             (if expected == "a boolean" { "`true` or `false`" } else { expected }, example)
         }
     };
-    let is = if way.is_element { "has" } else { "is" };
-    let within = if way.is_element { " in it" } else { " here" };
+    let is = if place.is_element { "has" } else { "is" };
+    let within = if place.is_element { " in it" } else { " here" };
     let problem = Problem::new(format!("`{name}` {is} {found}{within}, expected {expected}"), span);
     match help {
         Some(help) => problem.help(help),

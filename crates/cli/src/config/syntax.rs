@@ -70,7 +70,7 @@ fn problem(error: &Error, table: &DeTable<'_>, text: &str) -> Problem {
     }
 }
 
-/// What to write for a value without quotes.
+/// The help for a value without quotes.
 fn quoted(written: &str) -> String {
     match &*written.to_ascii_lowercase() {
         "" => "write a value, as in `name = \"value\"`".to_owned(),

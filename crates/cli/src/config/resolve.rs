@@ -89,15 +89,17 @@ pub fn resolve(
     let (mut sites, site_spans) = r.sites(raw, flags, &targets);
     r.unused_upstreams(&sites, &upstreams, &upstream_spans);
     let admin = r.setting(flags.admin, &raw.admin, values::address_or_off, None);
-    if let Some(address) = admin.filter(|address| address.ip().is_unspecified()) {
+    // An operator who writes all addresses out means them, as in a container.
+    let is_shorthand = raw.admin.as_ref().is_some_and(|admin| admin.get_ref().0.starts_with(':'));
+    if let Some(address) = admin.filter(|_| is_shorthand && flags.admin.is_none()) {
         r.problems.push(
             Problem::warning(
                 format!(
                     "everybody who reaches this machine can read its metrics at {address}: no password is asked for"
                 ),
-                raw.admin.as_ref().filter(|_| flags.admin.is_none()).map(Spanned::span),
+                raw.admin.as_ref().map(Spanned::span),
             )
-            .help(format!("write `127.0.0.1:{}`, or an address that only you reach", address.port())),
+            .help(format!("write `127.0.0.1:{}`, or `{address}` if that is meant", address.port())),
         );
     }
     let admin_token = r.file(&raw.admin_token, FileKind::Secret(32));

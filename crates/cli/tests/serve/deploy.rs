@@ -149,7 +149,7 @@ fn probes_ports_and_times_of_the_manifest_are_those_of_its_configuration() {
         ports.clone().find(|it| it["name"].as_str() == Some(name)).unwrap()["containerPort"].as_i64().unwrap()
     };
     assert_eq!(toml["listen"][0].as_str().unwrap(), format!(":{}", port("http")));
-    assert_eq!(toml["admin"].as_str().unwrap(), format!(":{}", port("admin")));
+    assert_eq!(toml["admin"].as_str().unwrap(), format!("[::]:{}", port("admin")));
 
     let first_s = container["lifecycle"]["preStop"]["sleep"]["seconds"].as_i64().unwrap();
     let drain = toml["limits"]["shutdown-timeout"].as_str().unwrap();

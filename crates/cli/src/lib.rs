@@ -14,6 +14,7 @@ mod config;
 mod documented;
 mod explain;
 mod failure;
+mod fair_sharing;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod greeting;

@@ -22,6 +22,7 @@ const DOORS: &[(&str, &[&str])] = &[
         &[
             "serpent-attach",
             "serpent-import",
+            "serpent-recent",
             "serpent-server",
             "serpent-scheduler",
             "serpent-kernel",
@@ -48,6 +49,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "serpent-drivers",
             "serpent-classify",
             "serpent-programs",
+            "serpent-recent",
             "serpent-rewrites",
         ],
     ),
@@ -65,6 +67,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("serpent-import", &[]),
     ("serpent-limits", &[]),
     ("serpent-programs", &["serpent-bodies", "serpent-files", "serpent-heads", "serpent-kernel"]),
+    ("serpent-recent", &[]),
     ("serpent-rewrites", &["serpent-classify"]),
     ("serpent-upstream", &["serpent-bodies", "serpent-heads", "serpent-http1"]),
     ("serpent-simulator", &["serpent-scheduler", "serpent-workload"]),

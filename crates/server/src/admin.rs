@@ -28,6 +28,7 @@ mod certificates;
 mod exposition;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod live;
 mod page;
 mod settings;
 pub(crate) mod token;
@@ -60,6 +61,7 @@ pub(crate) struct Control {
     /// A copy of the socket, for a process that takes over.
     socket: Option<StdTcpListener>,
     sockets: mpsc::UnboundedSender<Option<Admin>>,
+    state: Arc<ServerState>,
 }
 
 /// A bound admin address.
@@ -76,7 +78,7 @@ pub(crate) fn bind(
     inherited: &mut Vec<StdTcpListener>,
 ) -> Result<(Control, Background), StartError> {
     let (sender, sockets) = mpsc::unbounded_channel();
-    let mut control = Control { address: None, socket: None, sockets: sender };
+    let mut control = Control { address: None, socket: None, sockets: sender, state: state.clone() };
     let listen = |address| listen(address, crate::listener::inherited_of(address, inherited).pop());
     control.replace(address.map(listen).transpose()?);
     Ok((control, Background { state, sockets }))
@@ -106,6 +108,7 @@ impl Control {
     pub(crate) fn replace(&mut self, mut admin: Option<Admin>) {
         self.address = admin.as_ref().map(|admin| admin.address);
         self.socket = admin.as_mut().and_then(|admin| admin.copy.take());
+        self.state.metrics.are_shown.store(admin.is_some(), Relaxed);
         // Fails only when the server has stopped.
         let _ = self.sockets.send(admin);
     }
@@ -121,6 +124,7 @@ impl Background {
                 tokio::spawn(watch_maintenance(self.state.clone()));
                 tokio::spawn(obtain_certificates(self.state.clone()));
                 tokio::spawn(watch_objectives(self.state.clone()));
+                tokio::spawn(live::watch(self.state.clone()));
                 tokio::spawn(admin(self.state, self.sockets));
                 // Also ends when the sender is dropped.
                 let _ = stopped.await;

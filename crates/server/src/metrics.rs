@@ -2,13 +2,15 @@
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, SystemTime},
 };
 
 use http::StatusCode;
+use parking_lot::Mutex;
+use recent::{BySize, Comparison, History, LastSent, SIZE_NAMES, SentResponse, SizeTotal, Slowest};
 
 use crate::gate::response::SendOutcome;
 
@@ -22,6 +24,8 @@ pub(crate) const RESPONSE_TIME_BOUNDS_US: [u64; 16] = [
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) started: SystemTime,
+    /// The same moment by the clock that is never set.
+    pub(crate) began: tokio::time::Instant,
     pub(crate) workers: Vec<Arc<WorkerMetrics>>,
     pub(crate) log_lines_dropped: Arc<AtomicU64>,
     pub(crate) reloads_ok: AtomicU64,
@@ -30,12 +34,26 @@ pub(crate) struct Metrics {
     pub(crate) certificate_reloads_failed: AtomicU64,
     /// Tasks that must never end, and did.
     pub(crate) tasks_restarted: Arc<AtomicU64>,
+    /// What the page of the admin address shows of the last hour.
+    pub(crate) history: Mutex<History>,
+    pub(crate) slowest: Slowest,
+    pub(crate) last_sent: LastSent,
+    pub(crate) comparison: Mutex<Option<Comparison>>,
+    /// How fair sharing is computed.
+    pub(crate) fair_sharing: OnceLock<FairSharing>,
+    /// Whether there is an admin address, so that somebody may see these.
+    pub(crate) are_shown: AtomicBool,
 }
+
+/// The mean time from ready to sent that these responses would have under fair sharing of a link of so many bits per second, in
+/// seconds; `None`: it cannot be said. May take long.
+pub type FairSharing = fn(&[SentResponse], u64) -> Option<f64>;
 
 impl Metrics {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
             started: SystemTime::now(),
+            began: tokio::time::Instant::now(),
             workers: (0..workers).map(|_| Arc::default()).collect(),
             log_lines_dropped: Arc::default(),
             reloads_ok: AtomicU64::new(0),
@@ -43,7 +61,22 @@ impl Metrics {
             certificate_reloads_ok: AtomicU64::new(0),
             certificate_reloads_failed: AtomicU64::new(0),
             tasks_restarted: Arc::default(),
+            history: Mutex::default(),
+            slowest: Slowest::default(),
+            last_sent: LastSent::default(),
+            comparison: Mutex::default(),
+            fair_sharing: OnceLock::new(),
+            are_shown: AtomicBool::new(false),
         }
+    }
+
+    /// Response times by size, of all workers.
+    pub(crate) fn by_size(&self) -> [SizeTotal; SIZE_NAMES.len()] {
+        let mut by_size = [SizeTotal::default(); SIZE_NAMES.len()];
+        for worker in &self.workers {
+            by_size.iter_mut().zip(worker.by_size.totals()).for_each(|(sum, of_worker)| *sum += of_worker);
+        }
+        by_size
     }
 
     /// The sum of a counter over the workers.
@@ -62,6 +95,7 @@ pub(crate) struct WorkerMetrics {
     /// Response times by bucket, the last one without bound.
     pub(crate) response_time: [AtomicU64; RESPONSE_TIME_BOUNDS_US.len() + 1],
     pub(crate) response_time_sum_us: AtomicU64,
+    pub(crate) by_size: BySize,
     pub(crate) accepted: AtomicU64,
     pub(crate) closed: AtomicU64,
     pub(crate) accept_errors: AtomicU64,
@@ -89,6 +123,7 @@ impl WorkerMetrics {
         let bucket = RESPONSE_TIME_BOUNDS_US.partition_point(|&bound| bound < us);
         self.response_time[bucket].fetch_add(1, Relaxed);
         self.response_time_sum_us.fetch_add(us, Relaxed);
+        self.by_size.record(outcome.body_bytes, response_time);
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
     config::{CacheConfig, Config, Listen},
     connection_limit::ConnectionLimit,
     listener::{self, Connections},
-    metrics::Metrics,
+    metrics::{FairSharing, Metrics},
     program_priorities,
     start_error::StartError,
     state::{ConfigSnapshot, ServerState},
@@ -124,6 +124,13 @@ impl Server {
         let control = Control { config, bound, workers: senders, log, admin, late: None };
         let handle = Handle { inner: Arc::new(Inner { state, control: Mutex::new(control), stop }) };
         Ok(Self { handle, commands, stop: stopped, background })
+    }
+
+    /// Lets the page of the admin address compare the order with fair sharing, which `fair_sharing` computes.
+    #[must_use]
+    pub fn comparing(self, fair_sharing: FairSharing) -> Self {
+        let _ = self.handle.inner.state.metrics.fair_sharing.set(fair_sharing);
+        self
     }
 
     /// The addresses that are listened on, in the order of the configuration, with the ports the system chose.

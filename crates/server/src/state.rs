@@ -116,6 +116,11 @@ pub(crate) struct ConfigSnapshot {
 }
 
 impl ConfigSnapshot {
+    /// How the uplink is used.
+    pub(crate) fn uplink(&self) -> &UplinkConfig {
+        &self.uplink
+    }
+
     pub(crate) fn new(
         config: &Config,
         cache: Cache,

@@ -16,6 +16,7 @@ mod listings;
 mod logs;
 mod mistakes;
 mod origin;
+mod page;
 mod priorities;
 mod smuggling;
 mod support;

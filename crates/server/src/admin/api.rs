@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 use super::{
-    certificates,
+    certificates, live,
     settings::{self, Wrong},
 };
 use crate::{
@@ -90,6 +90,7 @@ enum Place {
     Admission,
     Upstreams,
     Certificates,
+    Live,
 }
 
 impl Place {
@@ -100,6 +101,7 @@ impl Place {
             "admission" => Some(Self::Admission),
             "upstreams" => Some(Self::Upstreams),
             "certificates" => Some(Self::Certificates),
+            "live" => Some(Self::Live),
             rest => {
                 let name = rest.strip_prefix("classes/").filter(|name| !name.is_empty() && !name.contains('/'))?;
                 Some(Self::Class(percent_decode_str(name).decode_utf8().ok()?.into_owned()))
@@ -109,7 +111,7 @@ impl Place {
 
     fn methods(&self) -> &'static str {
         match self {
-            Self::Schema | Self::Classes | Self::Upstreams | Self::Certificates => "GET, HEAD",
+            Self::Schema | Self::Classes | Self::Upstreams | Self::Certificates | Self::Live => "GET, HEAD",
             Self::Class(_) => "GET, HEAD, PUT, PATCH, DELETE",
             Self::Admission => "GET, HEAD, PATCH",
         }
@@ -146,19 +148,23 @@ pub(super) async fn answer(state: &Arc<ServerState>, request: Request<Incoming>)
         return response;
     }
     let answered = match parts.method {
-        Method::GET | Method::HEAD => show(state, &place),
+        Method::GET | Method::HEAD => show(state, &place, parts.uri.query()),
         _ => change(state, place, &parts, body).await,
     };
     answered.unwrap_or_else(Problem::response)
 }
 
-fn show(state: &ServerState, place: &Place) -> Done<Response<Full<Bytes>>> {
+fn show(state: &ServerState, place: &Place, query: Option<&str>) -> Done<Response<Full<Bytes>>> {
     let snapshot = state.snapshot.load_full();
     let value = match place {
         Place::Schema => {
             let mut response = Response::new(Full::from(SCHEMA));
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             return Ok(response);
+        }
+        Place::Live => {
+            let after_s = query.and_then(|query| query.strip_prefix("after=")?.parse().ok());
+            return Ok(live::answer(state, after_s.unwrap_or_default()));
         }
         Place::Upstreams => upstreams(&snapshot),
         Place::Certificates => certificates::all(&snapshot),

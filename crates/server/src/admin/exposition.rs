@@ -12,6 +12,7 @@ use prometheus_client::{
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
+use recent::{SIZE_NAMES, SizeTotal};
 use scheduler::{admission::ClassStats, correction::Doubt};
 
 use super::certificates;
@@ -21,6 +22,7 @@ use crate::{
     metrics::{RESPONSE_TIME_BOUNDS_US, WorkerMetrics},
     state::{ConfigSnapshot, ServerState},
     uplink::UplinkStats,
+    upstream::{Health, ServerStats, UpstreamStats},
 };
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -47,6 +49,8 @@ struct Sample {
     uplink: UplinkStats,
     classes: Vec<OfClass>,
     resources: Vec<ResourceStats>,
+    by_size: [SizeTotal; SIZE_NAMES.len()],
+    upstreams: Vec<UpstreamStats>,
     /// By site, in seconds since 1970.
     certificate_ends: Vec<(String, u64)>,
 }
@@ -164,6 +168,8 @@ impl Sample {
             uplink,
             classes: classes(&state.snapshot.load(), &state.uplink.class_bytes()),
             certificate_ends,
+            by_size: metrics.by_size(),
+            upstreams: snapshot.upstreams.stats(),
             resources: state.snapshot.load().admission.stats().resources,
         }
     }
@@ -197,6 +203,57 @@ impl Sample {
                     MetricType::Counter => ConstCounter::new(number).encode(family.encode_family(&labels)?)?,
                     _ => ConstGauge::new(i64::try_from(number).unwrap_or(i64::MAX))
                         .encode(family.encode_family(&labels)?)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is counted by the size of responses.
+    fn encode_sizes(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let mut family = encoder.encode_descriptor(
+            "size_responses",
+            "Responses by the size of their body",
+            None,
+            MetricType::Counter,
+        )?;
+        for (size, total) in SIZE_NAMES.iter().zip(&self.by_size) {
+            ConstCounter::new(total.count).encode(family.encode_family(&[("size", *size)])?)?;
+        }
+        let help = "The sum of their response times";
+        let mut family = encoder.encode_descriptor("size_response_time_seconds", help, None, MetricType::Counter)?;
+        for (size, total) in SIZE_NAMES.iter().zip(&self.by_size) {
+            ConstCounter::new(total.sum_us as f64 / 1e6).encode(family.encode_family(&[("size", *size)])?)?;
+        }
+        Ok(())
+    }
+
+    /// What is counted of the servers of upstreams.
+    fn encode_upstreams(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        type Number = fn(&ServerStats) -> u64;
+        let families: [(&str, &str, MetricType, Number); 5] = [
+            ("upstream_healthy", "Whether a server gets requests: 1 or 0", MetricType::Gauge, |it| {
+                u64::from(it.health == Health::Healthy)
+            }),
+            ("upstream_in_flight", "Requests that a server has", MetricType::Gauge, |it| it.in_flight.into()),
+            ("upstream_connections", "Open connections to a server", MetricType::Gauge, |it| it.connections.into()),
+            ("upstream_requests", "Requests sent to a server, and attempts to send one", MetricType::Counter, |it| {
+                it.requests
+            }),
+            ("upstream_failures", "Requests that failed by the server's fault", MetricType::Counter, |it| it.failures),
+        ];
+        for (name, help, kind, number) in families {
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for upstream in &self.upstreams {
+                for server in &upstream.servers {
+                    let labels = [("upstream", &*upstream.name), ("server", &*server.server)];
+                    match kind {
+                        MetricType::Counter => {
+                            ConstCounter::new(number(server)).encode(family.encode_family(&labels)?)?;
+                        }
+                        _ => ConstGauge::new(i64::try_from(number(server)).unwrap_or(i64::MAX))
+                            .encode(family.encode_family(&labels)?)?,
+                    }
                 }
             }
         }
@@ -390,6 +447,8 @@ impl Collector for Sample {
             let gauge = ConstGauge::new(i64::from(self.uplink.rate_doubt == Some(doubt)));
             gauge.encode(family.encode_family(&[("reason", reason)])?)?;
         }
+        self.encode_sizes(&mut encoder)?;
+        self.encode_upstreams(&mut encoder)?;
         self.encode_classes(&mut encoder)?;
         self.encode_resources(&mut encoder)?;
         let help = "When the certificate of a site ends, in seconds since 1970";

@@ -1,26 +1,18 @@
 "use strict";
 
-const REFRESH_MS = 2000;
+// Classes, certificates, and changes. live.js comes first.
+
+const REFRESH_MS = 1000;
 const NEW = " new class";
 const ADMISSION = " admission";
-const at = (id) => document.getElementById(id);
+const at = byId;
 let before = null;
 let latest = null;
 // What is being edited, as it was when it was opened, and its version: a change by somebody else meanwhile is not overwritten.
 let opened = { what: null, settings: null, etag: null };
 
-function element(name, text, className) {
-  const made = document.createElement(name);
-  if (text !== undefined) made.textContent = text;
-  if (className) made.className = className;
-  return made;
-}
-
-function time(seconds) {
-  if (seconds === null || seconds === undefined) return "-";
-  if (seconds < 0.001) return (seconds * 1e6).toFixed(0) + " \u00b5s";
-  return seconds < 1 ? (seconds * 1e3).toFixed(1) + " ms" : seconds.toFixed(2) + " s";
-}
+const element = made;
+const time = duration;
 
 function rate(now, old, elapsed) {
   return old === undefined || !(elapsed > 0) ? "-" : (Math.max(0, now - old) / elapsed).toFixed(1);
@@ -208,8 +200,11 @@ async function remove() {
 
 async function refresh() {
   try {
-    const [classes, admission, tls] = await Promise.all(["classes", "admission", "certificates"].map((it) => get(`/api/${it}`)));
+    const wanted = ["classes", "admission", "certificates", "upstreams", `live?after=${liveSince()}`];
+    const [classes, admission, tls, upstreams, now] = await Promise.all(wanted.map((it) => get(`/api/${it}`)));
     latest = { classes, admission, tls, at: performance.now() };
+    showUpstreams(upstreams.value);
+    showLive(now.value);
   } catch (error) {
     at("state").textContent = `No answer: ${error.message}`;
     at("state").className = "error";
@@ -225,8 +220,8 @@ async function refresh() {
   at("certificates").replaceChildren(...certificates.map(certificate));
   choices();
   at("temporary").hidden = latest.classes.value.persistent;
-  at("state").textContent = `Version ${latest.classes.value.version}, ${new Date().toLocaleTimeString()}`;
-  at("state").className = "";
+  at("state").textContent = `Serpent ${live.value.version}, ${new Date().toLocaleTimeString()}`;
+  at("state").className = "quiet";
   before = latest;
 }
 

@@ -1,11 +1,15 @@
 //! Gate and record: the response is announced to the uplink, and its outcome is counted and logged.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, UNIX_EPOCH},
+};
 
 use access_log::{Sent, Told};
 use heads::PriorityField;
 use http::{HeaderMap, Response, StatusCode, Version, header};
 use http_body::Body as _;
+use recent::{SentResponse, Slow};
 use scheduler::priority::Priority;
 
 use super::{
@@ -25,7 +29,7 @@ const MOST_FIRST_BYTES: u64 = 16 * 1024;
 /// sent, or the client was lost.
 pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBody>) -> Response<GatedBody<AnswerBody>> {
     let priority = priority(&request, response.headers());
-    let RequestContext { connection, mut record, .. } = request;
+    let RequestContext { connection, mut record, parts, .. } = request;
     if record.is_head && matches!(response.body(), AnswerBody::File(body) if !body.is_end_stream()) {
         // Error pages are made with their body. HTTP/2 would send it, though the client asked for none.
         response = response.map(|_| FileBody::empty().into());
@@ -51,6 +55,8 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
         response.extensions_mut().insert(priority);
     }
     let (class, version) = (record.class, record.version);
+    let shown = &connection.server.metrics;
+    let asked = shown.are_shown.load(Relaxed).then(|| Slow::request(parts.method.as_str(), parts.uri.path()));
     connection.flow.clone().response_of(class, version, response, urgency, move |outcome: SendOutcome| {
         let RecordContext { started, entry, log, in_flight, counters, user, permits, waited, refused, server, .. } =
             record;
@@ -66,6 +72,28 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
             refused,
             complete: outcome.complete,
         });
+        if let Some(asked) = asked {
+            let shown = &connection.server.metrics;
+            if outcome.complete && outcome.body_bytes > 0 {
+                let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+                let ended_ns = ns(outcome.ended.saturating_duration_since(shown.began));
+                let send_ns = ns(outcome.send_time);
+                let ready_ns = ended_ns.saturating_sub(send_ns);
+                shown.last_sent.record(SentResponse { ready_ns, body_bytes: outcome.body_bytes, send_ns });
+            }
+            shown.slowest.record(response_time, || Slow {
+                ended_s: UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()),
+                request: asked,
+                status: status.as_u16(),
+                class: counters.name().clone(),
+                body_bytes: outcome.body_bytes,
+                is_complete: outcome.complete,
+                response_time_s: response_time.as_secs_f64(),
+                slot_s: waited.map(|waited| waited.as_secs_f64()),
+                uplink_s: outcome.send_time.as_secs_f64(),
+                alone_s: outcome.slowdown.map(|slowdown| outcome.send_time.as_secs_f64() / slowdown),
+            });
+        }
         if let (Some(entry), Some(log)) = (entry, log) {
             let class = counters.name().clone();
             let SendOutcome { body_bytes, complete, slowdown, .. } = outcome;

@@ -139,7 +139,8 @@ fn everybody_may_look_and_sees_no_secret() {
     assert_eq!(server.get("/api/schema").json()["openapi"], "3.1.0");
     assert_eq!(server.get("/api/classes/silver").status, 404);
     assert_eq!(server.get("/api/nothing").status, 404);
-    for path in ["/api/classes", "/api/admission", "/api/schema", "/metrics", "/", "/page.js"] {
+    for path in ["/api/classes", "/api/admission", "/api/schema", "/api/live", "/metrics", "/", "/page.js", "/live.js"]
+    {
         let answer = server.get(path);
         assert!(!answer.body.contains(TOKEN) && !answer.body.contains("/token"), "{path}");
     }

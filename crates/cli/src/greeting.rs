@@ -1,7 +1,7 @@
 //! The lines of `serpent serve` on a terminal, below the one with the addresses: the order, the reach of the server, the
 //! next thing to try.
 
-use std::{path::Path, process};
+use std::{net::SocketAddr, path::Path, process};
 
 use scheduler::Order;
 use server::config::{Config, Enforce, Listen, UplinkRate};
@@ -19,15 +19,17 @@ impl Greeting {
         Self { order: order(config), next: next(config, args) }
     }
 
-    /// Four lines.
-    pub fn lines(&self, addresses: &[Listen]) -> String {
+    /// Four lines; one more, if there is an admin address.
+    pub fn lines(&self, addresses: &[Listen], admin: Option<SocketAddr>) -> String {
+        let page = admin.map(|admin| format!("http://{admin}/ shows what it does"));
         let lines = [
-            ("order", &*self.order),
-            ("reach", &reach(addresses)),
-            ("next", &self.next),
-            ("stop", "Ctrl-C, after the last response; a second Ctrl-C cuts it off"),
+            Some(("order", &*self.order)),
+            Some(("reach", &reach(addresses))),
+            page.as_deref().map(|page| ("page", page)),
+            Some(("next", &self.next)),
+            Some(("stop", "Ctrl-C, after the last response; a second Ctrl-C cuts it off")),
         ];
-        lines.map(|(name, text)| format!("  {name:<7}{text}\n")).concat()
+        lines.into_iter().flatten().map(|(name, text)| format!("  {name:<7}{text}\n")).collect()
     }
 }
 
@@ -75,7 +77,13 @@ fn next(config: &Config, args: &Overrides) -> String {
     if root.is_some_and(|root| !has_index(root)) && config.sites.iter().all(|site| !site.files.listing) {
         return "there is no index.html here, so `/` is not found: `--listing` lists the files".to_owned();
     }
-    "`--uplink 10mbit` names the rate of the line; `--upstream http://127.0.0.1:3000` passes requests on".to_owned()
+    match config.admin {
+        Some(_) => {
+            "`--uplink 10mbit` names the rate of the line; `--upstream http://127.0.0.1:3000` passes requests on"
+        }
+        None => "`--admin 127.0.0.1:9090` shows on a page what it does; `--uplink 10mbit` names the rate of the line",
+    }
+    .to_owned()
 }
 
 #[cfg(test)]
@@ -87,7 +95,7 @@ mod tests {
 
     fn said(args: &Overrides) -> String {
         let config = config::load(args).unwrap_or_else(|problems| panic!("{problems}"));
-        Greeting::new(&config, args).lines(&config.listen)
+        Greeting::new(&config, args).lines(&config.listen, config.admin)
     }
 
     #[test]
@@ -108,7 +116,11 @@ mod tests {
         let with_index = said(&args);
         assert!(with_index.contains("(srpt), over an uplink of 10mbit\n"), "{with_index}");
         assert!(with_index.contains("http://localhost:80 from here"), "{with_index}");
-        assert!(with_index.contains("next   `--uplink 10mbit`"), "{with_index}");
+        assert!(with_index.contains("next   `--admin 127.0.0.1:9090` shows on a page"), "{with_index}");
+        let admin = Some(Some("127.0.0.1:9090".parse().unwrap()));
+        let with_page = said(&Overrides { admin, ..args });
+        assert!(with_page.contains("page   http://127.0.0.1:9090/ shows what it does\n"), "{with_page}");
+        assert!(with_page.contains("next   `--uplink 10mbit`"), "{with_page}");
         let upstream = vec![values::upstream_server("http://127.0.0.1:3000").unwrap()];
         let args = Overrides { upstream, uplink: Some(UplinkRate::Off), ..Overrides::default() };
         let gateway = said(&args);

@@ -76,7 +76,7 @@ fn serve_as(config: Config, args: &Overrides, mut inherited: Inherited, signals:
     kept.begin();
     let mut ready = ready_line(&serving, &server);
     if io::stdout().is_terminal() && !inherited.takes_over() {
-        ready += &greeting.lines(&server.addresses());
+        ready += &greeting.lines(&server.addresses(), server.admin_address());
     }
     if let Err(error) = io::stdout().lock().write_all(ready.as_bytes()) {
         // The parent process has closed the pipe. Clients are served all the same.

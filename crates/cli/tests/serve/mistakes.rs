@@ -317,7 +317,7 @@ fn on_a_terminal_five_lines_say_what_is_served_and_what_is_next_and_nothing_is_w
     let program = env!("CARGO_BIN_EXE_serpent");
     for (args, what, next) in [
         ("--listen 127.0.0.1:0", "", "next   there is no index.html here"),
-        ("www --listen 127.0.0.1:0", "/www", "next   `--uplink 10mbit`"),
+        ("www --listen 127.0.0.1:0", "/www", "next   `--admin 127.0.0.1:9090` shows"),
         ("--upstream http://127.0.0.1:1 --listen 127.0.0.1:0", "http://127.0.0.1:1", "next   `--slots 20`"),
     ] {
         let Some(mut script) = tool("script") else { return };

@@ -251,7 +251,13 @@ fn drop_right_to_rise() -> c_int {
     }
 }
 
-fn limit_to(resource: libc::__rlimit_resource_t, soft: u64, hard: u64) -> c_int {
+/// The type of `RLIMIT_*`.
+#[cfg(target_env = "gnu")]
+type Resource = libc::__rlimit_resource_t;
+#[cfg(not(target_env = "gnu"))]
+type Resource = c_int;
+
+fn limit_to(resource: Resource, soft: u64, hard: u64) -> c_int {
     // SAFETY: the kernel writes to and reads from a structure of this stack frame.
     unsafe {
         let mut now: libc::rlimit64 = std::mem::zeroed();

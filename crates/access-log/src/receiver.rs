@@ -4,7 +4,6 @@
 
 use std::{
     collections::VecDeque,
-    fs,
     io::{self, Write as _},
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket},
     os::unix::net::UnixDatagram,
@@ -186,10 +185,10 @@ impl Socket {
     }
 }
 
-/// The name of this machine, as messages have it.
+/// The name of this machine, as messages have it. A service may be kept from the file of that name in `/proc`.
 fn host_name() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name: String = name.trim().chars().filter(char::is_ascii_graphic).take(255).collect();
+    let system = rustix::system::uname();
+    let name: String = system.nodename().to_string_lossy().chars().filter(char::is_ascii_graphic).take(255).collect();
     if name.is_empty() { "-".to_owned() } else { name }
 }
 

@@ -78,7 +78,7 @@ fn every_command_of_the_documents_is_one() {
                 assert!(mode & 0o111 != 0, "{}: {script} cannot be run", documented.place);
             }
             [script, ..] => {
-                let ours = ["fuzz/", "benches/", "profile/", "examples/", "./test", ".ci/"];
+                let ours = ["fuzz/", "benches/", "profile/", "examples/", "packaging/", "./release", "./test", ".ci/"];
                 assert!(
                     !ours.iter().any(|folder| script.starts_with(folder)),
                     "{}: there is no {script}",

@@ -16,6 +16,7 @@ mod listings;
 mod logs;
 mod mistakes;
 mod origin;
+mod packages;
 mod page;
 mod priorities;
 mod smuggling;

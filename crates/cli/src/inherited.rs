@@ -6,6 +6,7 @@ use std::{
     io::{self, Write as _},
     net::{SocketAddr, TcpListener},
     os::{fd::OwnedFd, unix::net::UnixStream},
+    process,
 };
 
 use listenfd::ListenFd;
@@ -17,7 +18,7 @@ use crate::{failure::Failure, values::ListenAt};
 pub const NAMES: &str = "LISTEN_FDNAMES";
 /// The last name, if a process passes its sockets on. That descriptor is a stream to it.
 pub const PREDECESSOR: &str = "predecessor";
-/// What a process tells its predecessor when it serves.
+/// What a process tells its predecessor when it serves. At its start it tells its identifier, in a line.
 pub const READY: &[u8] = b"ready";
 
 /// What was open before the start.
@@ -43,7 +44,11 @@ impl Inherited {
             sockets.extend(given.take_tcp_listener(number).map_err(|error| unusable(&error))?);
         }
         // The library knows only listening sockets. This one is connected.
-        let predecessor = predecessor.map(|stream| UnixStream::from(OwnedFd::from(stream)));
+        let mut predecessor = predecessor.map(|stream| UnixStream::from(OwnedFd::from(stream)));
+        if let Some(predecessor) = &mut predecessor {
+            // If it has gone, nobody waits for this process.
+            let _ = writeln!(predecessor, "{}", process::id());
+        }
         Ok(Self { sockets, predecessor })
     }
 

@@ -15,7 +15,7 @@ use std::{
 };
 
 use rustix::{
-    process::{Pid, Signal, getpgrp, kill_process},
+    process::{Signal, getpgrp, kill_process},
     termios::tcgetpgrp,
 };
 use sd_notify::NotifyState;
@@ -49,6 +49,7 @@ enum Change {
 
 /// Serves until a signal to stop, and returns after the last response.
 pub fn serve(args: &Overrides) -> Result<(), Failure> {
+    upgrade::start_in_between().map_err(|error| Failure::Run(format!("the new process cannot be started: {error}")))?;
     // Signals are caught first, so that none is lost while the server starts.
     let signals = Signals::new([SIGHUP, SIGTERM, SIGINT, SIGUSR2]).map_err(no_signals)?;
     let inherited = Inherited::from_environment()?;
@@ -284,13 +285,14 @@ fn hand_over(handle: &Handle, stopping: &AtomicBool) -> bool {
     match upgrade::start_successor(handle) {
         // A signal to stop that came meanwhile is meant for whoever serves. The new process may have connections already.
         Ok(successor) if stopping.load(SeqCst) => {
-            let _ = kill_process(Pid::from_child(&successor), Signal::TERM);
+            let _ = kill_process(successor, Signal::TERM);
             false
         }
         Ok(successor) => {
             stopping.store(true, SeqCst);
-            tracing::info!("process {} has taken over; stopping after the last response", successor.id());
-            notify(&[NotifyState::MainPid(successor.id())]);
+            let successor = successor.as_raw_nonzero().get();
+            tracing::info!("process {successor} has taken over; stopping after the last response");
+            notify(&[NotifyState::MainPid(successor.unsigned_abs())]);
             handle.hand_over();
             true
         }

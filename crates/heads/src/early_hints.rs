@@ -62,7 +62,8 @@ impl EarlyHints {
         if status != StatusCode::OK {
             return;
         }
-        let links = || response.get_all(LINK).iter().filter(|link| loads_early(link) && !is_for_one(response));
+        let may_be_told = may_be_told(response);
+        let links = || response.get_all(LINK).iter().filter(|link| may_be_told && loads_early(link));
         let known = self.0.peek(&*page);
         if known.iter().flat_map(|known| known.iter()).eq(links()) {
             return;
@@ -88,11 +89,12 @@ fn loads_early(link: &HeaderValue) -> bool {
     ["preload", "preconnect"].iter().any(|relation| text.contains(relation))
 }
 
-fn is_for_one(response: &HeaderMap) -> bool {
+/// Whether what one client got may be told to the next.
+fn may_be_told(response: &HeaderMap) -> bool {
     let mut said = response.get_all(CACHE_CONTROL).iter().map(|value| value.to_str().unwrap_or("private"));
-    said.any(|text| {
+    said.all(|text| {
         let text = text.to_ascii_lowercase();
-        text.contains("private") || text.contains("no-store")
+        !text.contains("private") && !text.contains("no-store")
     })
 }
 

@@ -42,14 +42,7 @@ enum State<S> {
 /// Nothing in it is pinned.
 impl<S, A, E> Unpin for Connection<S, A, E> {}
 
-impl<S, A, E, F, B> Connection<S, A, E>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    A: Fn(Request<RequestBody>, Interims) -> F,
-    F: Future<Output = Response<B>>,
-    B: Body<Data = Bytes>,
-    E: Fn(StreamTask<F, B>),
-{
+impl<S: AsyncRead + AsyncWrite + Unpin, A, E> Connection<S, A, E> {
     /// Begins with the client's preface.
     pub fn new(stream: S, settings: &Settings, answer: A, spawn: E) -> Self {
         let (stream, heard) = Listening::new(stream);

@@ -83,7 +83,7 @@ fn the_last_hour_is_told_by_the_second() {
     let metrics = gateway::metrics(admin);
     for line in [
         "serpent_size_responses_total{size=\"to 1 MB\"} 1\n",
-        "serpent_upstream_failures_total{upstream=\"app\",server=\"127.0.0.1:1\"} 1\n",
+        "serpent_upstream_failures_total{upstream=\"app\",server=\"127.0.0.1:1\",class=\"\"} 1\n",
     ] {
         assert!(metrics.contains(line), "{line} in {metrics}");
     }

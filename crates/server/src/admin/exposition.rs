@@ -8,7 +8,7 @@ use std::{
 
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text},
+    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
@@ -51,6 +51,8 @@ struct Sample {
     resources: Vec<ResourceStats>,
     by_size: [SizeTotal; SIZE_NAMES.len()],
     upstreams: Vec<UpstreamStats>,
+    /// Of classes that have servers of their own, by number.
+    class_names: Vec<Arc<str>>,
     /// By site, in seconds since 1970.
     certificate_ends: Vec<(String, u64)>,
 }
@@ -170,6 +172,7 @@ impl Sample {
             certificate_ends,
             by_size: metrics.by_size(),
             upstreams: snapshot.upstreams.stats(),
+            class_names: snapshot.names.clone(),
             resources: state.snapshot.load().admission.stats().resources,
         }
     }
@@ -199,11 +202,7 @@ impl Sample {
             for resource in &self.resources {
                 let Some(number) = number(resource) else { continue };
                 let labels = [("resource", &*resource.name)];
-                match kind {
-                    MetricType::Counter => ConstCounter::new(number).encode(family.encode_family(&labels)?)?,
-                    _ => ConstGauge::new(i64::try_from(number).unwrap_or(i64::MAX))
-                        .encode(family.encode_family(&labels)?)?,
-                }
+                encode_number(kind, number, family.encode_family(&labels)?)?;
             }
         }
         Ok(())
@@ -246,14 +245,9 @@ impl Sample {
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
             for upstream in &self.upstreams {
                 for server in &upstream.servers {
-                    let labels = [("upstream", &*upstream.name), ("server", &*server.server)];
-                    match kind {
-                        MetricType::Counter => {
-                            ConstCounter::new(number(server)).encode(family.encode_family(&labels)?)?;
-                        }
-                        _ => ConstGauge::new(i64::try_from(number(server)).unwrap_or(i64::MAX))
-                            .encode(family.encode_family(&labels)?)?,
-                    }
+                    let class = server.class.and_then(|class| self.class_names.get(class)).map_or("", |name| &**name);
+                    let labels = [("upstream", &*upstream.name), ("server", &*server.server), ("class", class)];
+                    encode_number(kind, number(server), family.encode_family(&labels)?)?;
                 }
             }
         }
@@ -388,6 +382,14 @@ impl Sample {
             }
         }
         Ok(())
+    }
+}
+
+/// Writes a number as a counter or as a gauge.
+fn encode_number(kind: MetricType, number: u64, encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+    match kind {
+        MetricType::Counter => ConstCounter::new(number).encode(encoder),
+        _ => ConstGauge::new(i64::try_from(number).unwrap_or(i64::MAX)).encode(encoder),
     }
 }
 

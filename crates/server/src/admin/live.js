@@ -125,6 +125,7 @@ function showComparison(it) {
   if (!it) return;
   const factor = it.other_mean_s / it.mean_s;
   const verdict = factor >= 1.02 ? `${factor.toFixed(1)} times as long` : factor <= 0.98 ? `${(100 * factor).toFixed(0)} % of that` : "the same";
+  byId("comparison").className = factor >= 1 ? "met" : "missed";
   byId("comparison").textContent =
     `The last ${it.responses} responses (${duration(it.span_s)}) were sent in ${duration(it.mean_s)} in the mean. `
     + `If all had shared the uplink equally, as usual servers let them: ${duration(it.other_mean_s)}, ${verdict}.`;

@@ -122,6 +122,7 @@ fn now_s() -> f64 {
     seconds(SystemTime::now())
 }
 
+/// Seconds since 1970, to the millisecond: a number of so few digits comes back as it was told, whoever reads it.
 fn seconds(time: SystemTime) -> f64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_millis() as f64 / 1e3)
 }

@@ -100,6 +100,8 @@ pub struct Admission {
     requests: Slab<Request>,
     running: u32,
     running_of_class: Vec<u32>,
+    /// The part of the limit of all types that this gateway has by a lease; `None`: all of it.
+    leased_total: Option<u32>,
     service: Vec<ServiceTimes>,
     /// By class.
     patience: Vec<Patience>,
@@ -147,6 +149,7 @@ impl Admission {
             requests: Slab::new(),
             running: 0,
             running_of_class: vec![0; settings.classes.len()],
+            leased_total: None,
             service: vec![ServiceTimes::default(); settings.windows.len()],
             patience: vec![Patience::default(); settings.classes.len()],
             expiries: BTreeSet::new(),
@@ -165,8 +168,8 @@ impl Admission {
         &self.settings
     }
 
-    /// Applies changed settings. Waiting requests keep waiting, in the class and the resource type that `moves` gives, with
-    /// the time limit and the deadline that they came with. A queue above its new limit accepts no request until it is
+    /// Applies changed settings, and ends all leases. Waiting requests keep waiting, in the class and the resource type that
+    /// `moves` gives, with the time limit and the deadline that they came with. A queue above its new limit accepts no request until it is
     /// below.
     ///
     /// # Errors
@@ -184,6 +187,7 @@ impl Admission {
         };
         (self.lanes, self.lane_of) = lanes(&settings);
         self.settings = settings;
+        self.leased_total = None;
         self.running_of_class = vec![0; classes];
         self.running = 0;
         self.latest_starts.clear();
@@ -239,6 +243,27 @@ impl Admission {
     pub fn handle_total(&mut self, total: u32) {
         if self.settings.total.is_some() {
             self.settings.total = Some(total.max(1));
+        }
+    }
+
+    /// Sets the slots of a resource type's window that this gateway has, which may be 0 ([`crate::lease`]). `parts`: the
+    /// part of each class's requests that is at this gateway ([`crate::share::Share::handle_parts`]). Running requests
+    /// continue. Does nothing for a type without a window of its own.
+    pub fn handle_lease(&mut self, resource: ResourceId, slots: u32, parts: &[u32]) {
+        if let Some(Some(_)) = self.settings.windows.get(resource.index()) {
+            let lane = &mut self.lanes[self.lane_of[resource.index()]];
+            lane.leased = Some(slots);
+            lane.share.handle_parts(parts);
+        }
+    }
+
+    /// The same for the limit of all types together.
+    pub fn handle_leased_total(&mut self, slots: u32, parts: &[u32]) {
+        if self.settings.total.is_some() {
+            self.leased_total = Some(slots);
+            for lane in self.lanes.iter_mut().filter(|lane| lane.window.is_none()) {
+                lane.share.handle_parts(parts);
+            }
         }
     }
 
@@ -352,6 +377,12 @@ impl Admission {
         self.lane_of.get(resource.index()).map_or(0, |&lane| self.lanes[lane].running)
     }
 
+    /// Requests of a class and a resource type at the site. Types without a window of their own have one number together.
+    pub fn running_of(&self, class: ClassId, resource: ResourceId) -> u32 {
+        let lane = self.lane_of.get(resource.index()).map(|&lane| &self.lanes[lane]);
+        lane.and_then(|lane| lane.running_of_class.get(class.index())).copied().unwrap_or(0)
+    }
+
     /// Requests of a class that wait for a resource type. Types without a window of their own have one queue together.
     pub fn waiting(&self, class: ClassId, resource: ResourceId) -> usize {
         let lane = self.lane_of.get(resource.index()).map(|&lane| &self.lanes[lane]);
@@ -383,14 +414,15 @@ impl Admission {
     }
 
     fn poll_start(&mut self, now: Instant) -> Option<Start> {
-        if self.settings.total.is_some_and(|total| self.running >= total) {
+        let total = self.total();
+        if total.is_some_and(|total| self.running >= total) {
             return None;
         }
         let mut by_idleness = core::mem::take(&mut self.by_idleness);
         by_idleness.clear();
         let may_start = |lane: &usize| self.lanes[*lane].waiting > 0 && self.lanes[*lane].has_room();
         by_idleness.extend((0..self.lanes.len()).filter(may_start));
-        by_idleness.sort_by(|&a, &b| self.lanes[b].compare_idleness(&self.lanes[a], self.settings.total));
+        by_idleness.sort_by(|&a, &b| self.lanes[b].compare_idleness(&self.lanes[a], total));
         let start = by_idleness.iter().enumerate().find_map(|(i, &lane)| {
             let idlest = match (i, by_idleness.len()) {
                 (0, 1) => Idlest::Only,
@@ -419,7 +451,7 @@ impl Admission {
                 contenders.push(Contender { class, cost: 1, deadline: first.deadline, late, delay });
             }
         }
-        let window = it.window.or(self.settings.total);
+        let window = it.slots().or(self.total());
         let choice = self.lanes[lane].choose(now, window, &contenders);
         self.contenders = contenders;
         let share::Choice { class, reason: share } = choice?;
@@ -439,6 +471,10 @@ impl Admission {
             waited_ns,
             reason: Reason { idlest, share, turn },
         })
+    }
+
+    fn total(&self) -> Option<u32> {
+        self.settings.total.map(|total| self.leased_total.unwrap_or(total))
     }
 
     /// How long the requests of a class have waited in a lane, of which `first` is the next to go.

@@ -17,6 +17,7 @@ pub mod control;
 pub mod correction;
 pub mod estimate;
 mod job;
+pub mod lease;
 mod link;
 pub mod order;
 pub mod pace;

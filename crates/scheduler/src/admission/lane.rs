@@ -14,6 +14,8 @@ use crate::{
 pub(super) struct Lane {
     /// The window of the resource type; `None`: only the limit of all types applies.
     pub window: Option<u32>,
+    /// The part of the window that this gateway has by a lease; `None`: all of it.
+    pub leased: Option<u32>,
     /// By class.
     pub queues: Vec<Queue>,
     pub waiting: usize,
@@ -29,6 +31,7 @@ impl Lane {
     fn new(settings: &Settings, window: Option<u32>) -> Self {
         Self {
             window,
+            leased: None,
             queues: settings.classes.iter().map(|class| Queue::new(class.order)).collect(),
             waiting: 0,
             arrived_ns: vec![0; settings.classes.len()],
@@ -38,16 +41,21 @@ impl Lane {
         }
     }
 
+    /// The slots of the lane at this gateway; `None` without a window of its own.
+    pub fn slots(&self) -> Option<u32> {
+        self.window.map(|window| self.leased.unwrap_or(window))
+    }
+
     /// Whether one more request may run by the window of the lane.
     pub fn has_room(&self) -> bool {
-        self.window.is_none_or(|window| self.running < window)
+        self.slots().is_none_or(|slots| self.running < slots)
     }
 
     /// Compares by (window - running) / window, as exact fractions. A lane without any limit is completely idle.
     /// `total` is the limit of all lanes together.
     pub fn compare_idleness(&self, other: &Self, total: Option<u32>) -> Ordering {
-        let idleness = |lane: &Self| match lane.window.or(total) {
-            Some(slots) => (slots.saturating_sub(lane.running), slots),
+        let idleness = |lane: &Self| match lane.slots().or(total) {
+            Some(slots) => (slots.saturating_sub(lane.running), slots.max(1)),
             None => (1, 1),
         };
         let ((free_a, of_a), (free_b, of_b)) = (idleness(self), idleness(other));

@@ -14,6 +14,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Capacity {
     lends: bool,
+    /// The weights as configured.
+    configured: Vec<u32>,
     weights: Vec<u32>,
     reserved: Vec<u32>,
     /// Chooses among classes with equal entitlement.
@@ -45,7 +47,7 @@ impl Capacity {
         // Without lending, all slots are reserved already.
         let reserved: Vec<u32> = classes.iter().map(|class| if lends { class.reserved_slots } else { 0 }).collect();
         let fitted = fit(&weights, &reserved, None);
-        Self { lends, weights, reserved, turns: Weighted::new(classes), fitted }
+        Self { lends, configured: weights.clone(), weights, reserved, turns: Weighted::new(classes), fitted }
     }
 
     fn share(&self, class: ClassId) -> u32 {
@@ -97,6 +99,15 @@ impl Share for Capacity {
             if filled(it, best) < filled(best, it) { it } else { best }
         })?;
         Some(Choice { class: borrower.class, reason: Reason::Lent })
+    }
+
+    fn handle_parts(&mut self, parts: &[u32]) {
+        self.turns.handle_parts(parts);
+        if self.lends {
+            let part = |i: usize| if parts.is_empty() { 1 } else { parts.get(i).copied().unwrap_or(1).max(1) };
+            self.weights = self.configured.iter().enumerate().map(|(i, it)| it.saturating_mul(part(i))).collect();
+            self.fitted = fit(&self.weights, &self.reserved, self.fitted.window);
+        }
     }
 
     fn duplicate(&self) -> Box<dyn Share + Send> {

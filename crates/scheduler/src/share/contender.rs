@@ -19,6 +19,11 @@ pub trait Share: fmt::Debug {
     /// Does nothing in shares that do not count delays.
     fn handle_done(&mut self, _now: Instant, _class: ClassId, _system_ns: u64) {}
 
+    /// Sets the part of each class's requests that is at this gateway, where several divide the slots of a site
+    /// ([`crate::lease`]): in any unit, by class; empty: as if there was one gateway. A weight is that of a class
+    /// over the whole site, so it counts here for its part. Does nothing in shares without weights.
+    fn handle_parts(&mut self, _parts: &[u32]) {}
+
     /// A copy with all its memory.
     fn duplicate(&self) -> Box<dyn Share + Send>;
 }

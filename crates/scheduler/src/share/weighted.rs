@@ -20,6 +20,8 @@ const UNIT: u128 = 144_403_552_893_600;
 #[derive(Clone, Debug)]
 pub(super) struct Weighted {
     rows: Vec<Row>,
+    /// The weights as configured.
+    configured: Vec<u32>,
     /// Progress of the fluid service.
     virtual_time: u128,
     choices: u64,
@@ -42,8 +44,9 @@ impl Row {
 
 impl Weighted {
     pub fn new(classes: &[Class]) -> Self {
-        let rows = classes.iter().map(|class| Row { weight: class.weight.max(1), ..Row::NEW }).collect();
-        Self { rows, virtual_time: 0, choices: 0 }
+        let configured: Vec<u32> = classes.iter().map(|class| class.weight.max(1)).collect();
+        let rows = configured.iter().map(|&weight| Row { weight, ..Row::NEW }).collect();
+        Self { rows, configured, virtual_time: 0, choices: 0 }
     }
 
     fn row(&self, contender: &Contender) -> &Row {
@@ -91,6 +94,14 @@ impl Share for Weighted {
         // ones start.
         let ahead = u128::from(cost) * UNIT / u128::from(row.total_weight);
         self.virtual_time = self.virtual_time.saturating_sub(ahead);
+    }
+
+    fn handle_parts(&mut self, parts: &[u32]) {
+        for (i, row) in self.rows.iter_mut().enumerate() {
+            let weight = self.configured.get(i).copied().unwrap_or(1);
+            let part = if parts.is_empty() { 1 } else { parts.get(i).copied().unwrap_or(1).max(1) };
+            row.weight = weight.saturating_mul(part);
+        }
     }
 
     fn duplicate(&self) -> Box<dyn Share + Send> {

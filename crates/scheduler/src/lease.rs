@@ -1,0 +1,162 @@
+//! Leases: the windows of a site, divided among several gateways.
+//!
+//! One gateway keeps a site full and never overloaded. Two gateways in front of one site would each fill the whole window.
+//! So the gateways of a site share its windows through a store that all of them reach. Each holds a *lease*: a number of
+//! slots of each window, for a short time (leases of capacity, as in Doorman, <https://github.com/youtube/doorman>).
+//!
+//! Two state machines without clock and I/O:
+//!
+//! - The [`Ledger`] is the store's side. It adds up what all gateways ask for, and divides each window. In operation a
+//!   function inside the store does the same; this one runs in simulations, and says what that one has to answer.
+//! - The [`Holder`] is a gateway's side. It says how many slots the gateway has at any moment, and when to ask again.
+//!
+//! A *cell* is a window that is divided on its own: that of a resource type, the limit of all types together, or the slots
+//! of one class where classes lend nothing.
+//!
+//! Promises, held by tests:
+//! - The slots granted in unexpired leases, and the requests of expired ones as far as they are known, are never more than
+//!   the window. In use may be more only by requests that a gateway started while an answer with fewer slots was on its
+//!   way, by gateways that cannot reach the store (each has [`alone`] slots), and after the store has lost its memory.
+//! - If there is more demand than slots, each class has what its policy gives it over the whole site, and each gateway a
+//!   part of that in proportion to its requests of the class. Fractions of slots are evened out over time, so that with
+//!   fewer slots than gateways all have their turns.
+//! - If there are more slots than demand, each gateway has slots for its requests and an equal part of the rest.
+//! - A store without memory (started anew, or failed over to a replica that lags) grants no gateway more than it holds
+//!   until all leases that it might have granted have ended.
+
+mod divide;
+mod holder;
+mod ledger;
+
+use alloc::vec::Vec;
+
+pub use self::{
+    holder::{Holder, Times},
+    ledger::{GatewayId, Ledger, Notice},
+};
+use crate::{class::Class, share::Policy};
+
+/// How a window is divided between the classes while they ask for more than there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Division {
+    /// The first class has all that it asks for, the next one what is left.
+    Strict,
+    /// In proportion to weights.
+    Weighted,
+    /// Each class has its share by weight. What others leave is lent by weight, except reserves.
+    Shared,
+    /// In proportion to weight times demand. With weights of 1 / delay ratio this keeps system times in their ratios: by
+    /// Little's law the demand of a class is its rate times its system time.
+    Demand,
+}
+
+/// A class in the settings of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassSettings {
+    /// Its weight, at least 1.
+    pub weight: u32,
+    /// Slots that are not lent to others ([`Division::Shared`]).
+    pub reserve: u32,
+}
+
+/// A window to divide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellSettings {
+    /// All its slots.
+    pub window: u32,
+    /// How they are divided between classes.
+    pub division: Division,
+    /// The classes, the most important first.
+    pub classes: Vec<ClassSettings>,
+}
+
+/// The requests of a class at one gateway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// Requests that the site works on.
+    pub running: u32,
+    /// Requests that wait.
+    pub waiting: u32,
+}
+
+/// What a gateway asks for in a cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CellAsk {
+    /// Slots that it has by an unexpired lease, or without the store.
+    pub holds: u32,
+    /// By class.
+    pub demands: Vec<Demand>,
+}
+
+/// A message of a gateway to the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// The number of the last answer that it has, 0 for none.
+    pub seen: u64,
+    /// How many gateways there are, as far as it knows.
+    pub gateways: u32,
+    /// How long its requests may go on when nothing more is heard of it, in nanoseconds.
+    pub linger_ns: u64,
+    /// By cell.
+    pub cells: Vec<CellAsk>,
+}
+
+/// What a gateway is granted in a cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// Slots.
+    pub slots: u32,
+    /// The part of each class's requests that is at this gateway, in thousandths.
+    pub parts: Vec<u32>,
+    /// Whether there is more demand than slots: then slots without a request are given back at once.
+    pub wanted: bool,
+}
+
+/// The answer of the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// The number of this answer to the gateway.
+    pub number: u64,
+    /// How many gateways there are.
+    pub gateways: u32,
+    /// By cell.
+    pub cells: Vec<Grant>,
+}
+
+/// The slots of a gateway that cannot reach the store: its equal part of the window, rounded down, and at least 1.
+pub fn alone(window: u32, gateways: u32) -> u32 {
+    (window / gateways.max(1)).max(1)
+}
+
+impl ClassSettings {
+    /// What a policy goes by in a class.
+    pub fn of(policy: Policy, class: &Class) -> Self {
+        // The largest delay ratio that is told from the next smaller one.
+        const FINEST: u32 = 1_000_000;
+        let weight = match policy {
+            Policy::Edf => {
+                let deadline_ms = class.deadline_ns.map_or(u64::from(FINEST), |ns| ns / 1_000_000);
+                FINEST / u32::try_from(deadline_ms).unwrap_or(FINEST).clamp(1, FINEST)
+            }
+            _ if policy.is_by_delay() => FINEST / class.delay_ratio.clamp(1, FINEST),
+            _ => class.weight,
+        };
+        Self { weight: weight.max(1), reserve: if policy == Policy::Shared { class.reserved_slots } else { 0 } }
+    }
+}
+
+impl Division {
+    /// The division that keeps the promises of a policy. [`Policy::Fixed`] has a cell for each class, where
+    /// any division is right. Deadlines are kept as proportional delays: each gateway serves its own earliest first.
+    pub const fn of(policy: Policy) -> Self {
+        match policy {
+            Policy::Strict => Self::Strict,
+            Policy::Weighted | Policy::Fixed => Self::Weighted,
+            Policy::Shared => Self::Shared,
+            Policy::Edf | Policy::Wtp | Policy::Pwad | Policy::Mdp | Policy::Ratio => Self::Demand,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

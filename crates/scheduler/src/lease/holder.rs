@@ -1,0 +1,236 @@
+//! A gateway's side: the slots that it has, and when it asks again.
+
+use alloc::{vec, vec::Vec};
+
+use super::{CellAsk, CellSettings, Reply, alone};
+use crate::time::Instant;
+
+/// How many gateways are assumed before the store has said it.
+const UNKNOWN_GATEWAYS: u32 = 4;
+/// Over how many answers parts are smoothed.
+const SMOOTHING: u32 = 8;
+/// Units of a smoothed part in a thousandth, so that nothing is lost by rounding.
+const FINE: u32 = 64;
+
+/// Times of a lease, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// How long a lease is good for, from the moment at which it was asked for.
+    pub lease_ns: u64,
+    /// Time between two asks while nothing changes.
+    pub every_ns: u64,
+    /// Least time between two asks, for each gateway that there is: so the store has a bounded load.
+    pub gap_ns: u64,
+    /// After that an ask without an answer counts as lost.
+    pub timeout_ns: u64,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self { lease_ns: 1_000_000_000, every_ns: 100_000_000, gap_ns: 1_000_000, timeout_ns: 400_000_000 }
+    }
+}
+
+/// The slots of a gateway. After every `handle_*` call, ask [`Holder::poll_ask`], and again at
+/// [`Holder::poll_timeout`].
+#[derive(Debug)]
+pub struct Holder {
+    times: Times,
+    cells: Vec<Cell>,
+    gateways: u32,
+    /// The number of the last answer.
+    seen: u64,
+    /// When the leases end; `None` without any.
+    until: Option<Instant>,
+    asked_at: Option<Instant>,
+    /// An ask is under way.
+    pending: bool,
+    /// The last ask has failed.
+    failed: bool,
+    /// The next regular ask.
+    due: Instant,
+    /// Something has changed that the store should know.
+    changed: bool,
+}
+
+#[derive(Debug)]
+struct Cell {
+    window: u32,
+    slots: u32,
+    /// By class, smoothed.
+    parts: Vec<u32>,
+    wanted: bool,
+    /// Requests that ran at the last ask: the store counts their slots as taken, even beyond those granted.
+    known_running: u32,
+    /// The store knows that requests wait.
+    known_short: bool,
+    /// The store knows of slots without a request.
+    known_idle: bool,
+}
+
+impl Holder {
+    /// A gateway that has not asked yet. It asks at once.
+    pub fn new(now: Instant, times: Times, cells: &[CellSettings]) -> Self {
+        Self {
+            times,
+            cells: cells.iter().map(Cell::new).collect(),
+            gateways: UNKNOWN_GATEWAYS,
+            seen: 0,
+            until: None,
+            asked_at: None,
+            pending: false,
+            failed: false,
+            due: now,
+            changed: false,
+        }
+    }
+
+    /// Uses other cells from now on. Leases of the old ones are given up, and the store is asked at once.
+    pub fn handle_settings(&mut self, now: Instant, cells: &[CellSettings]) {
+        self.cells = cells.iter().map(Cell::new).collect();
+        self.until = None;
+        self.due = now;
+        self.changed = true;
+    }
+
+    /// A window has another size.
+    pub fn handle_window(&mut self, cell: usize, window: u32) {
+        if let Some(cell) = self.cells.get_mut(cell) {
+            cell.window = window.max(1);
+        }
+    }
+
+    /// Slots of a cell that the gateway has now: by its lease; if the store does not answer, its equal part.
+    pub fn slots(&self, now: Instant, cell: usize) -> u32 {
+        let Some(it) = self.cells.get(cell) else { return 0 };
+        match self.is_leased(now) {
+            true => it.slots,
+            false if self.failed => alone(it.window, self.gateways),
+            // It has just begun, or was stopped for a while: it is not known that the store is gone.
+            false => 0,
+        }
+    }
+
+    /// The part of each class's requests in a cell that is at this gateway, smoothed, in any unit; empty without a lease.
+    pub fn parts(&self, now: Instant, cell: usize) -> &[u32] {
+        match self.cells.get(cell) {
+            Some(it) if self.is_leased(now) => &it.parts,
+            _ => &[],
+        }
+    }
+
+    /// Whether a lease is in force.
+    pub fn is_leased(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    /// The end of the leases, if they are in force.
+    pub fn until(&self, now: Instant) -> Option<Instant> {
+        self.until.filter(|until| now < *until)
+    }
+
+    /// How many gateways there are, as far as it is known.
+    pub fn gateways(&self) -> u32 {
+        self.gateways
+    }
+
+    /// The number of the last answer.
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// The requests of a cell have changed.
+    pub fn handle_load(&mut self, now: Instant, cell: usize, running: u32, waiting: u32) {
+        let slots = self.slots(now, cell);
+        let Some(it) = self.cells.get_mut(cell) else { return };
+        let short = waiting > 0 && running >= slots;
+        let idle = it.wanted && waiting == 0 && running < slots;
+        it.known_short &= waiting > 0;
+        it.known_idle &= idle;
+        let returned = running.max(slots) < it.known_running.max(slots);
+        self.changed |= short && !it.known_short || idle && !it.known_idle || returned;
+    }
+
+    /// The store says that slots are free for this gateway, or that others want some.
+    pub fn handle_notice(&mut self) {
+        self.changed = true;
+    }
+
+    /// Whether the store is to be asked now. Then build the ask, and call [`Holder::handle_asked`].
+    pub fn poll_ask(&self, now: Instant) -> bool {
+        self.poll_timeout().is_some_and(|at| at <= now)
+    }
+
+    /// When [`Holder::poll_ask`] is true if nothing happens before; `None` while an ask is under way.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.pending {
+            return None;
+        }
+        let gap_ns = self.times.gap_ns.saturating_mul(u64::from(self.gateways)).min(self.times.every_ns);
+        let earliest = self.asked_at.map_or(self.due, |at| at.add_ns(gap_ns));
+        Some(if self.changed { self.due.min(earliest) } else { self.due })
+    }
+
+    /// The store is asked, and is told this by cell.
+    pub fn handle_asked(&mut self, now: Instant, cells: &[CellAsk]) {
+        self.pending = true;
+        self.changed = false;
+        self.asked_at = Some(now);
+        self.due = now.add_ns(self.times.every_ns);
+        for (cell, ask) in self.cells.iter_mut().zip(cells) {
+            cell.known_running = ask.demands.iter().map(|it| it.running).sum();
+            cell.known_short = ask.demands.iter().any(|it| it.waiting > 0);
+            cell.known_idle = !cell.known_short;
+        }
+    }
+
+    /// The store has answered an ask that was sent at `asked_at`.
+    pub fn handle_reply(&mut self, asked_at: Instant, reply: &Reply) {
+        (self.pending, self.failed) = (false, false);
+        if reply.cells.len() != self.cells.len() {
+            return;
+        }
+        self.seen = reply.number;
+        self.gateways = reply.gateways.max(1);
+        self.until = Some(asked_at.add_ns(self.times.lease_ns));
+        for (cell, grant) in self.cells.iter_mut().zip(&reply.cells) {
+            cell.slots = grant.slots;
+            cell.wanted = grant.wanted;
+            if cell.parts.len() == grant.parts.len() {
+                // Few requests make a part that is mostly chance.
+                for (part, newest) in cell.parts.iter_mut().zip(&grant.parts) {
+                    *part = (*part * (SMOOTHING - 1) + newest * FINE) / SMOOTHING;
+                }
+            } else {
+                cell.parts = grant.parts.iter().map(|part| part * FINE).collect();
+            }
+        }
+    }
+
+    /// An ask has failed, or its answer is late. The leases stay until their end.
+    pub fn handle_failed(&mut self, now: Instant) {
+        self.pending = false;
+        // If this comes much later than the time-out, then the gateway itself stood still.
+        let late_ns = self.asked_at.map_or(0, |at| now.ns_since(at));
+        self.failed |= late_ns <= self.times.timeout_ns.saturating_mul(2);
+    }
+
+    /// After this time an ask counts as lost.
+    pub fn timeout_ns(&self) -> u64 {
+        self.times.timeout_ns
+    }
+}
+
+impl Cell {
+    fn new(settings: &CellSettings) -> Self {
+        Self {
+            window: settings.window.max(1),
+            slots: 0,
+            parts: vec![],
+            wanted: false,
+            known_running: 0,
+            known_short: false,
+            known_idle: false,
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! The store's side: who holds how many slots.
+
+use alloc::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    vec,
+    vec::Vec,
+};
+
+use super::{Ask, CellAsk, CellSettings, Grant, Reply, alone, divide::divide};
+use crate::time::Instant;
+
+/// Most that a gateway can be ahead of or behind its exact part, in slots.
+const MOST_CREDIT: f64 = 2.0;
+/// What is this near to a whole slot is a whole slot.
+const NEARLY: f64 = 1e-6;
+/// Credit is counted in slots over this time.
+const CREDIT_NS: f64 = 100_000_000.0;
+/// The least time between two calls to all gateways to give back what they do not use.
+const WANTED_EVERY_NS: u64 = 50_000_000;
+
+/// Number of a gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GatewayId(pub u32);
+
+/// A message of the store that nobody asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Slots are free for this gateway: it should ask now.
+    Free(GatewayId),
+    /// Others want slots: whoever has some without a request should ask now.
+    Wanted,
+}
+
+/// What the gateways hold. All amounts are added up as they change, so that an ask costs as much with a thousand gateways
+/// as with two.
+#[derive(Debug)]
+pub struct Ledger {
+    lease_ns: u64,
+    cells: Vec<Cell>,
+    gateways: BTreeMap<GatewayId, Gateway>,
+    /// By the end of the lease, and after that by the end of what was in flight.
+    ends: BTreeSet<(Instant, GatewayId)>,
+    /// Leases of before the ledger's memory may be in force until then.
+    unsure_until: Instant,
+    last: Option<Instant>,
+    called_at: Option<Instant>,
+    notices: VecDeque<Notice>,
+}
+
+#[derive(Debug)]
+struct Cell {
+    settings: CellSettings,
+    /// Requests of each class at all gateways.
+    demands: Vec<f64>,
+    /// Slots that no other gateway may have.
+    held: u32,
+    /// Slots held beyond the requests that run.
+    idle: u32,
+    /// Gateways that got less than they can use, in the order of their turn.
+    denied: VecDeque<GatewayId>,
+}
+
+#[derive(Clone, Debug)]
+struct Gateway {
+    number: u64,
+    asked_at: Instant,
+    ends: Instant,
+    lapsed: bool,
+    linger_ns: u64,
+    cells: Vec<Held>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Held {
+    ask: CellAsk,
+    slots: u32,
+    /// How far it is behind its exact part, in slots for [`CREDIT_NS`].
+    credit: f64,
+}
+
+/// What a grant depends on beside the cell.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// Most slots.
+    most: u32,
+    /// How many gateways there are.
+    gateways: u32,
+}
+
+impl CellAsk {
+    fn running(&self) -> u32 {
+        self.demands.iter().map(|it| it.running).sum()
+    }
+
+    fn demand(&self) -> u32 {
+        self.demands.iter().map(|it| it.running + it.waiting).sum()
+    }
+}
+
+impl Held {
+    fn held(&self) -> u32 {
+        self.slots.max(self.ask.running())
+    }
+
+    fn idle(&self) -> u32 {
+        self.slots.saturating_sub(self.ask.running())
+    }
+}
+
+impl Cell {
+    fn add(&mut self, it: &Held) {
+        for (all, its) in self.demands.iter_mut().zip(&it.ask.demands) {
+            *all += f64::from(its.running + its.waiting);
+        }
+        self.held += it.held();
+        self.idle += it.idle();
+    }
+
+    fn subtract(&mut self, it: &Held) {
+        for (all, its) in self.demands.iter_mut().zip(&it.ask.demands) {
+            *all -= f64::from(its.running + its.waiting);
+        }
+        self.held -= it.held();
+        self.idle -= it.idle();
+    }
+}
+
+impl Ledger {
+    /// Makes a ledger without memory.
+    pub fn new(now: Instant, lease_ns: u64, cells: Vec<CellSettings>) -> Self {
+        let empty = |settings: CellSettings| Cell {
+            demands: vec![0.0; settings.classes.len()],
+            settings,
+            held: 0,
+            idle: 0,
+            denied: VecDeque::new(),
+        };
+        Self {
+            lease_ns,
+            cells: cells.into_iter().map(empty).collect(),
+            gateways: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            unsure_until: now.add_ns(lease_ns),
+            last: None,
+            called_at: None,
+            notices: VecDeque::new(),
+        }
+    }
+
+    /// Sets a window.
+    pub fn handle_window(&mut self, cell: usize, window: u32) {
+        self.cells[cell].settings.window = window.max(1);
+    }
+
+    /// A gateway asks. The cells of the ask are those of the ledger.
+    pub fn handle_ask(&mut self, now: Instant, id: GatewayId, ask: Ask) -> Reply {
+        // Nobody asked for so long that all leases have ended, or the clock was set forward: then they have not.
+        if self.last.is_some_and(|last| now.ns_since(last) > self.lease_ns) {
+            self.unsure_until = now.add_ns(self.lease_ns);
+        }
+        self.last = Some(now);
+        self.expire(now, id);
+        let old = self.gateways.remove(&id);
+        if let Some(old) = &old {
+            self.ends.remove(&(old.ends, id));
+            for (cell, held) in self.cells.iter_mut().zip(&old.cells) {
+                cell.subtract(held);
+            }
+        }
+        // The gateway has an answer that the ledger does not know of.
+        let number = old.as_ref().map_or(0, |old| old.number);
+        if ask.seen > number && ask.cells.iter().any(|cell| cell.holds > 0) {
+            self.unsure_until = self.unsure_until.max(now.add_ns(self.lease_ns));
+        }
+        let number = number.max(ask.seen) + 1;
+        let gateways = self.gateways.len() as u32 + 1;
+        let unsure = now < self.unsure_until;
+        let most_gateways = if unsure { gateways.max(ask.gateways) } else { gateways };
+        let mut held = Vec::with_capacity(self.cells.len());
+        let mut grants = Vec::with_capacity(self.cells.len());
+        for (at, its) in ask.cells.into_iter().enumerate() {
+            let had = old.as_ref().map(|old| {
+                let periods = now.ns_since(old.asked_at) as f64 / CREDIT_NS;
+                (&old.cells[at], periods)
+            });
+            let before = had.map_or(0, |(held, _)| held.held());
+            let most =
+                if unsure { its.holds.max(alone(self.cells[at].settings.window, most_gateways)) } else { u32::MAX };
+            let (it, grant) = self.grant(now, id, at, its, had, Bounds { most, gateways });
+            let freed = before.saturating_sub(it.held());
+            self.cells[at].add(&it);
+            self.tell(at, freed);
+            held.push(it);
+            grants.push(grant);
+        }
+        let ends = now.add_ns(self.lease_ns);
+        self.ends.insert((ends, id));
+        self.gateways
+            .insert(id, Gateway { number, asked_at: now, ends, lapsed: false, linger_ns: ask.linger_ns, cells: held });
+        Reply { number, gateways, cells: grants }
+    }
+
+    /// A gateway ends, and has no request under way.
+    pub fn handle_left(&mut self, id: GatewayId) {
+        self.forget(id);
+    }
+
+    /// The next message to gateways. Ask until `None`.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Slots of a cell that gateways hold.
+    pub fn held(&self, cell: usize) -> u32 {
+        self.cells[cell].held
+    }
+
+    fn grant(
+        &mut self,
+        now: Instant,
+        id: GatewayId,
+        at: usize,
+        ask: CellAsk,
+        had: Option<(&Held, f64)>,
+        bounds: Bounds,
+    ) -> (Held, Grant) {
+        let Bounds { most, gateways } = bounds;
+        let cell = &mut self.cells[at];
+        let window = cell.settings.window;
+        let mut demands = cell.demands.clone();
+        for (all, its) in demands.iter_mut().zip(&ask.demands) {
+            *all += f64::from(its.running + its.waiting);
+        }
+        let all: f64 = demands.iter().sum();
+        let demand = ask.demand();
+        let available = window.saturating_sub(cell.held);
+        let wanted = all > f64::from(window);
+        let by_class: Vec<f64> = if wanted {
+            divide(f64::from(window), cell.settings.division, &cell.settings.classes, &demands)
+        } else {
+            demands.clone()
+        };
+        let mut exact = 0.0;
+        let mut parts = Vec::with_capacity(demands.len());
+        for (i, its) in ask.demands.iter().enumerate() {
+            let its = f64::from(its.running + its.waiting);
+            let part = if demands[i] > 0.0 { its / demands[i] } else { 1.0 / f64::from(gateways) };
+            exact += by_class[i] * part;
+            parts.push((part * 1000.0 + 0.5) as u32);
+        }
+        let credit = match had {
+            Some((held, periods)) if wanted => {
+                (held.credit + (exact - f64::from(held.slots)) * periods).clamp(-MOST_CREDIT, MOST_CREDIT)
+            }
+            _ => 0.0,
+        };
+        let claim = exact + credit + NEARLY;
+        let whole = if claim > 0.0 { claim as u32 } else { 0 };
+        let slots = if wanted {
+            // What is free beyond that is lent to whoever asks, half of it at a time, unless others were denied some.
+            let nobody_else = cell.denied.iter().all(|&other| other == id);
+            let beyond = if nobody_else { available.saturating_sub(whole).div_ceil(2) } else { 0 };
+            (whole + beyond).min(demand.max(whole))
+        } else {
+            let spare = (f64::from(window) - all) / f64::from(gateways);
+            ((exact + spare + NEARLY) as u32).max(demand)
+        };
+        let slots = slots.min(available).min(most);
+        if slots >= demand || slots >= whole {
+            cell.denied.retain(|&other| other != id);
+        } else {
+            // A gateway that was denied some before keeps its turn.
+            if !cell.denied.contains(&id) {
+                cell.denied.push_back(id);
+            }
+            let due = self.called_at.is_none_or(|at| now.ns_since(at) >= WANTED_EVERY_NS);
+            if cell.idle > 0 && due {
+                self.called_at = Some(now);
+                self.notices.push_back(Notice::Wanted);
+            }
+        }
+        (Held { ask, slots, credit }, Grant { slots, parts, wanted })
+    }
+
+    /// Tells as many gateways as slots have become free.
+    fn tell(&mut self, at: usize, freed: u32) {
+        let cell = &mut self.cells[at];
+        for _ in 0..freed {
+            let Some(id) = cell.denied.pop_front() else { return };
+            self.notices.push_back(Notice::Free(id));
+        }
+    }
+
+    /// Ends leases, and what was in flight in those that ended before.
+    fn expire(&mut self, now: Instant, asks: GatewayId) {
+        while let Some(&(ends, id)) = self.ends.first().filter(|(ends, _)| *ends <= now) {
+            let gateway = self.gateways.get_mut(&id).expect("each end belongs to a gateway");
+            if gateway.lapsed || id == asks {
+                if id == asks {
+                    // It is here again, and says itself what it holds.
+                    self.ends.remove(&(ends, id));
+                    continue;
+                }
+                self.forget(id);
+                continue;
+            }
+            self.ends.remove(&(ends, id));
+            gateway.lapsed = true;
+            gateway.ends = ends.add_ns(gateway.linger_ns);
+            self.ends.insert((gateway.ends, id));
+            let freed: Vec<u32> = (self.cells.iter_mut().zip(&mut gateway.cells))
+                .map(|(cell, held)| {
+                    let before = held.held();
+                    cell.subtract(held);
+                    // Nobody speaks for its waiting requests.
+                    held.slots = 0;
+                    for demand in &mut held.ask.demands {
+                        demand.waiting = 0;
+                    }
+                    cell.add(held);
+                    before - held.held()
+                })
+                .collect();
+            for (at, freed) in freed.into_iter().enumerate() {
+                self.cells[at].denied.retain(|&other| other != id);
+                self.tell(at, freed);
+            }
+        }
+    }
+
+    fn forget(&mut self, id: GatewayId) {
+        let Some(gateway) = self.gateways.remove(&id) else { return };
+        self.ends.remove(&(gateway.ends, id));
+        for (at, held) in gateway.cells.iter().enumerate() {
+            self.cells[at].subtract(held);
+            self.cells[at].denied.retain(|&other| other != id);
+            self.tell(at, held.held());
+        }
+    }
+}

@@ -60,6 +60,7 @@
 
 mod decision;
 mod lane;
+mod leases;
 mod patience;
 mod queue;
 mod service;
@@ -243,27 +244,6 @@ impl Admission {
     pub fn handle_total(&mut self, total: u32) {
         if self.settings.total.is_some() {
             self.settings.total = Some(total.max(1));
-        }
-    }
-
-    /// Sets the slots of a resource type's window that this gateway has, which may be 0 ([`crate::lease`]). `parts`: the
-    /// part of each class's requests that is at this gateway ([`crate::share::Share::handle_parts`]). Running requests
-    /// continue. Does nothing for a type without a window of its own.
-    pub fn handle_lease(&mut self, resource: ResourceId, slots: u32, parts: &[u32]) {
-        if let Some(Some(_)) = self.settings.windows.get(resource.index()) {
-            let lane = &mut self.lanes[self.lane_of[resource.index()]];
-            lane.leased = Some(slots);
-            lane.share.handle_parts(parts);
-        }
-    }
-
-    /// The same for the limit of all types together.
-    pub fn handle_leased_total(&mut self, slots: u32, parts: &[u32]) {
-        if self.settings.total.is_some() {
-            self.leased_total = Some(slots);
-            for lane in self.lanes.iter_mut().filter(|lane| lane.window.is_none()) {
-                lane.share.handle_parts(parts);
-            }
         }
     }
 
@@ -471,10 +451,6 @@ impl Admission {
             waited_ns,
             reason: Reason { idlest, share, turn },
         })
-    }
-
-    fn total(&self) -> Option<u32> {
-        self.settings.total.map(|total| self.leased_total.unwrap_or(total))
     }
 
     /// How long the requests of a class have waited in a lane, of which `first` is the next to go.

@@ -27,12 +27,14 @@
 mod divide;
 mod holder;
 mod ledger;
+mod member;
 
 use alloc::vec::Vec;
 
 pub use self::{
     holder::{Holder, Times},
     ledger::{GatewayId, Ledger, Notice},
+    member::{Cell, Member, cells},
 };
 use crate::{class::Class, share::Policy};
 

@@ -55,6 +55,7 @@ mod weighted;
 use alloc::boxed::Box;
 use core::fmt;
 
+pub(crate) use self::capacity::apportion;
 pub use self::contender::{Choice, Contender, Delay, Reason, Share, Slots};
 use self::{
     capacity::Capacity,

@@ -18,6 +18,8 @@ pub(super) struct Capacity {
     configured: Vec<u32>,
     weights: Vec<u32>,
     reserved: Vec<u32>,
+    /// The slots of each class at this gateway, if several divide them; empty: derived from the window.
+    given: Vec<u32>,
     /// Chooses among classes with equal entitlement.
     turns: Weighted,
     /// Values derived from the latest window.
@@ -47,10 +49,21 @@ impl Capacity {
         // Without lending, all slots are reserved already.
         let reserved: Vec<u32> = classes.iter().map(|class| if lends { class.reserved_slots } else { 0 }).collect();
         let fitted = fit(&weights, &reserved, None);
-        Self { lends, configured: weights.clone(), weights, reserved, turns: Weighted::new(classes), fitted }
+        Self {
+            lends,
+            configured: weights.clone(),
+            weights,
+            reserved,
+            given: Vec::new(),
+            turns: Weighted::new(classes),
+            fitted,
+        }
     }
 
     fn share(&self, class: ClassId) -> u32 {
+        if let Some(&given) = self.given.get(class.index()) {
+            return given;
+        }
         let share = self.fitted.shares.get(class.index()).copied().unwrap_or(1);
         share.max(self.reserve(class.index()))
     }
@@ -101,6 +114,15 @@ impl Share for Capacity {
         Some(Choice { class: borrower.class, reason: Reason::Lent })
     }
 
+    fn handle_slots(&mut self, class: ClassId, slots: u32) {
+        if self.given.len() < self.weights.len() {
+            self.given.resize(self.weights.len(), 0);
+        }
+        if let Some(given) = self.given.get_mut(class.index()) {
+            *given = slots;
+        }
+    }
+
     fn handle_parts(&mut self, parts: &[u32]) {
         self.turns.handle_parts(parts);
         if self.lends {
@@ -137,7 +159,7 @@ fn fit(weights: &[u32], reserved: &[u32], window: Option<u32>) -> Fitted {
 /// Divides slots by weight: the exact share rounded down, the remaining slots to the largest remainders
 /// (Hamilton's method), at least 1 each. With fewer slots than classes each has 1, which is more than there
 /// are.
-fn apportion(slots: u32, weights: &[u32]) -> Vec<u32> {
+pub(crate) fn apportion(slots: u32, weights: &[u32]) -> Vec<u32> {
     let mut shares = vec![1; weights.len()];
     // A class whose exact share is below 1 gets 1. That leaves less for the others, so the division is
     // repeated.

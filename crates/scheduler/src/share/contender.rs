@@ -24,6 +24,10 @@ pub trait Share: fmt::Debug {
     /// over the whole site, so it counts here for its part. Does nothing in shares without weights.
     fn handle_parts(&mut self, _parts: &[u32]) {}
 
+    /// Sets the slots of a class at this gateway, where several divide the slots of a class. Does nothing in shares
+    /// that lend slots.
+    fn handle_slots(&mut self, _class: ClassId, _slots: u32) {}
+
     /// A copy with all its memory.
     fn duplicate(&self) -> Box<dyn Share + Send>;
 }

@@ -1,0 +1,75 @@
+//! Asks and answers as the function in the store reads and writes them.
+
+use redis::Value;
+use scheduler::lease::{Ask, CellSettings, Division, Grant, Reply};
+use serde_json::json;
+
+/// The names of a cell and its classes. The store knows both by name, because gateways may have them in another
+/// order while a new configuration is rolled out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellName {
+    /// Of the cell.
+    pub cell: String,
+    /// Of the classes.
+    pub classes: Vec<String>,
+}
+
+const fn name(division: Division) -> &'static str {
+    match division {
+        Division::Strict => "strict",
+        Division::Weighted => "weighted",
+        Division::Shared => "shared",
+        Division::Demand => "demand",
+    }
+}
+
+/// An ask as JSON.
+pub(crate) fn encode(ask: &Ask, cells: &[CellSettings], names: &[CellName]) -> String {
+    let cells: Vec<_> = (ask.cells.iter().zip(cells).zip(names))
+        .map(|((ask, settings), names)| {
+            let classes: Vec<_> = (names.classes.iter().zip(&settings.classes).zip(&ask.demands))
+                .map(|((name, class), demand)| {
+                    json!([name, class.weight, class.reserve, demand.running, demand.waiting])
+                })
+                .collect();
+            json!({
+                "name": names.cell,
+                "window": settings.window,
+                "division": name(settings.division),
+                "holds": ask.holds,
+                "classes": classes,
+            })
+        })
+        .collect();
+    let linger_us = ask.linger_ns / 1000;
+    json!({ "seen": ask.seen, "gateways": ask.gateways, "linger": linger_us, "cells": cells }).to_string()
+}
+
+/// The answer; `None` if it is not one.
+pub(crate) fn decode(answer: &Value) -> Option<Reply> {
+    let [number, gateways, cells] = list(answer)? else { return None };
+    let grant = |cell: &Value| {
+        let [slots, wanted, parts] = list(cell)? else { return None };
+        let parts = list(parts)?.iter().map(|part| whole(part)?.try_into().ok()).collect::<Option<_>>()?;
+        Some(Grant { slots: whole(slots)?.try_into().ok()?, wanted: whole(wanted)? != 0, parts })
+    };
+    Some(Reply {
+        number: whole(number)?,
+        gateways: whole(gateways)?.try_into().ok()?,
+        cells: list(cells)?.iter().map(grant).collect::<Option<_>>()?,
+    })
+}
+
+fn list(value: &Value) -> Option<&[Value]> {
+    match value {
+        Value::Array(values) => Some(values),
+        _ => None,
+    }
+}
+
+fn whole(value: &Value) -> Option<u64> {
+    match value {
+        Value::Int(number) => (*number).try_into().ok(),
+        _ => None,
+    }
+}

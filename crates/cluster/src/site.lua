@@ -1,0 +1,342 @@
+#!lua name=serpent_1
+
+-- The windows of a site, divided among its gateways. Called by each gateway every 100 ms. The same decisions, with the
+-- same numbers in the same order, are made by scheduler::lease::Ledger, which explains them; a test compares both.
+--
+-- Keys of a site, all with its name in braces, so that a cluster of stores keeps them in one place:
+--   gateways     hash: gateway -> its record, packed
+--   sums         the sums over all gateways, packed
+--   ends         sorted set: gateway -> end of its lease in microseconds, or of what was in flight after that
+--   denied:CELL  sorted set: gateway -> turn of those that got less than their part
+
+local MOST_CREDIT = 2
+local CREDIT_US = 100000
+local NEARLY = 1e-6
+local WANTED_EVERY_US = 50000
+-- A site without gateways is forgotten after that.
+local KEEP_MS = 3600000
+
+local function fill(amount, weights, caps)
+  local given, open, left = {}, {}, amount
+  for i = 1, #caps do
+    given[i] = 0
+    open[i] = caps[i] > 0 and weights[i] > 0
+  end
+  while true do
+    local total = 0
+    for i = 1, #caps do
+      if open[i] then total = total + weights[i] end
+    end
+    if total <= 0 then return given end
+    local level, closed = left / total, false
+    for i = 1, #caps do
+      if open[i] and caps[i] <= level * weights[i] then
+        given[i] = caps[i]
+        left = left - caps[i]
+        open[i] = false
+        closed = true
+      end
+    end
+    if not closed then
+      for i = 1, #caps do
+        if open[i] then given[i] = level * weights[i] end
+      end
+      return given
+    end
+  end
+end
+
+local function divide(window, division, weights, reserves, demands)
+  local slots = {}
+  if division == 'strict' then
+    local left = window
+    for i = 1, #demands do
+      slots[i] = math.min(demands[i], left)
+      left = left - slots[i]
+    end
+    return slots
+  end
+  if division == 'weighted' then return fill(window, weights, demands) end
+  if division == 'demand' then
+    local by_demand = {}
+    for i = 1, #demands do by_demand[i] = weights[i] * demands[i] end
+    return fill(window, by_demand, demands)
+  end
+  local all = 0
+  for i = 1, #weights do all = all + weights[i] end
+  local left = window
+  for i = 1, #demands do
+    local entitled = math.max(window * weights[i] / all, reserves[i])
+    slots[i] = math.min(demands[i], entitled)
+    left = left - slots[i]
+  end
+  for i = 1, #demands do
+    if slots[i] < reserves[i] then left = left - (reserves[i] - slots[i]) end
+  end
+  if left > 0 then
+    local more = {}
+    for i = 1, #demands do more[i] = demands[i] - slots[i] end
+    local lent = fill(left, weights, more)
+    for i = 1, #demands do slots[i] = slots[i] + lent[i] end
+  end
+  return slots
+end
+
+-- The state of a site while a call lasts.
+local Site = {}
+Site.__index = Site
+
+local function open(keys)
+  local packed = redis.call('GET', keys[2])
+  local sums = packed and cmsgpack.unpack(packed)
+  return setmetatable({
+    gateways = keys[1], sums_key = keys[2], ends = keys[3], denied = keys[4],
+    sums = sums or { cells = {}, unsure = -1, turn = 0, count = 0, offset = 0 },
+    fresh = not sums,
+    channel = string.match(keys[1], '^(.*):gateways$'),
+  }, Site)
+end
+
+-- The time of the store, which never goes back.
+function Site:clock(now)
+  now = now + self.sums.offset
+  if self.sums.last and now < self.sums.last then
+    self.sums.offset = self.sums.offset + (self.sums.last - now)
+    now = self.sums.last
+  end
+  return now
+end
+
+function Site:close()
+  redis.call('SET', self.sums_key, cmsgpack.pack(self.sums), 'PX', KEEP_MS)
+  for _, key in ipairs({ self.gateways, self.ends }) do redis.call('PEXPIRE', key, KEEP_MS) end
+end
+
+function Site:cell(name)
+  local cell = self.sums.cells[name]
+  if not cell then
+    cell = { demands = {}, held = 0, idle = 0 }
+    self.sums.cells[name] = cell
+  end
+  return cell
+end
+
+function Site:record(gateway)
+  local packed = redis.call('HGET', self.gateways, gateway)
+  return packed and cmsgpack.unpack(packed)
+end
+
+-- A record's part in the sums of a cell: `sign` 1 adds it, -1 takes it away.
+function Site:count(name, held, sign)
+  local cell, running = self:cell(name), 0
+  for class, demand in pairs(held.demands) do
+    cell.demands[class] = (cell.demands[class] or 0) + sign * (demand[1] + demand[2])
+    running = running + demand[1]
+  end
+  cell.held = cell.held + sign * math.max(held.slots, running)
+  cell.idle = cell.idle + sign * math.max(held.slots - running, 0)
+end
+
+local function running_of(held)
+  local running = 0
+  for _, demand in pairs(held.demands) do running = running + demand[1] end
+  return running
+end
+
+local function held_by(held)
+  return math.max(held.slots, running_of(held))
+end
+
+-- The gateways that got less than their part of a cell, by turn.
+function Site:denied_key(name)
+  return self.denied .. ':' .. name
+end
+
+-- Tells as many gateways as slots of a cell have become free.
+function Site:tell(name, freed)
+  if freed <= 0 then return end
+  local told = redis.call('ZPOPMIN', self:denied_key(name), freed)
+  for i = 1, #told, 2 do redis.call('PUBLISH', self.channel .. ':to:' .. told[i], 'free') end
+end
+
+function Site:deny(name, gateway)
+  self.sums.turn = self.sums.turn + 1
+  -- A gateway that was denied some before keeps its turn.
+  redis.call('ZADD', self:denied_key(name), 'NX', self.sums.turn, gateway)
+  redis.call('PEXPIRE', self:denied_key(name), KEEP_MS)
+end
+
+function Site:no_longer_denied(name, gateway)
+  redis.call('ZREM', self:denied_key(name), gateway)
+end
+
+-- Whether another gateway got less than its part of a cell.
+function Site:others_denied(name, gateway)
+  local count = redis.call('ZCARD', self:denied_key(name))
+  return count > 1 or count == 1 and not redis.call('ZSCORE', self:denied_key(name), gateway)
+end
+
+function Site:forget(gateway, record)
+  redis.call('ZREM', self.ends, gateway)
+  redis.call('HDEL', self.gateways, gateway)
+  self.sums.count = self.sums.count - 1
+  for name, held in pairs(record.cells) do
+    self:count(name, held, -1)
+    self:no_longer_denied(name, gateway)
+    self:tell(name, held_by(held))
+  end
+end
+
+-- Ends leases, and what was in flight in those that ended before.
+function Site:expire(now, asks)
+  while true do
+    local first = redis.call('ZRANGEBYSCORE', self.ends, '-inf', now, 'LIMIT', 0, 1)[1]
+    if not first then return end
+    local record = self:record(first)
+    if first == asks or not record then
+      -- It is here again, and says itself what it holds.
+      redis.call('ZREM', self.ends, first)
+    elseif record.lapsed then
+      self:forget(first, record)
+    else
+      record.lapsed = true
+      record.ends = record.ends + record.linger
+      redis.call('ZADD', self.ends, record.ends, first)
+      local freed = {}
+      for name, held in pairs(record.cells) do
+        local before = held_by(held)
+        self:count(name, held, -1)
+        held.slots = 0
+        for _, demand in pairs(held.demands) do demand[2] = 0 end
+        self:count(name, held, 1)
+        freed[name] = before - held_by(held)
+      end
+      redis.call('HSET', self.gateways, first, cmsgpack.pack(record))
+      for name, slots in pairs(freed) do
+        self:no_longer_denied(name, first)
+        self:tell(name, slots)
+      end
+    end
+  end
+end
+
+function Site:grant(now, gateway, ask, had, periods, most, gateways)
+  local cell, window = self:cell(ask.name), ask.window
+  local demands, weights, reserves, all, demand = {}, {}, {}, 0, 0
+  for i, class in ipairs(ask.classes) do
+    local its = class[4] + class[5]
+    demands[i] = (cell.demands[class[1]] or 0) + its
+    weights[i], reserves[i] = class[2], class[3]
+    all = all + demands[i]
+    demand = demand + its
+  end
+  local available = math.max(window - cell.held, 0)
+  local wanted = all > window
+  local by_class = wanted and divide(window, ask.division, weights, reserves, demands) or demands
+  local exact, parts = 0, {}
+  for i, class in ipairs(ask.classes) do
+    local part = demands[i] > 0 and (class[4] + class[5]) / demands[i] or 1 / gateways
+    exact = exact + by_class[i] * part
+    parts[i] = math.floor(part * 1000 + 0.5)
+  end
+  local credit = 0
+  if had and wanted then
+    credit = math.max(math.min(had.credit + (exact - had.slots) * periods, MOST_CREDIT), -MOST_CREDIT)
+  end
+  local whole = math.max(math.floor(exact + credit + NEARLY), 0)
+  local slots
+  if wanted then
+    -- What is free beyond that is lent to whoever asks, half of it at a time, unless others were denied some.
+    local beyond = 0
+    if available > whole and not self:others_denied(ask.name, gateway) then
+      beyond = math.ceil((available - whole) / 2)
+    end
+    slots = math.min(whole + beyond, math.max(demand, whole))
+  else
+    slots = math.max(math.floor(exact + (window - all) / gateways + NEARLY), demand)
+  end
+  slots = math.min(slots, available, most)
+  if slots >= demand or slots >= whole then
+    self:no_longer_denied(ask.name, gateway)
+  else
+    self:deny(ask.name, gateway)
+    local called = self.sums.called
+    if cell.idle > 0 and (not called or now - called >= WANTED_EVERY_US) then
+      self.sums.called = now
+      redis.call('PUBLISH', self.channel .. ':all', 'wanted')
+    end
+  end
+  local kept = {}
+  for _, class in ipairs(ask.classes) do kept[class[1]] = { class[4], class[5] } end
+  return { demands = kept, slots = slots, credit = credit }, { slots, wanted and 1 or 0, parts }
+end
+
+-- KEYS: gateways, sums, ends, and the beginning of denied:CELL.
+-- ARGV: gateway, lease in microseconds, the ask as JSON; in tests also the time in microseconds.
+-- The ask: seen, gateways, linger (microseconds), and by cell: name, window, division, holds, and by class: name, weight,
+-- reserve, running, waiting. The answer: its number, the number of gateways, and by cell: slots, whether others want some,
+-- the part of each class's requests in thousandths.
+local function ask(keys, argv)
+  local gateway, lease, its = argv[1], tonumber(argv[2]), cjson.decode(argv[3])
+  local time = redis.call('TIME')
+  local now = tonumber(argv[4]) or time[1] * 1000000 + time[2]
+  local site = open(keys)
+  local sums = site.sums
+  now = site:clock(now)
+  if site.fresh or (sums.last and now - sums.last > lease) then sums.unsure = now + lease end
+  sums.last = now
+  site:expire(now, gateway)
+  local old = site:record(gateway)
+  if old then
+    redis.call('ZREM', site.ends, gateway)
+    for name, held in pairs(old.cells) do site:count(name, held, -1) end
+  else
+    sums.count = sums.count + 1
+  end
+  local holds = false
+  for _, cell in ipairs(its.cells) do holds = holds or cell.holds > 0 end
+  local number = old and old.number or 0
+  if its.seen > number and holds then sums.unsure = math.max(sums.unsure, now + lease) end
+  number = math.max(number, its.seen) + 1
+  local gateways, unsure = sums.count, now < sums.unsure
+  local most_gateways = unsure and math.max(gateways, its.gateways) or gateways
+  local cells, grants = {}, {}
+  for i, cell in ipairs(its.cells) do
+    local had = old and old.cells[cell.name]
+    local most = math.huge
+    if unsure then most = math.max(cell.holds, math.floor(cell.window / most_gateways), 1) end
+    local held, grant = site:grant(now, gateway, cell, had, old and (now - old.asked) / CREDIT_US, most, gateways)
+    site:count(cell.name, held, 1)
+    site:tell(cell.name, had and held_by(had) - held_by(held) or 0)
+    cells[cell.name], grants[i] = held, grant
+  end
+  -- Cells that the gateway no longer has.
+  if old then
+    for name, held in pairs(old.cells) do
+      if not cells[name] then
+        site:no_longer_denied(name, gateway)
+        site:tell(name, held_by(held))
+      end
+    end
+  end
+  redis.call('ZADD', site.ends, now + lease, gateway)
+  redis.call('HSET', site.gateways, gateway, cmsgpack.pack({
+    number = number, asked = now, ends = now + lease, lapsed = false, linger = its.linger, cells = cells,
+  }))
+  site:close()
+  return { number, gateways, grants }
+end
+
+-- The same keys. ARGV: a gateway that ends, and has no request under way.
+local function leave(keys, argv)
+  local site = open(keys)
+  local record = site:record(argv[1])
+  if record then
+    site:forget(argv[1], record)
+    site:close()
+  end
+  return 'OK'
+end
+
+redis.register_function('serpent_1_ask', ask)
+redis.register_function('serpent_1_leave', leave)

@@ -1,0 +1,195 @@
+//! A gateway as a member of its site: joins its admission with its leases.
+
+use alloc::{vec, vec::Vec};
+
+use super::{Ask, CellAsk, CellSettings, ClassSettings, Demand, Division, Holder, Reply, Times};
+use crate::{
+    admission::{Admission, ResourceId, Settings},
+    class::ClassId,
+    share::{Policy, apportion},
+    time::Instant,
+};
+
+/// What a cell divides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// The window of a resource type.
+    Resource(ResourceId),
+    /// The slots of one class in it, where classes lend nothing ([`Policy::Fixed`]).
+    OfClass(ResourceId, ClassId),
+    /// The limit of all types together.
+    Total,
+}
+
+/// The cells of a site.
+pub fn cells(settings: &Settings) -> Vec<(Cell, CellSettings)> {
+    let policy = settings.policy;
+    let division = Division::of(policy);
+    let of_class = |class| ClassSettings::of(policy, class);
+    let classes: Vec<ClassSettings> = settings.classes.iter().map(of_class).collect();
+    let weights: Vec<u32> = settings.classes.iter().map(|class| class.weight.max(1)).collect();
+    let mut cells = Vec::new();
+    for (window, resource) in settings.windows.iter().zip((0..).map(ResourceId)) {
+        let Some(window) = *window else { continue };
+        if policy == Policy::Fixed {
+            for (share, class) in apportion(window, &weights).into_iter().zip((0..).map(ClassId)) {
+                let only = classes.iter().enumerate().map(|(i, it)| ClassSettings {
+                    weight: if i == class.index() { it.weight } else { 1 },
+                    reserve: 0,
+                });
+                let settings = CellSettings { window: share, division, classes: only.collect() };
+                cells.push((Cell::OfClass(resource, class), settings));
+            }
+        } else {
+            cells.push((Cell::Resource(resource), CellSettings { window, division, classes: classes.clone() }));
+        }
+    }
+    if let Some(window) = settings.total {
+        cells.push((Cell::Total, CellSettings { window, division, classes }));
+    }
+    cells
+}
+
+/// The leases of a gateway and its admission. After every event: [`Member::apply`], the decisions of admission,
+/// [`Member::observe`], and [`Member::poll_ask`]; again at [`Member::poll_timeout`].
+#[derive(Debug)]
+pub struct Member {
+    holder: Holder,
+    cells: Vec<(Cell, CellSettings)>,
+    /// The slots that admission was told, and the answer that they are from.
+    applied: Vec<Option<u32>>,
+    applied_answer: Option<u64>,
+}
+
+impl Member {
+    /// A gateway that has no lease yet, and lets nothing in before the store has answered or failed.
+    pub fn new(now: Instant, times: Times, settings: &Settings) -> Self {
+        let cells = cells(settings);
+        let holder = Holder::new(now, times, &alone(&cells));
+        Self { holder, applied: vec![None; cells.len()], cells, applied_answer: None }
+    }
+
+    /// Admission has got other settings. Where cells are the same, their leases stay.
+    pub fn handle_settings(&mut self, now: Instant, settings: &Settings) {
+        let cells = cells(settings);
+        if cells != self.cells {
+            self.holder.handle_settings(now, &alone(&cells));
+        }
+        self.applied = vec![None; cells.len()];
+        (self.cells, self.applied_answer) = (cells, None);
+    }
+
+    /// The cells, in the order of asks and answers.
+    pub fn cells(&self) -> &[(Cell, CellSettings)] {
+        &self.cells
+    }
+
+    /// The leases.
+    pub fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    /// Tells admission which slots the gateway has now, if that has changed.
+    pub fn apply(&mut self, now: Instant, admission: &mut Admission) {
+        let answer = self.holder.is_leased(now).then(|| self.holder.seen());
+        let new_answer = answer != self.applied_answer;
+        self.applied_answer = answer;
+        for (at, (cell, _)) in self.cells.iter().enumerate() {
+            let slots = self.holder.slots(now, at);
+            if self.applied[at] == Some(slots) && !new_answer {
+                continue;
+            }
+            self.applied[at] = Some(slots);
+            let parts = self.holder.parts(now, at);
+            match *cell {
+                Cell::Resource(resource) => admission.handle_lease(resource, slots, parts),
+                Cell::OfClass(resource, class) => admission.handle_lease_of_class(resource, class, slots),
+                Cell::Total => admission.handle_leased_total(slots, parts),
+            }
+        }
+    }
+
+    /// Looks at what waits and runs, when admission has no decision left to make.
+    pub fn observe(&mut self, now: Instant, admission: &Admission) {
+        for (at, (cell, _)) in self.cells.iter().enumerate() {
+            let (mut running, mut waiting) = (0, 0);
+            each(*cell, admission, |_, demand| {
+                running += demand.running;
+                waiting += demand.waiting;
+            });
+            self.holder.handle_load(now, at, running, waiting);
+        }
+    }
+
+    /// The ask that is due now. The caller then reports its answer or failure.
+    pub fn poll_ask(&mut self, now: Instant, admission: &Admission) -> Option<Ask> {
+        if !self.holder.poll_ask(now) {
+            return None;
+        }
+        let classes = admission.settings().classes.len();
+        let asks: Vec<CellAsk> = (self.cells.iter().enumerate())
+            .map(|(at, (cell, _))| {
+                let mut demands = vec![Demand::default(); classes];
+                each(*cell, admission, |class, demand| demands[class.index()] = demand);
+                CellAsk { holds: self.holder.slots(now, at), demands }
+            })
+            .collect();
+        self.holder.handle_asked(now, &asks);
+        let slowest_ns = (0..admission.settings().windows.len())
+            .filter_map(|resource| admission.mean_service_ns(ResourceId(resource as u16)))
+            .max();
+        Some(Ask {
+            seen: self.holder.seen(),
+            gateways: self.holder.gateways(),
+            linger_ns: slowest_ns.unwrap_or(0).saturating_mul(LINGER_MEANS).min(LINGER_MOST_NS),
+            cells: asks,
+        })
+    }
+
+    /// When to look again if nothing happens before: an ask is due, or the leases end.
+    pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        [self.holder.poll_timeout(), self.holder.until(now)].into_iter().flatten().min()
+    }
+
+    /// The store has answered the ask of `asked_at`.
+    pub fn handle_reply(&mut self, asked_at: Instant, reply: &Reply) {
+        self.holder.handle_reply(asked_at, reply);
+    }
+
+    /// An ask has failed, or its answer is late.
+    pub fn handle_failed(&mut self, now: Instant) {
+        self.holder.handle_failed(now);
+    }
+
+    /// The store says that an ask is worth its while.
+    pub fn handle_notice(&mut self) {
+        self.holder.handle_notice();
+    }
+}
+
+/// Requests of a gateway that is gone count for this many mean service times, and at most for the time below.
+const LINGER_MEANS: u64 = 4;
+const LINGER_MOST_NS: u64 = 1_500_000_000;
+
+fn alone(cells: &[(Cell, CellSettings)]) -> Vec<CellSettings> {
+    cells.iter().map(|(_, settings)| settings.clone()).collect()
+}
+
+/// Shows the requests of each class that count in a cell.
+fn each(cell: Cell, admission: &Admission, mut show: impl FnMut(ClassId, Demand)) {
+    let classes = (0..admission.settings().classes.len() as u16).map(ClassId);
+    let demand = |class, resource| Demand {
+        running: admission.running_of(class, resource),
+        waiting: admission.waiting(class, resource) as u32,
+    };
+    match cell {
+        Cell::Resource(resource) => classes.for_each(|class| show(class, demand(class, resource))),
+        Cell::OfClass(resource, class) => show(class, demand(class, resource)),
+        Cell::Total => {
+            for class in classes {
+                let stats = admission.class_stats(class);
+                show(class, Demand { running: stats.running as u32, waiting: stats.waiting as u32 });
+            }
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Asks and answers as the function in the store reads and writes them.
 
 use redis::Value;
-use scheduler::lease::{Ask, CellSettings, Division, Grant, Reply};
+use scheduler::lease::{Ask, CellSettings, Division, Grant, Others, Reply, Tally};
 use serde_json::json;
 
 /// The names of a cell and its classes. The store knows both by name, because gateways may have them in another
@@ -34,7 +34,9 @@ pub(crate) fn encode(ask: &Ask, cells: &[CellSettings], names: &[CellName]) -> S
                 .collect();
             json!({
                 "name": names.cell,
-                "window": settings.window,
+                "window": if settings.adjusted { ask.window } else { settings.window },
+                "adjusted": settings.adjusted,
+                "finished": [ask.finished.done, ask.finished.failed, ask.finished.service_us],
                 "division": name(settings.division),
                 "holds": ask.holds,
                 "classes": classes,
@@ -47,15 +49,24 @@ pub(crate) fn encode(ask: &Ask, cells: &[CellSettings], names: &[CellName]) -> S
 
 /// The answer; `None` if it is not one.
 pub(crate) fn decode(answer: &Value) -> Option<Reply> {
-    let [number, gateways, cells] = list(answer)? else { return None };
+    let [number, gateways, leads, cells] = list(answer)? else { return None };
     let grant = |cell: &Value| {
-        let [slots, wanted, parts] = list(cell)? else { return None };
-        let parts = list(parts)?.iter().map(|part| whole(part)?.try_into().ok()).collect::<Option<_>>()?;
-        Some(Grant { slots: whole(slots)?.try_into().ok()?, wanted: whole(wanted)? != 0, parts })
+        let [slots, wanted, parts, window, others] = list(cell)? else { return None };
+        let [running, waiting, done, failed, service_us] = list(others)? else { return None };
+        let parts = list(parts)?.iter().map(small).collect::<Option<_>>()?;
+        let finished = Tally { done: small(done)?, failed: small(failed)?, service_us: whole(service_us)? };
+        Some(Grant {
+            slots: small(slots)?,
+            wanted: whole(wanted)? != 0,
+            parts,
+            window: small(window)?,
+            others: Others { running: small(running)?, waiting: small(waiting)?, finished },
+        })
     };
     Some(Reply {
         number: whole(number)?,
-        gateways: whole(gateways)?.try_into().ok()?,
+        gateways: small(gateways)?,
+        leads: whole(leads)? != 0,
         cells: list(cells)?.iter().map(grant).collect::<Option<_>>()?,
     })
 }
@@ -65,6 +76,10 @@ fn list(value: &Value) -> Option<&[Value]> {
         Value::Array(values) => Some(values),
         _ => None,
     }
+}
+
+fn small(value: &Value) -> Option<u32> {
+    whole(value)?.try_into().ok()
 }
 
 fn whole(value: &Value) -> Option<u64> {

@@ -115,7 +115,7 @@ end
 function Site:cell(name)
   local cell = self.sums.cells[name]
   if not cell then
-    cell = { demands = {}, held = 0, idle = 0 }
+    cell = { demands = {}, running = 0, held = 0, idle = 0, finished = { 0, 0, 0 } }
     self.sums.cells[name] = cell
   end
   return cell
@@ -133,6 +133,7 @@ function Site:count(name, held, sign)
     cell.demands[class] = (cell.demands[class] or 0) + sign * (demand[1] + demand[2])
     running = running + demand[1]
   end
+  cell.running = cell.running + sign * running
   cell.held = cell.held + sign * math.max(held.slots, running)
   cell.idle = cell.idle + sign * math.max(held.slots - running, 0)
 end
@@ -220,8 +221,24 @@ function Site:expire(now, asks)
   end
 end
 
-function Site:grant(now, gateway, ask, had, periods, most, gateways)
-  local cell, window = self:cell(ask.name), ask.window
+-- What the gateway that leads is told of the others, and what it says: running, waiting, done, failed, service time.
+function Site:lead(leads, ask)
+  local cell, finished = self:cell(ask.name), ask.finished
+  if ask.adjusted and (leads or not cell.window) then cell.window = math.max(ask.window, 1) end
+  if not ask.adjusted then cell.window = nil end
+  if not leads then
+    for i = 1, 3 do cell.finished[i] = cell.finished[i] + finished[i] end
+    return { 0, 0, 0, 0, 0 }
+  end
+  local all = 0
+  for _, demand in pairs(cell.demands) do all = all + demand end
+  local others = { cell.running, all - cell.running, cell.finished[1], cell.finished[2], cell.finished[3] }
+  cell.finished = { 0, 0, 0 }
+  return others
+end
+
+function Site:grant(now, gateway, ask, window, had, periods, most, gateways)
+  local cell = self:cell(ask.name)
   local demands, weights, reserves, all, demand = {}, {}, {}, 0, 0
   for i, class in ipairs(ask.classes) do
     local its = class[4] + class[5]
@@ -268,14 +285,15 @@ function Site:grant(now, gateway, ask, had, periods, most, gateways)
   end
   local kept = {}
   for _, class in ipairs(ask.classes) do kept[class[1]] = { class[4], class[5] } end
-  return { demands = kept, slots = slots, credit = credit }, { slots, wanted and 1 or 0, parts }
+  return { demands = kept, slots = slots, credit = credit }, { slots, wanted and 1 or 0, parts, window }
 end
 
 -- KEYS: gateways, sums, ends, and the beginning of denied:CELL.
 -- ARGV: gateway, lease in microseconds, the ask as JSON; in tests also the time in microseconds.
--- The ask: seen, gateways, linger (microseconds), and by cell: name, window, division, holds, and by class: name, weight,
--- reserve, running, waiting. The answer: its number, the number of gateways, and by cell: slots, whether others want some,
--- the part of each class's requests in thousandths.
+-- The ask: seen, gateways, linger (microseconds), and by cell: name, window, adjusted, division, holds, finished (done,
+-- failed, microseconds of service), and by class: name, weight, reserve, running, waiting. The answer: its number, the
+-- number of gateways, whether this one leads, and by cell: slots, whether others want some, the part of each class's
+-- requests in thousandths, all slots of the cell, and what Site:lead says of the others.
 local function ask(keys, argv)
   local gateway, lease, its = argv[1], tonumber(argv[2]), cjson.decode(argv[3])
   local time = redis.call('TIME')
@@ -300,12 +318,18 @@ local function ask(keys, argv)
   number = math.max(number, its.seen) + 1
   local gateways, unsure = sums.count, now < sums.unsure
   local most_gateways = unsure and math.max(gateways, its.gateways) or gateways
+  local leader = sums.leader and sums.leader ~= gateway and site:record(sums.leader)
+  if not leader or leader.lapsed then sums.leader = gateway end
+  local leads = sums.leader == gateway
   local cells, grants = {}, {}
   for i, cell in ipairs(its.cells) do
     local had = old and old.cells[cell.name]
+    local others = site:lead(leads, cell)
+    local window = site:cell(cell.name).window or math.max(cell.window, 1)
     local most = math.huge
-    if unsure then most = math.max(cell.holds, math.floor(cell.window / most_gateways), 1) end
-    local held, grant = site:grant(now, gateway, cell, had, old and (now - old.asked) / CREDIT_US, most, gateways)
+    if unsure then most = math.max(cell.holds, math.floor(window / most_gateways), 1) end
+    local held, grant = site:grant(now, gateway, cell, window, had, old and (now - old.asked) / CREDIT_US, most, gateways)
+    grant[5] = others
     site:count(cell.name, held, 1)
     site:tell(cell.name, had and held_by(had) - held_by(held) or 0)
     cells[cell.name], grants[i] = held, grant
@@ -324,7 +348,7 @@ local function ask(keys, argv)
     number = number, asked = now, ends = now + lease, lapsed = false, linger = its.linger, cells = cells,
   }))
   site:close()
-  return { number, gateways, grants }
+  return { number, gateways, leads and 1 or 0, grants }
 end
 
 -- The same keys. ARGV: a gateway that ends, and has no request under way.

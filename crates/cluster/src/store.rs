@@ -56,7 +56,8 @@ impl Store {
     /// # Errors
     /// The address is none.
     pub fn new(address: &str, site: &str, gateway: &str) -> Result<Self, StoreError> {
-        let info: redis::ConnectionInfo = redis::IntoConnectionInfo::into_connection_info(address).map_err(StoreError)?;
+        let info: redis::ConnectionInfo =
+            redis::IntoConnectionInfo::into_connection_info(address).map_err(StoreError)?;
         // Notices come on the same connection as answers, which the older protocol does not have.
         let settings = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
         let client = Client::open(info.set_redis_settings(settings)).map_err(StoreError)?;
@@ -159,7 +160,9 @@ impl From<RedisError> for Error {
         let refused = matches!(
             error.kind(),
             ErrorKind::AuthenticationFailed
-                | ErrorKind::Server(ServerErrorKind::NoPerm | ServerErrorKind::ReadOnly | ServerErrorKind::ResponseError)
+                | ErrorKind::Server(
+                    ServerErrorKind::NoPerm | ServerErrorKind::ReadOnly | ServerErrorKind::ResponseError
+                )
         );
         if refused { Self::Refused(error) } else { Self::Connection(error) }
     }

@@ -9,7 +9,7 @@ use std::{
 use proptest::{prelude::*, test_runner::TestRunner};
 use scheduler::{
     Instant,
-    lease::{Ask, CellAsk, CellSettings, ClassSettings, Demand, Division, GatewayId, Ledger},
+    lease::{Ask, CellAsk, CellSettings, ClassSettings, Demand, Division, GatewayId, Ledger, Tally},
 };
 use tempfile::TempDir;
 
@@ -82,8 +82,8 @@ fn cells(division: Division, window: u32) -> (Vec<CellSettings>, Vec<CellName>) 
         cell: cell.to_owned(),
         classes: ["gold", "silver", "plain"].map(str::to_owned).to_vec(),
     };
-    let cell = |window| CellSettings { window, division, classes: classes.clone() };
-    (vec![cell(window), cell(1)], vec![names("cpu"), names("disk")])
+    let cell = |window, adjusted| CellSettings { window, adjusted, division, classes: classes.clone() };
+    (vec![cell(window, false), cell(1, true)], vec![names("cpu"), names("disk")])
 }
 
 type Event = (u32, u64, [u32; 3], [u32; 3], [u32; 3]);
@@ -131,13 +131,14 @@ async fn same(
         let demands = |running: [u32; 3], waiting: [u32; 3]| {
             running.into_iter().zip(waiting).map(|(running, waiting)| Demand { running, waiting }).collect()
         };
+        let finished = Tally { done: running[0], failed: running[1], service_us: pass_ms };
         let ask = Ask {
             seen: *seen,
             gateways: 3,
             linger_ns: 300_000_000,
             cells: vec![
-                CellAsk { holds: holds[0], demands: demands(running, waiting) },
-                CellAsk { holds: holds[1], demands: demands([0; 3], of_disk) },
+                CellAsk { window, finished, holds: holds[0], demands: demands(running, waiting) },
+                CellAsk { window: 1 + waiting[1], finished, holds: holds[1], demands: demands([0; 3], of_disk) },
             ],
         };
         let json = encode(&ask, &settings, &names);
@@ -155,7 +156,7 @@ async fn same(
 
 fn one_waits(settings: &[CellSettings]) -> Ask {
     let demands = vec![Demand { running: 0, waiting: 5 }; 3];
-    let cells = settings.iter().map(|_| CellAsk { holds: 0, demands: demands.clone() }).collect();
+    let cells = settings.iter().map(|_| CellAsk { demands: demands.clone(), ..CellAsk::default() }).collect();
     Ask { seen: 0, gateways: 1, linger_ns: 0, cells }
 }
 

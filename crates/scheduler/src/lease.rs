@@ -66,6 +66,8 @@ pub struct ClassSettings {
 pub struct CellSettings {
     /// All its slots.
     pub window: u32,
+    /// Whether a controller adjusts them: then the number is that of the gateway that leads.
+    pub adjusted: bool,
     /// How they are divided between classes.
     pub division: Division,
     /// The classes, the most important first.
@@ -81,9 +83,24 @@ pub struct Demand {
     pub waiting: u32,
 }
 
+/// Requests that the site has finished in some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Work done.
+    pub done: u32,
+    /// Errors of the site.
+    pub failed: u32,
+    /// The sum of the service times of work done, in microseconds.
+    pub service_us: u64,
+}
+
 /// What a gateway asks for in a cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CellAsk {
+    /// All slots, as far as it knows. Those of the gateway that leads count.
+    pub window: u32,
+    /// Finished since its last ask.
+    pub finished: Tally,
     /// Slots that it has by an unexpired lease, or without the store.
     pub holds: u32,
     /// By class.
@@ -112,6 +129,21 @@ pub struct Grant {
     pub parts: Vec<u32>,
     /// Whether there is more demand than slots: then slots without a request are given back at once.
     pub wanted: bool,
+    /// All slots of the cell.
+    pub window: u32,
+    /// To the gateway that leads: the requests at the others. Otherwise zeros.
+    pub others: Others,
+}
+
+/// The requests of a cell at all gateways but the one that leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Others {
+    /// They run.
+    pub running: u32,
+    /// They wait.
+    pub waiting: u32,
+    /// Finished since the last answer to the gateway that leads.
+    pub finished: Tally,
 }
 
 /// The answer of the store.
@@ -121,6 +153,8 @@ pub struct Reply {
     pub number: u64,
     /// How many gateways there are.
     pub gateways: u32,
+    /// Whether this gateway adjusts the windows of the site, for as long as its lease lasts.
+    pub leads: bool,
     /// By cell.
     pub cells: Vec<Grant>,
 }
@@ -128,6 +162,15 @@ pub struct Reply {
 /// The slots of a gateway that cannot reach the store: its equal part of the window, rounded down, and at least 1.
 pub fn alone(window: u32, gateways: u32) -> u32 {
     (window / gateways.max(1)).max(1)
+}
+
+impl Tally {
+    /// Counts more.
+    pub fn add(&mut self, more: Self) {
+        self.done += more.done;
+        self.failed += more.failed;
+        self.service_us += more.service_us;
+    }
 }
 
 impl ClassSettings {

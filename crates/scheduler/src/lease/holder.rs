@@ -47,6 +47,7 @@ pub struct Holder {
     pending: bool,
     /// The last ask has failed.
     failed: bool,
+    leads: bool,
     /// The next regular ask.
     due: Instant,
     /// Something has changed that the store should know.
@@ -80,6 +81,7 @@ impl Holder {
             asked_at: None,
             pending: false,
             failed: false,
+            leads: false,
             due: now,
             changed: false,
         }
@@ -132,6 +134,16 @@ impl Holder {
     /// How many gateways there are, as far as it is known.
     pub fn gateways(&self) -> u32 {
         self.gateways
+    }
+
+    /// Whether this gateway adjusts the windows of the site.
+    pub fn leads(&self, now: Instant) -> bool {
+        self.leads && self.is_leased(now)
+    }
+
+    /// All slots of a cell.
+    pub fn window(&self, cell: usize) -> u32 {
+        self.cells.get(cell).map_or(0, |cell| cell.window)
     }
 
     /// The number of the last answer.
@@ -192,10 +204,15 @@ impl Holder {
         }
         self.seen = reply.number;
         self.gateways = reply.gateways.max(1);
+        let led = core::mem::replace(&mut self.leads, reply.leads);
         self.until = Some(asked_at.add_ns(self.times.lease_ns));
         for (cell, grant) in self.cells.iter_mut().zip(&reply.cells) {
             cell.slots = grant.slots;
             cell.wanted = grant.wanted;
+            // The gateway that leads has the newest window itself.
+            if !(led && self.leads) {
+                cell.window = grant.window.max(1);
+            }
             if cell.parts.len() == grant.parts.len() {
                 // Few requests make a part that is mostly chance.
                 for (part, newest) in cell.parts.iter_mut().zip(&grant.parts) {

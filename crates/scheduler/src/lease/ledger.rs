@@ -6,7 +6,7 @@ use alloc::{
     vec::Vec,
 };
 
-use super::{Ask, CellAsk, CellSettings, Grant, Reply, alone, divide::divide};
+use super::{Ask, CellAsk, CellSettings, Grant, Others, Reply, Tally, alone, divide::divide};
 use crate::time::Instant;
 
 /// Most that a gateway can be ahead of or behind its exact part, in slots.
@@ -44,6 +44,8 @@ pub struct Ledger {
     unsure_until: Instant,
     last: Option<Instant>,
     called_at: Option<Instant>,
+    /// The gateway that adjusts the windows.
+    leader: Option<GatewayId>,
     notices: VecDeque<Notice>,
 }
 
@@ -52,6 +54,10 @@ struct Cell {
     settings: CellSettings,
     /// Requests of each class at all gateways.
     demands: Vec<f64>,
+    /// Of these, the ones that run.
+    running: u32,
+    /// Finished at gateways that do not lead, since the one that leads has asked.
+    finished: Tally,
     /// Slots that no other gateway may have.
     held: u32,
     /// Slots held beyond the requests that run.
@@ -112,14 +118,30 @@ impl Cell {
         for (all, its) in self.demands.iter_mut().zip(&it.ask.demands) {
             *all += f64::from(its.running + its.waiting);
         }
+        self.running += it.ask.running();
         self.held += it.held();
         self.idle += it.idle();
+    }
+
+    /// What the gateway that leads is told, and what it says.
+    fn lead(&mut self, leads: bool, ask: &CellAsk) -> Others {
+        if !leads {
+            self.finished.add(ask.finished);
+            return Others::default();
+        }
+        if self.settings.adjusted {
+            self.settings.window = ask.window.max(1);
+        }
+        let all: f64 = self.demands.iter().sum();
+        let finished = core::mem::take(&mut self.finished);
+        Others { running: self.running, waiting: all as u32 - self.running, finished }
     }
 
     fn subtract(&mut self, it: &Held) {
         for (all, its) in self.demands.iter_mut().zip(&it.ask.demands) {
             *all -= f64::from(its.running + its.waiting);
         }
+        self.running -= it.ask.running();
         self.held -= it.held();
         self.idle -= it.idle();
     }
@@ -131,6 +153,8 @@ impl Ledger {
         let empty = |settings: CellSettings| Cell {
             demands: vec![0.0; settings.classes.len()],
             settings,
+            running: 0,
+            finished: Tally::default(),
             held: 0,
             idle: 0,
             denied: VecDeque::new(),
@@ -143,13 +167,9 @@ impl Ledger {
             unsure_until: now.add_ns(lease_ns),
             last: None,
             called_at: None,
+            leader: None,
             notices: VecDeque::new(),
         }
-    }
-
-    /// Sets a window.
-    pub fn handle_window(&mut self, cell: usize, window: u32) {
-        self.cells[cell].settings.window = window.max(1);
     }
 
     /// A gateway asks. The cells of the ask are those of the ledger.
@@ -176,6 +196,11 @@ impl Ledger {
         let gateways = self.gateways.len() as u32 + 1;
         let unsure = now < self.unsure_until;
         let most_gateways = if unsure { gateways.max(ask.gateways) } else { gateways };
+        let has_leader = self.leader.is_some_and(|it| self.gateways.get(&it).is_some_and(|it| !it.lapsed));
+        if !has_leader {
+            self.leader = Some(id);
+        }
+        let leads = self.leader == Some(id);
         let mut held = Vec::with_capacity(self.cells.len());
         let mut grants = Vec::with_capacity(self.cells.len());
         for (at, its) in ask.cells.into_iter().enumerate() {
@@ -183,10 +208,12 @@ impl Ledger {
                 let periods = now.ns_since(old.asked_at) as f64 / CREDIT_NS;
                 (&old.cells[at], periods)
             });
+            let others = self.cells[at].lead(leads, &its);
             let before = had.map_or(0, |(held, _)| held.held());
             let most =
                 if unsure { its.holds.max(alone(self.cells[at].settings.window, most_gateways)) } else { u32::MAX };
-            let (it, grant) = self.grant(now, id, at, its, had, Bounds { most, gateways });
+            let (it, mut grant) = self.grant(now, id, at, its, had, Bounds { most, gateways });
+            grant.others = others;
             let freed = before.saturating_sub(it.held());
             self.cells[at].add(&it);
             self.tell(at, freed);
@@ -197,7 +224,12 @@ impl Ledger {
         self.ends.insert((ends, id));
         self.gateways
             .insert(id, Gateway { number, asked_at: now, ends, lapsed: false, linger_ns: ask.linger_ns, cells: held });
-        Reply { number, gateways, cells: grants }
+        Reply { number, gateways, leads, cells: grants }
+    }
+
+    /// Slots of a cell, in use or not.
+    pub fn window(&self, cell: usize) -> u32 {
+        self.cells[cell].settings.window
     }
 
     /// A gateway ends, and has no request under way.
@@ -279,7 +311,7 @@ impl Ledger {
                 self.notices.push_back(Notice::Wanted);
             }
         }
-        (Held { ask, slots, credit }, Grant { slots, parts, wanted })
+        (Held { ask, slots, credit }, Grant { slots, parts, wanted, window, others: Others::default() })
     }
 
     /// Tells as many gateways as slots have become free.

@@ -2,7 +2,7 @@
 
 use alloc::{vec, vec::Vec};
 
-use super::{Ask, CellAsk, CellSettings, ClassSettings, Demand, Division, Holder, Reply, Times};
+use super::{Ask, CellAsk, CellSettings, ClassSettings, Demand, Division, Holder, Reply, Tally, Times};
 use crate::{
     admission::{Admission, ResourceId, Settings},
     class::ClassId,
@@ -21,8 +21,8 @@ pub enum Cell {
     Total,
 }
 
-/// The cells of a site.
-pub fn cells(settings: &Settings) -> Vec<(Cell, CellSettings)> {
+/// The cells of a site. `adjusted`: whether a controller adjusts the windows of resource types.
+pub fn cells(settings: &Settings, adjusted: bool) -> Vec<(Cell, CellSettings)> {
     let policy = settings.policy;
     let division = Division::of(policy);
     let of_class = |class| ClassSettings::of(policy, class);
@@ -37,15 +37,18 @@ pub fn cells(settings: &Settings) -> Vec<(Cell, CellSettings)> {
                     weight: if i == class.index() { it.weight } else { 1 },
                     reserve: 0,
                 });
-                let settings = CellSettings { window: share, division, classes: only.collect() };
+                let settings = CellSettings { window: share, adjusted, division, classes: only.collect() };
                 cells.push((Cell::OfClass(resource, class), settings));
             }
         } else {
-            cells.push((Cell::Resource(resource), CellSettings { window, division, classes: classes.clone() }));
+            cells.push((
+                Cell::Resource(resource),
+                CellSettings { window, adjusted, division, classes: classes.clone() },
+            ));
         }
     }
     if let Some(window) = settings.total {
-        cells.push((Cell::Total, CellSettings { window, division, classes }));
+        cells.push((Cell::Total, CellSettings { window, adjusted: false, division, classes }));
     }
     cells
 }
@@ -59,23 +62,32 @@ pub struct Member {
     /// The slots that admission was told, and the answer that they are from.
     applied: Vec<Option<u32>>,
     applied_answer: Option<u64>,
+    /// Finished since the last ask, by cell.
+    finished: Vec<Tally>,
 }
 
 impl Member {
     /// A gateway that has no lease yet, and lets nothing in before the store has answered or failed.
-    pub fn new(now: Instant, times: Times, settings: &Settings) -> Self {
-        let cells = cells(settings);
+    pub fn new(now: Instant, times: Times, settings: &Settings, adjusted: bool) -> Self {
+        let cells = cells(settings, adjusted);
         let holder = Holder::new(now, times, &alone(&cells));
-        Self { holder, applied: vec![None; cells.len()], cells, applied_answer: None }
+        Self {
+            holder,
+            applied: vec![None; cells.len()],
+            finished: vec![Tally::default(); cells.len()],
+            cells,
+            applied_answer: None,
+        }
     }
 
     /// Admission has got other settings. Where cells are the same, their leases stay.
-    pub fn handle_settings(&mut self, now: Instant, settings: &Settings) {
-        let cells = cells(settings);
+    pub fn handle_settings(&mut self, now: Instant, settings: &Settings, adjusted: bool) {
+        let cells = cells(settings, adjusted);
         if cells != self.cells {
             self.holder.handle_settings(now, &alone(&cells));
         }
         self.applied = vec![None; cells.len()];
+        self.finished = vec![Tally::default(); cells.len()];
         (self.cells, self.applied_answer) = (cells, None);
     }
 
@@ -131,7 +143,8 @@ impl Member {
             .map(|(at, (cell, _))| {
                 let mut demands = vec![Demand::default(); classes];
                 each(*cell, admission, |class, demand| demands[class.index()] = demand);
-                CellAsk { holds: self.holder.slots(now, at), demands }
+                let finished = core::mem::take(&mut self.finished[at]);
+                CellAsk { window: self.holder.window(at), finished, holds: self.holder.slots(now, at), demands }
             })
             .collect();
         self.holder.handle_asked(now, &asks);
@@ -144,6 +157,53 @@ impl Member {
             linger_ns: slowest_ns.unwrap_or(0).saturating_mul(LINGER_MEANS).min(LINGER_MOST_NS),
             cells: asks,
         })
+    }
+
+    /// The site has finished a request.
+    pub fn handle_finished(&mut self, resource: ResourceId, class: ClassId, done: bool, service_ns: u64) {
+        let tally = match done {
+            true => Tally { done: 1, failed: 0, service_us: service_ns / 1000 },
+            false => Tally { done: 0, failed: 1, service_us: 0 },
+        };
+        for ((cell, _), finished) in self.cells.iter().zip(&mut self.finished) {
+            let counts = match *cell {
+                Cell::Resource(of) => of == resource,
+                Cell::OfClass(of, only) => of == resource && only == class,
+                Cell::Total => false,
+            };
+            if counts {
+                finished.add(tally);
+            }
+        }
+    }
+
+    /// The controller of the gateway that leads has adjusted a window.
+    pub fn handle_window(&mut self, resource: ResourceId, window: u32) {
+        let of = |it: &(Cell, CellSettings)| match it.0 {
+            Cell::Resource(of) | Cell::OfClass(of, _) => of == resource,
+            Cell::Total => false,
+        };
+        let weights: Vec<u32> = (self.cells.iter().filter(|it| of(it)))
+            .map(|(cell, settings)| match cell {
+                Cell::OfClass(_, class) => settings.classes[class.index()].weight,
+                _ => 1,
+            })
+            .collect();
+        let mut shares = apportion(window, &weights).into_iter();
+        for (at, it) in self.cells.iter().enumerate() {
+            if of(it) {
+                self.holder.handle_window(at, shares.next().unwrap_or(1));
+            }
+        }
+    }
+
+    /// The window of a resource type over the whole site, as far as it is known.
+    pub fn window(&self, resource: ResourceId) -> Option<u32> {
+        let of = |(at, (cell, _)): (usize, &(Cell, CellSettings))| match *cell {
+            Cell::Resource(of) | Cell::OfClass(of, _) if of == resource => Some(self.holder.window(at)),
+            _ => None,
+        };
+        self.cells.iter().enumerate().filter_map(of).reduce(|sum, more| sum + more)
     }
 
     /// When to look again if nothing happens before: an ask is due, or the leases end.

@@ -55,6 +55,7 @@ impl World {
     fn new(gateways: usize, window: u32, policy: Policy, classes: Vec<Class>) -> Self {
         let cell = CellSettings {
             window,
+            adjusted: false,
             division: Division::of(policy),
             classes: classes.iter().map(|class| ClassSettings::of(policy, class)).collect(),
         };
@@ -126,7 +127,11 @@ impl World {
                 running: it.admission.running_of(ClassId(class), ResourceId(0)),
                 waiting: it.admission.waiting(ClassId(class), ResourceId(0)) as u32,
             };
-            let cell = CellAsk { holds: it.holder.slots(now, 0), demands: (0..it.classes).map(demand).collect() };
+            let cell = CellAsk {
+                holds: it.holder.slots(now, 0),
+                demands: (0..it.classes).map(demand).collect(),
+                ..CellAsk::default()
+            };
             let cells = vec![cell];
             it.holder.handle_asked(now, &cells);
             it.asked = Some(self.now);
@@ -407,6 +412,7 @@ proptest! {
     ) {
         let cells = vec![CellSettings {
             window,
+            adjusted: false,
             division: Division::Weighted,
             classes: [3, 1].map(|weight| ClassSettings { weight, reserve: 0 }).to_vec(),
         }];
@@ -419,7 +425,7 @@ proptest! {
             let slots = if until > now { slots } else { 0 };
             let running = running.min(slots);
             let demands = vec![Demand { running, waiting: gold }, Demand { running: 0, waiting: plain }];
-            let ask = Ask { seen, gateways: 6, linger_ns: 0, cells: vec![CellAsk { holds: slots, demands }] };
+            let ask = Ask { seen, gateways: 6, linger_ns: 0, cells: vec![CellAsk { holds: slots, demands, ..CellAsk::default() }] };
             let reply = ledger.handle_ask(Instant::from_ns(now), GatewayId(id), ask);
             holds.insert(id, (reply.cells[0].slots, now + 1000 * MS, reply.number));
             let granted: u32 = holds.values().filter(|it| it.1 > now).map(|it| it.0).sum();

@@ -4,6 +4,8 @@
 //! the function there, calls it, and listens to the store's notices. It decides nothing, and does not try again:
 //! that is the caller's part.
 
+#![forbid(unsafe_code)]
+
 mod message;
 mod store;
 #[cfg(test)]

@@ -352,6 +352,11 @@ impl Admission {
         self.known(request).map(|it| it.arrival.resource)
     }
 
+    /// The class of a request that waits or runs.
+    pub fn class(&self, request: RequestId) -> Option<ClassId> {
+        self.known(request).map(|it| it.arrival.class)
+    }
+
     /// Requests of a resource type at the site. Types without a window of their own have one number together.
     pub fn running(&self, resource: ResourceId) -> u32 {
         self.lane_of.get(resource.index()).map_or(0, |&lane| self.lanes[lane].running)
@@ -451,6 +456,11 @@ impl Admission {
             waited_ns,
             reason: Reason { idlest, share, turn },
         })
+    }
+
+    /// Most requests of all types together at this gateway.
+    fn total(&self) -> Option<u32> {
+        self.settings.total.map(|total| self.leased_total.unwrap_or(total))
     }
 
     /// How long the requests of a class have waited in a lane, of which `first` is the next to go.

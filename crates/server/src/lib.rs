@@ -11,6 +11,7 @@
 mod admin;
 mod check;
 pub mod class_metrics;
+mod cluster;
 pub mod config;
 mod connection;
 mod connection_limit;

@@ -32,6 +32,9 @@ pub(crate) struct Metrics {
     pub(crate) reloads_failed: AtomicU64,
     pub(crate) certificate_reloads_ok: AtomicU64,
     pub(crate) certificate_reloads_failed: AtomicU64,
+    /// Asks for slots of a site with several gateways, and those that failed.
+    pub(crate) lease_asks: AtomicU64,
+    pub(crate) lease_failures: AtomicU64,
     /// Tasks that must never end, and did.
     pub(crate) tasks_restarted: Arc<AtomicU64>,
     /// What the page of the admin address shows of the last hour.
@@ -60,6 +63,8 @@ impl Metrics {
             reloads_failed: AtomicU64::new(0),
             certificate_reloads_ok: AtomicU64::new(0),
             certificate_reloads_failed: AtomicU64::new(0),
+            lease_asks: AtomicU64::new(0),
+            lease_failures: AtomicU64::new(0),
             tasks_restarted: Arc::default(),
             history: Mutex::default(),
             slowest: Slowest::default(),

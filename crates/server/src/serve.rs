@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use limits::AtOnce;
 use parking_lot::Mutex;
 use programs::Workers;
-use scheduler::Rate;
+use scheduler::{Rate, lease::Times};
 use tokio::sync::{
     Notify,
     mpsc::{UnboundedReceiver, UnboundedSender},
@@ -30,7 +30,7 @@ use crate::{
     metrics::{FairSharing, Metrics},
     program_priorities,
     start_error::StartError,
-    state::{ConfigSnapshot, ServerState},
+    state::{ConfigSnapshot, ServerState, chance},
     tls::Tls,
     uplink::Uplink,
     worker::{self, Command},
@@ -108,6 +108,7 @@ impl Server {
             place.start(sockets, &senders);
             bound.push(place);
         }
+        let cluster = config.cluster.as_ref().map(|cluster| cluster.open(chance()));
         let state = Arc::new(ServerState {
             snapshot: ArcSwap::from_pointee(snapshot),
             uplink,
@@ -118,7 +119,11 @@ impl Server {
             changing: Mutex::new(false),
             tickets,
             replaced: Notify::new(),
+            cluster: cluster.transpose().map_err(StartError::Cluster)?,
         });
+        if state.cluster.is_some() {
+            state.snapshot.load().admission.join(&config.classes, Times::DEFAULT);
+        }
         let (admin, background) = crate::admin::bind(state.clone(), config.admin, &mut inherited)?;
         let (stop, stopped) = mpsc::channel();
         let control = Control { config, bound, workers: senders, log, admin, late: None };
@@ -264,6 +269,10 @@ impl Inner {
         };
         if config.workers.get() != workers {
             tracing::warn!(workers, "a changed number of workers takes effect at the next start");
+        }
+
+        if config.cluster != self.control.lock().config.cluster {
+            tracing::warn!("a changed `[cluster]` takes effect at the next start");
         }
 
         // First all that can fail. What was made is dropped on an error.

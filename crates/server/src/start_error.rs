@@ -75,6 +75,8 @@ pub enum StartError {
     Workers(io::Error),
     /// A thread cannot be started.
     Thread(io::Error),
+    /// `[cluster]`: not the address of a store.
+    Cluster(cluster::StoreError),
     /// The server is stopping.
     Stopping,
 }
@@ -100,6 +102,7 @@ impl fmt::Display for StartError {
             Self::Priority(error) => write!(f, "{error}"),
             Self::Workers(error) => write!(f, "upstream.workers: {error}"),
             Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
+            Self::Cluster(error) => write!(f, "cluster.store: {error}"),
             Self::Stopping => write!(f, "the server is stopping"),
         }
     }

@@ -50,6 +50,8 @@ pub(crate) struct ServerState {
     pub(crate) tickets: Option<Arc<dyn ProducesTickets>>,
     /// Wakes the task that checks upstreams, after the snapshot was replaced.
     pub(crate) replaced: Notify,
+    /// The store that the gateways of a site share, if there are several.
+    pub(crate) cluster: Option<cluster::Store>,
 }
 
 impl ServerState {
@@ -227,7 +229,7 @@ impl ConfigSnapshot {
 }
 
 /// A seed for what is up to chance.
-fn chance() -> u64 {
+pub(crate) fn chance() -> u64 {
     std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
 }
 

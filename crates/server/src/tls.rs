@@ -559,7 +559,8 @@ mod tests {
 
         let (certificate, _) = meet(&tls, &of_one, "one.example").await.expect("trusted");
         let certificate = certificate.expect("one was shown");
-        assert_eq!(*certificate.names, ["Anna \u{c4}.".into(), "anna.example".into()]);
+        let names: [Box<str>; 2] = ["Anna \u{c4}.".into(), "anna.example".into()];
+        assert_eq!(*certificate.names, names);
         assert_eq!(Some(&*certificate.authorities), sites[0].client_ca.as_deref());
         let (certificate, _) = meet(&tls, &of_one, "SAME.example").await.expect("trusted");
         assert_eq!(certificate.map(|certificate| certificate.authorities).as_deref(), sites[1].client_ca.as_deref());

@@ -22,6 +22,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    cluster::{hold_leases, leave},
     connection::{Connection, Ends, TlsFacts},
     gate::{Gate, ReadFairness},
     http::{self, http1::Protocol, pools::WorkerPools},
@@ -88,6 +89,8 @@ async fn work(
             let admission = admission.clone();
             async move { admission.drive().await }
         }));
+        let leases = state.clone();
+        tokio::spawn(keep_running("leases", restarts.clone(), move || hold_leases(leases.clone())));
         let probing = state.clone();
         tokio::spawn(keep_running("probing", restarts.clone(), move || probe_for_ever(probing.clone())));
         let checking = state.clone();
@@ -125,6 +128,9 @@ async fn work(
                 drop(done);
             }
         }
+    }
+    if number == 0 {
+        leave(&state).await;
     }
 }
 

@@ -63,6 +63,7 @@ sections! {
         compression: RawCompression,
         acme: RawAcme,
         admission: RawAdmission,
+        cluster: Option<Spanned<RawCluster>>,
         users: Option<Spanned<RawUsers>>,
         keys: Option<Spanned<RawKeys>>,
         session: Option<Spanned<RawSession>>,
@@ -149,6 +150,12 @@ sections! {
         zstd_level: Setting,
         br_level: Setting,
         gzip_level: Setting,
+    }
+
+    /// `[cluster]`
+    RawCluster {
+        store: Setting,
+        site: Setting,
     }
 
     /// `[acme]`

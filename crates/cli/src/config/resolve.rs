@@ -7,6 +7,7 @@ mod admission;
 #[cfg(target_os = "linux")]
 mod attached;
 mod classes;
+mod cluster;
 mod compression;
 mod cors;
 mod credentials;
@@ -117,6 +118,7 @@ pub fn resolve(
     let tls = listen.iter().any(|listen| listen.tls);
     let classes = r.classes(raw, flags, &mut sites, &mut resources, tls, &configured);
     let limits = r.limits(raw, flags, !upstreams.is_empty());
+    let cluster = r.cluster(raw, &classes);
     let config = Config {
         listen,
         sites,
@@ -134,6 +136,7 @@ pub fn resolve(
         admin,
         admin_token,
         acme,
+        cluster,
         cache: r.cache(raw, flags),
     };
     #[cfg(target_os = "linux")]

@@ -21,6 +21,7 @@ use slab::Slab;
 use tokio::sync::Notify;
 
 use super::{
+    membership::Membership,
     request::Arrival,
     routes::Routes,
     settings::{Contradiction, check, settings},
@@ -39,17 +40,21 @@ pub(super) struct AdmissionDriver {
     started: tokio::time::Instant,
     /// Admission is off, so no request waits.
     open: AtomicBool,
-    core: Mutex<Core>,
+    pub(super) core: Mutex<Core>,
     alarm: Alarm,
     /// A probing request is due.
     probes: Notify,
+    /// An ask for leases is due.
+    pub(super) asks: Notify,
 }
 
 #[derive(Debug)]
-struct Core {
-    machine: machine::Admission,
+pub(super) struct Core {
+    pub(super) machine: machine::Admission,
     routes: Routes,
-    windows: Windows,
+    pub(super) windows: Windows,
+    /// The leases, if the site has several gateways.
+    pub(super) membership: Option<Membership>,
     /// Probing requests to send: at most one for each resource.
     due: VecDeque<Due>,
     tickets: Slab<Ticket>,
@@ -103,6 +108,7 @@ impl AdmissionDriver {
             machine: machine::Admission::new(settings(classes))?,
             routes: Routes::new(),
             windows: Windows::new(classes)?,
+            membership: None,
             due: VecDeque::new(),
             tickets: Slab::new(),
             ticket_of: Vec::new(),
@@ -120,6 +126,7 @@ impl AdmissionDriver {
             core: Mutex::new(core),
             alarm,
             probes: Notify::new(),
+            asks: Notify::new(),
         })
     }
 
@@ -267,9 +274,9 @@ impl AdmissionDriver {
     pub fn reconfigure(&self, classes: &Classes) -> Result<u64, Contradiction> {
         let (generation, wakers) = {
             let mut core = self.core.lock();
-            core.reconfigure(classes)?;
-            self.open.store(!classes.admission.enabled, Relaxed);
             let now = self.now();
+            core.reconfigure(now, classes)?;
+            self.open.store(!classes.admission.enabled, Relaxed);
             (core.generation, self.pump(&mut core, now, None).1)
         };
         wakers.wake();
@@ -289,10 +296,11 @@ impl AdmissionDriver {
         Stats {
             classes: core.classes.iter().enumerate().map(of_class).collect(),
             resources: (0..).zip(&core.resources).map(of_resource).collect(),
+            leases: core.membership.as_ref().map(|membership| membership.stats(self.now())),
         }
     }
 
-    fn now(&self) -> Instant {
+    pub(super) fn now(&self) -> Instant {
         Instant::from_ns(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
@@ -316,9 +324,15 @@ impl AdmissionDriver {
 
     /// Carries out the decisions about requests and windows, and sets the alarm for later ones. `newcomer` has no
     /// ticket yet, so the decision about it is returned.
-    fn pump(&self, core: &mut Core, now: Instant, newcomer: Option<(RequestId, ClassId)>) -> (Option<Outcome>, Wakers) {
+    pub(super) fn pump(
+        &self,
+        core: &mut Core,
+        now: Instant,
+        newcomer: Option<(RequestId, ClassId)>,
+    ) -> (Option<Outcome>, Wakers) {
         let mut wakers = Wakers::default();
         let mut answer = None;
+        core.before_decisions(now);
         loop {
             answer = self.decide(core, now, newcomer, &mut wakers).or(answer);
             // A larger window admits more requests.
@@ -330,7 +344,13 @@ impl AdmissionDriver {
             core.due.push_back(due);
             self.probes.notify_one();
         }
-        let timeouts = [core.machine.poll_timeout(), core.windows.poll_timeout()];
+        let of_leases = core.after_decisions(now).map(|(asks, timeout)| {
+            if asks {
+                self.asks.notify_one();
+            }
+            timeout
+        });
+        let timeouts = [core.machine.poll_timeout(), core.windows.poll_timeout(), of_leases.flatten()];
         if let Some(at) = timeouts.into_iter().flatten().min()
             && core.armed_at.is_none_or(|armed_at| at < armed_at || armed_at < now)
         {
@@ -387,6 +407,21 @@ impl AdmissionDriver {
 }
 
 impl Core {
+    /// Tells the scheduler which slots this gateway has.
+    fn before_decisions(&mut self, now: Instant) {
+        if let Some(membership) = &mut self.membership {
+            membership.before(now, &mut self.machine, &mut self.windows);
+        }
+    }
+
+    /// Tells the leases what waits and runs. Returns whether there is an ask to send, and when to look again; `None` without
+    /// leases.
+    fn after_decisions(&mut self, now: Instant) -> Option<(bool, Option<Instant>)> {
+        let membership = self.membership.as_mut()?;
+        let asks = membership.after(now, &self.machine, &self.windows);
+        Some((asks, membership.poll_timeout(now)))
+    }
+
     fn wait(&mut self, request: RequestId, ticket: Ticket) -> usize {
         let ticket = self.tickets.insert(ticket);
         if self.ticket_of.len() <= request.index() {
@@ -414,10 +449,13 @@ impl Core {
         if let Some(resource) = self.machine.resource(request) {
             let finished = Finished { resource, route, service_ns: now.ns_since(since), done };
             self.windows.handle_finished(now, &finished);
+            if let (Some(membership), Some(class)) = (&mut self.membership, self.machine.class(request)) {
+                membership.handle_finished(&finished, class);
+            }
         }
     }
 
-    fn reconfigure(&mut self, classes: &Classes) -> Result<(), Contradiction> {
+    fn reconfigure(&mut self, now: Instant, classes: &Classes) -> Result<(), Contradiction> {
         check(classes)?;
         let (class_names, resource_names) = (class_names(classes), resource_names(classes));
         let place = |names: &[Arc<str>], name: &Arc<str>| names.iter().position(|it| it == name);
@@ -439,6 +477,9 @@ impl Core {
         }
         // The settings were checked, so this does not fail.
         self.machine.handle_settings(settings, &moves)?;
+        if let Some(membership) = &mut self.membership {
+            membership.reconfigure(now, self.machine.settings(), classes);
+        }
         for ticket in self.tickets.iter_mut() {
             if let (_, Ticket::Waiting { class, .. }) = ticket {
                 *class = moves.classes[class.index()];

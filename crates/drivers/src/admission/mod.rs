@@ -10,6 +10,8 @@
 
 mod driver;
 mod handle;
+mod leases;
+mod membership;
 mod request;
 mod routes;
 mod settings;
@@ -20,6 +22,7 @@ mod windows;
 
 pub use self::{
     handle::{Admission, Enter, Probe, ServiceTimes, Slot},
+    membership::{CellNames, LeaseAsk, LeaseStats},
     request::{Arrival, Refused},
     settings::Contradiction,
     stats::{ResourceStats, Stats},

@@ -4,6 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use scheduler::admission::ClassStats;
 
+use super::membership::LeaseStats;
+
 /// Statistics of admission.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
@@ -11,6 +13,8 @@ pub struct Stats {
     pub classes: Vec<(Arc<str>, ClassStats)>,
     /// By resource, in the order in force.
     pub resources: Vec<ResourceStats>,
+    /// The leases of this gateway, if the site has several.
+    pub leases: Option<LeaseStats>,
 }
 
 /// Statistics of a resource.

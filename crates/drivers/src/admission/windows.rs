@@ -8,9 +8,13 @@ use scheduler::{
     admission::{self as machine, ResourceId},
     class::ClassId,
     control::{Change, Controller, Finished, Load, Method, Probed, Settings, SettingsError, Window},
+    lease::{Others, Tally},
 };
 
 use crate::config::{Classes, ResourceConfig};
+
+/// The route under which requests of other gateways are counted.
+const OTHERS: u64 = u64::MAX;
 
 #[derive(Debug)]
 pub(super) struct Windows {
@@ -22,6 +26,10 @@ pub(super) struct Windows {
     /// Numbers the controllers, so that the result of a probing request reaches only the controller that sent
     /// it.
     epoch: u64,
+    /// Another gateway adjusts the windows of the site.
+    led: bool,
+    /// The requests at other gateways, by resource.
+    others: Vec<Load>,
 }
 
 /// A probing request that is due.
@@ -35,7 +43,16 @@ impl Windows {
     pub fn new(classes: &Classes) -> Result<Self, SettingsError> {
         let settings = settings(classes);
         let names = names(classes);
-        Ok(Self { control: build(&settings)?, settings, changes: vec![0; names.len()], names, epoch: 0 })
+        let others = vec![Load::default(); names.len()];
+        Ok(Self {
+            control: build(&settings)?,
+            settings,
+            changes: vec![0; names.len()],
+            names,
+            epoch: 0,
+            led: false,
+            others,
+        })
     }
 
     /// Applies changed settings. A window keeps its adjusted size if its settings are unchanged. Returns
@@ -57,9 +74,55 @@ impl Windows {
         }
         let control = build(&settings)?;
         self.changes = names.iter().map(|name| place(name).map_or(0, |at| self.changes[at])).collect();
+        self.others = vec![Load::default(); names.len()];
         (self.control, self.settings, self.names) = (control, written, names);
         self.epoch += 1;
         Ok(true)
+    }
+
+    /// Says whether this gateway adjusts the windows, where there are several. When it begins to, it goes on from the
+    /// windows in force.
+    pub fn set_leads(&mut self, now: Instant, leads: bool, admission: &machine::Admission) {
+        if self.led != leads {
+            return;
+        }
+        self.led = !leads;
+        self.others.fill(Load::default());
+        if leads && self.control.is_some() {
+            let mut settings = self.settings.clone();
+            for (window, in_force) in settings.windows.iter_mut().zip(&admission.settings().windows) {
+                if let (Some(window), Some(in_force)) = (window, in_force) {
+                    window.first = (*in_force).clamp(window.least, window.most);
+                }
+            }
+            // These settings were built before, with other first windows.
+            if let Ok(control) = build(&settings) {
+                self.control = control;
+                self.epoch += 1;
+            }
+            tracing::info!(at_ns = now.as_ns(), "this gateway adjusts the windows of the site from now on");
+        }
+    }
+
+    /// Whether this gateway adjusts windows.
+    pub fn is_active(&self) -> bool {
+        self.control.is_some() && !self.led
+    }
+
+    /// What the site does for other gateways.
+    pub fn handle_others(&mut self, now: Instant, resource: ResourceId, others: &Others) {
+        let Some(load) = self.others.get_mut(resource.index()) else { return };
+        *load = Load { running: others.running, waiting: others.waiting > 0 };
+        let Tally { done, failed, service_us } = others.finished;
+        let Some(control) = &mut self.control else { return };
+        let service_ns = (service_us * 1000).checked_div(u64::from(done)).unwrap_or(0);
+        let finished = |done| Finished { resource, route: OTHERS, service_ns, done };
+        for _ in 0..done {
+            control.handle_finished(now, &finished(true));
+        }
+        for _ in 0..failed {
+            control.handle_finished(now, &finished(false));
+        }
     }
 
     /// The adjusted window of a resource; `None` if it is not adjusted.
@@ -73,7 +136,7 @@ impl Windows {
     }
 
     pub fn handle_finished(&mut self, now: Instant, finished: &Finished) {
-        if let Some(control) = &mut self.control {
+        if let Some(control) = self.control.as_mut().filter(|_| !self.led) {
             control.handle_finished(now, finished);
         }
     }
@@ -88,18 +151,20 @@ impl Windows {
 
     /// The probing request that is due now.
     pub fn poll_probe(&mut self, now: Instant) -> Option<Due> {
-        let resource = self.control.as_mut()?.poll_probe(now)?;
+        let resource = self.control.as_mut().filter(|_| !self.led)?.poll_probe(now)?;
         Some(Due { resource, epoch: self.epoch })
     }
 
     /// Adjusts the windows that are due, and returns whether any changed.
     pub fn adjust(&mut self, now: Instant, admission: &mut machine::Admission) -> bool {
-        let Some(control) = &mut self.control else { return false };
+        let Some(control) = self.control.as_mut().filter(|_| !self.led) else { return false };
         let classes = admission.settings().classes.len() as u16;
         for (resource, limits) in (0..).map(ResourceId).zip(&self.settings.windows) {
             if limits.is_some() {
                 let waiting = (0..classes).any(|class| admission.waiting(ClassId(class), resource) > 0);
-                control.handle_load(now, resource, Load { running: admission.running(resource), waiting });
+                let others = self.others.get(resource.index()).copied().unwrap_or_default();
+                let running = admission.running(resource) + others.running;
+                control.handle_load(now, resource, Load { running, waiting: waiting || others.waiting });
             }
         }
         let mut changed = false;
@@ -114,7 +179,7 @@ impl Windows {
     }
 
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.control.as_ref().and_then(|control| control.poll_timeout())
+        self.control.as_ref().filter(|_| !self.led).and_then(|control| control.poll_timeout())
     }
 }
 

@@ -31,9 +31,4 @@ impl Admission {
             }
         }
     }
-
-    /// Most requests of all types together at this gateway.
-    pub(super) fn total(&self) -> Option<u32> {
-        self.settings.total.map(|total| self.leased_total.unwrap_or(total))
-    }
 }

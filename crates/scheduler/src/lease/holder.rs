@@ -8,7 +8,7 @@ use crate::time::Instant;
 /// How many gateways are assumed before the store has said it.
 const UNKNOWN_GATEWAYS: u32 = 4;
 /// Over how many answers parts are smoothed.
-const SMOOTHING: u32 = 8;
+const SMOOTHING: u32 = 4;
 /// Units of a smoothed part in a thousandth, so that nothing is lost by rounding.
 const FINE: u32 = 64;
 
@@ -25,9 +25,15 @@ pub struct Times {
     pub timeout_ns: u64,
 }
 
+impl Times {
+    /// The times of a gateway in operation.
+    pub const DEFAULT: Self =
+        Self { lease_ns: 1_000_000_000, every_ns: 100_000_000, gap_ns: 1_000_000, timeout_ns: 400_000_000 };
+}
+
 impl Default for Times {
     fn default() -> Self {
-        Self { lease_ns: 1_000_000_000, every_ns: 100_000_000, gap_ns: 1_000_000, timeout_ns: 400_000_000 }
+        Self::DEFAULT
     }
 }
 
@@ -175,7 +181,7 @@ impl Holder {
 
     /// When [`Holder::poll_ask`] is true if nothing happens before; `None` while an ask is under way.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.pending {
+        if self.pending || self.cells.is_empty() {
             return None;
         }
         let gap_ns = self.times.gap_ns.saturating_mul(u64::from(self.gateways)).min(self.times.every_ns);

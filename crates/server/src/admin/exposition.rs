@@ -17,7 +17,7 @@ use scheduler::{admission::ClassStats, correction::Doubt};
 
 use super::certificates;
 use crate::{
-    admission::ResourceStats,
+    admission::{LeaseStats, ResourceStats},
     class_metrics::{ClassCounters, Goal, GoalKind, TimesTotal, Totals},
     metrics::{RESPONSE_TIME_BOUNDS_US, WorkerMetrics},
     state::{ConfigSnapshot, ServerState},
@@ -49,6 +49,7 @@ struct Sample {
     uplink: UplinkStats,
     classes: Vec<OfClass>,
     resources: Vec<ResourceStats>,
+    leases: Option<LeaseStats>,
     by_size: [SizeTotal; SIZE_NAMES.len()],
     upstreams: Vec<UpstreamStats>,
     /// Of classes that have servers of their own, by number.
@@ -78,6 +79,7 @@ impl Sample {
         let cache = state.snapshot.load().cache.stats();
         let store = state.snapshot.load().store.stats();
         let snapshot = state.snapshot.load();
+        let admission = snapshot.admission.stats();
         let of_acme = |counter: fn(&acme::Counters) -> &std::sync::atomic::AtomicU64| {
             snapshot.acme.as_ref().map_or(0, |acme| counter(acme.counters()).load(Relaxed))
         };
@@ -131,6 +133,8 @@ impl Sample {
                 "Changed certificates that cannot be used",
                 metrics.certificate_reloads_failed.load(Relaxed),
             ),
+            ("lease_asks", "Asks for slots of a site with several gateways", metrics.lease_asks.load(Relaxed)),
+            ("lease_failures", "Asks that the store did not answer", metrics.lease_failures.load(Relaxed)),
             (
                 "tasks_restarted",
                 "Times the pacer, admission or the checks of upstreams ended and were started anew",
@@ -173,7 +177,8 @@ impl Sample {
             by_size: metrics.by_size(),
             upstreams: snapshot.upstreams.stats(),
             class_names: snapshot.names.clone(),
-            resources: state.snapshot.load().admission.stats().resources,
+            resources: admission.resources,
+            leases: admission.leases,
         }
     }
 
@@ -386,6 +391,36 @@ impl Sample {
 }
 
 /// Writes a number as a counter or as a gauge.
+/// What is counted of the leases of this gateway.
+fn encode_leases(leases: Option<&LeaseStats>, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let Some(leases) = leases else { return Ok(()) };
+    let numbers = [
+        ("lease_gateways", "Gateways of the site, as far as it is known", leases.gateways),
+        (
+            "lease_in_force",
+            "Whether the gateway has slots by leases, rather than its equal part: 1 or 0",
+            leases.leased.into(),
+        ),
+        ("lease_leads", "Whether the gateway adjusts the windows of the site: 1 or 0", leases.leads.into()),
+    ];
+    for (name, help, number) in numbers {
+        let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        encode_number(MetricType::Gauge, number.into(), family)?;
+    }
+    type Number = fn(&(String, u32, u32)) -> u32;
+    let of_cells: [(&str, &str, Number); 2] = [
+        ("lease_slots", "Slots that the gateway has", |cell| cell.1),
+        ("lease_window", "Slots of all gateways together", |cell| cell.2),
+    ];
+    for (name, help, number) in of_cells {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for cell in &leases.cells {
+            encode_number(MetricType::Gauge, number(cell).into(), family.encode_family(&[("of", &*cell.0)])?)?;
+        }
+    }
+    Ok(())
+}
+
 fn encode_number(kind: MetricType, number: u64, encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
     match kind {
         MetricType::Counter => ConstCounter::new(number).encode(encoder),
@@ -453,6 +488,7 @@ impl Collector for Sample {
         self.encode_upstreams(&mut encoder)?;
         self.encode_classes(&mut encoder)?;
         self.encode_resources(&mut encoder)?;
+        encode_leases(self.leases.as_ref(), &mut encoder)?;
         let help = "When the certificate of a site ends, in seconds since 1970";
         let mut family = encoder.encode_descriptor("certificate_end_seconds", help, None, MetricType::Gauge)?;
         for (site, end_s) in &self.certificate_ends {

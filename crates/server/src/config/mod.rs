@@ -5,6 +5,7 @@
 
 mod access;
 mod classes;
+mod cluster;
 mod compression;
 mod gateway;
 mod maintenance;
@@ -37,6 +38,7 @@ pub use upstream::{ActiveChecks, CertificateFiles, PassiveChecks, UpstreamAddres
 pub use self::{
     access::{Access, AddressRules, ForwardAuth, Require},
     classes::{ClassConfig, Classes, Objective, Refusal},
+    cluster::ClusterConfig,
     compression::CompressionConfig,
     gateway::{Origin, Route, RouteLimit},
     maintenance::Maintenance,
@@ -73,6 +75,8 @@ pub struct Config {
     pub admin_token: Option<PathBuf>,
     /// The authority that is asked for certificates, if any site has one from it.
     pub acme: Option<AcmeConfig>,
+    /// The store that the gateways of a site share, if there are several.
+    pub cluster: Option<ClusterConfig>,
     /// Small hot files kept in memory.
     pub cache: CacheConfig,
 }

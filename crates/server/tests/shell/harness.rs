@@ -93,6 +93,7 @@ pub fn config(root: &Path) -> Config {
         admin: None,
         admin_token: None,
         acme: None,
+        cluster: None,
         cache: CacheConfig::default(),
     }
 }

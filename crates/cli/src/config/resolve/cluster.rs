@@ -1,0 +1,50 @@
+//! `[cluster]`: several gateways of one site.
+
+use server::config::{Classes, ClusterConfig};
+
+use super::resolver::Resolver;
+use crate::config::{problems::Problem, raw::Raw};
+
+impl Resolver<'_> {
+    /// The store that the gateways share, if there is one.
+    pub(super) fn cluster(&mut self, raw: &Raw, classes: &Classes) -> Option<ClusterConfig> {
+        let written = raw.cluster.as_ref()?;
+        let cluster = written.get_ref();
+        let (Some(store), Some(site)) = (&cluster.store, &cluster.site) else {
+            let missing = if cluster.store.is_none() { "store" } else { "site" };
+            self.problems.push(Problem::new(format!("`[cluster]` has no `{missing}`"), Some(written.span())).help(
+                "give both, as in `store = \"rediss://user:password@host:6379\"` and `site = \"shop\"`: gateways with the \
+                 same two are those of one site",
+            ));
+            return None;
+        };
+        let name = site.get_ref().0.as_str();
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if name.is_empty() || name.len() > 64 || !name.bytes().all(is_name) {
+            self.problems.push(
+                Problem::new("the name of a site has 1 to 64 letters, digits, `-`, `_` and `.`", Some(site.span()))
+                    .help("as in `site = \"shop\"`"),
+            );
+            return None;
+        }
+        let config = match ClusterConfig::new(store.get_ref().0.clone(), name.to_owned()) {
+            Ok(config) => config,
+            Err(error) => {
+                self.problems.push(
+                    Problem::new(error.to_string(), Some(store.span()))
+                        .help("write `store = \"redis://HOST:6379\"`, or `rediss://` for TLS, or `unix:///PATH`"),
+                );
+                return None;
+            }
+        };
+        let admission = &classes.admission;
+        let has_window = admission.total.is_some() || admission.resources.iter().any(|it| it.window.is_some());
+        if self.shape_is_sound && !(admission.enabled && has_window) {
+            self.problems.push(
+                Problem::warning("`[cluster]` has nothing to divide: no window is set", Some(written.span()))
+                    .help("set `admission.slots`, or those of each resource"),
+            );
+        }
+        Some(config)
+    }
+}

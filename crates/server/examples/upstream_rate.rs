@@ -95,6 +95,7 @@ async fn through_pools(address: SocketAddr, time: Duration, concurrent: u64) -> 
                     keep_host: true,
                     believed: None,
                     rules: None,
+                    times: None,
                 };
                 let answer = pools.send(request, ask).await.expect("an answer");
                 let mut body = answer.response.into_body();

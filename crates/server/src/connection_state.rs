@@ -42,6 +42,8 @@ pub(crate) struct Tunnel {
     pub(crate) class: ClassAt,
     /// The places of its request in limits on requests at once, held until the tunnel ends.
     pub(crate) permits: Vec<Permit>,
+    /// How long nothing may move; `None`: as long as the client's connection may be idle.
+    pub(crate) idle: Option<Duration>,
 }
 
 impl ConnectionState {

@@ -84,6 +84,7 @@ pub(crate) struct UpstreamOrigin {
     pub(crate) keep_host: bool,
     pub(crate) buffer_request: bool,
     pub(crate) buffer_response: bool,
+    pub(crate) times: Option<config::Times>,
 }
 
 /// How an origin takes the body of a request.
@@ -307,13 +308,14 @@ impl ResolvedRoute {
                 let opened = FastCgi::open(fastcgi, site.root.as_deref(), site.files.symlinks);
                 Origin::Program(Application::FastCgi(Box::new(opened.map_err(failed)?)))
             }
-            config::Origin::Upstream { upstream, replace_prefix, keep_host, buffer_request, buffer_response } => {
+            config::Origin::Upstream { upstream, replace_prefix, keep_host, buffer_request, buffer_response, times } => {
                 Origin::Upstream(UpstreamOrigin {
                     upstream: *upstream,
                     replace_prefix: replace_prefix.clone(),
                     keep_host: *keep_host,
                     buffer_request: *buffer_request,
                     buffer_response: *buffer_response,
+                    times: *times,
                 })
             }
             config::Origin::Files

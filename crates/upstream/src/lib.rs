@@ -30,7 +30,7 @@ pub use self::{
     config::{ActiveChecks, CertificateFiles, PassiveChecks, UpstreamAddress, UpstreamConfig, UpstreamServer},
     error::{Cause, Failure, Unavailable, UpstreamError, UpstreamSetupError, Wait},
     pools::Pools,
-    request::{Ask, Outbound},
+    request::{Ask, Outbound, Times},
     send::{Answer, PreparedRequest},
     server::Health,
     upgraded::Upgraded,

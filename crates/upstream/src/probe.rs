@@ -150,6 +150,7 @@ impl Probe {
             keep_host: self.host.is_some(),
             believed: None,
             rules: None,
+            times: None,
         };
         let answer = self.pools.send(request, ask).await?;
         let status = answer.response.status();

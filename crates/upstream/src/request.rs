@@ -1,5 +1,7 @@
 //! A request for an upstream, and the parameters for passing it on.
 
+use std::time::Duration;
+
 use bodies::RequestBody;
 use heads::{ClientAddress, ForwardedField, HeaderRules};
 use http::{HeaderMap, Method, Request, Version, uri::PathAndQuery};
@@ -50,4 +52,15 @@ pub struct Ask<'a> {
     /// Changes to the request's header. They are applied after hop-by-hop fields are removed. Otherwise a
     /// client could have the fields that they set removed, by naming them in `Connection`.
     pub rules: Option<&'a HeaderRules>,
+    /// Time limits in place of those of the upstream.
+    pub times: Option<Times>,
+}
+
+/// Time limits of requests, in place of those of their upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// See [`UpstreamConfig::idle_timeout`](crate::UpstreamConfig::idle_timeout).
+    pub idle: Duration,
+    /// See [`UpstreamConfig::total_timeout`](crate::UpstreamConfig::total_timeout).
+    pub total: Option<Duration>,
 }

@@ -3,6 +3,7 @@
 use std::{
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
 };
 
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -21,7 +22,7 @@ use crate::{
     outgoing::{Outgoing, RequestBodyState},
     pool::{Connection, Need, NoConnection},
     pools::Pools,
-    request::{Ask, Outbound},
+    request::{Ask, Outbound, Times},
     server::{InFlight, choose},
     upgraded::Upgraded,
     watch::Watch,
@@ -51,6 +52,7 @@ pub struct PreparedRequest {
     class: usize,
     head: Head,
     started: Instant,
+    idle: Duration,
     end: Option<Instant>,
     /// Moved out by the attempt that sends them.
     headers: HeaderMap,
@@ -70,7 +72,9 @@ impl Pools {
         now: Instant,
     ) -> Result<Box<PreparedRequest>, UpstreamError> {
         let group = self.group(ask.upstream)?;
-        let end = group.config.total_timeout.map(|total| now + total);
+        let of_upstream = Times { idle: group.config.idle_timeout, total: group.config.total_timeout };
+        let Times { idle, total } = ask.times.unwrap_or(of_upstream);
+        let end = total.map(|total| now + total);
         let (head, headers, body) = head::request(request, &ask).map_err(|refused| match refused {
             NotForwardable::Loops(times) => UpstreamError::Loop { upstream: group.name.clone(), times },
             NotForwardable::Inexpressible(error) => UpstreamError::Request(error),
@@ -80,6 +84,7 @@ impl Pools {
             class: ask.class,
             head,
             started: now,
+            idle,
             end,
             headers,
             body,
@@ -106,8 +111,8 @@ impl Pools {
         mut prepared: Box<PreparedRequest>,
         interim: &mut (dyn FnMut(Interim) + Send),
     ) -> Result<Answer, UpstreamError> {
-        let PreparedRequest { upstream, class, head, started, end, headers, body } = &mut *prepared;
-        let (group, started, end) = (self.group(*upstream)?, *started, *end);
+        let PreparedRequest { upstream, class, head, started, idle, end, headers, body } = &mut *prepared;
+        let (group, started, idle, end) = (self.group(*upstream)?, *started, *idle, *end);
         let idempotent = head.method.is_idempotent();
 
         let mut left = group.config.retries;
@@ -152,7 +157,7 @@ impl Pools {
                 Connection::Http1(http1) => (http1.timer.take(), false),
                 Connection::Http2(_) => (None, true),
             };
-            let mut watch = Watch::new(timer, Instant::now(), group.config.idle_timeout, end, http2);
+            let mut watch = Watch::new(timer, Instant::now(), idle, end, http2);
             watch.request = (!matches!(*body, RequestBody::Empty)).then(|| RequestBodyState::new(started));
             // A copy of the body, if there may be another attempt.
             let spare = match left {

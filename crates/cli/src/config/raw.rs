@@ -229,6 +229,8 @@ sections! {
         buffer_request: Option<Spanned<bool>>,
         buffer_response: Option<Spanned<bool>>,
         early_hints: Option<Spanned<bool>>,
+        idle_timeout: Setting,
+        total_timeout: Setting,
         resource: Setting,
         admitted: Option<Spanned<bool>>,
         #[serde(deserialize_with = "one_or_more")]

@@ -309,7 +309,11 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("listen = [true]\n", ":1:11", "`listen` has `true` in it, expected a text in quotes or a number"),
     ("[uplink]\nlisten = [\":80\"]\n", ":2:1", "`listen` belongs at the top of the file, before the first table"),
     ("rate = \"1gbit\"\n", ":1:1", "`rate` belongs in `[uplink]`"),
-    ("[cache]\nidle-timeout = \"1s\"\n", ":2:1", "`idle-timeout` belongs in `[limits]` or `[[upstream]]`"),
+    (
+        "[cache]\nidle-timeout = \"1s\"\n",
+        ":2:1",
+        "`idle-timeout` belongs in `[limits]`, `[[site.route]]` or `[[upstream]]`",
+    ),
     ("[limits]\nidle = \"1s\"\n", ":2:1", "did you mean `idle-timeout`?"),
     ("auth = \"basic\"\n", ":1:1", "here that is `require`"),
     ("rewrite = \"https\"\n", ":1:1", "`rewrite` belongs in `[[site.route]]`"),

@@ -4,7 +4,7 @@ use toml_edit::Value;
 
 use super::{
     state::{Translation, in_force, one_in_force},
-    upstream::Target,
+    upstream::{Target, idle_timeout},
 };
 use crate::{
     draft::{Settings, list, table},
@@ -33,7 +33,13 @@ impl<'a> Translation<'a> {
             return self.leave(ask, "the location that it names is not there, or passes on to no server");
         };
         let Some(pass) = location.inner().iter().find(|inner| inner.name == "proxy_pass") else { return };
-        let Some(Target { name, path, .. }) = self.target(pass, &[all, &[location.inner()]].concat()) else { return };
+        let within = [all, &[location.inner()]].concat();
+        let Some(Target { name, path, .. }) = self.target(pass, &within) else { return };
+        if let Some(time) = idle_timeout(&within)
+            && self.upstream_setting(&name, "idle-timeout", time.into())
+        {
+            self.leave(ask, "the servers that are asked have another `idle-timeout` from a location before");
+        }
         let path = path.unwrap_or_else(|| ask.arg(0).to_owned());
         let mut table_of: Vec<(&str, Value)> = vec![("upstream", name.into()), ("path", path.into())];
         if !copied.is_empty() {

@@ -7,7 +7,7 @@ use super::{
     fastcgi::is_done_anyway,
     forward_auth::{is_copied, is_for_auth},
     state::{INHERITED, Translation, in_force, one_in_force},
-    upstream::Target,
+    upstream::{Target, idle_timeout},
     values,
 };
 use crate::{
@@ -318,6 +318,9 @@ impl<'a> Translation<'a> {
         }
         if streams || off("proxy_request_buffering") {
             settings.set("buffer-request", false);
+        }
+        if let Some(time) = idle_timeout(levels) {
+            settings.set("idle-timeout", time);
         }
         self.request_headers(levels, settings);
         let hidden: Vec<&str> = in_force(levels, "proxy_hide_header").into_iter().map(|hidden| hidden.arg(0)).collect();

@@ -132,27 +132,36 @@ impl<'a> Translation<'a> {
 
     /// What a location says of its servers. It holds for the upstream.
     fn upstream_settings(&mut self, name: &str, levels: &[&'a [Directive]]) {
-        let mut said = Vec::new();
-        for (directive, setting) in [
-            ("proxy_connect_timeout", "connect-timeout"),
-            ("proxy_read_timeout", "idle-timeout"),
-            ("grpc_read_timeout", "idle-timeout"),
-        ] {
-            if let Some(directive) = one_in_force(levels, directive)
-                && let Some(time) = values::time(directive.arg(0))
-            {
-                said.push((setting, toml_edit::Value::from(time)));
-            }
+        if let Some(directive) = one_in_force(levels, "proxy_connect_timeout")
+            && let Some(time) = values::time(directive.arg(0)).map(toml_edit::Value::from)
+            && self.upstream_setting(name, "connect-timeout", time)
+        {
+            self.leave(
+                directive,
+                "the time to connect is that of the upstream, which has another from a location before",
+            );
         }
         let verified = one_in_force(levels, "proxy_ssl_verify").is_some_and(|verify| verify.arg(0) == "on");
         if let Some(used) = self.upstreams.used.iter_mut().find(|used| used.name == name) {
-            said.into_iter().for_each(|(setting, value)| used.section.settings.set(setting, value));
             let note = "the certificate of the server is checked here; `tls-verify = false` turns that off".to_owned();
             if matches!(used.scheme, "https" | "h2") && !verified && !used.section.comment.contains(&note) {
                 used.section.comment.push(note);
             }
         }
     }
+
+    /// Gives an upstream a setting. Returns whether it has another value already, which stays.
+    pub(super) fn upstream_setting(&mut self, name: &str, setting: &str, value: toml_edit::Value) -> bool {
+        let Some(used) = self.upstreams.used.iter_mut().find(|used| used.name == name) else { return false };
+        used.section.settings.set(setting, value.clone());
+        used.section.settings.text_of(setting).is_some_and(|text| text != value.to_string().trim())
+    }
+}
+
+/// The longest silence of the servers of a location.
+pub fn idle_timeout(levels: &[&[Directive]]) -> Option<String> {
+    let said = ["proxy_read_timeout", "grpc_read_timeout"].into_iter().find_map(|name| one_in_force(levels, name))?;
+    values::time(said.arg(0))
 }
 
 fn url(scheme: &str, authority: &str) -> String {

@@ -8,7 +8,7 @@ use limits::Limit;
 use rewrites::{Redirect, Rewrite};
 use scheduler::admission::ResourceId;
 
-use super::{Access, CgiConfig, CompressionConfig, FastCgiConfig, PathPattern, Respond};
+use super::{Access, CgiConfig, CompressionConfig, FastCgiConfig, PathPattern, Respond, Times};
 
 /// A route to an origin. The first route of a site that matches a request serves it; without a match the
 /// site's files do.
@@ -116,6 +116,9 @@ pub enum Origin {
         buffer_request: bool,
         /// Whether a response that the client reads slowly is buffered here, so that it holds no slot.
         buffer_response: bool,
+        /// Time limits in place of those of the upstream; the one of silence holds for a tunnel (WebSocket), too. `None`:
+        /// those of the upstream, and a tunnel has that of the client's connection.
+        times: Option<Times>,
     },
     /// A program run for each request (RFC 3875).
     Cgi(CgiConfig),

@@ -33,7 +33,9 @@ pub use heads::{Cors, Expires, ForwardedField, Freshness, HeaderRules, OriginPat
 use http::{HeaderValue, Uri};
 pub use programs::{CgiConfig, FastCgiAddress, FastCgiConfig, Priority, WorkersConfig};
 pub use rewrites::{BadTarget, Redirect, Rewrite};
-pub use upstream::{ActiveChecks, CertificateFiles, PassiveChecks, UpstreamAddress, UpstreamConfig, UpstreamServer};
+pub use upstream::{
+    ActiveChecks, CertificateFiles, PassiveChecks, Times, UpstreamAddress, UpstreamConfig, UpstreamServer,
+};
 
 pub use self::{
     access::{Access, AddressRules, ForwardAuth, Require},

@@ -93,13 +93,13 @@ async fn serve_http1<S>(
     let refuse = |Refused { status, is_head, line }| pipeline::refuse(&connection, status, is_head, line);
     session.serve(&state.interims, answer, refuse).await;
     match state.take_tunnel() {
-        Some(Tunnel { upgraded, class, permits: _held }) => {
+        Some(Tunnel { upgraded, class, permits: _held, idle }) => {
             let (server, flow) = (connection.server.clone(), connection.flow.clone());
             drop(connection);
             let (stream, early) = session.into_parts();
             let client = tunnel::Client::new(stream, early, flow, class);
             // What comes after HTTP/1 is in a box, so that an idle connection is not as large as it.
-            Box::pin(tunnel::run(client, *upgraded, &server.stopping, idle_timeout)).await;
+            Box::pin(tunnel::run(client, *upgraded, &server.stopping, idle.unwrap_or(idle_timeout))).await;
         }
         None => {
             drop(connection);

@@ -61,6 +61,7 @@ pub(super) async fn ask(
         keep_host: true,
         believed: request.verdict.believed,
         rules: Some(&rules),
+        times: None,
     };
     let pools = connection.pools.of(snapshot);
     let prepared = pools.prepare(outbound, ask, request.now).map_err(|error| failed(&error))?;

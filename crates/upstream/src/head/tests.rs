@@ -22,6 +22,7 @@ fn defaults() -> Ask<'static> {
         keep_host: false,
         believed: None,
         rules: None,
+        times: None,
     }
 }
 

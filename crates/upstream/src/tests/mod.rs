@@ -207,6 +207,7 @@ pub(super) fn defaults() -> Ask<'static> {
         keep_host: false,
         believed: None,
         rules: None,
+        times: None,
     }
 }
 

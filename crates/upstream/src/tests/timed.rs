@@ -76,6 +76,19 @@ async fn an_upstream_that_sends_now_and_then_is_not_silent() {
     let limited = UpstreamConfig { total_timeout: Some(Duration::from_secs(20)), ..config(vec![peer.at()]) };
     let (pools, _) = super::pools(limited);
     assert_eq!(timed_out(asked(&pools, get("/")).await.unwrap_err()), (Wait::End, 20));
+    // The times of a request go before those of the upstream.
+    let times = |idle, total: Option<u64>| {
+        Some(Times { idle: Duration::from_secs(idle), total: total.map(Duration::from_secs) })
+    };
+    let short = Ask { times: times(40, None), ..defaults() };
+    assert_eq!(timed_out(pools.send(get("/"), short).await.unwrap_err()), (Wait::Head, 40));
+    let long = Ask { times: times(60, None), ..defaults() };
+    let answer = pools.send(get("/"), long).await.unwrap();
+    assert_eq!(answer.response.into_body().collect().await.unwrap().to_bytes(), "abcd");
+    // The server answers one request of a connection.
+    let (pools, _) = super::pools(config(vec![peer.at()]));
+    let whole = Ask { times: times(60, Some(90)), ..defaults() };
+    assert_eq!(timed_out(pools.send(get("/"), whole).await.unwrap_err()), (Wait::End, 90));
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use http::{HeaderName, HeaderValue, StatusCode};
 use server::config::{
     Access, AccessLog, CompressionConfig, Cors, Expires, HeaderRules, LogChoice, Origin, PathPattern, Redirect,
-    Respond, Rewrite, Route, RouteLimit, is_script,
+    Respond, Rewrite, Route, RouteLimit, Times, UpstreamConfig, is_script,
 };
 use toml::Spanned;
 
@@ -38,6 +38,7 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
             keep_host: true,
             buffer_request: true,
             buffer_response: true,
+            times: None,
         },
         resource: default_resource(targets.resources),
         admitted: true,
@@ -305,8 +306,10 @@ impl Resolver<'_> {
             let help = format!("add `[[upstream]]` with `name = \"{}\"`", upstream.get_ref().0);
             let replace_prefix = self.replace_prefix(raw, pattern);
             let on = |setting: &Option<Spanned<bool>>| setting.as_ref().is_none_or(|on| *on.get_ref());
+            let upstream = self.index_of("upstream", upstream, &names, &help)?;
             return Some(Origin::Upstream {
-                upstream: self.index_of("upstream", upstream, &names, &help)?,
+                upstream,
+                times: self.times(raw, &targets.upstreams[upstream]),
                 replace_prefix,
                 keep_host: on(&raw.keep_host),
                 buffer_request: on(&raw.buffer_request),
@@ -318,13 +321,22 @@ impl Resolver<'_> {
             ("keep-host", raw.keep_host.as_ref().map(Spanned::span)),
             ("buffer-request", raw.buffer_request.as_ref().map(Spanned::span)),
             ("buffer-response", raw.buffer_response.as_ref().map(Spanned::span)),
+            ("idle-timeout", raw.idle_timeout.as_ref().map(Spanned::span)),
+            ("total-timeout", raw.total_timeout.as_ref().map(Spanned::span)),
         ];
+        let own_timeout = match (&raw.cgi, &raw.fastcgi) {
+            (Some(_), _) => Some("cgi.timeout"),
+            (_, Some(_)) => Some("fastcgi.timeout"),
+            _ => None,
+        };
         for (key, place) in of_upstreams.into_iter().filter(|(_, place)| place.is_some()) {
             if self.shape_is_sound {
-                self.problems.push(
-                    Problem::new(format!("`{key}` is about an upstream, and this route has none"), place)
-                        .help("leave it out"),
-                );
+                let help = match own_timeout.filter(|_| key.ends_with("-timeout")) {
+                    Some(own) => format!("write `{own}`"),
+                    None => "leave it out".to_owned(),
+                };
+                let message = format!("`{key}` is about an upstream, and this route has none");
+                self.problems.push(Problem::new(message, place).help(help));
             }
         }
         if let Some(cgi) = &raw.cgi {
@@ -350,6 +362,15 @@ impl Resolver<'_> {
                 .push(Problem::new("this site has no files", Some(files.span())).help("give the site a `root`"));
         }
         Some(Origin::Files)
+    }
+
+    /// The time limits of a route, if it has any; its upstream has the others.
+    fn times(&mut self, raw: &RawRoute, upstream: &UpstreamConfig) -> Option<Times> {
+        let UpstreamConfig { idle_timeout, total_timeout, .. } = *upstream;
+        (raw.idle_timeout.is_some() || raw.total_timeout.is_some()).then(|| Times {
+            idle: self.setting(None, &raw.idle_timeout, values::duration, idle_timeout),
+            total: self.setting(None, &raw.total_timeout, values::duration_or_off, total_timeout),
+        })
     }
 
     fn try_files(&mut self, raw: &RawRoute, pattern: &PathPattern, origin: &Origin) -> Vec<Rewrite> {

@@ -12,7 +12,7 @@ use scheduler::{
 };
 use server::config::{
     Adjustment, AdmissionConfig, Condition, FastCgiAddress, ForwardedField, LimitBy, Origin, PathPattern, Priority,
-    ProbeConfig, ResourceConfig, RouteLimit, UpstreamAddress, ValueMatch,
+    ProbeConfig, ResourceConfig, RouteLimit, Times, UpstreamAddress, ValueMatch,
 };
 
 use super::*;
@@ -77,10 +77,12 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
         ]
     );
     let api = &site.routes[0];
-    let Origin::Upstream { upstream: 0, replace_prefix, keep_host, buffer_request, buffer_response } = &api.origin
+    let Origin::Upstream { upstream: 0, replace_prefix, keep_host, buffer_request, buffer_response, times } =
+        &api.origin
     else {
         panic!("{:?}", api.origin)
     };
+    assert_eq!(*times, Some(Times { idle: Duration::from_secs(300), total: Some(Duration::from_secs(600)) }));
     assert_eq!(
         (replace_prefix.as_deref(), *keep_host, *buffer_request, *buffer_response),
         (Some("/"), false, true, true)

@@ -53,6 +53,24 @@ fn a_websocket_passes() {
 }
 
 #[test]
+fn a_silent_tunnel_ends_after_the_time_of_its_route() {
+    // The client's connection may be idle for 75 s, and the test waits for no longer than `PATIENCE`.
+    let gateway = Gateway::start("idle-timeout = \"200ms\"\n");
+    let mut client = gateway.serpent.connect();
+    client.write_all(b"GET /ws HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n").unwrap();
+    let asked = gateway.origin.next();
+    asked.send(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n");
+    let answer = all(client);
+    assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+    // A silent answer as well.
+    let mut client = gateway.serpent.connect();
+    client.write_all(b"GET /slow HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    let _silent = gateway.origin.next();
+    let answer = all(client);
+    assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+}
+
+#[test]
 fn a_tunnel_passes_one_direction_when_the_other_has_ended_and_outlives_a_reload() {
     let gateway = Gateway::start(CLASSES);
     let mut client = gateway.serpent.connect();

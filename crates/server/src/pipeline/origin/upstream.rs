@@ -87,6 +87,7 @@ pub(super) async fn answer(
         keep_host: origin.keep_host,
         believed: request.verdict.believed,
         rules: Some(&routed.route.config.request_headers).filter(|rules| !rules.is_empty()),
+        times: origin.times,
     };
     let pools = connection.pools.of(snapshot);
     let prepared = match pools.prepare(outbound, ask, request.now) {
@@ -106,7 +107,8 @@ pub(super) async fn answer(
             request.record.server = Some(server);
             if let Some(upgraded) = upgraded {
                 let permits = std::mem::take(&mut request.record.permits);
-                request.connection.state.tunnel(Tunnel { upgraded, class: request.record.class, permits });
+                let (class, idle) = (request.record.class, origin.times.map(|times| times.idle));
+                request.connection.state.tunnel(Tunnel { upgraded, class, permits, idle });
             }
             Ok(response)
         }

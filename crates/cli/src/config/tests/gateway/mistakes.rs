@@ -284,6 +284,16 @@ fn mistakes_about_routes_without_an_upstream() {
             "a request that is answered at once goes to no origin",
         ),
         (
+            "[[site]]\n[[site.route]]\npath = \"/\"\ncgi = \"www\"\ntotal-timeout = \"1s\"\n",
+            ":5:17",
+            "write `cgi.timeout`",
+        ),
+        (
+            "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfiles = true\nidle-timeout = \"1s\"\n",
+            ":6:16",
+            "is about an upstream",
+        ),
+        (
             "[[site]]\n[[site.route]]\npath = \"/\"\nredirect = \"/a\"\nadmitted = true\n",
             ":5:12",
             "a redirect never waits for a slot",

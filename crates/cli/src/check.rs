@@ -6,8 +6,8 @@ use clap::Args;
 use scheduler::control::Method;
 use serde_json::json;
 use server::config::{
-    Access, Certificate, ClassConfig, Classes, Config, Enforce, Limit, LimitBy, Maintenance, Origin, Requirement,
-    Route, RouteLimit, UplinkRate, UpstreamConfig,
+    Access, Certificate, ClassConfig, Classes, Config, Enforce, Limit, Maintenance, Origin, Requirement, Route,
+    RouteLimit, UplinkRate, UpstreamConfig,
 };
 
 use crate::{
@@ -194,12 +194,13 @@ pub fn access(access: &Access) -> Option<String> {
 
 /// A few words on how many requests are answered.
 fn limit(limit: &Limit) -> String {
-    let by = LimitBy::NAMED.iter().find(|(by, ..)| *by == limit.by).map_or("", |(_, name, _)| name);
+    let by: Vec<_> = limit.by.iter().map(values::show_limit_by).collect();
+    let by = if by.is_empty() { "all together".to_owned() } else { format!("each {}", by.join(" and ")) };
     let rate = limit.rate.map(|rate| format!("{} in {}", rate.requests, values::show_duration(rate.window)));
     let at_once = limit.at_once.map(|at_once| format!("{at_once} at once"));
     let bytes = limit.bytes.map(|bytes| format!("{} in 1s", bytesize::ByteSize::b(bytes.bytes_per_second.get())));
     let all: Vec<_> = rate.into_iter().chain(at_once).chain(bytes).collect();
-    format!("{} for each {by}", all.join(" and "))
+    format!("{} for {by}", all.join(" and "))
 }
 
 /// A few words on the origin that answers a route's requests.

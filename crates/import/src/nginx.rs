@@ -59,15 +59,21 @@ impl<'a> Translation<'a> {
     }
 
     fn zone(&mut self, directive: &'a Directive) {
-        let by_client = matches!(directive.arg(0), "$binary_remote_addr" | "$remote_addr");
         let value = |name: &str| directive.args.iter().find_map(|arg| arg.strip_prefix(name));
         let Some(zone) = value("zone=").and_then(|zone| zone.split(':').next()) else {
             return self.leave(directive, "it names no zone");
         };
-        if !by_client {
-            self.leave(directive, "requests are counted by client address, API key or class (`limit`, `by`)");
+        let by = match access::counted_by(directive.arg(0)) {
+            Ok(by) => Some(by),
+            Err(reason) => {
+                self.leave(directive, reason);
+                None
+            }
+        };
+        if let Some(note) = by.as_ref().and_then(|_| access::counts_otherwise(directive.arg(0))) {
+            self.leave(directive, note);
         }
-        self.zones.insert(zone, (value("rate=").map(|rate| rate.replace("r/", "/")), by_client));
+        self.zones.insert(zone, (value("rate=").map(|rate| rate.replace("r/", "/")), by));
     }
 
     fn limit_time(&mut self, directive: &Directive, name: &str) {

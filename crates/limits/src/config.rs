@@ -6,10 +6,10 @@ use std::{
 };
 
 /// How many requests of one client, key or class are answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Which requests are counted together.
-    pub by: LimitBy,
+    /// What requests that are counted together have in common; empty: all are counted together.
+    pub by: Box<[LimitBy]>,
     /// So many in the long run; `None`: any number.
     pub rate: Option<Rate>,
     /// So many at once, from the head of a request to the end of its response; `None`: any number.
@@ -38,13 +38,17 @@ pub struct Rate {
     pub burst: NonZeroU32,
 }
 
-/// The requests that a limit counts together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A thing that requests have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitBy {
-    /// Requests from one address; of IPv6, from one network of 64 bits.
+    /// The client's address; of IPv6, its network of 64 bits.
     Client,
-    /// Requests with one API key. Without a key, as `Client`.
+    /// The API key. Without a key, as `Client`.
     Key,
-    /// Requests of one class.
+    /// The class.
     Class,
+    /// The path, without its query.
+    Path,
+    /// The value of the header field with this name. Without the field, as `Client`.
+    Header(Box<str>),
 }

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    hash::{BuildHasher as _, DefaultHasher, RandomState},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -30,6 +31,7 @@ pub struct Limiter {
     rate: Option<Rated>,
     at_once: AtOnce,
     bytes: Option<Bytes>,
+    hashes: RandomState,
 }
 
 /// The grants of a request while it is under way.
@@ -70,12 +72,23 @@ impl Limiter {
     pub fn new(limit: &Limit, now: Instant) -> Self {
         let rated = |rate: Rate| Rated { bucket: Bucket::new(&rate), epoch: now, full_ns: Cache::new(MOST_REMEMBERED) };
         let bytes = limit.bytes.map(|rate| Bytes { rate, of_clients: Cache::new(MOST_REMEMBERED) });
-        Self { limit: *limit, rate: limit.rate.map(rated), at_once: AtOnce::default(), bytes }
+        Self {
+            limit: limit.clone(),
+            rate: limit.rate.map(rated),
+            at_once: AtOnce::default(),
+            bytes,
+            hashes: RandomState::new(),
+        }
     }
 
-    /// Which requests are counted together.
-    pub fn by(&self) -> LimitBy {
-        self.limit.by
+    /// What requests that are counted together have in common; empty: all are counted together.
+    pub fn by(&self) -> &[LimitBy] {
+        &self.limit.by
+    }
+
+    /// Makes a [`Who::Hash`] of this limit. Its key is secret, so clients cannot choose texts with equal hashes.
+    pub fn hasher(&self) -> DefaultHasher {
+        self.hashes.build_hasher()
     }
 
     /// The rate of requests, if it is limited.
@@ -132,7 +145,8 @@ mod tests {
         let minute = Duration::from_secs(60);
         let rate = Rate { requests: number(1), window: minute, burst: number(2) };
         let now = Instant::now();
-        let limiter = Limiter::new(&Limit { by: LimitBy::Client, rate: Some(rate), at_once: None, bytes: None }, now);
+        let limiter =
+            Limiter::new(&Limit { by: [LimitBy::Client].into(), rate: Some(rate), at_once: None, bytes: None }, now);
         let begin = |client, now| limiter.begin(who(client), now).map(|granted| granted.permit.is_some());
         for client in [1, 2] {
             assert_eq!(begin(client, now), Ok(false));
@@ -146,7 +160,7 @@ mod tests {
     fn a_request_that_is_refused_by_its_rate_is_not_under_way() {
         let rate = Rate { requests: number(1), window: Duration::from_secs(1), burst: number(2) };
         let now = Instant::now();
-        let limit = Limit { by: LimitBy::Client, rate: Some(rate), at_once: Some(number(3)), bytes: None };
+        let limit = Limit { by: [LimitBy::Client].into(), rate: Some(rate), at_once: Some(number(3)), bytes: None };
         let limiter = Limiter::new(&limit, now);
         let begin = || limiter.begin(who(1), now).map(|granted| granted.permit.unwrap());
         let _kept = (begin().unwrap(), begin().unwrap());

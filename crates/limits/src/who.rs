@@ -11,6 +11,10 @@ pub enum Who {
     Key([u8; 32]),
     /// The index of a class.
     Class(u16),
+    /// Everyone.
+    All,
+    /// The keyed hash of something else, or of several things; see [`Limiter::hasher`](crate::Limiter::hasher).
+    Hash(u64),
 }
 
 impl Who {

@@ -287,7 +287,8 @@ sections! {
     RawLimit {
         rate: Setting,
         burst: Setting,
-        by: Setting,
+        #[serde(deserialize_with = "one_or_more")]
+        by: Option<Vec<Spanned<Written>>>,
         at_once: Setting,
         bytes: Setting,
         bytes_burst: Setting,

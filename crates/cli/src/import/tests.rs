@@ -280,10 +280,14 @@ fn php_of_other_shapes() {
 fn passwords_addresses_and_limits() {
     let (text, left, config) = one("http {\n  limit_req_zone $binary_remote_addr zone=login:10m rate=5r/m;\n\
         limit_conn_zone $binary_remote_addr zone=addr:10m;\n  limit_req_zone $server_name zone=all:1m rate=100r/s;\n\
+        limit_req_zone $binary_remote_addr$http_x_tenant zone=tenant:1m rate=7r/s;\n\
+        limit_req_zone $cookie_id zone=cookie:1m rate=8r/s;\n\
         server {\n    listen 192.0.2.1:8080;\n    server_name admin.example;\n    root /srv/admin;\n\
           auth_basic \"The office\";\n    auth_basic_user_file /etc/nginx/htpasswd;\n    satisfy any;\n    allow 10.0.0.0/8;\n    deny all;\n\
           limit_conn addr 20;\n\
           location /login { limit_req zone=login burst=10 nodelay; limit_req zone=all; }\n\
+          location /all { limit_req zone=all; limit_conn addr 5; }\n          location /tenant { limit_req zone=tenant; }\n\
+          location /cookie { limit_req zone=cookie; }\n\
           location /open/ { auth_basic off; allow all; }\n    location /lan/ { allow 192.168.0.0/16; deny all; }\n } }\n");
     has(
         &text,
@@ -294,12 +298,17 @@ fn passwords_addresses_and_limits() {
             "client = [\"10.0.0.0/8\"]",
             "limit = { at-once = 20 }",
             "limit = { rate = \"5/m\", burst = 11 }",
+            "limit = { rate = \"100/s\", burst = 1, by = \"all\" }",
+            "limit = { rate = \"7/s\", burst = 1, by = [\"client\", \"header x-tenant\"] }",
             "require = \"off\"",
             "allow = [\"192.168.0.0/16\"]",
             "listen = [\"192.0.2.1:8080\"]",
         ],
     );
-    assert!(left.iter().any(|left| left.contains("zone=all:1m")), "{left:#?}");
+    for part in ["zone=all:1m", "limit_conn addr 5", "limit_req zone=all", "`$cookie_id`", "without the field"] {
+        assert!(left.iter().any(|left| left.contains(part)), "{part}: {left:#?}");
+    }
+    assert!(!text.contains("8/s"), "{text}");
     assert!(config.sites[0].access.require.is_some());
 }
 

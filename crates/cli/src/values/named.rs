@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use scheduler::{Order, admission::Late, control, share::Policy};
-use server::config::{Enforce, ForwardedField, LimitBy, LogFormat, SymlinkPolicy};
+use server::config::{Enforce, ForwardedField, LogFormat, SymlinkPolicy};
 
 use crate::spelling::like;
 
@@ -44,14 +44,6 @@ impl Named for Order {
             Self::QuickFix.name(),
             "Two bands by size: small responses before large ones, in turn within a band",
         ),
-    ];
-}
-
-impl Named for LimitBy {
-    const NAMED: &'static [(Self, &'static str, &'static str)] = &[
-        (Self::Client, "client", "Requests from one address"),
-        (Self::Key, "key", "Requests with one API key"),
-        (Self::Class, "class", "Requests of one class"),
     ];
 }
 

@@ -1,9 +1,10 @@
 //! Parts of requests and responses: paths, methods, header fields, statuses.
 
 use http::{HeaderName, HeaderValue, Method, StatusCode, uri::PathAndQuery};
-use server::config::PathPattern;
+use server::config::{LimitBy, PathPattern};
 
 use super::numbers::duration_or_zero;
+use crate::spelling::like;
 
 /// Reads `hsts` of a site: `off`, a word, or the time for which browsers stay with TLS.
 pub fn hsts(text: &str) -> Result<Option<HeaderValue>, String> {
@@ -123,6 +124,35 @@ pub fn method(text: &str) -> Result<Method, String> {
 pub fn header_name(text: &str) -> Result<HeaderName, String> {
     HeaderName::from_bytes(text.as_bytes())
         .map_err(|_| format!("`{text}` is not the name of a header field: write it as in `X-Api-Key`"))
+}
+
+/// Reads a thing by which a limit counts requests, as in `client` or `header X-Api-Key`.
+pub fn limit_by(text: &str) -> Result<LimitBy, String> {
+    match text {
+        "client" => return Ok(LimitBy::Client),
+        "key" => return Ok(LimitBy::Key),
+        "class" => return Ok(LimitBy::Class),
+        "path" => return Ok(LimitBy::Path),
+        "all" => return Err("`all` stands alone: leave out the others, or this".to_owned()),
+        _ => {}
+    }
+    if let Some(name) = text.strip_prefix("header ") {
+        return header_name(name.trim()).map(|name| LimitBy::Header(name.as_str().into()));
+    }
+    let like = like(text, ["client", "key", "class", "path", "all"]);
+    let meant = like.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
+    Err(format!("`{text}` is not one of `client`, `key`, `class`, `path`, `all` and `header NAME`{meant}"))
+}
+
+/// How [`limit_by`] reads it.
+pub fn show_limit_by(by: &LimitBy) -> String {
+    match by {
+        LimitBy::Client => "client".to_owned(),
+        LimitBy::Key => "key".to_owned(),
+        LimitBy::Class => "class".to_owned(),
+        LimitBy::Path => "path".to_owned(),
+        LimitBy::Header(name) => format!("header {name}"),
+    }
 }
 
 /// Reads the value of a header field.

@@ -29,7 +29,9 @@ fn beyond_its_rate_a_client_gets_429_and_is_told_when_to_come_again() {
         "trusted-proxies = [\"127.0.0.1\"]\n[[site]]\nroot = \"www\"\nlimit = { rate = \"2/h\" }\n\
          [[site.route]]\npath = \"/sub/\"\nfiles = true\n\
          [[site.route]]\npath = \"/style.css\"\nfiles = true\nlimit = \"off\"\n\
-         [[site.route]]\npath = \"/page.html\"\nfiles = true\nlimit = { rate = \"1/h\", by = \"key\" }\n",
+         [[site.route]]\npath = \"/page.html\"\nfiles = true\nlimit = { rate = \"1/h\", by = \"key\" }\n\
+         [[site.route]]\npath = \"/all\"\nrespond = 200\nlimit = { rate = \"1/h\", by = \"all\" }\n\
+         [[site.route]]\npath = \"/of/\"\nrespond = 200\nlimit = { rate = \"1/h\", by = [\"path\", \"header X-Tenant\"] }\n",
     );
     let from = |client: &str, path: &str| ask(&serpent, path, &format!("x-forwarded-for: {client}\r\n"));
     assert_eq!(status(&from("192.0.2.1", "/hello.txt")), "200");
@@ -48,6 +50,23 @@ fn beyond_its_rate_a_client_gets_429_and_is_told_when_to_come_again() {
     assert_eq!(status(&from("2001:db8::2", "/hello.txt")), "200");
     assert_eq!(status(&from("2001:db8::3", "/hello.txt")), "429");
     assert_eq!(status(&from("2001:db8:0:1::3", "/hello.txt")), "200");
+
+    // What is counted together may be anything that requests have in common.
+    assert_eq!(status(&from("192.0.2.1", "/all")), "200");
+    assert_eq!(status(&from("192.0.2.2", "/all")), "429");
+    for (path, client, tenant, expected) in [
+        ("/of/a", "192.0.2.1", "x-tenant: red\r\n", "200"),
+        ("/of/a?query", "192.0.2.2", "x-tenant: red\r\n", "429"),
+        ("/of/a", "192.0.2.2", "x-tenant: blue\r\n", "200"),
+        ("/of/a", "192.0.2.2", "x-tenant: red\r\nx-tenant: blue\r\n", "200"),
+        ("/of/b", "192.0.2.1", "x-tenant: red\r\n", "200"),
+        ("/of/a", "192.0.2.1", "", "200"),
+        ("/of/a", "192.0.2.1", "", "429"),
+        ("/of/a", "192.0.2.2", "", "200"),
+    ] {
+        let answer = ask(&serpent, path, &format!("x-forwarded-for: {client}\r\n{tenant}"));
+        assert_eq!(status(&answer), expected, "{path} {client} {tenant}");
+    }
 
     // Each key is counted by itself, and requests without one by client.
     for (more, expected) in [

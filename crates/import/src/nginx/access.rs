@@ -101,15 +101,18 @@ impl<'a> Translation<'a> {
 
     fn limit(&mut self, levels: &[&'a [Directive]], settings: &mut Settings) {
         let mut limit: Vec<(&str, Value)> = Vec::new();
+        let mut counted: Option<Vec<String>> = None;
         for directive in in_force(levels, "limit_req").into_iter().chain(in_force(levels, "limit_conn")) {
             let value = |name: &str| directive.args.iter().find_map(|arg| arg.strip_prefix(name));
             let of_rate = directive.name == "limit_req";
             let zone = if of_rate { value("zone=") } else { directive.args.first().map(String::as_str) };
-            let Some((rate, by_client)) = zone.and_then(|zone| self.zones.get(zone)).cloned() else {
+            let Some((rate, by)) = zone.and_then(|zone| self.zones.get(zone)).cloned() else {
                 self.leave(directive, "its zone is not declared");
                 continue;
             };
-            if !by_client {
+            let Some(by) = by else { continue };
+            if counted.as_ref().is_some_and(|counted| *counted != by) {
+                self.leave(directive, "a limit counts in one way; that of the first one is taken");
                 continue;
             }
             if limit.iter().any(|(name, _)| *name == if of_rate { "rate" } else { "at-once" }) {
@@ -118,6 +121,7 @@ impl<'a> Translation<'a> {
             }
             match (of_rate, rate) {
                 (true, Some(rate)) => {
+                    counted = Some(by);
                     limit.push(("rate", rate.into()));
                     // nginx counts the requests beyond the first.
                     let burst: i64 = value("burst=").and_then(|burst| burst.parse().ok()).unwrap_or(0);
@@ -125,12 +129,16 @@ impl<'a> Translation<'a> {
                 }
                 (true, None) => self.leave(directive, "its zone has no rate"),
                 (false, _) => match directive.arg(1).parse::<i64>() {
-                    Ok(count) => limit.push(("at-once", count.into())),
+                    Ok(count) => {
+                        counted = Some(by);
+                        limit.push(("at-once", count.into()));
+                    }
                     Err(_) => self.leave(directive, "the number cannot be read"),
                 },
             }
         }
-        if !limit.is_empty() {
+        if let Some(by) = counted {
+            limit.extend(written(&by).map(|by| ("by", by)));
             settings.set("limit", table(limit));
         }
     }
@@ -144,6 +152,59 @@ impl<'a> Translation<'a> {
                 None
             }
         }
+    }
+}
+
+/// What a zone counts together, as `limit.by` has it. An error is the reason why it has no counterpart.
+pub(super) fn counted_by(key: &str) -> Result<Vec<String>, String> {
+    let mut by = Vec::new();
+    let [before, names @ ..] = &key.split('$').collect::<Vec<_>>()[..] else { return Ok(by) };
+    for name in names {
+        let name = name.strip_prefix('{').and_then(|name| name.strip_suffix('}')).unwrap_or(name);
+        let one = match name {
+            "binary_remote_addr" | "remote_addr" => "client".to_owned(),
+            "uri" | "document_uri" | "request_uri" => "path".to_owned(),
+            // A limit belongs to a site anyway.
+            "server_name" => continue,
+            _ => match name.strip_prefix("http_").filter(|name| *name != "host") {
+                Some(field) if field.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => {
+                    format!("header {}", field.replace('_', "-"))
+                }
+                _ => {
+                    return Err(format!(
+                        "`${name}`: requests are counted by client, path, header field, API key or class (`limit`, `by`)"
+                    ));
+                }
+            },
+        };
+        by.push(one);
+    }
+    if !before.is_empty() || names.is_empty() {
+        return Err("requests that are counted together have something in common, which a variable names".to_owned());
+    }
+    Ok(by)
+}
+
+/// How counting by a key of nginx differs from counting by its counterpart, if it does.
+pub(super) fn counts_otherwise(key: &str) -> Option<&'static str> {
+    if key.contains("$http_") {
+        Some("requests without the field are counted by client; nginx does not count them")
+    } else if key.contains("request_uri") {
+        Some("requests are counted by path, without the query")
+    } else if !key.contains("addr") {
+        Some("each site, and each route with a limit of its own, counts for itself")
+    } else {
+        None
+    }
+}
+
+/// `limit.by`, unless it is the default.
+fn written(by: &[String]) -> Option<Value> {
+    match by {
+        [] => Some("all".into()),
+        [one] if one == "client" => None,
+        [one] => Some(one.as_str().into()),
+        several => Some(list(several)),
     }
 }
 

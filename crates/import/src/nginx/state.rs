@@ -202,8 +202,8 @@ fn reason(name: &str) -> &'static str {
 pub struct Translation<'a> {
     pub notes: Notes,
     pub upstreams: Upstreams<'a>,
-    /// `limit_req_zone` and `limit_conn_zone`: the rate, if any, and whether clients are counted by their address.
-    pub zones: HashMap<&'a str, (Option<String>, bool)>,
+    /// `limit_req_zone` and `limit_conn_zone`: the rate, if any, and what is counted together, if that has a counterpart.
+    pub zones: HashMap<&'a str, (Option<String>, Option<Vec<String>>)>,
     /// `auth_basic_user_file`. There is one for all sites.
     pub users: Option<&'a str>,
     pub limits: Settings,

@@ -55,7 +55,7 @@ pub struct Route {
 }
 
 /// The limit of a route.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RouteLimit {
     /// The site's, if it has one.
     #[default]

@@ -8,7 +8,7 @@ use toml::Spanned;
 use super::{resolver::Resolver, rules::Configured};
 use crate::{
     config::{problems::Problem, raw::RawLimit, written::OrOff},
-    values::{self, Named as _},
+    values,
 };
 
 /// The largest numbers of requests, in a burst and at once.
@@ -23,7 +23,20 @@ impl Resolver<'_> {
         let burst = self.setting(None, &raw.burst, count, None);
         let rate = self.optional(&raw.rate, values::request_rate);
         let at_once = self.setting(None, &raw.at_once, count, None);
-        let by = self.setting(None, &raw.by, LimitBy::named, LimitBy::Client);
+        let by = match &raw.by {
+            None => [LimitBy::Client].into(),
+            Some(all) if matches!(&all[..], [all] if all.get_ref().0 == "all") => Box::default(),
+            Some(several) => {
+                if several.is_empty() {
+                    let message = "`by` of this limit names nothing";
+                    self.problems.push(
+                        Problem::new(message, Some(written.span()))
+                            .help("write `by = \"all\"` to count all requests together, or leave it out"),
+                    );
+                }
+                self.read_each(several, values::limit_by).into()
+            }
+        };
         let bytes = self.optional(&raw.bytes, values::byte_rate);
         let bytes_burst = self.optional(&raw.bytes_burst, values::least_bytes);
         if [&raw.rate, &raw.at_once, &raw.bytes].into_iter().all(Option::is_none) && self.shape_is_sound {
@@ -40,7 +53,8 @@ impl Resolver<'_> {
             let message = "`bytes-burst` is about bytes, and this limit has none";
             self.problems.push(Problem::new(message, Some(burst.span())).help("add `bytes`, or leave it out"));
         }
-        if let Some(written) = raw.by.as_ref().filter(|_| by == LimitBy::Key && !configured.keys) {
+        let key = raw.by.iter().flatten().find(|written| written.get_ref().0 == "key");
+        if let Some(written) = key.filter(|_| !configured.keys) {
             self.problems.push(
                 Problem::new("there are no keys", Some(written.span()))
                     .help("add `[keys]` with `file = \"keys\"`, with lines made by `serpent key LEVEL`"),

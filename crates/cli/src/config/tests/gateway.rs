@@ -125,9 +125,9 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
         (&"x-cart".parse().unwrap(), &"x-total".parse().unwrap())
     );
     assert!(site.routes[0].cors.is_none() && site.routes[0].access.forward_auth.is_none());
-    let RouteLimit::Own(limit) = site.routes[1].limit else { panic!("{:?}", site.routes[1].limit) };
+    let RouteLimit::Own(limit) = &site.routes[1].limit else { panic!("{:?}", site.routes[1].limit) };
     let rate = limit.rate.unwrap();
-    assert_eq!((limit.by, rate.requests.get(), rate.burst.get()), (LimitBy::Key, 20, 40));
+    assert_eq!((&*limit.by, rate.requests.get(), rate.burst.get()), (&[LimitBy::Key][..], 20, 40));
     assert_eq!((rate.window, limit.at_once.map(NonZeroU32::get)), (Duration::from_secs(1), Some(8)));
     let bytes = limit.bytes.unwrap();
     assert_eq!((bytes.bytes_per_second.get(), bytes.burst_bytes.get()), (2_000_000, 10_000_000));

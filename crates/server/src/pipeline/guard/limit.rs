@@ -2,6 +2,8 @@
 //!
 //! A refused request costs no token, no slot, and nothing of its body is read.
 
+use std::hash::{Hash as _, Hasher as _};
+
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use limits::{LimitBy, Limiter, Refused, Who};
 
@@ -16,7 +18,7 @@ const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
 
 /// Counts a request, or refuses it.
 pub(super) fn check(limiter: &Limiter, request: &Guarded<'_>) -> Ruling {
-    let refused = match limiter.begin(who(limiter.by(), request), request.now.into_std()) {
+    let refused = match limiter.begin(who(limiter, request), request.now.into_std()) {
         Ok(granted) => return Ruling::GoesOnWith(granted),
         Err(refused) => refused,
     };
@@ -39,10 +41,28 @@ pub(super) fn check(limiter: &Limiter, request: &Guarded<'_>) -> Ruling {
     Ruling::Answer(response)
 }
 
-fn who(by: LimitBy, request: &Guarded<'_>) -> Who {
-    match by {
-        LimitBy::Client => Who::client(request.client),
-        LimitBy::Class => Who::Class(request.class.0),
-        LimitBy::Key => request.classifier.key(request.parts).map_or_else(|| Who::client(request.client), Who::Key),
+fn who(limiter: &Limiter, request: &Guarded<'_>) -> Who {
+    let key = || request.classifier.key(request.parts).map_or_else(|| Who::client(request.client), Who::Key);
+    match limiter.by() {
+        [] => Who::All,
+        [LimitBy::Client] => Who::client(request.client),
+        [LimitBy::Class] => Who::Class(request.class.0),
+        [LimitBy::Key] => key(),
+        several => {
+            let mut hasher = limiter.hasher();
+            for by in several {
+                match by {
+                    LimitBy::Client => Who::client(request.client).hash(&mut hasher),
+                    LimitBy::Class => request.class.0.hash(&mut hasher),
+                    LimitBy::Key => key().hash(&mut hasher),
+                    LimitBy::Path => request.path.hash(&mut hasher),
+                    LimitBy::Header(name) => match request.parts.headers.get(&**name) {
+                        Some(_) => request.parts.headers.get_all(&**name).iter().for_each(|it| it.hash(&mut hasher)),
+                        None => Who::client(request.client).hash(&mut hasher),
+                    },
+                }
+            }
+            Who::Hash(hasher.finish())
+        }
     }
 }

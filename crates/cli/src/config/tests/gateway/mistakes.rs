@@ -53,6 +53,8 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("limit = { at-once = 0 }\n", ":8:21", "from 1 to 1000000"),
     ("limit = { at-once = 1, burst = 3 }\n", ":8:32", "`burst` is about a rate"),
     ("limit = { at-once = 1, by = \"host\" }\n", ":8:29", "`host` is not one of `client`, `key`, `class`"),
+    ("limit = { at-once = 1, by = [\"all\", \"path\"] }\n", ":8:30", "`all` stands alone"),
+    ("limit = { at-once = 1, by = [\"client\", \"header X Y\"] }\n", ":8:40", "`X Y` is not the name of a header"),
     ("limit = { at-once = 1, by = \"key\" }\n", ":8:29", "there are no keys"),
     ("limit = { bytes = \"1MB\" }\n", ":8:19", "`1MB` is not a rate of bytes"),
     ("limit = { bytes = \"0B/s\" }\n", ":8:19", "`0B/s` is not a rate of bytes"),

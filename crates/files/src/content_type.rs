@@ -6,12 +6,15 @@ use http::HeaderValue;
 
 /// The operator's types, before the built-in table.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ContentTypes {
+pub struct ContentTypes {
     by_extension: HashMap<String, HeaderValue>,
 }
 
 impl ContentTypes {
     /// Takes (extension in lower case without dot, type). The operator's types are sent unchanged.
+    ///
+    /// # Errors
+    /// A type cannot stand in a header.
     pub fn new(given: &[(String, String)]) -> io::Result<Self> {
         let by_extension = given
             .iter()

@@ -72,6 +72,7 @@ pub use self::{
     body::{CHUNK_BYTES, FileBody},
     cache::{Cache, CacheStats},
     config::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy, TypeOfNotModified},
+    content_type::ContentTypes,
     negotiate::{Coding, Preferences},
     pages::error_page,
     path::{PathError, RequestPath, encode_pattern_path, pattern_path},

@@ -2,6 +2,7 @@
 
 mod access;
 mod compression;
+mod error_page;
 mod fastcgi;
 mod forward_auth;
 mod freshness;

@@ -27,7 +27,7 @@ pub(crate) mod answer_body;
 mod body;
 mod class;
 mod context;
-mod error_page;
+pub(crate) mod error_page;
 mod finish;
 mod forward_auth;
 pub(crate) mod guard;
@@ -75,9 +75,9 @@ async fn run(mut request: RequestContext, snapshot: Arc<ConfigSnapshot>) -> Resp
     };
     // A class has the page of its refused requests.
     if response.status().as_u16() >= 400 && request.record.refused.is_none() {
-        let page = snapshot.sites.error_page(request.site, response.status());
-        if let Some((files, path)) = page {
-            response = Box::pin(error_page::put(files, path, response)).await;
+        let of_origin = request.route.filter(|_| request.is_answered_by_origin);
+        if let Some((files, page)) = snapshot.sites.error_page(request.site, of_origin, response.status()) {
+            response = Box::pin(error_page::put(files, page, response)).await;
         }
     }
     finish::finish(&mut request, &snapshot, &mut response);
@@ -107,7 +107,10 @@ async fn answer(request: &mut RequestContext, snapshot: &Arc<ConfigSnapshot>) ->
         let body = body::take(request, snapshot, routed.route).await?;
         let admitted = admission::wait(request, snapshot, routed.route, body).await?;
         match origin::answer(request, snapshot, &routed, admitted).await? {
-            Answer::Response(response) => return Ok(response),
+            Answer::Response(response) => {
+                request.is_answered_by_origin = true;
+                return Ok(response);
+            }
             Answer::Elsewhere(path) => request.go_elsewhere(path),
         }
     }

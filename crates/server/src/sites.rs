@@ -11,7 +11,7 @@ use std::{
 };
 
 use acme::Challenges;
-use http::{StatusCode, Uri};
+use http::StatusCode;
 use limits::Limiter;
 use programs::{Application, Cgi, FastCgi};
 
@@ -19,6 +19,7 @@ use crate::{
     config::{self, Certificate, ErrorPage, Route, Site, is_script},
     host::normal,
     pipeline::{
+        error_page::Page,
         guard::{Guard, Switch},
         target::{BadPath, Target},
         transform::Transform,
@@ -46,7 +47,7 @@ struct Entry {
     otherwise: ResolvedRoute,
     certificate: Option<Certificate>,
     client_ca: Option<PathBuf>,
-    error_pages: Vec<ErrorPage>,
+    error_pages: Vec<(ErrorPage, Page)>,
     /// The extensions of scripts.
     scripts: Vec<String>,
     maintenance: Option<Arc<Switch>>,
@@ -164,7 +165,11 @@ impl Sites {
                 std::path::absolute(root).map_err(failed)
             };
             let root = site.root.as_ref().map(absolute).transpose()?;
-            let error_pages = site.error_pages.clone();
+            let open = |page: &ErrorPage| match Page::open(&page.page, &site.files) {
+                Ok(opened) => Ok((page.clone(), opened)),
+                Err((path, error)) => Err(SiteError { setting: "error_pages", path, error }),
+            };
+            let error_pages = site.error_pages.iter().map(open).collect::<Result<_, _>>()?;
             let (names, scripts) = (site.names.clone(), site.scripts());
             Ok(Entry {
                 names,
@@ -254,12 +259,22 @@ impl Sites {
         Ok(Routed { route, number, target, rest_bytes })
     }
 
-    /// The path of the page of a site for the status of an error, and the files that have it.
-    pub(crate) fn error_page(&self, site: usize, status: StatusCode) -> Option<(&Files, &Uri)> {
-        let Entry { files, error_pages, scripts, .. } = &self.sites[site];
-        let is_for = |page: &&ErrorPage| (page.statuses.0..=page.statuses.1).contains(&status.as_u16());
-        let page = error_pages.iter().find(is_for).filter(|page| !is_script(scripts, page.path.path()))?;
-        Some((files.as_ref()?, &page.path))
+    /// The page of a site for the status of an error, and the files that may have it. `of_origin`: the error is that of the
+    /// origin of this route.
+    pub(crate) fn error_page(
+        &self,
+        site: usize,
+        of_origin: Option<usize>,
+        status: StatusCode,
+    ) -> Option<(Option<&Files>, &Page)> {
+        let Entry { files, error_pages, scripts, routes, .. } = &self.sites[site];
+        if of_origin.is_some_and(|route| !routes[route].config.replaces_errors) {
+            return None;
+        }
+        let is_for = |(page, _): &&(ErrorPage, Page)| (page.statuses.0..=page.statuses.1).contains(&status.as_u16());
+        let (_, page) = error_pages.iter().find(is_for)?;
+        let is_script = matches!(page, Page::OfRoot(path) if is_script(scripts, path.path()));
+        (!is_script).then_some((files.as_ref(), page))
     }
 
     /// Whether a path leads to a script of a site, which is not sent as it is.

@@ -231,6 +231,7 @@ sections! {
         early_hints: Option<Spanned<bool>>,
         idle_timeout: Setting,
         total_timeout: Setting,
+        error_pages: Option<Spanned<bool>>,
         resource: Setting,
         admitted: Option<Spanned<bool>>,
         #[serde(deserialize_with = "one_or_more")]
@@ -267,6 +268,8 @@ sections! {
         path: Setting,
         #[serde(deserialize_with = "one_or_more")]
         copy_headers: Option<Vec<Spanned<Written>>>,
+        #[serde(deserialize_with = "one_or_more")]
+        client_headers: Option<Vec<Spanned<Written>>>,
     }
 
     /// `cors` of a site or route, as a table

@@ -414,6 +414,29 @@ fn how_long_caches_keep_responses() {
 }
 
 #[test]
+fn errors_have_files_and_texts_without_a_root_too_and_an_origin_keeps_its_own() {
+    let (text, left, config) = one("server {\n  listen 8080;\n  location / { proxy_pass http://backend:5000; }\n\
+        location /old/ { proxy_pass http://backend:5000; proxy_intercept_errors on; }\n\
+        error_page 500 502 /50x.html;\n  location = /50x.html { root /usr/share/nginx/html; internal; }\n\
+        error_page 503 @closed;\n  location @closed { root /srv/www; rewrite ^ /503.json break; }\n\
+        error_page 404 @none;\n  location @none { return 404 'Nothing here'; }\n\
+        error_page 403 @app;\n  location @app { proxy_pass http://backend:5000; }\n}\n");
+    has(
+        &text,
+        &[
+            "500 = \"file:/usr/share/nginx/html/50x.html\"",
+            "502 = \"file:/usr/share/nginx/html/50x.html\"",
+            "503 = \"file:/srv/www/503.json\"",
+            "404 = \"text:Nothing here\"",
+            "path = \"/\"\nupstream = \"backend-5000\"\nerror-pages = false\n",
+        ],
+    );
+    assert_eq!(text.matches("error-pages = false").count(), 1, "{text}");
+    assert!(left.iter().any(|left| left.contains("error_page 403")) && left.len() == 2, "{left:#?}");
+    assert_eq!(config.sites[0].error_pages.len(), 4);
+}
+
+#[test]
 fn an_application_of_one_page() {
     let (text, left, config) = one(
         "server {\n  listen 8080;\n  location / {\n    root /usr/share/nginx/html;\n    index index.html index.htm;\n    try_files $uri $uri/ /index.html;\n  }\n\
@@ -426,6 +449,7 @@ fn an_application_of_one_page() {
             "try-files = [\"/index.html\"]",
             "servers = [\"http://backend:5000\"]",
             "path = \"/api\"",
+            "error-pages = { 500 = \"/50x.html\"",
         ],
     );
     assert_eq!(left, Vec::<String>::new());

@@ -299,6 +299,45 @@ fn a_route_has_a_largest_body_of_its_own() {
 }
 
 #[test]
+fn a_site_without_a_root_has_error_pages_and_a_route_keeps_the_errors_of_its_origin() {
+    let folder = folder();
+    let origin = Origin::start();
+    std::fs::write(folder.path().join("sorry.json"), "{}").unwrap();
+    let serpent = start(
+        folder.path(),
+        &format!(
+            "[[upstream]]\nname = \"app\"\nservers = [\"http://{}\"]\n[[upstream]]\nname = \"dead\"\nservers = [\"http://127.0.0.1:1\"]\n\
+             [[site]]\nerror-pages = {{ 5xx = \"file:sorry.json\", 404 = \"text:Nothing here\" }}\n\
+             [[site.route]]\npath = \"/api/\"\nupstream = \"app\"\nerror-pages = false\n\
+             [[site.route]]\npath = \"/app/\"\nupstream = \"app\"\n\
+             [[site.route]]\npath = \"/dead/\"\nupstream = \"dead\"\nerror-pages = false\n",
+            origin.address,
+        ),
+    );
+    let of_origin = |path: &str| {
+        let mut client = serpent.connect();
+        client.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").as_bytes()).unwrap();
+        let asked = origin.next();
+        asked.send(b"HTTP/1.1 500 Failed\r\ncontent-type: a/b\r\ncontent-length: 3\r\n\r\nown");
+        asked.done();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    for (answer, status, content_type, body) in [
+        (ask(&serpent, "/none", ""), "404", "text/plain; charset=utf-8", "nothing here"),
+        (ask(&serpent, "/dead/", ""), "502", "application/json", "{}"),
+        (of_origin("/app/"), "500", "application/json", "{}"),
+        (of_origin("/api/"), "500", "a/b", "own"),
+    ] {
+        let answer = answer.to_lowercase();
+        assert!(answer.starts_with(&format!("http/1.1 {status} ")), "{answer}");
+        assert!(answer.ends_with(&format!("\r\n\r\n{body}")), "{answer}");
+        assert!(answer.contains(&format!("content-type: {content_type}\r\n")), "{answer}");
+    }
+}
+
+#[test]
 fn an_error_page_of_the_site_keeps_the_status_whatever_answers() {
     let folder = folder();
     let origin = Origin::start();

@@ -552,7 +552,7 @@ fn the_php_application_of_the_guide() {
             assert!(start.elapsed() < PATIENCE, "{} stays closed", server.name);
         }
     }
-    bed.imported(&["@closed", "limit_req_status"]);
+    bed.imported(&["limit_req_status"]);
 }
 
 /// An application with a name, which is well or not.

@@ -45,6 +45,11 @@ impl<'a> Translation<'a> {
         if !copied.is_empty() {
             table_of.push(("copy-headers", list(copied)));
         }
+        let to_client = in_force(all, "add_header").into_iter().filter(|field| is_copied(field, all));
+        let to_client: Vec<&str> = to_client.map(|field| field.arg(0)).collect();
+        if !to_client.is_empty() {
+            table_of.push(("client-headers", list(to_client)));
+        }
         settings.set("forward-auth", table(table_of));
         for field in location.inner().iter().filter(|inner| inner.name == "proxy_set_header") {
             let is_about_body = matches!(field.arg(0).to_ascii_lowercase().as_str(), "content-length" | "host");
@@ -85,7 +90,7 @@ fn copied_fields<'a>(all: &[&'a [Directive]]) -> Vec<&'a str> {
     set.filter(|field| is_copied(field, all)).map(|field| field.arg(0)).collect()
 }
 
-/// Whether `proxy_set_header` copies a field of the answer to `auth_request` of the same name.
+/// Whether `proxy_set_header` or `add_header` copies a field of the answer to `auth_request` of the same name.
 pub(super) fn is_copied(field: &Directive, all: &[&[Directive]]) -> bool {
     let (name, variable) = (field.arg(0).to_ascii_lowercase().replace('-', "_"), field.arg(1));
     in_force(all, "auth_request_set")

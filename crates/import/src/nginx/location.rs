@@ -4,6 +4,7 @@ use toml_edit::Value;
 
 use super::{
     compression::is_compressed,
+    error_page::is_error_page,
     fastcgi::is_done_anyway,
     forward_auth::{is_copied, is_for_auth},
     state::{INHERITED, Translation, in_force, one_in_force},
@@ -124,7 +125,7 @@ impl<'a> Translation<'a> {
     /// The routes of a location, in their order.
     pub(super) fn location(&mut self, location: &Location<'a>, root: Option<&str>) -> Vec<(Pattern, Section)> {
         let Location { directive, levels } = location;
-        if is_for_auth(directive, levels) {
+        if is_for_auth(directive, levels) || is_error_page(directive, levels) {
             return Vec::new();
         }
         let Some(pattern) = self.pattern(directive) else { return Vec::new() };
@@ -181,6 +182,12 @@ impl<'a> Translation<'a> {
             && let Some(size) = self.body_size(size)
         {
             settings.set("request-body", size);
+        }
+        let intercepts = ["proxy_intercept_errors", "fastcgi_intercept_errors"];
+        let intercepts = intercepts.into_iter().filter_map(|name| one_in_force(levels, name));
+        let has_origin = settings.has("upstream") || settings.has_any("fastcgi");
+        if self.has_error_pages && has_origin && !intercepts.into_iter().any(|one| one.arg(0) == "on") {
+            settings.set("error-pages", false);
         }
         self.access(&levels[levels.len() - 1..], levels, &mut settings);
         // A location in a location takes what that says.
@@ -374,7 +381,7 @@ impl<'a> Translation<'a> {
         let mut set: Vec<(&'a str, Value)> = Vec::new();
         for header in in_force(levels, "add_header") {
             let (name, value) = (header.arg(0), header.arg(1));
-            if has_words && name.eq_ignore_ascii_case("Cache-Control") {
+            if has_words && name.eq_ignore_ascii_case("Cache-Control") || is_copied(header, levels) {
                 continue;
             }
             match set.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {

@@ -9,7 +9,7 @@ use super::{
     values,
 };
 use crate::{
-    draft::{Section, Settings, from, list, table},
+    draft::{Section, from, list, table},
     syntax::Directive,
 };
 
@@ -256,29 +256,6 @@ impl<'a> Translation<'a> {
         }
         let told = !section.settings.is_only(&["path", "files"]);
         told.then(|| (Pattern::Prefix("/".to_owned()), section))
-    }
-
-    fn error_pages(&mut self, levels: &[&'a [Directive]], root: Option<&str>, settings: &mut Settings) {
-        let mut pages: Vec<(String, Value)> = Vec::new();
-        for directive in in_force(levels, "error_page") {
-            let [statuses @ .., page] = &directive.args[..] else { continue };
-            if !page.starts_with('/') || values::has_variable(page) || statuses.iter().any(|one| one.starts_with('=')) {
-                self.leave(directive, "an error keeps its status, and its page is a file of the root");
-            } else if page.ends_with(".php") {
-                self.leave(directive, "an error page is a file, and this is a script; `fallback` leads to one");
-            } else if root.is_none() {
-                self.leave(directive, "the site has no root that could have the file");
-            } else {
-                for status in statuses {
-                    if !pages.iter().any(|(other, _)| other == status) {
-                        pages.push((status.clone(), page.as_str().into()));
-                    }
-                }
-            }
-        }
-        if !pages.is_empty() {
-            settings.set("error-pages", table(pages));
-        }
     }
 }
 

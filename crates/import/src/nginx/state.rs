@@ -23,7 +23,6 @@ pub const NEEDLESS: &[&str] = &[
     "fastcgi_buffering",
     "fastcgi_buffers",
     "fastcgi_busy_buffers_size",
-    "fastcgi_intercept_errors",
     "fastcgi_max_temp_file_size",
     "fastcgi_next_upstream",
     "fastcgi_pass_header",
@@ -116,6 +115,7 @@ pub const INHERITED: &[&str] = &[
     "fastcgi_connect_timeout",
     "fastcgi_hide_header",
     "fastcgi_index",
+    "fastcgi_intercept_errors",
     "fastcgi_keep_conn",
     "fastcgi_param",
     "fastcgi_read_timeout",
@@ -129,6 +129,7 @@ pub const INHERITED: &[&str] = &[
     "proxy_buffering",
     "proxy_connect_timeout",
     "proxy_hide_header",
+    "proxy_intercept_errors",
     "proxy_read_timeout",
     "proxy_redirect",
     "proxy_request_buffering",
@@ -213,6 +214,8 @@ pub struct Translation<'a> {
     pub json_formats: BTreeSet<&'a str>,
     /// `map` blocks that choose by the type of the response.
     pub maps: Vec<&'a Directive>,
+    /// Whether the server that is translated has pages for errors.
+    pub has_error_pages: bool,
     pub mime_types: Vec<(String, String)>,
 }
 

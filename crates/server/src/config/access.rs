@@ -26,6 +26,8 @@ pub struct ForwardAuth {
     pub path: PathAndQuery,
     /// The fields of its answer that take the place of the client's in the request.
     pub copy: Vec<HeaderName>,
+    /// The fields of an answer of 2xx that the client gets.
+    pub to_client: Vec<HeaderName>,
 }
 
 /// The networks of clients that are let in, and of those that are not.

@@ -126,7 +126,7 @@ pub struct Site {
     pub response_headers: HeaderRules,
     /// Access to paths that no route matches. Each route has its own.
     pub access: Access,
-    /// Files of the root that take the place of the body of an error, by status; the first one counts.
+    /// Pages that take the place of the body of an error, by status; the first one counts.
     pub error_pages: Vec<ErrorPage>,
     /// How many requests are answered, of all routes together that have no limit of their own.
     pub limit: Option<Limit>,
@@ -176,13 +176,24 @@ impl Certificate {
     }
 }
 
-/// A file in place of the body of an error.
+/// A page in place of the body of an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorPage {
     /// From the first of these statuses to the last.
     pub statuses: (u16, u16),
-    /// The path of the file on the site.
-    pub path: Uri,
+    /// The page.
+    pub page: PageSource,
+}
+
+/// Where the text of a page is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PageSource {
+    /// A file of the site's root, by its path on the site.
+    OfRoot(Uri),
+    /// A file, read when the site is opened.
+    File(PathBuf),
+    /// The configuration.
+    Text(String),
 }
 
 /// Limits for clients. docs/DEFAULTS.md has the reasons for the defaults.

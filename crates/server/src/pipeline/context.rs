@@ -12,7 +12,7 @@ use access_log::{Entry, Log};
 use bytes::Bytes;
 use heads::{Page, PriorityField};
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts,
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, request::Parts,
     uri::PathAndQuery,
 };
 use limits::{Granted, Permit, Share};
@@ -50,6 +50,10 @@ pub(super) struct RequestContext {
     pub(super) asked: Option<PathAndQuery>,
     /// The server of `forward-auth` that has let the request go on.
     pub(super) allowed_by: Option<Arc<ForwardAuth>>,
+    /// Fields of the answer of that server which the client gets.
+    pub(super) of_auth: Vec<(HeaderName, HeaderValue)>,
+    /// Whether the answer is that of the origin, and not one of this server.
+    pub(super) is_answered_by_origin: bool,
     /// The body, until a step takes it; `None` if the request has none.
     pub(super) body: Option<ClientBody>,
     /// HTTP/2: the way of interim responses to the client.
@@ -171,6 +175,8 @@ impl RequestContext {
             parts,
             asked: None,
             allowed_by: None,
+            of_auth: Vec::new(),
+            is_answered_by_origin: false,
             body,
             interims: None,
             page: None,

@@ -1,9 +1,19 @@
-//! Error pages of a site: files of its root in place of what an origin, or this server, says with an error.
+//! Error pages of a site: files or texts in place of what an origin, or this server, says with an error.
 
-use files::Files;
-use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Uri, header};
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::PathBuf,
+};
+
+use bytes::Bytes;
+use files::{ContentTypes, FileBody, Files, FilesConfig};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
 
 use super::answer_body::AnswerBody;
+use crate::config::PageSource;
+
+const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 
 /// The fields that describe a body, which are those of the page then. The policy is that of the page that is replaced.
 const OF_BODY: [HeaderName; 10] = [
@@ -19,21 +29,66 @@ const OF_BODY: [HeaderName; 10] = [
     header::TRAILER,
 ];
 
-/// Puts the page at a path into a response. Status and other fields stay. A page that cannot be read leaves the response as it
-/// is.
-pub(super) async fn put(files: &Files, path: &Uri, response: Response<AnswerBody>) -> Response<AnswerBody> {
-    let page = files.serve(&Method::GET, path, &HeaderMap::new()).response().await;
-    if page.status() != StatusCode::OK {
-        tracing::warn!(%path, status = page.status().as_u16(), "an error page of a site cannot be read");
-        return response;
+/// Largest page that is kept in memory.
+const MOST_BYTES: u64 = 1024 * 1024;
+
+/// A page, ready for errors.
+#[derive(Debug)]
+pub(crate) enum Page {
+    /// A file of the root, by its path.
+    OfRoot(Uri),
+    /// A text, and its type.
+    Kept(Bytes, HeaderValue),
+}
+
+impl Page {
+    /// Reads a page. Blocks. `files`: the settings of the site, which have the types of files.
+    pub(crate) fn open(source: &PageSource, files: &FilesConfig) -> Result<Self, (PathBuf, io::Error)> {
+        match source {
+            PageSource::OfRoot(path) => Ok(Self::OfRoot(path.clone())),
+            PageSource::Text(text) => Ok(Self::Kept(text.clone().into(), HeaderValue::from_static(TEXT_TYPE))),
+            PageSource::File(path) => {
+                let failed = |error| (path.clone(), error);
+                let mut bytes = Vec::new();
+                let file = File::open(path).map_err(failed)?;
+                file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+                if bytes.len() as u64 > MOST_BYTES {
+                    let message = format!("an error page may have {MOST_BYTES} bytes at most");
+                    return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, message)));
+                }
+                let types = ContentTypes::new(&files.mime_types).map_err(failed)?;
+                Ok(Self::Kept(bytes.into(), types.of(path)))
+            }
+        }
     }
+}
+
+/// Puts a page into a response. Status and other fields stay. A page that cannot be read leaves the response as it is.
+pub(super) async fn put(files: Option<&Files>, page: &Page, response: Response<AnswerBody>) -> Response<AnswerBody> {
+    let (of_page, body) = match (page, files) {
+        (Page::Kept(text, content_type), _) => {
+            let mut fields = HeaderMap::new();
+            fields.insert(header::CONTENT_TYPE, content_type.clone());
+            fields.insert(header::CONTENT_LENGTH, HeaderValue::from(text.len()));
+            (fields, FileBody::from(text.clone()))
+        }
+        (Page::OfRoot(path), Some(files)) => {
+            let page = files.serve(&Method::GET, path, &HeaderMap::new()).response().await;
+            if page.status() != StatusCode::OK {
+                tracing::warn!(%path, status = page.status().as_u16(), "an error page of a site cannot be read");
+                return response;
+            }
+            let (head, body) = page.into_parts();
+            (head.headers, body)
+        }
+        (Page::OfRoot(_), None) => return response,
+    };
     let (mut head, _) = response.into_parts();
-    let (of_page, body) = page.into_parts();
     for name in OF_BODY {
         head.headers.remove(name);
     }
     for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH] {
-        if let Some(value) = of_page.headers.get(&name) {
+        if let Some(value) = of_page.get(&name) {
             head.headers.insert(name, value.clone());
         }
     }

@@ -1,6 +1,6 @@
 //! What every response gets before it is sent: the name of the server, the transforms of its route, and the cookie of its session.
 
-use http::{HeaderMap, HeaderValue, Response, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, Version, header};
 
 use super::{answer_body::AnswerBody, context::RequestContext, transform::Asked};
 use crate::state::ConfigSnapshot;
@@ -12,6 +12,8 @@ pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
 pub(super) fn finish(request: &mut RequestContext, snapshot: &ConfigSnapshot, response: &mut Response<AnswerBody>) {
     // Replaces the name of the origin. The rules of a route may say otherwise.
     response.headers_mut().insert(header::SERVER, SERVER);
+    let sets_cookie = request.of_auth.iter().any(|(name, _)| name == header::SET_COOKIE);
+    add_of_auth(std::mem::take(&mut request.of_auth), response.headers_mut());
     let transforms = snapshot.sites.transforms(request.site, request.route);
     if !transforms.is_empty() {
         let is_secure = request.is_secure() == Some(true);
@@ -28,6 +30,18 @@ pub(super) fn finish(request: &mut RequestContext, snapshot: &ConfigSnapshot, re
     if let Some(cookie) = request.verdict.set_cookie.take() {
         response.headers_mut().append(header::SET_COOKIE, cookie);
         keep_private(response.headers_mut());
+    } else if sets_cookie {
+        keep_private(response.headers_mut());
+    }
+}
+
+/// Adds fields that a server of `forward-auth` has for the client. They take the place of those of the origin, but for cookies.
+fn add_of_auth(fields: Vec<(HeaderName, HeaderValue)>, headers: &mut HeaderMap) {
+    for (name, _) in fields.iter().filter(|(name, _)| name != header::SET_COOKIE) {
+        headers.remove(name);
+    }
+    for (name, value) in fields {
+        headers.append(name, value);
     }
 }
 

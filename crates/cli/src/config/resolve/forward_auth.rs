@@ -25,12 +25,13 @@ impl Resolver<'_> {
         // Its name alone; whether there is one of that name is another question.
         self.required(&raw.upstream, written.span(), missing, |text| Ok(text.to_owned()));
         let path = self.setting(None, &raw.path, path_and_query, PathAndQuery::from_static("/"));
-        let copy = self.read_each(raw.copy_headers.as_deref().unwrap_or_default(), copied);
+        let copy = self.read_each(raw.copy_headers.as_deref().unwrap_or_default(), |text| copied(text, true));
+        let to_client = self.read_each(raw.client_headers.as_deref().unwrap_or_default(), |text| copied(text, false));
         let names: Vec<_> = upstreams.iter().map(|upstream| upstream.name.clone()).collect();
         let name = raw.upstream.as_ref()?;
         let help = format!("add `[[upstream]]` with `name = \"{}\"`", name.get_ref().0);
         let upstream = self.index_of("upstream", name, &names, &help)?;
-        Some(Arc::new(ForwardAuth { upstream, path, copy }))
+        Some(Arc::new(ForwardAuth { upstream, path, copy, to_client }))
     }
 }
 
@@ -42,8 +43,8 @@ fn path_and_query(text: &str) -> Result<PathAndQuery, String> {
         .ok_or_else(|| format!("`{text}` is no path: write it as in `/verify?app=shop`"))
 }
 
-fn copied(text: &str) -> Result<HeaderName, String> {
+fn copied(text: &str, of_request: bool) -> Result<HeaderName, String> {
     let name = values::header_name(text)?;
-    may_be_changed(&name, true)?;
+    may_be_changed(&name, of_request)?;
     Ok(name)
 }

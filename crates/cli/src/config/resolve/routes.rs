@@ -55,6 +55,7 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
         listing: None,
         request_body_bytes: None,
         early_hints: false,
+        replaces_errors: true,
         access_log: LogChoice::Outer,
     }
 }
@@ -85,6 +86,11 @@ impl Resolver<'_> {
                             "give the site `maintenance = { file = \"/run/serpent/maintenance\" }`, or leave this out",
                         ),
                 );
+            }
+            let off = written.get_ref().error_pages.as_ref().filter(|on| !on.get_ref());
+            if let (Some(on), None) = (off, &site.error_pages) {
+                let message = "`error-pages` of a route has no effect: its site has none";
+                self.problems.push(Problem::new(message, Some(on.span())).help("leave it out"));
             }
             route.access_log = self.log_of(written.get_ref().access_log.as_ref(), of_site.log.as_ref());
             let place = pattern_span(written);
@@ -170,6 +176,7 @@ impl Resolver<'_> {
             listing: raw.listing.as_ref().map(|on| *on.get_ref()),
             request_body_bytes,
             early_hints,
+            replaces_errors: raw.error_pages.as_ref().is_none_or(|on| *on.get_ref()),
             access_log: LogChoice::Outer,
         })
     }
@@ -423,7 +430,8 @@ impl Resolver<'_> {
             _ => None,
         });
         let scripts: Vec<String> = scripts.flatten().collect();
-        for (_, page) in site.error_pages.iter().flatten().filter(|(_, page)| is_script(&scripts, &page.get_ref().0)) {
+        let is_of_root = |page: &str| page.starts_with('/') && is_script(&scripts, page);
+        for (_, page) in site.error_pages.iter().flatten().filter(|(_, page)| is_of_root(&page.get_ref().0)) {
             self.problems.push(
                 Problem::new(
                     format!("`{}` is a script, and an error page is a file", page.get_ref().0),

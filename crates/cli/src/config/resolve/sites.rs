@@ -8,8 +8,8 @@ use std::{
 
 use http::Uri;
 use server::config::{
-    Access, CacheControlRule, Certificate, CertificateFiles, ErrorPage, FilesConfig, HeaderRules, LogChoice, Route,
-    Site, SymlinkPolicy,
+    Access, CacheControlRule, Certificate, CertificateFiles, ErrorPage, FilesConfig, HeaderRules, LogChoice,
+    PageSource, Route, Site, SymlinkPolicy,
 };
 use toml::Spanned;
 
@@ -250,23 +250,38 @@ impl Resolver<'_> {
     fn error_pages(&mut self, site: &RawSite, root: Option<&Path>) -> Vec<ErrorPage> {
         let mut pages = Vec::new();
         for (key, value) in site.error_pages.iter().flatten() {
-            let (Some(root), true) = (root, self.shape_is_sound) else {
+            let text = &*value.get_ref().0;
+            if root.is_none() && text.starts_with('/') {
                 if self.shape_is_sound {
                     let problem = Problem::new("this site has no files for its errors", Some(value.span()));
-                    self.problems.push(problem.help("give the site a `root`"));
+                    self.problems.push(problem.help(format!(
+                        "give the site a `root`, or write `file:{text}` for that file of this machine, or `text:…`"
+                    )));
                 }
                 continue;
-            };
-            let read = |text: &str| {
+            }
+            let read = |text: &str| -> Result<_, String> {
+                if let Some(text) = text.strip_prefix("text:") {
+                    return Ok((PageSource::Text(text.to_owned()), None));
+                }
+                if let Some(file) = text.strip_prefix("file:") {
+                    let file = path_in(self.folder, file);
+                    return Ok((PageSource::File(file.clone()), Some(file)));
+                }
                 let path = values::path(text)?;
+                let file = root.map(|root| root.join(path.trim_start_matches('/')));
                 let uri = server::classify::encoded_path(&path).parse::<Uri>();
-                uri.map(|uri| (uri, path)).map_err(|_| format!("`{text}` is too long for a path"))
+                let uri = uri.map_err(|_| format!("`{text}` is too long for a path"))?;
+                Ok((PageSource::OfRoot(uri), file))
             };
-            match (values::error_statuses(key.get_ref()), read(&value.get_ref().0)) {
-                (Ok(statuses), Ok((path, file))) => {
-                    let file = root.join(file.trim_start_matches('/'));
-                    self.named_files.push(NamedFile { path: file, span: Some(value.span()), kind: FileKind::Page });
-                    pages.push(ErrorPage { statuses, path });
+            match (values::error_statuses(key.get_ref()), read(text)) {
+                (Ok(statuses), Ok((page, file))) => {
+                    self.named_files.extend(file.map(|path| NamedFile {
+                        path,
+                        span: Some(value.span()),
+                        kind: FileKind::Page,
+                    }));
+                    pages.push(ErrorPage { statuses, page });
                 }
                 (statuses, path) => {
                     self.problems.extend(statuses.err().map(|message| Problem::new(message, Some(key.span()))));

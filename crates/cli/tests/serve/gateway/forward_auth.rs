@@ -13,7 +13,7 @@ fn guarded(more: &str) -> Guarded {
     let address = auth.address;
     let gateway = Gateway::start_as(|origin| {
         let site = format!(
-            "[[site]]\nforward-auth = {{ upstream = \"auth\", path = \"/verify?app=shop\", copy-headers = [\"Remote-User\"] }}\n\
+            "[[site]]\nforward-auth = {{ upstream = \"auth\", path = \"/verify?app=shop\", copy-headers = [\"Remote-User\"], client-headers = [\"Set-Cookie\", \"X-Plan\"] }}\n\
              {more}[[site.route]]\npath = \"/open/\"\nupstream = \"app\"\nforward-auth = \"off\"\n"
         );
         let upstream = format!("[[upstream]]\nname = \"auth\"\nservers = [\"http://{address}\"]\n");
@@ -57,17 +57,36 @@ fn what_the_server_allows_goes_on_with_the_fields_that_it_names() {
     }
     assert!(question.body.is_empty());
     assert!(guarded.gateway.origin.is_idle(), "the request waits for the answer");
-    question.send(b"HTTP/1.1 200 OK\r\nremote-user: ann\r\nx-secret: 1\r\ncontent-length: 2\r\n\r\nok");
+    question.send(
+        b"HTTP/1.1 200 OK\r\nremote-user: ann\r\nx-secret: 1\r\nset-cookie: session=2\r\n\
+        set-cookie: b=3\r\nx-plan: gold\r\ncontent-length: 2\r\n\r\nok",
+    );
     question.done();
     let asked = guarded.gateway.origin.next();
     assert_eq!((asked.path(), &*asked.body), ("/cart?item=1", &b"body"[..]));
     assert_eq!(asked.field("remote-user").as_deref(), Some("ann"));
     assert_eq!((asked.field("remote_user"), asked.field("x-secret")), (None, None));
     assert_eq!(asked.field("range").as_deref(), Some("bytes=0-1"), "of the request nothing else has changed");
-    asked.answer(b"done");
+    asked.send(
+        b"HTTP/1.1 200 OK\r\nset-cookie: cart=1\r\nx-plan: plain\r\ncache-control: public\r\ncontent-length: 4\r\n\r\ndone",
+    );
+    asked.done();
     let mut answer = String::new();
     client.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("done"), "{answer}");
+    // The client gets the fields that are named, and no cache keeps its cookies.
+    for (field, is_there) in [
+        ("set-cookie: cart=1", true),
+        ("set-cookie: session=2", true),
+        ("set-cookie: b=3", true),
+        ("x-plan: gold", true),
+        ("x-plan: plain", false),
+        ("cache-control: private", true),
+        ("public", false),
+        ("x-secret", false),
+    ] {
+        assert_eq!(answer.contains(field), is_there, "{field}: {answer}");
+    }
 }
 
 #[test]

@@ -254,6 +254,12 @@ fn mistakes_about_routes_without_an_upstream() {
         ("[[site]]\nroot = \"www\"\nerror-pages = { 200 = \"/a\" }\n", ":3:17", "`200` is no status of an error"),
         ("[[site]]\nroot = \"www\"\nerror-pages = { 404 = \"a\" }\n", ":3:23", "a path starts with `/`"),
         ("[[site]]\nroot = \"www\"\nerror-pages = { 404 = \"/none\" }\n", ":3:23", "does not exist"),
+        ("[[site]]\nroot = \"www\"\nerror-pages = { 404 = \"file:none\" }\n", ":3:23", "does not exist"),
+        (
+            "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nrespond = 404\nerror-pages = false\n",
+            ":6:15",
+            "its site has none",
+        ),
         (
             "[[site]]\nerror-pages = { 404 = \"/a\" }\n[[site.route]]\npath = \"/\"\nrespond = 200\n",
             ":2:23",

@@ -7,7 +7,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use http::{HeaderMap, header};
+use heads::cookies;
 
 use crate::{
     config::{Condition, KeysConfig, ValueMatch},
@@ -150,19 +150,6 @@ impl<'a> RequestView<'a> {
     pub(crate) fn unchecked(&self) -> Option<&Credentials> {
         self.credentials().filter(|_| self.login.get() == Login::Unchecked)
     }
-}
-
-/// Names and values of a request's cookies (RFC 6265, section 5.4), as bytes; quotes around a value are not
-/// part of it. HTTP/2 clients may spread them over several fields.
-pub(crate) fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let fields = headers.get_all(header::COOKIE).iter();
-    let pairs = fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));
-    pairs.filter_map(|pair| {
-        let equals = pair.iter().position(|byte| *byte == b'=')?;
-        let (name, value) = (pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii());
-        let value = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
-        (!name.is_empty()).then_some((name, value))
-    })
 }
 
 /// The relative cost of a condition: the cheap ones of a rule are evaluated first.

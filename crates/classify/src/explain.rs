@@ -6,12 +6,13 @@
 
 use std::{fmt, net::IpAddr};
 
+use heads::cookies;
 use http::{HeaderName, HeaderValue, header};
 use serde_json::{Value, json};
 
 use crate::{
     classifier::{Classifier, Decision, Verdict},
-    conditions::{Login, RequestView, cookies},
+    conditions::{Login, RequestView},
     config::{Condition, ValueMatch},
     facts::Facts,
     sessions::SessionEffect,

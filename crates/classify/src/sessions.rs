@@ -13,11 +13,11 @@ use std::{
 
 use aws_lc_rs::{constant_time, hmac, rand};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use heads::cookies;
 use http::{HeaderMap, HeaderValue};
 use scheduler::class::ClassId;
 
 use crate::{
-    conditions::cookies,
     config::SessionConfig,
     error::{ClassifierError, read},
 };

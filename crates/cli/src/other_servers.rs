@@ -76,8 +76,8 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
     (&["proxy-cache", "http-cache"], NotSupported("only files are cached, in `[cache]`")),
     (&["letsencrypt", "lets-encrypt", "certbot", "auto-https"], Setting("`acme = true` of a `[[site]]`")),
     (
-        &["balance", "lb-policy", "load-balancing", "least-conn", "ip-hash", "round-robin", "sticky"],
-        NotSupported("leave it out: the server with the fewest requests under way has the next"),
+        &["lb-policy", "load-balancing", "least-conn", "ip-hash", "round-robin"],
+        Setting("`balance` of an `[[upstream]]`"),
     ),
     (&["error-page", "errorfile", "handle-errors"], Setting("`error-pages` of a `[[site]]`")),
     (&["include", "import"], NotSupported("put everything into one file")),

@@ -1,6 +1,7 @@
 //! Parses values in the form that people write them, the same for flags and the configuration file.
 
 mod addresses;
+mod balance;
 mod freshness;
 mod gateway;
 mod logs;
@@ -8,4 +9,4 @@ mod named;
 mod numbers;
 mod requests;
 
-pub use self::{addresses::*, freshness::*, gateway::*, logs::*, named::*, numbers::*, requests::*};
+pub use self::{addresses::*, balance::*, freshness::*, gateway::*, logs::*, named::*, numbers::*, requests::*};

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+mod cookies;
 mod cors;
 mod early_hints;
 mod expires;
@@ -15,6 +16,7 @@ mod via;
 
 pub use self::{
     connection::remove_connection_fields,
+    cookies::cookies,
     cors::{Cors, OriginPattern, Origins, append_vary},
     early_hints::{EarlyHints, Page},
     expires::{Expires, Freshness},

@@ -64,12 +64,8 @@ fn fields(request: http::request::Builder) -> http::request::Builder {
 }
 
 async fn through_pools(address: SocketAddr, time: Duration, concurrent: u64) -> u64 {
-    let server = UpstreamServer {
-        address: UpstreamAddress::Socket(address),
-        http2: None,
-        tls: false,
-        authority: address.to_string().parse().expect("an authority"),
-    };
+    let authority = address.to_string().parse().expect("an authority");
+    let server = UpstreamServer::new(UpstreamAddress::Socket(address), None, false, authority);
     let config = UpstreamConfig {
         keep_connections: 64,
         keep_for: Duration::from_secs(30),
@@ -90,6 +86,7 @@ async fn through_pools(address: SocketAddr, time: Duration, concurrent: u64) -> 
                     upstream: 0,
                     class: 0,
                     client: &client,
+                    client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
                     scheme: "http",
                     host: "shop.example",
                     keep_host: true,

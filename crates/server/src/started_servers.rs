@@ -79,13 +79,9 @@ impl StartedServers {
 }
 
 fn server(address: WorkerAddress) -> UpstreamServer {
-    UpstreamServer {
-        address: match address {
-            WorkerAddress::Socket(address) => UpstreamAddress::Socket(address),
-            WorkerAddress::Unix(path) => UpstreamAddress::Unix(path),
-        },
-        http2: None,
-        tls: false,
-        authority: Authority::from_static("localhost"),
-    }
+    let address = match address {
+        WorkerAddress::Socket(address) => UpstreamAddress::Socket(address),
+        WorkerAddress::Unix(path) => UpstreamAddress::Unix(path),
+    };
+    UpstreamServer::new(address, None, false, Authority::from_static("localhost"))
 }

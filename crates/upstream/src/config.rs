@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use http::Uri;
+use http::{HeaderName, Uri};
 
 /// A certificate chain and its private key, both PEM, and what its authority says of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +45,12 @@ pub struct UpstreamConfig {
     /// Most connections to each server, over all worker threads; `None`: no limit. A request beyond it is
     /// refused, because waiting is the task of slots.
     pub most_connections: Option<NonZeroU32>,
+    /// The rule by which a request gets its server.
+    pub balance: Balance,
+    /// The cookie by which a client keeps its server; `None`: each request is placed anew.
+    pub sticky: Option<StickyConfig>,
+    /// Time in which a server that comes back gets its whole part of the requests; zero: at once.
+    pub slow_start: Duration,
     /// Most other servers tried when a request reached none, or can safely be repeated.
     pub retries: u32,
     /// Largest head of a response, and of the interim responses before it, together.
@@ -71,12 +77,58 @@ impl UpstreamConfig {
             keep_connections: 1024,
             keep_for: Duration::from_secs(4),
             most_connections: None,
+            balance: Balance::LeastLoaded,
+            sticky: None,
+            slow_start: Duration::ZERO,
             retries: 1,
             head_bytes: 64 * 1024,
             passive: PassiveChecks { failures: 3, pause: Duration::from_secs(10) },
             active: None,
         }
     }
+}
+
+/// The rule by which a request gets its server, among those of one priority that are well.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Balance {
+    /// The server with the fewest requests under way for its weight.
+    LeastLoaded,
+    /// Servers take turns.
+    RoundRobin,
+    /// The less loaded one of two random servers.
+    PowerOfTwo,
+    /// Requests with the same key go to the same server. A request without a key goes to the least loaded one.
+    Hash {
+        /// The part of a request that counts.
+        key: HashKey,
+        /// Most requests under way at a server, in percent of its fair part and at least 100; `None`: no bound.
+        bound: Option<u32>,
+    },
+}
+
+/// The part of a request that decides on its server.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HashKey {
+    /// The client's address; of an IPv6 address the first 64 bits, which one client has for itself.
+    Client,
+    /// The path, without query.
+    Path,
+    /// A header field.
+    Header(HeaderName),
+    /// A cookie.
+    Cookie(String),
+}
+
+/// The cookie by which a client keeps its server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StickyConfig {
+    /// Its name.
+    pub cookie: String,
+    /// The file with the secret of at least 32 bytes that servers' names are signed with; `None`: a random one, lost
+    /// when the process ends.
+    pub secret: Option<PathBuf>,
+    /// How long clients keep the cookie; `None`: until the browser is closed.
+    pub lifetime: Option<Duration>,
 }
 
 /// One server of an upstream.
@@ -90,6 +142,20 @@ pub struct UpstreamServer {
     pub tls: bool,
     /// The host and port for its requests, as configured; for a Unix socket `localhost`.
     pub authority: http::uri::Authority,
+    /// Its part of the requests, relative to the other servers of its priority. Never 0.
+    pub weight: u32,
+    /// Servers of the lowest number get all requests, for as long as one of them can take any.
+    pub priority: u32,
+}
+
+impl UpstreamServer {
+    /// The priority of a backup: after all others.
+    pub const BACKUP: u32 = u32::MAX;
+
+    /// Makes a server with the weight and priority of most servers.
+    pub fn new(address: UpstreamAddress, http2: Option<bool>, tls: bool, authority: http::uri::Authority) -> Self {
+        Self { address, http2, tls, authority, weight: 1, priority: 1 }
+    }
 }
 
 /// The address of a server.

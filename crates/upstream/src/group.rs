@@ -7,7 +7,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -21,6 +21,7 @@ use crate::{
     connect::ClientTls,
     error::UpstreamSetupError,
     server::{Endpoint, Server, ServerState},
+    sticky::Sticky,
 };
 
 /// Time between two look-ups of a name.
@@ -44,6 +45,10 @@ pub(crate) struct Group {
     pub(crate) name: Arc<str>,
     pub(crate) config: UpstreamConfig,
     pub(crate) tls: Option<ClientTls>,
+    /// The cookie by which clients keep their server.
+    pub(crate) sticky: Option<Sticky>,
+    /// Counts requests, where servers take turns.
+    turn: AtomicUsize,
     sources: Vec<Source>,
     lists: ArcSwap<Lists>,
     resolver: Resolver,
@@ -70,6 +75,7 @@ struct Source {
 struct Lists {
     all: Vec<Arc<Server>>,
     /// The servers of each class. The last entry serves all classes without servers of their own.
+    /// Sorted by priority.
     by_class: Vec<Vec<Arc<Server>>>,
 }
 
@@ -106,6 +112,8 @@ impl Group {
             name: config.name.as_str().into(),
             config: config.clone(),
             tls: ClientTls::new(config)?,
+            sticky: config.sticky.as_ref().map(|sticky| Sticky::new(sticky, &config.name)).transpose()?,
+            turn: AtomicUsize::new(0),
             sources,
             lists: ArcSwap::default(),
             resolver,
@@ -135,6 +143,15 @@ impl Group {
                 (None, None) => true,
                 _ => false,
             }
+            && match (&self.sticky, &other.sticky) {
+                (Some(one), Some(other)) => one.is_like(other),
+                (one, other) => one.is_none() && other.is_none(),
+            }
+    }
+
+    /// A number that is one larger at each call, over all worker threads.
+    pub(crate) fn next_turn(&self) -> usize {
+        self.turn.fetch_add(1, Relaxed)
     }
 
     /// Calls `look` with the servers that a class may use.
@@ -218,8 +235,16 @@ impl Group {
                 }
                 let server = before.all.iter().find(same).cloned().unwrap_or_else(|| {
                     let state = states.get(&key(endpoint, source.class, &source.spec)).cloned();
-                    let state = state.unwrap_or_else(ServerState::new);
-                    Arc::new(Server::new(next_id(), &source.spec, endpoint.clone(), source.class, state))
+                    let state = state.unwrap_or_else(|| {
+                        let state = ServerState::new();
+                        // The others are warm already.
+                        if !before.all.is_empty() || !states.is_empty() {
+                            state.comes_back();
+                        }
+                        state
+                    });
+                    let token = self.sticky.as_ref().map(|it| it.token(&endpoint.to_string(), source.class));
+                    Arc::new(Server::new(next_id(), &source.spec, endpoint.clone(), source.class, state, token))
                 });
                 all.push(server);
             }
@@ -231,7 +256,9 @@ impl Group {
         }
         let of_class = |class: Option<usize>| {
             let serves = |server: &&Arc<Server>| server.class.is_none() || server.class == class;
-            all.iter().filter(serves).cloned().collect::<Vec<_>>()
+            let mut servers: Vec<_> = all.iter().filter(serves).cloned().collect();
+            servers.sort_by_key(|server| server.spec.priority);
+            servers
         };
         let classes = self.sources.iter().filter_map(|source| source.class).max().map_or(0, |last| last + 1);
         let by_class = (0..classes).map(|class| of_class(Some(class))).chain([of_class(None)]).collect();

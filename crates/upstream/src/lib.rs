@@ -1,8 +1,10 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod balance;
 mod body;
 mod checks;
+mod choice;
 mod config;
 mod connect;
 mod error;
@@ -16,6 +18,7 @@ pub mod probe;
 mod request;
 mod send;
 mod server;
+mod sticky;
 #[cfg(test)]
 mod tests;
 mod upgraded;
@@ -27,7 +30,10 @@ mod wire;
 pub use self::wire::fuzz;
 pub use self::{
     body::UpstreamBody,
-    config::{ActiveChecks, CertificateFiles, PassiveChecks, UpstreamAddress, UpstreamConfig, UpstreamServer},
+    config::{
+        ActiveChecks, Balance, CertificateFiles, HashKey, PassiveChecks, StickyConfig, UpstreamAddress, UpstreamConfig,
+        UpstreamServer,
+    },
     error::{Cause, Failure, Unavailable, UpstreamError, UpstreamSetupError, Wait},
     pools::Pools,
     request::{Ask, Outbound, Times},

@@ -145,6 +145,7 @@ impl Probe {
             upstream: self.upstream,
             class: self.class,
             client: &self.client,
+            client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
             scheme: "http",
             host: self.host.as_deref().unwrap_or_default(),
             keep_host: self.host.is_some(),

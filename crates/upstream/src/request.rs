@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use bodies::RequestBody;
+use std::net::IpAddr;
+
 use heads::{ClientAddress, ForwardedField, HeaderRules};
 use http::{HeaderMap, Method, Request, Version, uri::PathAndQuery};
 
@@ -40,6 +42,8 @@ pub struct Ask<'a> {
     /// trusted proxy this is the proxy's address; it is appended to the proxy's own statement in the believed
     /// field.
     pub client: &'a ClientAddress,
+    /// The address of the client itself, as far as proxies are believed, to choose a server by.
+    pub client_ip: IpAddr,
     /// `http` or `https`: the scheme of the client's connection to this server.
     pub scheme: &'a str,
     /// The host that the client asked for, for `X-Forwarded-Host`.

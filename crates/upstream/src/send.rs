@@ -2,11 +2,12 @@
 
 use std::{
     io,
+    net::IpAddr,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -14,7 +15,10 @@ use tokio::time::Instant;
 use bodies::RequestBody;
 
 use crate::{
+    balance::hash,
     body::UpstreamBody,
+    choice::{Wish, choose},
+    config::{Balance, HashKey},
     error::{Failure, Unavailable, UpstreamError},
     exchange::{AttemptError, Exchange},
     group::Group,
@@ -23,7 +27,7 @@ use crate::{
     pool::{Connection, Need, NoConnection},
     pools::Pools,
     request::{Ask, Outbound, Times},
-    server::{InFlight, choose},
+    server::InFlight,
     upgraded::Upgraded,
     watch::Watch,
     wire::Interim,
@@ -54,9 +58,48 @@ pub struct PreparedRequest {
     started: Instant,
     idle: Duration,
     end: Option<Instant>,
+    place: Place,
     /// Moved out by the attempt that sends them.
     headers: HeaderMap,
     body: RequestBody,
+}
+
+/// What decides on a request's server, beside load.
+#[derive(Debug, Default)]
+struct Place {
+    /// The number of the key, if the rule has keys.
+    key: Option<u64>,
+    /// The value of the cookie that names a server.
+    token: Option<Box<[u8]>>,
+    /// Whether the cookie for a server is sent over TLS only.
+    secure: bool,
+}
+
+impl Place {
+    fn of(group: &Group, request: &Outbound, ask: &Ask<'_>) -> Self {
+        let key = match &group.config.balance {
+            Balance::Hash { key, .. } => key_number(key, request, ask.client_ip),
+            Balance::LeastLoaded | Balance::RoundRobin | Balance::PowerOfTwo => None,
+        };
+        let token = group.sticky.as_ref().and_then(|sticky| sticky.read(&request.headers));
+        Self { key, token, secure: ask.scheme == "https" }
+    }
+}
+
+/// The number of a request's key; `None`: it has none.
+fn key_number(key: &HashKey, request: &Outbound, client: IpAddr) -> Option<u64> {
+    Some(match key {
+        HashKey::Client => match client.to_canonical() {
+            IpAddr::V4(address) => hash::number(&address.octets()),
+            IpAddr::V6(address) => hash::number(&address.octets()[..8]),
+        },
+        HashKey::Path => hash::number(request.path.path().as_bytes()),
+        HashKey::Header(name) => hash::number(request.headers.get(name)?.as_bytes()),
+        HashKey::Cookie(name) => {
+            let (_, value) = heads::cookies(&request.headers).find(|(found, _)| *found == name.as_bytes())?;
+            hash::number(value)
+        }
+    })
 }
 
 impl Pools {
@@ -75,6 +118,7 @@ impl Pools {
         let of_upstream = Times { idle: group.config.idle_timeout, total: group.config.total_timeout };
         let Times { idle, total } = ask.times.unwrap_or(of_upstream);
         let end = total.map(|total| now + total);
+        let place = Place::of(group, &request, &ask);
         let (head, headers, body) = head::request(request, &ask).map_err(|refused| match refused {
             NotForwardable::Loops(times) => UpstreamError::Loop { upstream: group.name.clone(), times },
             NotForwardable::Inexpressible(error) => UpstreamError::Request(error),
@@ -86,6 +130,7 @@ impl Pools {
             started: now,
             idle,
             end,
+            place,
             headers,
             body,
         }))
@@ -111,7 +156,7 @@ impl Pools {
         mut prepared: Box<PreparedRequest>,
         interim: &mut (dyn FnMut(Interim) + Send),
     ) -> Result<Answer, UpstreamError> {
-        let PreparedRequest { upstream, class, head, started, idle, end, headers, body } = &mut *prepared;
+        let PreparedRequest { upstream, class, head, started, idle, end, place, headers, body } = &mut *prepared;
         let (group, started, idle, end) = (self.group(*upstream)?, *started, *idle, *end);
         let idempotent = head.method.is_idempotent();
 
@@ -121,7 +166,7 @@ impl Pools {
         let mut skip = Vec::new();
         let mut last = None;
         loop {
-            let server = match self.choose(group, *class, &skip, end).await {
+            let server = match self.choose(group, *class, place, &skip, end).await {
                 Ok(chosen) => chosen,
                 Err(why) => {
                     return Err(last.unwrap_or_else(|| {
@@ -179,7 +224,7 @@ impl Pools {
                 }
             };
             let error = match attempted {
-                Ok((response, incoming)) => return answer(exchange, response, incoming, head),
+                Ok((response, incoming)) => return answer(exchange, response, incoming, head, place),
                 Err(AttemptError::Final(error)) => return Err(error),
                 Err(AttemptError::Unsent(fields, outgoing)) if unsent > 0 => {
                     unsent -= 1;
@@ -229,13 +274,18 @@ impl Pools {
         &self,
         group: &Group,
         class: usize,
+        place: &Place,
         skip: &[u64],
         end: Option<Instant>,
     ) -> Result<InFlight, Unavailable> {
-        let turn = self.next_turn();
+        let turn = match group.config.balance {
+            Balance::RoundRobin => group.next_turn(),
+            Balance::LeastLoaded | Balance::PowerOfTwo | Balance::Hash { .. } => self.next_turn(),
+        };
+        let wish = Wish { skip, turn, key: place.key, token: place.token.as_deref() };
         let pick = || {
             group.with_servers(class, |servers| {
-                let server = choose(servers, skip, turn, group.config.passive.pause);
+                let server = choose(servers, &group.config, wish);
                 match server {
                     Some(server) => Ok(InFlight::new(server.clone())),
                     None if servers.is_empty() => Err(Unavailable::Unknown),
@@ -262,6 +312,7 @@ fn answer(
     response: Response<()>,
     incoming: Option<Incoming>,
     head: &Head,
+    place: &Place,
 ) -> Result<Answer, UpstreamError> {
     exchange.server.answered(&exchange.group.name);
     let server = exchange.server.name.clone();
@@ -272,6 +323,12 @@ fn answer(
     }
     let exact = incoming.as_ref().map_or_else(|| exchange.size_hint(), Incoming::size_hint).exact();
     heads::prepare_response(parts.status, &mut parts.headers, exact, &head.method);
+    if let (Some(sticky), Some(token)) = (&exchange.group.sticky, &exchange.server.token)
+        && place.token.as_deref() != Some(token.as_bytes())
+        && let Some(cookie) = sticky.write(token, place.secure)
+    {
+        parts.headers.append(header::SET_COOKIE, cookie);
+    }
     if !switched {
         exchange.watch.hears();
         let response = Response::from_parts(parts, UpstreamBody::new(incoming, exchange));

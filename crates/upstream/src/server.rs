@@ -1,6 +1,7 @@
 //! One server: its load and its health, shared by all worker threads.
 
 use std::{
+    fmt,
     net::SocketAddr,
     ops::Deref,
     path::PathBuf,
@@ -11,10 +12,12 @@ use std::{
     time::Duration,
 };
 
+use aws_lc_rs::constant_time;
 use http::HeaderValue;
 use tokio::time::Instant;
 
 use crate::{
+    balance::{hash, slow_start},
     config::{ActiveChecks, PassiveChecks, UpstreamServer},
     error::{Failure, UpstreamError, is_shortage},
 };
@@ -24,6 +27,15 @@ use crate::{
 pub(crate) enum Endpoint {
     Tcp(SocketAddr),
     Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 /// A server as defined in one configuration.
@@ -39,6 +51,10 @@ pub(crate) struct Server {
     pub(crate) class: Option<usize>,
     pub(crate) host: HeaderValue,
     pub(crate) state: Arc<ServerState>,
+    /// A number that the name has in each process, for the choice by a key.
+    pub(crate) identity: u64,
+    /// The value of the cookie that stands for it; `None`: no client keeps its server.
+    pub(crate) token: Option<Box<str>>,
     protocol: AtomicU8,
     /// The server no longer belongs to the upstream.
     pub(crate) retired: AtomicBool,
@@ -64,6 +80,8 @@ pub(crate) struct ServerState {
     pub(crate) checking: AtomicBool,
     /// The server has accepted a connection before.
     reached: AtomicBool,
+    /// When it came back, in nanoseconds since `start`; 0: it has its whole part of the requests.
+    back_since: AtomicU64,
 }
 
 /// The protocol of a server, as far as it is known.
@@ -92,11 +110,9 @@ impl Server {
         endpoint: Endpoint,
         class: Option<usize>,
         state: Arc<ServerState>,
+        token: Option<Box<str>>,
     ) -> Self {
-        let name = match &endpoint {
-            Endpoint::Tcp(address) => address.to_string(),
-            Endpoint::Unix(path) => format!("unix:{}", path.display()),
-        };
+        let name = endpoint.to_string();
         let protocol = match (spec.http2, spec.tls) {
             (Some(true), _) => Protocol::Http2,
             (Some(false), _) | (None, false) => Protocol::Http1,
@@ -104,6 +120,7 @@ impl Server {
         };
         Self {
             id,
+            identity: hash::number(name.as_bytes()),
             name: name.into(),
             // All bytes of an authority are valid in a field value.
             host: HeaderValue::from_str(host_of(&spec.authority)).unwrap_or(HeaderValue::from_static("localhost")),
@@ -111,9 +128,16 @@ impl Server {
             endpoint,
             class,
             state,
+            token,
             protocol: AtomicU8::new(protocol as u8),
             retired: AtomicBool::new(false),
         }
+    }
+
+    /// Whether the value of a cookie stands for this server.
+    pub(crate) fn has_token(&self, given: &[u8]) -> bool {
+        let is_own = |own: &str| constant_time::verify_slices_are_equal(own.as_bytes(), given).is_ok();
+        self.token.as_deref().is_some_and(is_own)
     }
 
     pub(crate) fn protocol(&self) -> Protocol {
@@ -171,6 +195,7 @@ impl Server {
         if self.state.paused_until.load(Relaxed) != 0 {
             self.state.paused_until.store(0, Relaxed);
             self.state.in_a_row.store(0, Relaxed);
+            self.state.comes_back();
             tracing::info!(upstream, server = &*self.name, "answers again");
         }
     }
@@ -196,6 +221,7 @@ impl Server {
                 state.down.store(false, Relaxed);
                 state.paused_until.store(0, Relaxed);
                 state.in_a_row.store(0, Relaxed);
+                state.comes_back();
                 tracing::info!(upstream, server = &*self.name, "passed {in_a_row} checks, is used again");
             }
             Err(what) if !down && in_a_row >= checks.fall.max(1) => {
@@ -232,6 +258,7 @@ impl ServerState {
             last_check_passed: AtomicBool::new(true),
             checking: AtomicBool::new(false),
             reached: AtomicBool::new(false),
+            back_since: AtomicU64::new(0),
         })
     }
 
@@ -266,9 +293,34 @@ impl ServerState {
         self.connections.load(Relaxed)
     }
 
+    /// Notes that it gets requests after a time without any.
+    pub(crate) fn comes_back(&self) {
+        self.back_since.store(self.now(), Relaxed);
+    }
+
+    /// The part of its weight that it has, in percent.
+    pub(crate) fn percent(&self, slow_start: Duration) -> u32 {
+        let since = self.back_since.load(Relaxed);
+        if since == 0 {
+            return 100;
+        }
+        let percent = slow_start::percent(self.now().saturating_sub(since), nanos(slow_start));
+        if percent == 100 {
+            // If it came back again meanwhile, that is not forgotten.
+            let _ = self.back_since.compare_exchange(since, 0, Relaxed, Relaxed);
+        }
+        percent
+    }
+
+    /// Whether the pause is over, so that a request may try the server.
+    pub(crate) fn is_pause_over(&self) -> bool {
+        let until = self.paused_until.load(Relaxed);
+        until != 0 && until <= self.now()
+    }
+
     /// Whether the pause is over and this request is the one that tries the server. The pause begins again
     /// for all others.
-    fn try_again(&self, pause: Duration) -> bool {
+    pub(crate) fn try_again(&self, pause: Duration) -> bool {
         let until = self.paused_until.load(Relaxed);
         let now = self.now();
         until != 0
@@ -325,37 +377,6 @@ impl Drop for Connected {
     }
 }
 
-/// Chooses the server for a request. First comes a server whose pause is over and that no request tries yet.
-/// Then comes the healthy server with the fewest requests under way. Last comes a paused one, since no server
-/// may be healthy. Servers that are down or in `skip` are never chosen. `turn` rotates the choice between
-/// equals.
-pub(crate) fn choose<'a>(
-    servers: &'a [Arc<Server>],
-    skip: &[u64],
-    turn: usize,
-    pause: Duration,
-) -> Option<&'a Arc<Server>> {
-    let mut best: Option<(bool, u32, &Arc<Server>)> = None;
-    let start = if servers.is_empty() { 0 } else { turn % servers.len() };
-    let (behind, ahead) = servers.split_at(start);
-    for server in ahead.iter().chain(behind) {
-        if skip.contains(&server.id) {
-            continue;
-        }
-        let paused = match server.state.health() {
-            Health::Down => continue,
-            Health::Paused if server.state.try_again(pause) => return Some(server),
-            Health::Paused => true,
-            Health::Healthy => false,
-        };
-        let in_flight = server.state.in_flight();
-        if best.is_none_or(|(best_paused, fewest, _)| (paused, in_flight) < (best_paused, fewest)) {
-            best = Some((paused, in_flight, server));
-        }
-    }
-    best.map(|(_, _, server)| server)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -366,62 +387,15 @@ mod tests {
     fn servers(count: u16) -> Vec<Arc<Server>> {
         let server = |port: u16| {
             let address: SocketAddr = ([127, 0, 0, 1], port).into();
-            let spec = UpstreamServer {
-                address: UpstreamAddress::Socket(address),
-                http2: None,
-                tls: false,
-                authority: http::uri::Authority::from_static("upstream"),
-            };
-            Arc::new(Server::new(port.into(), &spec, Endpoint::Tcp(address), None, ServerState::new()))
+            let authority = http::uri::Authority::from_static("upstream");
+            let spec = UpstreamServer::new(UpstreamAddress::Socket(address), None, false, authority);
+            Arc::new(Server::new(port.into(), &spec, Endpoint::Tcp(address), None, ServerState::new(), None))
         };
         (0..count).map(server).collect()
     }
 
-    fn chosen(servers: &[Arc<Server>], skip: &[u64], turn: usize) -> Option<u64> {
-        choose(servers, skip, turn, PAUSE).map(|server| server.id)
-    }
-
     fn passive(failures: u32) -> PassiveChecks {
         PassiveChecks { failures, pause: PAUSE }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_least_busy_is_chosen_and_equals_take_turns() {
-        let servers = servers(3);
-        let turns: Vec<_> = (0..6).map(|turn| chosen(&servers, &[], turn).unwrap()).collect();
-        assert_eq!(turns, [0, 1, 2, 0, 1, 2]);
-        let first = InFlight::new(servers[0].clone());
-        let second = InFlight::new(servers[1].clone());
-        assert!((0..6).all(|turn| chosen(&servers, &[], turn) == Some(2)));
-        drop(first);
-        let _third = InFlight::new(servers[2].clone());
-        assert!((0..6).all(|turn| chosen(&servers, &[], turn) == Some(0)));
-        drop(second);
-        assert!((0..6).all(|turn| chosen(&servers, &[0], turn) == Some(1)));
-        assert_eq!(chosen(&[], &[], 5), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn one_that_fails_is_left_alone_and_then_tried_by_one_request() {
-        let servers = servers(2);
-        let bad = &servers[0];
-        bad.failed("app", &passive(2));
-        assert_eq!(bad.state.health(), Health::Healthy);
-        bad.failed("app", &passive(2));
-        assert_eq!(bad.state.health(), Health::Paused);
-        assert!((0..4).all(|turn| chosen(&servers, &[], turn) == Some(1)));
-        tokio::time::advance(PAUSE).await;
-        assert_eq!(chosen(&servers, &[], 1), Some(0), "the one trial");
-        assert!((0..4).all(|turn| chosen(&servers, &[], turn) == Some(1)), "everyone else keeps away");
-        bad.failed("app", &passive(2));
-        tokio::time::advance(PAUSE - Duration::from_nanos(1)).await;
-        assert!((0..4).all(|turn| chosen(&servers, &[], turn) == Some(1)), "one failure is enough to wait again");
-        tokio::time::advance(PAUSE).await;
-        assert_eq!(chosen(&servers, &[], 0), Some(0));
-        bad.answered("app");
-        assert_eq!(bad.state.health(), Health::Healthy);
-        bad.failed("app", &passive(2));
-        assert_eq!(bad.state.health(), Health::Healthy, "counted anew");
     }
 
     #[tokio::test(start_paused = true)]
@@ -436,34 +410,6 @@ mod tests {
             servers[0].failed("app", &passive(0));
         }
         assert_eq!(servers[0].state.health(), Health::Healthy, "0 means never");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn where_all_have_failed_one_is_tried_all_the_same() {
-        let servers = servers(2);
-        servers.iter().for_each(|server| server.failed("app", &passive(1)));
-        assert_eq!(chosen(&servers, &[], 0), Some(0));
-        assert_eq!(chosen(&servers, &[0], 0), Some(1));
-        assert_eq!(chosen(&servers, &[0, 1], 0), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn active_checks_rise_and_fall() {
-        let checks = ActiveChecks {
-            path: http::Uri::from_static("/well"),
-            every: PAUSE,
-            timeout: PAUSE,
-            statuses: (200, 299),
-            rise: 2,
-            fall: 3,
-        };
-        let servers = servers(1);
-        let mut seen = String::new();
-        for passed in [false, false, true, false, false, false, true, false, true, true, false] {
-            servers[0].checked("app", if passed { Ok(()) } else { Err("500".to_owned()) }, &checks);
-            seen.push(if chosen(&servers, &[], 0).is_some() { 'u' } else { 'd' });
-        }
-        assert_eq!(seen, "uuuuuddddu".to_owned() + "u");
     }
 
     #[tokio::test(start_paused = true)]

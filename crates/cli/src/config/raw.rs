@@ -346,7 +346,11 @@ sections! {
     RawUpstream {
         name: Setting,
         #[serde(deserialize_with = "one_or_more")]
-        servers: Option<Vec<Spanned<Written>>>,
+        servers: Option<Vec<Spanned<TextOr<RawServer>>>>,
+        balance: Setting,
+        hash_bound: Setting,
+        sticky: Option<Spanned<TextOr<RawSticky>>>,
+        slow_start: Setting,
         connect_timeout: Setting,
         idle_timeout: Setting,
         total_timeout: Setting,
@@ -363,6 +367,21 @@ sections! {
         passive: RawPassive,
         active: Option<Spanned<RawActive>>,
         workers: Option<Spanned<RawWorkers>>,
+    }
+
+    /// a server of an upstream
+    RawServer {
+        url: Setting,
+        weight: Setting,
+        priority: Setting,
+        backup: Option<Spanned<bool>>,
+    }
+
+    /// `sticky` of an upstream
+    RawSticky {
+        cookie: Setting,
+        secret: Setting,
+        lifetime: Setting,
     }
 
     /// `passive` of an upstream
@@ -538,6 +557,14 @@ impl OrText for RawCgi {
 
 impl OrText for RawFastCgi {
     const EXPECTED: &'static str = "the address of an application, or a table with `address`";
+}
+
+impl OrText for RawServer {
+    const EXPECTED: &'static str = "a server as in \"http://10.0.0.1:3000\", or a table with `url`";
+}
+
+impl OrText for RawSticky {
+    const EXPECTED: &'static str = "the name of a cookie, or a table with `cookie`";
 }
 
 impl<'de, T: OrText> Deserialize<'de> for TextOr<T> {

@@ -142,6 +142,8 @@ const SECTIONS: &[&str] = &[
     "site.route.request-headers",
     "site.route.response-headers",
     "upstream",
+    "upstream.servers",
+    "upstream.sticky",
     "upstream.passive",
     "upstream.active",
     "upstream.workers",

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize,
-    de::{self, Deserializer, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+    de::{self, Deserializer, IntoDeserializer as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 use toml::Spanned;
 
@@ -59,31 +59,33 @@ pub enum RawCutoffs {
     Sizes(Vec<Spanned<Written>>),
 }
 
-/// Reads a list, of which a single value may stand without brackets.
-pub fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Spanned<Written>>>, D::Error> {
-    enum OneOrMore {
-        One(Written),
-        More(Vec<Spanned<Written>>),
+/// Reads a list, of which a single text or number may stand without brackets.
+pub fn one_or_more<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<Spanned<T>>>, D::Error> {
+    enum OneOrMore<T> {
+        One(T),
+        More(Vec<Spanned<T>>),
     }
-    impl<'de> Deserialize<'de> for OneOrMore {
+    impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMore<T> {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            struct TextOrList;
-            impl<'de> Visitor<'de> for TextOrList {
-                type Value = OneOrMore;
+            struct TextOrList<T>(PhantomData<T>);
+            impl<'de, T: Deserialize<'de>> Visitor<'de> for TextOrList<T> {
+                type Value = OneOrMore<T>;
 
                 fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                     f.write_str("a list of texts in quotes, or a single one")
                 }
 
-                fn visit_str<E>(self, text: &str) -> Result<OneOrMore, E> {
-                    Ok(OneOrMore::One(Written(text.to_owned())))
+                fn visit_str<E: de::Error>(self, text: &str) -> Result<OneOrMore<T>, E> {
+                    T::deserialize(text.into_deserializer()).map(OneOrMore::One)
                 }
 
-                fn visit_i64<E>(self, number: i64) -> Result<OneOrMore, E> {
-                    Ok(OneOrMore::One(Written(number.to_string())))
+                fn visit_i64<E: de::Error>(self, number: i64) -> Result<OneOrMore<T>, E> {
+                    T::deserialize(number.into_deserializer()).map(OneOrMore::One)
                 }
 
-                fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<OneOrMore, A::Error> {
+                fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<OneOrMore<T>, A::Error> {
                     let mut values = Vec::new();
                     while let Some(value) = seq.next_element()? {
                         values.push(value);
@@ -91,10 +93,10 @@ pub fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
                     Ok(OneOrMore::More(values))
                 }
             }
-            deserializer.deserialize_any(TextOrList)
+            deserializer.deserialize_any(TextOrList(PhantomData))
         }
     }
-    let written = Spanned::<OneOrMore>::deserialize(deserializer)?;
+    let written = Spanned::<OneOrMore<T>>::deserialize(deserializer)?;
     let place = written.span();
     Ok(Some(match written.into_inner() {
         OneOrMore::One(value) => vec![Spanned::new(place, value)],

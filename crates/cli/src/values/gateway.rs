@@ -32,7 +32,7 @@ pub fn upstream_server(text: &str) -> Result<UpstreamServer, String> {
             }
             let address = UpstreamAddress::Unix(PathBuf::from(path));
             let authority = Authority::from_static("localhost");
-            return Ok(UpstreamServer { address, http2, tls: false, authority });
+            return Ok(UpstreamServer::new(address, http2, false, authority));
         }
     }
     let schemes = [
@@ -71,7 +71,7 @@ pub fn upstream_server(text: &str) -> Result<UpstreamServer, String> {
         Err(_) if host.starts_with('*') => return Err(format!("`{text}` is not one server: {SERVER}")),
         Err(_) => UpstreamAddress::Name(host_name(host)?, port),
     };
-    Ok(UpstreamServer { address, http2, tls, authority })
+    Ok(UpstreamServer::new(address, http2, tls, authority))
 }
 
 /// The written form of a server.

@@ -34,7 +34,8 @@ use http::{HeaderValue, Uri};
 pub use programs::{CgiConfig, FastCgiAddress, FastCgiConfig, Priority, WorkersConfig};
 pub use rewrites::{BadTarget, Redirect, Rewrite};
 pub use upstream::{
-    ActiveChecks, CertificateFiles, PassiveChecks, Times, UpstreamAddress, UpstreamConfig, UpstreamServer,
+    ActiveChecks, Balance, CertificateFiles, HashKey, PassiveChecks, StickyConfig, Times, UpstreamAddress,
+    UpstreamConfig, UpstreamServer,
 };
 
 pub use self::{

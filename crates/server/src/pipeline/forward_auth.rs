@@ -57,6 +57,7 @@ pub(super) async fn ask(
         upstream: auth.upstream,
         class: request.verdict.class.index(),
         client: connection.client_address(),
+        client_ip: request.verdict.client,
         scheme: connection.scheme(),
         host: &host_and_port(parts),
         keep_host: true,

@@ -186,22 +186,9 @@ fn workers_that_never_serve_are_tried_again_at_the_start_and_refused_at_a_reload
             stop_timeout: long,
         };
         let upstream = UpstreamConfig {
-            name: "app".to_owned(),
-            servers: Vec::new(),
-            tls_ca: None,
-            tls_name: None,
-            tls_certificate: None,
-            tls_verify: true,
-            connect_timeout: long,
-            idle_timeout: long,
-            total_timeout: None,
-            keep_connections: 1,
-            keep_for: long,
-            most_connections: None,
             retries: 0,
-            head_bytes: 1024,
             passive: PassiveChecks { failures: 0, pause: long },
-            active: None,
+            ..UpstreamConfig::new("app", Vec::new())
         };
         Config { upstreams: vec![upstream], upstream_workers: vec![workers], ..config(root.path()) }
     };

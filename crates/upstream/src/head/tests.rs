@@ -17,6 +17,7 @@ fn defaults() -> Ask<'static> {
         upstream: 0,
         class: 0,
         client: &CLIENT,
+        client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
         scheme: "https",
         host: "shop.example",
         keep_host: false,

@@ -139,7 +139,7 @@ fn resolver(answered: &Answered) -> Resolver {
 fn named() -> UpstreamConfig {
     let address = UpstreamAddress::Name("app.test".to_owned(), 80);
     let authority = http::uri::Authority::from_static("app.test");
-    config(vec![UpstreamServer { address, http2: None, tls: false, authority }])
+    config(vec![UpstreamServer::new(address, None, false, authority)])
 }
 
 fn addresses(upstreams: &Upstreams) -> Vec<String> {

@@ -4,6 +4,7 @@
 mod checked;
 mod exchanged;
 mod http2;
+mod placed;
 mod probed;
 mod timed;
 
@@ -165,17 +166,12 @@ impl Near {
 }
 
 pub(super) fn at(address: SocketAddr) -> UpstreamServer {
-    UpstreamServer {
-        address: UpstreamAddress::Socket(address),
-        http2: None,
-        tls: false,
-        authority: address.to_string().parse().unwrap(),
-    }
+    UpstreamServer::new(UpstreamAddress::Socket(address), None, false, address.to_string().parse().unwrap())
 }
 
 pub(super) fn at_unix(path: PathBuf) -> UpstreamServer {
     let authority = http::uri::Authority::from_static("localhost");
-    UpstreamServer { address: UpstreamAddress::Unix(path), http2: None, tls: false, authority }
+    UpstreamServer::new(UpstreamAddress::Unix(path), None, false, authority)
 }
 
 pub(super) fn http2(server: UpstreamServer) -> UpstreamServer {
@@ -202,6 +198,7 @@ pub(super) fn defaults() -> Ask<'static> {
         upstream: 0,
         class: 0,
         client: &CLIENT,
+        client_ip: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)),
         scheme: "http",
         host: "shop.example",
         keep_host: false,

@@ -7,8 +7,8 @@ use std::{
 };
 
 use server::config::{
-    Access, ActiveChecks, CertificateFiles, Listen, Origin, PassiveChecks, Route, Site, UpstreamAddress,
-    UpstreamConfig, UpstreamServer, WorkersConfig,
+    Access, ActiveChecks, Balance, CertificateFiles, Listen, Origin, PassiveChecks, Route, Site, StickyConfig,
+    UpstreamAddress, UpstreamConfig, UpstreamServer, WorkersConfig,
 };
 use toml::Spanned;
 
@@ -20,7 +20,7 @@ use crate::{
     config::{
         overrides::Overrides,
         problems::Problem,
-        raw::{Raw, RawActive, RawPassive, RawUpstream},
+        raw::{Raw, RawActive, RawPassive, RawServer, RawSticky, RawUpstream, TextOr},
     },
     values,
 };
@@ -139,6 +139,11 @@ impl Resolver<'_> {
             ),
             keep_for: self.setting(None, &raw.keep_for, values::duration, default.keep_for),
             most_connections: self.setting(None, &raw.max_connections, values::limit_or_off, default.most_connections),
+            balance: self.balance(raw),
+            sticky: raw.sticky.as_ref().and_then(|sticky| self.sticky(sticky)),
+            slow_start: self
+                .setting(None, &raw.slow_start, values::duration_or_off, None)
+                .unwrap_or(default.slow_start),
             retries: self.setting(
                 None,
                 &raw.retries,
@@ -166,6 +171,32 @@ impl Resolver<'_> {
             ),
             _ => {}
         }
+        let servers: Vec<_> = list.iter().filter_map(|written| self.server(written)).collect();
+        if servers.len() == list.len() {
+            for (at, (server, place)) in servers.iter().zip(list).enumerate() {
+                if let Some(first) = servers[..at].iter().position(|other| other.address == server.address) {
+                    self.problems.push(
+                        Problem::new("this server is given twice", Some(place.span()))
+                            .also(Some(list[first].span()), "first given here")
+                            .help(
+                                "leave one of them out, and give the other a `weight` if it is to have more requests",
+                            ),
+                    );
+                }
+            }
+        }
+        servers
+    }
+
+    fn server(&mut self, written: &Spanned<TextOr<RawServer>>) -> Option<UpstreamServer> {
+        let as_table;
+        let raw = match written.get_ref() {
+            TextOr::Table(table) => table,
+            TextOr::Text(text) => {
+                as_table = RawServer { url: Some(Spanned::new(written.span(), text.clone())), ..RawServer::default() };
+                &as_table
+            }
+        };
         let folder = self.folder;
         let read = |text: &str| {
             let mut server = values::upstream_server(text)?;
@@ -174,19 +205,54 @@ impl Resolver<'_> {
             }
             Ok(server)
         };
-        let servers = self.read_each(list, read);
-        if servers.len() == list.len() {
-            for (at, (server, place)) in servers.iter().zip(list).enumerate() {
-                if let Some(first) = servers[..at].iter().position(|other| other.address == server.address) {
-                    self.problems.push(
-                        Problem::new("this server is given twice", Some(place.span()))
-                            .also(Some(list[first].span()), "first given here")
-                            .help("leave one of them out: each has as many requests as the others"),
-                    );
-                }
-            }
+        let missing = ("this server has no `url`", "add `url = \"http://127.0.0.1:3000\"`");
+        let server = self.required(&raw.url, written.span(), missing, read)?;
+        let number = |text: &str| values::count(text, 1_000).map(|number| number as u32);
+        let weight = self.setting(None, &raw.weight, number, server.weight);
+        let priority = self.setting(None, &raw.priority, number, server.priority);
+        let is_backup = raw.backup.as_ref().is_some_and(|backup| *backup.get_ref());
+        if let (true, Some(priority)) = (is_backup, &raw.priority) {
+            self.problems.push(
+                Problem::new("a backup comes after all priorities", Some(priority.span()))
+                    .help("leave out `priority`, or leave out `backup` and give the server the last priority"),
+            );
         }
-        servers
+        let priority = if is_backup { UpstreamServer::BACKUP } else { priority };
+        Some(UpstreamServer { weight, priority, ..server })
+    }
+
+    fn balance(&mut self, raw: &RawUpstream) -> Balance {
+        let balance = self.setting(None, &raw.balance, values::balance, Balance::LeastLoaded);
+        let bound = self.setting(None, &raw.hash_bound, |text| values::or_off(text, values::hash_bound), None);
+        match (balance, &raw.hash_bound) {
+            (Balance::Hash { key, .. }, _) => Balance::Hash { key, bound },
+            (balance, Some(written)) if bound.is_some() => {
+                self.problems.push(
+                    Problem::new("`hash-bound` is about keys, and this upstream has none", Some(written.span()))
+                        .help("add `balance = \"hash client\"`, or leave it out"),
+                );
+                balance
+            }
+            (balance, _) => balance,
+        }
+    }
+
+    fn sticky(&mut self, written: &Spanned<TextOr<RawSticky>>) -> Option<StickyConfig> {
+        let as_table;
+        let raw = match written.get_ref() {
+            TextOr::Table(table) => table,
+            TextOr::Text(text) => {
+                as_table =
+                    RawSticky { cookie: Some(Spanned::new(written.span(), text.clone())), ..RawSticky::default() };
+                &as_table
+            }
+        };
+        let missing = ("this table has no `cookie`", "name one that the site does not use: `cookie = \"server\"`");
+        Some(StickyConfig {
+            cookie: self.required(&raw.cookie, written.span(), missing, values::cookie_name)?,
+            secret: self.file(&raw.secret, FileKind::Secret(32)),
+            lifetime: self.optional(&raw.lifetime, values::duration),
+        })
     }
 
     fn own_certificate(&mut self, raw: &RawUpstream) -> Option<CertificateFiles> {

@@ -374,6 +374,13 @@ fn with_setting(plain: &str, key: &str, written: &str) -> (String, String) {
             (require(&line), require(""))
         }
         "upstream" => after("servers = [\"http://127.0.0.1:3000\"]\n"),
+        "upstream.servers" => {
+            let server = |more: &str| {
+                let table = format!("servers = [{{ url = \"http://127.0.0.1:3000\"{more} }}]");
+                plain.replacen("servers = [\"http://127.0.0.1:3000\"]", &table, 1)
+            };
+            (server(&format!(", {name} = {written}")), plain.to_owned())
+        }
         "upstream.active" => after("[upstream.active]\n"),
         "upstream.workers" => {
             let workers = |more: &str| {

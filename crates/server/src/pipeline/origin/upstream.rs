@@ -82,6 +82,7 @@ pub(super) async fn answer(
         upstream: origin.upstream,
         class: request.verdict.class.index(),
         client: connection.client_address(),
+        client_ip: request.verdict.client,
         scheme: connection.scheme(),
         host: &host,
         keep_host: origin.keep_host,

@@ -204,6 +204,33 @@ fn mistakes_about_upstreams() {
         ("name = \"app\"\nservers = [\"http://a\"]\nretries = -1\n", ":8:11", "or `off`"),
         ("name = \"app\"\nservers = [\"http://a\"]\nresponse-head = \"1GiB\"\n", ":8:17", "from 1KiB to 1MiB"),
         (
+            "name = \"app\"\nservers = [\"http://a\"]\nbalance = \"leastconn\"\n",
+            ":8:11",
+            "is called `least-loaded` here",
+        ),
+        (
+            "name = \"app\"\nservers = [\"http://a\"]\nhash-bound = \"125%\"\n",
+            ":8:14",
+            "is about keys, and this upstream has none",
+        ),
+        ("name = \"app\"\nservers = [\"http://a\"]\nhash-bound = 2\n", ":8:14", "give percent of the fair part"),
+        ("name = \"app\"\nservers = [\"http://a\"]\nsticky = \"a b\"\n", ":8:10", "is not the name of a cookie"),
+        ("name = \"app\"\nservers = [\"http://a\"]\nsticky = {}\n", ":8:10", "this table has no `cookie`"),
+        (
+            "name = \"app\"\nservers = [\"http://a\"]\nsticky = { cookie = \"a\", secret = \"none\" }\n",
+            ":8:35",
+            "`none` does not exist",
+        ),
+        ("name = \"app\"\nservers = [\"http://a\"]\nslow-start = \"fast\"\n", ":8:14", "or `off`"),
+        ("name = \"app\"\nservers = [{ weight = 2 }]\n", ":7:12", "this server has no `url`"),
+        ("name = \"app\"\nservers = [{ url = \"http://a\", weight = 0 }]\n", ":7:41", "from 1 to 1000"),
+        (
+            "name = \"app\"\nservers = [{ url = \"http://a\", backup = true, priority = 2 }]\n",
+            ":7:58",
+            "a backup comes after all priorities",
+        ),
+        ("name = \"app\"\nservers = [{ url = \"http://a\", wieght = 2 }]\n", ":7:32", "did you mean `weight`?"),
+        (
             "name = \"app\"\nservers = [\"http://a\"]\nactive = { every = \"1s\" }\n",
             ":8:10",
             "active checks need a `path`",

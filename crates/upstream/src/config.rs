@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use http::{HeaderName, Uri};
+use http::{HeaderName, StatusCode, Uri};
 
 /// A certificate chain and its private key, both PEM, and what its authority says of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +53,11 @@ pub struct UpstreamConfig {
     pub slow_start: Duration,
     /// Most other servers tried when a request reached none, or can safely be repeated.
     pub retries: u32,
+    /// Statuses after which a safe request goes to another server: those of servers, and those that the client would get
+    /// because a server failed or was silent.
+    pub retry_statuses: Vec<StatusCode>,
+    /// Most retries in percent of the requests, beside some that are always possible; `None`: no limit.
+    pub retry_budget: Option<u32>,
     /// Largest head of a response, and of the interim responses before it, together.
     pub head_bytes: usize,
     /// When a server is paused after failures.
@@ -81,6 +86,8 @@ impl UpstreamConfig {
             sticky: None,
             slow_start: Duration::ZERO,
             retries: 1,
+            retry_statuses: Vec::new(),
+            retry_budget: Some(20),
             head_bytes: 64 * 1024,
             passive: PassiveChecks { failures: 3, pause: Duration::from_secs(10) },
             active: None,

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::{
+    balance::budget::Savings,
     config::{UpstreamAddress, UpstreamConfig, UpstreamServer},
     connect::ClientTls,
     error::UpstreamSetupError,
@@ -58,6 +59,11 @@ pub(crate) struct Group {
     making: Mutex<()>,
     /// Attempts after the first one of a request.
     pub(crate) retries: AtomicU64,
+    /// Attempts that the budget did not allow.
+    pub(crate) retries_refused: AtomicU64,
+    /// The retries that the budget has left; `None`: there is no limit.
+    savings: Option<Mutex<Savings>>,
+    start: Instant,
     /// Requests for which no server could be asked.
     pub(crate) unserved: AtomicU64,
 }
@@ -108,7 +114,7 @@ impl Group {
         };
         let mut sources: Vec<Source> = config.servers.iter().map(|spec| source(spec, None)).collect();
         sources.extend(started.iter().enumerate().flat_map(of_class));
-        let group = Self {
+        let mut group = Self {
             name: config.name.as_str().into(),
             config: config.clone(),
             tls: ClientTls::new(config)?,
@@ -120,6 +126,9 @@ impl Group {
             looking: tokio::sync::Mutex::new(None),
             making: Mutex::new(()),
             retries: AtomicU64::new(before.map_or(0, |before| before.retries.load(Relaxed))),
+            retries_refused: AtomicU64::new(before.map_or(0, |before| before.retries_refused.load(Relaxed))),
+            savings: None,
+            start: Instant::now(),
             unserved: AtomicU64::new(before.map_or(0, |before| before.unserved.load(Relaxed))),
         };
         let states = before.map_or_else(HashMap::new, |before| {
@@ -127,6 +136,7 @@ impl Group {
             before.lists.load().all.iter().map(|server| (key(server), server.state.clone())).collect()
         });
         group.make_lists(&states);
+        group.savings = config.retry_budget.map(|percent| Mutex::new(Savings::new(percent, group.first_attempts(), 0)));
         Ok(group)
     }
 
@@ -147,6 +157,24 @@ impl Group {
                 (Some(one), Some(other)) => one.is_like(other),
                 (one, other) => one.is_none() && other.is_none(),
             }
+    }
+
+    /// Whether the budget allows another attempt, which is counted then.
+    pub(crate) fn takes_retry(&self) -> bool {
+        let allowed = self.savings.as_ref().is_none_or(|savings| {
+            let now_ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let requests = self.first_attempts();
+            savings.lock().take(requests, now_ns)
+        });
+        let counter = if allowed { &self.retries } else { &self.retries_refused };
+        counter.fetch_add(1, Relaxed);
+        allowed
+    }
+
+    /// Requests sent to the servers, without those that were sent again.
+    fn first_attempts(&self) -> u64 {
+        let attempts: u64 = self.lists.load().all.iter().map(|server| server.state.requests()).sum();
+        attempts.saturating_sub(self.retries.load(Relaxed))
     }
 
     /// A number that is one larger at each call, over all worker threads.

@@ -19,7 +19,7 @@ use crate::{
     body::UpstreamBody,
     choice::{Wish, choose},
     config::{Balance, HashKey},
-    error::{Failure, Unavailable, UpstreamError},
+    error::{Failure, Unavailable, UpstreamError, Wait},
     exchange::{AttemptError, Exchange},
     group::Group,
     head::{self, Head, NotForwardable},
@@ -27,7 +27,7 @@ use crate::{
     pool::{Connection, Need, NoConnection},
     pools::Pools,
     request::{Ask, Outbound, Times},
-    server::InFlight,
+    server::{InFlight, Server},
     upgraded::Upgraded,
     watch::Watch,
     wire::Interim,
@@ -156,17 +156,39 @@ impl Pools {
         mut prepared: Box<PreparedRequest>,
         interim: &mut (dyn FnMut(Interim) + Send),
     ) -> Result<Answer, UpstreamError> {
-        let PreparedRequest { upstream, class, head, started, idle, end, place, headers, body } = &mut *prepared;
+        let mut held = None;
+        let begun = match self.attempt(&mut prepared, interim, &mut held).await {
+            Ok(begun) => begun,
+            // No other server has answered.
+            Err(error) => held.ok_or(error)?,
+        };
+        answer(begun, &prepared.head, &prepared.place)
+    }
+
+    /// Tries one server after the other. `held` gets an answer that is passed on only if no other server has one.
+    async fn attempt(
+        &self,
+        prepared: &mut PreparedRequest,
+        interim: &mut (dyn FnMut(Interim) + Send),
+        held: &mut Option<Begun>,
+    ) -> Result<Begun, UpstreamError> {
+        let PreparedRequest { upstream, class, head, started, idle, end, place, headers, body } = prepared;
         let (group, started, idle, end) = (self.group(*upstream)?, *started, *idle, *end);
         let idempotent = head.method.is_idempotent();
+        let retried = |status| head.method.is_safe() && group.config.retry_statuses.contains(&status);
 
         let mut left = group.config.retries;
         let mut unsent = UNSENT;
         let mut fresh = false;
         let mut skip = Vec::new();
         let mut last = None;
+        let mut next = None;
         loop {
-            let server = match self.choose(group, *class, place, &skip, end).await {
+            let chosen = match next.take() {
+                Some(chosen) => Ok(chosen),
+                None => self.choose(group, *class, place, &skip, end).await,
+            };
+            let server = match chosen {
                 Ok(chosen) => chosen,
                 Err(why) => {
                     return Err(last.unwrap_or_else(|| {
@@ -187,12 +209,13 @@ impl Pools {
                     if !matches!(error, UpstreamError::Shortage { .. }) {
                         server.failed(&group.name, &group.config.passive);
                     }
+                    skip.push(server.id);
                     if left == 0 || end.is_some_and(|end| end <= Instant::now()) {
                         return Err(error);
                     }
+                    let Some(other) = self.another(group, *class, place, &skip) else { return Err(error) };
+                    next = Some(other);
                     left -= 1;
-                    group.retries.fetch_add(1, Relaxed);
-                    skip.push(server.id);
                     last = Some(error);
                     continue;
                 }
@@ -224,8 +247,28 @@ impl Pools {
                 }
             };
             let error = match attempted {
-                Ok((response, incoming)) => return answer(exchange, response, incoming, head, place),
-                Err(AttemptError::Final(error)) => return Err(error),
+                Ok((response, incoming)) => {
+                    let (status, server) = (response.status(), exchange.server.id);
+                    let begun = Begun { exchange, response, incoming };
+                    let Some(spare) = spare.filter(|_| retried(status) && head.upgrade.is_none()) else {
+                        return Ok(begun);
+                    };
+                    skip.push(server);
+                    let Some(other) = self.another(group, *class, place, &skip) else { return Ok(begun) };
+                    left -= 1;
+                    *body = spare;
+                    next = Some(other);
+                    *held = Some(begun);
+                    continue;
+                }
+                Err(AttemptError::Final(error)) => {
+                    let in_time = !matches!(error, UpstreamError::TimedOut { wait: Wait::End, .. });
+                    if !(spare.is_some() && error.is_of_upstream() && in_time && retried(error.status())) {
+                        return Err(error);
+                    }
+                    skip.push(exchange.server.id);
+                    error
+                }
                 Err(AttemptError::Unsent(fields, outgoing)) if unsent > 0 => {
                     unsent -= 1;
                     fresh = true;
@@ -258,9 +301,10 @@ impl Pools {
                 }
             };
             let Some(spare) = spare else { return Err(error) };
+            let Some(other) = self.another(group, *class, place, &skip) else { return Err(error) };
             *body = spare;
+            next = Some(other);
             left -= 1;
-            group.retries.fetch_add(1, Relaxed);
             last = Some(error);
         }
     }
@@ -278,42 +322,54 @@ impl Pools {
         skip: &[u64],
         end: Option<Instant>,
     ) -> Result<InFlight, Unavailable> {
+        let picked = match self.pick(group, class, place, skip) {
+            Err(Unavailable::Unknown) => {
+                let until = Instant::now() + group.config.connect_timeout;
+                let until = end.map_or(until, |end| end.min(until));
+                let _ = tokio::time::timeout_at(until, group.look_up_first(class)).await;
+                self.pick(group, class, place, skip)
+            }
+            picked => picked,
+        };
+        picked.map(InFlight::new)
+    }
+
+    /// Another server for a request that failed, if there is one and the budget allows it.
+    fn another(&self, group: &Group, class: usize, place: &Place, skip: &[u64]) -> Option<InFlight> {
+        let server = self.pick(group, class, place, skip).ok()?;
+        group.takes_retry().then(|| InFlight::new(server))
+    }
+
+    /// Chooses among the known servers.
+    fn pick(&self, group: &Group, class: usize, place: &Place, skip: &[u64]) -> Result<Arc<Server>, Unavailable> {
         let turn = match group.config.balance {
             Balance::RoundRobin => group.next_turn(),
             Balance::LeastLoaded | Balance::PowerOfTwo | Balance::Hash { .. } => self.next_turn(),
         };
         let wish = Wish { skip, turn, key: place.key, token: place.token.as_deref() };
-        let pick = || {
-            group.with_servers(class, |servers| {
-                let server = choose(servers, &group.config, wish);
-                match server {
-                    Some(server) => Ok(InFlight::new(server.clone())),
-                    None if servers.is_empty() => Err(Unavailable::Unknown),
-                    None if skip.is_empty() => Err(Unavailable::Down),
-                    None => Err(Unavailable::Full),
-                }
-            })
-        };
-        match pick() {
-            Err(Unavailable::Unknown) => {
-                let until = Instant::now() + group.config.connect_timeout;
-                let until = end.map_or(until, |end| end.min(until));
-                let _ = tokio::time::timeout_at(until, group.look_up_first(class)).await;
-                pick()
+        group.with_servers(class, |servers| {
+            let server = choose(servers, &group.config, wish);
+            match server {
+                Some(server) => Ok(server.clone()),
+                None if servers.is_empty() => Err(Unavailable::Unknown),
+                None if skip.is_empty() => Err(Unavailable::Down),
+                None => Err(Unavailable::Full),
             }
-            picked => picked,
-        }
+        })
     }
 }
 
-/// The answer that a response's head begins.
-fn answer(
-    mut exchange: Box<Exchange>,
+/// A response whose head has arrived.
+struct Begun {
+    exchange: Box<Exchange>,
     response: Response<()>,
+    /// The body of an HTTP/2 response.
     incoming: Option<Incoming>,
-    head: &Head,
-    place: &Place,
-) -> Result<Answer, UpstreamError> {
+}
+
+/// The answer that a response's head begins.
+fn answer(begun: Begun, head: &Head, place: &Place) -> Result<Answer, UpstreamError> {
+    let Begun { mut exchange, response, incoming } = begun;
     exchange.server.answered(&exchange.group.name);
     let server = exchange.server.name.clone();
     let (mut parts, ()) = response.into_parts();

@@ -33,6 +33,8 @@ pub struct UpstreamStats {
     pub servers: Vec<ServerStats>,
     /// Attempts after the first one of a request.
     pub retries: u64,
+    /// Further attempts that the budget did not allow.
+    pub retries_refused: u64,
     /// Requests for which no server could be asked.
     pub unserved: u64,
 }
@@ -154,6 +156,7 @@ impl Upstreams {
             name: group.name.clone(),
             servers: group.all().into_iter().map(of_server).collect(),
             retries: group.retries.load(Relaxed),
+            retries_refused: group.retries_refused.load(Relaxed),
             unserved: group.unserved.load(Relaxed),
         };
         self.groups.iter().map(of_group).collect()

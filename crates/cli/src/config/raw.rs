@@ -358,6 +358,9 @@ sections! {
         keep_for: Setting,
         max_connections: Setting,
         retries: Setting,
+        #[serde(deserialize_with = "one_or_more")]
+        retry_statuses: Option<Vec<Spanned<Written>>>,
+        retry_budget: Setting,
         response_head: Setting,
         tls_ca: Setting,
         tls_name: Setting,

@@ -1,5 +1,6 @@
 //! How requests are shared out between the servers of an upstream.
 
+use http::StatusCode;
 use server::config::{Balance, HashKey};
 
 use super::requests::{cookie_name, header_name};
@@ -43,6 +44,19 @@ pub fn hash_bound(text: &str) -> Result<u32, String> {
     let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<u32>().ok());
     let within = number.filter(|percent| (100..=1_000).contains(percent));
     within.ok_or_else(|| format!("`{text}` is no bound: give percent of the fair part from 100 to 1000, as in `125%`"))
+}
+
+/// Reads a status after which a request is sent again.
+pub fn retried_status(text: &str) -> Result<StatusCode, String> {
+    let status = text.parse::<StatusCode>().ok().filter(|status| status.is_client_error() || status.is_server_error());
+    status.ok_or_else(|| format!("`{text}` is no error status: give one from 400 to 599, as in `503`"))
+}
+
+/// Reads a part of requests in whole percent, as in `20%`.
+pub fn percent_of_requests(text: &str) -> Result<u32, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<u32>().ok());
+    let within = number.filter(|percent| (1..=100).contains(percent));
+    within.ok_or_else(|| format!("`{text}` is no part of the requests: give percent from 1 to 100, as in `20%`"))
 }
 
 #[cfg(test)]

@@ -522,6 +522,7 @@ fn upstreams(snapshot: &ConfigSnapshot) -> Value {
         json!({
             "name": &*upstream.name,
             "retries": upstream.retries,
+            "retries_refused": upstream.retries_refused,
             "unserved": upstream.unserved,
             "servers": servers.collect::<Vec<_>>(),
         })

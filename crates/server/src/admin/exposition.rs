@@ -256,6 +256,18 @@ impl Sample {
                 }
             }
         }
+        type OfUpstream = fn(&UpstreamStats) -> u64;
+        let families: [(&str, &str, OfUpstream); 2] = [
+            ("upstream_retries", "Times a request was sent to another server", |it| it.retries),
+            ("upstream_retries_refused", "Times the budget did not allow that", |it| it.retries_refused),
+        ];
+        for (name, help, number) in families {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for upstream in &self.upstreams {
+                let labels = [("upstream", &*upstream.name)];
+                encode_number(MetricType::Counter, number(upstream), family.encode_family(&labels)?)?;
+            }
+        }
         Ok(())
     }
 

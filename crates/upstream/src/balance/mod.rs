@@ -3,6 +3,7 @@
 //! The rules are pure. A rule sees the candidates, and a turn, a random number or a key. It returns the index of a
 //! candidate. It has no clock, no I/O and no state. Which servers are candidates is decided in `choice`.
 
+pub(crate) mod budget;
 pub(crate) mod hash;
 pub(crate) mod least_loaded;
 pub(crate) mod power_of_two;

@@ -6,6 +6,7 @@ mod exchanged;
 mod http2;
 mod placed;
 mod probed;
+mod retried;
 mod timed;
 
 use std::{

@@ -150,6 +150,13 @@ impl Resolver<'_> {
                 |text| values::count_or_off(text, 100).map(|count| count.unwrap_or(0) as u32),
                 default.retries,
             ),
+            retry_statuses: self.read_each(raw.retry_statuses.as_deref().unwrap_or_default(), values::retried_status),
+            retry_budget: self.setting(
+                None,
+                &raw.retry_budget,
+                |text| values::or_off(text, values::percent_of_requests),
+                default.retry_budget,
+            ),
             head_bytes: self.setting(None, &raw.response_head, values::response_head, default.head_bytes),
             passive: self.passive(&raw.passive, &default.passive),
             active: raw.active.as_ref().and_then(|active| self.active(active)),

@@ -204,6 +204,12 @@ fn mistakes_about_upstreams() {
         ("name = \"app\"\nservers = [\"http://a\"]\nretries = -1\n", ":8:11", "or `off`"),
         ("name = \"app\"\nservers = [\"http://a\"]\nresponse-head = \"1GiB\"\n", ":8:17", "from 1KiB to 1MiB"),
         (
+            "name = \"app\"\nservers = [\"http://a\"]\nretry-statuses = [503, 200]\n",
+            ":8:24",
+            "`200` is no error status",
+        ),
+        ("name = \"app\"\nservers = [\"http://a\"]\nretry-budget = \"0%\"\n", ":8:16", "percent from 1 to 100"),
+        (
             "name = \"app\"\nservers = [\"http://a\"]\nbalance = \"leastconn\"\n",
             ":8:11",
             "is called `least-loaded` here",

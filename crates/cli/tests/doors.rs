@@ -36,6 +36,7 @@ const DOORS: &[(&str, &[&str])] = &[
         &[
             "serpent-access-log",
             "serpent-acme",
+            "serpent-cache",
             "serpent-scheduler",
             "serpent-kernel",
             "serpent-limits",
@@ -58,6 +59,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("serpent-acme", &[]),
     ("serpent-attach", &["serpent-kernel", "serpent-scheduler"]),
     ("serpent-bodies", &["serpent-http1"]),
+    ("serpent-cache", &[]),
     ("serpent-compression", &[]),
     ("serpent-classify", &["serpent-files", "serpent-heads", "serpent-scheduler"]),
     ("serpent-cluster", &["serpent-scheduler"]),

@@ -47,7 +47,7 @@ async fn a_client_keeps_its_server_over_a_reload_and_gets_another_one_when_it_fa
     assert!(placed(&reloaded, with_cookie(&forged), defaults()).await.1.is_some());
 
     // When the server is down, another one takes the client, and keeps it.
-    let down = next.groups[0].all().into_iter().find(|server| server.has_token(cookie[7..29].as_bytes())).unwrap();
+    let down = next.groups[0].all().into_iter().find(|server| server.has_token(&cookie.as_bytes()[7..29])).unwrap();
     let checks = ActiveChecks {
         path: http::Uri::from_static("/"),
         every: Duration::from_secs(1),

@@ -55,7 +55,7 @@ fn exported() -> Option<Exported> {
          [[site]]\n[[site.route]]\npath = \"/\"\nupstream = \"app\"\n\
          [[class]]\nname = \"buyers\"\nobjective = {{ p95 = \"10s\", error-rate = \"99%\" }}\n\
          [[class]]\nname = \"others\"\n[[rule]]\nclass = \"buyers\"\npath = \"/hello.txt\"\n\
-         [admission.resources]\nsite = 20\n"
+         [admission.resources]\nsite = 20\n[cluster]\nstore = \"unix:///nowhere\"\nsite = \"shop\"\n"
     );
     fs::write(folder.join("gateway.toml"), classes).unwrap();
     let (before, of_classes) = gateway::start(&folder.join("gateway.toml"));

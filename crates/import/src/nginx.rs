@@ -9,6 +9,7 @@ mod freshness;
 mod listen;
 mod location;
 mod logs;
+mod named;
 mod server;
 mod state;
 mod upstream;
@@ -123,13 +124,15 @@ pub fn all(directives: &[Directive]) -> (String, Vec<Left>) {
         draft.top.set("listen", list(addresses));
     }
     let mut sites = Vec::new();
-    for server in &servers {
+    for server in &mut servers {
+        let sent_elsewhere = server.take_sent_elsewhere(&mut translation);
         let site = server.translate(&mut translation);
         if site.settings.has("root") || site.inner.iter().any(|inner| inner.header == "[[site.route]]") {
             sites.push(site);
         } else {
             translation.leave(server.directive, "nothing is left of it; the first site answers for names of no site");
         }
+        sites.extend(sent_elsewhere);
     }
     let Translation { notes, upstreams, users, limits, access_log, error_log, mime_types, .. } = translation;
     for (header, settings) in [("[limits]", limits), ("[access-log]", access_log), ("[error-log]", error_log)] {

@@ -232,6 +232,7 @@ sections! {
         idle_timeout: Setting,
         total_timeout: Setting,
         error_pages: Option<Spanned<bool>>,
+        internal: Option<Spanned<bool>>,
         resource: Setting,
         admitted: Option<Spanned<bool>>,
         #[serde(deserialize_with = "one_or_more")]

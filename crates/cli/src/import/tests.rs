@@ -225,14 +225,14 @@ fn php_elsewhere_and_its_parameters() {
     );
     let environment: Vec<_> = fastcgi(&config, 0).environment.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(environment, ["APP_ENV", "HTTPS", "PHP_VALUE"]);
-    for (line, reason) in [(17, "has no variables"), (22, "only files are cached"), (23, "reached from outside")] {
+    for (line, reason) in [(17, "has no variables"), (22, "only files are cached")] {
         let place = format!("nginx.conf:{line}: ");
         assert!(
             left.iter().any(|left| left.starts_with(&place) && left.contains(reason)),
             "{place}{reason}: {left:#?}"
         );
     }
-    assert_eq!(left.len(), 3, "{left:#?}");
+    assert_eq!(left.len(), 2, "{left:#?}");
 }
 
 #[test]
@@ -431,9 +431,54 @@ fn errors_have_files_and_texts_without_a_root_too_and_an_origin_keeps_its_own() 
             "path = \"/\"\nupstream = \"backend-5000\"\nerror-pages = false\n",
         ],
     );
-    assert_eq!(text.matches("error-pages = false").count(), 1, "{text}");
-    assert!(left.iter().any(|left| left.contains("error_page 403")) && left.len() == 2, "{left:#?}");
+    assert_eq!(text.matches("error-pages = false").count(), 2, "{text}");
+    assert!(left.iter().any(|left| left.contains("error_page 403")) && left.len() == 1, "{left:#?}");
     assert_eq!(config.sites[0].error_pages.len(), 4);
+}
+
+#[test]
+fn a_location_with_a_name_is_a_route_that_no_client_asks_for() {
+    let (text, left, config) = one("server {\n  listen 8080;\n  root /srv/static;\n\
+        location / { try_files $uri $uri/ @app; }\n  location /media/ { error_page 404 = @app; }\n\
+        location @app { proxy_pass http://127.0.0.1:8000; proxy_set_header Host $host; }\n\
+        location /private/ { internal; }\n  location @lost { try_files /a /b; }\n}\n");
+    has(
+        &text,
+        &[
+            "path = \"/@app/\"\ninternal = true\nreplace-prefix = \"/\"\nupstream = \"127.0.0.1-8000\"\nkeep-host = true\n",
+            "path = \"/\"\nfiles = true\nfallback = \"/@app{path}\"\n",
+            "path = \"/media/\"\nfiles = true\nfallback = \"/@app{path}\"\n",
+            "path = \"/private/\"\nfiles = true\ninternal = true\n",
+        ],
+    );
+    assert!(left.len() == 1 && left[0].contains("@lost"), "{left:#?}");
+    assert!(config.sites[0].routes.iter().filter(|route| route.internal).count() == 2);
+}
+
+#[test]
+fn a_host_that_is_sent_elsewhere_has_a_site_of_its_own() {
+    let (text, left, config) =
+        one("server {\n  listen 443 ssl;\n  server_name example.org www.example.org;\n  root /srv/www;\n\
+        ssl_certificate a.pem;\n  ssl_certificate_key a.key;\n\
+        if ($host = www.example.org) { return 301 https://example.org$request_uri; }\n}\n\
+        server {\n  listen 443 ssl;\n  server_name shop.example old.example older.example;\n  root /srv/shop;\n\
+        ssl_certificate a.pem;\n  ssl_certificate_key a.key;\n\
+        if ($host != 'shop.example') { return 302 https://shop.example$request_uri; }\n\
+        if ($host = none.example) { return 404; }\n  if ($http_user_agent ~* bot) { return 403; }\n}\n");
+    has(
+        &text,
+        &[
+            "names = [\"example.org\"]\nroot = \"/srv/www\"",
+            "names = [\"www.example.org\"]\ntls-cert = \"a.pem\"\ntls-key = \"a.key\"\n",
+            "path = \"/\"\nredirect = \"https://example.org{uri}\"\nredirect-status = 301\n",
+            "names = [\"shop.example\"]\nroot = \"/srv/shop\"",
+            "names = [\"old.example\", \"older.example\"]\n",
+        ],
+    );
+    assert_eq!(left.len(), 2, "{left:#?}");
+    assert!(left.iter().any(|left| left.contains("none.example")), "{left:#?}");
+    assert!(left.iter().any(|left| left.contains("bot")), "{left:#?}");
+    assert_eq!(config.sites.len(), 4);
 }
 
 #[test]

@@ -299,6 +299,36 @@ fn a_route_has_a_largest_body_of_its_own() {
 }
 
 #[test]
+fn a_missing_file_goes_to_a_route_that_no_client_asks_for() {
+    let folder = folder();
+    let origin = Origin::start();
+    let serpent = start(
+        folder.path(),
+        &format!(
+            "[[upstream]]\nname = \"app\"\nservers = [\"http://{}\"]\n[[site]]\nroot = \"www\"\n\
+             [[site.route]]\npath = \"/@app/\"\nupstream = \"app\"\ninternal = true\nreplace-prefix = \"/\"\n\
+             [[site.route]]\npath = \"/\"\nfiles = true\nfallback = \"/@app{{path}}\"\n",
+            origin.address,
+        ),
+    );
+    assert_eq!(status(&ask(&serpent, "/hello.txt", "")), "200");
+    for path in ["/@app/hello.txt", "/%40app/hello.txt"] {
+        let answer = ask(&serpent, path, "");
+        assert!(status(&answer) == "404" && origin.is_idle(), "{path}: {answer}");
+    }
+    let mut client = serpent.connect();
+    client
+        .write_all(b"POST /a%2Fb%20c?d=%26 HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 2\r\n\r\nhi")
+        .unwrap();
+    let asked = origin.next();
+    assert_eq!((asked.path(), &*asked.body), ("/a%2Fb%20c?d=%26", &b"hi"[..]));
+    asked.answer(b"ok");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert_eq!(status(&answer), "200");
+}
+
+#[test]
 fn a_site_without_a_root_has_error_pages_and_a_route_keeps_the_errors_of_its_origin() {
     let folder = folder();
     let origin = Origin::start();

@@ -3,6 +3,7 @@
 use toml_edit::Value;
 
 use super::{
+    named::goes_on_to,
     state::{Translation, in_force},
     values,
 };
@@ -17,6 +18,9 @@ impl<'a> Translation<'a> {
         let mut pages: Vec<(String, Value)> = Vec::new();
         for directive in in_force(levels, "error_page") {
             let [statuses @ .., target] = &directive.args[..] else { continue };
+            if root.is_some() && goes_on_to(directive, levels).is_some() {
+                continue;
+            }
             if statuses.iter().any(|one| one.starts_with('=')) {
                 self.leave(directive, "an error keeps its status, and has a page, not another answer");
                 continue;

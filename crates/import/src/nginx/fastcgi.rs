@@ -3,6 +3,7 @@
 use toml_edit::Value;
 
 use super::{
+    named::{fallback_to, goes_on_to, is_named_route},
     state::{Translation, in_force, one_in_force},
     values,
 };
@@ -197,6 +198,13 @@ impl<'a> Translation<'a> {
                 if matches!(arg.as_str(), "$uri" | "$uri/" | "=404") {
                     continue;
                 }
+                if is_named_route(arg, levels) {
+                    fallback = Some(fallback_to(arg));
+                    if !tried.args.iter().any(|arg| arg == "$uri/") {
+                        self.leave(tried, "a directory with an index is answered with its index (`fallback`)");
+                    }
+                    continue;
+                }
                 if arg.starts_with(['@', '=']) {
                     let message =
                         "what is missing is answered by another file, by the route of another path, or with 404";
@@ -224,7 +232,8 @@ impl<'a> Translation<'a> {
                 files.clear();
             }
         }
-        if let Some(fallback) = fallback {
+        let missing = in_force(levels, "error_page").into_iter().find_map(|page| goes_on_to(page, levels));
+        if let Some(fallback) = fallback.or_else(|| missing.map(fallback_to)) {
             settings.set("fallback", fallback);
         }
         if !files.is_empty() {

@@ -7,6 +7,7 @@ use super::{
     error_page::is_error_page,
     fastcgi::is_done_anyway,
     forward_auth::{is_copied, is_for_auth},
+    named::{goes_on_to, is_named_route},
     state::{INHERITED, Translation, in_force, one_in_force},
     upstream::{Target, idle_timeout},
     values,
@@ -33,6 +34,8 @@ pub enum Pattern {
     Expression(String),
     /// `location /path`
     Prefix(String),
+    /// `location @name`, by a path that no client may ask for.
+    Named(String),
 }
 
 impl Pattern {
@@ -41,7 +44,7 @@ impl Pattern {
     pub fn order(&self) -> (u8, usize) {
         let shorter = |path: &str| usize::MAX - path.len();
         match self {
-            Self::Exactly(_) => (0, 0),
+            Self::Exactly(_) | Self::Named(_) => (0, 0),
             Self::PrefixFirst(path) => (1, shorter(path)),
             Self::Expression(_) => (2, 0),
             Self::Prefix(path) => (3, shorter(path)),
@@ -54,6 +57,12 @@ impl Pattern {
             Self::Exactly(path) => settings.set("path-regex", format!("^{}$", regex::escape(path))),
             Self::PrefixFirst(path) | Self::Prefix(path) => settings.set("path", path.as_str()),
             Self::Expression(expression) => settings.set("path-regex", expression.as_str()),
+            Self::Named(path) => {
+                settings.set("path", path.as_str());
+                settings.set("internal", true);
+                // Its requests keep their path.
+                settings.set("replace-prefix", "/");
+            }
         }
         settings
     }
@@ -84,18 +93,19 @@ const OPTIONS: &[&str] = &[
     "grpc_read_timeout",
     "break",
     "fastcgi_pass",
+    "internal",
 ];
 
 impl<'a> Translation<'a> {
     /// The pattern of a location; `None`: it has no counterpart, which is said.
     pub(super) fn pattern(&mut self, location: &Directive) -> Option<Pattern> {
         let (modifier, written) = match &location.args[..] {
-            [path] if path.starts_with('@') => {
-                self.leave(
-                    location,
-                    "files that are missing go to no other origin: only `try-files` takes their place",
-                );
-                return None;
+            [name] if name.starts_with('@') => {
+                if !is_named_route(name, &[&[], std::slice::from_ref(location)]) {
+                    self.leave(location, "a location with a name passes on to an upstream, or is a page for errors");
+                    return None;
+                }
+                return Some(Pattern::Named(format!("/{name}/")));
             }
             [path] => ("", path.as_str()),
             [modifier, path] => (modifier.as_str(), path.as_str()),
@@ -146,6 +156,7 @@ impl<'a> Translation<'a> {
                         settings.set("compression", false);
                     }
                 }
+                "error_page" if goes_on_to(inner, levels).is_some() => {}
                 "error_page" | "gzip" | "gzip_comp_level" | "gzip_min_length" | "gzip_types" | "brotli"
                 | "brotli_comp_level" | "brotli_min_length" | "brotli_types" => {
                     self.leave(inner, "it is a setting of the whole site, not of a route");
@@ -188,6 +199,9 @@ impl<'a> Translation<'a> {
         let has_origin = settings.has("upstream") || settings.has_any("fastcgi");
         if self.has_error_pages && has_origin && !intercepts.into_iter().any(|one| one.arg(0) == "on") {
             settings.set("error-pages", false);
+        }
+        if has("internal").is_some() {
+            settings.set("internal", true);
         }
         self.access(&levels[levels.len() - 1..], levels, &mut settings);
         // A location in a location takes what that says.

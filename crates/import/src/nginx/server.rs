@@ -9,7 +9,7 @@ use super::{
     values,
 };
 use crate::{
-    draft::{Section, from, list, table},
+    draft::{Section, Settings, from, list, table},
     syntax::Directive,
 };
 
@@ -85,6 +85,49 @@ impl<'a> Server<'a> {
         is_plain && self.inner().iter().any(nested) && self.inner().iter().all(harmless)
     }
 
+    /// Sites for hosts that `if ($host …)` sends elsewhere at once; the server has these names no more.
+    pub(super) fn take_sent_elsewhere(&mut self, translation: &mut Translation<'a>) -> Vec<Section> {
+        let mut sites = Vec::new();
+        for directive in self.inner() {
+            let Some((condition, answer)) = of_host(directive) else { continue };
+            let taken: Vec<String> = self.names.iter().filter(|name| condition.holds(name)).cloned().collect();
+            // The first site without names is for all others, and a wildcard has no end of names.
+            if taken.is_empty()
+                || taken.len() == self.names.len()
+                || self.is_default()
+                || taken.iter().any(|it| it.starts_with('*'))
+            {
+                translation.leave(directive, "a site answers for a host: give the host a `server` of its own first");
+                continue;
+            }
+            let mut route = Section::new("[[site.route]]");
+            route.settings.set("path", "/");
+            if !translation.answer(answer, &mut route.settings) {
+                continue;
+            }
+            let mut site = Section::new("[[site]]");
+            site.comment.push(from(&directive.place));
+            site.settings.set("names", list(&taken));
+            self.certificate(&mut site.settings);
+            site.inner.push(route);
+            sites.push(site);
+            self.names.retain(|name| !taken.contains(name));
+        }
+        sites
+    }
+
+    fn certificate(&self, settings: &mut Settings) {
+        let levels = [self.http, self.inner()];
+        let tls = ["ssl_certificate", "ssl_certificate_key"].map(|name| one_in_force(&levels, name));
+        if let [Some(chain), Some(key)] = tls.filter_tls(self.listen.iter().any(|listen| listen.tls)) {
+            settings.set("tls-cert", chain.arg(0));
+            settings.set("tls-key", key.arg(0));
+            if let Some(response) = one_in_force(&levels, "ssl_stapling_file") {
+                settings.set("ocsp-response", response.arg(0));
+            }
+        }
+    }
+
     /// The site.
     pub(super) fn translate(&self, translation: &mut Translation<'a>) -> Section {
         let levels = [self.http, self.inner()];
@@ -98,14 +141,7 @@ impl<'a> Server<'a> {
         if let Some(root) = root {
             settings.set("root", root);
         }
-        let tls = ["ssl_certificate", "ssl_certificate_key"].map(|name| one_in_force(&levels, name));
-        if let [Some(chain), Some(key)] = tls.filter_tls(self.listen.iter().any(|listen| listen.tls)) {
-            settings.set("tls-cert", chain.arg(0));
-            settings.set("tls-key", key.arg(0));
-            if let Some(response) = one_in_force(&levels, "ssl_stapling_file") {
-                settings.set("ocsp-response", response.arg(0));
-            }
-        }
+        self.certificate(settings);
         if one_in_force(&levels, "ssl_verify_client").is_some_and(|verify| verify.arg(0) != "off")
             && let Some(authorities) = one_in_force(&levels, "ssl_client_certificate")
         {
@@ -151,7 +187,7 @@ impl<'a> Server<'a> {
                     }
                 }
                 "error_log" => translation.error_log(directive),
-                "if" if maintenance(directive).is_some() => {}
+                "if" if maintenance(directive).is_some() || of_host(directive).is_some() => {}
                 "keepalive_timeout" => translation.limit_time(directive, "idle-timeout"),
                 name if INHERITED.contains(&name) => {}
                 _ => translation.other(directive),
@@ -287,6 +323,35 @@ pub fn merge<'a>(translation: &mut Translation<'a>, servers: &mut Vec<Server<'a>
         }
         is_reached
     });
+}
+
+/// A condition on the host of a request.
+struct OfHost {
+    name: String,
+    /// Whether it holds for all other names.
+    others: bool,
+}
+
+impl OfHost {
+    fn holds(&self, name: &str) -> bool {
+        name.eq_ignore_ascii_case(&self.name) != self.others
+    }
+}
+
+/// `if ($host = NAME) { return …; }`, also with `!=`.
+fn of_host(directive: &Directive) -> Option<(OfHost, &Directive)> {
+    let [answer] = directive.inner() else { return None };
+    let condition = directive.args.join(" ");
+    let words: Vec<&str> = condition.strip_prefix('(')?.strip_suffix(')')?.split_whitespace().collect();
+    let [variable, operator, name] = words[..] else { return None };
+    let is_it = directive.name == "if" && answer.name == "return" && matches!(variable, "$host" | "$http_host");
+    let others = match operator {
+        "=" => false,
+        "!=" => true,
+        _ => return None,
+    };
+    (is_it && !name.is_empty() && !values::has_variable(name))
+        .then(|| (OfHost { name: name.to_owned(), others }, answer))
 }
 
 /// `if (-f /run/closed) { return 503; }`: the file that closes a site.

@@ -180,7 +180,6 @@ fn reason(name: &str) -> &'static str {
         "log_format" => "the forms of the access log are `combined` and `json` (`access-log.format`)",
         "stub_status" => "metrics are at the address of `admin`",
         "resolver" | "resolver_timeout" => "names are looked up by the system",
-        "internal" => "every route is reached from outside; refuse it with `respond = 404` if it must not be",
         "stream" | "mail" => "only HTTP is spoken",
         "load_module" => "there are no modules",
         "ssl_stapling" | "ssl_stapling_verify" | "ssl_trusted_certificate" => {

@@ -50,6 +50,8 @@ pub struct Route {
     pub request_body_bytes: Option<u64>,
     /// Whether clients are told early what its pages need. Not for files, which are there at once.
     pub early_hints: bool,
+    /// Whether no client reaches it by its path: only `fallback`, `rewrite` and programs lead to it.
+    pub internal: bool,
     /// Whether error pages of the site take the place of the errors of its origin, too, and not only of this server's.
     pub replaces_errors: bool,
     /// Where the outcomes of its requests are written.
@@ -95,6 +97,7 @@ impl Route {
             listing: None,
             request_body_bytes: None,
             early_hints: false,
+            internal: false,
             replaces_errors: true,
             access_log: LogChoice::Outer,
         }

@@ -16,6 +16,8 @@ mod to_https;
 use std::{sync::Arc, time::Instant};
 
 use acme::Challenges;
+use files::error_page;
+use http::StatusCode;
 use limits::Limiter;
 
 pub(crate) use self::{
@@ -30,6 +32,8 @@ use crate::config::{
 /// A step that may answer a request before it gets to an origin.
 #[derive(Debug)]
 pub(crate) enum Guard {
+    /// `internal` of a route: no client reaches it by its path.
+    Internal,
     /// `maintenance` of the site: its requests are refused while a file exists.
     Maintenance(Arc<Switch>),
     /// `acme` of the site: the authority finds the answer to its challenge.
@@ -70,6 +74,9 @@ impl Guard {
         maintenance: Option<&Arc<Switch>>,
     ) -> Box<[Self]> {
         let mut guards = Vec::new();
+        if route.internal {
+            guards.push(Self::Internal);
+        }
         if let Some(Certificate::Acme(_)) = site.certificate {
             guards.extend(challenges.cloned().map(Self::AcmeChallenge));
         }
@@ -104,6 +111,8 @@ impl Guard {
             Self::Require(require) => return require::check(require, request),
             Self::ForwardAuth(auth) => return Checked::Asks(auth),
             Self::Fallback(fallback) => return fallback::check(fallback, request),
+            Self::Internal if !request.is_elsewhere => Ruling::Answer(error_page(StatusCode::NOT_FOUND)),
+            Self::Internal => Ruling::GoesOn,
             Self::Maintenance(switch) => switch.check(request),
             Self::AcmeChallenge(challenges) => acme_challenge::check(challenges, request),
             Self::ToHttps(redirect) => to_https::check(redirect, request),

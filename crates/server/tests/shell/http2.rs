@@ -222,6 +222,7 @@ fn what_is_refused_has_no_body_for_head() {
         listing: None,
         request_body_bytes: None,
         early_hints: false,
+        internal: false,
         replaces_errors: true,
         maintenance: true,
         access_log: LogChoice::Outer,

@@ -55,6 +55,7 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
         listing: None,
         request_body_bytes: None,
         early_hints: false,
+        internal: false,
         replaces_errors: true,
         access_log: LogChoice::Outer,
     }
@@ -176,6 +177,7 @@ impl Resolver<'_> {
             listing: raw.listing.as_ref().map(|on| *on.get_ref()),
             request_body_bytes,
             early_hints,
+            internal: raw.internal.as_ref().is_some_and(|on| *on.get_ref()),
             replaces_errors: raw.error_pages.as_ref().is_none_or(|on| *on.get_ref()),
             access_log: LogChoice::Outer,
         })

@@ -30,6 +30,7 @@ mod exposition;
 pub mod fuzz;
 mod live;
 mod page;
+mod servers;
 mod settings;
 pub(crate) mod token;
 

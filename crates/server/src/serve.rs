@@ -310,6 +310,7 @@ impl Inner {
             snapshot.logs = writer.replace(opened);
         }
         before.upstreams.replaced_by(&snapshot.upstreams);
+        snapshot.upstreams.forget_changes();
         state.snapshot.store(Arc::new(snapshot));
         state.replaced.notify_one();
         drop(changing);

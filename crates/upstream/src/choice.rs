@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::{
     balance::{Candidate, hash, least_loaded, power_of_two, round_robin},
     config::{Balance, UpstreamConfig},
-    server::{Health, Server},
+    server::{Health, Server, ServerMode},
 };
 
 /// What a request brings along for the choice of its server.
@@ -30,7 +30,8 @@ type Choice<'a> = (&'a Arc<Server>, Candidate);
 ///
 /// The server that the client's cookie names comes first. Then the priorities are tried in turn: of one priority, a server
 /// whose pause is over and that no request tries yet comes first, then the rule chooses a healthy one. Last comes a paused
-/// server, since no server may be healthy. Servers that are down or in `skip` are never chosen.
+/// server, since no server may be healthy. Servers that are down, disabled or in `skip` are never chosen, and draining ones only by a
+/// cookie.
 pub(crate) fn choose<'a>(
     servers: &'a [Arc<Server>],
     config: &UpstreamConfig,
@@ -39,11 +40,13 @@ pub(crate) fn choose<'a>(
     let pause = config.passive.pause;
     let can_take = |server: &&Arc<Server>| !wish.skip.contains(&server.id);
     if let Some(token) = wish.token {
-        let own = servers.iter().filter(can_take).find(|server| server.has_token(token));
+        let is_used = |server: &&Arc<Server>| server.state.mode() != ServerMode::Disabled;
+        let own = servers.iter().filter(can_take).filter(is_used).find(|server| server.has_token(token));
         if let Some(own) = own.filter(|own| own.state.health() == Health::Healthy || own.state.try_again(pause)) {
             return Some(own);
         }
     }
+    let can_take = |server: &&Arc<Server>| can_take(server) && server.state.mode() == ServerMode::Enabled;
     for level in servers.chunk_by(|one, other| one.spec.priority == other.spec.priority) {
         if let Some(chosen) = choose_of_level(level.iter().filter(can_take), config, wish) {
             return Some(chosen);
@@ -106,7 +109,7 @@ fn candidates<'a>(servers: impl Iterator<Item = &'a Arc<Server>>, slow_start: Du
 
 fn candidate(server: &Arc<Server>, slow_start: Duration) -> Choice<'_> {
     let state = &server.state;
-    let weight = server.spec.weight * state.percent(slow_start);
+    let weight = server.weight() * state.percent(slow_start);
     (server, Candidate { load: state.in_flight(), weight, identity: server.identity })
 }
 
@@ -121,7 +124,7 @@ mod tests {
     use super::*;
     use crate::{
         config::{ActiveChecks, HashKey, PassiveChecks, UpstreamAddress, UpstreamServer},
-        server::{Endpoint, InFlight, ServerState},
+        server::{Endpoint, InFlight, ServerChange, ServerState},
     };
 
     const PAUSE: Duration = Duration::from_secs(10);
@@ -278,6 +281,37 @@ mod tests {
         assert_ne!(of(first, 0), 2, "there is one trial");
         servers[2].answered("app");
         assert!(own.all(|key| of(key, 0) == 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_draining_server_keeps_its_clients_and_a_disabled_one_none() {
+        let servers = servers(2);
+        let become_ = |mode| servers[0].state.change(ServerChange { mode: Some(mode), ..ServerChange::default() });
+        let new = || (0..4).map(|turn| chosen(&servers, &[], turn)).collect::<Vec<_>>();
+        let known = || chosen_by(&servers, &config(), Wish { token: Some(b"token0"), ..Wish::default() });
+        become_(ServerMode::Draining);
+        assert_eq!((new(), known()), (vec![Some(1); 4], Some(0)));
+        become_(ServerMode::Disabled);
+        assert_eq!((new(), known()), (vec![Some(1); 4], Some(1)));
+        servers[1].failed("app", &passive(1));
+        assert_eq!(new(), [Some(1); 4], "a paused server comes before a disabled one");
+        assert_eq!(chosen(&servers, &[1], 0), None);
+        become_(ServerMode::Enabled);
+        assert_eq!(new(), [Some(0); 4]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_weight_can_be_given_and_taken_back() {
+        let servers = servers(2);
+        let config = UpstreamConfig { balance: Balance::RoundRobin, ..config() };
+        let part = || {
+            let wish = |turn| Wish { turn, ..Wish::default() };
+            (0..100).filter(|turn| chosen_by(&servers, &config, wish(*turn)) == Some(0)).count()
+        };
+        servers[0].state.change(ServerChange { weight: Some(Some(3)), ..ServerChange::default() });
+        assert_eq!((part(), servers[0].state.is_changed()), (75, true));
+        servers[0].state.change(ServerChange { weight: Some(None), ..ServerChange::default() });
+        assert_eq!((part(), servers[0].state.is_changed()), (50, false));
     }
 
     #[tokio::test(start_paused = true)]

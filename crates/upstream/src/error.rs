@@ -83,7 +83,7 @@ pub enum UpstreamError {
 pub enum Unavailable {
     /// No server is known: names have no addresses yet, or no worker has started.
     Unknown,
-    /// Checks found all servers down.
+    /// All servers were found down by checks, or are taken out of use.
     Down,
     /// Each server has reached its limit of connections.
     Full,
@@ -211,7 +211,9 @@ impl fmt::Display for UpstreamError {
         match self {
             Self::NoServer { upstream, why } => match why {
                 Unavailable::Unknown => write!(f, "upstream `{upstream}` has no server: no address is known so far"),
-                Unavailable::Down => write!(f, "upstream `{upstream}` has no server: checks found all of them down"),
+                Unavailable::Down => {
+                    write!(f, "upstream `{upstream}` has no server: all of them are down or out of use")
+                }
                 Unavailable::Full => {
                     write!(f, "upstream `{upstream}` has no server: each has as many connections as it may have")
                 }

@@ -38,7 +38,7 @@ pub use self::{
     pools::Pools,
     request::{Ask, Outbound, Times},
     send::{Answer, PreparedRequest},
-    server::Health,
+    server::{Health, ServerChange, ServerMode},
     upgraded::Upgraded,
     upstreams::{ServerStats, UpstreamStats, Upstreams},
     wire::Interim,

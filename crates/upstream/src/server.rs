@@ -82,6 +82,11 @@ pub(crate) struct ServerState {
     reached: AtomicBool,
     /// When it came back, in nanoseconds since `start`; 0: it has its whole part of the requests.
     back_since: AtomicU64,
+    /// The operator's changes while it runs: a [`ServerMode`], a weight (0: that of the configuration), and whether they
+    /// survive a reload.
+    mode: AtomicU8,
+    weight: AtomicU32,
+    kept: AtomicBool,
 }
 
 /// The protocol of a server, as far as it is known.
@@ -90,6 +95,29 @@ pub(crate) enum Protocol {
     Unknown,
     Http1,
     Http2,
+}
+
+/// Whether a server is in use, as the operator says while it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerMode {
+    /// It gets requests.
+    #[default]
+    Enabled,
+    /// It keeps the clients whose cookie names it, and gets no others.
+    Draining,
+    /// It gets no requests.
+    Disabled,
+}
+
+/// A change of a server while it runs. What is `None` stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerChange {
+    /// Whether it is in use.
+    pub mode: Option<ServerMode>,
+    /// Its weight, above 0; `Some(None)`: that of the configuration.
+    pub weight: Option<Option<u32>>,
+    /// Whether its changes survive a reload.
+    pub keep: Option<bool>,
 }
 
 /// The health of a server.
@@ -138,6 +166,11 @@ impl Server {
     pub(crate) fn has_token(&self, given: &[u8]) -> bool {
         let is_own = |own: &str| constant_time::verify_slices_are_equal(own.as_bytes(), given).is_ok();
         self.token.as_deref().is_some_and(is_own)
+    }
+
+    /// Its weight, given while it runs or configured.
+    pub(crate) fn weight(&self) -> u32 {
+        self.state.given_weight().unwrap_or(self.spec.weight)
     }
 
     pub(crate) fn protocol(&self) -> Protocol {
@@ -259,6 +292,9 @@ impl ServerState {
             checking: AtomicBool::new(false),
             reached: AtomicBool::new(false),
             back_since: AtomicU64::new(0),
+            mode: AtomicU8::new(ServerMode::Enabled as u8),
+            weight: AtomicU32::new(0),
+            kept: AtomicBool::new(false),
         })
     }
 
@@ -291,6 +327,43 @@ impl ServerState {
 
     pub(crate) fn connections(&self) -> u32 {
         self.connections.load(Relaxed)
+    }
+
+    pub(crate) fn mode(&self) -> ServerMode {
+        match self.mode.load(Relaxed) {
+            1 => ServerMode::Draining,
+            2 => ServerMode::Disabled,
+            _ => ServerMode::Enabled,
+        }
+    }
+
+    /// The weight that it was given while it runs.
+    pub(crate) fn given_weight(&self) -> Option<u32> {
+        Some(self.weight.load(Relaxed)).filter(|weight| *weight != 0)
+    }
+
+    /// Whether it differs from the configuration.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.mode() != ServerMode::Enabled || self.given_weight().is_some()
+    }
+
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.load(Relaxed)
+    }
+
+    pub(crate) fn change(&self, change: ServerChange) {
+        if let Some(mode) = change.mode
+            && self.mode.swap(mode as u8, Relaxed) != mode as u8
+            && mode == ServerMode::Enabled
+        {
+            self.comes_back();
+        }
+        if let Some(weight) = change.weight {
+            self.weight.store(weight.unwrap_or(0), Relaxed);
+        }
+        if let Some(keep) = change.keep {
+            self.kept.store(keep, Relaxed);
+        }
     }
 
     /// Notes that it gets requests after a time without any.

@@ -13,7 +13,7 @@ use crate::{
     error::UpstreamSetupError,
     group::{Group, LOOK_UP_EVERY, Resolver, system_resolver},
     pool::PoolRegistry,
-    server::{Health, Server},
+    server::{Health, Server, ServerChange, ServerMode},
 };
 
 /// All upstreams of a configuration: their servers, health and load. Shared by all worker threads.
@@ -56,6 +56,16 @@ pub struct ServerStats {
     pub connections: u32,
     /// Its health.
     pub health: Health,
+    /// Whether it is in use.
+    pub mode: ServerMode,
+    /// Its weight in force, without a slow start.
+    pub weight: u32,
+    /// Its priority.
+    pub priority: u32,
+    /// Mode or weight differ from the configuration.
+    pub changed: bool,
+    /// Its changes survive a reload.
+    pub kept: bool,
 }
 
 impl Upstreams {
@@ -141,6 +151,20 @@ impl Upstreams {
         std::future::pending().await
     }
 
+    /// Changes the servers of this name (as in [`ServerStats`]) in an upstream. Returns whether there are any.
+    pub fn change(&self, upstream: &str, server: &str, change: ServerChange) -> bool {
+        let groups = self.groups.iter().filter(|group| *group.name == *upstream);
+        let named = groups.flat_map(|group| group.all()).filter(|it| *it.name == *server);
+        named.map(|server| server.state.change(change)).count() > 0
+    }
+
+    /// Takes back the changes of servers that are not to survive a reload.
+    pub fn forget_changes(&self) {
+        let back = ServerChange { mode: Some(ServerMode::Enabled), weight: Some(None), keep: None };
+        let all = self.groups.iter().flat_map(|group| group.all());
+        all.filter(|server| !server.state.is_kept()).for_each(|server| server.state.change(back));
+    }
+
     /// The current statistics, for metrics.
     pub fn stats(&self) -> Vec<UpstreamStats> {
         let of_server = |server: Arc<Server>| ServerStats {
@@ -151,6 +175,11 @@ impl Upstreams {
             in_flight: server.state.in_flight(),
             connections: server.state.connections(),
             health: server.state.health(),
+            mode: server.state.mode(),
+            weight: server.weight(),
+            priority: server.spec.priority,
+            changed: server.state.is_changed(),
+            kept: server.state.is_kept(),
         };
         let of_group = |group: &Arc<Group>| UpstreamStats {
             name: group.name.clone(),

@@ -112,6 +112,7 @@ fn a_browser_shows_the_page() {
         ">200.0 KB<",
         "it is large for this uplink",
         "app: 127.0.0.1:1",
+        ">Drain<",
         ">gold<",
         "<path d=\"M",
     ] {

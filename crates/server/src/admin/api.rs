@@ -5,7 +5,7 @@
 //! changes. A change names the version that it is based on (`If-Match`), so of two concurrent changes the
 //! second is refused. Changes last until the next reload.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 use super::{
-    certificates, live,
+    certificates, live, servers,
     settings::{self, Wrong},
 };
 use crate::{
@@ -89,6 +89,8 @@ enum Place {
     Class(String),
     Admission,
     Upstreams,
+    /// The servers of a name in an upstream.
+    Server(String, String),
     Certificates,
     Live,
 }
@@ -103,8 +105,15 @@ impl Place {
             "certificates" => Some(Self::Certificates),
             "live" => Some(Self::Live),
             rest => {
-                let name = rest.strip_prefix("classes/").filter(|name| !name.is_empty() && !name.contains('/'))?;
-                Some(Self::Class(percent_decode_str(name).decode_utf8().ok()?.into_owned()))
+                let decoded = |name: &str| {
+                    let is_name = !name.is_empty() && !name.contains('/');
+                    is_name.then(|| percent_decode_str(name).decode_utf8().ok().map(Cow::into_owned))?
+                };
+                if let Some(name) = rest.strip_prefix("classes/") {
+                    return Some(Self::Class(decoded(name)?));
+                }
+                let (upstream, server) = rest.strip_prefix("upstreams/")?.split_once('/')?;
+                Some(Self::Server(decoded(upstream)?, decoded(server)?))
             }
         }
     }
@@ -113,7 +122,7 @@ impl Place {
         match self {
             Self::Schema | Self::Classes | Self::Upstreams | Self::Certificates | Self::Live => "GET, HEAD",
             Self::Class(_) => "GET, HEAD, PUT, PATCH, DELETE",
-            Self::Admission => "GET, HEAD, PATCH",
+            Self::Admission | Self::Server(..) => "GET, HEAD, PATCH",
         }
     }
 }
@@ -166,7 +175,8 @@ fn show(state: &ServerState, place: &Place, query: Option<&str>) -> Done<Respons
             let after_s = query.and_then(|query| query.strip_prefix("after=")?.parse().ok());
             return Ok(live::answer(state, after_s.unwrap_or_default()));
         }
-        Place::Upstreams => upstreams(&snapshot),
+        Place::Upstreams => servers::all(&snapshot),
+        Place::Server(upstream, server) => servers::named(&snapshot, upstream, server).ok_or_else(no_server)?,
         Place::Certificates => certificates::all(&snapshot),
         Place::Classes => all_classes(&snapshot),
         Place::Class(name) => {
@@ -184,12 +194,37 @@ async fn change(state: &Arc<ServerState>, place: Place, parts: &Parts, body: Inc
         Method::DELETE => Map::new(),
         _ => read(&parts.headers, body).await?,
     };
+    if let Place::Server(upstream, server) = &place {
+        return change_server(state, upstream, server, &patch);
+    }
     let (method, headers) = (parts.method.clone(), parts.headers.clone());
     let state = state.clone();
     // The change reads files and may wait for another change, so it runs on a thread that may block.
     let changed = tokio::task::spawn_blocking(move || carry_out(&state, &method, &place, &headers, &patch)).await;
     changed
         .unwrap_or_else(|_| Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the change broke off: see the log")))
+}
+
+/// Changes a server. No version is asked for: what is named is set, and the rest stays.
+fn change_server(
+    state: &ServerState,
+    upstream: &str,
+    server: &str,
+    patch: &Map<String, Value>,
+) -> Done<Response<Full<Bytes>>> {
+    let change = servers::change(patch)?;
+    let snapshot = state.snapshot.load_full();
+    if !snapshot.upstreams.change(upstream, server, change) {
+        return Err(no_server());
+    }
+    let change = Value::Object(patch.clone());
+    tracing::info!(upstream, server, %change, "server changed at the admin address");
+    let value = servers::named(&snapshot, upstream, server).ok_or_else(no_server)?;
+    Ok(versioned(state, &snapshot, StatusCode::OK, &value))
+}
+
+fn no_server() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "there is no such server; /api/upstreams has their names")
 }
 
 /// Carries out a change. Blocks.
@@ -243,6 +278,8 @@ fn changed(classes: &Classes, method: &Method, place: &Place, patch: &Map<String
             let from = (*method == Method::PUT).then(|| ClassConfig::new(name));
             edit_class(&mut classes, name, from, patch)?;
         }
+        // A server is no part of the classes.
+        Place::Server(..) => drop(servers::change(patch)?),
         _ => settings::change_admission(&mut classes.admission, patch)?,
     }
     Admission::check(&classes).map_err(|error| settings::contradiction(error, &classes))?;
@@ -505,31 +542,6 @@ fn all_admission(snapshot: &ConfigSnapshot) -> Value {
     })
 }
 
-fn upstreams(snapshot: &ConfigSnapshot) -> Value {
-    let class = |class: Option<usize>| class.and_then(|at| snapshot.names.get(at)).map(|name| name.to_string());
-    let upstreams = snapshot.upstreams.stats().into_iter().map(|upstream| {
-        let servers = upstream.servers.into_iter().map(|server| {
-            json!({
-                "server": &*server.server,
-                "class": class(server.class),
-                "health": format!("{:?}", server.health).to_ascii_lowercase(),
-                "requests": server.requests,
-                "failures": server.failures,
-                "in_flight": server.in_flight,
-                "connections": server.connections,
-            })
-        });
-        json!({
-            "name": &*upstream.name,
-            "retries": upstream.retries,
-            "retries_refused": upstream.retries_refused,
-            "unserved": upstream.unserved,
-            "servers": servers.collect::<Vec<_>>(),
-        })
-    });
-    json!({ "upstreams": upstreams.collect::<Vec<_>>() })
-}
-
 fn versioned(
     state: &ServerState,
     snapshot: &ConfigSnapshot,
@@ -628,7 +640,20 @@ mod tests {
     fn a_path_means_one_thing() {
         assert_eq!(Place::of("/api/classes"), Some(Place::Classes));
         assert_eq!(Place::of("/api/classes/a%20b"), Some(Place::Class("a b".into())));
-        for nothing in ["/api", "/api/", "/api/classes/", "/api/classes/a/b", "/api/classes/%ff", "/apis", "/api/x"] {
+        let socket = Place::Server("app".into(), "unix:/run/a.sock".into());
+        assert_eq!(Place::of("/api/upstreams/app/unix:%2Frun%2Fa.sock"), Some(socket));
+        for nothing in [
+            "/api",
+            "/api/",
+            "/api/classes/",
+            "/api/classes/a/b",
+            "/api/classes/%ff",
+            "/apis",
+            "/api/x",
+            "/api/upstreams/a",
+            "/api/upstreams/a/",
+            "/api/upstreams//b",
+        ] {
             assert_eq!(Place::of(nothing), None, "{nothing}");
         }
     }
@@ -643,6 +668,7 @@ mod tests {
             ("/api/classes/{name}", Place::Class(String::new())),
             ("/api/admission", Place::Admission),
             ("/api/upstreams", Place::Upstreams),
+            ("/api/upstreams/{upstream}/{server}", Place::Server(String::new(), String::new())),
             ("/api/certificates", Place::Certificates),
         ] {
             let told = schema["paths"][path].as_object().unwrap_or_else(|| panic!("{path} is missing"));

@@ -22,7 +22,7 @@ use crate::{
     metrics::{RESPONSE_TIME_BOUNDS_US, WorkerMetrics},
     state::{ConfigSnapshot, ServerState},
     uplink::UplinkStats,
-    upstream::{Health, ServerStats, UpstreamStats},
+    upstream::{Health, ServerMode, ServerStats, UpstreamStats},
 };
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -235,10 +235,17 @@ impl Sample {
     /// What is counted of the servers of upstreams.
     fn encode_upstreams(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         type Number = fn(&ServerStats) -> u64;
-        let families: [(&str, &str, MetricType, Number); 5] = [
-            ("upstream_healthy", "Whether a server gets requests: 1 or 0", MetricType::Gauge, |it| {
+        let families: [(&str, &str, MetricType, Number); 7] = [
+            ("upstream_healthy", "Whether a server is well: 1 or 0", MetricType::Gauge, |it| {
                 u64::from(it.health == Health::Healthy)
             }),
+            (
+                "upstream_enabled",
+                "Whether the operator lets a server have new clients: 1 or 0",
+                MetricType::Gauge,
+                |it| u64::from(it.mode == ServerMode::Enabled),
+            ),
+            ("upstream_weight", "The weight of a server", MetricType::Gauge, |it| it.weight.into()),
             ("upstream_in_flight", "Requests that a server has", MetricType::Gauge, |it| it.in_flight.into()),
             ("upstream_connections", "Open connections to a server", MetricType::Gauge, |it| it.connections.into()),
             ("upstream_requests", "Requests sent to a server, and attempts to send one", MetricType::Counter, |it| {

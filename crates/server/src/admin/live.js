@@ -210,6 +210,20 @@ function showSlowest(list) {
   }));
 }
 
+// The buttons that take a server out and in. page.js sends the change.
+function changes(upstream, server) {
+  const cell = made("td");
+  for (const [state, text] of [["enabled", "Enable"], ["draining", "Drain"], ["disabled", "Disable"]]) {
+    if (state === server.state) continue;
+    const button = made("button", text);
+    button.type = "button";
+    button.setAttribute("aria-label", `${text} ${server.server}`);
+    button.addEventListener("click", () => changeServer(upstream, server.server, { state }));
+    cell.append(button, " ");
+  }
+  return cell;
+}
+
 function showUpstreams(value) {
   const servers = value.upstreams.flatMap((upstream) => upstream.servers.map((server) => ({ upstream, server })));
   byId("upstreams").hidden = servers.length === 0;
@@ -218,7 +232,8 @@ function showUpstreams(value) {
     const name = made("td", `${upstream.name}: ${server.server}`);
     if (server.class) name.append(made("span", ` for ${server.class}`, "quiet"));
     row.append(name, made("td", server.health, server.health === "healthy" ? "met" : "missed"), made("td", server.in_flight),
-      made("td", server.connections), made("td", server.requests), made("td", server.failures));
+      made("td", server.connections), made("td", server.requests), made("td", server.failures), made("td", server.weight),
+      made("td", server.state, server.state === "enabled" ? "" : "missed"), changes(upstream.name, server));
     return row;
   }));
 }

@@ -198,6 +198,17 @@ async function remove() {
   }
 }
 
+async function changeServer(upstream, server, change) {
+  try {
+    await send("PATCH", `/api/upstreams/${encodeURIComponent(upstream)}/${encodeURIComponent(server)}`, change, {});
+    answer(`${server}: ${change.state}, until the next reload.`, false);
+  } catch (error) {
+    answer(error.message, true);
+    at("token").focus();
+  }
+  await refresh();
+}
+
 async function refresh() {
   try {
     const wanted = ["classes", "admission", "certificates", "upstreams", `live?after=${liveSince()}`];
@@ -227,7 +238,7 @@ async function refresh() {
 
 async function keep() {
   // A row that is rebuilt loses the keyboard's place.
-  if (!at("classes").contains(document.activeElement)) await refresh();
+  if (!["classes", "servers"].some((it) => at(it).contains(document.activeElement))) await refresh();
   setTimeout(keep, REFRESH_MS);
 }
 

@@ -92,7 +92,7 @@ where
             let (request, respond) = accepted?;
             let (head, body) = request.into_parts();
             let body = RequestBody::new(body, &head.headers);
-            let interims = Interims::default();
+            let interims = Interims::of(respond.stream_id().as_u32());
             let answer = (this.answer)(Request::from_parts(head, body), interims.clone());
             (this.spawn)(StreamTask::new(answer, respond, interims));
         }

@@ -10,8 +10,11 @@ use http::Response;
 use parking_lot::Mutex;
 
 /// The interim responses of one request (RFC 9110, section 15.2) that its stream has yet to send. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct Interims(Arc<Mutex<State>>);
+#[derive(Clone, Debug)]
+pub struct Interims {
+    stream: u32,
+    state: Arc<Mutex<State>>,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -22,10 +25,20 @@ struct State {
 }
 
 impl Interims {
+    /// Those of the request on the stream with this number.
+    pub(crate) fn of(stream: u32) -> Self {
+        Self { stream, state: Arc::default() }
+    }
+
+    /// The number of the stream.
+    pub fn stream(&self) -> u32 {
+        self.stream
+    }
+
     /// Adds one. It is dropped if the request has its answer already. The caller bounds how many there are.
     pub fn push(&self, interim: Response<()>) {
         let stream = {
-            let mut state = self.0.lock();
+            let mut state = self.state.lock();
             if state.is_over {
                 return;
             }
@@ -37,7 +50,7 @@ impl Interims {
 
     /// Takes those that wait; if there are none, the current task is woken for the next.
     pub(crate) fn poll_take(&self, cx: &Context<'_>) -> Poll<Vec<Response<()>>> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if !state.waiting.is_empty() {
             return Poll::Ready(mem::take(&mut state.waiting));
         }
@@ -47,6 +60,6 @@ impl Interims {
 
     /// The request has its answer.
     pub(crate) fn end(&self) {
-        self.0.lock().is_over = true;
+        self.state.lock().is_over = true;
     }
 }

@@ -59,6 +59,7 @@ mod fair_sharing;
 mod grant;
 mod groups;
 mod late;
+mod priority_change;
 mod queries;
 mod queue;
 mod settings;

@@ -220,3 +220,115 @@ fn http1_has_no_priorities() {
     let small = thread::spawn(small);
     assert!(small.join().unwrap() < large.join().unwrap());
 }
+
+/// A client of HTTP/2 that writes its own frames.
+struct Frames(std::net::TcpStream);
+
+const SETTINGS: u8 = 4;
+const PRIORITY_UPDATE: u8 = 0x10;
+
+impl Frames {
+    /// Its windows hold back nothing.
+    fn connect(serpent: &Serpent) -> Self {
+        let mut client = Self(serpent.connect());
+        std::io::Write::write_all(&mut client.0, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        client.send(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
+        client.send(8, 0, 0, &(1u32 << 30).to_be_bytes());
+        client
+    }
+
+    fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        let len = (payload.len() as u32).to_be_bytes();
+        let frame = [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat();
+        std::io::Write::write_all(&mut self.0, &frame).unwrap();
+    }
+
+    fn ask(&mut self, stream: u32, path: &str) {
+        // GET, http, a path and an authority, which no table has (RFC 7541).
+        let fields = [&[0x82, 0x86, 0x04, path.len() as u8][..], path.as_bytes(), &[0x01, 1, b'a']].concat();
+        self.send(1, 0x5, stream, &fields);
+    }
+
+    fn update(&mut self, stream: u32, priority: &str) {
+        self.send(PRIORITY_UPDATE, 0, 0, &[&stream.to_be_bytes(), priority.as_bytes()].concat());
+    }
+
+    /// The next frame: kind, flags, stream, payload.
+    fn next(&mut self) -> (u8, u8, u32, Vec<u8>) {
+        let mut head = [0; 9];
+        self.0.read_exact(&mut head).unwrap();
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        self.0.read_exact(&mut payload).unwrap();
+        (head[3], head[4], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload)
+    }
+
+    /// The streams in the order in which so many of them end. `at_data` is called at the first body bytes.
+    fn ends(&mut self, count: usize, at_data: impl FnOnce(&mut Self)) -> Vec<u32> {
+        let (mut ends, mut at_data) = (Vec::new(), Some(at_data));
+        while ends.len() < count {
+            let (kind, flags, stream, payload) = self.next();
+            if kind == 0 {
+                if let Some(at_data) = at_data.take() {
+                    at_data(self);
+                }
+                if flags & 1 != 0 {
+                    ends.push(stream);
+                }
+            }
+            assert!(!matches!(kind, 3 | 7), "{kind} {payload:?}");
+        }
+        ends
+    }
+}
+
+#[test]
+fn a_client_may_say_how_urgent_a_response_is_before_it_asks_and_while_it_is_sent() {
+    let folder = folder();
+    let serpent = start(&folder, PACED);
+    let mut client = Frames::connect(&serpent);
+    client.update(3, "u=0");
+    client.update(1, "u=6");
+    client.update(1, "u=5");
+    client.ask(1, "/small");
+    client.ask(3, "/large");
+    assert_eq!(client.ends(2, |_| ()), [3, 1], "said before");
+    client.ask(5, "/small");
+    client.ask(7, "/large");
+    assert_eq!(client.ends(2, |_| ()), [5, 7], "a word is for one stream");
+    client.ask(9, "/large");
+    client.ask(11, "/also-large");
+    assert_eq!(client.ends(2, |client| client.update(11, "u=1")), [11, 9], "said while it is sent");
+    // What the origin says overrides it.
+    client.ask(13, "/late/large");
+    client.ask(15, "/small");
+    assert_eq!(client.ends(2, |client| client.update(13, "u=0")), [15, 13]);
+}
+
+#[test]
+fn a_frame_about_a_priority_that_no_client_may_send_ends_the_connection() {
+    let folder = folder();
+    let serpent = start(&folder, PACED);
+    let said = |stream: u32| [&stream.to_be_bytes()[..], b"u=0"].concat();
+    for (on, payloads, code) in [
+        (1, vec![said(1)], 1),
+        (0, vec![said(0)], 1),
+        (0, vec![said(2)], 1),
+        (0, vec![vec![0, 0, 1]], 6),
+        // More streams than the client may open at once.
+        (0, (0..129).map(|stream| said(2 * stream + 1)).collect(), 1),
+    ] {
+        let mut client = Frames::connect(&serpent);
+        for payload in &payloads {
+            client.send(PRIORITY_UPDATE, 0, on, payload);
+        }
+        let payload = loop {
+            let (kind, _, _, payload) = client.next();
+            if kind == 7 {
+                break payload;
+            }
+        };
+        assert_eq!(payload[4..8], [0, 0, 0, code], "{on} {:?}", payloads[0]);
+        let mut rest = Vec::new();
+        client.0.read_to_end(&mut rest).unwrap();
+    }
+}

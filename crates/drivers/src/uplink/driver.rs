@@ -288,6 +288,11 @@ impl Driver {
         self.state.lock().machine.handle_path(job, path);
     }
 
+    /// The client says anew how urgent a job is in its group.
+    pub fn handle_priority(&self, job: JobId, priority: Priority) {
+        self.state.lock().machine.handle_priority(job, priority);
+    }
+
     /// A round trip was measured just now. The number of the path is the same for neighbours of the client.
     pub fn handle_round_trip(&self, path: u64, rtt_ns: u64, kind: RttKind) {
         let mut state = self.state.lock();

@@ -13,7 +13,7 @@ use compression::Prediction;
 use http::{Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use limits::Share;
-use scheduler::{JobId, class::ClassId, priority::Priority};
+use scheduler::{JobId, class::ClassId};
 use tokio::time::Instant;
 
 use super::{
@@ -21,6 +21,7 @@ use super::{
     limited::poll_share,
     response::{BodyEnd, ResponseId, SendOutcome, Urgency},
     stream_flow::CREDIT_LIMIT_BYTES,
+    stream_priority::StreamPriority,
     stream_watch::StreamProgress,
 };
 use crate::{body::Timer, uplink::ClassAt};
@@ -54,7 +55,7 @@ impl Flow {
     }
 
     /// As [`Flow::response`], for a response of a class. Where the length is not known, a [`Prediction`] among the
-    /// extensions of the response takes its place in the order. A [`Share`] there limits its bytes. In HTTP/2, a [`Priority`]
+    /// extensions of the response takes its place in the order. A [`Share`] there limits its bytes. In HTTP/2, a [`StreamPriority`]
     /// there says how urgent the response is among others of its connection.
     pub fn response_of<B>(
         self,
@@ -68,14 +69,14 @@ impl Flow {
         B: Body,
     {
         let multiplexed = version == Version::HTTP_2;
-        let priority = response.extensions_mut().remove::<Priority>().unwrap_or_default();
+        let words = response.extensions_mut().remove::<StreamPriority>();
         let exact_bytes = response.body().size_hint().exact();
         let prediction = response.extensions_mut().remove::<Prediction>();
         let expected_bytes = exact_bytes.or_else(|| Some(prediction.as_ref()?.left_bytes()));
         let share = response.extensions_mut().remove::<Arc<Share>>();
         let of_connection = share.clone().filter(|_| !multiplexed);
         let (id, job) =
-            self.begin(class, multiplexed.then_some(priority), expected_bytes, urgency, of_connection, Box::new(done));
+            self.begin(class, multiplexed.then_some(words), expected_bytes, urgency, of_connection, Box::new(done));
         let stream = multiplexed.then(|| StreamBody::new(job, share));
         response.map(|inner| GatedBody {
             inner,

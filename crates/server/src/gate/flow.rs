@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use heads::PriorityField;
 use limits::Share;
 use parking_lot::Mutex;
 use scheduler::{JobId, Path, priority::Priority};
@@ -22,6 +23,7 @@ use super::{
     connection_flow::ConnectionFlow,
     response::{BodyEnd, NewResponse, ResponseId, Responses, SendOutcome, TransportProgress, Urgency, size},
     stream_flow::{CREDIT_LIMIT_BYTES, StreamFlow, WaitingStream},
+    stream_priority::{StreamPriority, TooMany},
     transport::{ClientSide, Peer},
 };
 use crate::uplink::{ClassAt, Enforcement, Measure, Teller, Told, driver::Driver};
@@ -167,13 +169,13 @@ impl Flow {
         self.inner.given_up.load(Ordering::Relaxed)
     }
 
-    /// Announces a response to the scheduler. `stream` is how urgent it is among the others of its connection, and
-    /// `None` in HTTP/1. `body_bytes` is `None` where the length is not known. `share`: HTTP/1, where the bytes of the client
+    /// Announces a response to the scheduler. `stream` is how urgent it is among the others of its connection, `None` there if
+    /// its client has no say, and `None` in HTTP/1. `body_bytes` is `None` where the length is not known. `share`: HTTP/1, where the bytes of the client
     /// are limited.
     pub(super) fn begin(
         &self,
         class: ClassAt,
-        stream: Option<Priority>,
+        stream: Option<Option<StreamPriority>>,
         body_bytes: Option<u64>,
         urgency: Urgency,
         share: Option<Arc<Share>>,
@@ -184,22 +186,48 @@ impl Flow {
         let ranked = urgency == Urgency::Ranked && (stream.is_some() || self.enforcement() == Enforcement::Paced);
         let size = size(body_bytes);
         let rankable = (urgency == Urgency::Ranked).then_some(size);
-        let group = stream.filter(|_| ranked).map(|priority| (self.with_streams(|flow| flow.group(driver)), priority));
+        // A word on the stream that has come before its response is newer than its request.
+        let words = stream.flatten().map(|words| match self.with_streams(|flow| flow.early.take(words.stream)) {
+            Some(client) => StreamPriority { client, ..words },
+            None => words,
+        });
+        let priority = words.map(|words| words.whole()).unwrap_or_default();
+        let group = stream.filter(|_| ranked).map(|_| (self.with_streams(|flow| flow.group(driver)), priority));
         let job = ranked.then(|| driver.handle_started_in(group, class, size, self.path()));
         if ranked || share.is_some() {
             self.inner.has_ranked.store(true, Ordering::Relaxed);
         }
-        if stream.is_some_and(|priority| priority != Priority::default()) {
+        if priority != Priority::default() {
             self.inner.has_priorities.store(true, Ordering::Relaxed);
         }
         let mut flow = self.inner.kind.lock();
         if stream.is_some() {
             flow.begin_streams().handle_change();
         }
-        let priority = stream.unwrap_or_default();
-        let id =
-            flow.responses().push(NewResponse { class, job, priority, rankable, share, began: driver.now(), done });
+        let id = flow.responses().push(NewResponse { class, job, words, rankable, share, began: driver.now(), done });
         (id, job)
+    }
+
+    /// HTTP/2: the client says anew how urgent the response of a stream is. Streams up to `last_opened` are open or over.
+    ///
+    /// # Errors
+    /// It has said so of more than `most` streams that it has not opened.
+    pub(crate) fn handle_priority(
+        &self,
+        stream: u32,
+        client: PriorityField,
+        last_opened: u32,
+        most: usize,
+    ) -> Result<(), TooMany> {
+        let changed = self.with_streams(|flow| match flow.responses.has_stream(stream) {
+            true => Ok(flow.handle_priority(stream, client)),
+            false => flow.early.keep(stream, client, last_opened, most).map(|()| None),
+        })?;
+        if let Some((job, priority)) = changed {
+            self.inner.has_priorities.store(true, Ordering::Relaxed);
+            self.inner.driver.handle_priority(job, priority);
+        }
+        Ok(())
     }
 
     /// Begins a burst of another protocol's bytes.

@@ -13,6 +13,7 @@ mod read_fairness;
 pub(crate) mod response;
 mod stall_budget;
 mod stream_flow;
+mod stream_priority;
 mod stream_watch;
 mod tcp;
 #[cfg(test)]
@@ -47,7 +48,7 @@ pub use self::{
     tcp::TcpTransport,
     transport::{ClientSide, Measurements, Peer, Transport},
 };
-pub(crate) use self::{flow::Burst, read_fairness::ReadFairness};
+pub(crate) use self::{flow::Burst, read_fairness::ReadFairness, stream_priority::StreamPriority};
 use self::{
     limited::poll_share,
     read_fairness::QueuePosition,

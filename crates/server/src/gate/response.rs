@@ -2,9 +2,11 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
+use heads::PriorityField;
 use limits::Share;
 use scheduler::{Instant, JobId, Size, priority::Priority};
 
+use super::stream_priority::StreamPriority;
 use crate::uplink::{
     ClassAt, Measure, Teller, Told,
     driver::{Driver, Telling},
@@ -57,6 +59,8 @@ pub(super) struct ActiveResponse {
     pub job: Option<JobId>,
     /// HTTP/2: how urgent it is among the responses of its connection.
     pub priority: Priority,
+    /// HTTP/2: the words that say so; `None`: its client has no say.
+    words: Option<StreamPriority>,
     /// The size by which it is ranked as soon as responses are; `None`: it goes first.
     rankable: Option<Size>,
     class: ClassAt,
@@ -89,7 +93,8 @@ pub(super) struct BodyEnd {
 pub(super) struct NewResponse {
     pub class: ClassAt,
     pub job: Option<JobId>,
-    pub priority: Priority,
+    /// HTTP/2: how urgent it is; `None`: its client has no say.
+    pub words: Option<StreamPriority>,
     pub rankable: Option<Size>,
     pub share: Option<Arc<Share>>,
     pub began: Instant,
@@ -210,6 +215,21 @@ impl Responses {
         of_job.map(|response| response.priority).unwrap_or_default()
     }
 
+    /// HTTP/2: the client says anew how urgent a response is. Returns its job, and how urgent that is now.
+    pub fn handle_priority(&mut self, stream: u32, client: PriorityField) -> Option<(JobId, Priority)> {
+        let mut of_streams =
+            self.active.iter_mut().filter_map(|it| Some((it.words.as_mut()?, &mut it.priority, it.job)));
+        let (words, priority, job) = of_streams.find(|(words, ..)| words.stream == stream)?;
+        words.client = client;
+        *priority = words.whole();
+        Some((job?, *priority))
+    }
+
+    /// HTTP/2: whether a response of this stream is active.
+    pub fn has_stream(&self, stream: u32) -> bool {
+        self.active.iter().any(|it| it.words.is_some_and(|words| words.stream == stream))
+    }
+
     /// HTTP/2: the body of a job's response asks for room. Returns how urgent it is.
     pub fn handle_asked(&mut self, job: JobId) -> Priority {
         self.of_job_mut(job)
@@ -249,7 +269,7 @@ impl Responses {
     }
 
     pub fn push(&mut self, response: NewResponse) -> ResponseId {
-        let NewResponse { class, job, priority, rankable, share, began, done } = response;
+        let NewResponse { class, job, words, rankable, share, began, done } = response;
         let id = ResponseId(self.next);
         self.next += 1;
         if self.active.is_empty() {
@@ -259,7 +279,8 @@ impl Responses {
         self.active.push_back(ActiveResponse {
             id,
             job,
-            priority,
+            priority: words.map(|words| words.whole()).unwrap_or_default(),
+            words,
             rankable,
             class,
             share,

@@ -15,6 +15,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use heads::PriorityField;
 use scheduler::{
     JobId,
     priority::{GroupId, Priority},
@@ -23,6 +24,7 @@ use scheduler::{
 use super::{
     connection_flow::ConnectionFlow,
     response::{ActiveResponse, BodyEnd, ResponseId, Responses, TransportProgress},
+    stream_priority::EarlyWords,
 };
 use crate::uplink::{Teller, Told, driver::Driver};
 
@@ -44,6 +46,8 @@ pub(super) struct StreamFlow {
     credit_bytes: u64,
     /// The same by urgency. The more urgent bytes are taken to leave first.
     credit_by_urgency: [u64; URGENCIES],
+    /// What the client has said of streams whose responses have not begun.
+    pub early: EarlyWords,
     /// The group of its streams; `None`: there was none yet.
     group: Option<GroupId>,
     /// Bytes with leave that the framing still held when the gate was flushed. It sends them when the client opens a
@@ -103,6 +107,15 @@ impl StreamFlow {
     /// The best response may be another one now, or its length is known.
     pub fn handle_change(&mut self) {
         self.told_at_bytes = None;
+    }
+
+    /// The client says anew how urgent a response is. Returns its job, and how urgent that is now; `None`: there is no such
+    /// response, or it goes first.
+    pub fn handle_priority(&mut self, stream: u32, client: PriorityField) -> Option<(JobId, Priority)> {
+        let (job, priority) = self.responses.handle_priority(stream, client)?;
+        self.waiting.iter_mut().filter(|it| it.job == job).for_each(|it| it.urgency = priority.urgency);
+        self.handle_change();
+        Some((job, priority))
     }
 
     /// Bytes that the connection has to pass on before any that are given to it now.

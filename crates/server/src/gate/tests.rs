@@ -4,10 +4,11 @@ mod memory;
 
 use std::{future::poll_fn, num::NonZeroU64};
 
+use heads::PriorityField;
 use http::{Response, Version};
 use http_body_util::Full;
 use limits::{Allowance, ByteRate};
-use scheduler::{class::ClassId, priority::Priority};
+use scheduler::class::ClassId;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
@@ -277,9 +278,10 @@ async fn where_nothing_is_paced_a_stream_waits_for_the_bytes_of_more_urgent_ones
     let gate = Gate::new(transport, &rate_off());
     let flow = gate.flow();
     let class = ClassAt { class: ClassId(0), generation: 0 };
-    let begin = |urgency| {
-        let priority = Priority { urgency, incremental: false };
-        flow.begin(class, Some(priority), Some(1 << 20), Urgency::Ranked, None, Box::new(|_| ()))
+    let begin = |urgency: u8| {
+        let client = PriorityField { urgency: Some(urgency), incremental: None };
+        let words = StreamPriority { stream: urgency.into(), client, ..StreamPriority::default() };
+        flow.begin(class, Some(Some(words)), Some(1 << 20), Urgency::Ranked, None, Box::new(|_| ()))
             .1
             .expect("it is ranked")
     };
@@ -297,6 +299,19 @@ async fn where_nothing_is_paced_a_stream_waits_for_the_bytes_of_more_urgent_ones
     // What the client's window holds back stops no other stream.
     flow.handle_flushed();
     assert_eq!(leave(late), Poll::Ready(10_000));
+    // The client thinks better of it.
+    flow.handle_flushed();
+    let now_urgent = PriorityField { urgency: Some(0), incremental: None };
+    flow.handle_priority(5, now_urgent, 5, 1).unwrap();
+    assert_eq!(leave(late), Poll::Ready(10_000));
+    assert_eq!(leave(urgent), Poll::Pending);
+    // It may say so before it asks.
+    flow.handle_priority(9, now_urgent, 5, 1).unwrap();
+    assert!(flow.handle_priority(11, now_urgent, 5, 1).is_err(), "of more streams than it may open");
+    flow.handle_flushed();
+    let early = begin(9);
+    assert_eq!(leave(early), Poll::Ready(10_000));
+    assert_eq!(leave(urgent), Poll::Pending);
 }
 
 /// A connection over TCP that waits for its turn to be read from, and its client.

@@ -16,9 +16,10 @@ use tokio::{
 use super::{
     client_settings::ClientSettings,
     flood::Account,
-    frames::{Frames, calm_down, kind},
+    frames::{Fault, Frames, Part, goaway, kind},
     http1::HTTP2_PREFACE,
     lingering_close::LingeringClose,
+    priority_updates::PriorityUpdates,
 };
 use crate::{gate::Flow, metrics::WorkerMetrics};
 
@@ -26,7 +27,7 @@ use crate::{gate::Flow, metrics::WorkerMetrics};
 /// of all kinds come until the end.
 ///
 /// Frames are counted on their way. A client that floods the connection with control frames ([`super::flood`]) gets a GOAWAY, and
-/// h2 sees the end of the connection.
+/// h2 sees the end of the connection. PRIORITY_UPDATE frames are read, because h2 ignores them.
 #[derive(Debug)]
 pub(super) struct Framed<S> {
     inner: S,
@@ -39,8 +40,11 @@ pub(super) struct Framed<S> {
     metrics: Arc<WorkerMetrics>,
     lingering_close: LingeringClose,
     client_settings: ClientSettings,
-    /// Is told the window with which the client lets streams begin.
+    priority_updates: PriorityUpdates,
+    /// Is told the window with which the client lets streams begin, and how urgent they are.
     flow: Option<Flow>,
+    /// Streams that a client may call urgent before it opens them.
+    most_early: usize,
 }
 
 impl<S> Framed<S> {
@@ -55,13 +59,15 @@ impl<S> Framed<S> {
             metrics,
             lingering_close: LingeringClose::default(),
             client_settings: ClientSettings::behind(HTTP2_PREFACE.len()),
+            priority_updates: PriorityUpdates::default(),
             flow: None,
+            most_early: 0,
         }
     }
 
-    /// What the client says of its windows concerns `flow`.
-    pub(super) fn with_flow(mut self, flow: Flow) -> Self {
-        self.flow = Some(flow);
+    /// What the client says of its windows and of what is urgent concerns `flow`. It may have so many streams at once.
+    pub(super) fn with_flow(mut self, flow: Flow, streams: u32) -> Self {
+        (self.flow, self.most_early) = (Some(flow), streams as usize);
         self
     }
 
@@ -96,12 +102,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Framed<S> {
     }
 
     /// Tells the client why, if no frame is half sent, and the connection takes it at once.
-    fn cut(&mut self, cx: &mut Context<'_>) {
+    fn cut(&mut self, cx: &mut Context<'_>, fault: Fault) {
         self.is_cut = true;
-        self.metrics.http2_floods.fetch_add(1, Relaxed);
-        tracing::debug!("a client floods an HTTP/2 connection with control frames, and is cut off");
+        if fault == Fault::EnhanceYourCalm {
+            self.metrics.http2_floods.fetch_add(1, Relaxed);
+            tracing::debug!("a client floods an HTTP/2 connection with control frames, and is cut off");
+        } else {
+            tracing::debug!(?fault, "a client sends a PRIORITY_UPDATE frame that no client may send, and is cut off");
+        }
         if self.sent.is_between() {
-            let _ = Pin::new(&mut self.inner).poll_write(cx, &calm_down(self.account.last_stream()));
+            let _ = Pin::new(&mut self.inner).poll_write(cx, &goaway(self.account.last_stream(), fault));
         }
     }
 }
@@ -114,19 +124,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Framed<S> {
         }
         let before = buf.filled().len();
         ready!(this.poll_bytes(cx, buf))?;
-        let (account, now) = (&mut this.account, Instant::now());
-        let mut floods = false;
+        let Self { account, priority_updates, flow, most_early, .. } = this;
+        let now = Instant::now();
+        let mut fault = None;
         let bytes = &buf.filled()[before..];
         let mut settings = 0;
-        this.received.read(bytes, |frame| {
-            floods |= account.received(frame, now).is_err();
-            // An acknowledgement is empty.
-            settings += u32::from(frame.kind == kind::SETTINGS && frame.len > 0);
+        this.received.read_parts(bytes, |part| match part {
+            Part::Head(frame) => {
+                if account.received(frame, now).is_err() {
+                    fault = Some(Fault::EnhanceYourCalm);
+                }
+                // An acknowledgement is empty.
+                settings += u32::from(frame.kind == kind::SETTINGS && frame.len > 0);
+                fault = fault.or(priority_updates.handle_head(frame).err());
+            }
+            Part::Payload(payload) => match (priority_updates.handle_payload(payload), &*flow) {
+                (Ok(Some(update)), Some(flow)) => {
+                    let taken = flow.handle_priority(update.stream, update.field, account.last_stream(), *most_early);
+                    fault = fault.or(taken.is_err().then_some(Fault::Protocol));
+                }
+                (Ok(_), _) => {}
+                (Err(bad), _) => fault = fault.or(Some(bad)),
+            },
         });
         this.note_settings(bytes, settings);
-        if floods {
+        if let Some(fault) = fault {
             buf.set_filled(before);
-            this.cut(cx);
+            this.cut(cx, fault);
         }
         Poll::Ready(Ok(()))
     }
@@ -213,7 +237,7 @@ mod tests {
         let window_after = async |frames: &[&[u8]]| {
             let bytes = [HTTP2_PREFACE, &frames.concat()].concat();
             let early = Bytes::from(bytes.clone());
-            let mut framed = Framed::new(tokio::io::empty(), early, Arc::default()).with_flow(flow.clone());
+            let mut framed = Framed::new(tokio::io::empty(), early, Arc::default()).with_flow(flow.clone(), 128);
             framed.read_exact(&mut vec![0; bytes.len()]).await.unwrap();
             flow.open_window_bytes(0)
         };

@@ -4,7 +4,6 @@
 pub(super) const FRAME_HEAD_BYTES: usize = 9;
 /// Length, type and no flags, and the stream 0.
 const GOAWAY_HEAD: [u8; FRAME_HEAD_BYTES] = [0, 0, 8, kind::GOAWAY, 0, 0, 0, 0, 0];
-const ENHANCE_YOUR_CALM: u32 = 0xb;
 
 /// Types of frames (RFC 9113, section 6).
 pub(super) mod kind {
@@ -14,6 +13,17 @@ pub(super) mod kind {
     pub(in crate::http) const SETTINGS: u8 = 4;
     pub(in crate::http) const GOAWAY: u8 = 7;
     pub(in crate::http) const CONTINUATION: u8 = 9;
+    /// RFC 9218, section 7.1.
+    pub(in crate::http) const PRIORITY_UPDATE: u8 = 0x10;
+}
+
+/// What comes of a frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part<'a> {
+    /// All of its head.
+    Head(FrameHead),
+    /// The next bytes of its payload. The bytes before the first frame come so, too.
+    Payload(&'a [u8]),
 }
 
 /// The head of a frame.
@@ -42,11 +52,23 @@ impl Frames {
     }
 
     /// Reads on. `each` is told the head of each frame as soon as all of the head has come.
-    pub(super) fn read(&mut self, mut bytes: &[u8], mut each: impl FnMut(FrameHead)) {
+    pub(super) fn read(&mut self, bytes: &[u8], mut each: impl FnMut(FrameHead)) {
+        self.read_parts(bytes, |part| {
+            if let Part::Head(head) = part {
+                each(head);
+            }
+        });
+    }
+
+    /// As [`Frames::read`]; `each` is told the payload of each frame, too.
+    pub(super) fn read_parts(&mut self, mut bytes: &[u8], mut each: impl FnMut(Part<'_>)) {
         loop {
-            let skipped = self.skip.min(bytes.len());
-            self.skip -= skipped;
-            bytes = &bytes[skipped..];
+            let (payload, behind) = bytes.split_at(self.skip.min(bytes.len()));
+            self.skip -= payload.len();
+            bytes = behind;
+            if !payload.is_empty() {
+                each(Part::Payload(payload));
+            }
             let taken = (FRAME_HEAD_BYTES - self.come).min(bytes.len());
             if taken == 0 {
                 return;
@@ -64,7 +86,7 @@ impl Frames {
                 };
                 self.come = 0;
                 self.skip = head.len;
-                each(head);
+                each(Part::Head(head));
             }
         }
     }
@@ -75,13 +97,21 @@ impl Frames {
     }
 }
 
-/// A GOAWAY frame for a client that floods. Streams up to `last` may have been processed.
-pub(super) fn calm_down(last: u32) -> [u8; FRAME_HEAD_BYTES + 8] {
+/// Why a connection ends (RFC 9113, section 7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Protocol = 1,
+    FrameSize = 6,
+    EnhanceYourCalm = 0xb,
+}
+
+/// A GOAWAY frame for a client at fault. Streams up to `last` may have been processed.
+pub(super) fn goaway(last: u32, fault: Fault) -> [u8; FRAME_HEAD_BYTES + 8] {
     let mut frame = [0; FRAME_HEAD_BYTES + 8];
     let (head, payload) = frame.split_at_mut(FRAME_HEAD_BYTES);
     head.copy_from_slice(&GOAWAY_HEAD);
     payload[..4].copy_from_slice(&last.to_be_bytes());
-    payload[4..].copy_from_slice(&ENHANCE_YOUR_CALM.to_be_bytes());
+    payload[4..].copy_from_slice(&(fault as u32).to_be_bytes());
     frame
 }
 
@@ -109,7 +139,7 @@ mod tests {
         }
         let mut frames = Frames::behind(0);
         assert!(frames.is_between());
-        assert_eq!(heads(&mut frames, &[&calm_down(5)]), [(8, kind::GOAWAY, 0)]);
+        assert_eq!(heads(&mut frames, &[&goaway(5, Fault::EnhanceYourCalm)]), [(8, kind::GOAWAY, 0)]);
         assert!(frames.is_between());
         heads(&mut frames, &[b"\0"]);
         assert!(!frames.is_between());

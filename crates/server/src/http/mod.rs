@@ -11,6 +11,7 @@ pub mod fuzz;
 pub(crate) mod http1;
 mod lingering_close;
 pub(crate) mod pools;
+mod priority_updates;
 pub(crate) mod settings;
 mod tunnel;
 
@@ -125,7 +126,7 @@ where
         let (parts, body) = request.into_parts();
         pipeline::respond(&connection, Box::new(parts), IncomingBody::new(body), Some(interims))
     };
-    let stream = Framed::new(stream, early, metrics).with_flow(flow.clone());
+    let stream = Framed::new(stream, early, metrics).with_flow(flow.clone(), snapshot.limits.http2_streams);
     drive_http2(stream, &snapshot.http, state, move || flow.gave_up(), answer)
 }
 

@@ -10,7 +10,6 @@ use heads::PriorityField;
 use http::{HeaderMap, Response, StatusCode, Version, header};
 use http_body::Body as _;
 use recent::{SentResponse, Slow};
-use scheduler::priority::Priority;
 
 use super::{
     answer_body::AnswerBody,
@@ -18,7 +17,7 @@ use super::{
 };
 use crate::{
     class_metrics::ClassOutcome,
-    gate::{GatedBody, SendOutcome, Urgency},
+    gate::{GatedBody, SendOutcome, StreamPriority, Urgency},
 };
 use files::FileBody;
 
@@ -106,11 +105,8 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
 
 /// How urgent a response of HTTP/2 is among those of its connection (RFC 9218). What the origin says of it overrides what
 /// the client says. A connection of a trusted proxy carries many clients, and none of them says what is urgent for others.
-fn priority(request: &RequestContext, said: &HeaderMap) -> Option<Priority> {
-    if request.record.version != Version::HTTP_2 || request.verdict.believed.is_some() {
-        return None;
-    }
-    let PriorityField { urgency, incremental } = PriorityField::of(said).or(request.record.priority);
-    let usual = Priority::default();
-    Some(Priority { urgency: urgency.unwrap_or(usual.urgency), incremental: incremental.unwrap_or(usual.incremental) })
+fn priority(request: &RequestContext, said: &HeaderMap) -> Option<StreamPriority> {
+    let interims = request.interims.as_ref().filter(|_| request.verdict.believed.is_none())?;
+    let (client, origin) = (request.record.priority, PriorityField::of(said));
+    Some(StreamPriority { stream: interims.stream(), client, origin })
 }

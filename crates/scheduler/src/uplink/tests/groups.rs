@@ -101,6 +101,48 @@ fn the_urgent_jobs_of_a_group_go_first_and_srpt_breaks_ties() {
 }
 
 #[test]
+fn a_job_that_becomes_urgent_while_it_waits_goes_first_and_gains_nothing_against_others() {
+    for order in Order::ALL {
+        let served = |changed: bool| {
+            let mut uplink = uplink(order);
+            uplink.handle_free_at(ms(10));
+            let chunk_bytes = uplink.chunk_bytes();
+            let started: Vec<_> = [(0, 3), (0, 3), (1, 3)]
+                .map(|(group, chunks)| {
+                    let group = Some((GroupId(group), USUAL));
+                    let size = Size::Known(chunks * chunk_bytes);
+                    let job = uplink.handle_started_in(ms(0), ClassId(0), group, size, Path::UNKNOWN);
+                    assert_eq!(uplink.handle_wants(ms(0), job, chunks * chunk_bytes), None);
+                    (job, chunks * chunk_bytes)
+                })
+                .into();
+            if changed {
+                uplink.handle_priority(started[1].0, URGENT);
+            }
+            let mut left: Vec<u64> = started.iter().map(|(_, bytes)| *bytes).collect();
+            let mut letters = String::new();
+            while left.iter().any(|bytes| *bytes > 0) {
+                let now = uplink.poll_timeout().unwrap();
+                let Some(grant) = uplink.poll_grant(now) else { continue };
+                let at = started.iter().position(|(job, _)| *job == grant.job).unwrap();
+                letters.push(['A', 'B', 'C'][at]);
+                left[at] -= grant.bytes;
+                match left[at] {
+                    0 => uplink.handle_finished(now, grant.job, true),
+                    bytes => assert_eq!(uplink.handle_wants(now, grant.job, bytes), None),
+                }
+            }
+            letters
+        };
+        let (usual, changed) = (served(false), served(true));
+        // The other client is served at the same moments.
+        let moments = |letters: &str| letters.match_indices('C').map(|(at, _)| at).collect::<Vec<_>>();
+        assert_eq!(moments(&usual), moments(&changed), "{order}: {usual} {changed}");
+        assert!(changed.rfind('B') < changed.find('A'), "{order}: {changed}");
+    }
+}
+
+#[test]
 fn urgency_gains_nothing_against_other_groups() {
     // A and B are of one client, C of another.
     let alone = |priority| [at_once(0, 4, priority), at_once(0, 1, USUAL), at_once(1, 2, USUAL)];

@@ -17,6 +17,7 @@ enum Event {
     Unused { pick: usize, bytes: u64 },
     RemainingKnown { pick: usize, bytes: u64 },
     Path { pick: usize, path: Path },
+    Priority { pick: usize, priority: Priority },
     Withdrawn { pick: usize },
     Finished { pick: usize, complete: bool },
     Unranked { bytes: u64 },
@@ -39,6 +40,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (pick(), bytes()).prop_map(|(pick, bytes)| Event::Unused { pick, bytes }),
         1 => (pick(), bytes()).prop_map(|(pick, bytes)| Event::RemainingKnown { pick, bytes }),
         1 => (pick(), path()).prop_map(|(pick, path)| Event::Path { pick, path }),
+        2 => (pick(), priority()).prop_map(|(pick, priority)| Event::Priority { pick, priority }),
         1 => pick().prop_map(|pick| Event::Withdrawn { pick }),
         3 => (pick(), any::<bool>()).prop_map(|(pick, complete)| Event::Finished { pick, complete }),
         1 => bytes().prop_map(|bytes| Event::Unranked { bytes }),
@@ -218,6 +220,11 @@ impl Model {
                 if let Some(wanted) = wanted {
                     prop_assert_eq!(self.uplink.handle_wants(now, id, wanted), None, "it waits already");
                 }
+            }
+            Event::Priority { pick, priority } => {
+                let Some(job) = self.picked(pick) else { return Ok(()) };
+                let id = job.id;
+                self.uplink.handle_priority(id, priority);
             }
             Event::Path { pick, path } => {
                 let Some(job) = self.picked(pick) else { return Ok(()) };

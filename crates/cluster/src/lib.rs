@@ -13,5 +13,5 @@ mod tests;
 
 pub use self::{
     message::CellName,
-    store::{Connection, Error, Notices, Store, StoreError},
+    store::{Connection, Error, Notices, Spent, Store, StoreError},
 };

@@ -71,6 +71,11 @@ pub(crate) fn decode(answer: &Value) -> Option<Reply> {
     })
 }
 
+/// A list of numbers; `None` if it is not one.
+pub(crate) fn counts(answer: &Value) -> Option<Vec<u32>> {
+    list(answer)?.iter().map(small).collect()
+}
+
 fn list(value: &Value) -> Option<&[Value]> {
     match value {
         Value::Array(values) => Some(values),

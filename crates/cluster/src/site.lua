@@ -362,5 +362,22 @@ local function leave(keys, argv)
   return 'OK'
 end
 
+-- Requests that a gateway has let in under limits that it has together with others. KEYS: the beginning of spent:LIMIT.
+-- ARGV: the gateway, and for each limit and client: its name, requests since the gateway's last call, and for how many
+-- milliseconds it is to be remembered. The answer: for each the requests of other gateways since that call.
+local function spend(keys, argv)
+  local others = {}
+  for i = 2, #argv, 3 do
+    local key, requests = keys[1] .. ':' .. argv[i], tonumber(argv[i + 1])
+    local total = redis.call('HINCRBY', key, 'total', requests)
+    local known = redis.call('HGET', key, argv[1]) or 0
+    redis.call('HSET', key, argv[1], total)
+    redis.call('PEXPIRE', key, argv[i + 2])
+    others[#others + 1] = total - requests - known
+  end
+  return others
+end
+
+redis.register_function('serpent_1_spend', spend)
 redis.register_function('serpent_1_ask', ask)
 redis.register_function('serpent_1_leave', leave)

@@ -6,12 +6,13 @@ use redis::{AsyncConnectionConfig, Client, ErrorKind, PushInfo, PushKind, RedisE
 use scheduler::lease::{Ask, CellSettings, Reply};
 use tokio::sync::Notify;
 
-use crate::message::{CellName, decode, encode};
+use crate::message::{CellName, counts, decode, encode};
 
 /// The function that divides the windows of a site.
 const LIBRARY: &str = include_str!("site.lua");
 const ASK: &str = "serpent_1_ask";
 const LEAVE: &str = "serpent_1_leave";
+const SPEND: &str = "serpent_1_spend";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The address of a store, and the site whose gateways share it.
@@ -28,6 +29,17 @@ pub struct Connection {
     keys: [String; 4],
     gateway: Arc<str>,
     notices: Notices,
+}
+
+/// Requests that a gateway has let in under a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spent {
+    /// The limit and the client, the same at all gateways.
+    pub of: String,
+    /// How many.
+    pub requests: u32,
+    /// For how long they are to be remembered.
+    pub keep: Duration,
 }
 
 /// Notices of the store: an ask is worth its while.
@@ -107,6 +119,24 @@ impl Connection {
         decode(&answer).ok_or(Error::Answer)
     }
 
+    /// Says how many requests this gateway has let in since its last call, under limits that all gateways have together.
+    /// Returns for each how many the others have let in since then.
+    ///
+    /// # Errors
+    /// There is no answer; the connection is of no further use.
+    pub async fn spend(&mut self, spent: &[Spent]) -> Result<Vec<u32>, Error> {
+        let numbers: Vec<_> =
+            spent.iter().map(|it| (it.requests.to_string(), it.keep.as_millis().to_string())).collect();
+        let gateway = self.gateway.clone();
+        let mut arguments = vec![&*gateway];
+        for (it, (requests, keep_ms)) in spent.iter().zip(&numbers) {
+            arguments.extend([&*it.of, requests, keep_ms]);
+        }
+        let keys = [self.keys[0].replace(":gateways", ":spent")];
+        let answer = self.call_with(SPEND, &keys, &arguments).await?;
+        counts(&answer).filter(|counts| counts.len() == spent.len()).ok_or(Error::Answer)
+    }
+
     /// Tells the store that this gateway ends, so that others have its slots at once.
     ///
     /// # Errors
@@ -121,22 +151,27 @@ impl Connection {
     }
 
     pub(crate) async fn call(&mut self, function: &str, arguments: &[&str]) -> Result<Value, Error> {
-        match self.call_once(function, arguments).await {
+        let keys = self.keys.clone();
+        self.call_with(function, &keys, arguments).await
+    }
+
+    async fn call_with(&mut self, function: &str, keys: &[String], arguments: &[&str]) -> Result<Value, Error> {
+        match self.call_once(function, keys, arguments).await {
             Err(error) if is_missing(&error) => {
                 // The store is new, or was emptied. If another gateway has just put it there, this changes nothing.
                 let load = redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(LIBRARY).clone();
                 let _: Value = load.query_async(&mut self.connection).await?;
-                Ok(self.call_once(function, arguments).await?)
+                Ok(self.call_once(function, keys, arguments).await?)
             }
             answer => Ok(answer?),
         }
     }
 
-    async fn call_once(&mut self, function: &str, arguments: &[&str]) -> Result<Value, RedisError> {
+    async fn call_once(&mut self, function: &str, keys: &[String], arguments: &[&str]) -> Result<Value, RedisError> {
         redis::cmd("FCALL")
             .arg(function)
-            .arg(self.keys.len())
-            .arg(&self.keys)
+            .arg(keys.len())
+            .arg(keys)
             .arg(arguments)
             .query_async(&mut self.connection)
             .await

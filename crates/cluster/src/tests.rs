@@ -13,7 +13,7 @@ use scheduler::{
 };
 use tempfile::TempDir;
 
-use crate::{CellName, Error, Store, message::decode, message::encode};
+use crate::{CellName, Error, Spent, Store, message::decode, message::encode};
 
 const LEASE: Duration = Duration::from_secs(1);
 
@@ -201,6 +201,21 @@ fn a_gateway_that_was_denied_slots_hears_when_they_are_free() {
         tokio::spawn(async move { waits.notified().await }).await.expect("a notice");
         let of_b = b.ask(LEASE, &ask, &settings, &names).await.expect("an answer");
         assert_eq!(of_b.cells[0].slots, 10);
+    });
+}
+
+#[test]
+fn each_gateway_hears_what_the_others_have_let_in_since_it_last_asked() {
+    let Some(server) = Server::start() else { return };
+    runtime().block_on(async {
+        let (mut a, mut b) = (server.connect("site", "a").await, server.connect("site", "b").await);
+        let keep = Duration::from_secs(60);
+        let spent = |requests| [Spent { of: "limit:client".to_owned(), requests, keep }];
+        assert_eq!(a.spend(&spent(3)).await.expect("an answer"), [0]);
+        assert_eq!(b.spend(&spent(2)).await.expect("an answer"), [3]);
+        assert_eq!(b.spend(&spent(1)).await.expect("an answer"), [0]);
+        let two = [spent(4), [Spent { of: "limit:other".to_owned(), requests: 1, keep }]].concat();
+        assert_eq!(a.spend(&two).await.expect("an answer"), [3, 0]);
     });
 }
 

@@ -31,6 +31,18 @@ impl Bucket {
             Some(wait_ns) => Err(wait_ns),
         }
     }
+
+    /// Takes tokens that were spent at another place, where there was no telling whether they are here. A bucket is empty at
+    /// worst. Returns when it is full after that.
+    pub(crate) fn spend(&self, full_ns: u64, tokens: u32, now_ns: u64) -> u64 {
+        let full_then_ns = full_ns.max(now_ns).saturating_add(self.token_ns.saturating_mul(tokens.into()));
+        full_then_ns.min(now_ns.saturating_add(self.whole_ns))
+    }
+
+    /// The time in which an empty bucket fills.
+    pub(crate) fn whole_ns(&self) -> u64 {
+        self.whole_ns
+    }
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
 //! The limit of a route or a site, and its use so far.
 
 use std::{
+    collections::HashMap,
     convert::Infallible,
-    hash::{BuildHasher as _, DefaultHasher, RandomState},
+    hash::{BuildHasher as _, DefaultHasher, Hasher as _, RandomState},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
 use crate::{
@@ -24,6 +26,9 @@ use crate::{
 /// start anew with a full bucket.
 const MOST_REMEMBERED: usize = 65_536;
 
+/// Clients that others are told of at once.
+const MOST_TOLD: usize = 10_000;
+
 /// A limit of a route or a site, and its use so far.
 #[derive(Debug)]
 pub struct Limiter {
@@ -32,6 +37,16 @@ pub struct Limiter {
     at_once: AtOnce,
     bytes: Option<Bytes>,
     hashes: RandomState,
+    shared: OnceLock<Shared>,
+}
+
+/// What others have to know, where several gateways have one limit together.
+#[derive(Debug)]
+struct Shared {
+    /// The same at all of them.
+    secret: u64,
+    /// Requests since they were last told.
+    spent: Mutex<HashMap<Who, u32>>,
 }
 
 /// The grants of a request while it is under way.
@@ -78,6 +93,7 @@ impl Limiter {
             at_once: AtOnce::default(),
             bytes,
             hashes: RandomState::new(),
+            shared: OnceLock::new(),
         }
     }
 
@@ -88,7 +104,42 @@ impl Limiter {
 
     /// Makes a [`Who::Hash`] of this limit. Its key is secret, so clients cannot choose texts with equal hashes.
     pub fn hasher(&self) -> DefaultHasher {
-        self.hashes.build_hasher()
+        match self.shared.get() {
+            Some(shared) => {
+                let mut hasher = DefaultHasher::new();
+                hasher.write_u64(shared.secret);
+                hasher
+            }
+            None => self.hashes.build_hasher(),
+        }
+    }
+
+    /// Shares the rate with other gateways from now on: see [`Limiter::take_spent`] and [`Limiter::spend`]. They have the
+    /// same secret. Does nothing if requests have no rate.
+    pub fn share(&self, secret: u64) {
+        if self.rate.is_some() {
+            let _ = self.shared.set(Shared { secret, spent: Mutex::default() });
+        }
+    }
+
+    /// The requests that were let in since the last call, to tell others. Of more than 10,000 clients in that time the
+    /// others hear nothing.
+    pub fn take_spent(&self) -> Vec<(Who, u32)> {
+        self.shared
+            .get()
+            .map_or_else(Vec::new, |shared| std::mem::take(&mut *shared.spent.lock()).into_iter().collect())
+    }
+
+    /// Others have let requests in.
+    pub fn spend(&self, who: Who, requests: u32, now: Instant) {
+        if let Some(rated) = &self.rate {
+            rated.spend(who, requests, now);
+        }
+    }
+
+    /// The time in which an empty bucket fills; `None` without a rate.
+    pub fn fills_in(&self) -> Option<Duration> {
+        self.rate.as_ref().map(|rated| Duration::from_nanos(rated.bucket.whole_ns()))
     }
 
     /// The rate of requests, if it is limited.
@@ -105,6 +156,12 @@ impl Limiter {
         let permit = self.limit.at_once.map(begin).transpose()?;
         if let Some(rated) = &self.rate {
             rated.take(who, now).map_err(|wait_ns| Refused::Rate(Duration::from_nanos(wait_ns)))?;
+            if let Some(shared) = self.shared.get() {
+                let mut spent = shared.spent.lock();
+                if spent.len() < MOST_TOLD || spent.contains_key(&who) {
+                    *spent.entry(who).or_default() += 1;
+                }
+            }
         }
         let share = self.bytes.as_ref().map(|bytes| {
             let new = || Ok::<_, Infallible>(Allowance::new(bytes.rate, now));
@@ -116,6 +173,13 @@ impl Limiter {
 }
 
 impl Rated {
+    /// Takes tokens that a client has spent elsewhere.
+    fn spend(&self, who: Who, requests: u32, now: Instant) {
+        let now_ns = u64::try_from(now.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX);
+        let Ok(full_ns) = self.full_ns.get_or_insert_with(&who, || Ok::<_, Infallible>(Arc::default()));
+        let _ = full_ns.fetch_update(Relaxed, Relaxed, |full_ns| Some(self.bucket.spend(full_ns, requests, now_ns)));
+    }
+
     /// Takes a token of a client. Returns the time in ns until there is one, if there is none.
     fn take(&self, who: Who, now: Instant) -> Result<(), u64> {
         let now_ns = u64::try_from(now.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX);
@@ -154,6 +218,29 @@ mod tests {
             assert_eq!(begin(client, now), Err(Refused::Rate(minute)));
         }
         assert_eq!(begin(1, now + minute), Ok(false));
+    }
+
+    #[test]
+    fn what_others_have_let_in_counts_and_they_are_told_what_was_let_in_here() {
+        let minute = Duration::from_secs(60);
+        let rate = Rate { requests: number(1), window: minute, burst: number(3) };
+        let now = Instant::now();
+        let limit = Limit { by: [LimitBy::Client].into(), rate: Some(rate), at_once: None, bytes: None };
+        let (here, there) = (Limiter::new(&limit, now), Limiter::new(&limit, now));
+        for limiter in [&here, &there] {
+            limiter.share(7);
+        }
+        let begin = |limiter: &Limiter| limiter.begin(who(1), now).map(drop);
+        assert_eq!((begin(&here), begin(&here)), (Ok(()), Ok(())));
+        assert_eq!(here.take_spent(), [(who(1), 2)]);
+        assert_eq!(here.take_spent(), []);
+        there.spend(who(1), 2, now);
+        assert_eq!((begin(&there), begin(&there)), (Ok(()), Err(Refused::Rate(minute))));
+        // However much they say, the bucket is empty and no more.
+        there.spend(who(1), u32::MAX, now);
+        assert_eq!(there.begin(who(1), now).map(drop), Err(Refused::Rate(minute)));
+        assert_eq!(here.hasher().finish(), there.hasher().finish(), "they know a client by the same number");
+        assert_eq!(there.fills_in(), Some(3 * minute));
     }
 
     #[test]

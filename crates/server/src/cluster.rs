@@ -1,11 +1,12 @@
 //! Talks to the store that the gateways of a site share, for [`crate::admission`].
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
-use cluster::{CellName, Connection, Error, Store};
+use cluster::{CellName, Connection, Error, Spent, Store};
+use limits::Who;
 use scheduler::lease::{Reply, Times};
 use tokio::{task::AbortHandle, time::timeout};
 
@@ -16,6 +17,8 @@ use crate::{
 
 /// An ask without an answer counts as lost after this time: well before a lease ends.
 const ANSWER_TIMEOUT: Duration = Duration::from_nanos(Times::DEFAULT.timeout_ns);
+/// Time between two exchanges about limits: so much later a gateway hears what others let in.
+const SHARED_EVERY: Duration = Duration::from_millis(100);
 /// Messages about a store that is gone are at least so far apart.
 const QUIET: Duration = Duration::from_secs(60);
 
@@ -61,10 +64,10 @@ pub(crate) async fn hold_leases(state: Arc<ServerState>) {
                     told_at = Some(Instant::now());
                 }
                 is_reached = false;
-                state.metrics.lease_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                state.metrics.lease_failures.fetch_add(1, Relaxed);
             }
         }
-        state.metrics.lease_asks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        state.metrics.lease_asks.fetch_add(1, Relaxed);
     }
 }
 
@@ -98,4 +101,61 @@ pub(crate) async fn leave(state: &ServerState) {
     let leave = async { store.connect(ANSWER_TIMEOUT).await?.leave().await };
     // Otherwise its lease ends by itself.
     let _ = timeout(ANSWER_TIMEOUT, leave).await;
+}
+
+/// Tells other gateways which requests were let in under limits of a rate, and counts theirs, forever. Does nothing without
+/// a store. While the store does not answer, each gateway has the whole rate.
+pub(crate) async fn share_limits(state: Arc<ServerState>) {
+    let Some(store) = &state.cluster else { return std::future::pending().await };
+    let mut connection = None;
+    loop {
+        tokio::time::sleep(SHARED_EVERY).await;
+        let snapshot = state.snapshot.load_full();
+        let (mut who, mut spent) = (Vec::new(), Vec::new());
+        for (limit, limiter) in snapshot.sites.limiters() {
+            let Some(keep) = limiter.fills_in() else { continue };
+            for (client, requests) in limiter.take_spent() {
+                spent.push(Spent { of: format!("{limit:016x}:{}", name(client, &snapshot.names)), requests, keep });
+                who.push((limiter.clone(), client));
+            }
+        }
+        if spent.is_empty() {
+            continue;
+        }
+        match timeout(ANSWER_TIMEOUT, share(store, &mut connection, &spent)).await {
+            Ok(Ok(others)) => {
+                let now = Instant::now();
+                for ((limiter, client), requests) in who.into_iter().zip(others) {
+                    if requests > 0 {
+                        limiter.spend(client, requests, now);
+                    }
+                }
+                state
+                    .metrics
+                    .limit_requests_told
+                    .fetch_add(spent.iter().map(|it| u64::from(it.requests)).sum(), Relaxed);
+            }
+            // The task that holds the leases tells of it.
+            Ok(Err(_)) | Err(_) => connection = None,
+        }
+    }
+}
+
+async fn share(store: &Store, connection: &mut Option<Connection>, spent: &[Spent]) -> Result<Vec<u32>, Error> {
+    let connection = match connection {
+        Some(connection) => connection,
+        None => connection.insert(store.connect(ANSWER_TIMEOUT).await?),
+    };
+    connection.spend(spent).await
+}
+
+/// The name of a client, the same at all gateways.
+fn name(client: Who, classes: &[Arc<str>]) -> String {
+    match client {
+        Who::Address(address) => address.to_string(),
+        Who::Key(hash) => hash.iter().map(|byte| format!("{byte:02x}")).collect(),
+        Who::Class(class) => format!("class {}", classes.get(usize::from(class)).map_or("", |name| name)),
+        Who::All => "all".to_owned(),
+        Who::Hash(hash) => format!("{hash:016x}"),
+    }
 }

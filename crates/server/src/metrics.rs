@@ -35,6 +35,8 @@ pub(crate) struct Metrics {
     /// Asks for slots of a site with several gateways, and those that failed.
     pub(crate) lease_asks: AtomicU64,
     pub(crate) lease_failures: AtomicU64,
+    /// Requests under limits, of which other gateways were told.
+    pub(crate) limit_requests_told: AtomicU64,
     /// Tasks that must never end, and did.
     pub(crate) tasks_restarted: Arc<AtomicU64>,
     /// What the page of the admin address shows of the last hour.
@@ -65,6 +67,7 @@ impl Metrics {
             certificate_reloads_failed: AtomicU64::new(0),
             lease_asks: AtomicU64::new(0),
             lease_failures: AtomicU64::new(0),
+            limit_requests_told: AtomicU64::new(0),
             tasks_restarted: Arc::default(),
             history: Mutex::default(),
             slowest: Slowest::default(),

@@ -136,6 +136,23 @@ pub(crate) struct SiteError {
 }
 
 impl Sites {
+    /// The limits of all sites and routes, each with a number that is the same wherever this configuration is used.
+    pub(crate) fn limiters(&self) -> Vec<(u64, Arc<Limiter>)> {
+        let mut limiters: Vec<(u64, Arc<Limiter>)> = Vec::new();
+        for site in &self.sites {
+            for route in site.routes.iter().chain([&site.otherwise]) {
+                for (is_of_site, limiter) in route.guards.iter().filter_map(Guard::limiter) {
+                    let mut hasher = DefaultHasher::new();
+                    (&site.names, (!is_of_site).then_some(route.key)).hash(&mut hasher);
+                    if !limiters.iter().any(|(_, known)| Arc::ptr_eq(known, limiter)) {
+                        limiters.push((hasher.finish(), limiter.clone()));
+                    }
+                }
+            }
+        }
+        limiters
+    }
+
     pub(crate) fn open(sites: &[Site], cache: &Cache, challenges: Option<&Arc<Challenges>>) -> Result<Self, SiteError> {
         let opened = sites.iter().map(|site| {
             let open = |root: &PathBuf| {

@@ -139,6 +139,9 @@ impl ConfigSnapshot {
             path: failed.path,
             error: failed.error,
         })?;
+        if let Some(cluster) = &config.cluster {
+            sites.limiters().iter().for_each(|(_, limiter)| limiter.share(cluster.secret()));
+        }
         let tls = Tls::new(&config.sites, acme.as_ref(), tickets)?;
         if let (None, Some(listen)) = (&tls, config.listen.iter().find(|listen| listen.tls)) {
             return Err(StartError::NoCertificate { address: listen.address });

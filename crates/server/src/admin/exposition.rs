@@ -134,6 +134,11 @@ impl Sample {
                 metrics.certificate_reloads_failed.load(Relaxed),
             ),
             ("lease_asks", "Asks for slots of a site with several gateways", metrics.lease_asks.load(Relaxed)),
+            (
+                "limit_requests_told",
+                "Requests under limits, of which other gateways were told",
+                metrics.limit_requests_told.load(Relaxed),
+            ),
             ("lease_failures", "Asks that the store did not answer", metrics.lease_failures.load(Relaxed)),
             (
                 "tasks_restarted",

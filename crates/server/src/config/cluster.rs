@@ -1,6 +1,9 @@
 //! Several gateways of one site.
 
-use std::fmt;
+use std::{
+    fmt,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
 
 use cluster::{Store, StoreError};
 
@@ -33,6 +36,13 @@ impl ClusterConfig {
             (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
             _ => self.store.clone(),
         }
+    }
+
+    /// What only the gateways of this site know, if the address has a password.
+    pub(crate) fn secret(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.store, &self.site).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// For a gateway with a name of its own, which it has until it ends.

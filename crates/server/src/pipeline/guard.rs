@@ -65,6 +65,15 @@ pub(crate) enum Guard {
 }
 
 impl Guard {
+    /// Its limit, if it is one, and whether that is of the whole site.
+    pub(crate) fn limiter(&self) -> Option<(bool, &Arc<Limiter>)> {
+        match self {
+            Self::Limit(limiter) => Some((false, limiter)),
+            Self::LimitOfSite(limiter) => Some((true, limiter)),
+            _ => None,
+        }
+    }
+
     /// The guards of a route, in the order in which they are asked: cheap ones first.
     pub(crate) fn of(
         route: &config::Route,

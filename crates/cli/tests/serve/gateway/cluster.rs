@@ -169,12 +169,17 @@ impl Clients {
 }
 
 fn gateway(store: &Store, site: &Site) -> (TempDir, Serpent, SocketAddr) {
+    gateway_with(store, site, "")
+}
+
+/// A gateway whose route has more settings.
+fn gateway_with(store: &Store, site: &Site, route: &str) -> (TempDir, Serpent, SocketAddr) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("serpent.toml");
     let config = format!(
         "listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\nworkers = 1\n[uplink]\nrate = \"off\"\n[cluster]\n\
          store = \"unix://{}\"\nsite = \"shop\"\n[admission]\nslots = {WINDOW}\n[[upstream]]\nname = \"app\"\n\
-         servers = [\"http://{}\"]\n[[site]]\n[[site.route]]\npath = \"/\"\nupstream = \"app\"\n",
+         servers = [\"http://{}\"]\n[[site]]\n[[site.route]]\npath = \"/\"\nupstream = \"app\"\n{route}",
         store.socket().display(),
         site.address
     );
@@ -292,4 +297,26 @@ fn a_gateway_that_is_killed_or_stops_leaves_its_slots() {
     let [of_a, of_b] = clients;
     assert_eq!(of_a.end(), 0);
     of_b.end();
+}
+
+#[test]
+fn the_rate_of_a_client_holds_over_all_gateways() {
+    let Some(store) = Store::start() else { return };
+    let site = Site::start();
+    let route = "limit = { rate = \"1/h\", burst = 5 }\n";
+    let (_a, a, admin_a) = gateway_with(&store, &site, route);
+    let (_b, b, admin_b) = gateway_with(&store, &site, route);
+    wait_for_metric(admin_b, "serpent_lease_gateways 2");
+    let ask = |gateway: &Serpent| {
+        let answer = gateway.exchange(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        answer.split(' ').nth(1).unwrap_or_default().to_owned()
+    };
+    for _ in 0..4 {
+        assert_eq!(ask(&a), "200");
+    }
+    let told = |admin, requests| wait_for_metric(admin, &format!("serpent_limit_requests_told_total {requests}"));
+    told(admin_a, 4);
+    assert_eq!(ask(&b), "200", "it has not heard of the others");
+    told(admin_b, 1);
+    assert_eq!(ask(&b), "429", "four there, one here");
 }

@@ -8,11 +8,13 @@
 --   sums         the sums over all gateways, packed
 --   ends         sorted set: gateway -> end of its lease in microseconds, or of what was in flight after that
 --   denied:CELL  sorted set: gateway -> turn of those that got less than their part
+--   denied-short:CELL  the same for those that got their part and could use more
 
 local MOST_CREDIT = 2
 local CREDIT_US = 100000
 local NEARLY = 1e-6
-local WANTED_EVERY_US = 50000
+local TOLD_US = 1000
+local WANTED_GAP_US, WANTED_LEAST_US, WANTED_MOST_US = 50, 2000, 50000
 -- A site without gateways is forgotten after that.
 local KEEP_MS = 3600000
 
@@ -115,7 +117,7 @@ end
 function Site:cell(name)
   local cell = self.sums.cells[name]
   if not cell then
-    cell = { demands = {}, running = 0, held = 0, idle = 0, finished = { 0, 0, 0 } }
+    cell = { demands = {}, running = 0, held = 0, idle = 0, finished = { 0, 0, 0 }, told = {}, size = 0 }
     self.sums.cells[name] = cell
   end
   return cell
@@ -138,37 +140,54 @@ function Site:count(name, held, sign)
   cell.idle = cell.idle + sign * math.max(held.slots - running, 0)
 end
 
-local function running_of(held)
-  local running = 0
-  for _, demand in pairs(held.demands) do running = running + demand[1] end
-  return running
-end
-
-local function held_by(held)
-  return math.max(held.slots, running_of(held))
-end
-
--- The gateways that got less than their part of a cell, by turn.
+-- The gateways that got less than their part of a cell, and those that could use more than that, by turn.
 function Site:denied_key(name)
   return self.denied .. ':' .. name
 end
 
--- Tells as many gateways as slots of a cell have become free.
-function Site:tell(name, freed)
-  if freed <= 0 then return end
-  local told = redis.call('ZPOPMIN', self:denied_key(name), freed)
-  for i = 1, #told, 2 do redis.call('PUBLISH', self.channel .. ':to:' .. told[i], 'free') end
+function Site:short_key(name)
+  return self.denied .. '-short:' .. name
 end
 
-function Site:deny(name, gateway)
-  self.sums.turn = self.sums.turn + 1
-  -- A gateway that was denied some before keeps its turn.
-  redis.call('ZADD', self:denied_key(name), 'NX', self.sums.turn, gateway)
-  redis.call('PEXPIRE', self:denied_key(name), KEEP_MS)
+-- Tells as many gateways as slots are free, beside those that were told already.
+function Site:tell(now, name)
+  local cell = self:cell(name)
+  for _, key in ipairs({ self:denied_key(name), self:short_key(name) }) do
+    local count = cell.size - cell.held - #cell.told
+    if count <= 0 then return end
+    local first = redis.call('ZPOPMIN', key, count)
+    for i = 1, #first, 2 do
+      table.insert(cell.told, { first[i], now })
+      redis.call('PUBLISH', self.channel .. ':to:' .. first[i], 'free')
+    end
+  end
 end
 
-function Site:no_longer_denied(name, gateway)
-  redis.call('ZREM', self:denied_key(name), gateway)
+-- Forgets that this gateway was told, and what is long ago.
+function Site:forget_told(now, name, gateway)
+  local cell, told = self:cell(name), {}
+  for _, it in ipairs(cell.told) do
+    if it[1] ~= gateway and now - it[2] < TOLD_US then table.insert(told, it) end
+  end
+  cell.told = told
+end
+
+-- Puts a gateway into a queue, where it keeps its turn, or takes it out.
+function Site:queue(key, gateway, is_in)
+  if is_in then
+    self.sums.turn = self.sums.turn + 1
+    redis.call('ZADD', key, 'NX', self.sums.turn, gateway)
+    redis.call('PEXPIRE', key, KEEP_MS)
+  else
+    redis.call('ZREM', key, gateway)
+  end
+end
+
+-- A gateway no longer waits for slots of a cell.
+function Site:leave(now, name, gateway)
+  self:queue(self:denied_key(name), gateway, false)
+  self:queue(self:short_key(name), gateway, false)
+  self:forget_told(now, name, gateway)
 end
 
 -- Whether another gateway got less than its part of a cell.
@@ -177,14 +196,14 @@ function Site:others_denied(name, gateway)
   return count > 1 or count == 1 and not redis.call('ZSCORE', self:denied_key(name), gateway)
 end
 
-function Site:forget(gateway, record)
+function Site:forget(now, gateway, record)
   redis.call('ZREM', self.ends, gateway)
   redis.call('HDEL', self.gateways, gateway)
   self.sums.count = self.sums.count - 1
   for name, held in pairs(record.cells) do
     self:count(name, held, -1)
-    self:no_longer_denied(name, gateway)
-    self:tell(name, held_by(held))
+    self:leave(now, name, gateway)
+    self:tell(now, name)
   end
 end
 
@@ -198,24 +217,21 @@ function Site:expire(now, asks)
       -- It is here again, and says itself what it holds.
       redis.call('ZREM', self.ends, first)
     elseif record.lapsed then
-      self:forget(first, record)
+      self:forget(now, first, record)
     else
       record.lapsed = true
       record.ends = record.ends + record.linger
       redis.call('ZADD', self.ends, record.ends, first)
-      local freed = {}
       for name, held in pairs(record.cells) do
-        local before = held_by(held)
         self:count(name, held, -1)
         held.slots = 0
         for _, demand in pairs(held.demands) do demand[2] = 0 end
         self:count(name, held, 1)
-        freed[name] = before - held_by(held)
       end
       redis.call('HSET', self.gateways, first, cmsgpack.pack(record))
-      for name, slots in pairs(freed) do
-        self:no_longer_denied(name, first)
-        self:tell(name, slots)
+      for name in pairs(record.cells) do
+        self:leave(now, name, first)
+        self:tell(now, name)
       end
     end
   end
@@ -248,6 +264,8 @@ function Site:grant(now, gateway, ask, window, had, periods, most, gateways)
     demand = demand + its
   end
   local available = math.max(window - cell.held, 0)
+  cell.size = window
+  self:forget_told(now, ask.name, gateway)
   local wanted = all > window
   local by_class = wanted and divide(window, ask.division, weights, reserves, demands) or demands
   local exact, parts = 0, {}
@@ -260,28 +278,34 @@ function Site:grant(now, gateway, ask, window, had, periods, most, gateways)
   if had and wanted then
     credit = math.max(math.min(had.credit + (exact - had.slots) * periods, MOST_CREDIT), -MOST_CREDIT)
   end
-  local whole = math.max(math.floor(exact + credit + NEARLY), 0)
+  local claim = exact + credit + NEARLY
+  -- A slot that it has stays until it is one behind, so that slots do not move with each ask.
+  local whole = math.max(math.floor(claim), math.min(math.floor(claim + 1), had and had.slots or 0), 0)
   local slots
   if wanted then
-    -- What is free beyond that is lent to whoever asks, half of it at a time, unless others were denied some.
+    -- What is free beyond that is lent to the gateway that asks, half of it at a time, unless others lack some of
+    -- their part.
     local beyond = 0
     if available > whole and not self:others_denied(ask.name, gateway) then
       beyond = math.ceil((available - whole) / 2)
     end
-    slots = math.min(whole + beyond, math.max(demand, whole))
+    slots = math.min(whole + beyond, demand)
   else
-    slots = math.max(math.floor(exact + (window - all) / gateways + NEARLY), demand)
+    -- One part of the rest stays with the store, for the gateway that needs it first.
+    slots = math.max(math.floor(exact + (window - all) / (gateways + 1) + NEARLY), demand)
   end
   slots = math.min(slots, available, most)
-  if slots >= demand or slots >= whole then
-    self:no_longer_denied(ask.name, gateway)
-  else
-    self:deny(ask.name, gateway)
-    local called = self.sums.called
-    if cell.idle > 0 and (not called or now - called >= WANTED_EVERY_US) then
-      self.sums.called = now
+  self:queue(self:denied_key(ask.name), gateway, slots < demand and slots < whole)
+  self:queue(self:short_key(ask.name), gateway, slots < demand and slots >= whole)
+  if slots < demand then
+    local every = math.max(math.min(WANTED_GAP_US * gateways, WANTED_MOST_US), WANTED_LEAST_US)
+    local due = not self.sums.called or now - self.sums.called >= every
+    if due and (cell.idle > 0 or not cell.called) then
+      self.sums.called, cell.called = now, true
       redis.call('PUBLISH', self.channel .. ':all', 'wanted')
     end
+  elseif not wanted then
+    cell.called = false
   end
   local kept = {}
   for _, class in ipairs(ask.classes) do kept[class[1]] = { class[4], class[5] } end
@@ -331,15 +355,15 @@ local function ask(keys, argv)
     local held, grant = site:grant(now, gateway, cell, window, had, old and (now - old.asked) / CREDIT_US, most, gateways)
     grant[5] = others
     site:count(cell.name, held, 1)
-    site:tell(cell.name, had and held_by(had) - held_by(held) or 0)
+    site:tell(now, cell.name)
     cells[cell.name], grants[i] = held, grant
   end
   -- Cells that the gateway no longer has.
   if old then
     for name, held in pairs(old.cells) do
       if not cells[name] then
-        site:no_longer_denied(name, gateway)
-        site:tell(name, held_by(held))
+        site:leave(now, name, gateway)
+        site:tell(now, name)
       end
     end
   end
@@ -356,7 +380,8 @@ local function leave(keys, argv)
   local site = open(keys)
   local record = site:record(argv[1])
   if record then
-    site:forget(argv[1], record)
+    local time = redis.call('TIME')
+    site:forget(site:clock(time[1] * 1000000 + time[2]), argv[1], record)
     site:close()
   end
   return 'OK'

@@ -9,6 +9,12 @@ use crate::time::Instant;
 const UNKNOWN_GATEWAYS: u32 = 4;
 /// Over how many answers parts are smoothed.
 const SMOOTHING: u32 = 4;
+/// So many asks may follow each other at once after a quiet time.
+const BURST: u64 = 8;
+/// Most time between two asks on account of changes, in the mean.
+const MOST_GAP_NS: u64 = 70_000_000;
+/// While an ask is under way for less than this, no request starts that the store does not know of.
+const FREEZE_NS: u64 = 50_000_000;
 /// Units of a smoothed part in a thousandth, so that nothing is lost by rounding.
 const FINE: u32 = 64;
 
@@ -17,9 +23,9 @@ const FINE: u32 = 64;
 pub struct Times {
     /// How long a lease is good for, from the moment at which it was asked for.
     pub lease_ns: u64,
-    /// Time between two asks while nothing changes.
+    /// Time between two asks while nothing changes. With many gateways it is longer.
     pub every_ns: u64,
-    /// Least time between two asks, for each gateway that there is: so the store has a bounded load.
+    /// Mean time between two asks on account of changes, for each gateway that there is: so the store has a bounded load.
     pub gap_ns: u64,
     /// After that an ask without an answer counts as lost.
     pub timeout_ns: u64,
@@ -28,7 +34,7 @@ pub struct Times {
 impl Times {
     /// The times of a gateway in operation.
     pub const DEFAULT: Self =
-        Self { lease_ns: 1_000_000_000, every_ns: 100_000_000, gap_ns: 1_000_000, timeout_ns: 400_000_000 };
+        Self { lease_ns: 1_000_000_000, every_ns: 100_000_000, gap_ns: 250_000, timeout_ns: 400_000_000 };
 }
 
 impl Default for Times {
@@ -49,6 +55,8 @@ pub struct Holder {
     /// When the leases end; `None` without any.
     until: Option<Instant>,
     asked_at: Option<Instant>,
+    /// The asks so far, one after the other with their gap between them, end here.
+    paid_until: Instant,
     /// An ask is under way.
     pending: bool,
     /// The last ask has failed.
@@ -69,6 +77,10 @@ struct Cell {
     wanted: bool,
     /// Requests that ran at the last ask: the store counts their slots as taken, even beyond those granted.
     known_running: u32,
+    /// Requests wait, and all slots are in use.
+    short: bool,
+    /// Slots are free, and no request waits.
+    idle: bool,
     /// The store knows that requests wait.
     known_short: bool,
     /// The store knows of slots without a request.
@@ -85,6 +97,7 @@ impl Holder {
             seen: 0,
             until: None,
             asked_at: None,
+            paid_until: now,
             pending: false,
             failed: false,
             leads: false,
@@ -108,8 +121,24 @@ impl Holder {
         }
     }
 
-    /// Slots of a cell that the gateway has now: by its lease; if the store does not answer, its equal part.
+    /// Slots of a cell that the gateway may use now: by its lease; if the store does not answer, its equal part. While an
+    /// ask is under way, they are those in use when it was sent: the store may just be giving the others away.
     pub fn slots(&self, now: Instant, cell: usize) -> u32 {
+        let slots = self.holds(now, cell);
+        match self.cells.get(cell) {
+            Some(it) if self.thaws(now).is_some() && self.is_leased(now) => slots.min(it.known_running),
+            _ => slots,
+        }
+    }
+
+    /// When slots may be used again although no answer has come.
+    pub fn thaws(&self, now: Instant) -> Option<Instant> {
+        let at = self.asked_at.filter(|_| self.pending)?.add_ns(FREEZE_NS);
+        (now < at).then_some(at)
+    }
+
+    /// Slots of a cell that the gateway has now, by its lease or as its equal part.
+    pub fn holds(&self, now: Instant, cell: usize) -> u32 {
         let Some(it) = self.cells.get(cell) else { return 0 };
         match self.is_leased(now) {
             true => it.slots,
@@ -159,19 +188,22 @@ impl Holder {
 
     /// The requests of a cell have changed.
     pub fn handle_load(&mut self, now: Instant, cell: usize, running: u32, waiting: u32) {
-        let slots = self.slots(now, cell);
+        let slots = self.holds(now, cell);
         let Some(it) = self.cells.get_mut(cell) else { return };
-        let short = waiting > 0 && running >= slots;
-        let idle = it.wanted && waiting == 0 && running < slots;
+        it.short = waiting > 0 && running >= slots;
+        it.idle = waiting == 0 && running < slots;
         it.known_short &= waiting > 0;
-        it.known_idle &= idle;
+        it.known_idle &= it.idle;
         let returned = running.max(slots) < it.known_running.max(slots);
-        self.changed |= short && !it.known_short || idle && !it.known_idle || returned;
+        self.changed |= it.short && !it.known_short || it.wanted && it.idle && !it.known_idle || returned;
     }
 
     /// The store says that slots are free for this gateway, or that others want some.
     pub fn handle_notice(&mut self) {
-        self.changed = true;
+        for it in &mut self.cells {
+            it.wanted = true;
+            self.changed |= it.short || it.idle;
+        }
     }
 
     /// Whether the store is to be asked now. Then build the ask, and call [`Holder::handle_asked`].
@@ -184,9 +216,19 @@ impl Holder {
         if self.pending || self.cells.is_empty() {
             return None;
         }
-        let gap_ns = self.times.gap_ns.saturating_mul(u64::from(self.gateways)).min(self.times.every_ns);
-        let earliest = self.asked_at.map_or(self.due, |at| at.add_ns(gap_ns));
+        let earliest = Instant::from_ns(self.paid_until.as_ns().saturating_sub((BURST - 1) * self.gap_ns()));
         Some(if self.changed { self.due.min(earliest) } else { self.due })
+    }
+
+    /// The mean time between two asks on account of changes.
+    fn gap_ns(&self) -> u64 {
+        self.times.gap_ns.saturating_mul(u64::from(self.gateways)).min(MOST_GAP_NS)
+    }
+
+    /// The time between two asks while nothing changes.
+    fn every_ns(&self) -> u64 {
+        let of_all = self.times.gap_ns.saturating_mul(u64::from(self.gateways)).min(self.times.lease_ns / 4);
+        self.times.every_ns.max(of_all)
     }
 
     /// The store is asked, and is told this by cell.
@@ -194,7 +236,8 @@ impl Holder {
         self.pending = true;
         self.changed = false;
         self.asked_at = Some(now);
-        self.due = now.add_ns(self.times.every_ns);
+        self.due = now.add_ns(self.every_ns());
+        self.paid_until = self.paid_until.max(now).add_ns(self.gap_ns());
         for (cell, ask) in self.cells.iter_mut().zip(cells) {
             cell.known_running = ask.demands.iter().map(|it| it.running).sum();
             cell.known_short = ask.demands.iter().any(|it| it.waiting > 0);
@@ -252,6 +295,8 @@ impl Cell {
             parts: vec![],
             wanted: false,
             known_running: 0,
+            short: false,
+            idle: false,
             known_short: false,
             known_idle: false,
         }

@@ -15,8 +15,13 @@ const MOST_CREDIT: f64 = 2.0;
 const NEARLY: f64 = 1e-6;
 /// Credit is counted in slots over this time.
 const CREDIT_NS: f64 = 100_000_000.0;
-/// The least time between two calls to all gateways to give back what they do not use.
-const WANTED_EVERY_NS: u64 = 50_000_000;
+/// For this time no other gateway is told of the slot that a gateway was told of.
+const TOLD_NS: u64 = 1_000_000;
+/// The least time between two calls to all gateways to give back what they do not use: so much for each gateway, and
+/// within these bounds.
+const WANTED_GAP_NS: u64 = 50_000;
+const WANTED_LEAST_NS: u64 = 2_000_000;
+const WANTED_MOST_NS: u64 = 50_000_000;
 
 /// Number of a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,7 +38,7 @@ pub enum Notice {
 
 /// What the gateways hold. All amounts are added up as they change, so that an ask costs as much with a thousand gateways
 /// as with two.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ledger {
     lease_ns: u64,
     cells: Vec<Cell>,
@@ -49,7 +54,7 @@ pub struct Ledger {
     notices: VecDeque<Notice>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Cell {
     settings: CellSettings,
     /// Requests of each class at all gateways.
@@ -62,8 +67,14 @@ struct Cell {
     held: u32,
     /// Slots held beyond the requests that run.
     idle: u32,
-    /// Gateways that got less than they can use, in the order of their turn.
+    /// Gateways that got less than their part, in the order of their turn.
     denied: VecDeque<GatewayId>,
+    /// Gateways that got their part and could use more, in the order of their turn.
+    short: VecDeque<GatewayId>,
+    /// Gateways that were told of free slots and have not asked since, and when.
+    told: VecDeque<(Instant, GatewayId)>,
+    /// The gateways know that slots are wanted.
+    called: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -145,6 +156,18 @@ impl Cell {
         self.held -= it.held();
         self.idle -= it.idle();
     }
+
+    /// A gateway no longer waits for slots.
+    fn leave(&mut self, now: Instant, id: GatewayId) {
+        self.denied.retain(|&other| other != id);
+        self.short.retain(|&other| other != id);
+        self.forget_told(now, id);
+    }
+
+    /// Forgets that a gateway was told of free slots, and what is long ago.
+    fn forget_told(&mut self, now: Instant, id: GatewayId) {
+        self.told.retain(|&(at, other)| other != id && now.ns_since(at) < TOLD_NS);
+    }
 }
 
 impl Ledger {
@@ -158,6 +181,9 @@ impl Ledger {
             held: 0,
             idle: 0,
             denied: VecDeque::new(),
+            short: VecDeque::new(),
+            told: VecDeque::new(),
+            called: false,
         };
         Self {
             lease_ns,
@@ -209,14 +235,12 @@ impl Ledger {
                 (&old.cells[at], periods)
             });
             let others = self.cells[at].lead(leads, &its);
-            let before = had.map_or(0, |(held, _)| held.held());
             let most =
                 if unsure { its.holds.max(alone(self.cells[at].settings.window, most_gateways)) } else { u32::MAX };
             let (it, mut grant) = self.grant(now, id, at, its, had, Bounds { most, gateways });
             grant.others = others;
-            let freed = before.saturating_sub(it.held());
             self.cells[at].add(&it);
-            self.tell(at, freed);
+            self.tell(now, at);
             held.push(it);
             grants.push(grant);
         }
@@ -233,8 +257,8 @@ impl Ledger {
     }
 
     /// A gateway ends, and has no request under way.
-    pub fn handle_left(&mut self, id: GatewayId) {
-        self.forget(id);
+    pub fn handle_left(&mut self, now: Instant, id: GatewayId) {
+        self.forget(now, id);
     }
 
     /// The next message to gateways. Ask until `None`.
@@ -266,6 +290,7 @@ impl Ledger {
         let all: f64 = demands.iter().sum();
         let demand = ask.demand();
         let available = window.saturating_sub(cell.held);
+        cell.forget_told(now, id);
         let wanted = all > f64::from(window);
         let by_class: Vec<f64> = if wanted {
             divide(f64::from(window), cell.settings.division, &cell.settings.classes, &demands)
@@ -287,38 +312,51 @@ impl Ledger {
             _ => 0.0,
         };
         let claim = exact + credit + NEARLY;
-        let whole = if claim > 0.0 { claim as u32 } else { 0 };
+        let floor = |slots: f64| if slots > 0.0 { slots as u32 } else { 0 };
+        // A slot that it has stays until it is one behind, so that slots do not move with each ask.
+        let has = had.map_or(0, |(held, _)| held.slots);
+        let whole = floor(claim).max(floor(claim + 1.0).min(has));
         let slots = if wanted {
-            // What is free beyond that is lent to whoever asks, half of it at a time, unless others were denied some.
+            // What is free beyond that is lent to the gateway that asks, half of it at a time, unless others lack some of
+            // their part.
             let nobody_else = cell.denied.iter().all(|&other| other == id);
             let beyond = if nobody_else { available.saturating_sub(whole).div_ceil(2) } else { 0 };
-            (whole + beyond).min(demand.max(whole))
+            (whole + beyond).min(demand)
         } else {
-            let spare = (f64::from(window) - all) / f64::from(gateways);
+            // One part of the rest stays with the store, for the gateway that needs it first.
+            let spare = (f64::from(window) - all) / (f64::from(gateways) + 1.0);
             ((exact + spare + NEARLY) as u32).max(demand)
         };
         let slots = slots.min(available).min(most);
-        if slots >= demand || slots >= whole {
-            cell.denied.retain(|&other| other != id);
-        } else {
-            // A gateway that was denied some before keeps its turn.
-            if !cell.denied.contains(&id) {
-                cell.denied.push_back(id);
+        // A gateway that was denied some before keeps its turn.
+        let (is_denied, is_short) = (slots < demand && slots < whole, slots < demand && slots >= whole);
+        for (queue, is_in) in [(&mut cell.denied, is_denied), (&mut cell.short, is_short)] {
+            if !is_in {
+                queue.retain(|&other| other != id);
+            } else if !queue.contains(&id) {
+                queue.push_back(id);
             }
-            let due = self.called_at.is_none_or(|at| now.ns_since(at) >= WANTED_EVERY_NS);
-            if cell.idle > 0 && due {
+        }
+        if slots < demand {
+            let every_ns = (WANTED_GAP_NS * u64::from(gateways)).clamp(WANTED_LEAST_NS, WANTED_MOST_NS);
+            let due = self.called_at.is_none_or(|at| now.ns_since(at) >= every_ns);
+            if due && (cell.idle > 0 || !cell.called) {
                 self.called_at = Some(now);
+                cell.called = true;
                 self.notices.push_back(Notice::Wanted);
             }
+        } else if !wanted {
+            cell.called = false;
         }
         (Held { ask, slots, credit }, Grant { slots, parts, wanted, window, others: Others::default() })
     }
 
-    /// Tells as many gateways as slots have become free.
-    fn tell(&mut self, at: usize, freed: u32) {
+    /// Tells as many gateways as slots are free, beside those that were told already.
+    fn tell(&mut self, now: Instant, at: usize) {
         let cell = &mut self.cells[at];
-        for _ in 0..freed {
-            let Some(id) = cell.denied.pop_front() else { return };
+        for _ in cell.held + cell.told.len() as u32..cell.settings.window {
+            let Some(id) = cell.denied.pop_front().or_else(|| cell.short.pop_front()) else { return };
+            cell.told.push_back((now, id));
             self.notices.push_back(Notice::Free(id));
         }
     }
@@ -333,40 +371,36 @@ impl Ledger {
                     self.ends.remove(&(ends, id));
                     continue;
                 }
-                self.forget(id);
+                self.forget(now, id);
                 continue;
             }
             self.ends.remove(&(ends, id));
             gateway.lapsed = true;
             gateway.ends = ends.add_ns(gateway.linger_ns);
             self.ends.insert((gateway.ends, id));
-            let freed: Vec<u32> = (self.cells.iter_mut().zip(&mut gateway.cells))
-                .map(|(cell, held)| {
-                    let before = held.held();
-                    cell.subtract(held);
-                    // Nobody speaks for its waiting requests.
-                    held.slots = 0;
-                    for demand in &mut held.ask.demands {
-                        demand.waiting = 0;
-                    }
-                    cell.add(held);
-                    before - held.held()
-                })
-                .collect();
-            for (at, freed) in freed.into_iter().enumerate() {
-                self.cells[at].denied.retain(|&other| other != id);
-                self.tell(at, freed);
+            for (cell, held) in self.cells.iter_mut().zip(&mut gateway.cells) {
+                cell.subtract(held);
+                // Nobody speaks for its waiting requests.
+                held.slots = 0;
+                for demand in &mut held.ask.demands {
+                    demand.waiting = 0;
+                }
+                cell.add(held);
+            }
+            for at in 0..self.cells.len() {
+                self.cells[at].leave(now, id);
+                self.tell(now, at);
             }
         }
     }
 
-    fn forget(&mut self, id: GatewayId) {
+    fn forget(&mut self, now: Instant, id: GatewayId) {
         let Some(gateway) = self.gateways.remove(&id) else { return };
         self.ends.remove(&(gateway.ends, id));
         for (at, held) in gateway.cells.iter().enumerate() {
             self.cells[at].subtract(held);
-            self.cells[at].denied.retain(|&other| other != id);
-            self.tell(at, held.held());
+            self.cells[at].leave(now, id);
+            self.tell(now, at);
         }
     }
 }

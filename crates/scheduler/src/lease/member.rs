@@ -144,7 +144,7 @@ impl Member {
                 let mut demands = vec![Demand::default(); classes];
                 each(*cell, admission, |class, demand| demands[class.index()] = demand);
                 let finished = core::mem::take(&mut self.finished[at]);
-                CellAsk { window: self.holder.window(at), finished, holds: self.holder.slots(now, at), demands }
+                CellAsk { window: self.holder.window(at), finished, holds: self.holder.holds(now, at), demands }
             })
             .collect();
         self.holder.handle_asked(now, &asks);
@@ -208,7 +208,7 @@ impl Member {
 
     /// When to look again if nothing happens before: an ask is due, or the leases end.
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        [self.holder.poll_timeout(), self.holder.until(now)].into_iter().flatten().min()
+        [self.holder.poll_timeout(), self.holder.until(now), self.holder.thaws(now)].into_iter().flatten().min()
     }
 
     /// The store has answered the ask of `asked_at`.

@@ -8,6 +8,7 @@
 
 pub mod advise;
 pub mod banded;
+pub mod gateways;
 pub mod ordered;
 pub mod paced;
 pub mod packets;

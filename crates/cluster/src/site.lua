@@ -300,7 +300,9 @@ function Site:grant(now, gateway, ask, window, had, periods, most, gateways)
   if slots < demand then
     local every = math.max(math.min(WANTED_GAP_US * gateways, WANTED_MOST_US), WANTED_LEAST_US)
     local due = not self.sums.called or now - self.sums.called >= every
-    if due and (cell.idle > 0 or not cell.called) then
+    -- Requests have moved to this gateway, and others still have the slots that they had for them.
+    local moved = 4 * (whole - slots) >= math.max(window, 12)
+    if due and (cell.idle > 0 or not cell.called or moved) then
       self.sums.called, cell.called = now, true
       redis.call('PUBLISH', self.channel .. ':all', 'wanted')
     end

@@ -340,7 +340,9 @@ impl Ledger {
         if slots < demand {
             let every_ns = (WANTED_GAP_NS * u64::from(gateways)).clamp(WANTED_LEAST_NS, WANTED_MOST_NS);
             let due = self.called_at.is_none_or(|at| now.ns_since(at) >= every_ns);
-            if due && (cell.idle > 0 || !cell.called) {
+            // Requests have moved to this gateway, and others still have the slots that they had for them.
+            let moved = 4 * whole.saturating_sub(slots) >= window.max(12);
+            if due && (cell.idle > 0 || !cell.called || moved) {
                 self.called_at = Some(now);
                 cell.called = true;
                 self.notices.push_back(Notice::Wanted);

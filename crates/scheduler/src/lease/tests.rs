@@ -321,6 +321,23 @@ fn load_that_moves_is_followed() {
 }
 
 #[test]
+fn weights_hold_while_the_requests_move_from_gateway_to_gateway() {
+    let mut world = World::new(4, 12, Policy::Weighted, weighted(&[4, 2, 1]));
+    let at = |busy: usize| -> Vec<&'static [usize]> {
+        (0..4).map(|gateway| if gateway == busy { &[24, 24, 24][..] } else { &[0, 0, 0][..] }).collect()
+    };
+    world.saturated(2000, &at(0));
+    world.forget_counts();
+    for turn in 0..20 {
+        world.saturated(1000, &at(turn % 4));
+    }
+    let [gold, silver, plain] = world.finished[..] else { unreachable!() };
+    println!("moved: {gold} {silver} {plain}, {} asks", world.asks);
+    let ratio = |of: u64| of as f64 / plain as f64;
+    assert!(ratio(gold) > 3.8 && ratio(silver) > 1.9, "{} {}", ratio(gold), ratio(silver));
+}
+
+#[test]
 fn without_the_store_each_has_its_equal_part() {
     let mut world = World::new(4, 10, Policy::Weighted, weighted(&[1]));
     let backlog = vec![&[20_usize][..]; 4];
@@ -373,15 +390,23 @@ fn delays_keep_their_ratios_over_gateways_with_different_classes() {
     for rates in [[[75, 75, 75], [75, 75, 75]], [[150, 20, 100], [0, 130, 50]]] {
         let several = ratios(&rates, &classes);
         for (several, one) in several.iter().zip(&one) {
-            assert!((several / one - 1.0).abs() < 0.03, "{rates:?}: {several} beside {one} of one gateway");
+            assert!((several / one - 1.0).abs() < 0.04, "{rates:?}: {several} beside {one} of one gateway");
         }
     }
 }
 
 /// Mean system times of the later classes over that of the first, at 0.98 of what the site can do.
 fn ratios(rates: &[[u64; 3]], classes: &[Class]) -> Vec<f64> {
+    let of_seeds: Vec<_> = (1..=6).map(|seed| ratios_of(rates, classes, seed)).collect();
+    let mean = |class: usize| of_seeds.iter().map(|it| it[class]).sum::<f64>() / of_seeds.len() as f64;
+    println!("{rates:?}: {:.3} {:.3}", mean(0), mean(1));
+    vec![mean(0), mean(1)]
+}
+
+/// The same for one seed.
+fn ratios_of(rates: &[[u64; 3]], classes: &[Class], seed: u64) -> Vec<f64> {
     let mut world = World::new(rates.len(), 10, Policy::Ratio, classes.to_vec());
-    let mut random: u64 = 7;
+    let mut random = seed;
     for ms in 0..120_000_u64 {
         for (gateway, rates) in rates.iter().enumerate() {
             for (class, rate) in rates.iter().enumerate() {

@@ -264,6 +264,10 @@ fn make_changes(
                 match reload(handle, kept, args) {
                     Ok(()) => tracing::info!("configuration reloaded"),
                     Err(failure) => {
+                        // Others are counted where they are found.
+                        if matches!(failure, Failure::Configuration(_)) {
+                            handle.refuse_reload();
+                        }
                         tracing::error!("SIGHUP: not reloaded, the old configuration stays\n{failure}");
                     }
                 }

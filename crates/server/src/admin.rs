@@ -30,6 +30,7 @@ mod exposition;
 pub mod fuzz;
 mod live;
 mod page;
+mod process;
 mod servers;
 mod settings;
 pub(crate) mod token;
@@ -270,6 +271,9 @@ async fn answer(state: &Arc<ServerState>, request: Request<Incoming>) -> Respons
     }
     let (status, content_type, text) = match (reads, path) {
         (true, "/metrics") => (StatusCode::OK, exposition::CONTENT_TYPE, exposition::text(state)),
+        (true, "/health") if state.is_draining.load(Relaxed) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "text/plain", "stopping\n".to_owned())
+        }
         (true, "/health") => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
         (false, "/metrics" | "/health" | "/") => {
             (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "method not allowed\n".to_owned())

@@ -5,7 +5,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, SystemTime},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use http::StatusCode;
@@ -30,6 +30,10 @@ pub(crate) struct Metrics {
     pub(crate) log_lines_dropped: Arc<AtomicU64>,
     pub(crate) reloads_ok: AtomicU64,
     pub(crate) reloads_failed: AtomicU64,
+    /// Whether the last one worked; the start is the first one.
+    pub(crate) last_reload_worked: AtomicBool,
+    /// When the configuration in force was loaded, in seconds since 1970.
+    pub(crate) last_reload_s: AtomicU64,
     pub(crate) certificate_reloads_ok: AtomicU64,
     pub(crate) certificate_reloads_failed: AtomicU64,
     /// Asks for slots of a site with several gateways, and those that failed.
@@ -63,6 +67,8 @@ impl Metrics {
             log_lines_dropped: Arc::default(),
             reloads_ok: AtomicU64::new(0),
             reloads_failed: AtomicU64::new(0),
+            last_reload_worked: AtomicBool::new(true),
+            last_reload_s: AtomicU64::new(UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())),
             certificate_reloads_ok: AtomicU64::new(0),
             certificate_reloads_failed: AtomicU64::new(0),
             lease_asks: AtomicU64::new(0),
@@ -75,6 +81,18 @@ impl Metrics {
             comparison: Mutex::default(),
             fair_sharing: OnceLock::new(),
             are_shown: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts a reload.
+    pub(crate) fn reloaded(&self, worked: bool) {
+        self.last_reload_worked.store(worked, Relaxed);
+        if worked {
+            self.reloads_ok.fetch_add(1, Relaxed);
+            let now_s = UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+            self.last_reload_s.store(now_s, Relaxed);
+        } else {
+            self.reloads_failed.fetch_add(1, Relaxed);
         }
     }
 

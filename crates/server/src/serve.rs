@@ -42,7 +42,7 @@ use files::Cache;
 pub struct Server {
     handle: Handle,
     commands: Vec<UnboundedReceiver<Command>>,
-    stop: mpsc::Receiver<()>,
+    stop: mpsc::Receiver<Stop>,
     background: crate::admin::Background,
 }
 
@@ -55,7 +55,15 @@ pub struct Handle {
 struct Inner {
     state: Arc<ServerState>,
     control: Mutex<Control>,
-    stop: mpsc::Sender<()>,
+    stop: mpsc::Sender<Stop>,
+}
+
+/// How the server stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// When balancers have had `limits.shutdown_delay` to notice.
+    Noticed,
+    AtOnce,
 }
 
 /// What only starting, reloading and stopping touch.
@@ -116,6 +124,7 @@ impl Server {
             connections: ConnectionLimit::new(config.limits.connections),
             connections_of_clients: AtOnce::default(),
             stopping: CancellationToken::new(),
+            is_draining: AtomicBool::new(false),
             changing: Mutex::new(false),
             tickets,
             replaced: Notify::new(),
@@ -163,10 +172,19 @@ impl Server {
             threads.push(worker::start(inner.state.clone(), number, commands).map_err(StartError::Thread)?);
         }
         // The handle holds a sender, so this ends with a message only.
-        let _ = stop.recv();
+        let how = stop.recv();
+        inner.state.is_draining.store(true, Relaxed);
+        let (delay, timeout) = {
+            let limits = &inner.state.snapshot.load().limits;
+            (limits.shutdown_delay, limits.shutdown_timeout)
+        };
+        if how == Ok(Stop::Noticed) && !delay.is_zero() {
+            tracing::info!(?delay, "balancers are told that this server stops; connections are still taken");
+            // Whoever asks again does not wait for it.
+            let _ = stop.recv_timeout(delay);
+        }
 
         let (done, all_done) = mpsc::channel();
-        let timeout = inner.state.snapshot.load().limits.shutdown_timeout;
         inner.state.stopping.cancel();
         {
             let mut control = inner.control.lock();
@@ -202,20 +220,22 @@ impl Handle {
     /// unharmed. After an error the old configuration is in force, as before. Log files are opened anew, also if nothing
     /// has changed. The number of workers stays.
     pub fn reload(&self, config: Config) -> Result<(), StartError> {
-        let metrics = &self.inner.state.metrics;
         let result = self.inner.reload(config);
-        match &result {
-            Ok(()) => metrics.reloads_ok.fetch_add(1, Relaxed),
-            Err(_) => metrics.reloads_failed.fetch_add(1, Relaxed),
-        };
+        self.inner.state.metrics.reloaded(result.is_ok());
         result
     }
 
-    /// Asks the server to stop: no connection more is taken, responses under way are finished, at most for
-    /// `limits.shutdown_timeout`. Returns at once; [`Server::run`] returns when all is done.
+    /// Asks the server to stop: `/health` says so; after `limits.shutdown_delay`, or when this is called again, no connection
+    /// more is taken, and responses under way are finished, at most for `limits.shutdown_timeout`. Returns at once;
+    /// [`Server::run`] returns when all is done.
     pub fn shutdown(&self) {
         // Fails only if the server has stopped.
-        let _ = self.inner.stop.send(());
+        let _ = self.inner.stop.send(Stop::Noticed);
+    }
+
+    /// Counts a changed configuration that has mistakes, so that there was nothing to take over.
+    pub fn refuse_reload(&self) {
+        self.inner.state.metrics.reloaded(false);
     }
 
     /// Copies of all listening sockets, for a process that takes over. That process and this one take connections from
@@ -230,7 +250,8 @@ impl Handle {
     /// on.
     pub fn hand_over(&self) {
         self.inner.control.lock().admin.replace(None);
-        self.shutdown();
+        // The other process takes connections; there is nothing to be noticed.
+        let _ = self.inner.stop.send(Stop::AtOnce);
     }
 
     /// The gate before the site, by the classes in force now; for who has work for the site that does not come by us.

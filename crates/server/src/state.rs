@@ -1,7 +1,11 @@
 //! What requests are served by: the state of the server, which outlives a reload, and the snapshot of the configuration, which
 //! a reload replaces as a whole.
 
-use std::{path::PathBuf, sync::Arc, time::Instant};
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    time::Instant,
+};
 
 use access_log::Logs;
 use acme::Acme;
@@ -45,6 +49,8 @@ pub(crate) struct ServerState {
     pub(crate) connections_of_clients: AtOnce,
     /// Cancelled when the server stops: what has no end of its own ends then. A reload does not touch it.
     pub(crate) stopping: CancellationToken,
+    /// The server has been asked to stop; balancers are told so, and it may still take connections for a while.
+    pub(crate) is_draining: AtomicBool,
     /// Held by whoever replaces the snapshot. True when the server stops: nothing is replaced any more.
     pub(crate) changing: Mutex<bool>,
     pub(crate) tickets: Option<Arc<dyn ProducesTickets>>,

@@ -105,7 +105,7 @@ pub struct Overrides {
     pub symlinks: Option<SymlinkPolicy>,
 
     /// Memory for small hot files, or `off` [default: 128MiB]
-    #[arg(long, value_name = "SIZE", value_parser = values::size_or_off, help_heading = "Files")]
+    #[arg(long, value_name = "SIZE", value_parser = values::memory_or_off, help_heading = "Files")]
     pub cache: Option<u64>,
 
     /// Access log: a file, `-` for standard output, `syslog:SETTINGS`, `journal`, or `off` [default: off]

@@ -106,6 +106,7 @@ sections! {
         write_timeout: Setting,
         response_rate: Setting,
         http2_streams: Setting,
+        shutdown_delay: Setting,
         shutdown_timeout: Setting,
     }
 

@@ -36,6 +36,17 @@ pub fn size_or_off(text: &str) -> Result<u64, String> {
     or_off(text, size).map(Option::unwrap_or_default)
 }
 
+/// Reads a size of memory, or `off` for none. A small number without a unit is a unit forgotten.
+pub fn memory_or_off(text: &str) -> Result<u64, String> {
+    const LEAST_WITHOUT_UNIT: u64 = 64 * 1024;
+    match text.trim().parse::<u64>() {
+        Ok(bytes) if (1..LEAST_WITHOUT_UNIT).contains(&bytes) => {
+            Err(format!("`{text}` is {bytes} bytes: write the unit, as in `{bytes}MiB`, or `off`"))
+        }
+        _ => size_or_off(text),
+    }
+}
+
 /// Reads the largest size of a response head.
 pub fn response_head(text: &str) -> Result<usize, String> {
     match size(text) {

@@ -343,3 +343,54 @@ fn a_server_whose_standard_error_is_gone_reloads_and_stops() {
     });
     assert!(status.success(), "{status}");
 }
+
+#[test]
+fn balancers_are_told_that_the_server_stops_while_it_still_takes_connections() {
+    let site = site();
+    let file = site.path().join("serpent.toml");
+    let text = "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n[limits]\nshutdown-delay = \"10m\"\n[[site]]\nroot = \"www\"\n";
+    fs::write(&file, text).unwrap();
+    let (serpent, admin) = crate::gateway::start(&file);
+    let ask = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(admin).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(ask("/health").starts_with("HTTP/1.1 200 "));
+    let page = ask("/metrics");
+    for metric in [
+        concat!("serpent_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1\n"),
+        "serpent_config_last_reload_successful 1\n",
+        "serpent_config_last_reload_success_timestamp_seconds ",
+        "\nprocess_cpu_seconds_total ",
+        "\nprocess_resident_memory_bytes ",
+        "\nprocess_open_fds ",
+        "\nprocess_start_time_seconds ",
+    ] {
+        assert!(page.contains(metric), "no {metric} in {page}");
+    }
+    let value = |name: &str| -> f64 {
+        let line = page.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}"));
+        line.trim().parse().unwrap()
+    };
+    assert!(value("process_resident_memory_bytes ") > 1e6 && value("process_open_fds ") > 5.0, "{page}");
+
+    // A file with a mistake counts as a reload that failed.
+    fs::write(&file, text.replace("root", "rot")).unwrap();
+    serpent.signal(Signal::HUP);
+    serpent.wait_for_stderr("not reloaded");
+    let page = ask("/metrics");
+    assert!(page.contains("serpent_config_last_reload_successful 0\n"), "{page}");
+    assert!(page.contains("serpent_config_reloads_failed_total 1\n"), "{page}");
+
+    serpent.signal(Signal::TERM);
+    serpent.wait_for_stderr("connections are still taken");
+    assert!(ask("/health").starts_with("HTTP/1.1 503 "));
+    let answer = serpent.exchange(b"GET /hello.txt HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    // Asked again, it does not wait.
+    serpent.signal(Signal::TERM);
+    serpent.wait();
+}

@@ -45,6 +45,7 @@ const COMMANDS: &[(&[&str], &str, &str)] = &[
     (&["serve", "--uplink", "10"], "'--uplink <auto|RATE|off>'", "use bit, kbit, mbit or gbit"),
     (&["serve", "--order", "strpt"], "'--order <NAME>'", "'srpt'"),
     (&["serve", "--cache", "10mbit"], "'--cache <SIZE>'", "as in `4096`, `32KiB`"),
+    (&["serve", "--cache", "10"], "'--cache <SIZE>'", "as in `10MiB`"),
     (&["serve", "--shutdown-timeout", "30"], "'--shutdown-timeout <TIME>'", "as in `500ms`, `30s`"),
     (&["serve", "--log", "loud"], "--log", "write `error`, `warn`, `info`"),
     (&["serve", "--access-log", "no/log"], "`no` of the access log", "make it, or name another file"),

@@ -15,7 +15,7 @@ use prometheus_client::{
 use recent::{SIZE_NAMES, SizeTotal};
 use scheduler::{admission::ClassStats, correction::Doubt};
 
-use super::certificates;
+use super::{certificates, process::Process};
 use crate::{
     admission::{LeaseStats, ResourceStats},
     class_metrics::{ClassCounters, Goal, GoalKind, TimesTotal, Totals},
@@ -29,8 +29,9 @@ pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 
 /// The metrics at this moment.
 pub(super) fn text(state: &ServerState) -> String {
-    let mut registry = Registry::with_prefix("serpent");
-    registry.register_collector(Box::new(Sample::take(state)));
+    let mut registry = Registry::default();
+    registry.sub_registry_with_prefix("serpent").register_collector(Box::new(Sample::take(state)));
+    registry.register_collector(Box::new(Process::take(state.metrics.started)));
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = text::encode(&mut text, &registry);
@@ -164,6 +165,16 @@ impl Sample {
             ("body_file_bytes", "Bytes of bodies in temporary files", store.file_bytes),
             ("cache_bytes", "Bytes in the cache", cache.bytes),
             ("cache_entries", "Entries of the cache", cache.entries),
+            (
+                "config_last_reload_successful",
+                "1 if the last configuration was taken over, 0 if it was refused",
+                metrics.last_reload_worked.load(Relaxed).into(),
+            ),
+            (
+                "config_last_reload_success_timestamp_seconds",
+                "When the configuration in force was loaded, in seconds since 1970",
+                metrics.last_reload_s.load(Relaxed),
+            ),
             ("uplink_responses", "Responses under way", uplink.jobs as u64),
             ("uplink_waiting", "Responses waiting for leave to write", uplink.waiting as u64),
         ];
@@ -508,6 +519,8 @@ impl Collector for Sample {
             let gauge = ConstGauge::new(i64::from(self.uplink.rate_doubt == Some(doubt)));
             gauge.encode(family.encode_family(&[("reason", reason)])?)?;
         }
+        let mut family = encoder.encode_descriptor("build_info", "The version that runs", None, MetricType::Gauge)?;
+        ConstGauge::new(1_i64).encode(family.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?)?;
         self.encode_sizes(&mut encoder)?;
         self.encode_upstreams(&mut encoder)?;
         self.encode_classes(&mut encoder)?;

@@ -236,6 +236,8 @@ pub struct Limits {
     pub response_rate: u64,
     /// Concurrent streams of an HTTP/2 connection.
     pub http2_streams: u32,
+    /// How long connections are still taken after SIGTERM, while `/health` says that the server stops.
+    pub shutdown_delay: Duration,
     /// How long responses under way may take after SIGTERM; `None`: as long as they need.
     pub shutdown_timeout: Option<Duration>,
 }
@@ -270,6 +272,7 @@ impl Default for Limits {
             write_timeout: Duration::from_secs(60),
             response_rate: 240,
             http2_streams: 128,
+            shutdown_delay: Duration::ZERO,
             shutdown_timeout: None,
         }
     }

@@ -62,6 +62,9 @@ impl Resolver<'_> {
                 |text| values::count(text, 65_536).map(|streams| streams as u32),
                 default.http2_streams,
             ),
+            shutdown_delay: self
+                .setting(None, &section.shutdown_delay, values::duration_or_off, None)
+                .unwrap_or(default.shutdown_delay),
             shutdown_timeout: self.setting(
                 flags.shutdown_timeout,
                 &section.shutdown_timeout,
@@ -86,7 +89,7 @@ impl Resolver<'_> {
     pub(super) fn cache(&mut self, raw: &Raw, flags: &Overrides) -> CacheConfig {
         let (section, default) = (&raw.cache, CacheConfig::default());
         CacheConfig {
-            capacity_bytes: self.setting(flags.cache, &section.capacity, values::size_or_off, default.capacity_bytes),
+            capacity_bytes: self.setting(flags.cache, &section.capacity, values::memory_or_off, default.capacity_bytes),
             max_file_bytes: self.setting(None, &section.max_file, values::size, default.max_file_bytes),
             revalidate_after: self.setting(
                 None,

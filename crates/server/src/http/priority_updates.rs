@@ -76,7 +76,7 @@ mod tests {
     }
 
     /// What the bytes say, in pieces.
-    fn read(bytes: &[u8], piece: usize) -> Result<Vec<(u32, Option<u8>, Option<bool>)>, Fault> {
+    fn read(bytes: &[u8], piece: usize) -> Result<Vec<PriorityUpdate>, Fault> {
         let (mut frames, mut updates, mut read) = (Frames::behind(0), PriorityUpdates::default(), Ok(Vec::new()));
         for piece in bytes.chunks(piece) {
             frames.read_parts(piece, |part| {
@@ -85,9 +85,7 @@ mod tests {
                     Part::Payload(bytes) => updates.handle_payload(bytes),
                 };
                 match (&mut read, said) {
-                    (Ok(read), Ok(Some(PriorityUpdate { stream, field }))) => {
-                        read.push((stream, field.urgency, field.incremental));
-                    }
+                    (Ok(read), Ok(Some(update))) => read.push(update),
                     (Ok(_), Err(fault)) => read = Err(fault),
                     _ => {}
                 }
@@ -118,6 +116,13 @@ mod tests {
             (13, None, None),
             (15, None, Some(true)),
         ];
+        let expected: Vec<_> = expected
+            .into_iter()
+            .map(|(stream, urgency, incremental)| PriorityUpdate {
+                stream,
+                field: PriorityField { urgency, incremental },
+            })
+            .collect();
         for piece in 1..sound.len() {
             assert_eq!(read(&sound, piece), Ok(expected.clone()), "{piece}");
         }

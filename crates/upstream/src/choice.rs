@@ -29,8 +29,8 @@ type Choice<'a> = (&'a Arc<Server>, Candidate);
 /// Chooses the server for a request. `servers` are sorted by priority.
 ///
 /// The server that the client's cookie names comes first. Then the priorities are tried in turn: of one priority, a server
-/// whose pause is over and that no request tries yet comes first, then the rule chooses a healthy one. Last comes a paused
-/// server, since no server may be healthy. Servers that are down, disabled or in `skip` are never chosen, and draining ones only by a
+/// whose pause is over and that no request tries yet comes first, then the rule chooses a healthy one. Last comes a server
+/// that is left alone, since no server may be healthy. Servers that are down, disabled or in `skip` are never chosen, and draining ones only by a
 /// cookie.
 pub(crate) fn choose<'a>(
     servers: &'a [Arc<Server>],
@@ -38,7 +38,8 @@ pub(crate) fn choose<'a>(
     wish: Wish<'_>,
 ) -> Option<&'a Arc<Server>> {
     let pause = config.passive.pause;
-    let can_take = |server: &&Arc<Server>| !wish.skip.contains(&server.id);
+    let has_room = |server: &Server| config.most_requests.is_none_or(|most| server.state.in_flight() < most.get());
+    let can_take = |server: &&Arc<Server>| !wish.skip.contains(&server.id) && has_room(server);
     if let Some(token) = wish.token {
         let is_used = |server: &&Arc<Server>| server.state.mode() != ServerMode::Disabled;
         let own = servers.iter().filter(can_take).filter(is_used).find(|server| server.has_token(token));
@@ -52,7 +53,7 @@ pub(crate) fn choose<'a>(
             return Some(chosen);
         }
     }
-    let paused = |server: &&Arc<Server>| server.state.health() == Health::Paused;
+    let paused = |server: &&Arc<Server>| matches!(server.state.health(), Health::Paused | Health::Ejected);
     for level in servers.chunk_by(|one, other| one.spec.priority == other.spec.priority) {
         let left = candidates(level.iter().filter(can_take).filter(paused), config.slow_start);
         if let Some((chosen, _)) = least_loaded::choose(&seen(&left), wish.turn as u64).and_then(|at| left.get(at)) {
@@ -74,7 +75,7 @@ fn choose_of_level<'a>(
         let usable = |server: &&Arc<Server>| match server.state.health() {
             Health::Healthy => true,
             Health::Paused => server.state.is_pause_over(),
-            Health::Down => false,
+            Health::Ejected | Health::Down => false,
         };
         let mut left = candidates(servers.filter(usable), config.slow_start);
         while let Some(at) = hash::choose(&seen(&left), key, *bound) {
@@ -88,7 +89,7 @@ fn choose_of_level<'a>(
     let mut healthy = SmallVec::new();
     for server in servers {
         match server.state.health() {
-            Health::Down => {}
+            Health::Ejected | Health::Down => {}
             Health::Paused if server.state.try_again(pause) => return Some(server),
             Health::Paused => {}
             Health::Healthy => healthy.push(candidate(server, config.slow_start)),
@@ -150,6 +151,10 @@ mod tests {
         PassiveChecks { failures, pause: PAUSE }
     }
 
+    fn in_flight(server: &Arc<Server>) -> InFlight {
+        InFlight::new(server.clone(), None).unwrap()
+    }
+
     fn chosen(servers: &[Arc<Server>], skip: &[u64], turn: usize) -> Option<u64> {
         choose(servers, &config(), Wish { skip, turn, ..Wish::default() }).map(|server| server.id)
     }
@@ -163,11 +168,11 @@ mod tests {
         let servers = servers(3);
         let turns: Vec<_> = (0..6).map(|turn| chosen(&servers, &[], turn).unwrap()).collect();
         assert_eq!(turns, [0, 1, 2, 0, 1, 2]);
-        let first = InFlight::new(servers[0].clone());
-        let second = InFlight::new(servers[1].clone());
+        let first = in_flight(&servers[0]);
+        let second = in_flight(&servers[1]);
         assert!((0..6).all(|turn| chosen(&servers, &[], turn) == Some(2)));
         drop(first);
-        let _third = InFlight::new(servers[2].clone());
+        let _third = in_flight(&servers[2]);
         assert!((0..6).all(|turn| chosen(&servers, &[], turn) == Some(0)));
         drop(second);
         assert!((0..6).all(|turn| chosen(&servers, &[0], turn) == Some(1)));
@@ -248,7 +253,7 @@ mod tests {
             let wish = |turn| Wish { skip, turn, token: Some(token.as_bytes()), ..Wish::default() };
             (0..4).filter_map(|turn| chosen_by(&servers, &config(), wish(turn))).collect::<Vec<_>>()
         };
-        let _busy = InFlight::new(servers[1].clone());
+        let _busy = in_flight(&servers[1]);
         assert_eq!(kept("token1", &[]), [1; 4]);
         assert_eq!(kept("token2", &[]), [2; 4], "a client that came to the backup stays there");
         assert_eq!(kept("token1", &[1]), [0; 4]);
@@ -298,6 +303,33 @@ mod tests {
         assert_eq!(chosen(&servers, &[1], 0), None);
         become_(ServerMode::Enabled);
         assert_eq!(new(), [Some(0); 4]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_has_no_more_requests_than_it_may_have() {
+        let servers = servers(2);
+        let most = std::num::NonZeroU32::new(1);
+        let config = UpstreamConfig { most_requests: most, ..config() };
+        let new = || chosen_by(&servers, &config, Wish::default());
+        let first = InFlight::new(servers[0].clone(), most).unwrap();
+        assert!(InFlight::new(servers[0].clone(), most).is_none());
+        assert_eq!(new(), Some(1));
+        let _second = InFlight::new(servers[1].clone(), most).unwrap();
+        assert_eq!(new(), None);
+        drop(first);
+        assert_eq!(new(), Some(0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outlier_is_left_alone_unless_no_other_server_is_well() {
+        let servers = servers(2);
+        assert_eq!(servers[0].state.eject(PAUSE), PAUSE);
+        assert!((0..4).all(|turn| chosen(&servers, &[], turn) == Some(1)));
+        assert_eq!(chosen(&servers, &[1], 0), Some(0));
+        tokio::time::advance(PAUSE).await;
+        servers[0].state.end_ejection("app", "a");
+        assert_eq!(servers[0].state.health(), Health::Healthy);
+        assert_eq!(servers[0].state.eject(PAUSE), 2 * PAUSE, "longer each time");
     }
 
     #[tokio::test(start_paused = true)]

@@ -45,6 +45,9 @@ pub struct UpstreamConfig {
     /// Most connections to each server, over all worker threads; `None`: no limit. A request beyond it is
     /// refused, because waiting is the task of slots.
     pub most_connections: Option<NonZeroU32>,
+    /// Most requests under way at each server, over all worker threads; `None`: no limit. A request that finds no server
+    /// with room is refused.
+    pub most_requests: Option<NonZeroU32>,
     /// The rule by which a request gets its server.
     pub balance: Balance,
     /// The cookie by which a client keeps its server; `None`: each request is placed anew.
@@ -64,6 +67,8 @@ pub struct UpstreamConfig {
     pub passive: PassiveChecks,
     /// Requests that check a server's health.
     pub active: Option<ActiveChecks>,
+    /// When a server is left alone because it does worse than the others; `None`: never.
+    pub outliers: Option<OutlierChecks>,
 }
 
 impl UpstreamConfig {
@@ -82,6 +87,7 @@ impl UpstreamConfig {
             keep_connections: 1024,
             keep_for: Duration::from_secs(4),
             most_connections: None,
+            most_requests: None,
             balance: Balance::LeastLoaded,
             sticky: None,
             slow_start: Duration::ZERO,
@@ -91,6 +97,7 @@ impl UpstreamConfig {
             head_bytes: 64 * 1024,
             passive: PassiveChecks { failures: 3, pause: Duration::from_secs(10) },
             active: None,
+            outliers: None,
         }
     }
 }
@@ -183,6 +190,24 @@ pub struct PassiveChecks {
     pub failures: u32,
     /// The length of the pause; after it a single request tries the server.
     pub pause: Duration,
+}
+
+/// When a server is left alone because it does worse than the others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutlierChecks {
+    /// Time between two looks.
+    pub every: Duration,
+    /// Fewest requests of a server in that time, so that it is judged at all.
+    pub requests: u32,
+    /// The share of failures and answers of 500 and above from which on a server is left alone, if it is also more than
+    /// twice that of the others; `None`: errors do not matter.
+    pub errors: Option<f64>,
+    /// How many times longer than the others a server takes until it is left alone; `None`: time does not matter.
+    pub slower: Option<f64>,
+    /// For how long, the first time; each time in a row takes as much longer.
+    pub pause: Duration,
+    /// Most servers left alone at once, in percent of all.
+    pub most: u32,
 }
 
 /// Requests that check a server's health.

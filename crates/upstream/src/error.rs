@@ -85,7 +85,7 @@ pub enum Unavailable {
     Unknown,
     /// All servers were found down by checks, or are taken out of use.
     Down,
-    /// Each server has reached its limit of connections.
+    /// Each server has reached its limit of connections or requests.
     Full,
 }
 
@@ -215,7 +215,10 @@ impl fmt::Display for UpstreamError {
                     write!(f, "upstream `{upstream}` has no server: all of them are down or out of use")
                 }
                 Unavailable::Full => {
-                    write!(f, "upstream `{upstream}` has no server: each has as many connections as it may have")
+                    write!(
+                        f,
+                        "upstream `{upstream}` has no server: each has as many connections or requests as it may have"
+                    )
                 }
             },
             Self::Failed { server, failure, after } => {

@@ -261,6 +261,11 @@ impl Group {
                 if all.iter().any(|server| same(&server)) {
                     continue;
                 }
+                if self.config.outliers.is_none()
+                    && let Some(state) = states.get(&key(endpoint, source.class, &source.spec))
+                {
+                    state.is_no_outlier();
+                }
                 let server = before.all.iter().find(same).cloned().unwrap_or_else(|| {
                     let state = states.get(&key(endpoint, source.class, &source.spec)).cloned();
                     let state = state.unwrap_or_else(|| {

@@ -12,6 +12,7 @@ mod exchange;
 mod group;
 mod head;
 mod outgoing;
+mod outliers;
 mod pool;
 mod pools;
 pub mod probe;
@@ -31,8 +32,8 @@ pub use self::wire::fuzz;
 pub use self::{
     body::UpstreamBody,
     config::{
-        ActiveChecks, Balance, CertificateFiles, HashKey, PassiveChecks, StickyConfig, UpstreamAddress, UpstreamConfig,
-        UpstreamServer,
+        ActiveChecks, Balance, CertificateFiles, HashKey, OutlierChecks, PassiveChecks, StickyConfig, UpstreamAddress,
+        UpstreamConfig, UpstreamServer,
     },
     error::{Cause, Failure, Unavailable, UpstreamError, UpstreamSetupError, Wait},
     pools::Pools,

@@ -235,6 +235,7 @@ impl Pools {
             };
             let outgoing = Outgoing::new(std::mem::take(body), watch.request.clone());
             // Boxed, because it moves along with the response.
+            let sent = group.config.outliers.as_ref().map(|_| Instant::now());
             let mut exchange = Box::new(Exchange { group: group.clone(), server, watch, connection, started });
             let attempted = match http2 {
                 false => exchange.attempt_http1(head, headers, outgoing, interim).await,
@@ -249,6 +250,9 @@ impl Pools {
             let error = match attempted {
                 Ok((response, incoming)) => {
                     let (status, server) = (response.status(), exchange.server.id);
+                    if let Some(sent) = sent {
+                        exchange.server.state.count_answer(status, sent.elapsed());
+                    }
                     let begun = Begun { exchange, response, incoming };
                     let Some(spare) = spare.filter(|_| retried(status) && head.upgrade.is_none()) else {
                         return Ok(begun);
@@ -331,13 +335,17 @@ impl Pools {
             }
             picked => picked,
         };
-        picked.map(InFlight::new)
+        // Another thread may have filled the last place meanwhile.
+        InFlight::new(picked?, group.config.most_requests).ok_or(Unavailable::Full)
     }
 
     /// Another server for a request that failed, if there is one and the budget allows it.
     fn another(&self, group: &Group, class: usize, place: &Place, skip: &[u64]) -> Option<InFlight> {
         let server = self.pick(group, class, place, skip).ok()?;
-        group.takes_retry().then(|| InFlight::new(server))
+        if !group.takes_retry() {
+            return None;
+        }
+        InFlight::new(server, group.config.most_requests)
     }
 
     /// Chooses among the known servers.
@@ -352,7 +360,7 @@ impl Pools {
             match server {
                 Some(server) => Ok(server.clone()),
                 None if servers.is_empty() => Err(Unavailable::Unknown),
-                None if skip.is_empty() => Err(Unavailable::Down),
+                None if skip.is_empty() && group.config.most_requests.is_none() => Err(Unavailable::Down),
                 None => Err(Unavailable::Full),
             }
         })

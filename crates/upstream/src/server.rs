@@ -3,6 +3,7 @@
 use std::{
     fmt,
     net::SocketAddr,
+    num::NonZeroU32,
     ops::Deref,
     path::PathBuf,
     sync::{
@@ -13,14 +14,18 @@ use std::{
 };
 
 use aws_lc_rs::constant_time;
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 use tokio::time::Instant;
 
 use crate::{
     balance::{hash, slow_start},
     config::{ActiveChecks, PassiveChecks, UpstreamServer},
     error::{Failure, UpstreamError, is_shortage},
+    outliers::Counts,
 };
+
+/// Longest time as an outlier, in times of the first one.
+const MOST_EJECTIONS: u32 = 10;
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,6 +87,14 @@ pub(crate) struct ServerState {
     reached: AtomicBool,
     /// When it came back, in nanoseconds since `start`; 0: it has its whole part of the requests.
     back_since: AtomicU64,
+    /// Responses begun, those of 500 and above, and the time until they began; counted where outliers are looked for.
+    answers: AtomicU64,
+    server_errors: AtomicU64,
+    time_us: AtomicU64,
+    /// It is left alone as an outlier, until then in nanoseconds since `start`; 0: it is not.
+    ejected_until: AtomicU64,
+    /// How often in a row it was.
+    ejections: AtomicU32,
     /// The operator's changes while it runs: a [`ServerMode`], a weight (0: that of the configuration), and whether they
     /// survive a reload.
     mode: AtomicU8,
@@ -127,6 +140,8 @@ pub enum Health {
     Healthy,
     /// It failed too often and gets no requests for a while.
     Paused,
+    /// It did worse than the others and gets no requests for a while.
+    Ejected,
     /// Active checks found it down.
     Down,
 }
@@ -292,6 +307,11 @@ impl ServerState {
             checking: AtomicBool::new(false),
             reached: AtomicBool::new(false),
             back_since: AtomicU64::new(0),
+            answers: AtomicU64::new(0),
+            server_errors: AtomicU64::new(0),
+            time_us: AtomicU64::new(0),
+            ejected_until: AtomicU64::new(0),
+            ejections: AtomicU32::new(0),
             mode: AtomicU8::new(ServerMode::Enabled as u8),
             weight: AtomicU32::new(0),
             kept: AtomicBool::new(false),
@@ -306,6 +326,8 @@ impl ServerState {
     pub(crate) fn health(&self) -> Health {
         if self.down.load(Relaxed) {
             Health::Down
+        } else if self.ejected_until.load(Relaxed) != 0 {
+            Health::Ejected
         } else if self.paused_until.load(Relaxed) != 0 {
             Health::Paused
         } else {
@@ -327,6 +349,54 @@ impl ServerState {
 
     pub(crate) fn connections(&self) -> u32 {
         self.connections.load(Relaxed)
+    }
+
+    /// Counts an answer for the comparison with other servers.
+    pub(crate) fn count_answer(&self, status: StatusCode, after: Duration) {
+        self.answers.fetch_add(1, Relaxed);
+        self.time_us.fetch_add(u64::try_from(after.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        if status.is_server_error() {
+            self.server_errors.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let (answers, failures) = (self.answers.load(Relaxed), self.failures.load(Relaxed));
+        Counts {
+            requests: answers + failures,
+            errors: self.server_errors.load(Relaxed) + failures,
+            answers,
+            time_us: self.time_us.load(Relaxed),
+        }
+    }
+
+    /// Leaves it alone as an outlier. Returns for how long.
+    pub(crate) fn eject(&self, pause: Duration) -> Duration {
+        let times = self.ejections.fetch_add(1, Relaxed).saturating_add(1).min(MOST_EJECTIONS);
+        let pause = pause * times;
+        self.ejected_until.store(self.now().saturating_add(nanos(pause)), Relaxed);
+        pause
+    }
+
+    /// Takes it back once its time as an outlier is over.
+    pub(crate) fn end_ejection(&self, upstream: &str, server: &str) {
+        let until = self.ejected_until.load(Relaxed);
+        if until != 0 && until <= self.now() {
+            self.ejected_until.store(0, Relaxed);
+            self.comes_back();
+            tracing::info!(upstream, server, "is compared with the others anew");
+        }
+    }
+
+    /// Notes that it did as well as the others.
+    pub(crate) fn forgive(&self) {
+        let _ = self.ejections.fetch_update(Relaxed, Relaxed, |times| times.checked_sub(1));
+    }
+
+    /// Takes it back because outliers are no longer looked for.
+    pub(crate) fn is_no_outlier(&self) {
+        self.ejected_until.store(0, Relaxed);
+        self.ejections.store(0, Relaxed);
     }
 
     pub(crate) fn mode(&self) -> ServerMode {
@@ -407,10 +477,18 @@ impl ServerState {
 pub(crate) struct InFlight(Arc<Server>);
 
 impl InFlight {
-    pub(crate) fn new(server: Arc<Server>) -> Self {
-        server.state.in_flight.fetch_add(1, Relaxed);
+    /// Counts a request; `None` if the server has as many as it may have.
+    pub(crate) fn new(server: Arc<Server>, most: Option<NonZeroU32>) -> Option<Self> {
+        let in_flight = &server.state.in_flight;
+        match most {
+            None => drop(in_flight.fetch_add(1, Relaxed)),
+            Some(most) => {
+                let within = |count: u32| (count < most.get()).then_some(count + 1);
+                in_flight.fetch_update(Relaxed, Relaxed, within).ok()?;
+            }
+        }
         server.state.requests.fetch_add(1, Relaxed);
-        Self(server)
+        Some(Self(server))
     }
 }
 

@@ -12,6 +12,7 @@ use crate::{
     config::{UpstreamConfig, UpstreamServer},
     error::UpstreamSetupError,
     group::{Group, LOOK_UP_EVERY, Resolver, system_resolver},
+    outliers,
     pool::PoolRegistry,
     server::{Health, Server, ServerChange, ServerMode},
 };
@@ -145,6 +146,9 @@ impl Upstreams {
             }
             if let Some(active) = &group.config.active {
                 tasks.spawn(checks::check_for_ever(group.clone(), active.clone()));
+            }
+            if let Some(outliers) = &group.config.outliers {
+                tasks.spawn(outliers::look_for_ever(group.clone(), outliers.clone()));
             }
         }
         while tasks.join_next().await.is_some() {}

@@ -359,6 +359,7 @@ sections! {
         keep_connections: Setting,
         keep_for: Setting,
         max_connections: Setting,
+        max_requests: Setting,
         retries: Setting,
         #[serde(deserialize_with = "one_or_more")]
         retry_statuses: Option<Vec<Spanned<Written>>>,
@@ -371,6 +372,7 @@ sections! {
         tls_verify: Option<Spanned<bool>>,
         passive: RawPassive,
         active: Option<Spanned<RawActive>>,
+        outliers: Option<Spanned<RawOutliers>>,
         workers: Option<Spanned<RawWorkers>>,
     }
 
@@ -403,6 +405,16 @@ sections! {
         statuses: Setting,
         rise: Setting,
         fall: Setting,
+    }
+
+    /// `outliers` of an upstream
+    RawOutliers {
+        every: Setting,
+        requests: Setting,
+        errors: Setting,
+        slower: Setting,
+        pause: Setting,
+        most: Setting,
     }
 
     /// `[upstream.workers]`

@@ -146,6 +146,7 @@ const SECTIONS: &[&str] = &[
     "upstream.sticky",
     "upstream.passive",
     "upstream.active",
+    "upstream.outliers",
     "upstream.workers",
     "class",
     "class.objective",

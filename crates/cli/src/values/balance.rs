@@ -52,11 +52,17 @@ pub fn retried_status(text: &str) -> Result<StatusCode, String> {
     status.ok_or_else(|| format!("`{text}` is no error status: give one from 400 to 599, as in `503`"))
 }
 
-/// Reads a part of requests in whole percent, as in `20%`.
-pub fn percent_of_requests(text: &str) -> Result<u32, String> {
+/// Reads a part in whole percent, as in `20%`.
+pub fn whole_percent(text: &str) -> Result<u32, String> {
     let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<u32>().ok());
     let within = number.filter(|percent| (1..=100).contains(percent));
-    within.ok_or_else(|| format!("`{text}` is no part of the requests: give percent from 1 to 100, as in `20%`"))
+    within.ok_or_else(|| format!("`{text}` is not a part: give percent from 1 to 100, as in `20%`"))
+}
+
+/// Reads how many times as much, as in `3`.
+pub fn times(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|times| (1.1..=100.0).contains(times));
+    number.ok_or_else(|| format!("`{text}` says not how many times: give a number from 1.1 to 100, as in `3`"))
 }
 
 #[cfg(test)]

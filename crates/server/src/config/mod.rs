@@ -34,7 +34,7 @@ use http::{HeaderValue, Uri};
 pub use programs::{CgiConfig, FastCgiAddress, FastCgiConfig, Priority, WorkersConfig};
 pub use rewrites::{BadTarget, Redirect, Rewrite};
 pub use upstream::{
-    ActiveChecks, Balance, CertificateFiles, HashKey, PassiveChecks, StickyConfig, Times, UpstreamAddress,
+    ActiveChecks, Balance, CertificateFiles, HashKey, OutlierChecks, PassiveChecks, StickyConfig, Times, UpstreamAddress,
     UpstreamConfig, UpstreamServer,
 };
 

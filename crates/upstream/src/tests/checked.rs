@@ -267,3 +267,50 @@ async fn a_request_outlives_its_configuration() {
     until("it is closed", || server_stats(&before)[0].connections == 0).await;
     assert_eq!(reason(&next, get("/")).await, "unknown");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_fails_where_the_others_do_not_is_left_alone_for_a_while() {
+    let status = Arc::new(AtomicU16::new(500));
+    let told = status.clone();
+    let bad = Near::http(move |_| {
+        let status = told.load(SeqCst);
+        async move {
+            let mut response = Response::new(text("bad"));
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            response
+        }
+    });
+    let good = [Near::echo_path(), Near::echo_path()];
+    let outliers = OutlierChecks {
+        every: Duration::from_secs(10),
+        requests: 5,
+        errors: Some(0.5),
+        slower: None,
+        pause: Duration::from_secs(30),
+        most: 50,
+    };
+    let servers = vec![bad.at(), good[0].at(), good[1].at()];
+    let config = UpstreamConfig { outliers: Some(outliers), balance: Balance::RoundRobin, ..config(servers) };
+    let (pools, upstreams) = pools(config);
+    let driving = tokio::spawn(upstreams.clone().drive());
+    let failed = async |requests: usize| {
+        let mut failed = 0;
+        for _ in 0..requests {
+            failed += usize::from(asked(&pools, get("/")).await.unwrap().0 == 500);
+        }
+        failed
+    };
+    // The first look only reads the counts.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(failed(30).await, 10);
+    assert_eq!(healths(&upstreams)[0], Health::Healthy);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(healths(&upstreams), [Health::Ejected, Health::Healthy, Health::Healthy]);
+    assert_eq!(failed(30).await, 0);
+    status.store(200, SeqCst);
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(healths(&upstreams)[0], Health::Healthy);
+    assert_eq!(failed(30).await, 0);
+    assert!(server_stats(&upstreams)[0].requests >= 20, "it is used again");
+    driving.abort();
+}

@@ -7,8 +7,8 @@ use std::{
 };
 
 use server::config::{
-    Access, ActiveChecks, Balance, CertificateFiles, Listen, Origin, PassiveChecks, Route, Site, StickyConfig,
-    UpstreamAddress, UpstreamConfig, UpstreamServer, WorkersConfig,
+    Access, ActiveChecks, Balance, CertificateFiles, Listen, Origin, OutlierChecks, PassiveChecks, Route, Site,
+    StickyConfig, UpstreamAddress, UpstreamConfig, UpstreamServer, WorkersConfig,
 };
 use toml::Spanned;
 
@@ -20,7 +20,7 @@ use crate::{
     config::{
         overrides::Overrides,
         problems::Problem,
-        raw::{Raw, RawActive, RawPassive, RawServer, RawSticky, RawUpstream, TextOr},
+        raw::{Raw, RawActive, RawOutliers, RawPassive, RawServer, RawSticky, RawUpstream, TextOr},
     },
     values,
 };
@@ -139,6 +139,7 @@ impl Resolver<'_> {
             ),
             keep_for: self.setting(None, &raw.keep_for, values::duration, default.keep_for),
             most_connections: self.setting(None, &raw.max_connections, values::limit_or_off, default.most_connections),
+            most_requests: self.setting(None, &raw.max_requests, values::limit_or_off, default.most_requests),
             balance: self.balance(raw),
             sticky: raw.sticky.as_ref().and_then(|sticky| self.sticky(sticky)),
             slow_start: self
@@ -154,12 +155,13 @@ impl Resolver<'_> {
             retry_budget: self.setting(
                 None,
                 &raw.retry_budget,
-                |text| values::or_off(text, values::percent_of_requests),
+                |text| values::or_off(text, values::whole_percent),
                 default.retry_budget,
             ),
             head_bytes: self.setting(None, &raw.response_head, values::response_head, default.head_bytes),
             passive: self.passive(&raw.passive, &default.passive),
             active: raw.active.as_ref().and_then(|active| self.active(active)),
+            outliers: raw.outliers.as_ref().map(|outliers| self.outliers(outliers.get_ref())),
             ..default
         }
     }
@@ -274,6 +276,18 @@ impl Resolver<'_> {
         PassiveChecks {
             failures: self.setting(None, &raw.failures, failures, default.failures),
             pause: self.setting(None, &raw.pause, values::duration, default.pause),
+        }
+    }
+
+    fn outliers(&mut self, raw: &RawOutliers) -> OutlierChecks {
+        let requests = |text: &str| values::count(text, 1_000_000).map(|count| count as u32);
+        OutlierChecks {
+            every: self.setting(None, &raw.every, values::duration, Duration::from_secs(10)),
+            requests: self.setting(None, &raw.requests, requests, 20),
+            errors: self.setting(None, &raw.errors, |text| values::or_off(text, values::percent), Some(0.5)),
+            slower: self.setting(None, &raw.slower, |text| values::or_off(text, values::times), None),
+            pause: self.setting(None, &raw.pause, values::duration, Duration::from_secs(30)),
+            most: self.setting(None, &raw.most, values::whole_percent, 50),
         }
     }
 

@@ -381,6 +381,10 @@ fn with_setting(plain: &str, key: &str, written: &str) -> (String, String) {
             };
             (server(&format!(", {name} = {written}")), plain.to_owned())
         }
+        "upstream.outliers" => {
+            let outliers = |more: &str| format!("{plain}[upstream.outliers]\n{more}");
+            (outliers(&line), outliers(""))
+        }
         "upstream.active" => after("[upstream.active]\n"),
         "upstream.workers" => {
             let workers = |more: &str| {

@@ -1,6 +1,7 @@
 //! The directives of nginx, one by one.
 
 mod access;
+mod balancing;
 mod compression;
 mod error_page;
 mod fastcgi;

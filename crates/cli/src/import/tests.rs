@@ -116,7 +116,7 @@ fn a_proxy_with_websockets_and_a_group_of_servers() {
     has(
         &text,
         &[
-            "servers = [\"http://127.0.0.1:3000\", \"unix:/run/app.sock\"]",
+            "servers = [\"http://127.0.0.1:3000\", { url = \"unix:/run/app.sock\", weight = 2 }]",
             "passive.failures = 3",
             "keep-connections = 32",
             "path = \"/\"\nupstream = \"app\"\nidle-timeout = \"300s\"\nkeep-host = true",
@@ -131,7 +131,6 @@ fn a_proxy_with_websockets_and_a_group_of_servers() {
     );
     for (place, part) in [
         ("nginx.conf:2", "map"),
-        ("nginx.conf:3", "weight=2"),
         ("nginx.conf:7", "X-Real-IP"),
         ("nginx.conf:10", "alias"),
         ("nginx.conf:11", "error_page"),
@@ -147,6 +146,50 @@ fn a_proxy_with_websockets_and_a_group_of_servers() {
     assert_eq!(routes.len(), 5, "{text}");
     assert!(matches!(routes[0].origin, Origin::Respond(_)), "an exact path goes first");
     assert!(text.find("/api/").unwrap() < text.find("path = \"/\"").unwrap(), "longer prefixes go first");
+}
+
+#[test]
+fn rules_of_balancing_and_of_retries() {
+    let group = |inside: &str, location: &str| {
+        let text = format!(
+            "http {{ upstream app {{ {inside} }}\nserver {{ listen 80; server_name a.example;\n\
+             location / {{ proxy_pass http://app; {location} }} }} }}\n"
+        );
+        one(text.leak())
+    };
+    let servers =
+        "server 10.0.0.1:80 weight=3 slow_start=30s max_conns=50; server 10.0.0.2:80 backup; server 10.0.0.3:80 down;";
+    let retries = "proxy_next_upstream error timeout http_503 non_idempotent; proxy_next_upstream_tries 3;";
+    let (text, left, config) = group(&format!("ip_hash; {servers}"), retries);
+    has(
+        &text,
+        &[
+            "servers = [{ url = \"http://10.0.0.1:80\", weight = 3 }, { url = \"http://10.0.0.2:80\", backup = true }]",
+            "balance = \"hash client\"",
+            "slow-start = \"30s\"",
+            "max-connections = 50",
+            "retries = 2",
+            "retry-statuses = [503, 504]",
+        ],
+    );
+    assert!(left.iter().any(|left| left.contains("non_idempotent")), "{left:#?}");
+    assert!(left.iter().any(|left| left.contains("a server that is not used")), "{left:#?}");
+    assert_eq!(config.upstreams[0].servers.len(), 2);
+    for (inside, setting) in [
+        ("least_conn;", ""),
+        ("random two least_conn;", "balance = \"power-of-two\""),
+        ("hash $cookie_id consistent;", "balance = \"hash cookie id\""),
+        ("hash $http_x_user;", "balance = \"hash header x-user\""),
+        ("hash $request_uri consistent;", "# The query is no part of the key here.\nbalance = \"hash path\""),
+        ("sticky cookie srv expires=1h path=/;", "sticky.cookie = \"srv\"\nsticky.lifetime = \"1h\""),
+    ] {
+        let (text, left, _) = group(&format!("{inside} server 10.0.0.1;"), "proxy_next_upstream off;");
+        assert!(text.contains(setting) && text.contains("retries = \"off\""), "{inside}\n{text}");
+        assert_eq!(left, [""; 0], "{inside}");
+        assert!(setting.contains("balance") || !text.contains("balance"), "{text}");
+    }
+    let (_, left, _) = group("hash $host$uri; server 10.0.0.1;", "");
+    assert!(left.iter().any(|left| left.contains("a key is the client")), "{left:#?}");
 }
 
 /// As Debian has them.

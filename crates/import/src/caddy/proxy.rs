@@ -20,8 +20,20 @@ impl Translation {
             match line.name.as_str() {
                 "to" => addresses.extend(line.args.iter().cloned()),
                 "lb_policy" => {
-                    if !matches!(line.arg(0), "least_conn" | "random" | "random_choose" | "round_robin") {
-                        self.leave(line, "the least busy server gets the next request; no client has one of its own");
+                    let balance = match (line.arg(0), line.arg(1)) {
+                        ("least_conn" | "random", _) => None,
+                        ("round_robin", _) => Some("round-robin".to_owned()),
+                        ("random_choose", _) => Some("power-of-two".to_owned()),
+                        ("ip_hash" | "client_ip_hash", _) => Some("hash client".to_owned()),
+                        ("uri_hash", _) => Some("hash path".to_owned()),
+                        ("header", name) if !name.is_empty() => Some(format!("hash header {name}")),
+                        _ => {
+                            self.leave(line, "the least busy server gets the next request, unless `balance` says else");
+                            None
+                        }
+                    };
+                    if let Some(balance) = balance {
+                        upstream.set("balance", balance);
                     }
                 }
                 "lb_retries" => upstream.write("retries", line.arg(0).to_owned(), None),

@@ -1,11 +1,12 @@
 //! `upstream`, and the servers of `proxy_pass`.
 
 use super::{
+    balancing::{self, Server},
     state::{Translation, Used, one_in_force},
     values,
 };
 use crate::{
-    draft::{Section, Settings, from, list},
+    draft::{Section, Settings, from},
     syntax::Directive,
 };
 
@@ -75,43 +76,20 @@ impl<'a> Translation<'a> {
         section.settings.set("name", name.as_str());
         let servers = match declared {
             Some(group) => self.servers(group, scheme, &mut section.settings),
-            None => vec![url(scheme, authority)],
+            None => vec![Server::plain(url(scheme, authority))],
         };
-        section.settings.set("servers", list(servers));
+        section.settings.set("servers", balancing::servers(servers));
         self.upstreams.used.push(Used { name: name.clone(), scheme, section });
         name
     }
 
-    fn servers(&mut self, group: &'a Directive, scheme: &str, settings: &mut Settings) -> Vec<String> {
+    fn servers(&mut self, group: &'a Directive, scheme: &str, settings: &mut Settings) -> Vec<Server> {
         let mut servers = Vec::new();
         for directive in group.inner() {
             match directive.name.as_str() {
                 "server" => {
-                    let options = directive.args.get(1..).unwrap_or_default();
-                    if options.iter().any(|option| option == "down") {
-                        self.leave(directive, "a server that is not used is left out of the list");
-                        continue;
-                    }
-                    let unknown =
-                        |option: &&String| !option.starts_with("max_fails=") && !option.starts_with("fail_timeout=");
-                    let other: Vec<&str> = options.iter().filter(unknown).map(String::as_str).collect();
-                    for option in options {
-                        match option.split_once('=') {
-                            Some(("max_fails", "0")) => settings.write("passive.failures", "\"off\"".to_owned(), None),
-                            Some(("max_fails", count)) => settings.write("passive.failures", count.to_owned(), None),
-                            Some(("fail_timeout", time)) => {
-                                if let Some(time) = values::time(time) {
-                                    settings.set("passive.pause", time);
-                                }
-                            }
-                            _ => {}
-                        }
-                    }
-                    if !other.is_empty() {
-                        let message = "all servers of an upstream are alike: the least busy one gets the next request";
-                        self.leave(directive, format!("{message} (`{}` is left out)", other.join(" ")));
-                    }
-                    servers.push(url(scheme, directive.arg(0)));
+                    let url = url(scheme, directive.arg(0));
+                    servers.extend(self.server_of_group(directive, url, settings));
                 }
                 "keepalive" => settings.write("keep-connections", directive.arg(0).to_owned(), None),
                 "keepalive_timeout" => {
@@ -121,9 +99,7 @@ impl<'a> Translation<'a> {
                 }
                 // This is how a server is chosen anyway.
                 "least_conn" | "zone" => {}
-                "ip_hash" | "hash" | "random" | "sticky" => {
-                    self.leave(directive, "the least busy server gets the next request; no client has one of its own");
-                }
+                "ip_hash" | "hash" | "random" | "sticky" => self.rule_of_group(directive, settings),
                 _ => self.other(directive),
             }
         }
@@ -141,6 +117,8 @@ impl<'a> Translation<'a> {
                 "the time to connect is that of the upstream, which has another from a location before",
             );
         }
+        let next = one_in_force(levels, "proxy_next_upstream");
+        said.extend(self.next_upstream(next, one_in_force(levels, "proxy_next_upstream_tries")));
         let verified = one_in_force(levels, "proxy_ssl_verify").is_some_and(|verify| verify.arg(0) == "on");
         if let Some(used) = self.upstreams.used.iter_mut().find(|used| used.name == name) {
             let note = "the certificate of the server is checked here; `tls-verify = false` turns that off".to_owned();

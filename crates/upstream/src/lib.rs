@@ -7,6 +7,7 @@ mod checks;
 mod choice;
 mod config;
 mod connect;
+mod ejection;
 mod error;
 mod exchange;
 mod group;

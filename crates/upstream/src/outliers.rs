@@ -1,13 +1,8 @@
-//! Servers that fail or are slow where the others are not: which ones are left alone, and for how long.
+//! Servers that fail or are slow where the others are not.
 //!
-//! A look every few seconds compares what servers did since the last one. The comparison is pure; the task that looks holds
-//! the counts. No request waits for it, and requests read nothing but a flag.
+//! The comparison is pure. `ejection` has the task that makes it.
 
-use std::{collections::HashMap, sync::Arc};
-
-use tokio::time::{MissedTickBehavior, interval};
-
-use crate::{config::OutlierChecks, group::Group, server::Health};
+use crate::config::OutlierChecks;
 
 /// What a server did in a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +18,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    fn since(self, before: Self) -> Self {
+    pub(crate) fn since(self, before: Self) -> Self {
         Self {
             requests: self.requests.saturating_sub(before.requests),
             errors: self.errors.saturating_sub(before.errors),
@@ -84,44 +79,6 @@ pub(crate) fn find(seen: &[Counts], checks: &OutlierChecks, possible: usize) -> 
     // Two servers may be worse than each other.
     found.truncate(possible.min(seen.len().saturating_sub(1)));
     found
-}
-
-/// Looks for outliers of an upstream, forever.
-pub(crate) async fn look_for_ever(group: Arc<Group>, checks: OutlierChecks) {
-    let mut ticks = interval(checks.every.max(std::time::Duration::from_millis(1)));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut before = HashMap::new();
-    loop {
-        ticks.tick().await;
-        let servers = group.all();
-        servers.iter().for_each(|server| server.state.end_ejection(&group.name, &server.name));
-        let mut seen = Vec::new();
-        let mut now = HashMap::new();
-        for server in &servers {
-            let counts = server.state.counts();
-            let last = before.get(&server.id).copied().unwrap_or(counts);
-            let is_used = server.state.health() == Health::Healthy;
-            seen.push(if is_used { counts.since(last) } else { Counts::default() });
-            now.insert(server.id, counts);
-        }
-        before = now;
-        let ejected = servers.iter().filter(|server| server.state.health() == Health::Ejected).count();
-        let most = servers.len() * checks.most as usize / 100;
-        for (at, outlier) in find(&seen, &checks, most.saturating_sub(ejected)) {
-            let server = &servers[at];
-            let pause = server.state.eject(checks.pause);
-            let why = match outlier {
-                Outlier::Fails(share) => format!("{:.0} % of its requests failed", share * 100.0),
-                Outlier::IsSlow(times) => format!("it takes {times:.1} times as long as the others"),
-            };
-            tracing::warn!(upstream = &*group.name, server = &*server.name, "{why}, is left alone for {pause:?}");
-        }
-        for (server, seen) in servers.iter().zip(&seen) {
-            if seen.requests >= u64::from(checks.requests) && server.state.health() == Health::Healthy {
-                server.state.forgive();
-            }
-        }
-    }
 }
 
 #[cfg(test)]

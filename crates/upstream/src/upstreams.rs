@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 use crate::{
     checks,
     config::{UpstreamConfig, UpstreamServer},
+    ejection,
     error::UpstreamSetupError,
     group::{Group, LOOK_UP_EVERY, Resolver, system_resolver},
-    outliers,
     pool::PoolRegistry,
     server::{Health, Server, ServerChange, ServerMode},
 };
@@ -148,7 +148,7 @@ impl Upstreams {
                 tasks.spawn(checks::check_for_ever(group.clone(), active.clone()));
             }
             if let Some(outliers) = &group.config.outliers {
-                tasks.spawn(outliers::look_for_ever(group.clone(), outliers.clone()));
+                tasks.spawn(ejection::look_for_ever(group.clone(), outliers.clone()));
             }
         }
         while tasks.join_next().await.is_some() {}

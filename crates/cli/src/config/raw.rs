@@ -1,16 +1,17 @@
 //! Stage one: the sections of the file and their settings. Only the shape is checked here; stage two (`resolve`) reads the
 //! values. A new setting starts with a line here.
 
-use std::{collections::BTreeMap, fmt, marker::PhantomData};
+use std::{collections::BTreeMap, fmt};
 
 use serde::{
     Deserialize,
-    de::{DeserializeOwned, Deserializer, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{Deserializer, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 use toml::Spanned;
 
 use super::written::{
-    FileOrTable, OrOff, Pairs, RawCutoffs, RawExpires, Setting, Values, ValuesByName, Written, one_or_more,
+    FileOrTable, OrOff, OrText, Pairs, RawCutoffs, RawExpires, Setting, TextOr, Values, ValuesByName, Written,
+    one_or_more,
 };
 
 /// A section of the file, as `schema` reads it.
@@ -554,20 +555,6 @@ pub struct RawCacheControl {
     pub value: Spanned<String>,
 }
 
-/// A setting that is a text, or a table with more to say of it.
-#[derive(Clone, Debug)]
-#[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
-pub enum TextOr<T> {
-    Text(Written),
-    Table(Box<T>),
-}
-
-/// A table that a text may stand for.
-pub trait OrText: DeserializeOwned {
-    /// The text and the table, in words.
-    const EXPECTED: &'static str;
-}
-
 impl OrText for RawCgi {
     const EXPECTED: &'static str = "a directory or program, or a table with `program`";
 }
@@ -582,28 +569,6 @@ impl OrText for RawServer {
 
 impl OrText for RawSticky {
     const EXPECTED: &'static str = "the name of a cookie, or a table with `cookie`";
-}
-
-impl<'de, T: OrText> Deserialize<'de> for TextOr<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader<T>(PhantomData<T>);
-        impl<'de, T: OrText> Visitor<'de> for Reader<T> {
-            type Value = TextOr<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(T::EXPECTED)
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<TextOr<T>, E> {
-                Ok(TextOr::Text(Written(text.to_owned())))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TextOr<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(|table| TextOr::Table(Box::new(table)))
-            }
-        }
-        deserializer.deserialize_any(Reader(PhantomData))
-    }
 }
 
 /// A resource of `[admission]`: its window, or a table with more to say of it.

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize,
-    de::{self, Deserializer, IntoDeserializer as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+    de::{
+        self, DeserializeOwned, Deserializer, IntoDeserializer as _, MapAccess, SeqAccess, Visitor,
+        value::MapAccessDeserializer,
+    },
 };
 use toml::Spanned;
 
@@ -57,6 +60,20 @@ pub struct FileOrTable<T>(pub OrOff<T>);
 pub enum RawCutoffs {
     Word(String),
     Sizes(Vec<Spanned<Written>>),
+}
+
+/// A setting that is a text, or a table with more to say of it.
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
+pub enum TextOr<T> {
+    Text(Written),
+    Table(Box<T>),
+}
+
+/// A table that a text may stand for.
+pub trait OrText: DeserializeOwned {
+    /// The text and the table, in words.
+    const EXPECTED: &'static str;
 }
 
 /// Reads a list, of which a single text or number may stand without brackets.
@@ -137,6 +154,28 @@ impl<'de> Deserialize<'de> for Written {
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(WordOrTable { expected: "\"off\" or a table", table: PhantomData })
+    }
+}
+
+impl<'de, T: OrText> Deserialize<'de> for TextOr<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader<T>(PhantomData<T>);
+        impl<'de, T: OrText> Visitor<'de> for Reader<T> {
+            type Value = TextOr<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(T::EXPECTED)
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<TextOr<T>, E> {
+                Ok(TextOr::Text(Written(text.to_owned())))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TextOr<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(|table| TextOr::Table(Box::new(table)))
+            }
+        }
+        deserializer.deserialize_any(Reader(PhantomData))
     }
 }
 

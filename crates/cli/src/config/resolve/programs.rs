@@ -12,8 +12,9 @@ use super::{
 use crate::{
     config::{
         problems::Problem,
-        raw::{RawCgi, RawFastCgi, RawWorkers, TextOr},
+        raw::{RawCgi, RawFastCgi, RawWorkers},
         written::Pairs,
+        written::TextOr,
     },
     spelling, values,
 };

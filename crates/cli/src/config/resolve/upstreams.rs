@@ -20,7 +20,8 @@ use crate::{
     config::{
         overrides::Overrides,
         problems::Problem,
-        raw::{Raw, RawActive, RawOutliers, RawPassive, RawServer, RawSticky, RawUpstream, TextOr},
+        raw::{Raw, RawActive, RawOutliers, RawPassive, RawServer, RawSticky, RawUpstream},
+        written::TextOr,
     },
     values,
 };

@@ -1,6 +1,6 @@
 //! The gateway between real clients and an upstream that answers when the test says so.
 
-mod balancing;
+pub(crate) mod balancing;
 mod cluster;
 mod compression;
 pub(crate) mod fastcgi;

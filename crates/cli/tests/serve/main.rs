@@ -9,6 +9,7 @@ mod browser;
 mod caching;
 mod clients;
 mod deploy;
+mod from_haproxy;
 mod gateway;
 mod kernel_mode;
 mod lifecycle;

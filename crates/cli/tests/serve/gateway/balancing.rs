@@ -13,7 +13,7 @@ use super::*;
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// A server that answers every request with its status and its name.
-fn named(name: &'static str, status: &'static str) -> SocketAddr {
+pub(crate) fn named(name: &'static str, status: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {

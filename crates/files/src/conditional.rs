@@ -66,15 +66,16 @@ pub(crate) fn range_holds(headers: &HeaderMap, current: Validators<'_>) -> bool 
     }
 }
 
-struct Tag<'a> {
-    weak: bool,
+/// An entity tag of a condition.
+pub(crate) struct Tag<'a> {
+    pub weak: bool,
     /// The tag with its quotes.
-    opaque: &'a [u8],
+    pub opaque: &'a [u8],
 }
 
 /// Whether the list has `*` or a tag for which `matches` holds. Text after a malformed member is ignored,
 /// because its members cannot be separated.
-fn any_tag(headers: &HeaderMap, name: &HeaderName, matches: impl Fn(Tag<'_>) -> bool) -> bool {
+pub(crate) fn any_tag(headers: &HeaderMap, name: &HeaderName, matches: impl Fn(Tag<'_>) -> bool) -> bool {
     headers.get_all(name).iter().any(|value| {
         let mut rest = value.as_bytes().trim_ascii();
         if rest == b"*" {
@@ -100,7 +101,7 @@ fn any_tag(headers: &HeaderMap, name: &HeaderName, matches: impl Fn(Tag<'_>) -> 
 
 /// The date of a header in seconds since 1970. A repeated or malformed header is ignored, as the RFC
 /// requires.
-fn date(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
+pub(crate) fn date(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;
     if values.next().is_some() { None } else { parse_date(value.as_bytes()) }

@@ -47,6 +47,7 @@ mod cache;
 mod conditional;
 mod config;
 mod content_type;
+mod kept;
 mod listing;
 mod load;
 mod negotiate;
@@ -73,6 +74,7 @@ pub use self::{
     cache::{Cache, CacheStats},
     config::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy, TypeOfNotModified},
     content_type::ContentTypes,
+    kept::{precondition, whole_or_ranges, without_body},
     negotiate::{Coding, Preferences},
     pages::error_page,
     path::{PathError, RequestPath, encode_pattern_path, pattern_path},

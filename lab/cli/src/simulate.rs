@@ -49,7 +49,7 @@ pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, LabError> {
             let ready = Ready::new(&experiment, args.model.unwrap_or(ModelChoice::Packets), &serpent)?;
             let simulated =
                 Simulated { model: ready.choice.to_string(), name: ready.choice.title(), notes: ready.notes.clone() };
-            let record = run::simulated_record(experiment, args.changes.quick, versions(), simulated)?;
+            let record = run::simulated_record(experiment, args.changes.quick, versions(), simulated, args.shard)?;
             // All checks come before this line, so a refused request leaves no folder behind.
             let dir = args.out.clone().unwrap_or_else(|| run::default_dir(&record));
             (Writer::create(&dir, record)?, Vec::new(), ready)
@@ -57,7 +57,7 @@ pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, LabError> {
     };
     let (record, dir) = (writer.run().record(), writer.run().dir());
     let seeds = record.seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
-    let (name, count) = (&record.experiment.name, record.cells_count());
+    let (name, count) = (&record.experiment.name, record.cells_of_part().count());
     eprintln!("{name}: {count} simulations, seeds {seeds}, {}, into {}", ready.choice.title(), dir.display());
     ready.notes.iter().chain(&changed).for_each(|note| eprintln!("note: {note}"));
     let jobs = args.jobs.unwrap_or_else(|| thread::available_parallelism().unwrap_or(NonZeroUsize::MIN));
@@ -123,9 +123,9 @@ impl Ready {
     fn simulate(&self, writer: &Writer, notes: &[String], jobs: NonZeroUsize) -> Result<(), LabError> {
         let (run, record) = (writer.run(), writer.run().record());
         let stop = run::stop_on_signals()?;
-        let todo = record.cells_in_turn().filter(|cell| !run.has_cell(cell.number));
+        let todo = record.cells_of_part().filter(|cell| !run.has_cell(cell.number));
         let tasks: Vec<Task<Cell>> = todo.map(|cell| self.task(record, cell)).collect();
-        let mut progress = Progress::new(tasks.iter().map(|task| task.expected), record.cells_count());
+        let mut progress = Progress::new(tasks.iter().map(|task| task.expected), record.cells_of_part().count());
         pool::all(&tasks, jobs, &mut progress, &stop, |&Cell { number, point, seed, subject }| {
             let (plan, serving) = (&self.plans[point], &self.subjects[subject]);
             let simulation = Simulation { plan, serving, choice: self.choice, seed };

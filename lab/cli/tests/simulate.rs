@@ -357,3 +357,63 @@ fn every_shipped_experiment_is_simulated_in_its_short_form() {
         assert_eq!(run.cells().unwrap().len(), run.record().cells_count(), "{name}");
     }
 }
+
+#[test]
+fn parts_of_four_processes_are_one_run_again() {
+    let folder = tiny();
+    let whole = ["simulate", "./tiny.toml", "--model", "bare", "--seeds", "5-7", "--out"];
+    run(folder.path(), &[&whole[..], &["whole"]].concat());
+    let names: Vec<String> = (0..4).map(|part| format!("part-{part}")).collect();
+    let start = |part: usize| {
+        let shard = format!("{part}/4");
+        let args = [&whole[..], &[&names[part], "--shard", &shard]].concat();
+        lab(folder.path(), &args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let processes: Vec<_> = (0..4).map(start).collect();
+    for (part, process) in processes.into_iter().enumerate() {
+        let output = process.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let said = String::from_utf8(output.stdout).unwrap();
+        // Two points and three seeds: six pairs for four parts, each with both subjects.
+        let count = [4, 4, 2, 2][part];
+        assert!(said.contains(&format!("part {part}/4: {count} of 12 measurements, 0 not valid")), "{said}");
+        assert_eq!(Run::open(&folder.path().join(&names[part])).unwrap().cells().unwrap().len(), count);
+    }
+
+    let report = |of: &[&str]| lab(folder.path(), &[&["report"], of].concat()).output().unwrap();
+    let parts: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (joined, whole) = (report(&[parts[2], parts[0], parts[3], parts[1]]), report(&["whole"]));
+    assert!(joined.status.success() && stderr(&joined).is_empty(), "{}", stderr(&joined));
+    let table = |output: &Output| {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.split_once("\nload 0.6").map(|(_, rest)| rest.to_owned()).unwrap()
+    };
+    assert_eq!(table(&joined), table(&whole), "the tables of the parts are those of the whole run");
+
+    let some = report(&parts[..3]);
+    assert!(stderr(&some).contains("part 3/4 is missing"), "{}", stderr(&some));
+    assert!(String::from_utf8_lossy(&some.stdout).contains("INCOMPLETE: 2 of 12"));
+    let doubled = report(&[parts[0], parts[1], parts[0]]);
+    assert_eq!(doubled.status.code(), Some(2));
+    assert!(
+        stderr(&doubled).contains("both have the measurement of `load 0.6`, seed 5, nginx"),
+        "{}",
+        stderr(&doubled)
+    );
+    run(
+        folder.path(),
+        &["simulate", "./tiny.toml", "--model", "bare", "--seeds", "5-8", "--shard", "3/4", "--out", "other"],
+    );
+    let different = report(&[parts[0], "other"]);
+    assert_eq!(different.status.code(), Some(2));
+    assert!(stderr(&different).contains("are not of one run: their experiments differ"), "{}", stderr(&different));
+
+    // A part that was stopped goes on as that part.
+    let cells = folder.path().join("part-1/cells");
+    fs::remove_file(cells.join("0003.json")).unwrap();
+    let again = run(folder.path(), &["simulate", "--resume", "part-1"]);
+    assert!(again.contains("part 1/4: 4 of 12"), "{again}");
+    assert_eq!(Run::open(&folder.path().join("part-1")).unwrap().cells().unwrap().len(), 4);
+    let wrong = lab(folder.path(), &["simulate", "./tiny.toml", "--shard", "4/4"]).output().unwrap();
+    assert!(wrong.status.code() == Some(2) && stderr(&wrong).contains("write I/N"), "{}", stderr(&wrong));
+}

@@ -36,6 +36,7 @@ pub mod report;
 pub mod run;
 pub mod sample;
 pub mod setting;
+pub mod shard;
 pub mod site;
 pub mod store;
 pub mod subject;

@@ -19,6 +19,7 @@ use crate::{
     bed::{Calibration, Counters, Cpu, Qdisc, WanFacts},
     experiment::Experiment,
     setting::Setting,
+    shard::Shard,
 };
 
 /// A run as a whole: `run.json`.
@@ -43,6 +44,9 @@ pub struct RunRecord {
     /// The simulation model; `None` if the run was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Simulated>,
+    /// The part of the run that is in this folder; `None` for all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<Shard>,
 }
 
 /// The model of a simulated run.

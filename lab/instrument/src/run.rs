@@ -22,6 +22,7 @@ use crate::{
     experiment::{Changes, Experiment},
     record::{RunRecord, Simulated},
     report::{self, ReportArgs},
+    shard::Shard,
     store::{Cell, Run, Writer},
     subject::serpent_binary,
 };
@@ -41,8 +42,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
+    /// Measure one of N parts only, I from 0 to N - 1; `serpent-lab report` joins them
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<Shard>,
+
     /// Go on with a run that was stopped, after its last whole measurement
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["experiment", "quick", "seeds", "subjects", "set", "out"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["experiment", "quick", "seeds", "subjects", "set", "out", "shard"])]
     pub resume: Option<PathBuf>,
 
     /// The program to measure [default: `serpent` beside this program, then in the folders of PATH]
@@ -68,7 +73,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
         }
         (None, name) => {
             let experiment = Experiment::find(name.as_deref().unwrap_or_default())?.changed(&args.changes)?;
-            let record = new_record(experiment, args.changes.quick, &servers)?;
+            let record = new_record(experiment, args.changes.quick, &servers, args.shard)?;
             // Before the folder is made, so that an impossible run leaves nothing behind.
             let runner = Runner::new(&record, servers)?;
             let dir = args.out.clone().unwrap_or_else(|| default_dir(&record));
@@ -79,11 +84,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
     eprintln!(
         "{}: {} measurements into {}",
         run.record().experiment.name,
-        run.record().cells_count(),
+        run.record().cells_of_part().count(),
         run.dir().display()
     );
     notes.iter().for_each(|note| eprintln!("note: {note}"));
-    let todo: Vec<Cell> = run.record().cells_in_turn().filter(|cell| !run.has_cell(cell.number)).collect();
+    let todo: Vec<Cell> = run.record().cells_of_part().filter(|cell| !run.has_cell(cell.number)).collect();
     let measured = runner.measure(run.record(), &todo, &notes, &mut |cell, outcomes| writer.keep(&cell, &outcomes));
     if let Err(error) = measured {
         eprintln!("what was measured is kept; `{}` goes on", run.record().resume_command(run.dir()));
@@ -93,9 +98,14 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
 }
 
 /// The record of a new run that begins now.
-pub(crate) fn new_record(experiment: Experiment, quick: bool, servers: &Servers) -> Result<RunRecord, LabError> {
+pub(crate) fn new_record(
+    experiment: Experiment,
+    quick: bool,
+    servers: &Servers,
+    shard: Option<Shard>,
+) -> Result<RunRecord, LabError> {
     let subjects = parse_subjects(&experiment.subjects)?;
-    record(experiment, quick, machine::versions(&subjects, &servers.serpent), None)
+    record(experiment, quick, machine::versions(&subjects, &servers.serpent), None, shard)
 }
 
 /// The record of a new simulation that begins now; `versions` describe the simulator.
@@ -107,8 +117,9 @@ pub fn simulated_record(
     quick: bool,
     versions: Vec<String>,
     simulated: Simulated,
+    shard: Option<Shard>,
 ) -> Result<RunRecord, LabError> {
-    record(experiment, quick, versions, Some(simulated))
+    record(experiment, quick, versions, Some(simulated), shard)
 }
 
 fn record(
@@ -116,6 +127,7 @@ fn record(
     quick: bool,
     versions: Vec<String>,
     simulated: Option<Simulated>,
+    shard: Option<Shard>,
 ) -> Result<RunRecord, LabError> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(RunRecord {
@@ -128,6 +140,7 @@ fn record(
         seeds: experiment.seeds.clone(),
         experiment,
         simulated,
+        shard,
     })
 }
 
@@ -156,17 +169,26 @@ pub fn default_dir(record: &RunRecord) -> PathBuf {
     let format = format_description!("[year][month][day]T[hour][minute][second]Z");
     let stamp = began.format(format).unwrap_or_else(|_| record.began_unix_s.to_string());
     let simulated = if record.simulated.is_some() { "-simulated" } else { "" };
-    Path::new("serpent-lab").join(format!("{}{simulated}-{stamp}", record.experiment.name))
+    let part = record.shard.map(|Shard { index, of }| format!("-part-{index}-of-{of}")).unwrap_or_default();
+    Path::new("serpent-lab").join(format!("{}{simulated}-{stamp}{part}", record.experiment.name))
 }
 
-/// Prints the run's tables, and writes its page into its folder. Returns [`ExitCode::FAILURE`] if a
-/// measurement is invalid.
+/// Prints the run's tables, and writes its page into its folder. Of a part it only says what it is. Returns
+/// [`ExitCode::FAILURE`] if a measurement is invalid.
 ///
 /// # Errors
 /// The folder is no longer readable, or the page cannot be written.
 pub fn finish(run: &Run) -> Result<ExitCode, LabError> {
+    if let Some(shard) = run.record().shard {
+        let invalid = run.cells()?.iter().filter(|cell| !cell.facts.invalid.is_empty()).count();
+        let (count, dir) = (run.record().cells_of_part().count(), run.dir().display());
+        println!("part {shard}: {count} of {} measurements, {invalid} not valid, in {dir}", run.record().cells_count());
+        eprintln!("`serpent-lab report DIR...` joins the folders of all parts");
+        return Ok(if invalid == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     let page = run.dir().join("report.html");
-    let shown = ReportArgs { dir: run.dir().to_owned(), html: Some(page.clone()), json: None, png: None, svg: None };
+    let shown =
+        ReportArgs { dirs: vec![run.dir().to_owned()], html: Some(page.clone()), json: None, png: None, svg: None };
     let code = report::run(shown)?;
     eprintln!("{} shows it with its plots", page.display());
     Ok(code)

@@ -117,6 +117,11 @@ impl RunRecord {
         turns.into_iter().flatten()
     }
 
+    /// The cells of the part that this record is of, in the order of measurement.
+    pub fn cells_of_part(&self) -> impl Iterator<Item = Cell> + '_ {
+        self.cells_in_turn().filter(|cell| self.shard.is_none_or(|shard| shard.has(cell, self)))
+    }
+
     /// Number of cells of the whole run.
     pub fn cells_count(&self) -> usize {
         self.points.len() * self.seeds.len() * self.subjects.len()

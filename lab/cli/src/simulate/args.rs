@@ -3,7 +3,7 @@
 use std::{fmt, num::NonZeroUsize, path::PathBuf, str::FromStr};
 
 use clap::Args;
-use instrument::experiment::Changes;
+use instrument::{experiment::Changes, shard::Shard};
 
 use super::flags::Flags;
 
@@ -41,8 +41,12 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
+    /// Simulate one of N parts only, I from 0 to N - 1; `serpent-lab report` joins them
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<Shard>,
+
     /// Continue a simulation that was stopped
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["experiment", "quick", "seeds", "subjects", "set", "out", "model", "Flags"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["experiment", "quick", "seeds", "subjects", "set", "out", "model", "shard", "Flags"])]
     pub resume: Option<PathBuf>,
 
     /// The program that reads the configuration file of a subject with `config=FILE` [default: `serpent`

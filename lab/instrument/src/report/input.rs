@@ -1,6 +1,9 @@
 //! Reads the usable part of a run's folder. A report names missing parts instead of failing.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use serde::Serialize;
 use workload::outcome::Outcome;
@@ -8,13 +11,16 @@ use workload::outcome::Outcome;
 use crate::{
     LabError,
     record::{CellRecord, RunRecord},
+    shard,
     store::{Cell, Run},
 };
 
-/// A run's folder. Its outcomes are read later.
+/// A run's folder, or those of its parts. Its outcomes are read later.
 #[derive(Debug)]
 pub(super) struct RunDir {
-    run: Run,
+    parts: Vec<Run>,
+    /// The part that has each cell.
+    places: BTreeMap<usize, usize>,
     /// The usable cells, by number.
     pub(super) cells: BTreeMap<usize, CellRecord>,
     /// Cells whose files are present but not usable.
@@ -31,12 +37,16 @@ pub struct Unusable {
 }
 
 impl RunDir {
-    /// Reads `run.json` and the record of each present cell.
-    pub(super) fn open(path: &Path) -> Result<Self, LabError> {
-        let run = Run::open(path)?;
-        let mut dir = Self { cells: BTreeMap::new(), unusable: Vec::new(), run };
+    /// Reads `run.json` of each part, at least one, and the record of each present cell. Says which parts are missing.
+    pub(super) fn join(paths: &[PathBuf]) -> Result<Self, LabError> {
+        let parts: Vec<Run> = paths.iter().map(|path| Run::open(path)).collect::<Result<_, _>>()?;
+        let places = shard::join(&parts)?;
+        for missing in shard::missing(&parts) {
+            eprintln!("note: part {missing} is missing");
+        }
+        let mut dir = Self { cells: BTreeMap::new(), unusable: Vec::new(), parts, places };
         let expected: Vec<Cell> = dir.record().cells().collect();
-        for cell in expected.into_iter().filter(|cell| dir.run.has_cell(cell.number)) {
+        for cell in expected.into_iter().filter(|cell| dir.places.contains_key(&cell.number)) {
             match dir.read_cell(cell) {
                 Ok(record) => drop(dir.cells.insert(cell.number, record)),
                 Err(reason) => dir.unusable.push(Unusable { cell: cell.number, reason }),
@@ -46,15 +56,19 @@ impl RunDir {
     }
 
     pub(super) fn path(&self) -> &Path {
-        self.run.dir()
+        self.parts[0].dir()
     }
 
     pub(super) fn record(&self) -> &RunRecord {
-        self.run.record()
+        self.parts[0].record()
+    }
+
+    fn part_of(&self, number: usize) -> &Run {
+        &self.parts[self.places.get(&number).copied().unwrap_or(0)]
     }
 
     fn read_cell(&self, cell: Cell) -> Result<CellRecord, String> {
-        let record = self.run.cell(cell.number).map_err(|error| error.to_string())?;
+        let record = self.part_of(cell.number).cell(cell.number).map_err(|error| error.to_string())?;
         if (record.point, record.seed, record.subject) != (cell.point, cell.seed, cell.subject) {
             return Err(format!(
                 "it is of point {}, seed {} and subject {}, which is another cell of this run or of none",
@@ -68,7 +82,7 @@ impl RunDir {
     /// the unusable ones.
     pub(super) fn outcomes(&mut self, number: usize) -> Option<Vec<Outcome>> {
         self.cells.get(&number)?;
-        match self.run.outcomes(number).and_then(Iterator::collect) {
+        match self.part_of(number).outcomes(number).and_then(Iterator::collect) {
             Ok(outcomes) => Some(outcomes),
             Err(error) => {
                 self.unusable.push(Unusable { cell: number, reason: error.to_string() });

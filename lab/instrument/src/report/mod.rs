@@ -56,8 +56,9 @@ use crate::LabError;
 /// and is marked. An interrupted run is reported as far as it got.
 #[derive(Args, Clone, Debug)]
 pub struct ReportArgs {
-    /// Directory that `serpent-lab run` has written.
-    pub dir: PathBuf,
+    /// Directory that `serpent-lab run` or `serpent-lab simulate` has written, or those of all parts (`--shard`).
+    #[arg(value_name = "DIR", required = true, num_args = 1..)]
+    pub dirs: Vec<PathBuf>,
 
     /// Write one page with everything, which needs no other file.
     #[arg(long, value_name = "FILE")]
@@ -97,7 +98,7 @@ pub struct CompareArgs {
 /// Reports on a run. Returns [`ExitCode::FAILURE`] if nothing in it can be used, or if a measurement must not
 /// be trusted; the report names it. Parts that an interrupted run lacks are listed and are no failure.
 pub fn run(args: ReportArgs) -> Result<ExitCode, LabError> {
-    let report = Report::read(&args.dir)?;
+    let report = Report::new(RunDir::join(&args.dirs)?)?;
     print!("{}", terminal::Shown(&report));
     if let Some(file) = &args.html {
         write(file, html::page(&report)?)?;
@@ -137,7 +138,7 @@ pub fn compare(args: CompareArgs) -> Result<ExitCode, LabError> {
 impl Report {
     /// Reads a run's directory and sums it up.
     pub fn read(dir: &Path) -> Result<Self, LabError> {
-        Self::new(RunDir::open(dir)?)
+        Self::new(RunDir::join(&[dir.to_owned()])?)
     }
 }
 

@@ -53,7 +53,7 @@ fn head(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         let (missing, all) = (report.missing.len(), report.expected_cells);
         writeln!(
             f,
-            "INCOMPLETE: {missing} of {all} measurements are missing: the run was stopped, or is still going on"
+            "INCOMPLETE: {missing} of {all} measurements are missing: the run was stopped, or is still going on, or parts of it are not here"
         )?;
     }
     for file in &report.unusable {

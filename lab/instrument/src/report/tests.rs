@@ -149,6 +149,7 @@ fn record() -> RunRecord {
         seeds: experiment.seeds.clone(),
         experiment,
         simulated: None,
+        shard: None,
     }
 }
 
@@ -512,7 +513,7 @@ fn requests_that_never_ended_mark_every_value_they_touch() {
 }
 
 fn args(dir: &Path) -> ReportArgs {
-    ReportArgs { dir: dir.to_owned(), html: None, json: None, png: None, svg: None }
+    ReportArgs { dirs: vec![dir.to_owned()], html: None, json: None, png: None, svg: None }
 }
 
 #[test]

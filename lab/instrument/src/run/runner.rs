@@ -70,7 +70,7 @@ impl Runner {
     ) -> Result<(), LabError> {
         machine::raise_descriptor_limit();
         let expected_s = todo.iter().map(|cell| plan::estimated_s(self.plans[cell.point].setting()));
-        let mut progress = Progress::new(expected_s, record.cells_count());
+        let mut progress = Progress::new(expected_s, record.cells_of_part().count());
         let mut files = Files { content: Content::new(), certificate: Certificate::make()?, written: None };
         for &cell in todo {
             if self.stop.load(Ordering::Relaxed) {

@@ -20,6 +20,7 @@ fn record() -> RunRecord {
         seeds: experiment.seeds.clone(),
         experiment,
         simulated: None,
+        shard: None,
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
 /// shows which.
 pub fn run(args: UplinkArgs) -> Result<ExitCode, LabError> {
     let servers = Servers { serpent: serpent_binary(args.serpent.as_deref())?, port: args.port };
-    let record = run::new_record(args.experiment()?, false, &servers)?;
+    let record = run::new_record(args.experiment()?, false, &servers, None)?;
     let runner = Runner::new(&record, servers)?;
     if let Some(dir) = &args.outcomes {
         std::fs::create_dir_all(dir).map_err(LabError::io(format!("cannot make {}", dir.display())))?;

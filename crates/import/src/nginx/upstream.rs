@@ -118,7 +118,14 @@ impl<'a> Translation<'a> {
             );
         }
         let next = one_in_force(levels, "proxy_next_upstream");
-        said.extend(self.next_upstream(next, one_in_force(levels, "proxy_next_upstream_tries")));
+        let tries = one_in_force(levels, "proxy_next_upstream_tries");
+        for (setting, value) in self.next_upstream(next, tries) {
+            if self.upstream_setting(name, setting, value)
+                && let Some(directive) = next.or(tries)
+            {
+                self.leave(directive, "retries are those of the upstream, which has others from a location before");
+            }
+        }
         let verified = one_in_force(levels, "proxy_ssl_verify").is_some_and(|verify| verify.arg(0) == "on");
         if let Some(used) = self.upstreams.used.iter_mut().find(|used| used.name == name) {
             let note = "the certificate of the server is checked here; `tls-verify = false` turns that off".to_owned();

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::{
     filling::{Reader, Sink, filling},
-    store::Shared,
+    shared::Shared,
     stored::Stored,
 };
 

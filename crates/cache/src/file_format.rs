@@ -43,6 +43,7 @@ pub(crate) fn write(key: &str, stored: &Stored, body: &[u8]) -> Vec<u8> {
         stored.lifetime_ms,
         stored.while_revalidate_ms,
         stored.if_error_ms,
+        u64::from(stored.never_stale),
         stored.headers.len() as u64,
         stored.vary.0.len() as u64,
     ] {
@@ -112,12 +113,21 @@ pub(crate) fn read(file: &mut impl Read, most_bytes: u64) -> io::Result<(Head, B
 fn parse(mut head: &[u8]) -> Option<(Box<str>, Stored)> {
     let key = str::from_utf8(take(&mut head)?).ok()?.into();
     let status = StatusCode::from_u16(u16::from_le_bytes(head.split_off(..2)?.try_into().ok()?)).ok()?;
-    let mut numbers = [0; 8];
+    let mut numbers = [0; 9];
     for number in &mut numbers {
         *number = u64(&mut head)?;
     }
-    let [cost_us, received_ms, initial_age_ms, lifetime_ms, while_revalidate_ms, if_error_ms, fields, varying] =
-        numbers;
+    let [
+        cost_us,
+        received_ms,
+        initial_age_ms,
+        lifetime_ms,
+        while_revalidate_ms,
+        if_error_ms,
+        never_stale,
+        fields,
+        varying,
+    ] = numbers;
     let mut headers = HeaderMap::new();
     for _ in 0..fields {
         let name = HeaderName::from_bytes(take(&mut head)?).ok()?;
@@ -143,6 +153,7 @@ fn parse(mut head: &[u8]) -> Option<(Box<str>, Stored)> {
         lifetime_ms,
         while_revalidate_ms,
         if_error_ms,
+        never_stale: never_stale != 0,
     };
     Some((key, stored))
 }

@@ -8,6 +8,7 @@ mod file_format;
 mod filling;
 mod gdsf;
 mod purge;
+mod shared;
 mod store;
 mod stored;
 mod vary;
@@ -17,7 +18,8 @@ pub use self::{
     filling::Reader,
     gdsf::{Gdsf, Rank},
     purge::{Purge, What, key},
-    store::{Found, FoundBody, Store, StoreConfig, StoreStats},
+    shared::{StoreConfig, StoreStats},
+    store::{Found, FoundBody, Store},
     stored::{Asking, Freshness, Received, Rules, Stored, invalidates, remove_conditions},
     vary::Vary,
 };

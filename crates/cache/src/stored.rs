@@ -70,6 +70,8 @@ pub struct Stored {
     pub(crate) lifetime_ms: u64,
     pub(crate) while_revalidate_ms: u64,
     pub(crate) if_error_ms: u64,
+    /// The origin forbids to use it stale.
+    pub(crate) never_stale: bool,
 }
 
 /// What may be done with a stored response.
@@ -85,6 +87,8 @@ pub struct Freshness {
     pub while_revalidate: bool,
     /// It may be used if there is no new one.
     pub if_error: bool,
+    /// The origin does not forbid to use it stale.
+    pub may_be_stale: bool,
 }
 
 impl Stored {
@@ -100,7 +104,6 @@ impl Stored {
         if asking.method != Method::GET
             || status.is_informational()
             || matches!(status, StatusCode::PARTIAL_CONTENT | StatusCode::NOT_MODIFIED)
-            || headers.contains_key(header::CONTENT_RANGE)
             || Directives::of(asking.headers).no_store
         {
             return None;
@@ -133,6 +136,7 @@ impl Stored {
             lifetime_ms: 0,
             while_revalidate_ms: 0,
             if_error_ms: 0,
+            never_stale: false,
         };
         stored.assess(asking, received, rules);
         (stored.lifetime_ms > 0 || stored.can_be_validated()).then_some(stored)
@@ -203,6 +207,7 @@ impl Stored {
         };
         self.lifetime_ms = if directives.no_cache { 0 } else { lifetime_ms };
         let never_stale = directives.no_cache || directives.must_revalidate || directives.s_maxage_s.is_some();
+        self.never_stale = never_stale;
         let window = |said: Option<u64>, otherwise: Duration| match never_stale {
             true => 0,
             false => said.map_or(as_ms(otherwise), ms),
@@ -222,6 +227,7 @@ impl Stored {
             is_fresh: until(0),
             while_revalidate: self.while_revalidate_ms > 0 && until(self.while_revalidate_ms),
             if_error: self.if_error_ms > 0 && until(self.if_error_ms),
+            may_be_stale: !self.never_stale,
         }
     }
 
@@ -403,7 +409,6 @@ mod tests {
             (&[], &[("cache-control", "no-store, max-age=60")]),
             (&[], &[fresh, ("set-cookie", "a=b")]),
             (&[], &[fresh, ("vary", "accept, *")]),
-            (&[], &[fresh, ("content-range", "bytes 0-1/2")]),
             (&[("authorization", "Basic x")], &[fresh]),
             (&[("cache-control", "no-store")], &[fresh]),
         ] {

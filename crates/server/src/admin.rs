@@ -33,6 +33,7 @@ mod page;
 mod process;
 mod servers;
 mod settings;
+mod stored;
 pub(crate) mod token;
 
 /// Time between two checks of certificate files.

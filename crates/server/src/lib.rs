@@ -28,6 +28,7 @@ mod probing;
 mod program_priorities;
 mod refusals;
 mod serve;
+mod shared_cache;
 mod sites;
 mod start_error;
 mod started_servers;

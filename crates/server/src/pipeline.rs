@@ -6,6 +6,7 @@
 //! route        which route of the site takes it
 //! guards       answer early, or refuse
 //! early hints  the client may be told what the page will need
+//! cache        a stored response answers, where the route has a cache
 //! body         read whole, or streamed
 //! admission    wait for a slot of the site, where the origin needs one
 //! origin       files, an upstream, or a program answers
@@ -25,6 +26,7 @@
 mod admission;
 pub(crate) mod answer_body;
 mod body;
+mod cached;
 mod class;
 mod context;
 pub(crate) mod error_page;
@@ -46,6 +48,7 @@ use http::{Method, Request, Response, StatusCode, Uri, request::Parts, uri::Path
 
 use self::{
     answer_body::AnswerBody,
+    cached::Looked,
     context::{Failure, RequestContext},
     guard::{Checked, Ruling},
     origin::Answer,
@@ -104,9 +107,22 @@ async fn answer(request: &mut RequestContext, snapshot: &Arc<ConfigSnapshot>) ->
             None => {}
         }
         interim::hint(request, &routed);
-        let body = body::take(request, snapshot, routed.route).await?;
-        let admitted = admission::wait(request, snapshot, routed.route, body).await?;
-        match origin::answer(request, snapshot, &routed, admitted).await? {
+        let mut asking = None;
+        if let Some(cache) = &routed.route.config.cache {
+            // In a box, because few routes have one.
+            match Box::pin(cached::look(request, snapshot, &routed, cache)).await? {
+                Looked::Answer(response) => {
+                    request.is_answered_by_origin = true;
+                    return Ok(response);
+                }
+                Looked::Asks(of_cache) => asking = Some(of_cache),
+            }
+        }
+        let mut answer = ask_origin(request, snapshot, &routed).await;
+        if let Some(asking) = asking {
+            answer = Box::pin(asking.answered(request, snapshot, answer)).await;
+        }
+        match answer? {
             Answer::Response(response) => {
                 request.is_answered_by_origin = true;
                 return Ok(response);
@@ -116,6 +132,17 @@ async fn answer(request: &mut RequestContext, snapshot: &Arc<ConfigSnapshot>) ->
     }
     tracing::error!(path = request.parts.uri.path(), "programs or rewrites lead to each other without end");
     Err(StatusCode::BAD_GATEWAY.into())
+}
+
+/// The steps behind the guards, for a request that no stored response answers.
+async fn ask_origin(
+    request: &mut RequestContext,
+    snapshot: &Arc<ConfigSnapshot>,
+    routed: &Routed<'_>,
+) -> Result<Answer, Failure> {
+    let body = body::take(request, snapshot, routed.route).await?;
+    let admitted = admission::wait(request, snapshot, routed.route, body).await?;
+    origin::answer(request, snapshot, routed, admitted).await
 }
 
 /// The end of a request that guards do not let go on.

@@ -71,6 +71,8 @@ pub enum StartError {
     Upstream(UpstreamSetupError),
     /// The processor priority of a class cannot be given to programs.
     Priority(PriorityError),
+    /// `shared-cache`: its directory cannot be used, or its thread cannot be started.
+    SharedCache(io::Error),
     /// Workers of an upstream cannot be started.
     Workers(io::Error),
     /// A thread cannot be started.
@@ -100,6 +102,7 @@ impl fmt::Display for StartError {
             Self::Classifier(error) => write!(f, "{}: {}", error.path.display(), error.message),
             Self::Upstream(error) => write!(f, "{error}"),
             Self::Priority(error) => write!(f, "{error}"),
+            Self::SharedCache(error) => write!(f, "shared-cache.directory: {error}"),
             Self::Workers(error) => write!(f, "upstream.workers: {error}"),
             Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
             Self::Cluster(error) => write!(f, "cluster.store: {error}"),

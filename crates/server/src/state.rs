@@ -28,6 +28,7 @@ use crate::{
     metrics::Metrics,
     program_priorities,
     refusals::Refusals,
+    shared_cache::SharedCache,
     sites::Sites,
     start_error::StartError,
     started_servers::StartedServers,
@@ -98,6 +99,7 @@ pub(crate) struct ConfigSnapshot {
     pub(crate) classes_changed: bool,
     pub(crate) sites: Arc<Sites>,
     pub(crate) cache: Cache,
+    pub(crate) shared_cache: Arc<SharedCache>,
     pub(crate) limits: Limits,
     pub(crate) http: HttpSettings,
     pub(crate) tls: Option<Tls>,
@@ -152,6 +154,11 @@ impl ConfigSnapshot {
         if let (None, Some(listen)) = (&tls, config.listen.iter().find(|listen| listen.tls)) {
             return Err(StartError::NoCertificate { address: listen.address });
         }
+        let kept = before.map(|before| &before.shared_cache);
+        let shared_cache = match kept.filter(|kept| *kept.store.config() == config.shared_cache) {
+            Some(kept) => kept.clone(),
+            None => Arc::new(SharedCache::open(&config.shared_cache, chance()).map_err(StartError::SharedCache)?),
+        };
         let limits = config.limits.clone();
         let classes = config.classes.clone();
         let admission = match before {
@@ -187,6 +194,7 @@ impl ConfigSnapshot {
             classes_changed: false,
             sites: Arc::new(sites),
             cache,
+            shared_cache,
             http: HttpSettings::new(&limits),
             tls,
             acme,

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     purge::What,
+    shared::{ALONE_MS, MOST_VARIANTS},
     stored::{Asking, Received, Rules},
 };
 

@@ -1,17 +1,14 @@
 //! Stage one: the sections of the file and their settings. Only the shape is checked here; stage two (`resolve`) reads the
 //! values. A new setting starts with a line here.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
-use serde::{
-    Deserialize,
-    de::{Deserializer, MapAccess, Visitor, value::MapAccessDeserializer},
-};
+use serde::Deserialize;
 use toml::Spanned;
 
 use super::written::{
-    FileOrTable, OrOff, OrText, Pairs, RawCutoffs, RawExpires, Setting, TextOr, Values, ValuesByName, Written,
-    one_or_more,
+    FileOrTable, OnOrTable, OrOff, OrText, Pairs, RawCutoffs, RawExpires, Setting, TextOr, Values, ValuesByName,
+    WindowOrTable, Written, one_or_more,
 };
 
 /// A section of the file, as `schema` reads it.
@@ -58,6 +55,7 @@ sections! {
         uplink: RawUplink,
         limits: RawLimits,
         cache: RawCache,
+        shared_cache: RawSharedCache,
         access_log: RawAccessLog,
         error_log: RawErrorLog,
         files: RawFiles,
@@ -109,6 +107,14 @@ sections! {
         http2_streams: Setting,
         shutdown_delay: Setting,
         shutdown_timeout: Setting,
+    }
+
+    /// `[shared-cache]`
+    RawSharedCache {
+        memory: Setting,
+        max_object: Setting,
+        directory: Setting,
+        disk: Setting,
     }
 
     /// `[cache]`
@@ -235,6 +241,7 @@ sections! {
         total_timeout: Setting,
         error_pages: Option<Spanned<bool>>,
         internal: Option<Spanned<bool>>,
+        cache: Option<Spanned<OnOrTable<RawRouteCache>>>,
         resource: Setting,
         admitted: Option<Spanned<bool>>,
         #[serde(deserialize_with = "one_or_more")]
@@ -253,6 +260,16 @@ sections! {
         expires: Option<Spanned<RawExpires>>,
         expires_override: Option<Spanned<bool>>,
         expires_field: Option<Spanned<bool>>,
+    }
+
+    /// `cache` of a route, as a table
+    RawRouteCache {
+        lifetime: Setting,
+        stale_while_revalidate: Setting,
+        stale_if_error: Setting,
+        stale_when_busy: Option<Spanned<bool>>,
+        cookies: Option<Spanned<bool>>,
+        revalidation_class: Setting,
     }
 
     /// `require` of a site or route, as a table
@@ -571,36 +588,5 @@ impl OrText for RawSticky {
     const EXPECTED: &'static str = "the name of a cookie, or a table with `cookie`";
 }
 
-/// A resource of `[admission]`: its window, or a table with more to say of it.
-#[derive(Clone, Debug)]
-#[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
-pub enum RawResource {
-    Window(Written),
-    Table(Box<RawWindow>),
-}
-
-impl<'de> Deserialize<'de> for RawResource {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct WindowOrTable;
-        impl<'de> Visitor<'de> for WindowOrTable {
-            type Value = RawResource;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of requests, \"off\", or a table with `window`")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<RawResource, E> {
-                Ok(RawResource::Window(Written(text.to_owned())))
-            }
-
-            fn visit_i64<E>(self, number: i64) -> Result<RawResource, E> {
-                Ok(RawResource::Window(Written(number.to_string())))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawResource, A::Error> {
-                RawWindow::deserialize(MapAccessDeserializer::new(map)).map(|it| RawResource::Table(Box::new(it)))
-            }
-        }
-        deserializer.deserialize_any(WindowOrTable)
-    }
-}
+/// A resource of `[admission]`.
+pub type RawResource = WindowOrTable<RawWindow>;

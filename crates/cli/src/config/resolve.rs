@@ -6,6 +6,7 @@ mod acme;
 mod admission;
 #[cfg(target_os = "linux")]
 mod attached;
+mod cache;
 mod classes;
 mod cluster;
 mod compression;
@@ -138,6 +139,7 @@ pub fn resolve(
         acme,
         cluster,
         cache: r.cache(raw, flags),
+        shared_cache: r.shared_cache(raw),
     };
     #[cfg(target_os = "linux")]
     let attach = raw.attach.as_ref().and_then(|attach| r.attach(attach));
@@ -169,6 +171,7 @@ impl Resolver<'_> {
     ) -> Classes {
         let classes = self.class_list(&raw.class);
         let names: Vec<_> = classes.iter().map(|class| class.name.clone()).collect();
+        self.revalidation_classes(raw, &names);
         let last = ClassId((classes.len() - 1) as u16);
         let default = raw.default_class.as_ref().and_then(|written| self.class_named(written, &names)).unwrap_or(last);
         let users = raw.users.as_ref().and_then(|users| self.users(users));

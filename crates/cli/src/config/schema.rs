@@ -37,7 +37,7 @@ impl Section {
         Some(match words.find_map(|word| SECTIONS.iter().find(|section| section.name == word)) {
             None => Form::Value,
             Some(section) if kind.starts_with("Vec") => Form::Tables(section),
-            Some(section) if ["OrOff", "TextOr", "FileOrTable"].iter().any(|word| kind.contains(word)) => {
+            Some(section) if ["OrOff", "OnOrTable", "TextOr", "FileOrTable"].iter().any(|word| kind.contains(word)) => {
                 Form::ValueOrTable(section)
             }
             Some(section) => Form::Table(section),

@@ -44,6 +44,14 @@ pub enum OrOff<T> {
     Table(Box<T>),
 }
 
+/// `true`, `false`, or a table.
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
+pub enum OnOrTable<T> {
+    On(bool),
+    Table(Box<T>),
+}
+
 /// `expires`: how long all responses may be kept, or a table by media type.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(serde::Serialize), serde(transparent))]
@@ -193,6 +201,28 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for FileOrTable<T> {
     }
 }
 
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OnOrTable<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
+            type Value = OnOrTable<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`true`, `false` or a table")
+            }
+
+            fn visit_bool<E>(self, on: bool) -> Result<OnOrTable<T>, E> {
+                Ok(OnOrTable::On(on))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OnOrTable<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(|table| OnOrTable::Table(Box::new(table)))
+            }
+        }
+        deserializer.deserialize_any(Reader(PhantomData))
+    }
+}
+
 struct WordOrTable<T> {
     /// The values that are allowed, for an error.
     expected: &'static str,
@@ -288,4 +318,38 @@ impl<'de> Deserialize<'de> for Values {
 /// Whether the setting is there, and not `off`.
 pub fn is_given(setting: &Setting) -> bool {
     setting.as_ref().is_some_and(|written| written.get_ref().0 != "off")
+}
+
+/// A resource of `[admission]`: its window, or a table with more to say of it.
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(serde::Serialize), serde(untagged))]
+pub enum WindowOrTable<T> {
+    Window(Written),
+    Table(Box<T>),
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for WindowOrTable<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
+            type Value = WindowOrTable<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of requests, \"off\", or a table with `window`")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<WindowOrTable<T>, E> {
+                Ok(WindowOrTable::Window(Written(text.to_owned())))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<WindowOrTable<T>, E> {
+                Ok(WindowOrTable::Window(Written(number.to_string())))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WindowOrTable<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(|table| WindowOrTable::Table(Box::new(table)))
+            }
+        }
+        deserializer.deserialize_any(Reader(PhantomData))
+    }
 }

@@ -1,6 +1,7 @@
 //! The gateway between real clients and an upstream that answers when the test says so.
 
 pub(crate) mod balancing;
+mod cached;
 mod cluster;
 mod compression;
 pub(crate) mod fastcgi;

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use super::{
     certificates, live, servers,
     settings::{self, Wrong},
+    stored,
 };
 use crate::{
     admission::{Admission, ResourceStats},
@@ -92,6 +93,7 @@ enum Place {
     /// The servers of a name in an upstream.
     Server(String, String),
     Certificates,
+    Cache,
     Live,
 }
 
@@ -103,6 +105,7 @@ impl Place {
             "admission" => Some(Self::Admission),
             "upstreams" => Some(Self::Upstreams),
             "certificates" => Some(Self::Certificates),
+            "cache" => Some(Self::Cache),
             "live" => Some(Self::Live),
             rest => {
                 let decoded = |name: &str| {
@@ -123,6 +126,7 @@ impl Place {
             Self::Schema | Self::Classes | Self::Upstreams | Self::Certificates | Self::Live => "GET, HEAD",
             Self::Class(_) => "GET, HEAD, PUT, PATCH, DELETE",
             Self::Admission | Self::Server(..) => "GET, HEAD, PATCH",
+            Self::Cache => "GET, HEAD, DELETE",
         }
     }
 }
@@ -178,6 +182,7 @@ fn show(state: &ServerState, place: &Place, query: Option<&str>) -> Done<Respons
         Place::Upstreams => servers::all(&snapshot),
         Place::Server(upstream, server) => servers::named(&snapshot, upstream, server).ok_or_else(no_server)?,
         Place::Certificates => certificates::all(&snapshot),
+        Place::Cache => stored::counts(&snapshot.shared_cache),
         Place::Classes => all_classes(&snapshot),
         Place::Class(name) => {
             let at = find(&snapshot.classes, name)?;
@@ -190,6 +195,9 @@ fn show(state: &ServerState, place: &Place, query: Option<&str>) -> Done<Respons
 
 async fn change(state: &Arc<ServerState>, place: Place, parts: &Parts, body: Incoming) -> Done<Response<Full<Bytes>>> {
     authorise(&state.snapshot.load(), &parts.headers)?;
+    if place == Place::Cache {
+        return purge(state, parts.uri.query()).await;
+    }
     let patch = match parts.method {
         Method::DELETE => Map::new(),
         _ => read(&parts.headers, body).await?,
@@ -225,6 +233,16 @@ fn change_server(
 
 fn no_server() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "there is no such server; /api/upstreams has their names")
+}
+
+/// Gives up stored responses.
+async fn purge(state: &Arc<ServerState>, query: Option<&str>) -> Done<Response<Full<Bytes>>> {
+    let purge = stored::asked(query).map_err(|message| Problem::new(StatusCode::BAD_REQUEST, message))?;
+    let shared = state.snapshot.load().shared_cache.clone();
+    tracing::info!(?purge, "stored responses purged at the admin address");
+    // It looks at each stored response.
+    let purged = tokio::task::spawn_blocking(move || shared.store.purge(&purge)).await.unwrap_or_default();
+    Ok(json_response(StatusCode::OK, &json!({ "purged": purged })))
 }
 
 /// Carries out a change. Blocks.
@@ -670,6 +688,7 @@ mod tests {
             ("/api/upstreams", Place::Upstreams),
             ("/api/upstreams/{upstream}/{server}", Place::Server(String::new(), String::new())),
             ("/api/certificates", Place::Certificates),
+            ("/api/cache", Place::Cache),
         ] {
             let told = schema["paths"][path].as_object().unwrap_or_else(|| panic!("{path} is missing"));
             let mut told: Vec<String> =

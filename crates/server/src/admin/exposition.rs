@@ -79,6 +79,8 @@ impl Sample {
         let uplink = state.uplink.stats();
         let cache = state.snapshot.load().cache.stats();
         let store = state.snapshot.load().store.stats();
+        let shared = state.snapshot.load().shared_cache.clone();
+        let (stored, requests) = (shared.store.stats(), &shared.counts);
         let snapshot = state.snapshot.load();
         let admission = snapshot.admission.stats();
         let of_acme = |counter: fn(&acme::Counters) -> &std::sync::atomic::AtomicU64| {
@@ -150,6 +152,24 @@ impl Sample {
             ("certificates_failed", "Attempts to obtain a certificate that failed", failed),
             ("cache_hits", "Requests for files answered from memory at once", cache.hits),
             ("cache_misses", "Requests for files for which the file system was asked", cache.misses),
+            ("shared_cache_hits", "Requests answered from a fresh stored response", requests.hits.load(Relaxed)),
+            ("shared_cache_stale", "Requests answered from a stale stored response", requests.stale.load(Relaxed)),
+            ("shared_cache_misses", "Requests for which the site was asked", requests.misses.load(Relaxed)),
+            (
+                "shared_cache_revalidated",
+                "Stored responses of which the site said that they are still right",
+                requests.revalidated.load(Relaxed),
+            ),
+            (
+                "shared_cache_collapsed",
+                "Requests answered by what another request had asked for",
+                requests.collapsed.load(Relaxed),
+            ),
+            ("shared_cache_passed", "Requests that the cache has nothing to do with", requests.passed.load(Relaxed)),
+            ("shared_cache_stored", "Responses stored", stored.stored),
+            ("shared_cache_evicted", "Stored responses given up for lack of room", stored.evicted),
+            ("shared_cache_purged", "Stored responses purged or made invalid", stored.purged),
+            ("shared_cache_disk_failures", "Reads and writes of the cache's disk that failed", stored.disk_failures),
             ("body_files_full", "Bodies that had to wait because limits.body-files was used up", store.refused),
             ("uplink_charged_bytes", "Wire bytes charged to the uplink", uplink.charged_bytes),
             ("uplink_grants", "Times a response was given leave to write", uplink.grants),
@@ -175,6 +195,9 @@ impl Sample {
                 "When the configuration in force was loaded, in seconds since 1970",
                 metrics.last_reload_s.load(Relaxed),
             ),
+            ("shared_cache_entries", "Stored responses", stored.entries),
+            ("shared_cache_memory_bytes", "Bytes of stored responses in memory", stored.memory_bytes),
+            ("shared_cache_disk_bytes", "Bytes of stored responses on disk", stored.disk_bytes),
             ("uplink_responses", "Responses under way", uplink.jobs as u64),
             ("uplink_waiting", "Responses waiting for leave to write", uplink.waiting as u64),
         ];

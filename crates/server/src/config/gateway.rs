@@ -8,7 +8,7 @@ use limits::Limit;
 use rewrites::{Redirect, Rewrite};
 use scheduler::admission::ResourceId;
 
-use super::{Access, CgiConfig, CompressionConfig, FastCgiConfig, PathPattern, Respond, Times};
+use super::{Access, CgiConfig, CompressionConfig, FastCgiConfig, PathPattern, Respond, RouteCache, Times};
 
 /// A route to an origin. The first route of a site that matches a request serves it; without a match the
 /// site's files do.
@@ -54,6 +54,8 @@ pub struct Route {
     pub internal: bool,
     /// Whether error pages of the site take the place of the errors of its origin, too, and not only of this server's.
     pub replaces_errors: bool,
+    /// How its responses are cached; `None`: they are not. Only for upstreams.
+    pub cache: Option<Arc<RouteCache>>,
     /// Where the outcomes of its requests are written.
     pub access_log: LogChoice,
 }
@@ -99,6 +101,7 @@ impl Route {
             early_hints: false,
             internal: false,
             replaces_errors: true,
+            cache: None,
             access_log: LogChoice::Outer,
         }
     }

@@ -4,6 +4,7 @@
 //! is no third. Everything the data path needs to know stands here, and nothing in here can be invalid.
 
 mod access;
+mod cache;
 mod classes;
 mod cluster;
 mod compression;
@@ -22,6 +23,7 @@ use std::{
 use ::access_log::LogChoices;
 pub use ::access_log::{AccessLog, LogChoice, LogFormat, LogTarget};
 pub use ::acme::{AcmeConfig, ChallengeKind, ExternalAccount};
+pub use ::cache::{Rules as CacheRules, StoreConfig};
 pub use ::compression::{Coding as CompressionCoding, Levels as CompressionLevels};
 pub use ::limits::{ByteRate, Limit, LimitBy, Rate};
 pub use classify::{Condition, KeysConfig, PathPattern, Requirement, Rule, SessionConfig, ValueMatch};
@@ -34,12 +36,13 @@ use http::{HeaderValue, Uri};
 pub use programs::{CgiConfig, FastCgiAddress, FastCgiConfig, Priority, WorkersConfig};
 pub use rewrites::{BadTarget, Redirect, Rewrite};
 pub use upstream::{
-    ActiveChecks, Balance, CertificateFiles, HashKey, OutlierChecks, PassiveChecks, StickyConfig, Times, UpstreamAddress,
-    UpstreamConfig, UpstreamServer,
+    ActiveChecks, Balance, CertificateFiles, HashKey, OutlierChecks, PassiveChecks, StickyConfig, Times,
+    UpstreamAddress, UpstreamConfig, UpstreamServer,
 };
 
 pub use self::{
     access::{Access, AddressRules, ForwardAuth, Require},
+    cache::RouteCache,
     classes::{ClassConfig, Classes, Objective, Refusal},
     cluster::ClusterConfig,
     compression::CompressionConfig,
@@ -82,6 +85,8 @@ pub struct Config {
     pub cluster: Option<ClusterConfig>,
     /// Small hot files kept in memory.
     pub cache: CacheConfig,
+    /// The bounds of the shared cache of responses.
+    pub shared_cache: StoreConfig,
 }
 
 impl Config {

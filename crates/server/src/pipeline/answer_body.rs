@@ -31,6 +31,8 @@ pub(crate) enum AnswerBody {
     Program(OriginBody),
     /// As an origin sent it; kept here until the client takes it.
     Relayed(Relayed),
+    /// As it is stored, by this request or another one.
+    Stored(cache::Reader),
     /// One of the others, compressed while it is sent.
     Compressed(Box<CompressedBody<Box<AnswerBody>>>),
 }
@@ -52,6 +54,11 @@ impl fmt::Debug for Holding {
 impl Holding {
     pub(super) fn new(body: UpstreamBody, slot: Option<Slot>, presence: Presence, pulse: Option<Pulse>) -> Self {
         Self { body, slot, presence: Some(presence), pulse }
+    }
+
+    /// A body for no client.
+    pub(super) fn without_client(body: UpstreamBody, slot: Option<Slot>) -> Self {
+        Self { body, slot, presence: None, pulse: None }
     }
 
     /// A body of which nothing is to be waited for.
@@ -94,6 +101,15 @@ impl Drop for Holding {
     }
 }
 
+impl AnswerBody {
+    /// The body is taken to its end from now on, even if its client goes.
+    pub(super) fn leave_client(&mut self) {
+        if let Self::Upstream(holding) = self {
+            holding.presence = None;
+        }
+    }
+}
+
 impl From<FileBody> for AnswerBody {
     fn from(body: FileBody) -> Self {
         Self::File(body)
@@ -110,6 +126,7 @@ impl Body for AnswerBody {
             Self::Upstream(body) => body.poll_frame(cx),
             Self::Program(body) => Pin::new(body).poll_frame(cx),
             Self::Relayed(body) => Pin::new(body).poll_frame(cx),
+            Self::Stored(body) => Pin::new(body).poll_frame(cx),
             Self::Compressed(body) => Pin::new(&mut **body).poll_frame(cx),
         }
     }
@@ -120,6 +137,7 @@ impl Body for AnswerBody {
             Self::Upstream(body) => body.body.is_end_stream(),
             Self::Program(body) => body.is_end_stream(),
             Self::Relayed(body) => body.is_end_stream(),
+            Self::Stored(body) => body.is_end_stream(),
             Self::Compressed(body) => body.is_end_stream(),
         }
     }
@@ -130,6 +148,7 @@ impl Body for AnswerBody {
             Self::Upstream(body) => body.body.size_hint(),
             Self::Program(body) => body.size_hint(),
             Self::Relayed(body) => body.size_hint(),
+            Self::Stored(body) => body.size_hint(),
             Self::Compressed(body) => body.size_hint(),
         }
     }

@@ -3,7 +3,7 @@
 mod answer;
 mod files;
 mod program;
-mod upstream;
+pub(super) mod upstream;
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ use serpent_server::{
     Handle, Server, StartError,
     config::{
         Access, CacheConfig, Certificate, CertificateFiles, Classes, Config, Cutoffs, Enforce, FilesConfig,
-        HeaderRules, Limits, Listen, LogChoice, Site, SymlinkPolicy, UplinkConfig, UplinkRate,
+        HeaderRules, Limits, Listen, LogChoice, Site, StoreConfig, SymlinkPolicy, UplinkConfig, UplinkRate,
     },
 };
 use tempfile::TempDir;
@@ -95,6 +95,7 @@ pub fn config(root: &Path) -> Config {
         acme: None,
         cluster: None,
         cache: CacheConfig::default(),
+        shared_cache: StoreConfig::default(),
     }
 }
 

@@ -224,6 +224,7 @@ fn what_is_refused_has_no_body_for_head() {
         early_hints: false,
         internal: false,
         replaces_errors: true,
+        cache: None,
         maintenance: true,
         access_log: LogChoice::Outer,
     }];

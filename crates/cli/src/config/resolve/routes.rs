@@ -57,6 +57,7 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
         early_hints: false,
         internal: false,
         replaces_errors: true,
+        cache: None,
         access_log: LogChoice::Outer,
     }
 }
@@ -147,6 +148,7 @@ impl Resolver<'_> {
         };
         let admitted = raw.admitted.as_ref().map_or(never_waits.is_none(), |written| *written.get_ref());
         let early_hints = raw.early_hints.as_ref().is_some_and(|written| *written.get_ref());
+        let cache = self.cache_of(raw, &origin);
         let of_waiting = [
             ("admitted", raw.admitted.as_ref().filter(|_| admitted).map(Spanned::span)),
             ("resource", raw.resource.as_ref().map(Spanned::span)),
@@ -179,6 +181,7 @@ impl Resolver<'_> {
             early_hints,
             internal: raw.internal.as_ref().is_some_and(|on| *on.get_ref()),
             replaces_errors: raw.error_pages.as_ref().is_none_or(|on| *on.get_ref()),
+            cache,
             access_log: LogChoice::Outer,
         })
     }

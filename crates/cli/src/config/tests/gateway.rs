@@ -339,6 +339,13 @@ fn with_setting(plain: &str, key: &str, written: &str) -> (String, String) {
     };
     match section {
         "site.route" => after("path = \"/\"\nupstream = \"app\"\n"),
+        "site.route.cache" => {
+            let cached = |more: &str| {
+                let route = "path = \"/\"\nupstream = \"app\"\n";
+                plain.replacen(route, &format!("{route}[site.route.cache]\n{more}"), 1)
+            };
+            (cached(&line), cached(""))
+        }
         "site.route.cgi" => {
             let cgi = |more: &str| {
                 format!("[[site]]\n[[site.route]]\npath = \"/\"\n[site.route.cgi]\nprogram = \"cgi-bin\"\n{more}")

@@ -6,13 +6,13 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{Method, Response, StatusCode, header, request::Parts, uri::PathAndQuery};
+use http::{HeaderMap, Method, Response, StatusCode, header, request::Parts, uri::PathAndQuery};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 
 use crate::{
     admission::Slot,
-    body::{Afterwards, Pulse, RelayEnd, full, relay},
+    body::{Afterwards, Pulse, RelayEnd, RequestBody, full, relay},
     connection_state::Tunnel,
     pipeline::{
         admission::Admitted,
@@ -68,33 +68,19 @@ pub(super) async fn answer(
     admitted: Admitted,
 ) -> Result<Response<AnswerBody>, Failure> {
     let Admitted { body, pulse, slot, presence } = admitted;
-    let path = path(&request.parts, routed, origin).ok_or(StatusCode::BAD_REQUEST)?;
-    let host = host_and_port(&request.parts);
     let transforms = snapshot.sites.transforms(request.site, request.route);
     let headers = if transforms.iter().any(Transform::reads_request) {
         request.parts.headers.clone()
     } else {
         std::mem::take(&mut request.parts.headers)
     };
-    let (connection, parts) = (&request.connection, &request.parts);
-    let outbound = Outbound { method: parts.method.clone(), path, version: parts.version, headers, body };
-    let ask = Ask {
-        upstream: origin.upstream,
-        class: request.verdict.class.index(),
-        client: connection.client_address(),
-        client_ip: request.verdict.client,
-        scheme: connection.scheme(),
-        host: &host,
-        keep_host: origin.keep_host,
-        believed: request.verdict.believed,
-        rules: Some(&routed.route.config.request_headers).filter(|rules| !rules.is_empty()),
-        times: origin.times,
-    };
-    let pools = connection.pools.of(snapshot);
-    let prepared = match pools.prepare(outbound, ask, request.now) {
+    let pools = request.connection.pools.of(snapshot);
+    let prepared = match prepare(request, routed, origin, &pools, headers, body) {
         Ok(prepared) => prepared,
-        Err(error) => return Err(give_up(slot, &error).into()),
+        Err(Unprepared::Path) => return Err(StatusCode::BAD_REQUEST.into()),
+        Err(Unprepared::Upstream(error)) => return Err(give_up(slot, &error).into()),
     };
+    let parts = &request.parts;
     let interims = InterimSender::new(request, snapshot);
     let is_head = parts.method == Method::HEAD;
     let passing = Passing { pools, prepared, interims, presence, is_head, pulse };
@@ -118,6 +104,44 @@ pub(super) async fn answer(
             Err(status.into())
         }
     }
+}
+
+/// Why a request cannot be prepared for its upstream.
+pub(in crate::pipeline) enum Unprepared {
+    /// Its path cannot be written.
+    Path,
+    Upstream(UpstreamError),
+}
+
+/// Makes the request for the upstream: that of the client, with these fields and this body.
+pub(in crate::pipeline) fn prepare(
+    request: &RequestContext,
+    routed: &Routed<'_>,
+    origin: &UpstreamOrigin,
+    pools: &Pools,
+    headers: HeaderMap,
+    body: RequestBody,
+) -> Result<Box<PreparedRequest>, Unprepared> {
+    let (connection, parts) = (&request.connection, &request.parts);
+    let path = path(parts, routed, origin).ok_or(Unprepared::Path)?;
+    // The fields may have moved out of the head.
+    let in_field =
+        headers.get(header::HOST).filter(|_| parts.uri.authority().is_none()).and_then(|it| it.to_str().ok());
+    let host = in_field.map_or_else(|| host_and_port(parts), Into::into);
+    let outbound = Outbound { method: parts.method.clone(), path, version: parts.version, headers, body };
+    let ask = Ask {
+        upstream: origin.upstream,
+        class: request.verdict.class.index(),
+        client: connection.client_address(),
+        client_ip: request.verdict.client,
+        scheme: connection.scheme(),
+        host: &host,
+        keep_host: origin.keep_host,
+        believed: request.verdict.believed,
+        rules: Some(&routed.route.config.request_headers).filter(|rules| !rules.is_empty()),
+        times: origin.times,
+    };
+    pools.prepare(outbound, ask, request.now).map_err(Unprepared::Upstream)
 }
 
 /// Passes the response on as its client takes it, which holds the slot.
@@ -247,7 +271,7 @@ impl<F: Future + Send + 'static> Drop for Outliving<F> {
 }
 
 /// Gives the slot back, tells the operator why there is no answer, and returns the status for the client.
-fn give_up(slot: Option<Slot>, error: &UpstreamError) -> StatusCode {
+pub(in crate::pipeline) fn give_up(slot: Option<Slot>, error: &UpstreamError) -> StatusCode {
     if let Some(slot) = slot
         && error.is_of_upstream()
     {

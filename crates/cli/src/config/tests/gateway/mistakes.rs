@@ -367,6 +367,16 @@ fn mistakes_about_routes_without_an_upstream() {
             "files never wait for a slot",
         ),
         (
+            "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfiles = true\ncache = true\n",
+            ":6:9",
+            "`cache` is about an upstream, and this route has none",
+        ),
+        (
+            "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfiles = true\ncache = \"on\"\n",
+            ":6:9",
+            "expected `true`, `false` or a table",
+        ),
+        (
             "[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\nfiles = true\nmaintenance = false\n",
             ":6:15",
             "its site is never closed",

@@ -2,6 +2,7 @@
 
 mod access;
 mod balancing;
+mod cache;
 mod compression;
 mod error_page;
 mod fastcgi;
@@ -52,6 +53,7 @@ impl<'a> Translation<'a> {
                 "error_log" => self.error_log(directive),
                 "upstream" => self.upstreams.declare(directive),
                 "limit_req_zone" | "limit_conn_zone" => self.zone(directive),
+                "proxy_cache_path" => self.cache_path(directive),
                 "keepalive_timeout" => self.limit_time(directive, "idle-timeout"),
                 "client_header_timeout" => self.limit_time(directive, "head-timeout"),
                 "types" => self.types(directive),

@@ -54,6 +54,47 @@ fn has(text: &str, parts: &[&str]) {
 }
 
 #[test]
+fn responses_of_upstreams_are_stored_as_before() {
+    let (text, left, config) = one("http {
+        proxy_cache_path /var/cache/nginx levels=1:2 keys_zone=pages:10m inactive=1h max_size=1g;
+        proxy_cache_valid 200 301 10m;
+        proxy_cache_key $scheme$host$request_uri;
+        server {
+            listen 80;
+            location / {
+                proxy_pass http://127.0.0.1:3000;
+                proxy_cache pages;
+                proxy_cache_lock on;
+                proxy_cache_use_stale error timeout updating http_503;
+                proxy_cache_background_update on;
+            }
+            location /live/ {
+                proxy_pass http://127.0.0.1:3000;
+                proxy_cache off;
+            }
+            location /odd/ {
+                proxy_pass http://127.0.0.1:3000;
+                proxy_cache pages;
+                proxy_cache_valid 404 1m;
+                proxy_cache_bypass $cookie_a;
+            }
+        }
+    }");
+    let cache = |path: &str| {
+        let route = config.sites[0].routes.iter().find(|route| route.name == path).unwrap_or_else(|| panic!("{text}"));
+        route.cache.clone()
+    };
+    let rules = cache("/").unwrap().rules.clone();
+    let minutes = |minutes: u64| std::time::Duration::from_secs(60 * minutes);
+    assert_eq!(rules.lifetime, Some(minutes(10)), "{text}");
+    assert_eq!((rules.stale_if_error, rules.stale_while_revalidate), (minutes(60), minutes(60)));
+    assert_eq!(cache("/live/"), None);
+    assert_eq!(cache("/odd/").unwrap().rules.lifetime, None);
+    has(&left.join("\n"), &["proxy_cache_path", "proxy_cache_valid", "proxy_cache_bypass"]);
+    assert_eq!(left.len(), 3, "{left:#?}");
+}
+
+#[test]
 fn a_static_site_with_certbot_and_compression() {
     let (text, left, config) = translated(&[
         (
@@ -268,7 +309,7 @@ fn php_elsewhere_and_its_parameters() {
     );
     let environment: Vec<_> = fastcgi(&config, 0).environment.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(environment, ["APP_ENV", "HTTPS", "PHP_VALUE"]);
-    for (line, reason) in [(17, "has no variables"), (22, "only files are cached")] {
+    for (line, reason) in [(17, "has no variables"), (22, "only files and responses of upstreams are cached")] {
         let place = format!("nginx.conf:{line}: ");
         assert!(
             left.iter().any(|left| left.starts_with(&place) && left.contains(reason)),

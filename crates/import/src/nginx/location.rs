@@ -343,6 +343,7 @@ impl<'a> Translation<'a> {
         if let Some(time) = idle_timeout(levels) {
             settings.set("idle-timeout", time);
         }
+        self.cache(levels, settings);
         self.request_headers(levels, settings);
         let hidden: Vec<&str> = in_force(levels, "proxy_hide_header").into_iter().map(|hidden| hidden.arg(0)).collect();
         if !hidden.is_empty() {

@@ -58,6 +58,11 @@ pub const NEEDLESS: &[&str] = &[
     "proxy_buffer_size",
     "proxy_buffers",
     "proxy_busy_buffers_size",
+    "proxy_cache_convert_head",
+    "proxy_cache_lock",
+    "proxy_cache_lock_age",
+    "proxy_cache_lock_timeout",
+    "proxy_cache_revalidate",
     "proxy_http_version",
     "proxy_ssl_server_name",
     "reset_timedout_connection",
@@ -126,6 +131,11 @@ pub const INHERITED: &[&str] = &[
     "limit_conn",
     "limit_req",
     "proxy_buffering",
+    "proxy_cache",
+    "proxy_cache_background_update",
+    "proxy_cache_key",
+    "proxy_cache_use_stale",
+    "proxy_cache_valid",
     "proxy_connect_timeout",
     "proxy_hide_header",
     "proxy_intercept_errors",
@@ -164,16 +174,11 @@ fn reason(name: &str) -> &'static str {
         "fastcgi_send_timeout" => "`fastcgi.timeout` holds for both directions",
         "fastcgi_request_buffering" => "a request is read whole before it goes to an application",
         "fastcgi_ignore_client_abort" => "a request ends with its client",
-        _ if name.starts_with("fastcgi_cache") => "only files are cached",
-        "proxy_cache"
-        | "proxy_cache_path"
-        | "proxy_cache_valid"
-        | "proxy_cache_key"
-        | "proxy_cache_use_stale"
-        | "proxy_cache_bypass"
-        | "proxy_no_cache"
-        | "proxy_cache_lock"
-        | "proxy_cache_revalidate" => "answers of upstreams are not cached",
+        _ if name.starts_with("fastcgi_cache") => "only files and responses of upstreams are cached",
+        "proxy_cache_bypass" | "proxy_no_cache" => {
+            "a site says what is stored (`Cache-Control`); a route with another path has no cache"
+        }
+        "proxy_ignore_headers" => "what a response says about caching is obeyed",
         "limit_rate" | "limit_rate_after" => {
             "`limit.bytes` of a site or a route counts all responses of a client together, and nginx each by itself"
         }
@@ -205,6 +210,10 @@ pub struct Translation<'a> {
     pub upstreams: Upstreams<'a>,
     /// `limit_req_zone` and `limit_conn_zone`: the rate, if any, and what is counted together, if that has a counterpart.
     pub zones: HashMap<&'a str, (Option<String>, Option<Vec<String>>)>,
+    /// `limit_req_zone` and `limit_conn_zone`: the rate, if any, and whether clients are counted by their address.
+    pub zones: HashMap<&'a str, (Option<String>, bool)>,
+    /// `proxy_cache_path`: how long a zone keeps what is not used.
+    pub cache_zones: HashMap<&'a str, String>,
     /// `auth_basic_user_file`. There is one for all sites.
     pub users: Option<&'a str>,
     pub limits: Settings,

@@ -4,6 +4,7 @@
 mod args;
 mod cell;
 mod flags;
+mod gateways;
 mod model;
 mod pool;
 mod serving;
@@ -23,11 +24,19 @@ use instrument::{
 use scheduler::bands::BandLearner;
 
 pub use self::args::SimulateArgs;
-use self::{args::ModelChoice, cell::Simulation, pool::Task, serving::Serving};
+use self::{
+    args::{ModelChoice, SimulateCommand},
+    cell::Simulation,
+    pool::Task,
+    serving::Serving,
+};
 
 /// Simulates an experiment, or the rest of one, and prints its table. Returns [`ExitCode::FAILURE`] if a part
 /// of it is not valid; the table then names it.
 pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, LabError> {
+    if let Some(SimulateCommand::Gateways(args)) = &args.command {
+        return gateways::simulate(args);
+    }
     let serpent = serpent_binary(args.serpent.as_deref())?;
     let (writer, changed, ready) = match &args.resume {
         Some(dir) => {

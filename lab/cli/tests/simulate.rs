@@ -417,3 +417,30 @@ fn parts_of_four_processes_are_one_run_again() {
     let wrong = lab(folder.path(), &["simulate", "./tiny.toml", "--shard", "4/4"]).output().unwrap();
     assert!(wrong.status.code() == Some(2) && stderr(&wrong).contains("write I/N"), "{}", stderr(&wrong));
 }
+
+#[test]
+fn gateways_are_compared_with_one_that_has_all_slots() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["simulate", "gateways", "--gateways", "1,4", "--seconds", "10", "--seeds", "1", "--faults"];
+    let table = run(folder.path(), &args);
+    let row = |load: &str, gateways: &str| {
+        let (_, rest) = table.split_once(&format!("load {load}\n")).unwrap();
+        let line = rest.lines().find(|line| line.starts_with(&format!("{gateways} "))).unwrap();
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (one, four) = (row("0.5", "1"), row("0.5", "4"));
+    assert_eq!(one[2], four[2], "the same requests with one gateway: {table}");
+    // With faults, that mean is exceeded.
+    assert!(one[3].parse::<f64>().unwrap() >= 1.0 && four[3].parse::<f64>().unwrap() >= 1.0, "{table}");
+    assert!(table.contains("most in faults") && table.contains("load full") && table.contains("followed"), "{table}");
+    assert_eq!(run(folder.path(), &[&args[..], &["--jobs", "1"]].concat()), table, "a seed decides everything");
+    for (wrong, says) in [
+        (["--load", "0"], "above 0"),
+        (["--share", "even"], "it is one of strict"),
+        (["--loss", "1"], "--loss"),
+        (["--service-ms", "0"], "--service-ms"),
+    ] {
+        let output = lab(folder.path(), &[&["simulate", "gateways"], &wrong[..]].concat()).output().unwrap();
+        assert!(output.status.code() == Some(2) && stderr(&output).contains(says), "{wrong:?}: {}", stderr(&output));
+    }
+}

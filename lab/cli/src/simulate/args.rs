@@ -2,14 +2,16 @@
 
 use std::{fmt, num::NonZeroUsize, path::PathBuf, str::FromStr};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use instrument::{experiment::Changes, shard::Shard};
 
-use super::flags::Flags;
+use super::{flags::Flags, gateways::GatewaysArgs};
 
 /// The conditions to simulate, the model, and the folder for the results.
 #[derive(Args, Clone, Debug)]
-#[command(after_long_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_long_help = "\
 Examples:
   serpent-lab simulate srpt-over-load --quick
   serpent-lab simulate srpt-over-load --out predicted && serpent-lab compare measured predicted
@@ -18,8 +20,12 @@ Examples:
   serpent-lab simulate --trace access.log --load 0.8,0.95 --orders fair,srpt
   serpent-lab simulate --resume predicted
 
-`serpent-lab report` and `serpent-lab compare` take the folder as they take that of a measurement.")]
+`serpent-lab report` and `serpent-lab compare` take the folder as they take that of a measurement."
+)]
 pub struct SimulateArgs {
+    #[command(subcommand)]
+    pub command: Option<SimulateCommand>,
+
     /// Name of a shipped experiment, or an experiment file; without one, flags give the conditions
     #[arg(value_name = "NAME|FILE")]
     pub experiment: Option<String>,
@@ -60,6 +66,12 @@ pub struct SimulateArgs {
 
     #[command(flatten)]
     pub flags: Flags,
+}
+
+/// What is simulated without an experiment of the lab.
+#[derive(Clone, Debug, Subcommand)]
+pub enum SimulateCommand {
+    Gateways(Box<GatewaysArgs>),
 }
 
 /// A model of the uplink.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use rand::RngExt as _;
+use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
 /// A fault, and when.
@@ -30,9 +30,10 @@ pub enum FaultKind {
 
 impl Fault {
     /// Random faults of up to two seconds each, one after the other with time to settle.
-    pub fn random(random: &mut ChaCha8Rng, gateways: u32, from_ns: u64, until_ns: u64) -> Vec<Self> {
+    pub fn random(seed: u64, gateways: u32, from_ns: u64, until_ns: u64) -> Vec<Self> {
         const LONGEST_NS: u64 = 2_000_000_000;
         const SETTLE_NS: u64 = 6_000_000_000;
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut faults = Vec::new();
         let mut at_ns = from_ns;
         loop {

@@ -1,6 +1,4 @@
 use proptest::prelude::*;
-use rand::SeedableRng as _;
-use rand_chacha::ChaCha8Rng;
 
 use super::*;
 
@@ -153,8 +151,7 @@ proptest! {
         (setup.policy, setup.classes, setup.mix, setup.seed) = (policy, classes(), vec![1.0, 2.0, 3.0], seed);
         (setup.warm_up_ns, setup.until_ns) = (2 * SECOND, 30 * SECOND);
         setup.service.shape = Shape::Even;
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        setup.faults = Fault::random(&mut random, gateways, 3 * SECOND, 24 * SECOND);
+        setup.faults = Fault::random(seed, gateways, 3 * SECOND, 24 * SECOND);
         prop_assert!(!setup.faults.is_empty());
         let it = setup.run();
         prop_assert!(it.sound.most <= window, "{:?} of {window} with {:?}", it.sound, setup.faults);

@@ -210,8 +210,6 @@ pub struct Translation<'a> {
     pub upstreams: Upstreams<'a>,
     /// `limit_req_zone` and `limit_conn_zone`: the rate, if any, and what is counted together, if that has a counterpart.
     pub zones: HashMap<&'a str, (Option<String>, Option<Vec<String>>)>,
-    /// `limit_req_zone` and `limit_conn_zone`: the rate, if any, and whether clients are counted by their address.
-    pub zones: HashMap<&'a str, (Option<String>, bool)>,
     /// `proxy_cache_path`: how long a zone keeps what is not used.
     pub cache_zones: HashMap<&'a str, String>,
     /// `auth_basic_user_file`. There is one for all sites.

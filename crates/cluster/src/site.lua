@@ -13,6 +13,7 @@
 local MOST_CREDIT = 2
 local CREDIT_US = 100000
 local NEARLY = 1e-6
+local MANY = 32
 local TOLD_US = 1000
 local WANTED_GAP_US, WANTED_LEAST_US, WANTED_MOST_US = 50, 2000, 50000
 -- A site without gateways is forgotten after that.
@@ -253,7 +254,7 @@ function Site:lead(leads, ask)
   return others
 end
 
-function Site:grant(now, gateway, ask, window, had, periods, most, gateways)
+function Site:grant(now, gateway, ask, window, had, periods, most, gateways, slow)
   local cell = self:cell(ask.name)
   local demands, weights, reserves, all, demand = {}, {}, {}, 0, 0
   for i, class in ipairs(ask.classes) do
@@ -294,6 +295,8 @@ function Site:grant(now, gateway, ask, window, had, periods, most, gateways)
     -- One part of the rest stays with the store, for the gateway that needs it first.
     slots = math.max(math.floor(exact + (window - all) / (gateways + 1) + NEARLY), demand)
   end
+  -- Its requests may soon be twice as many, and it will not ask in time.
+  if slow then slots = math.max(slots, math.min(math.floor(window / gateways), demand * 2)) end
   slots = math.min(slots, available, most)
   self:queue(self:denied_key(ask.name), gateway, slots < demand and slots < whole)
   self:queue(self:short_key(ask.name), gateway, slots < demand and slots >= whole)
@@ -347,6 +350,8 @@ local function ask(keys, argv)
   local leader = sums.leader and sums.leader ~= gateway and site:record(sums.leader)
   if not leader or leader.lapsed then sums.leader = gateway end
   local leads = sums.leader == gateway
+  local periods = old and (now - old.asked) / CREDIT_US
+  local slow = gateways >= MANY and old and now - old.asked >= its.linger / 4
   local cells, grants = {}, {}
   for i, cell in ipairs(its.cells) do
     local had = old and old.cells[cell.name]
@@ -354,7 +359,7 @@ local function ask(keys, argv)
     local window = site:cell(cell.name).window or math.max(cell.window, 1)
     local most = math.huge
     if unsure then most = math.max(cell.holds, math.floor(window / most_gateways), 1) end
-    local held, grant = site:grant(now, gateway, cell, window, had, old and (now - old.asked) / CREDIT_US, most, gateways)
+    local held, grant = site:grant(now, gateway, cell, window, had, periods, most, gateways, slow)
     grant[5] = others
     site:count(cell.name, held, 1)
     site:tell(now, cell.name)

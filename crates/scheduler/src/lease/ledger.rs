@@ -15,6 +15,8 @@ const MOST_CREDIT: f64 = 2.0;
 const NEARLY: f64 = 1e-6;
 /// Credit is counted in slots over this time.
 const CREDIT_NS: f64 = 100_000_000.0;
+/// With so many gateways each asks so seldom that its requests may change much in between.
+const MANY: u32 = 32;
 /// For this time no other gateway is told of the slot that a gateway was told of.
 const TOLD_NS: u64 = 1_000_000;
 /// The least time between two calls to all gateways to give back what they do not use: so much for each gateway, and
@@ -102,6 +104,9 @@ struct Bounds {
     most: u32,
     /// How many gateways there are.
     gateways: u32,
+    /// There are many gateways, so that each asks seldom, and since its last ask this one has had time to finish its
+    /// requests and begin others.
+    slow: bool,
 }
 
 impl CellAsk {
@@ -227,6 +232,7 @@ impl Ledger {
             self.leader = Some(id);
         }
         let leads = self.leader == Some(id);
+        let slow = gateways >= MANY && old.as_ref().is_some_and(|old| now.ns_since(old.asked_at) >= ask.linger_ns / 4);
         let mut held = Vec::with_capacity(self.cells.len());
         let mut grants = Vec::with_capacity(self.cells.len());
         for (at, its) in ask.cells.into_iter().enumerate() {
@@ -237,7 +243,7 @@ impl Ledger {
             let others = self.cells[at].lead(leads, &its);
             let most =
                 if unsure { its.holds.max(alone(self.cells[at].settings.window, most_gateways)) } else { u32::MAX };
-            let (it, mut grant) = self.grant(now, id, at, its, had, Bounds { most, gateways });
+            let (it, mut grant) = self.grant(now, id, at, its, had, Bounds { most, gateways, slow });
             grant.others = others;
             self.cells[at].add(&it);
             self.tell(now, at);
@@ -280,7 +286,7 @@ impl Ledger {
         had: Option<(&Held, f64)>,
         bounds: Bounds,
     ) -> (Held, Grant) {
-        let Bounds { most, gateways } = bounds;
+        let Bounds { most, gateways, slow } = bounds;
         let cell = &mut self.cells[at];
         let window = cell.settings.window;
         let mut demands = cell.demands.clone();
@@ -327,7 +333,9 @@ impl Ledger {
             let spare = (f64::from(window) - all) / (f64::from(gateways) + 1.0);
             ((exact + spare + NEARLY) as u32).max(demand)
         };
-        let slots = slots.min(available).min(most);
+        // Its requests may soon be twice as many, and it will not ask in time.
+        let ahead = if slow { (window / gateways).min(demand.saturating_mul(2)) } else { 0 };
+        let slots = slots.max(ahead).min(available).min(most);
         // A gateway that was denied some before keeps its turn.
         let (is_denied, is_short) = (slots < demand && slots < whole, slots < demand && slots >= whole);
         for (queue, is_in) in [(&mut cell.denied, is_denied), (&mut cell.short, is_short)] {

@@ -23,8 +23,32 @@ pub(crate) struct Wish<'a> {
     pub(crate) token: Option<&'a [u8]>,
 }
 
-/// A server, and how the rule sees it.
-type Choice<'a> = (&'a Arc<Server>, Candidate);
+/// Servers that can be chosen, and how the rule sees them, in the same order.
+#[derive(Default)]
+struct Candidates<'a> {
+    servers: SmallVec<[&'a Arc<Server>; 8]>,
+    seen: SmallVec<[Candidate; 8]>,
+}
+
+impl<'a> Candidates<'a> {
+    fn of(servers: impl Iterator<Item = &'a Arc<Server>>, slow_start: Duration) -> Self {
+        let mut candidates = Self::default();
+        servers.for_each(|server| candidates.push(server, slow_start));
+        candidates
+    }
+
+    fn push(&mut self, server: &'a Arc<Server>, slow_start: Duration) {
+        let state = &server.state;
+        let weight = server.weight() * state.percent(slow_start);
+        self.servers.push(server);
+        self.seen.push(Candidate { load: state.in_flight(), weight, identity: server.identity });
+    }
+
+    fn remove(&mut self, at: usize) -> &'a Arc<Server> {
+        self.seen.remove(at);
+        self.servers.remove(at)
+    }
+}
 
 /// Chooses the server for a request. `servers` are sorted by priority.
 ///
@@ -55,9 +79,9 @@ pub(crate) fn choose<'a>(
     }
     let paused = |server: &&Arc<Server>| matches!(server.state.health(), Health::Paused | Health::Ejected);
     for level in servers.chunk_by(|one, other| one.spec.priority == other.spec.priority) {
-        let left = candidates(level.iter().filter(can_take).filter(paused), config.slow_start);
-        if let Some((chosen, _)) = least_loaded::choose(&seen(&left), wish.turn as u64).and_then(|at| left.get(at)) {
-            return Some(chosen);
+        let left = Candidates::of(level.iter().filter(can_take).filter(paused), config.slow_start);
+        if let Some(at) = least_loaded::choose(&left.seen, wish.turn as u64) {
+            return left.servers.get(at).copied();
         }
     }
     None
@@ -77,45 +101,31 @@ fn choose_of_level<'a>(
             Health::Paused => server.state.is_pause_over(),
             Health::Ejected | Health::Down => false,
         };
-        let mut left = candidates(servers.filter(usable), config.slow_start);
-        while let Some(at) = hash::choose(&seen(&left), key, *bound) {
-            let (server, _) = left.remove(at);
+        let mut left = Candidates::of(servers.filter(usable), config.slow_start);
+        while let Some(at) = hash::choose(&left.seen, key, *bound) {
+            let server = left.remove(at);
             if server.state.health() == Health::Healthy || server.state.try_again(pause) {
                 return Some(server);
             }
         }
         return None;
     }
-    let mut healthy = SmallVec::new();
+    let mut healthy = Candidates::default();
     for server in servers {
         match server.state.health() {
             Health::Ejected | Health::Down => {}
             Health::Paused if server.state.try_again(pause) => return Some(server),
             Health::Paused => {}
-            Health::Healthy => healthy.push(candidate(server, config.slow_start)),
+            Health::Healthy => healthy.push(server, config.slow_start),
         }
     }
-    let seen = seen(&healthy);
+    let seen = &healthy.seen;
     let at = match config.balance {
-        Balance::LeastLoaded | Balance::Hash { .. } => least_loaded::choose(&seen, turn),
-        Balance::RoundRobin => round_robin::choose(&seen, turn),
-        Balance::PowerOfTwo => power_of_two::choose(&seen, [fastrand::u64(..), fastrand::u64(..)]),
+        Balance::LeastLoaded | Balance::Hash { .. } => least_loaded::choose(seen, turn),
+        Balance::RoundRobin => round_robin::choose(seen, turn),
+        Balance::PowerOfTwo => power_of_two::choose(seen, [fastrand::u64(..), fastrand::u64(..)]),
     };
-    healthy.get(at?).map(|(server, _)| *server)
-}
-
-fn candidates<'a>(servers: impl Iterator<Item = &'a Arc<Server>>, slow_start: Duration) -> SmallVec<[Choice<'a>; 8]> {
-    servers.map(|server| candidate(server, slow_start)).collect()
-}
-
-fn candidate(server: &Arc<Server>, slow_start: Duration) -> Choice<'_> {
-    let state = &server.state;
-    let weight = server.weight() * state.percent(slow_start);
-    (server, Candidate { load: state.in_flight(), weight, identity: server.identity })
-}
-
-fn seen(choices: &SmallVec<[Choice<'_>; 8]>) -> SmallVec<[Candidate; 8]> {
-    choices.iter().map(|(_, candidate)| *candidate).collect()
+    healthy.servers.get(at?).copied()
 }
 
 #[cfg(test)]

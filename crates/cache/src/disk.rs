@@ -59,6 +59,8 @@ pub(crate) enum Job {
 pub(crate) trait Told {
     /// A file was found at the start.
     fn handle_found(&self, file: u64, file_bytes: u64, head: Head);
+    /// There are no others.
+    fn handle_all_found(&self);
     /// A response was written. False: it is not wanted any more, and the file is removed.
     fn handle_written(&self, entry: u64, file: u64, file_bytes: u64) -> bool;
 }
@@ -181,6 +183,7 @@ impl Disk {
                 }
             }
         }
+        told(&mut |told| told.handle_all_found());
         tracing::info!(directory = %self.directory.display(), found, damaged = dropped, "stored responses read");
     }
 

@@ -9,7 +9,7 @@
 //! A use takes the lock for reading. Nothing is read or written, and no large piece copied, while it is held.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     hash::{BuildHasher as _, RandomState},
     io,
     path::PathBuf,
@@ -28,6 +28,7 @@ use crate::{
     file_format::Head,
     filling::Source,
     gdsf::{Gdsf, Rank},
+    purge::{Purge, target_of},
     stored::Stored,
 };
 
@@ -106,6 +107,30 @@ pub(crate) struct Index {
     pub(crate) memory_bytes: u64,
     pub(crate) files: Gdsf,
     pub(crate) disk_bytes: u64,
+    /// What was given up while the files of the directory are still being read; `None`: they were read.
+    pub(crate) unread: Option<Unread>,
+}
+
+/// What must not come back from files that are not read yet.
+#[derive(Debug, Default)]
+pub(crate) struct Unread {
+    pub(crate) purges: Vec<Purge>,
+    pub(crate) keys: HashSet<Arc<str>>,
+}
+
+/// Most of them. Beyond that nothing more is taken from files.
+const MOST_UNREAD: usize = 10_000;
+
+impl Unread {
+    fn forbids(&self, key: &str, tags: &[Box<str>]) -> bool {
+        self.purges.len() + self.keys.len() > MOST_UNREAD
+            || self.keys.contains(key)
+            || self.purges.iter().any(|purge| purge.matches(target_of(key), tags))
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.purges.len() + self.keys.len() <= MOST_UNREAD
+    }
 }
 
 /// What is known of one target.
@@ -383,6 +408,7 @@ impl Told for Shared {
     fn handle_found(&self, file: u64, file_bytes: u64, head: Head) {
         let mut index = self.index.write();
         let key: Arc<str> = head.key.into();
+        let is_forbidden = index.unread.as_ref().is_some_and(|it| it.forbids(&key, &head.stored.tags));
         let slot = index.slots.entry(key.clone()).or_default();
         let (epoch, known) = (slot.epoch, slot.variants.clone());
         // What was stored since the start is newer; of two files the newer one counts.
@@ -392,7 +418,7 @@ impl Told for Shared {
             };
             known.stored.received_ms >= head.stored.received_ms
         };
-        let is_old = known.iter().any(newer) || head.body_bytes > self.config.most_body_bytes || epoch > 0;
+        let is_old = known.iter().any(newer) || head.body_bytes > self.config.most_body_bytes || is_forbidden;
         let id = match is_old {
             true => None,
             false => self.insert(&mut index, &key, epoch, Arc::new(head.stored), Body::OnDisk),
@@ -413,6 +439,10 @@ impl Told for Shared {
                 }
             }
         }
+    }
+
+    fn handle_all_found(&self) {
+        self.index.write().unread = None;
     }
 
     fn handle_written(&self, id: u64, file: u64, file_bytes: u64) -> bool {

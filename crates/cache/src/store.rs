@@ -19,7 +19,7 @@ use crate::{
     fetch::{Fetch, Follow, Turn},
     filling::Reader,
     purge::{Purge, target_of},
-    shared::{Body, Shared, StoreConfig, StoreStats},
+    shared::{Body, Index, Shared, StoreConfig, StoreStats, Unread},
     stored::Stored,
 };
 
@@ -60,7 +60,7 @@ impl Store {
         let shared = Arc::new(Shared {
             config,
             disk: disk.clone(),
-            index: RwLock::default(),
+            index: RwLock::new(Index { unread: disk.is_some().then(Unread::default), ..Index::default() }),
             alone: parking_lot::Mutex::default(),
             hasher: RandomState::new(),
             filling_bytes: AtomicU64::new(0),
@@ -171,6 +171,9 @@ impl Store {
     /// Gives up what matches. Returns how many responses that were. May take long.
     pub fn purge(&self, purge: &Purge) -> usize {
         let mut index = self.0.index.write();
+        if let Some(unread) = index.unread.as_mut().filter(|unread| unread.has_room()) {
+            unread.purges.push(purge.clone());
+        }
         let mut gone = Vec::new();
         for (key, slot) in &mut index.slots {
             // The tags of an answer that is on its way are not known yet.
@@ -191,6 +194,9 @@ impl Store {
     /// Gives up what is stored for a target.
     pub fn invalidate(&self, key: &str) {
         let mut index = self.0.index.write();
+        if let Some(unread) = index.unread.as_mut().filter(|unread| unread.has_room()) {
+            unread.keys.insert(key.into());
+        }
         let Some(slot) = index.slots.get_mut(key) else { return };
         slot.epoch += 1;
         let variants = slot.variants.clone();

@@ -267,6 +267,32 @@ fn a_restart_finds_what_was_stored_and_nothing_that_is_damaged() {
 }
 
 #[test]
+fn what_is_purged_before_its_file_is_read_does_not_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = on_disk(folder.path(), 1 << 20, 1 << 20);
+    for at in 0..3 {
+        asks(&store, &format!("http://a/{at}")).whole(of(1, &[], &[("cache-tag", "t")]), "x".into());
+    }
+    store.done();
+    let heads: Vec<_> = {
+        let index = store.0.index.read();
+        index.entries.values().map(|entry| entry.file.as_ref().unwrap().file).collect()
+    };
+    let disk = store.0.disk.clone().unwrap();
+    // As a store that has not read its directory yet.
+    let again = in_memory(1 << 20);
+    again.0.index.write().unread = Some(Unread::default());
+    again.invalidate("http://a/0");
+    again.purge(&Purge { host: None, what: What::Path("/1".into()) });
+    for file in heads {
+        again.0.handle_found(file, 1, disk.read(file, 100).unwrap().0);
+    }
+    again.0.handle_all_found();
+    assert_eq!(again.stats().entries, 1);
+    assert!(again.find("http://a/2", &HeaderMap::new()).is_some());
+}
+
+#[test]
 fn a_body_leaves_the_memory_before_its_head_does_and_the_disk_has_a_bound() {
     let folder = tempfile::tempdir().unwrap();
     let store = on_disk(folder.path(), 60_000, 100_000);

@@ -92,6 +92,8 @@ Site.__index = Site
 local function open(keys)
   local packed = redis.call('GET', keys[2])
   local sums = packed and cmsgpack.unpack(packed)
+  -- A store that is short of memory may have dropped one key and kept others.
+  if not sums then redis.call('DEL', keys[1], keys[3]) end
   return setmetatable({
     gateways = keys[1], sums_key = keys[2], ends = keys[3], denied = keys[4],
     sums = sums or { cells = {}, unsure = -1, turn = 0, count = 0, offset = 0 },
@@ -111,8 +113,12 @@ function Site:clock(now)
 end
 
 function Site:close()
+  local kept = self.sums.kept
+  if not kept or self.sums.last - kept > KEEP_MS * 100 then
+    self.sums.kept = self.sums.last
+    for _, key in ipairs({ self.gateways, self.ends }) do redis.call('PEXPIRE', key, KEEP_MS) end
+  end
   redis.call('SET', self.sums_key, cmsgpack.pack(self.sums), 'PX', KEEP_MS)
-  for _, key in ipairs({ self.gateways, self.ends }) do redis.call('PEXPIRE', key, KEEP_MS) end
 end
 
 function Site:cell(name)
@@ -177,8 +183,7 @@ end
 function Site:queue(key, gateway, is_in)
   if is_in then
     self.sums.turn = self.sums.turn + 1
-    redis.call('ZADD', key, 'NX', self.sums.turn, gateway)
-    redis.call('PEXPIRE', key, KEEP_MS)
+    if redis.call('ZADD', key, 'NX', self.sums.turn, gateway) == 1 then redis.call('PEXPIRE', key, KEEP_MS) end
   else
     redis.call('ZREM', key, gateway)
   end
@@ -201,6 +206,7 @@ function Site:forget(now, gateway, record)
   redis.call('ZREM', self.ends, gateway)
   redis.call('HDEL', self.gateways, gateway)
   self.sums.count = self.sums.count - 1
+  if self.sums.leader == gateway then self.sums.leader = nil end
   for name, held in pairs(record.cells) do
     self:count(name, held, -1)
     self:leave(now, name, gateway)
@@ -221,6 +227,7 @@ function Site:expire(now, asks)
       self:forget(now, first, record)
     else
       record.lapsed = true
+      if self.sums.leader == first then self.sums.leader = nil end
       record.ends = record.ends + record.linger
       redis.call('ZADD', self.ends, record.ends, first)
       for name, held in pairs(record.cells) do
@@ -298,8 +305,10 @@ function Site:grant(now, gateway, ask, window, had, periods, most, gateways, slo
   -- Its requests may soon be twice as many, and it will not ask in time.
   if slow then slots = math.max(slots, math.min(math.floor(window / gateways), demand * 2)) end
   slots = math.min(slots, available, most)
-  self:queue(self:denied_key(ask.name), gateway, slots < demand and slots < whole)
-  self:queue(self:short_key(ask.name), gateway, slots < demand and slots >= whole)
+  -- Who was in no queue has not to be taken out of one.
+  local lacks, could = slots < demand and slots < whole, slots < demand and slots >= whole
+  if lacks or had and had.lacks then self:queue(self:denied_key(ask.name), gateway, lacks) end
+  if could or had and had.could then self:queue(self:short_key(ask.name), gateway, could) end
   if slots < demand then
     local every = math.max(math.min(WANTED_GAP_US * gateways, WANTED_MOST_US), WANTED_LEAST_US)
     local due = not self.sums.called or now - self.sums.called >= every
@@ -314,7 +323,7 @@ function Site:grant(now, gateway, ask, window, had, periods, most, gateways, slo
   end
   local kept = {}
   for _, class in ipairs(ask.classes) do kept[class[1]] = { class[4], class[5] } end
-  return { demands = kept, slots = slots, credit = credit }, { slots, wanted and 1 or 0, parts, window }
+  return { demands = kept, slots = slots, credit = credit, lacks = lacks, could = could }, { slots, wanted and 1 or 0, parts, window }
 end
 
 -- KEYS: gateways, sums, ends, and the beginning of denied:CELL.
@@ -335,7 +344,6 @@ local function ask(keys, argv)
   site:expire(now, gateway)
   local old = site:record(gateway)
   if old then
-    redis.call('ZREM', site.ends, gateway)
     for name, held in pairs(old.cells) do site:count(name, held, -1) end
   else
     sums.count = sums.count + 1
@@ -347,8 +355,7 @@ local function ask(keys, argv)
   number = math.max(number, its.seen) + 1
   local gateways, unsure = sums.count, now < sums.unsure
   local most_gateways = unsure and math.max(gateways, its.gateways) or gateways
-  local leader = sums.leader and sums.leader ~= gateway and site:record(sums.leader)
-  if not leader or leader.lapsed then sums.leader = gateway end
+  if not sums.leader then sums.leader = gateway end
   local leads = sums.leader == gateway
   local periods = old and (now - old.asked) / CREDIT_US
   local slow = gateways >= MANY and old and now - old.asked >= its.linger / 4

@@ -16,11 +16,13 @@
 //! Promises, held by tests:
 //! - The slots granted in unexpired leases, and the requests of expired ones as far as they are known, are never more than
 //!   the window. In use may be more only by requests that a gateway started while an answer with fewer slots was on its
-//!   way, by gateways that cannot reach the store (each has [`alone`] slots), and after the store has lost its memory.
+//!   way for more than 50 ms, by gateways that cannot reach the store (each has [`alone`] slots), and after the store has
+//!   lost its memory.
 //! - If there is more demand than slots, each class has what its policy gives it over the whole site, and each gateway a
 //!   part of that in proportion to its requests of the class. Fractions of slots are evened out over time, so that with
 //!   fewer slots than gateways all have their turns.
-//! - If there are more slots than demand, each gateway has slots for its requests and an equal part of the rest.
+//! - If there are more slots than demand, each gateway has slots for its requests and an equal part of the rest. One such
+//!   part stays with the store.
 //! - A store without memory (started anew, or failed over to a replica that lags) grants no gateway more than it holds
 //!   until all leases that it might have granted have ended.
 

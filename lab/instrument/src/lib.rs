@@ -27,6 +27,7 @@ pub mod client;
 pub mod docroot;
 mod error;
 pub mod experiment;
+pub mod join;
 pub mod plan;
 pub mod progress;
 mod realtime;

@@ -119,7 +119,8 @@ impl RunRecord {
 
     /// The cells of the part that this record is of, in the order of measurement.
     pub fn cells_of_part(&self) -> impl Iterator<Item = Cell> + '_ {
-        self.cells_in_turn().filter(|cell| self.shard.is_none_or(|shard| shard.has(cell, self)))
+        self.cells_in_turn()
+            .filter(|cell| self.shard.is_none_or(|shard| shard.has((cell.number - 1) / self.subjects.len())))
     }
 
     /// Number of cells of the whole run.

@@ -9,9 +9,8 @@ use serde::Serialize;
 use workload::outcome::Outcome;
 
 use crate::{
-    LabError,
+    LabError, join,
     record::{CellRecord, RunRecord},
-    shard,
     store::{Cell, Run},
 };
 
@@ -40,8 +39,8 @@ impl RunDir {
     /// Reads `run.json` of each part, at least one, and the record of each present cell. Says which parts are missing.
     pub(super) fn join(paths: &[PathBuf]) -> Result<Self, LabError> {
         let parts: Vec<Run> = paths.iter().map(|path| Run::open(path)).collect::<Result<_, _>>()?;
-        let places = shard::join(&parts)?;
-        for missing in shard::missing(&parts) {
+        let places = join::join(&parts)?;
+        for missing in join::missing(&parts) {
             eprintln!("note: part {missing} is missing");
         }
         let mut dir = Self { cells: BTreeMap::new(), unusable: Vec::new(), parts, places };

@@ -3,40 +3,7 @@
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Demand, Setup};
-
-/// The law of the time that the site works on a request.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Law {
-    /// The mean, in nanoseconds.
-    pub mean_ns: u64,
-    /// Its shape.
-    pub shape: Shape,
-}
-
-/// The shape of a law.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// Always the mean.
-    Fixed,
-    /// Exponential.
-    Exponential,
-    /// Evenly between half of the mean and one and a half.
-    Even,
-}
-
-/// To which gateway requests come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
-    /// To each alike.
-    Even,
-    /// To the first most, to the second half of that, to the third a third.
-    Skewed,
-    /// Those of a class to every so-manyth gateway, as many as there are classes.
-    ByClass,
-    /// To every other gateway, and after this time to the others, in nanoseconds.
-    Moving(u64),
-}
+use super::setup::{Demand, Law, Placement, Setup, Shape};
 
 /// A request that comes.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,8 @@ use scheduler::{
 };
 
 use super::{
-    Setup,
     agenda::{Event, Life},
+    setup::Setup,
 };
 
 const RESOURCE: ResourceId = ResourceId(0);

@@ -23,7 +23,7 @@ pub struct Measures {
     pub messages: f64,
     /// Requests that were refused, or whose gateway was killed.
     pub lost: u64,
-    /// Nanoseconds from the first request of [`super::Demand::Users::first_from_ns`] until nine tenths of that gateway's
+    /// Nanoseconds from the first request of the users that come later until nine tenths of that gateway's
     /// part of the slots are in use; `None`: never, or not asked for.
     pub followed_ns: Option<u64>,
     /// Measured time in nanoseconds.

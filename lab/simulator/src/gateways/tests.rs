@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use scheduler::{class::Class, share::Policy};
 
 use super::*;
 

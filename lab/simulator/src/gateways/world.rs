@@ -8,11 +8,12 @@ use scheduler::{
 };
 
 use super::{
-    Demand, FaultKind, Measures, Setup,
     agenda::{Agenda, Event, Life},
     arrivals::{Arrivals, exponential},
+    fault::FaultKind,
     gateway::{Gateway, Job},
-    measures::{ClassMeasures, InUse},
+    measures::{ClassMeasures, InUse, Measures},
+    setup::{Demand, Setup},
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -20,6 +21,19 @@ const SECOND: u64 = 1_000_000_000;
 const MOST_LIVES: u32 = 1 << 10;
 /// Requests of a gateway that is gone may go on for this long ([`scheduler::lease::Member`]).
 const LINGER_NS: u64 = 1_500_000_000;
+
+impl Setup {
+    /// Simulates it.
+    pub fn run(&self) -> Measures {
+        World::new(self, self.gateways.max(1), true).run()
+    }
+
+    /// Simulates one gateway with the whole window and no store, with the same requests.
+    pub fn run_alone(&self) -> Measures {
+        let alone = Self { faults: Vec::new(), ..self.clone() };
+        World::new(&alone, 1, false).run()
+    }
+}
 
 /// The state of a run.
 #[derive(Debug)]

@@ -65,7 +65,7 @@ impl Entry {
             complete: false,
             response_time: Duration::ZERO,
             slowdown: None,
-            told: Told { class: "-".into(), user: None, waited: Duration::ZERO, upstream: None },
+            told: Told { class: "-".into(), user: None, waited: Duration::ZERO, upstream: None, cache: None },
             text: text.into_boxed_slice(),
             ends,
             refused,

@@ -84,6 +84,7 @@ fn json(line: &mut Vec<u8>, record: &Record) {
         "user": record.told.user,
         "waited_s": record.told.waited.as_secs_f64(),
         "upstream": record.told.upstream.as_deref(),
+        "cache": record.told.cache,
         "response_time_s": record.response_time.as_secs_f64(),
         "slowdown": record.slowdown,
     });

@@ -19,6 +19,8 @@ pub struct Told {
     pub waited: Duration,
     /// The upstream server that answered.
     pub upstream: Option<Arc<str>>,
+    /// What the shared cache did, where the route has one.
+    pub cache: Option<&'static str>,
 }
 
 /// What was sent of a response.

@@ -61,8 +61,29 @@ impl SharedCache {
     }
 }
 
+/// What the cache did with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    Hit,
+    Stale,
+    Missed,
+    Revalidated,
+    Passed,
+    Collapsed,
+}
+
 impl Counts {
-    pub(crate) fn add(counter: &AtomicU64) {
+    /// Counts it. `told`: what the log says of the request; the last word holds.
+    pub(crate) fn add(&self, told: &mut Option<&'static str>, done: Done) {
+        let (counter, word) = match done {
+            Done::Hit => (&self.hits, "hit"),
+            Done::Stale => (&self.stale, "stale"),
+            Done::Missed => (&self.misses, "miss"),
+            Done::Revalidated => (&self.revalidated, "revalidated"),
+            Done::Passed => (&self.passed, "pass"),
+            Done::Collapsed => (&self.collapsed, "collapsed"),
+        };
         counter.fetch_add(1, Relaxed);
+        *told = Some(word);
     }
 }

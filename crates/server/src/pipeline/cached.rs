@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     config::RouteCache,
-    shared_cache::{Counts, SharedCache},
+    shared_cache::{Done, SharedCache},
     sites::Routed,
     state::ConfigSnapshot,
 };
@@ -85,7 +85,7 @@ pub(super) async fn look(
     };
     let is_read = matches!(request.parts.method, Method::GET | Method::HEAD);
     if !is_read || request.parts.headers.contains_key(header::UPGRADE) || request.body.is_some() {
-        Counts::add(&shared.counts.passed);
+        shared.counts.add(&mut request.record.cache, Done::Passed);
         return asks(request, None, None, if is_read { "bypass" } else { "method" });
     }
     let mut waited = false;
@@ -102,12 +102,12 @@ pub(super) async fn look(
                     if let Some(fields) = renewed {
                         renew::begin(request, snapshot, routed, cache, &key, (entry, stored), fields);
                     }
-                    let counts = &shared.counts;
-                    Counts::add(match (waited, freshness.is_fresh) {
-                        (true, _) => &counts.collapsed,
-                        (false, true) => &counts.hits,
-                        (false, false) => &counts.stale,
-                    });
+                    let done = match (waited, freshness.is_fresh) {
+                        (true, _) => Done::Collapsed,
+                        (false, true) => Done::Hit,
+                        (false, false) => Done::Stale,
+                    };
+                    shared.counts.add(&mut request.record.cache, done);
                     return Ok(Looked::Answer(response));
                 }
                 // Its file is damaged, or the disk is slow.
@@ -117,7 +117,7 @@ pub(super) async fn look(
         let why = if old.is_some() { "stale" } else { "uri-miss" };
         // A part, or a head, is not what could be stored.
         if request.parts.method == Method::HEAD || request.parts.headers.contains_key(header::RANGE) {
-            Counts::add(&shared.counts.passed);
+            shared.counts.add(&mut request.record.cache, Done::Passed);
             return asks(request, None, old, "bypass");
         }
         // What is never fresh answers one request only.
@@ -128,7 +128,7 @@ pub(super) async fn look(
         };
         match turn {
             Turn::Asks(fetch) => {
-                Counts::add(&shared.counts.misses);
+                shared.counts.add(&mut request.record.cache, Done::Missed);
                 return asks(request, Some(fetch), old, why);
             }
             Turn::Follows(follow) => {

@@ -98,6 +98,8 @@ pub(super) struct RecordContext {
     pub(super) refused: Option<Refusal>,
     /// The upstream's server that answered.
     pub(super) server: Option<Arc<str>>,
+    /// What the shared cache did.
+    pub(super) cache: Option<&'static str>,
 }
 
 impl RecordContext {
@@ -159,6 +161,7 @@ impl RequestContext {
             waited: None,
             refused: None,
             server: None,
+            cache: None,
         };
         let verdict = Verdict {
             class,

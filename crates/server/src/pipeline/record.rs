@@ -57,8 +57,20 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
     let shown = &connection.server.metrics;
     let asked = shown.are_shown.load(Relaxed).then(|| Slow::request(parts.method.as_str(), parts.uri.path()));
     connection.flow.clone().response_of(class, version, response, urgency, move |outcome: SendOutcome| {
-        let RecordContext { started, entry, log, in_flight, counters, user, permits, waited, refused, server, .. } =
-            record;
+        let RecordContext {
+            started,
+            entry,
+            log,
+            in_flight,
+            counters,
+            user,
+            permits,
+            waited,
+            refused,
+            server,
+            cache,
+            ..
+        } = record;
         let response_time = outcome.ended - started;
         drop((in_flight, permits));
         connection.metrics.record(status, &outcome, response_time);
@@ -97,7 +109,7 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
             let class = counters.name().clone();
             let SendOutcome { body_bytes, complete, slowdown, .. } = outcome;
             let sent = Sent { body_bytes, complete, slowdown };
-            let told = Told { class, user, waited: waited.unwrap_or_default(), upstream: server };
+            let told = Told { class, user, waited: waited.unwrap_or_default(), upstream: server, cache };
             entry.write(&log, status, sent, response_time, told);
         }
     })

@@ -61,6 +61,19 @@ fn a_hit_needs_no_slot_and_answers_conditions_ranges_and_heads() {
 }
 
 #[test]
+fn the_access_log_says_what_the_cache_did() {
+    let gateway = gateway("", "[access-log]\ntarget = \"-\"\nformat = \"json\"\n");
+    let first = gateway.ask("/a", "");
+    reply(gateway.origin.next(), "cache-control: max-age=60\r\n", "x");
+    read(first);
+    read(gateway.ask("/a", ""));
+    for word in ["miss", "hit"] {
+        let line = gateway.serpent.stdout_line();
+        assert!(line.contains(&format!("\"cache\":\"{word}\"")), "{line}");
+    }
+}
+
+#[test]
 fn one_asks_the_origin_for_all_who_want_the_same() {
     let gateway = gateway("", "");
     let mut streams = vec![gateway.ask("/a", "")];

@@ -12,7 +12,7 @@ use crate::{
         answer_body::AnswerBody,
         context::{Failure, RequestContext},
     },
-    shared_cache::{Counts, SharedCache},
+    shared_cache::{Done, SharedCache},
 };
 
 /// A request that goes to the origin.
@@ -71,7 +71,7 @@ impl Asking {
         };
         let response =
             respond((&request.parts.headers, request.record.is_head), shared, old, freshness, detail).await?;
-        Counts::add(&shared.counts.stale);
+        shared.counts.add(&mut request.record.cache, Done::Stale);
         Some(response)
     }
 }

@@ -19,7 +19,7 @@ use crate::{
         context::RequestContext,
         origin::upstream,
     },
-    shared_cache::{Counts, SharedCache},
+    shared_cache::{Done, SharedCache},
     sites::{Origin, Routed},
     state::ConfigSnapshot,
     upstream::{Pools, PreparedRequest},
@@ -126,7 +126,7 @@ impl Renewal {
         if status == StatusCode::NOT_MODIFIED {
             let renewed = Arc::new(old.1.updated(asker, response.headers(), received, &cache.rules));
             store::keep(fetch, old.0, &renewed);
-            Counts::add(&shared.counts.revalidated);
+            shared.counts.add(&mut None, Done::Revalidated);
         } else if !is_failure(status) {
             fetch.drop_entry(old.0);
             // A response that is not stored is of no use.

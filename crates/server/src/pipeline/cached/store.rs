@@ -15,7 +15,7 @@ use super::{
 use crate::{
     config::CacheRules,
     pipeline::{answer_body::AnswerBody, context::RequestContext},
-    shared_cache::{Counts, SharedCache},
+    shared_cache::{Done, SharedCache},
 };
 
 /// How long a body is read for the store that no client waits for.
@@ -37,7 +37,7 @@ pub(super) async fn take(
         if let Some(response) =
             respond((&request.parts.headers, request.record.is_head), shared, old, freshness, &detail).await
         {
-            Counts::add(&shared.counts.stale);
+            shared.counts.add(&mut request.record.cache, Done::Stale);
             return response;
         }
     }
@@ -54,7 +54,7 @@ pub(super) async fn take(
         if let Some(old) = asking.old.take() {
             let renewed = Arc::new(old.stored.updated(asker, response.headers(), received, &asking.cache.rules));
             keep(fetch, old.entry, &renewed);
-            Counts::add(&shared.counts.revalidated);
+            shared.counts.add(&mut request.record.cache, Done::Revalidated);
             let freshness = renewed.freshness(received.now_ms);
             let found = cache::Found { stored: renewed, ..old };
             let how = format!("fwd={why}; fwd-status=304");

@@ -217,7 +217,8 @@ impl Holder {
             return None;
         }
         let earliest = Instant::from_ns(self.paid_until.as_ns().saturating_sub((BURST - 1) * self.gap_ns()));
-        Some(if self.changed { self.due.min(earliest) } else { self.due })
+        // A store that does not answer is asked no more often than one that does.
+        Some(if self.changed && !self.failed { self.due.min(earliest) } else { self.due })
     }
 
     /// The mean time between two asks on account of changes.

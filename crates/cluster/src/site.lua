@@ -386,7 +386,8 @@ local function ask(keys, argv)
     number = number, asked = now, ends = now + lease, lapsed = false, linger = its.linger, cells = cells,
   }))
   site:close()
-  return { number, gateways, leads and 1 or 0, grants }
+  -- Those that have not asked yet since the store forgot them are still there.
+  return { number, most_gateways, leads and 1 or 0, grants }
 end
 
 -- The same keys. ARGV: a gateway that ends, and has no request under way.

@@ -59,8 +59,8 @@ pub struct Holder {
     paid_until: Instant,
     /// An ask is under way.
     pending: bool,
-    /// The last ask has failed.
-    failed: bool,
+    /// When it was first known that the store does not answer, since it did last.
+    failed_at: Option<Instant>,
     leads: bool,
     /// The next regular ask.
     due: Instant,
@@ -99,7 +99,7 @@ impl Holder {
             asked_at: None,
             paid_until: now,
             pending: false,
-            failed: false,
+            failed_at: None,
             leads: false,
             due: now,
             changed: false,
@@ -142,9 +142,13 @@ impl Holder {
         let Some(it) = self.cells.get(cell) else { return 0 };
         match self.is_leased(now) {
             true => it.slots,
-            false if self.failed => alone(it.window, self.gateways),
-            // It has just begun, or was stopped for a while: it is not known that the store is gone.
-            false => 0,
+            false => match self.failed_at {
+                // By now the leases of all others have ended, too.
+                Some(at) if now >= at.add_ns(self.times.lease_ns) => alone(it.window, self.gateways),
+                Some(_) => it.slots.min(alone(it.window, self.gateways)),
+                // It has just begun, or was stopped for a while: it is not known that the store is gone.
+                None => 0,
+            },
         }
     }
 
@@ -218,7 +222,7 @@ impl Holder {
         }
         let earliest = Instant::from_ns(self.paid_until.as_ns().saturating_sub((BURST - 1) * self.gap_ns()));
         // A store that does not answer is asked no more often than one that does.
-        Some(if self.changed && !self.failed { self.due.min(earliest) } else { self.due })
+        Some(if self.changed && self.failed_at.is_none() { self.due.min(earliest) } else { self.due })
     }
 
     /// The mean time between two asks on account of changes.
@@ -248,7 +252,7 @@ impl Holder {
 
     /// The store has answered an ask that was sent at `asked_at`.
     pub fn handle_reply(&mut self, asked_at: Instant, reply: &Reply) {
-        (self.pending, self.failed) = (false, false);
+        (self.pending, self.failed_at) = (false, None);
         if reply.cells.len() != self.cells.len() {
             return;
         }
@@ -279,7 +283,9 @@ impl Holder {
         self.pending = false;
         // If this comes much later than the time-out, then the gateway itself stood still.
         let late_ns = self.asked_at.map_or(0, |at| now.ns_since(at));
-        self.failed |= late_ns <= self.times.timeout_ns.saturating_mul(2);
+        if late_ns <= self.times.timeout_ns.saturating_mul(2) {
+            self.failed_at.get_or_insert(now);
+        }
     }
 
     /// After this time an ask counts as lost.

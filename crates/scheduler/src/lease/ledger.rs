@@ -254,7 +254,8 @@ impl Ledger {
         self.ends.insert((ends, id));
         self.gateways
             .insert(id, Gateway { number, asked_at: now, ends, lapsed: false, linger_ns: ask.linger_ns, cells: held });
-        Reply { number, gateways, leads, cells: grants }
+        // Those that have not asked yet since the ledger forgot them are still there.
+        Reply { number, gateways: most_gateways, leads, cells: grants }
     }
 
     /// Slots of a cell, in use or not.

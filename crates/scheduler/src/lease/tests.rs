@@ -25,6 +25,8 @@ struct World {
     /// Messages on their way, by arrival.
     messages: BTreeMap<(u64, u64), Message>,
     sequence: u64,
+    /// The state of the generator of service times.
+    chance: u64,
     delay: u64,
     service: Vec<u64>,
     most_running: u32,
@@ -77,6 +79,7 @@ impl World {
             cells,
             messages: BTreeMap::new(),
             sequence: 0,
+            chance: 1,
             delay: MS / 4,
             service: vec![20 * MS; count],
             most_running: 0,
@@ -141,7 +144,8 @@ impl World {
         let online = it.online;
         for (request, class) in started {
             let service = self.service[class.index()];
-            let jitter = (self.sequence * 7919) % (service / 2);
+            self.chance = self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let jitter = (self.chance >> 33) % (service / 2);
             self.send(service * 3 / 4 + jitter, Message::Done(at, request));
         }
         if let Some(ask) = ask

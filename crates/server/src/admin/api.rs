@@ -548,6 +548,15 @@ fn all_admission(snapshot: &ConfigSnapshot) -> Value {
             "mean_service_s": mean_service_s,
         })
     };
+    let leases = stats.leases.as_ref().map(|it| {
+        let cell = |(of, slots, window): &(String, u32, u32)| json!({ "of": of, "slots": slots, "window": window });
+        json!({
+            "gateways": it.gateways,
+            "in_force": it.leased,
+            "leads": it.leads,
+            "cells": it.cells.iter().map(cell).collect::<Vec<_>>(),
+        })
+    });
     json!({
         "version": snapshot.version,
         "persistent": !snapshot.classes_changed,
@@ -556,6 +565,7 @@ fn all_admission(snapshot: &ConfigSnapshot) -> Value {
             "waiting": stats.classes.iter().map(|(_, it)| it.waiting).sum::<usize>(),
             "running": stats.classes.iter().map(|(_, it)| it.running).sum::<usize>(),
             "resources": stats.resources.iter().map(resource).collect::<Vec<_>>(),
+            "leases": leases,
         },
     })
 }

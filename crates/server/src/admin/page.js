@@ -86,6 +86,13 @@ function showAdmission(value) {
     const adjusted = it.window_changes ? `, adjusted ${it.window_changes} times` : "";
     entries.push([`Resource ${it.name}`, `${it.running} ${window}${adjusted}, service ${time(it.mean_service_s)}`]);
   }
+  const leases = value.stats.leases;
+  if (leases) {
+    const slots = leases.cells.map((it) => `${it.slots} of ${it.window} (${it.of})`).join(", ");
+    const why = leases.in_force ? "by the store" : "the store does not answer: an equal part";
+    const leads = leases.leads ? "; this one adjusts the windows" : "";
+    entries.push([`Slots of this gateway, of ${leases.gateways}`, `${slots}, ${why}${leads}`]);
+  }
   at("admission").replaceChildren(...entries.flatMap(([term, text]) => [element("dt", term), element("dd", text)]));
 }
 

@@ -17,6 +17,8 @@ use super::{
 };
 
 const SECOND: u64 = 1_000_000_000;
+/// When requests begin to come: by then a new store knows all gateways, and divides everything.
+const BEGIN_NS: u64 = 2 * SECOND;
 /// What a gateway's number in the store has room for.
 const MOST_LIVES: u32 = 1 << 10;
 /// Requests of a gateway that is gone may go on for this long ([`scheduler::lease::Member`]).
@@ -110,7 +112,7 @@ impl<'a> World<'a> {
         world.store = leased.then(|| world.new_store());
         match setup.demand {
             Demand::Open { .. } => {
-                let first_ns = world.arrivals.gap_ns();
+                let first_ns = BEGIN_NS + world.arrivals.gap_ns();
                 world.agenda.add(first_ns, Event::Arrival);
             }
             Demand::Users { each, first_from_ns } => {

@@ -15,7 +15,7 @@ impl Admission {
         }
     }
 
-    /// Sets the slots of a class in a resource type's window that this gateway has, for [`Policy::Fixed`].
+    /// Sets the slots of a class in a resource type's window that this gateway has, for [`crate::share::Policy::Fixed`].
     pub fn handle_lease_of_class(&mut self, resource: ResourceId, class: ClassId, slots: u32) {
         if let Some(Some(_)) = self.settings.windows.get(resource.index()) {
             self.lanes[self.lane_of[resource.index()]].share.handle_slots(class, slots);

@@ -19,6 +19,8 @@ use crate::{
 const ANSWER_TIMEOUT: Duration = Duration::from_nanos(Times::DEFAULT.timeout_ns);
 /// Time between two exchanges about limits: so much later a gateway hears what others let in.
 const SHARED_EVERY: Duration = Duration::from_millis(100);
+/// Most clients that others are told of at once, those with the most requests.
+const MOST_TOLD: usize = 1000;
 /// Messages about a store that is gone are at least so far apart.
 const QUIET: Duration = Duration::from_secs(60);
 
@@ -112,9 +114,13 @@ pub(crate) async fn share_limits(state: Arc<ServerState>) {
         tokio::time::sleep(SHARED_EVERY).await;
         let snapshot = state.snapshot.load_full();
         let (mut who, mut spent) = (Vec::new(), Vec::new());
-        for (limit, limiter) in snapshot.sites.limiters() {
+        for (limit, limiter) in &snapshot.shared_limits {
             let Some(keep) = limiter.fills_in() else { continue };
-            for (client, requests) in limiter.take_spent() {
+            let mut of_clients = limiter.take_spent();
+            // A flood from many addresses must not keep the store from dividing slots.
+            of_clients.sort_unstable_by_key(|&(_, requests)| std::cmp::Reverse(requests));
+            of_clients.truncate(MOST_TOLD.saturating_sub(spent.len()));
+            for (client, requests) in of_clients {
                 spent.push(Spent { of: format!("{limit:016x}:{}", name(client, &snapshot.names)), requests, keep });
                 who.push((limiter.clone(), client));
             }

@@ -10,7 +10,7 @@ use std::{
 use access_log::Logs;
 use acme::Acme;
 use arc_swap::ArcSwap;
-use limits::AtOnce;
+use limits::{AtOnce, Limiter};
 use parking_lot::Mutex;
 use rustls::server::ProducesTickets;
 use tokio::sync::Notify;
@@ -98,6 +98,8 @@ pub(crate) struct ConfigSnapshot {
     /// Whether classes are other than in the configuration that was loaded.
     pub(crate) classes_changed: bool,
     pub(crate) sites: Arc<Sites>,
+    /// The limits that several gateways have together, each with a number that all know it by.
+    pub(crate) shared_limits: Vec<(u64, Arc<Limiter>)>,
     pub(crate) cache: Cache,
     pub(crate) shared_cache: Arc<SharedCache>,
     pub(crate) limits: Limits,
@@ -147,9 +149,11 @@ impl ConfigSnapshot {
             path: failed.path,
             error: failed.error,
         })?;
-        if let Some(cluster) = &config.cluster {
-            sites.limiters().iter().for_each(|(_, limiter)| limiter.share(cluster.secret()));
-        }
+        let shared_limits = config.cluster.as_ref().map_or_else(Vec::new, |cluster| {
+            let limiters = sites.limiters();
+            limiters.iter().for_each(|(_, limiter)| limiter.share(cluster.secret()));
+            limiters
+        });
         let tls = Tls::new(&config.sites, acme.as_ref(), tickets)?;
         if let (None, Some(listen)) = (&tls, config.listen.iter().find(|listen| listen.tls)) {
             return Err(StartError::NoCertificate { address: listen.address });
@@ -193,6 +197,7 @@ impl ConfigSnapshot {
             version: before.map_or(1, |before| before.version + 1),
             classes_changed: false,
             sites: Arc::new(sites),
+            shared_limits,
             cache,
             shared_cache,
             http: HttpSettings::new(&limits),

@@ -6,7 +6,7 @@ use scheduler::{
     Instant,
     admission::{self as machine, Settings},
     control::Method,
-    lease::{Ask, Cell, CellSettings, Member, Reply, Times},
+    lease::{Ask, Cell, CellSettings, Member, Others, Reply, Times},
 };
 
 use super::windows::Windows;
@@ -113,10 +113,8 @@ impl Membership {
         self.member.handle_reply(asked_at, reply);
         windows.set_leads(now, self.member.holder().leads(now), admission);
         if windows.is_active() {
-            for ((cell, _), grant) in self.member.cells().iter().zip(&reply.cells) {
-                if let Cell::Resource(resource) | Cell::OfClass(resource, _) = *cell {
-                    windows.handle_others(now, resource, &grant.others);
-                }
+            for resource in (0..admission.settings().windows.len() as u16).map(machine::ResourceId) {
+                windows.handle_others(now, resource, &others(self.member.cells(), reply, resource));
             }
         } else {
             for resource in (0..admission.settings().windows.len() as u16).map(machine::ResourceId) {
@@ -145,6 +143,19 @@ impl Membership {
             cells: self.names.iter().enumerate().map(cell).collect(),
         }
     }
+}
+
+/// What other gateways say of a resource: of its one cell, or of those of its classes.
+fn others(cells: &[(Cell, CellSettings)], reply: &Reply, resource: machine::ResourceId) -> Others {
+    let mut all = Others::default();
+    for ((cell, _), grant) in cells.iter().zip(&reply.cells) {
+        if matches!(*cell, Cell::Resource(of) | Cell::OfClass(of, _) if of == resource) {
+            all.running += grant.others.running;
+            all.waiting += grant.others.waiting;
+            all.finished.add(grant.others.finished);
+        }
+    }
+    all
 }
 
 fn is_adjusted(classes: &Classes) -> bool {

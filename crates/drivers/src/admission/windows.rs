@@ -15,6 +15,8 @@ use crate::config::{Classes, ResourceConfig};
 
 /// The route under which requests of other gateways are counted.
 const OTHERS: u64 = u64::MAX;
+/// Most of their requests that are counted at once, because it is done under the lock.
+const MOST_TOLD: u32 = 10_000;
 
 #[derive(Debug)]
 pub(super) struct Windows {
@@ -117,10 +119,10 @@ impl Windows {
         let Some(control) = &mut self.control else { return };
         let service_ns = (service_us * 1000).checked_div(u64::from(done)).unwrap_or(0);
         let finished = |done| Finished { resource, route: OTHERS, service_ns, done };
-        for _ in 0..done {
+        for _ in 0..done.min(MOST_TOLD) {
             control.handle_finished(now, &finished(true));
         }
-        for _ in 0..failed {
+        for _ in 0..failed.min(MOST_TOLD) {
             control.handle_finished(now, &finished(false));
         }
     }

@@ -106,10 +106,12 @@ impl Holder {
         }
     }
 
-    /// Uses other cells from now on. Leases of the old ones are given up, and the store is asked at once.
+    /// Uses other cells from now on. Leases of the old ones are given up, and the store is asked at once, or as soon as the
+    /// ask that is under way has ended. The answer to that one is about the old cells, and does not count.
     pub fn handle_settings(&mut self, now: Instant, cells: &[CellSettings]) {
         self.cells = cells.iter().map(Cell::new).collect();
         self.until = None;
+        self.asked_at = None;
         self.due = now;
         self.changed = true;
     }
@@ -253,7 +255,7 @@ impl Holder {
     /// The store has answered an ask that was sent at `asked_at`.
     pub fn handle_reply(&mut self, asked_at: Instant, reply: &Reply) {
         (self.pending, self.failed_at) = (false, None);
-        if reply.cells.len() != self.cells.len() {
+        if self.asked_at != Some(asked_at) || reply.cells.len() != self.cells.len() {
             return;
         }
         self.seen = reply.number;

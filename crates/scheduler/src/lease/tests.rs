@@ -272,6 +272,23 @@ fn equal_gateways_fill_the_window_and_never_exceed_it() {
 }
 
 #[test]
+fn an_answer_about_cells_of_before_a_change_does_not_count() {
+    let cell = |window| CellSettings { window, adjusted: false, division: Division::Weighted, classes: vec![] };
+    let mut holder = Holder::new(Instant::ORIGIN, Times::default(), &[cell(10)]);
+    let ask = [CellAsk::default()];
+    holder.handle_asked(Instant::ORIGIN, &ask);
+    let now = Instant::from_ns(MS);
+    holder.handle_settings(now, &[cell(3)]);
+    let grant = |slots| Reply { number: 1, gateways: 1, leads: true, cells: vec![Grant { slots, ..Grant::default() }] };
+    holder.handle_reply(Instant::ORIGIN, &grant(10));
+    assert_eq!((holder.slots(now, 0), holder.is_leased(now)), (0, false));
+    assert!(holder.poll_ask(now), "it asks again at once");
+    holder.handle_asked(now, &ask);
+    holder.handle_reply(now, &grant(3));
+    assert_eq!((holder.slots(now, 0), holder.is_leased(now)), (3, true));
+}
+
+#[test]
 fn fewer_slots_than_gateways_go_round() {
     let mut world = World::new(4, 1, Policy::Weighted, weighted(&[1]));
     let backlog = vec![&[5_usize][..]; 4];

@@ -51,6 +51,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "serpent-classify",
             "serpent-cluster",
             "serpent-programs",
+            "serpent-proxy-protocol",
             "serpent-recent",
             "serpent-rewrites",
         ],
@@ -71,9 +72,10 @@ const DOORS: &[(&str, &[&str])] = &[
     ("serpent-import", &[]),
     ("serpent-limits", &[]),
     ("serpent-programs", &["serpent-bodies", "serpent-files", "serpent-heads", "serpent-kernel"]),
+    ("serpent-proxy-protocol", &[]),
     ("serpent-recent", &[]),
     ("serpent-rewrites", &["serpent-classify"]),
-    ("serpent-upstream", &["serpent-bodies", "serpent-heads", "serpent-http1"]),
+    ("serpent-upstream", &["serpent-bodies", "serpent-heads", "serpent-http1", "serpent-proxy-protocol"]),
     ("serpent-simulator", &["serpent-scheduler", "serpent-workload"]),
     // The lab imports nothing from the server that it measures: it runs `serpent` as a program.
     (

@@ -87,6 +87,7 @@ async fn through_pools(address: SocketAddr, time: Duration, concurrent: u64) -> 
                     class: 0,
                     client: &client,
                     client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+                    ends: None,
                     scheme: "http",
                     host: "shop.example",
                     keep_host: true,

@@ -1,7 +1,7 @@
 //! A client's connection as its requests see it: who is at its other end, and what its parts tell each other.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::Path,
     sync::{Arc, OnceLock},
 };
@@ -17,7 +17,7 @@ use crate::{
     metrics::WorkerMetrics,
     state::{ConfigSnapshot, ServerState},
     tls::ClientCertificate,
-    upstream::ClientAddress,
+    upstream::{self, ClientAddress},
 };
 
 /// A connection, as its requests see it.
@@ -93,6 +93,12 @@ impl Connection {
 
     pub(crate) fn client_address(&self) -> &ClientAddress {
         self.client_address.get_or_init(|| self.peer.ip().into())
+    }
+
+    /// The ends of the connection of a client, which may be behind a proxy that names its address alone.
+    pub(crate) fn ends_of(&self, client: IpAddr) -> upstream::Ends {
+        let port = if client == self.peer.ip().to_canonical() { self.peer.port() } else { 0 };
+        upstream::Ends { source: SocketAddr::new(client, port), destination: self.local }
     }
 
     /// The names in the client's certificate, if it was issued by the authorities that a site trusts.

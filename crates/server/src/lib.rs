@@ -26,6 +26,7 @@ mod metrics;
 mod pipeline;
 mod probing;
 mod program_priorities;
+mod proxied;
 mod refusals;
 mod serve;
 mod shared_cache;

@@ -116,8 +116,12 @@ pub(crate) struct Connections {
 /// An accepted connection and its permit. Connections accepted while the server stops have none.
 pub(crate) struct Accepted {
     pub(crate) stream: TcpStream,
+    /// The client's address, or that of a proxy before this server.
     pub(crate) peer: SocketAddr,
-    /// The address of the listener; `None` where that stands for several.
+    /// The address of the proxy that has said which client it stands for (PROXY protocol).
+    pub(crate) proxy: Option<SocketAddr>,
+    /// The address of the listener; `None` where that stands for several. Behind such a proxy the one that the client
+    /// connected to.
     pub(crate) local: Option<SocketAddr>,
     pub(crate) tls: bool,
     /// The limit of unsent bytes that the socket has from its listener.
@@ -144,7 +148,7 @@ impl Connections {
         let local = listener.local_addr().ok().filter(|address| !address.ip().is_unspecified());
         let accepted = |stream, peer, permit| {
             let stream = prepared(stream);
-            Accepted { stream, peer, local, tls: tls.load(Relaxed), unsent_limit_bytes, permit }
+            Accepted { stream, peer, proxy: None, local, tls: tls.load(Relaxed), unsent_limit_bytes, permit }
         };
         let mut failing = false;
         let mut ended = pin!(drain.cancelled());

@@ -129,6 +129,8 @@ pub(crate) struct WorkerMetrics {
     pub(crate) accept_pauses: AtomicU64,
     /// Connections closed at once because of `limits.connections-per-client`.
     pub(crate) client_connections_refused: AtomicU64,
+    /// Connections of proxies without a sound header of the PROXY protocol.
+    pub(crate) proxy_headers_refused: AtomicU64,
     pub(crate) handshakes_failed: AtomicU64,
     /// HTTP/2 connections that were cut because their client flooded them.
     pub(crate) http2_floods: AtomicU64,

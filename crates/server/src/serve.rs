@@ -128,6 +128,7 @@ impl Server {
             changing: Mutex::new(false),
             tickets,
             replaced: Notify::new(),
+            told_of_proxy_headers: Mutex::default(),
             cluster: cluster.transpose().map_err(StartError::Cluster)?,
         });
         if state.cluster.is_some() {

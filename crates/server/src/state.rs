@@ -10,6 +10,7 @@ use std::{
 use access_log::Logs;
 use acme::Acme;
 use arc_swap::ArcSwap;
+use ipnet::IpNet;
 use limits::{AtOnce, Limiter};
 use parking_lot::Mutex;
 use rustls::server::ProducesTickets;
@@ -57,6 +58,8 @@ pub(crate) struct ServerState {
     pub(crate) tickets: Option<Arc<dyn ProducesTickets>>,
     /// Wakes the task that checks upstreams, after the snapshot was replaced.
     pub(crate) replaced: Notify,
+    /// When the operator was told of a connection that a proxy began in a wrong way.
+    pub(crate) told_of_proxy_headers: Mutex<Option<tokio::time::Instant>>,
     /// The store that the gateways of a site share, if there are several.
     pub(crate) cluster: Option<cluster::Store>,
 }
@@ -103,6 +106,8 @@ pub(crate) struct ConfigSnapshot {
     pub(crate) cache: Cache,
     pub(crate) shared_cache: Arc<SharedCache>,
     pub(crate) limits: Limits,
+    /// Networks whose connections begin with a header of the PROXY protocol.
+    pub(crate) proxy_protocol: Arc<[IpNet]>,
     pub(crate) http: HttpSettings,
     pub(crate) tls: Option<Tls>,
     /// Certificates that an authority is asked for.
@@ -218,6 +223,7 @@ impl ConfigSnapshot {
             },
             admin_token: admin_token.map(Arc::new),
             uplink: config.uplink.clone(),
+            proxy_protocol: config.proxy_protocol.as_slice().into(),
             limits,
             classes,
         })

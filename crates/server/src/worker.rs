@@ -29,6 +29,7 @@ use crate::{
     listener::{Accepted, Connections},
     metrics::WorkerMetrics,
     probing::probe_for_ever,
+    proxied,
     state::ServerState,
     tls::Tls,
 };
@@ -111,6 +112,19 @@ async fn work(
                     let serve = |accepted| {
                         let (state, metrics, pools) = (state.clone(), metrics.clone(), pools.clone());
                         let (read_fairness, drain) = (read_fairness.clone(), drain.clone());
+                        if let Some(limit) = header_timeout(&state, &accepted) {
+                            let served_by = tasks.clone();
+                            tasks.spawn(async move {
+                                match proxied::of_client(&state, &metrics, accepted, limit).await {
+                                    Some(accepted) => {
+                                        let task = serve(state, metrics, pools, read_fairness, drain, accepted);
+                                        task.map(|task| served_by.spawn(task));
+                                    }
+                                    None => drop(Closed(metrics)),
+                                }
+                            });
+                            return;
+                        }
                         serve(state, metrics, pools, read_fairness, drain, accepted).map(|task| tasks.spawn(task));
                     };
                     connections.accept(&limit, &metrics, serve).await;
@@ -173,6 +187,12 @@ async fn drive_upstreams(state: Arc<ServerState>) {
     }
 }
 
+/// The time in which the header of the PROXY protocol has to arrive; `None`: the connection begins without one.
+fn header_timeout(state: &ServerState, accepted: &Accepted) -> Option<Duration> {
+    let snapshot = state.snapshot.load();
+    proxied::is_proxy(&snapshot.proxy_protocol, accepted.peer.ip()).then_some(snapshot.limits.handshake_timeout)
+}
+
 /// One connection, from accept to close. `None`: it has ended already.
 ///
 /// The handshake has a box of its own, which an idle connection does not hold.
@@ -184,7 +204,7 @@ fn serve(
     drain: CancellationToken,
     accepted: Accepted,
 ) -> Option<impl Future<Output = ()> + Send + 'static> {
-    let Accepted { stream, peer, local, tls, unsent_limit_bytes, permit } = accepted;
+    let Accepted { stream, peer, proxy, local, tls, unsent_limit_bytes, permit } = accepted;
     let closed = Closed(metrics.clone());
     let snapshot = state.snapshot.load_full();
     let of_client = match snapshot.limits.connections_per_client {
@@ -200,7 +220,9 @@ fn serve(
         _ => None,
     };
     let ends = Ends { peer, local: local.or_else(|| stream.local_addr().ok())? };
-    let gate = Gate::tcp_of(peer, stream, &state.uplink).with_unsent_limit(unsent_limit_bytes).in_turn(read_fairness);
+    // The bytes take the path to the proxy, where there is one.
+    let gate = Gate::tcp_of(proxy.unwrap_or(peer), stream, &state.uplink);
+    let gate = gate.with_unsent_limit(unsent_limit_bytes).in_turn(read_fairness);
     let flow = gate.flow();
     flow.set_write_timeout(snapshot.limits.write_timeout);
     flow.set_least_rate(snapshot.limits.response_rate);

@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{
     config::ActiveChecks,
-    connect::{Offer, connect},
+    connect::{Offer, connect, preface},
     error::UpstreamError,
     group::Group,
     server::Server,
@@ -79,7 +79,8 @@ async fn check(group: &Group, server: &Server, checks: &ActiveChecks) -> Result<
         None if server.spec.tls => Offer::Any,
         Some(false) | None => Offer::Http1,
     };
-    let made = connect(server, group.tls.as_ref(), offer, None).await;
+    let preface = preface(&group.config, None);
+    let made = connect(server, group.tls.as_ref(), offer, &preface, None).await;
     let (transport, http2) = made.map_err(|failure| match server.shortage(failure) {
         Ok(shortage) => CheckError::Shortage(shortage),
         Err(failure) => CheckError::Server(failure.to_string()),

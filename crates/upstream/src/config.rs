@@ -4,6 +4,8 @@ use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use http::{HeaderName, StatusCode, Uri};
 
+pub use proxy_protocol::Version as ProxyVersion;
+
 /// A certificate chain and its private key, both PEM, and what its authority says of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CertificateFiles {
@@ -30,6 +32,9 @@ pub struct UpstreamConfig {
     pub tls_certificate: Option<CertificateFiles>,
     /// Whether the server's certificate is verified. Off only if the operator says so.
     pub tls_verify: bool,
+    /// The header of the PROXY protocol that each connection begins with; `None`: none. A connection then carries the
+    /// requests of one client's connection only.
+    pub proxy_protocol: Option<ProxyVersion>,
     /// Time to connect, TLS included.
     pub connect_timeout: Duration,
     /// Longest silence of the upstream while the response's head or more of its body is awaited, and longest
@@ -81,6 +86,7 @@ impl UpstreamConfig {
             tls_name: None,
             tls_certificate: None,
             tls_verify: true,
+            proxy_protocol: None,
             connect_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(60),
             total_timeout: None,

@@ -7,6 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use proxy_protocol::Ends;
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -14,7 +15,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, Interest, ReadBuf},
     net::{TcpStream, UnixStream},
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
@@ -168,11 +169,22 @@ fn certificates(path: &std::path::Path) -> Result<Vec<CertificateDer<'static>>, 
     if read.is_empty() { Err(format!("{} holds no certificate", path.display())) } else { Ok(read) }
 }
 
-/// Connects and completes the TLS handshake. Also returns whether the connection speaks HTTP/2.
+/// The first bytes of a connection to a server of an upstream: a header of the PROXY protocol, if it gets one. `None`: the
+/// connection carries no client's requests.
+pub(crate) fn preface(config: &UpstreamConfig, ends: Option<Ends>) -> Vec<u8> {
+    let mut header = Vec::new();
+    if let Some(version) = config.proxy_protocol {
+        proxy_protocol::write(version, ends, &mut header);
+    }
+    header
+}
+
+/// Connects, writes `preface`, and completes the TLS handshake. Also returns whether the connection speaks HTTP/2.
 pub(crate) async fn connect(
     server: &Server,
     tls: Option<&ClientTls>,
     offer: Offer,
+    preface: &[u8],
     connected: Option<Connected>,
 ) -> Result<(Transport, bool), Failure> {
     let tls = if server.spec.tls { tls } else { None };
@@ -184,8 +196,9 @@ pub(crate) async fn connect(
     let mut http2 = offer == Offer::Http2;
     let stream = match &server.endpoint {
         Endpoint::Tcp(address) => {
-            let stream = TcpStream::connect(address).await.map_err(Failure::Connect)?;
+            let mut stream = TcpStream::connect(address).await.map_err(Failure::Connect)?;
             stream.set_nodelay(true).map_err(Failure::Connect)?;
+            stream.write_all(preface).await.map_err(Failure::Connect)?;
             match encrypt {
                 Some((connector, name)) => {
                     let stream = connector.connect(name, stream).await.map_err(Failure::Tls)?;
@@ -196,7 +209,8 @@ pub(crate) async fn connect(
             }
         }
         Endpoint::Unix(path) => {
-            let stream = UnixStream::connect(path).await.map_err(Failure::Connect)?;
+            let mut stream = UnixStream::connect(path).await.map_err(Failure::Connect)?;
+            stream.write_all(preface).await.map_err(Failure::Connect)?;
             match encrypt {
                 Some((connector, name)) => {
                     let stream = connector.connect(name, stream).await.map_err(Failure::Tls)?;

@@ -33,8 +33,8 @@ pub use self::wire::fuzz;
 pub use self::{
     body::UpstreamBody,
     config::{
-        ActiveChecks, Balance, CertificateFiles, HashKey, OutlierChecks, PassiveChecks, StickyConfig, UpstreamAddress,
-        UpstreamConfig, UpstreamServer,
+        ActiveChecks, Balance, CertificateFiles, HashKey, OutlierChecks, PassiveChecks, ProxyVersion, StickyConfig,
+        UpstreamAddress, UpstreamConfig, UpstreamServer,
     },
     error::{Cause, Failure, Unavailable, UpstreamError, UpstreamSetupError, Wait},
     pools::Pools,
@@ -46,3 +46,4 @@ pub use self::{
     wire::Interim,
 };
 pub use heads::ClientAddress;
+pub use proxy_protocol::Ends;

@@ -14,10 +14,11 @@ use bodies::Timer;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use proxy_protocol::Ends;
 use tokio::time::Instant;
 
 use crate::{
-    connect::{Offer, Transport, connect},
+    connect::{Offer, Transport, connect, preface},
     error::{Failure, UpstreamError, Wait},
     group::Group,
     outgoing::Outgoing,
@@ -79,6 +80,8 @@ pub(crate) struct Http1 {
     pub(crate) timer: Option<Timer>,
     /// Whether it carried a request before.
     pub(crate) used: bool,
+    /// The client that the server was told of; see [`Need::ends`].
+    ends: Option<Ends>,
     home: Weak<ServerPool>,
     since: Instant,
 }
@@ -86,6 +89,8 @@ pub(crate) struct Http1 {
 /// An HTTP/2 connection.
 pub(crate) struct Http2 {
     pub(crate) sender: http2::SendRequest<Outgoing>,
+    /// The client that the server was told of; see [`Need::ends`].
+    ends: Option<Ends>,
     /// The server's current limit of concurrent streams.
     most_streams: Arc<AtomicUsize>,
     streams: AtomicUsize,
@@ -120,6 +125,9 @@ pub(crate) struct Need {
     pub(crate) http1: bool,
     /// It must not have carried a request before.
     pub(crate) fresh: bool,
+    /// The client's connection, where servers are told of it in a header of the PROXY protocol. No other client's requests
+    /// may take the connection.
+    pub(crate) ends: Option<Ends>,
     pub(crate) started: Instant,
     pub(crate) end: Option<Instant>,
 }
@@ -148,7 +156,7 @@ impl ServerPool {
         let until = need.end.map_or(until, |end| end.min(until));
         // A request that may share a connection waits for the one being made.
         let mut first = None;
-        if !need.http1 && self.server.protocol() != Protocol::Http1 {
+        if !need.http1 && need.ends.is_none() && self.server.protocol() != Protocol::Http1 {
             match tokio::time::timeout_at(until, self.connecting.lock()).await {
                 Ok(lock) => first = Some(lock),
                 Err(_) => return Err(self.too_late(need, until)),
@@ -166,7 +174,18 @@ impl ServerPool {
             tokio::task::yield_now().await;
             connected = Connected::new(&self.server, most);
         }
-        let Some(connected) = connected else { return self.borrowed(need).ok_or(NoConnection::Full) };
+        if connected.is_none()
+            && let Some(borrowed) = self.borrowed(need)
+        {
+            return Ok(borrowed);
+        }
+        if connected.is_none() && group.config.proxy_protocol.is_some() {
+            // Idle connections are those of other clients.
+            self.registry.of(&self.server).iter().any(|pool| pool.close_one());
+            tokio::task::yield_now().await;
+            connected = Connected::new(&self.server, most);
+        }
+        let Some(connected) = connected else { return Err(NoConnection::Full) };
         if first.is_some() && self.server.protocol() == Protocol::Http1 {
             // The server speaks HTTP/1.1 only, so there is nothing to share.
             first = None;
@@ -180,11 +199,11 @@ impl ServerPool {
     fn ready(&self, need: Need) -> Option<Connection> {
         if !need.http1
             && self.server.protocol() != Protocol::Http1
-            && let Some(stream) = self.stream()
+            && let Some(stream) = self.stream(need.ends)
         {
             return Some(Connection::Http2(stream));
         }
-        if need.fresh { None } else { self.take_idle().map(Connection::Http1) }
+        if need.fresh { None } else { self.take_idle(need.ends).map(Connection::Http1) }
     }
 
     /// A connection of this thread or another, for when no new one may be made.
@@ -193,7 +212,7 @@ impl ServerPool {
         self.ready(need).or_else(|| self.registry.of(&self.server).iter().find_map(|pool| pool.ready(need)))
     }
 
-    fn stream(&self) -> Option<Stream> {
+    fn stream(&self, ends: Option<Ends>) -> Option<Stream> {
         let mut shared = self.shared.lock();
         if shared.is_empty() {
             return None;
@@ -201,17 +220,33 @@ impl ServerPool {
         shared.retain(|connection| !connection.is_over());
         let free = shared
             .iter()
+            .filter(|connection| connection.ends == ends)
             .find(|connection| connection.streams.load(Relaxed) < connection.most_streams.load(Relaxed).max(1))?;
         Some(Stream::new(free))
     }
 
-    fn take_idle(&self) -> Option<Box<Http1>> {
+    fn take_idle(&self, ends: Option<Ends>) -> Option<Box<Http1>> {
         loop {
-            let mut connection = self.idle.lock().pop_back()?;
+            let mut idle = self.idle.lock();
+            // Where servers are not told of clients, that is the last one.
+            let at = idle.iter().rposition(|connection| connection.ends == ends)?;
+            let mut connection = idle.remove(at)?;
+            drop(idle);
             if !connection.is_over() {
                 return Some(connection);
             }
         }
+    }
+
+    /// Closes an idle connection, the oldest one first. Returns whether there was any.
+    fn close_one(&self) -> bool {
+        let idle = self.idle.lock().pop_front();
+        if idle.is_some() {
+            return true;
+        }
+        let mut shared = self.shared.lock();
+        let at = shared.iter().position(|connection| connection.streams.load(Relaxed) == 0);
+        at.map(|at| shared.swap_remove(at)).is_some()
     }
 
     async fn make(
@@ -227,7 +262,8 @@ impl ServerPool {
             None if server.spec.tls && !need.http1 => Offer::Any,
             Some(false) | None => Offer::Http1,
         };
-        let connecting = connect(server, group.tls.as_ref(), offer, Some(connected));
+        let preface = preface(&group.config, need.ends);
+        let connecting = connect(server, group.tls.as_ref(), offer, &preface, Some(connected));
         let failed = |failure| {
             let after = need.started.elapsed();
             NoConnection::Failed(UpstreamError::Failed { server: server.name.clone(), failure, after })
@@ -259,6 +295,7 @@ impl ServerPool {
             }));
             let connection = Arc::new(Http2 {
                 sender,
+                ends: need.ends,
                 most_streams,
                 streams: AtomicUsize::new(0),
                 used: AtomicBool::new(false),
@@ -273,6 +310,7 @@ impl ServerPool {
                 wire: Wire::new(transport, group.config.head_bytes),
                 timer: None,
                 used: false,
+                ends: need.ends,
                 home: Arc::downgrade(self),
                 since: Instant::now(),
             })))

@@ -146,6 +146,7 @@ impl Probe {
             class: self.class,
             client: &self.client,
             client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+            ends: None,
             scheme: "http",
             host: self.host.as_deref().unwrap_or_default(),
             keep_host: self.host.is_some(),

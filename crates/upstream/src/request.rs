@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use heads::{ClientAddress, ForwardedField, HeaderRules};
 use http::{HeaderMap, Method, Request, Version, uri::PathAndQuery};
+use proxy_protocol::Ends;
 
 /// A request for an upstream, as the client made it except for its path.
 #[derive(Debug)]
@@ -44,6 +45,9 @@ pub struct Ask<'a> {
     pub client: &'a ClientAddress,
     /// The address of the client itself, as far as proxies are believed, to choose a server by.
     pub client_ip: IpAddr,
+    /// The two ends of the client's connection, for upstreams that get a header of the PROXY protocol; `None`: the request
+    /// is this server's own.
+    pub ends: Option<Ends>,
     /// `http` or `https`: the scheme of the client's connection to this server.
     pub scheme: &'a str,
     /// The host that the client asked for, for `X-Forwarded-Host`.

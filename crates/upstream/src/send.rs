@@ -10,6 +10,7 @@ use std::{
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use proxy_protocol::Ends;
 use tokio::time::Instant;
 
 use bodies::RequestBody;
@@ -59,6 +60,8 @@ pub struct PreparedRequest {
     idle: Duration,
     end: Option<Instant>,
     place: Place,
+    /// The client's connection, if the upstream's servers are told of it.
+    ends: Option<Ends>,
     /// Moved out by the attempt that sends them.
     headers: HeaderMap,
     body: RequestBody,
@@ -131,6 +134,7 @@ impl Pools {
             idle,
             end,
             place,
+            ends: ask.ends.filter(|_| group.config.proxy_protocol.is_some()),
             headers,
             body,
         }))
@@ -172,8 +176,8 @@ impl Pools {
         interim: &mut (dyn FnMut(Interim) + Send),
         held: &mut Option<Begun>,
     ) -> Result<Begun, UpstreamError> {
-        let PreparedRequest { upstream, class, head, started, idle, end, place, headers, body } = prepared;
-        let (group, started, idle, end) = (self.group(*upstream)?, *started, *idle, *end);
+        let PreparedRequest { upstream, class, head, started, idle, end, place, ends, headers, body } = prepared;
+        let (group, started, idle, end, ends) = (self.group(*upstream)?, *started, *idle, *end, *ends);
         let idempotent = head.method.is_idempotent();
         let retried = |status| head.method.is_safe() && group.config.retry_statuses.contains(&status);
 
@@ -198,7 +202,8 @@ impl Pools {
                 }
             };
             let pool = self.pool(group, &server);
-            let need = Need { http1: head.upgrade.is_some() && server.spec.http2 != Some(true), fresh, started, end };
+            let http1 = head.upgrade.is_some() && server.spec.http2 != Some(true);
+            let need = Need { http1, fresh, ends, started, end };
             let mut connection = match pool.connection(group, need).await {
                 Ok(connection) => connection,
                 Err(NoConnection::Full) => {

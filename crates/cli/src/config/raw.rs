@@ -6,39 +6,12 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
+pub use super::section::Section;
+use super::section::sections;
 use super::written::{
     FileOrTable, OnOrTable, OrOff, OrText, Pairs, RawCutoffs, RawExpires, Setting, TextOr, Values, ValuesByName,
     WindowOrTable, Written, one_or_more,
 };
-
-/// A section of the file, as `schema` reads it.
-pub struct Section {
-    /// The name of its type.
-    pub name: &'static str,
-    /// What an operator calls it.
-    pub called: &'static str,
-    /// The names of its settings in Rust, with their types.
-    pub settings: &'static [(&'static str, &'static str)],
-}
-
-macro_rules! sections {
-    ($(#[doc = $doc:literal] $name:ident { $($(#[$field_attr:meta])* $field:ident: $type:ty,)* })*) => {
-        /// Every section.
-        pub const SECTIONS: &[Section] = &[$(Section {
-            name: stringify!($name),
-            called: $doc,
-            settings: &[$((stringify!($field), stringify!($type)),)*],
-        }),*];
-
-        $(
-        #[doc = $doc]
-        #[derive(Clone, Debug, Default, Deserialize)]
-        #[cfg_attr(test, derive(serde::Serialize))]
-        #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-        pub struct $name { $($(#[$field_attr])* pub $field: $type,)* }
-        )*
-    };
-}
 
 sections! {
     /// The whole file.
@@ -51,6 +24,8 @@ sections! {
         #[serde(deserialize_with = "one_or_more")]
         trusted_proxies: Option<Vec<Spanned<Written>>>,
         forwarded_by: Setting,
+        #[serde(deserialize_with = "one_or_more")]
+        proxy_protocol: Option<Vec<Spanned<Written>>>,
         default_class: Setting,
         uplink: RawUplink,
         limits: RawLimits,
@@ -383,6 +358,7 @@ sections! {
         retry_statuses: Option<Vec<Spanned<Written>>>,
         retry_budget: Setting,
         response_head: Setting,
+        proxy_protocol: Setting,
         tls_ca: Setting,
         tls_name: Setting,
         tls_cert: Setting,

@@ -119,6 +119,7 @@ pub fn resolve(
     let tls = listen.iter().any(|listen| listen.tls);
     let classes = r.classes(raw, flags, &mut sites, &mut resources, tls, &configured);
     let limits = r.limits(raw, flags, !upstreams.is_empty());
+    let proxy_protocol = r.proxy_protocol(raw);
     let cluster = r.cluster(raw, &classes);
     let config = Config {
         listen,
@@ -126,6 +127,7 @@ pub fn resolve(
         upstreams,
         upstream_workers,
         classes,
+        proxy_protocol,
         uplink: r.uplink(raw, flags),
         limits,
         workers: {

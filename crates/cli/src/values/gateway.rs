@@ -8,7 +8,7 @@ use std::{
 
 use http::uri::Authority;
 use scheduler::admission::QueueOrder;
-use server::config::{FastCgiAddress, Priority, UpstreamAddress, UpstreamServer};
+use server::config::{FastCgiAddress, Priority, ProxyVersion, UpstreamAddress, UpstreamServer};
 
 use super::{
     addresses::host_name,
@@ -72,6 +72,15 @@ pub fn upstream_server(text: &str) -> Result<UpstreamServer, String> {
         Err(_) => UpstreamAddress::Name(host_name(host)?, port),
     };
     Ok(UpstreamServer::new(address, http2, tls, authority))
+}
+
+/// Reads a version of the PROXY protocol.
+pub fn proxy_version(text: &str) -> Result<ProxyVersion, String> {
+    match text {
+        "v1" => Ok(ProxyVersion::V1),
+        "v2" => Ok(ProxyVersion::V2),
+        _ => Err(format!("`{text}` is not a version of the PROXY protocol: write `v1`, `v2` or `off`")),
+    }
 }
 
 /// The written form of a server.

@@ -86,7 +86,7 @@ pub(crate) fn start(file: &Path) -> (Serpent, SocketAddr) {
 }
 
 /// Waits until the metrics have a line.
-fn wait_for_metric(admin: SocketAddr, line: &str) {
+pub(crate) fn wait_for_metric(admin: SocketAddr, line: &str) {
     let start = std::time::Instant::now();
     loop {
         let said = metrics(admin);

@@ -20,6 +20,7 @@ mod origin;
 mod packages;
 mod page;
 mod priorities;
+mod proxied;
 mod smuggling;
 mod support;
 mod three_sites;

@@ -111,6 +111,11 @@ impl Sample {
                 "Connections closed at once because of limits.connections-per-client",
                 sum(|worker| &worker.client_connections_refused),
             ),
+            (
+                "proxy_headers_refused",
+                "Connections from networks of proxy-protocol without a sound header in time",
+                sum(|worker| &worker.proxy_headers_refused),
+            ),
             ("tls_handshakes_failed", "TLS handshakes failed or too slow", sum(|worker| &worker.handshakes_failed)),
             (
                 "http2_floods",

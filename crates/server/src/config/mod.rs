@@ -33,10 +33,11 @@ pub use drivers::{
 pub use files::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy};
 pub use heads::{Cors, Expires, ForwardedField, Freshness, HeaderRules, OriginPattern, Origins, TypePattern};
 use http::{HeaderValue, Uri};
+use ipnet::IpNet;
 pub use programs::{CgiConfig, FastCgiAddress, FastCgiConfig, Priority, WorkersConfig};
 pub use rewrites::{BadTarget, Redirect, Rewrite};
 pub use upstream::{
-    ActiveChecks, Balance, CertificateFiles, HashKey, OutlierChecks, PassiveChecks, StickyConfig, Times,
+    ActiveChecks, Balance, CertificateFiles, HashKey, OutlierChecks, PassiveChecks, ProxyVersion, StickyConfig, Times,
     UpstreamAddress, UpstreamConfig, UpstreamServer,
 };
 
@@ -69,6 +70,8 @@ pub struct Config {
     pub uplink: UplinkConfig,
     /// Limits for clients.
     pub limits: Limits,
+    /// Networks of proxies whose connections begin with a header of the PROXY protocol.
+    pub proxy_protocol: Vec<IpNet>,
     /// Number of worker threads that serve connections.
     pub workers: NonZeroUsize,
     /// Where outcomes are written, if anywhere. Sites and routes may choose another log.
@@ -224,7 +227,7 @@ pub struct Limits {
     pub body_files_bytes: u64,
     /// The directory of such files; `None`: the system's.
     pub body_directory: Option<PathBuf>,
-    /// Time for a TLS handshake.
+    /// Time for a TLS handshake, and for the header of a proxy before it.
     pub handshake_timeout: Duration,
     /// Time for a request head, from its first byte (from the accept for the first request); then 408.
     pub head_timeout: Duration,

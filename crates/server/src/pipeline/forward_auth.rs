@@ -58,6 +58,7 @@ pub(super) async fn ask(
         class: request.verdict.class.index(),
         client: connection.client_address(),
         client_ip: request.verdict.client,
+        ends: Some(connection.ends_of(request.verdict.client)),
         scheme: connection.scheme(),
         host: &host_and_port(parts),
         keep_host: true,

@@ -87,6 +87,7 @@ pub fn config(root: &Path) -> Config {
             keep: Default::default(),
         },
         limits: Limits::default(),
+        proxy_protocol: Vec::new(),
         workers: NonZeroUsize::MIN,
         access_log: None,
         error_log: None,

@@ -18,6 +18,7 @@ fn defaults() -> Ask<'static> {
         class: 0,
         client: &CLIENT,
         client_ip: std::net::Ipv4Addr::LOCALHOST.into(),
+        ends: None,
         scheme: "https",
         host: "shop.example",
         keep_host: false,

@@ -6,6 +6,7 @@ mod exchanged;
 mod http2;
 mod placed;
 mod probed;
+mod proxied;
 mod retried;
 mod timed;
 
@@ -200,6 +201,7 @@ pub(super) fn defaults() -> Ask<'static> {
         class: 0,
         client: &CLIENT,
         client_ip: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)),
+        ends: None,
         scheme: "http",
         host: "shop.example",
         keep_host: false,

@@ -6,6 +6,7 @@ use std::{
     ops::Range,
 };
 
+use ipnet::IpNet;
 use server::config::{Listen, Site};
 use toml::Spanned;
 
@@ -23,6 +24,21 @@ pub const DEFAULT_LISTEN: ListenAt =
 const HTTPS_PORT: u16 = 443;
 
 impl Resolver<'_> {
+    /// Networks of proxies whose connections begin with a header of the PROXY protocol.
+    pub(super) fn proxy_protocol(&mut self, raw: &Raw) -> Vec<IpNet> {
+        let written = raw.proxy_protocol.as_deref().unwrap_or_default();
+        for everywhere in written.iter().filter(|network| network.get_ref().0.ends_with("/0")) {
+            self.problems.push(
+                Problem::warning(
+                    "every client has to begin with a header of the PROXY protocol, and can claim any address in it",
+                    Some(everywhere.span()),
+                )
+                .help("name the addresses of the proxies alone, as in `proxy-protocol = [\"10.0.0.0/8\"]`"),
+            );
+        }
+        self.read_each(written, values::network)
+    }
+
     pub(super) fn listen(
         &mut self,
         raw: &Raw,

@@ -129,6 +129,12 @@ impl Resolver<'_> {
             tls_name: self.optional(&raw.tls_name, values::host_name),
             tls_certificate: self.own_certificate(raw),
             tls_verify: raw.tls_verify.as_ref().is_none_or(|verify| *verify.get_ref()),
+            proxy_protocol: self.setting(
+                None,
+                &raw.proxy_protocol,
+                |text| values::or_off(text, values::proxy_version),
+                default.proxy_protocol,
+            ),
             connect_timeout: self.setting(None, &raw.connect_timeout, values::duration, default.connect_timeout),
             idle_timeout: self.setting(None, &raw.idle_timeout, values::duration, default.idle_timeout),
             total_timeout: self.setting(None, &raw.total_timeout, values::duration_or_off, default.total_timeout),

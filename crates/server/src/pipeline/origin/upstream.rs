@@ -134,6 +134,7 @@ pub(in crate::pipeline) fn prepare(
         class: request.verdict.class.index(),
         client: connection.client_address(),
         client_ip: request.verdict.client,
+        ends: Some(connection.ends_of(request.verdict.client)),
         scheme: connection.scheme(),
         host: &host,
         keep_host: origin.keep_host,

@@ -24,6 +24,8 @@ pub struct UpstreamConfig {
     pub name: String,
     /// The servers; may be empty if the caller starts some itself.
     pub servers: Vec<UpstreamServer>,
+    /// Name servers for the names of servers; empty: those of the system.
+    pub resolvers: Vec<SocketAddr>,
     /// Certificate authorities for TLS (PEM), instead of the system's.
     pub tls_ca: Option<PathBuf>,
     /// The name that the server's certificate must have, if not that of its address.
@@ -82,6 +84,7 @@ impl UpstreamConfig {
         Self {
             name: name.into(),
             servers,
+            resolvers: Vec::new(),
             tls_ca: None,
             tls_name: None,
             tls_certificate: None,
@@ -183,8 +186,11 @@ impl UpstreamServer {
 pub enum UpstreamAddress {
     /// An address.
     Socket(SocketAddr),
-    /// A name and port, looked up again regularly; each of its addresses is a server.
+    /// A name and port, looked up again when its records are over; each of its addresses is a server.
     Name(String, u16),
+    /// The name of a service (SRV), such as `_http._tcp.shop.internal`. Its records have servers with ports, weights and
+    /// priorities, which are added to the priority of the configuration.
+    Service(String),
     /// A Unix socket.
     Unix(PathBuf),
 }

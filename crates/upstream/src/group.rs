@@ -2,9 +2,6 @@
 
 use std::{
     collections::HashMap,
-    io,
-    net::SocketAddr,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -14,31 +11,34 @@ use std::{
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
     balance::budget::Savings,
     config::{UpstreamAddress, UpstreamConfig, UpstreamServer},
     connect::ClientTls,
     error::UpstreamSetupError,
+    names::{Answer, Found, MOST_SERVERS, Question, Resolver},
     server::{Endpoint, Server, ServerState},
     sticky::Sticky,
 };
 
-/// Time between two look-ups of a name.
-pub(crate) const LOOK_UP_EVERY: Duration = Duration::from_secs(15);
 /// Time for one look-up.
-const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time between two look-ups for requests that wait for the first address.
+const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between two look-ups for requests that wait for the first address, and after the first failure of a name; each
+/// further one takes twice as long, up to the longest.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(1);
+const LONGEST_AGAIN: Duration = Duration::from_secs(15);
 
-/// Finds the addresses of a name and port.
-pub(crate) type Resolver = Arc<dyn Fn(String, u16) -> Lookup + Send + Sync>;
-pub(crate) type Lookup = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
-
-/// The resolver of the operating system.
-pub(crate) fn system_resolver() -> Resolver {
-    Arc::new(|host, port| Box::pin(async move { Ok(tokio::net::lookup_host((host.as_str(), port)).await?.collect()) }))
+/// What is known of a name of servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameStats {
+    /// The name.
+    pub name: String,
+    /// The number of its servers in use.
+    pub servers: usize,
+    /// Why the last look-up found nothing; `None`: it did.
+    pub problem: Option<String>,
 }
 
 /// An upstream as defined in one configuration.
@@ -66,14 +66,94 @@ pub(crate) struct Group {
     start: Instant,
     /// Requests for which no server could be asked.
     pub(crate) unserved: AtomicU64,
+    /// Look-ups of names that found nothing.
+    pub(crate) look_ups_failed: AtomicU64,
 }
 
-/// A configured or started server, which may resolve to several addresses.
+/// A configured or started server, which may be a name of several.
 struct Source {
     spec: UpstreamServer,
     class: Option<usize>,
-    /// The known addresses. Empty: none yet.
-    endpoints: Mutex<Vec<Endpoint>>,
+    /// The known servers. Empty: none yet.
+    places: Mutex<Vec<Place>>,
+    /// `None`: it is no name.
+    name: Option<Name>,
+}
+
+/// A server of a source. A service gives weights and priorities to its servers.
+#[derive(Clone, PartialEq)]
+struct Place {
+    endpoint: Endpoint,
+    weight: u32,
+    priority: u32,
+}
+
+/// A name that is looked up.
+struct Name {
+    question: Question,
+    state: Mutex<NameState>,
+}
+
+struct NameState {
+    /// When it is looked up next.
+    due: Instant,
+    /// The time until then, after a failure.
+    wait: Duration,
+    /// Why the last look-up found nothing.
+    problem: Option<String>,
+    /// It has more servers than are used.
+    has_too_many: bool,
+}
+
+impl Name {
+    fn of(spec: &UpstreamServer, problem: Option<String>) -> Option<Self> {
+        let question = match &spec.address {
+            UpstreamAddress::Name(host, port) => Question::Host(host.clone(), *port),
+            UpstreamAddress::Service(name) => Question::Service(name.clone()),
+            UpstreamAddress::Socket(_) | UpstreamAddress::Unix(_) => return None,
+        };
+        let state = NameState { due: Instant::now(), wait: LOOK_UP_AGAIN, problem, has_too_many: false };
+        Some(Self { question, state: Mutex::new(state) })
+    }
+
+    fn text(&self) -> &str {
+        match &self.question {
+            Question::Host(name, _) | Question::Service(name) => name,
+        }
+    }
+}
+
+impl Source {
+    fn new(spec: &UpstreamServer, class: Option<usize>, before: Option<&Group>) -> Self {
+        // What is known of a name stays in use until the next look-up.
+        let same = |source: &&Self| source.spec == *spec && source.class == class;
+        let before = before.and_then(|before| before.sources.iter().find(same));
+        let name = Name::of(spec, before.and_then(|it| it.name.as_ref()?.state.lock().problem.clone()));
+        let fixed = |endpoint| vec![Place { endpoint, weight: spec.weight, priority: spec.priority }];
+        let places = match &spec.address {
+            UpstreamAddress::Socket(address) => fixed(Endpoint::Tcp(*address)),
+            UpstreamAddress::Unix(path) => fixed(Endpoint::Unix(path.clone())),
+            UpstreamAddress::Name(..) | UpstreamAddress::Service(_) => {
+                before.map_or_else(Vec::new, |before| before.places.lock().clone())
+            }
+        };
+        Self { spec: spec.clone(), class, places: Mutex::new(places), name }
+    }
+
+    fn place(&self, found: &Found) -> Place {
+        let Self { spec, .. } = self;
+        // Priorities of a backup stay behind all others.
+        let base = spec.priority.min(UpstreamServer::BACKUP - u32::from(u16::MAX));
+        Place {
+            endpoint: Endpoint::Tcp(found.address),
+            // A weight of 0 stands for next to nothing (RFC 2782).
+            weight: found.weight.map_or(spec.weight, |weight| u32::from(weight).max(1)),
+            priority: match found.weight {
+                Some(_) => base + u32::from(found.priority),
+                None => spec.priority,
+            },
+        }
+    }
 }
 
 /// A snapshot of the servers.
@@ -100,15 +180,7 @@ impl Group {
         resolver: Resolver,
         before: Option<&Self>,
     ) -> Result<Self, UpstreamSetupError> {
-        let source = |spec: &UpstreamServer, class| {
-            let endpoints = match &spec.address {
-                UpstreamAddress::Socket(address) => vec![Endpoint::Tcp(*address)],
-                UpstreamAddress::Unix(path) => vec![Endpoint::Unix(path.clone())],
-                // The known addresses stay in use until the next look-up.
-                UpstreamAddress::Name(..) => before.map_or_else(Vec::new, |before| before.endpoints_of(spec, class)),
-            };
-            Source { spec: spec.clone(), class, endpoints: Mutex::new(endpoints) }
-        };
+        let source = |spec: &UpstreamServer, class| Source::new(spec, class, before);
         let of_class = |(class, servers): (usize, &Vec<UpstreamServer>)| {
             servers.iter().map(|spec| source(spec, Some(class))).collect::<Vec<_>>()
         };
@@ -130,12 +202,9 @@ impl Group {
             savings: None,
             start: Instant::now(),
             unserved: AtomicU64::new(before.map_or(0, |before| before.unserved.load(Relaxed))),
+            look_ups_failed: AtomicU64::new(before.map_or(0, |before| before.look_ups_failed.load(Relaxed))),
         };
-        let states = before.map_or_else(HashMap::new, |before| {
-            let key = |server: &Server| key(&server.endpoint, server.class, &server.spec);
-            before.lists.load().all.iter().map(|server| (key(server), server.state.clone())).collect()
-        });
-        group.make_lists(&states);
+        group.make_lists(&before.map_or_else(HashMap::new, Self::states));
         group.savings = config.retry_budget.map(|percent| Mutex::new(Savings::new(percent, group.first_attempts(), 0)));
         Ok(group)
     }
@@ -194,40 +263,84 @@ impl Group {
     }
 
     pub(crate) fn has_names(&self) -> bool {
-        self.sources.iter().any(|source| matches!(source.spec.address, UpstreamAddress::Name(..)))
+        self.sources.iter().any(|source| source.name.is_some())
     }
 
-    /// Looks up all names. A name that cannot be resolved keeps its last addresses.
-    pub(crate) async fn look_up(&self) {
+    /// The names, with the number of their servers, and why the last look-up found nothing.
+    pub(crate) fn names(&self) -> Vec<NameStats> {
+        let stats = |source: &Source| {
+            let name = source.name.as_ref()?;
+            let problem = name.state.lock().problem.clone();
+            Some(NameStats { name: name.text().to_owned(), servers: source.places.lock().len(), problem })
+        };
+        self.sources.iter().filter_map(stats).collect()
+    }
+
+    /// Looks up the names that are due, side by side. A name that cannot be resolved keeps its last servers. Returns when the
+    /// next one is due.
+    pub(crate) async fn look_up(&self) -> Instant {
+        let now = Instant::now();
+        let names = || self.sources.iter().enumerate().filter_map(|(at, source)| Some((at, source.name.as_ref()?)));
+        let mut asked = JoinSet::new();
+        for (at, name) in names().filter(|(_, name)| name.state.lock().due <= now) {
+            let answer = (self.resolver)(name.question.clone(), self.config.resolvers.as_slice().into());
+            asked.spawn(async move { (at, tokio::time::timeout(LOOK_UP_TIMEOUT, answer).await) });
+        }
         let mut changed = false;
-        for source in &self.sources {
-            let UpstreamAddress::Name(host, port) = &source.spec.address else { continue };
-            let found = tokio::time::timeout(LOOK_UP_TIMEOUT, (self.resolver)(host.clone(), *port)).await;
-            let problem = match found {
-                Ok(Ok(mut addresses)) if !addresses.is_empty() => {
-                    addresses.sort_unstable();
-                    addresses.dedup();
-                    let found: Vec<_> = addresses.into_iter().map(Endpoint::Tcp).collect();
-                    let mut known = source.endpoints.lock();
-                    if *known != found {
-                        *known = found;
-                        changed = true;
-                    }
-                    continue;
-                }
-                Ok(Ok(_)) => "it has no address".to_owned(),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "no answer in time".to_owned(),
-            };
-            let kept = source.endpoints.lock().len();
-            tracing::warn!(
-                upstream = &*self.name,
-                "the name `{host}` cannot be looked up: {problem}; {kept} known addresses stay"
-            );
+        while let Some(answered) = asked.join_next().await {
+            // A panic was reported; the name stays due.
+            let Ok((at, answered)) = answered else { continue };
+            let answered = answered.map_err(|_| "no answer in time".to_owned());
+            let answered = answered.and_then(|answer| answer.map_err(|error| error.to_string()));
+            changed |= self.take_answer(&self.sources[at], answered);
         }
         if changed {
-            self.make_lists(&HashMap::new());
+            self.make_lists(&self.states());
         }
+        let next = names().map(|(_, name)| name.state.lock().due).min();
+        next.unwrap_or(now).max(now + LOOK_UP_AGAIN)
+    }
+
+    /// Takes the servers of a name over. Returns whether they are others than before. The operator is told when a name
+    /// cannot be looked up for the first time, and when it can be again.
+    fn take_answer(&self, source: &Source, answered: Result<Answer, String>) -> bool {
+        let Some(name) = &source.name else { return false };
+        let (upstream, text) = (&*self.name, name.text());
+        let mut state = name.state.lock();
+        let answer = match answered {
+            Ok(answer) if !answer.found.is_empty() => answer,
+            other => {
+                let problem = other.err().unwrap_or_else(|| "it has no server".to_owned());
+                self.look_ups_failed.fetch_add(1, Relaxed);
+                if state.problem.is_none() {
+                    let kept = source.places.lock().len();
+                    tracing::warn!(
+                        upstream,
+                        "the name `{text}` cannot be looked up: {problem}; its {kept} known servers stay in use"
+                    );
+                }
+                state.problem = Some(problem);
+                state.due = Instant::now() + state.wait;
+                state.wait = LONGEST_AGAIN.min(2 * state.wait);
+                return false;
+            }
+        };
+        state.due = Instant::now() + answer.lasts;
+        state.wait = LOOK_UP_AGAIN;
+        if state.problem.take().is_some() {
+            tracing::info!(upstream, "the name `{text}` is looked up again");
+        }
+        let has_too_many = answer.found.len() > MOST_SERVERS;
+        if has_too_many && !std::mem::replace(&mut state.has_too_many, true) {
+            let all = answer.found.len();
+            tracing::warn!(upstream, "the name `{text}` has {all} servers; the first {MOST_SERVERS} are used");
+        }
+        state.has_too_many = has_too_many;
+        let found: Vec<_> = answer.found.iter().take(MOST_SERVERS).map(|found| source.place(found)).collect();
+        let mut known = source.places.lock();
+        let changed = *known != found;
+        *known = found;
+        changed
     }
 
     /// Looks up names for a request that has no server because no address is known yet.
@@ -243,9 +356,10 @@ impl Group {
         *tried = Some(Instant::now());
     }
 
-    fn endpoints_of(&self, spec: &UpstreamServer, class: Option<usize>) -> Vec<Endpoint> {
-        let same = |source: &&Source| source.spec == *spec && source.class == class;
-        self.sources.iter().find(same).map_or_else(Vec::new, |source| source.endpoints.lock().clone())
+    /// What is known of the servers.
+    fn states(&self) -> HashMap<Key, Arc<ServerState>> {
+        let key = |server: &Server| key(&server.endpoint, server.class, &server.spec);
+        self.lists.load().all.iter().map(|server| (key(server), server.state.clone())).collect()
     }
 
     /// Rebuilds the lists. Unchanged servers keep their state; removed ones get no more requests.
@@ -254,20 +368,21 @@ impl Group {
         let before = self.lists.load_full();
         let mut all: Vec<Arc<Server>> = Vec::new();
         for source in &self.sources {
-            for endpoint in &*source.endpoints.lock() {
+            for Place { endpoint, weight, priority } in &*source.places.lock() {
+                let spec = UpstreamServer { weight: *weight, priority: *priority, ..source.spec.clone() };
                 let same = |server: &&Arc<Server>| {
-                    server.endpoint == *endpoint && server.spec == source.spec && server.class == source.class
+                    server.endpoint == *endpoint && server.spec == spec && server.class == source.class
                 };
                 if all.iter().any(|server| same(&server)) {
                     continue;
                 }
                 if self.config.outliers.is_none()
-                    && let Some(state) = states.get(&key(endpoint, source.class, &source.spec))
+                    && let Some(state) = states.get(&key(endpoint, source.class, &spec))
                 {
                     state.is_no_outlier();
                 }
                 let server = before.all.iter().find(same).cloned().unwrap_or_else(|| {
-                    let state = states.get(&key(endpoint, source.class, &source.spec)).cloned();
+                    let state = states.get(&key(endpoint, source.class, &spec)).cloned();
                     let state = state.unwrap_or_else(|| {
                         let state = ServerState::new();
                         // The others are warm already.
@@ -277,7 +392,7 @@ impl Group {
                         state
                     });
                     let token = self.sticky.as_ref().map(|it| it.token(&endpoint.to_string(), source.class));
-                    Arc::new(Server::new(next_id(), &source.spec, endpoint.clone(), source.class, state, token))
+                    Arc::new(Server::new(next_id(), &spec, endpoint.clone(), source.class, state, token))
                 });
                 all.push(server);
             }

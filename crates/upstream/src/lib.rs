@@ -12,6 +12,7 @@ mod error;
 mod exchange;
 mod group;
 mod head;
+mod names;
 mod outgoing;
 mod outliers;
 mod pool;
@@ -37,6 +38,7 @@ pub use self::{
         UpstreamAddress, UpstreamConfig, UpstreamServer,
     },
     error::{Cause, Failure, Unavailable, UpstreamError, UpstreamSetupError, Wait},
+    group::NameStats,
     pools::Pools,
     request::{Ask, Outbound, Times},
     send::{Answer, PreparedRequest},

@@ -12,7 +12,8 @@ use crate::{
     config::{UpstreamConfig, UpstreamServer},
     ejection,
     error::UpstreamSetupError,
-    group::{Group, LOOK_UP_EVERY, Resolver, system_resolver},
+    group::{Group, NameStats},
+    names::{Resolver, resolver},
     pool::PoolRegistry,
     server::{Health, Server, ServerChange, ServerMode},
 };
@@ -38,6 +39,10 @@ pub struct UpstreamStats {
     pub retries_refused: u64,
     /// Requests for which no server could be asked.
     pub unserved: u64,
+    /// Its names of servers.
+    pub names: Vec<NameStats>,
+    /// Look-ups of names that found nothing.
+    pub look_ups_failed: u64,
 }
 
 /// The statistics of one server.
@@ -77,7 +82,7 @@ impl Upstreams {
     /// # Errors
     /// A certificate cannot be used.
     pub fn new(configs: &[UpstreamConfig], started: &[Vec<Vec<UpstreamServer>>]) -> Result<Self, UpstreamSetupError> {
-        Self::with_resolver(configs, started, system_resolver())
+        Self::with_resolver(configs, started, resolver())
     }
 
     pub(crate) fn with_resolver(
@@ -139,8 +144,8 @@ impl Upstreams {
                 let group = group.clone();
                 tasks.spawn(async move {
                     loop {
-                        group.look_up().await;
-                        tokio::time::sleep(LOOK_UP_EVERY).await;
+                        let next = group.look_up().await;
+                        tokio::time::sleep_until(next).await;
                     }
                 });
             }
@@ -191,6 +196,8 @@ impl Upstreams {
             retries: group.retries.load(Relaxed),
             retries_refused: group.retries_refused.load(Relaxed),
             unserved: group.unserved.load(Relaxed),
+            names: group.names(),
+            look_ups_failed: group.look_ups_failed.load(Relaxed),
         };
         self.groups.iter().map(of_group).collect()
     }

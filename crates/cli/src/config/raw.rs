@@ -26,6 +26,8 @@ sections! {
         forwarded_by: Setting,
         #[serde(deserialize_with = "one_or_more")]
         proxy_protocol: Option<Vec<Spanned<Written>>>,
+        #[serde(deserialize_with = "one_or_more")]
+        resolver: Option<Vec<Spanned<Written>>>,
         default_class: Setting,
         uplink: RawUplink,
         limits: RawLimits,

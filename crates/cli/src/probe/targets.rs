@@ -118,6 +118,10 @@ fn located(server: &UpstreamServer) -> std::io::Result<(Vec<UpstreamAddress>, bo
     let addresses: Vec<SocketAddr> = match &server.address {
         UpstreamAddress::Unix(_) => return Ok((vec![server.address.clone()], true)),
         UpstreamAddress::Socket(address) => vec![*address],
+        UpstreamAddress::Service(name) => {
+            let message = format!("`{name}` is a service; name its servers to probe them");
+            return Err(std::io::Error::other(message));
+        }
         UpstreamAddress::Name(host, port) => (host.as_str(), *port).to_socket_addrs()?.collect(),
     };
     if addresses.is_empty() {

@@ -17,7 +17,7 @@ use super::{
 
 /// Help on how a server is written.
 const SERVER: &str = "write it as in `http://10.0.0.1:3000`, `https://app.example`, `h2c://10.0.0.1:3000`, \
-                      `h2://app.example` or `unix:/run/app.sock`";
+                      `h2://app.example`, `http://_http._tcp.app.example` or `unix:/run/app.sock`";
 
 /// Reads a server of an upstream. The scheme gives the protocol: `http` is HTTP/1.1, `https` is TLS with the
 /// version that both sides know, `h2c` is HTTP/2 without TLS, and `h2` is HTTP/2 over TLS. `unix:` and
@@ -57,6 +57,11 @@ pub fn upstream_server(text: &str) -> Result<UpstreamServer, String> {
             "`{text}` has a path, and a server has none: a route's `path` and `replace-prefix` say what becomes of paths"
         ));
     }
+    if let Some(service) = service(rest) {
+        let Some(domain) = service? else { return Err(format!("`{text}` is not a server: {SERVER}")) };
+        let address = UpstreamAddress::Service(rest.to_ascii_lowercase());
+        return Ok(UpstreamServer::new(address, http2, tls, domain));
+    }
     let authority = rest.parse::<Authority>().ok().filter(|authority| !authority.as_str().contains('@'));
     let Some(authority) = authority else { return Err(format!("`{text}` is not a server: {SERVER}")) };
     let port = match authority.as_str().strip_prefix(authority.host()) {
@@ -74,6 +79,26 @@ pub fn upstream_server(text: &str) -> Result<UpstreamServer, String> {
     Ok(UpstreamServer::new(address, http2, tls, authority))
 }
 
+/// The domain of a service, as in `_http._tcp.shop.internal`. `None`: the text is no service.
+fn service(text: &str) -> Option<Result<Option<Authority>, String>> {
+    let (name, rest) = text.split_once('.')?;
+    let domain = rest.strip_prefix("_tcp.").filter(|_| name.starts_with('_'))?;
+    Some(match domain.contains(':') {
+        true => Err(format!("`{text}` is a service, whose records have the ports: leave out the port")),
+        false => host_name(text).map(|_| domain.parse().ok()),
+    })
+}
+
+/// Reads the address of a name server, with or without a port.
+pub fn name_server(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(address, 53));
+    }
+    text.parse().ok().filter(|address: &SocketAddr| address.port() != 0).ok_or_else(|| {
+        format!("`{text}` is not the address of a name server: write it as in `10.0.0.53` or `[2001:db8::53]:5353`")
+    })
+}
+
 /// Reads a version of the PROXY protocol.
 pub fn proxy_version(text: &str) -> Result<ProxyVersion, String> {
     match text {
@@ -88,14 +113,17 @@ pub fn show_server(server: &UpstreamServer) -> String {
     match (&server.address, server.http2 == Some(true)) {
         (UpstreamAddress::Unix(path), false) => format!("unix:{}", path.display()),
         (UpstreamAddress::Unix(path), true) => format!("unix+h2c:{}", path.display()),
-        (_, http2) => {
+        (address, http2) => {
             let scheme = match (server.tls, http2) {
                 (false, false) => "http",
                 (true, false) => "https",
                 (false, true) => "h2c",
                 (true, true) => "h2",
             };
-            format!("{scheme}://{}", server.authority)
+            match address {
+                UpstreamAddress::Service(name) => format!("{scheme}://{name}"),
+                _ => format!("{scheme}://{}", server.authority),
+            }
         }
     }
 }
@@ -220,6 +248,7 @@ mod tests {
             ("https://App.Example", true, None, "Name(\"app.example\", 443)", "App.Example"),
             ("h2c://localhost:50051", false, Some(true), "Name(\"localhost\", 50051)", "localhost:50051"),
             ("h2://app.example", true, Some(true), "Name(\"app.example\", 443)", "app.example"),
+            ("http://_http._tcp.App.example", false, None, "Service(\"_http._tcp.app.example\")", "App.example"),
             ("unix:/run/app.sock", false, None, "Unix(\"/run/app.sock\")", "localhost"),
             ("unix:///run/app.sock", false, None, "Unix(\"/run/app.sock\")", "localhost"),
             ("unix+h2c:app.sock", false, Some(true), "Unix(\"app.sock\")", "localhost"),
@@ -229,9 +258,15 @@ mod tests {
                 (server.tls, server.http2, format!("{:?}", server.address), server.authority.as_str().to_owned());
             assert_eq!(read, (tls, http2, address.to_owned(), authority.to_owned()), "{text}");
         }
-        for text in
-            ["http://127.0.0.1:3000", "https://app.example", "h2c://[::1]:1", "h2://a", "unix:/a", "unix+h2c:/a"]
-        {
+        for text in [
+            "http://127.0.0.1:3000",
+            "https://app.example",
+            "h2c://[::1]:1",
+            "h2://a",
+            "unix:/a",
+            "unix+h2c:/a",
+            "h2://_a._tcp.b",
+        ] {
             assert_eq!(show_server(&upstream_server(text).unwrap()), text);
         }
     }
@@ -251,6 +286,8 @@ mod tests {
             ("http://a?b", "has a path"),
             ("http://a b", "is not a server"),
             ("http://-a", "is not a host name"),
+            ("http://_http._tcp.a:80", "leave out the port"),
+            ("http://_http._tcp.-a", "is not a host name"),
             ("unix:", "names no socket"),
         ] {
             let error = upstream_server(text).expect_err(text);

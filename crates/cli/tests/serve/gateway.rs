@@ -7,6 +7,7 @@ mod compression;
 pub(crate) mod fastcgi;
 mod forward_auth;
 mod interim;
+mod named;
 mod programs;
 mod rules;
 mod slots;

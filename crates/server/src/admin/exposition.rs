@@ -308,15 +308,24 @@ impl Sample {
             }
         }
         type OfUpstream = fn(&UpstreamStats) -> u64;
-        let families: [(&str, &str, OfUpstream); 2] = [
+        let families: [(&str, &str, OfUpstream); 3] = [
             ("upstream_retries", "Times a request was sent to another server", |it| it.retries),
             ("upstream_retries_refused", "Times the budget did not allow that", |it| it.retries_refused),
+            ("upstream_look_ups_failed", "Look-ups of names of servers that found nothing", |it| it.look_ups_failed),
         ];
         for (name, help, number) in families {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             for upstream in &self.upstreams {
                 let labels = [("upstream", &*upstream.name)];
                 encode_number(MetricType::Counter, number(upstream), family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Whether the last look-up of a name of servers found them: 1 or 0";
+        let mut family = encoder.encode_descriptor("upstream_name_found", help, None, MetricType::Gauge)?;
+        for upstream in &self.upstreams {
+            for name in &upstream.names {
+                let labels = [("upstream", &*upstream.name), ("name", &*name.name)];
+                encode_number(MetricType::Gauge, name.problem.is_none().into(), family.encode_family(&labels)?)?;
             }
         }
         Ok(())

@@ -19,13 +19,19 @@ const STATES: [(&str, ServerMode); 3] =
 /// All upstreams.
 pub(super) fn all(snapshot: &ConfigSnapshot) -> Value {
     let upstreams = snapshot.upstreams.stats().into_iter().map(|upstream| {
-        let UpstreamStats { name, servers, retries, retries_refused, unserved } = upstream;
+        let UpstreamStats { name, servers, retries, retries_refused, unserved, names, look_ups_failed } = upstream;
+        let names: Vec<_> = names
+            .into_iter()
+            .map(|it| json!({ "name": it.name, "servers": it.servers, "problem": it.problem }))
+            .collect();
         let servers: Vec<_> = servers.iter().map(|server| one(snapshot, server)).collect();
         json!({
             "name": &*name,
             "retries": retries,
             "retries_refused": retries_refused,
             "unserved": unserved,
+            "names": names,
+            "look_ups_failed": look_ups_failed,
             "servers": servers,
         })
     });

@@ -2,8 +2,10 @@
 //! which advances only when no task can run.
 
 mod checked;
+mod dns;
 mod exchanged;
 mod http2;
+mod named;
 mod placed;
 mod probed;
 mod proxied;

@@ -1,7 +1,7 @@
 //! Upstreams: servers, TLS towards them, time limits, checks.
 
 use std::{
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     ops::Range,
     time::Duration,
 };
@@ -33,8 +33,9 @@ impl Resolver<'_> {
         flags: &Overrides,
     ) -> (Vec<UpstreamConfig>, Vec<WorkersConfig>, Vec<Option<Range<usize>>>) {
         let (mut upstreams, mut started, mut spans) = (Vec::<UpstreamConfig>::new(), Vec::new(), Vec::new());
+        let resolvers = self.read_each(raw.resolver.as_deref().unwrap_or_default(), values::name_server);
         for written in &raw.upstream {
-            let upstream = self.upstream(written);
+            let upstream = self.upstream(written, &resolvers);
             let workers = written.get_ref().workers.as_ref();
             started.extend(workers.map(|workers| self.worker_processes(&upstream.name, workers)));
             let place = written.get_ref().name.as_ref().map_or(written.span(), Spanned::span);
@@ -49,7 +50,8 @@ impl Resolver<'_> {
             spans.push(Some(place));
         }
         if !flags.upstream.is_empty() {
-            upstreams.push(UpstreamConfig::new("upstream".to_owned(), flags.upstream.clone()));
+            let given = UpstreamConfig::new("upstream".to_owned(), flags.upstream.clone());
+            upstreams.push(UpstreamConfig { resolvers, ..given });
             spans.push(None);
         }
         (upstreams, started, spans)
@@ -101,7 +103,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn upstream(&mut self, written: &Spanned<RawUpstream>) -> UpstreamConfig {
+    fn upstream(&mut self, written: &Spanned<RawUpstream>, resolvers: &[SocketAddr]) -> UpstreamConfig {
         let (raw, owner) = (written.get_ref(), written.span());
         let missing = ("this upstream has no `name`", "add `name = \"app\"`, by which routes name it");
         let name = self.required(&raw.name, owner.clone(), missing, values::name).unwrap_or_default();
@@ -125,6 +127,7 @@ impl Resolver<'_> {
         }
         UpstreamConfig {
             servers,
+            resolvers: resolvers.to_vec(),
             tls_ca: self.file(&raw.tls_ca, FileKind::Authorities),
             tls_name: self.optional(&raw.tls_name, values::host_name),
             tls_certificate: self.own_certificate(raw),
@@ -226,6 +229,12 @@ impl Resolver<'_> {
         let number = |text: &str| values::count(text, 1_000).map(|number| number as u32);
         let weight = self.setting(None, &raw.weight, number, server.weight);
         let priority = self.setting(None, &raw.priority, number, server.priority);
+        if let (UpstreamAddress::Service(_), Some(weight)) = (&server.address, &raw.weight) {
+            self.problems.push(
+                Problem::new("the records of a service have the weights of its servers", Some(weight.span()))
+                    .help("leave out `weight`"),
+            );
+        }
         let is_backup = raw.backup.as_ref().is_some_and(|backup| *backup.get_ref());
         if let (true, Some(priority)) = (is_backup, &raw.priority) {
             self.problems.push(
@@ -319,7 +328,7 @@ fn is_listened_on(server: &UpstreamServer, listen: &[Listen]) -> bool {
     let (ip, port) = match &server.address {
         UpstreamAddress::Socket(address) => (address.ip(), address.port()),
         UpstreamAddress::Name(name, port) if name == "localhost" => (Ipv4Addr::LOCALHOST.into(), *port),
-        UpstreamAddress::Name(..) | UpstreamAddress::Unix(_) => return false,
+        UpstreamAddress::Name(..) | UpstreamAddress::Service(_) | UpstreamAddress::Unix(_) => return false,
     };
     let is_here = |own: IpAddr| own == ip || own.is_unspecified() && (ip.is_loopback() || ip.is_unspecified());
     listen.iter().any(|listen| listen.address.port() == port && is_here(listen.address.ip()))

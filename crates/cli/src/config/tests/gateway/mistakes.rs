@@ -208,6 +208,11 @@ fn mistakes_about_upstreams() {
             ":8:24",
             "`200` is no error status",
         ),
+        (
+            "name = \"app\"\nservers = [{ url = \"http://_a._tcp.b\", weight = 2 }]\n",
+            ":7:49",
+            "the records of a service have the weights",
+        ),
         ("name = \"app\"\nservers = [\"http://a\"]\nproxy-protocol = \"v3\"\n", ":8:18", "write `v1`, `v2` or `off`"),
         ("name = \"app\"\nservers = [\"http://a\"]\nretry-budget = \"0%\"\n", ":8:16", "percent from 1 to 100"),
         ("name = \"app\"\nservers = [\"http://a\"]\noutliers = { slower = 1 }\n", ":8:23", "from 1.1 to 100"),

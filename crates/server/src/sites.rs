@@ -169,8 +169,9 @@ impl Sites {
             let files = site.root.as_ref().map(open).transpose()?;
             let limiter = site.limit.as_ref().map(|limit| Limiter::new(limit, Instant::now())).map(Arc::new);
             let maintenance = site.maintenance.as_ref().map(Switch::new).map(Arc::new);
-            let open =
-                |route: &Route| ResolvedRoute::open(route, site, limiter.as_ref(), challenges, maintenance.as_ref());
+            let open = |route: &Route| {
+                ResolvedRoute::open(route, site, cache, limiter.as_ref(), challenges, maintenance.as_ref())
+            };
             let routes = site.routes.iter().map(open).collect::<Result<_, _>>()?;
             let (access, compression) = (site.access.clone(), site.compression.clone());
             let of_files = Route::of_files(access, compression, site.expires.clone(), site.cors.clone());
@@ -325,6 +326,7 @@ impl ResolvedRoute {
     fn open(
         route: &Route,
         site: &Site,
+        cache: &Cache,
         limiter: Option<&Arc<Limiter>>,
         challenges: Option<&Arc<Challenges>>,
         maintenance: Option<&Arc<Switch>>,
@@ -359,7 +361,7 @@ impl ResolvedRoute {
         let mut hasher = DefaultHasher::new();
         route.name.hash(&mut hasher);
         let (guards, transforms) =
-            (Guard::of(route, site, limiter, challenges, maintenance), Transform::of(route, site));
+            (Guard::of(route, site, limiter, challenges, maintenance), Transform::of(route, site, cache.copies()));
         let early_hints = route.early_hints.then(Box::default);
         Ok(Self { config: route.clone(), key: hasher.finish(), guards, origin, transforms, early_hints })
     }

@@ -122,6 +122,7 @@ sections! {
         capacity: Setting,
         max_file: Setting,
         revalidate_after: Setting,
+        compressed: Setting,
     }
 
     /// `[access-log]`

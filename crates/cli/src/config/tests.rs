@@ -359,6 +359,8 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("[limits]\nidle-timeout = \"0s\"\n", ":2:16", "above zero"),
     ("[limits]\nshutdown-timeout = \"never\"\n", ":2:20", "or `off`"),
     ("[cache]\ncapacity = \"lots\"\n", ":2:12", "is not a size"),
+    ("[cache]\ncompressed = \"10\"\n", ":2:14", "write the unit"),
+    ("[cache]\ncapacity = \"off\"\ncompressed = \"1MiB\"\n", ":3:14", "`capacity`, which is `off`"),
     ("[shared-cache]\nmemory = \"lots\"\n", ":2:10", "is not a size"),
     ("[shared-cache]\nmemory = \"4MiB\"\n", ":2:10", "is more than half of `memory`"),
     ("[shared-cache]\ndirectory = \"nowhere\"\n", ":2:13", "does not exist"),

@@ -10,6 +10,7 @@ mod problems;
 mod raw;
 mod resolve;
 mod schema;
+mod sections;
 mod shape;
 mod syntax;
 mod validity;

@@ -6,39 +6,13 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::written::{
-    FileOrTable, OnOrTable, OrOff, OrText, Pairs, RawCutoffs, RawExpires, Setting, TextOr, Values, ValuesByName,
-    WindowOrTable, Written, one_or_more,
+use super::{
+    sections::{Section, sections},
+    written::{
+        FileOrTable, OnOrTable, OrOff, OrText, Pairs, RawCutoffs, RawExpires, Setting, TextOr, Values, ValuesByName,
+        WindowOrTable, Written, one_or_more,
+    },
 };
-
-/// A section of the file, as `schema` reads it.
-pub struct Section {
-    /// The name of its type.
-    pub name: &'static str,
-    /// What an operator calls it.
-    pub called: &'static str,
-    /// The names of its settings in Rust, with their types.
-    pub settings: &'static [(&'static str, &'static str)],
-}
-
-macro_rules! sections {
-    ($(#[doc = $doc:literal] $name:ident { $($(#[$field_attr:meta])* $field:ident: $type:ty,)* })*) => {
-        /// Every section.
-        pub const SECTIONS: &[Section] = &[$(Section {
-            name: stringify!($name),
-            called: $doc,
-            settings: &[$((stringify!($field), stringify!($type)),)*],
-        }),*];
-
-        $(
-        #[doc = $doc]
-        #[derive(Clone, Debug, Default, Deserialize)]
-        #[cfg_attr(test, derive(serde::Serialize))]
-        #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-        pub struct $name { $($(#[$field_attr])* pub $field: $type,)* }
-        )*
-    };
-}
 
 sections! {
     /// The whole file.
@@ -218,6 +192,12 @@ sections! {
         path: Setting,
         path_glob: Setting,
         path_regex: Setting,
+        method: Option<Spanned<Values>>,
+        client: Option<Spanned<Values>>,
+        query: Option<ValuesByName>,
+        header: Option<ValuesByName>,
+        cookie: Option<ValuesByName>,
+        unless: Option<Spanned<RawUnless>>,
         upstream: Setting,
         cgi: Option<Spanned<TextOr<RawCgi>>>,
         fastcgi: Option<Spanned<TextOr<RawFastCgi>>>,
@@ -261,6 +241,18 @@ sections! {
         expires: Option<Spanned<RawExpires>>,
         expires_override: Option<Spanned<bool>>,
         expires_field: Option<Spanned<bool>>,
+    }
+
+    /// `unless` of a route
+    RawUnless {
+        path: Option<Spanned<Values>>,
+        path_glob: Option<Spanned<Values>>,
+        path_regex: Option<Spanned<Values>>,
+        method: Option<Spanned<Values>>,
+        client: Option<Spanned<Values>>,
+        query: Option<ValuesByName>,
+        header: Option<ValuesByName>,
+        cookie: Option<ValuesByName>,
     }
 
     /// `cache` of a route, as a table

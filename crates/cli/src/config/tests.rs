@@ -134,6 +134,7 @@ const SECTIONS: &[&str] = &[
     "site.forward-auth",
     "site.cors",
     "site.response-headers",
+    "site.route.unless",
     "site.route.cache",
     "site.route.cgi",
     "site.route.fastcgi",

@@ -9,6 +9,7 @@ mod config;
 mod error;
 mod explain;
 mod facts;
+mod filter;
 mod forwarded;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -26,6 +27,7 @@ pub use self::{
     error::ClassifierError,
     explain::{ConditionExplained, Explanation, RuleExplained},
     facts::Facts,
+    filter::Filter,
     path::{decoded_path, encoded_path},
     requirement::{Lacks, Met, Required, Requirement, Shown},
     sessions::SessionEffect,

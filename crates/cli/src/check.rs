@@ -170,7 +170,8 @@ pub fn route(route: &Route, config: &Config) -> String {
         RouteLimit::Own(limit) => format!(", {}", self::limit(limit)),
         RouteLimit::OfSite | RouteLimit::Off => String::new(),
     };
-    format!("{} to {}{needs}{at_once}{access}{limit}", route.name, origin(route, config))
+    let filter = if route.filter.is_empty() { String::new() } else { format!(" ({})", route.filter) };
+    format!("{}{filter} to {}{needs}{at_once}{access}{limit}", route.name, origin(route, config))
 }
 
 /// A few words on the requests that a site or a route refuses; `None`: none.

@@ -86,13 +86,14 @@ pub fn explain(args: &ExplainArgs) -> Result<String, Failure> {
     let asked = SampleRequest::new(args, &config).map_err(Failure::Usage)?;
     let site = server::site_of(&config.sites, &asked.host);
     let path = classify::decoded_path(asked.parts.uri.path());
-    let route = path
-        .as_deref()
-        .and_then(|path| config.sites[site].routes.iter().find(|route| route.pattern.matches(path).is_some()));
     // Its files were read when the configuration was checked.
     let classifier = Classifier::new(&config.classes)
         .map_err(|error| Failure::Usage(format!("{}: {}", error.path.display(), error.message)))?;
     let explanation = classifier.explain(asked.facts(&args.certificate_name));
+    let client = explanation.verdict.client;
+    let takes =
+        |route: &&Route, path: &str| route.pattern.matches(path).is_some() && route.filter.takes(&asked.parts, client);
+    let route = path.as_deref().and_then(|path| config.sites[site].routes.iter().find(|route| takes(route, path)));
     let is_path = path.is_some() || config.sites[site].routes.is_empty();
     let found = Findings { config: &config, site: &config.sites[site], route, is_path, asked: &asked, explanation };
     Ok(if args.json { found.json() } else { found.text() })

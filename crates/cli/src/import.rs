@@ -70,6 +70,15 @@ pub fn import(args: &ImportArgs) -> Result<String, Failure> {
     for left in &translated.left {
         complain(0, &format!("not translated: {left}"));
     }
+    let closed = translated.left.iter().filter(|left| left.closes).count();
+    if closed > 0 {
+        complain(
+            0,
+            &format!(
+                "CLOSED: {closed} guards are not translated; what they guard answers 403 or 503 until you open it"
+            ),
+        );
+    }
     // The file will stand elsewhere, so what it names is not looked for.
     let source = (PathBuf::from("translated"), translated.text.clone());
     let flags = Overrides { config: Some(source.0.clone()), ..Overrides::default() };

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::brotli::Brotli;
+use crate::{brotli::Brotli, prediction::Ratio};
 
 /// A content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,13 +130,31 @@ impl Encoder {
 
     /// The compressed bytes that were not taken yet, if there are so many.
     pub(crate) fn take_if(&mut self, least_bytes: usize) -> Option<Bytes> {
-        let out = match &mut self.inner {
+        let out = self.out();
+        (out.len() >= least_bytes).then(|| mem::take(out).into())
+    }
+
+    fn out(&mut self) -> &mut Vec<u8> {
+        match &mut self.inner {
             Inner::Zstd(writer) => writer.get_mut(),
             Inner::Brotli(writer) => writer.get_mut(),
             Inner::Gzip(writer) => writer.get_mut(),
-        };
-        (out.len() >= least_bytes).then(|| mem::take(out).into())
+        }
     }
+}
+
+/// Compresses a whole body at once. `ratio` learns from it. Takes long.
+///
+/// # Errors
+/// Zstandard has no memory, or does not know the level.
+pub fn compress(coding: Coding, levels: Levels, plain: &Bytes, ratio: &Ratio) -> io::Result<Vec<u8>> {
+    let mut encoder = Encoder::new(coding, levels)?;
+    encoder.step(&Step::Write(plain.clone()))?;
+    encoder.step(&Step::Finish)?;
+    let mut compressed = mem::take(encoder.out());
+    compressed.shrink_to_fit();
+    ratio.learn(plain.len() as u64, compressed.len() as u64);
+    Ok(compressed)
 }
 
 /// So many bytes of text are compressed in about 0.1 ms.
@@ -175,7 +193,7 @@ pub(crate) mod tests {
         Ok(out)
     }
 
-    fn compress(coding: Coding, levels: Levels, chunks: &[&[u8]]) -> Bytes {
+    fn in_chunks(coding: Coding, levels: Levels, chunks: &[&[u8]]) -> Bytes {
         let mut encoder = Encoder::new(coding, levels).unwrap();
         for chunk in chunks {
             encoder.step(&Step::Write(Bytes::copy_from_slice(chunk))).unwrap();
@@ -188,11 +206,15 @@ pub(crate) mod tests {
     fn a_whole_body_comes_back() {
         let text = "the connection, the scheduler, the request. ".repeat(2000);
         for coding in ALL {
-            let compressed = compress(coding, Levels::default(), &[text.as_bytes()]);
+            let compressed = in_chunks(coding, Levels::default(), &[text.as_bytes()]);
             assert!(compressed.len() < text.len() / 20, "{coding:?}: {}", compressed.len());
             assert_eq!(decompress(coding, &compressed).unwrap(), text.as_bytes(), "{coding:?}");
-            let empty = compress(coding, Levels::default(), &[]);
+            let empty = in_chunks(coding, Levels::default(), &[]);
             assert_eq!(decompress(coding, &empty).unwrap(), b"", "{coding:?}");
+            let ratio = Ratio::default();
+            let at_once = compress(coding, Levels::default(), &Bytes::from(text.clone()), &ratio).unwrap();
+            assert_eq!((&at_once, at_once.capacity()), (&compressed.to_vec(), at_once.len()), "{coding:?}");
+            assert!(ratio.get() < 0.25, "it has learned");
         }
     }
 
@@ -216,7 +238,7 @@ pub(crate) mod tests {
             for coding in ALL {
                 let text = if coding == Coding::Brotli && level < 9 { &long } else { &short };
                 let chunks: Vec<&[u8]> = text.chunks(10_000).collect();
-                let compressed = compress(coding, levels, &chunks);
+                let compressed = in_chunks(coding, levels, &chunks);
                 assert!(decompress(coding, &compressed).unwrap() == *text, "{coding:?} {level}");
             }
         }
@@ -228,7 +250,7 @@ pub(crate) mod tests {
         let start = &text[..text.len() / 8];
         for level in [5, 8] {
             let levels = Levels { brotli: level, ..Levels::default() };
-            let bytes = |text: &[u8]| compress(Coding::Brotli, levels, &[text]).len();
+            let bytes = |text: &[u8]| in_chunks(Coding::Brotli, levels, &[text]).len();
             let (whole, eight_starts) = (bytes(&text), 8 * bytes(start));
             assert!(whole < eight_starts / 100 * 103, "{level}: {whole} and {eight_starts} of {}", text.len());
         }

@@ -13,6 +13,6 @@ mod prediction;
 
 pub use self::{
     body::CompressedBody,
-    encoder::{Coding, Encoder, Levels},
+    encoder::{Coding, Encoder, Levels, compress},
     prediction::{Prediction, Ratio},
 };

@@ -31,6 +31,7 @@ use tokio::{sync::OwnedSemaphorePermit, task::JoinHandle};
 
 use super::{
     buffers,
+    copies::Original,
     page_cache::{PageCache, Seen},
     stamp::Stamp,
 };
@@ -54,7 +55,11 @@ pub(crate) const LEAST_PART_BYTES: usize = 32 * 1024;
 ///
 /// Bodies of files must be polled within a tokio runtime.
 #[derive(Debug)]
-pub struct FileBody(Inner);
+pub struct FileBody {
+    inner: Inner,
+    /// The file that this body is the whole of, if it is in memory.
+    original: Option<Original>,
+}
 
 #[derive(Debug)]
 enum Inner {
@@ -107,9 +112,28 @@ enum Part {
 }
 
 impl FileBody {
+    fn new(inner: Inner) -> Self {
+        Self { inner, original: None }
+    }
+
     /// An empty body.
     pub fn empty() -> Self {
-        Self(Inner::Empty)
+        Self::new(Inner::Empty)
+    }
+
+    /// The same body, which is the whole of a file.
+    pub(crate) fn of(self, original: Option<Original>) -> Self {
+        Self { original, ..self }
+    }
+
+    /// The same body for a client that wants none of its bytes.
+    pub(crate) fn emptied(self) -> Self {
+        Self::empty().of(self.original)
+    }
+
+    /// The file that this is the whole of, if its bytes are in memory. A body for HEAD is empty and has it as well.
+    pub fn original(&self) -> Option<&Original> {
+        self.original.as_ref()
     }
 
     /// One range of a source. It must lie within it.
@@ -139,7 +163,7 @@ impl FileBody {
             Source::Both(both) => Reader::Memory(Arc::clone(both)),
         };
         let page_cache = PageCache::default();
-        Self(Inner::Stream(Box::new(Stream { parts, remaining_bytes, reader, page_cache })))
+        Self::new(Inner::Stream(Box::new(Stream { parts, remaining_bytes, reader, page_cache })))
     }
 
     /// The next bytes of the body, at most `most_bytes`, if they lie in a file and in the page cache. Never blocks.
@@ -147,32 +171,32 @@ impl FileBody {
     /// The caller may send some of them from there (`sendfile`), and then tells so ([`FileBody::handle_sent`]).
     /// `None`: `poll_frame` has the next bytes.
     pub fn cached_part(&mut self, most_bytes: u64) -> Option<(&File, Range<u64>)> {
-        let Inner::Stream(stream) = &mut self.0 else { return None };
+        let Inner::Stream(stream) = &mut self.inner else { return None };
         stream.cached_part(most_bytes)
     }
 
     /// So many bytes of the part were sent.
     pub fn handle_sent(&mut self, bytes: u64) {
-        let Inner::Stream(stream) = &mut self.0 else { return };
+        let Inner::Stream(stream) = &mut self.inner else { return };
         if let Some(Part::File(range)) = stream.parts.front_mut() {
             range.start += bytes;
             stream.remaining_bytes -= bytes;
         }
         if stream.remaining_bytes == 0 {
-            self.0 = Inner::Empty;
+            self.inner = Inner::Empty;
         }
     }
 
     /// The part cannot be sent from the file. From now on `poll_frame` has all bytes.
     pub fn refuse_parts(&mut self) {
-        if let Inner::Stream(stream) = &mut self.0 {
+        if let Inner::Stream(stream) = &mut self.inner {
             stream.page_cache.is_used = false;
         }
     }
 
     /// Bytes not yet handed out.
     pub fn remaining_bytes(&self) -> u64 {
-        match &self.0 {
+        match &self.inner {
             Inner::Empty => 0,
             Inner::Memory(bytes) => bytes.len() as u64,
             Inner::Stream(stream) => stream.remaining_bytes,
@@ -180,9 +204,20 @@ impl FileBody {
     }
 }
 
+impl Source {
+    /// The bytes, if they are in memory.
+    pub fn bytes(&self) -> Option<&Bytes> {
+        match self {
+            Self::Memory(bytes) => Some(bytes),
+            Self::Both(both) => Some(&both.bytes),
+            Self::File(_) => None,
+        }
+    }
+}
+
 impl From<Bytes> for FileBody {
     fn from(bytes: Bytes) -> Self {
-        if bytes.is_empty() { Self(Inner::Empty) } else { Self(Inner::Memory(bytes)) }
+        Self::new(if bytes.is_empty() { Inner::Empty } else { Inner::Memory(bytes) })
     }
 }
 
@@ -191,7 +226,7 @@ impl Body for FileBody {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let result = match &mut self.0 {
+        let result = match &mut self.inner {
             Inner::Empty => return Poll::Ready(None),
             Inner::Memory(bytes) => Ok(std::mem::take(bytes)),
             Inner::Stream(stream) => match ready!(stream.poll_next(cx)) {
@@ -203,7 +238,7 @@ impl Body for FileBody {
             tracing::warn!(%error, missing_bytes = self.remaining_bytes(), "a response is cut off: its file cannot be read");
         }
         if result.is_err() || self.remaining_bytes() == 0 {
-            self.0 = Inner::Empty;
+            self.inner = Inner::Empty;
         }
         Poll::Ready(Some(result.map(Frame::data)))
     }
@@ -443,7 +478,7 @@ mod tests {
     }
 
     fn reader(body: &mut FileBody) -> &mut FileReader {
-        match &mut body.0 {
+        match &mut body.inner {
             Inner::Stream(stream) => match &mut stream.reader {
                 Reader::File(reader) => reader,
                 other => panic!("a file is streamed: {other:?}"),
@@ -571,7 +606,7 @@ mod tests {
             for source in [Source::Memory(content.clone().into()), source(&file_with(&content))] {
                 let mut body = FileBody::parts(&source, framed.clone(), Bytes::from_static(b"<tail>"));
                 prop_assert_eq!(body.size_hint().exact(), Some(expected.len() as u64));
-                if let Inner::Stream(stream) = &mut body.0
+                if let Inner::Stream(stream) = &mut body.inner
                     && let Reader::File(reader) = &mut stream.reader
                 {
                     reader.ask_page_cache &= !blocking;

@@ -20,21 +20,22 @@ use std::{
     time::Instant,
 };
 
-use bytes::Bytes;
-use quick_cache::{DefaultHashBuilder, Equivalent, OptionsBuilder, Weighter, sync};
+use quick_cache::{DefaultHashBuilder, Equivalent, Weighter, sync};
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{negotiate::Coding, representation::Representation, stamp::Stamp};
+use super::{
+    copies::Copies,
+    memory::{Held, Reservation, options},
+    negotiate::Coding,
+    representation::Representation,
+    stamp::Stamp,
+};
 use crate::config::CacheConfig;
 
 /// Estimated bytes of an entry beside its content: headers, key, bookkeeping. It bounds the number of tiny
 /// files too.
 const ENTRY_OVERHEAD_BYTES: u64 = 2048;
-
-/// Each separately locked part of the cache holds at least this many of the largest files. A file that does
-/// not fit one part would never be kept.
-const LARGEST_FILES_PER_SHARD: u64 = 4;
 
 /// The most files that are kept open, unless that is more than a sixteenth of what the process may open.
 const MOST_OPEN_FILES: u64 = 1024;
@@ -65,7 +66,8 @@ struct Shared {
     started: Instant,
     hits: AtomicU64,
     misses: AtomicU64,
-    held_bytes: Arc<AtomicU64>,
+    held: Held,
+    copies: Copies,
     /// Files that may still be kept open beside their bytes.
     open_files: Arc<Semaphore>,
     sites: AtomicU32,
@@ -105,26 +107,11 @@ struct KeyRef<'a> {
     path: &'a str,
 }
 
-/// Permission to hold a file in memory, returned when dropped.
-pub(crate) struct Reservation {
-    held_bytes: Arc<AtomicU64>,
-    size: u64,
-}
-
 impl Cache {
     /// Makes a cache. One is meant to serve the whole process.
     pub fn new(config: CacheConfig) -> Self {
-        let store = (config.capacity_bytes > 0 && config.max_file_bytes > 0).then(|| {
-            let parallelism = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-            let shards_that_fit = config.capacity_bytes / config.max_file_bytes.saturating_mul(LARGEST_FILES_PER_SHARD);
-            // Rounded down to a power of two, because the store would round up.
-            let shards = 1 << shards_that_fit.clamp(1, 4 * parallelism as u64).ilog2();
-            let options = OptionsBuilder::new()
-                .shards(shards)
-                .estimated_items_capacity(usize::try_from(config.capacity_bytes / 16_384).unwrap_or(0).max(64))
-                .weight_capacity(config.capacity_bytes)
-                .build()
-                .unwrap_or_else(|_| unreachable!("both capacities are given"));
+        let store = is_on(&config).then(|| {
+            let options = options(config.capacity_bytes, config.max_file_bytes);
             sync::Cache::with_options(options, Weight, DefaultHashBuilder::default(), Default::default())
         });
         Self(Arc::new(Shared {
@@ -133,7 +120,8 @@ impl Cache {
             started: Instant::now(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
-            held_bytes: Arc::default(),
+            held: Held::new(config.capacity_bytes.saturating_mul(2)),
+            copies: Copies::new(if is_on(&config) { config.copies_bytes } else { 0 }, config.max_file_bytes),
             open_files: Arc::new(Semaphore::new(most_open_files())),
             sites: AtomicU32::new(0),
         }))
@@ -145,9 +133,14 @@ impl Cache {
             hits: self.0.hits.load(Relaxed),
             misses: self.0.misses.load(Relaxed),
             bytes: self.0.store.as_ref().map_or(0, |store| store.weight()),
-            held_bytes: self.0.held_bytes.load(Relaxed),
+            held_bytes: self.0.held.bytes(),
             entries: self.0.store.as_ref().map_or(0, |store| store.len() as u64),
         }
+    }
+
+    /// The copies of files in another form.
+    pub fn copies(&self) -> &Copies {
+        &self.0.copies
     }
 
     /// A number for a site, unique in the life of the cache.
@@ -215,9 +208,7 @@ impl Cache {
         if self.0.store.is_none() || size > max_file_bytes || size > capacity_bytes {
             return None;
         }
-        let held_before = self.0.held_bytes.fetch_add(size, Relaxed);
-        let reservation = Reservation { held_bytes: Arc::clone(&self.0.held_bytes), size };
-        (held_before.saturating_add(size) <= capacity_bytes.saturating_mul(2)).then_some(reservation)
+        self.0.held.reserve(size)
     }
 
     /// Permission to keep a file open as long as its bytes are in memory.
@@ -239,6 +230,10 @@ impl Cache {
     }
 }
 
+fn is_on(config: &CacheConfig) -> bool {
+    config.capacity_bytes > 0 && config.max_file_bytes > 0
+}
+
 fn most_open_files() -> usize {
     let allowed = getrlimit(Resource::Nofile).maximum;
     allowed.map_or(MOST_OPEN_FILES, |allowed| (allowed / 16).min(MOST_OPEN_FILES)) as usize
@@ -247,30 +242,6 @@ fn most_open_files() -> usize {
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache").field("config", &self.0.config).field("stats", &self.stats()).finish()
-    }
-}
-
-impl Reservation {
-    /// Bytes whose last reference returns the reservation.
-    pub fn fill(self, bytes: Vec<u8>) -> Bytes {
-        Bytes::from_owner(Held { bytes, _reservation: self })
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.held_bytes.fetch_sub(self.size, Relaxed);
-    }
-}
-
-struct Held {
-    bytes: Vec<u8>,
-    _reservation: Reservation,
-}
-
-impl AsRef<[u8]> for Held {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
     }
 }
 
@@ -303,13 +274,14 @@ impl Weighter<Key, Arc<Entry>> for Weight {
 mod tests {
     use std::{fs, time::Duration};
 
+    use bytes::Bytes;
     use http::HeaderValue;
 
     use super::*;
     use crate::{body::Source, representation::Description};
 
     fn config(capacity_bytes: u64, revalidate_after: Duration) -> CacheConfig {
-        CacheConfig { capacity_bytes, max_file_bytes: 4096, revalidate_after }
+        CacheConfig { capacity_bytes, max_file_bytes: 4096, revalidate_after, ..CacheConfig::default() }
     }
 
     fn variants(cache: &Cache, size: usize) -> [Variant; Coding::COUNT] {
@@ -323,6 +295,7 @@ mod tests {
             content_type: HeaderValue::from_static("text/plain"),
             cache_control: None,
             tells_type: false,
+            is_kept: true,
             now: std::time::SystemTime::now(),
         };
         let stamp = Stamp::of(&fs::metadata(&path).unwrap());

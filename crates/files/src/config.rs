@@ -75,6 +75,8 @@ pub struct CacheConfig {
     pub max_file_bytes: u64,
     /// How long an entry is trusted before the file's metadata is checked again.
     pub revalidate_after: Duration,
+    /// Most bytes of copies in another form, beside the files; 0: none are kept.
+    pub copies_bytes: u64,
 }
 
 impl Default for CacheConfig {
@@ -83,6 +85,7 @@ impl Default for CacheConfig {
             capacity_bytes: 128 * 1024 * 1024,
             max_file_bytes: 2 * 1024 * 1024,
             revalidate_after: Duration::from_secs(1),
+            copies_bytes: 32 * 1024 * 1024,
         }
     }
 }

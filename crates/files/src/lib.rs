@@ -47,9 +47,11 @@ mod cache;
 mod conditional;
 mod config;
 mod content_type;
+mod copies;
 mod kept;
 mod listing;
 mod load;
+mod memory;
 mod negotiate;
 mod page_cache;
 mod pages;
@@ -74,6 +76,7 @@ pub use self::{
     cache::{Cache, CacheStats},
     config::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy, TypeOfNotModified},
     content_type::ContentTypes,
+    copies::{Copies, CopyStats, Form, Original},
     kept::{precondition, whole_or_ranges, without_body},
     negotiate::{Coding, Preferences},
     pages::error_page,

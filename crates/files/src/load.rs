@@ -338,7 +338,8 @@ impl SiteFiles {
                 let now = SystemTime::now();
                 let (source, stamp, keep) = self.read(file, metadata, now, read)?;
                 let tells_type = self.tells_type;
-                let description = Description { coding, varies, content_type, cache_control, tells_type, now };
+                let description =
+                    Description { coding, varies, content_type, cache_control, tells_type, is_kept: keep, now };
                 let representation = Arc::new(Representation::new(stamp, source, description));
                 *variant = if keep { Variant::Loaded(Arc::clone(&representation)) } else { Variant::Known(stamp) };
                 answer = Some(representation);

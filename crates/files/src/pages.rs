@@ -93,7 +93,7 @@ pub(crate) fn method_not_allowed() -> Response<FileBody> {
 
 /// The same response for `HEAD`: all headers, no body.
 pub(crate) fn without_body(response: Response<FileBody>) -> Response<FileBody> {
-    response.map(|_| FileBody::empty())
+    response.map(FileBody::emptied)
 }
 
 #[cfg(test)]

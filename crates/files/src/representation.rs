@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderValue, header};
 use super::{
     body::Source,
     conditional::{Validators, format_date},
+    copies::Original,
     negotiate::Coding,
     stamp::Stamp,
 };
@@ -31,6 +32,8 @@ pub(crate) struct Representation {
     pub not_modified_headers: HeaderMap,
     /// Whether a 304 carries the type as an extension.
     pub tells_type: bool,
+    /// Its bytes, where copies may be made of them.
+    pub original: Option<Original>,
     etag: HeaderValue,
     modified_s: u64,
 }
@@ -42,6 +45,8 @@ pub(crate) struct Description<'a> {
     pub content_type: HeaderValue,
     pub cache_control: Option<&'a HeaderValue>,
     pub tells_type: bool,
+    /// Whether it is kept in memory, so that its bytes are known to be those of its state.
+    pub is_kept: bool,
     /// The current time.
     pub now: SystemTime,
 }
@@ -49,7 +54,7 @@ pub(crate) struct Description<'a> {
 impl Representation {
     /// Computes the headers. The source must have exactly the size of the stamp.
     pub fn new(stamp: Stamp, source: Source, description: Description<'_>) -> Self {
-        let Description { coding, varies, content_type, cache_control, tells_type, now } = description;
+        let Description { coding, varies, content_type, cache_control, tells_type, is_kept, now } = description;
         let now_s = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         // A date must not be later than its own response (RFC 9110, section 8.8.2.1).
         let modified_s = u64::try_from(stamp.modified_s).unwrap_or(0).min(now_s).min(LAST_DATE_S);
@@ -72,8 +77,19 @@ impl Representation {
             headers.insert(header::CONTENT_ENCODING, value);
         }
         headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        let not_modified_headers = shared;
-        Self { stamp, varies, source, content_type, headers, not_modified_headers, tells_type, etag, modified_s }
+        let original = source.bytes().filter(|_| is_kept).map(|bytes| Original::new(stamp, bytes.clone()));
+        Self {
+            stamp,
+            varies,
+            source,
+            content_type,
+            headers,
+            not_modified_headers: shared,
+            tells_type,
+            original,
+            etag,
+            modified_s,
+        }
     }
 
     /// Length in bytes.
@@ -109,6 +125,7 @@ mod tests {
             content_type: HeaderValue::from_static("text/plain"),
             cache_control: Some(&HeaderValue::from_static("no-cache")),
             tells_type: false,
+            is_kept: true,
             now: UNIX_EPOCH + Duration::from_secs(now_s),
         };
         Representation::new(stamp, Source::Memory(bytes::Bytes::from_static(b"abc")), description)

@@ -53,7 +53,7 @@ pub(crate) fn respond(representation: &Representation, request: &HeaderMap, rang
         Source::Memory(bytes) => FileBody::from(bytes.clone()),
         file @ (Source::File(_) | Source::Both(_)) => FileBody::range(file, 0..representation.stamp.size),
     };
-    let mut response = Response::new(body);
+    let mut response = Response::new(body.of(representation.original.clone()));
     *response.headers_mut() = representation.headers.clone();
     response
 }

@@ -9,7 +9,7 @@ use std::{
 use super::negotiate::Coding;
 
 /// The properties by which states of a file are distinguished.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Stamp {
     device: u64,
     inode: u64,

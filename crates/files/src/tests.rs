@@ -611,7 +611,12 @@ async fn a_request_that_is_given_up_does_no_harm() {
 
 #[tokio::test]
 async fn responses_that_hold_too_much_memory_make_others_read_from_disk() {
-    let config = CacheConfig { capacity_bytes: 1 << 20, max_file_bytes: 1 << 19, revalidate_after: Duration::MAX };
+    let config = CacheConfig {
+        capacity_bytes: 1 << 20,
+        max_file_bytes: 1 << 19,
+        revalidate_after: Duration::MAX,
+        ..CacheConfig::default()
+    };
     let fixture = Fixture::with_cache(config, |_| {});
     let mut held = Vec::new();
     for number in 0..10 {

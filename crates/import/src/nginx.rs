@@ -4,6 +4,8 @@ mod access;
 mod balancing;
 mod cache;
 mod compression;
+mod condition;
+mod conditional;
 mod error_page;
 mod fastcgi;
 mod forward_auth;
@@ -43,13 +45,14 @@ impl<'a> Translation<'a> {
     /// What holds for all servers. What they inherit is translated with them.
     fn http(&mut self, directives: &'a [Directive]) {
         let of = |name: &'static str| directives.iter().filter(move |directive| directive.name == name);
-        self.maps = of("map").filter(|map| freshness::is_by_type(map)).collect();
+        self.maps = of("map").chain(of("geo")).collect();
         of("log_format").for_each(|format| self.log_format(format));
         self.log_of_all(directives);
         for directive in directives {
             match directive.name.as_str() {
                 "server" | "log_format" => {}
-                "map" if freshness::is_by_type(directive) => {}
+                // Those that nothing asks are named at the end.
+                "map" | "geo" => {}
                 "error_log" => self.error_log(directive),
                 "upstream" => self.upstreams.declare(directive),
                 "limit_req_zone" | "limit_conn_zone" => self.zone(directive),
@@ -79,6 +82,15 @@ impl<'a> Translation<'a> {
             self.leave(directive, note);
         }
         self.zones.insert(zone, (value("rate=").map(|rate| rate.replace("r/", "/")), by));
+    }
+
+    fn unused_maps(&mut self) {
+        for map in std::mem::take(&mut self.maps) {
+            let is_used = map.args.last().is_some_and(|variable| self.maps_used.contains(variable));
+            if !is_used && !freshness::is_by_type(map) {
+                self.other(map);
+            }
+        }
     }
 
     fn limit_time(&mut self, directive: &Directive, name: &str) {
@@ -137,6 +149,7 @@ pub fn all(directives: &[Directive]) -> (String, Vec<Left>) {
         }
         sites.extend(sent_elsewhere);
     }
+    translation.unused_maps();
     let Translation { notes, upstreams, users, limits, access_log, error_log, mime_types, .. } = translation;
     for (header, settings) in [("[limits]", limits), ("[access-log]", access_log), ("[error-log]", error_log)] {
         if !settings.is_empty() {

@@ -16,7 +16,16 @@ pub struct Notes {
 impl Notes {
     /// Names a directive that is left out, or that means something else here.
     pub fn leave(&mut self, directive: &Directive, reason: impl Into<String>) {
-        let left = Left { place: directive.place.clone(), directive: directive.to_string(), reason: reason.into() };
+        self.add(directive, reason.into(), false);
+    }
+
+    /// Names a directive that guards what is closed without it.
+    pub fn close(&mut self, directive: &Directive) {
+        self.add(directive, "CLOSED: it guards what would be open without it".to_owned(), true);
+    }
+
+    fn add(&mut self, directive: &Directive, reason: String, closes: bool) {
+        let left = Left { place: directive.place.clone(), directive: directive.to_string(), reason, closes };
         if !self.left.contains(&left) {
             self.left.push(left);
         }

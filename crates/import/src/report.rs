@@ -26,6 +26,8 @@ pub struct Left {
     pub directive: String,
     /// Why it was left out, or what is different, and what to do.
     pub reason: String,
+    /// Whether a route or a site is closed, because this guards it.
+    pub closes: bool,
 }
 
 impl fmt::Display for Left {

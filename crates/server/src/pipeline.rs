@@ -83,7 +83,9 @@ async fn run(mut request: RequestContext, snapshot: Arc<ConfigSnapshot>) -> Resp
             response = Box::pin(error_page::put(files, page, response)).await;
         }
     }
-    finish::finish(&mut request, &snapshot, &mut response);
+    if let Some(compressing) = finish::finish(&mut request, &snapshot, &mut response) {
+        compressing.finish(&mut response).await;
+    }
     record::announce(request, response)
 }
 
@@ -191,6 +193,7 @@ pub(crate) fn refuse(
     let parts = Box::new(head.into_parts().0);
     let mut request = RequestContext::refused(connection.clone(), &snapshot, parts, line);
     let mut response = Failure::Malformed(status).response(&mut request, &snapshot);
-    finish::finish(&mut request, &snapshot, &mut response);
+    // An error page of this server is never compressed.
+    let _ = finish::finish(&mut request, &snapshot, &mut response);
     record::announce(request, response)
 }

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     admission::Admission,
-    config::{CacheConfig, Config, Listen},
+    config::{Config, Listen},
     connection_limit::ConnectionLimit,
     listener::{self, Connections},
     metrics::{FairSharing, Metrics},
@@ -301,7 +301,7 @@ impl Inner {
         program_priorities::prepare(&config).map_err(StartError::Priority)?;
         let opened = open_logs(&config)?;
         // The cache survives where it may: its entries are of use, and its counters do not jump back.
-        let cache = match same_cache(&cache_config, &config.cache) {
+        let cache = match cache_config == config.cache {
             true => state.snapshot.load().cache.clone(),
             false => Cache::new(config.cache),
         };
@@ -391,12 +391,6 @@ fn bind(
     let copies = sockets.iter().map(TcpListener::try_clone).collect::<Result<_, _>>().map_err(failed)?;
     let tls = Arc::new(AtomicBool::new(listen.tls));
     Ok((Bound { listen: *listen, local, tls, drains, sockets: copies }, sockets))
-}
-
-fn same_cache(one: &CacheConfig, other: &CacheConfig) -> bool {
-    one.capacity_bytes == other.capacity_bytes
-        && one.max_file_bytes == other.max_file_bytes
-        && one.revalidate_after == other.revalidate_after
 }
 
 fn open_logs(config: &Config) -> Result<Opened, StartError> {

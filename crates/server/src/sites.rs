@@ -16,7 +16,7 @@ use limits::Limiter;
 use programs::{Application, Cgi, FastCgi};
 
 use crate::{
-    config::{self, Certificate, ErrorPage, Route, Site, is_script},
+    config::{self, Certificate, ErrorPage, Filter, Route, Site, is_script},
     host::normal,
     pipeline::{
         error_page::Page,
@@ -169,8 +169,9 @@ impl Sites {
             let files = site.root.as_ref().map(open).transpose()?;
             let limiter = site.limit.as_ref().map(|limit| Limiter::new(limit, Instant::now())).map(Arc::new);
             let maintenance = site.maintenance.as_ref().map(Switch::new).map(Arc::new);
-            let open =
-                |route: &Route| ResolvedRoute::open(route, site, limiter.as_ref(), challenges, maintenance.as_ref());
+            let open = |route: &Route| {
+                ResolvedRoute::open(route, site, cache, limiter.as_ref(), challenges, maintenance.as_ref())
+            };
             let routes = site.routes.iter().map(open).collect::<Result<_, _>>()?;
             let (access, compression) = (site.access.clone(), site.compression.clone());
             let of_files = Route::of_files(access, compression, site.expires.clone(), site.cors.clone());
@@ -254,11 +255,16 @@ impl Sites {
         self.routes(site)[route?].early_hints.as_deref()
     }
 
-    /// The first route of a site that matches a path, or else the files of the site.
+    /// The first route of a site that matches a path and takes the request, or else the files of the site.
     ///
     /// # Errors
     /// The path is malformed.
-    pub(crate) fn route<'a>(&'a self, site: usize, path: &'a str) -> Result<Routed<'a>, BadPath> {
+    pub(crate) fn route<'a>(
+        &'a self,
+        site: usize,
+        path: &'a str,
+        takes: impl Fn(&Filter) -> bool,
+    ) -> Result<Routed<'a>, BadPath> {
         let Entry { routes, otherwise, .. } = &self.sites[site];
         if routes.is_empty() {
             // The files read the path themselves.
@@ -267,8 +273,10 @@ impl Sites {
         let target = Target::parse(path)?;
         let path = target.decoded();
         let mut matches = routes.iter().enumerate();
-        let found =
-            matches.find_map(|(number, route)| Some((number, route, route.config.pattern.matches(path)?.len())));
+        let found = matches.find_map(|(number, route)| {
+            let rest = route.config.pattern.matches(path)?;
+            takes(&route.config.filter).then(|| (number, route, rest.len()))
+        });
         let (number, route, rest_bytes) = match found {
             Some((number, route, rest_bytes)) => (Some(number), route, rest_bytes),
             None => (None, otherwise, path.len()),
@@ -325,6 +333,7 @@ impl ResolvedRoute {
     fn open(
         route: &Route,
         site: &Site,
+        cache: &Cache,
         limiter: Option<&Arc<Limiter>>,
         challenges: Option<&Arc<Challenges>>,
         maintenance: Option<&Arc<Switch>>,
@@ -357,9 +366,10 @@ impl ResolvedRoute {
             | config::Origin::Respond(_) => Origin::Files,
         };
         let mut hasher = DefaultHasher::new();
-        route.name.hash(&mut hasher);
+        // Routes of one path differ by their filters.
+        (&route.name, format!("{:?}", route.filter)).hash(&mut hasher);
         let (guards, transforms) =
-            (Guard::of(route, site, limiter, challenges, maintenance), Transform::of(route, site));
+            (Guard::of(route, site, limiter, challenges, maintenance), Transform::of(route, site, cache.copies()));
         let early_hints = route.early_hints.then(Box::default);
         Ok(Self { config: route.clone(), key: hasher.finish(), guards, origin, transforms, early_hints })
     }

@@ -11,8 +11,9 @@ use toml::{
 use super::{
     foreign::foreign,
     problems::Problem,
-    raw::{Raw, Section},
+    raw::Raw,
     schema::{self, Form},
+    section::Section,
     shape, syntax,
 };
 

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-pub use super::section::Section;
-use super::section::sections;
-use super::written::{
-    FileOrTable, OnOrTable, OrOff, OrText, Pairs, RawCutoffs, RawExpires, Setting, TextOr, Values, ValuesByName,
-    WindowOrTable, Written, one_or_more,
+use super::{
+    section::{Section, sections},
+    written::{
+        FileOrTable, OnOrTable, OrOff, OrText, Pairs, RawCutoffs, RawExpires, Setting, TextOr, Values, ValuesByName,
+        WindowOrTable, Written, one_or_more,
+    },
 };
 
 sections! {
@@ -99,6 +100,7 @@ sections! {
         capacity: Setting,
         max_file: Setting,
         revalidate_after: Setting,
+        compressed: Setting,
     }
 
     /// `[access-log]`
@@ -194,6 +196,12 @@ sections! {
         path: Setting,
         path_glob: Setting,
         path_regex: Setting,
+        method: Option<Spanned<Values>>,
+        client: Option<Spanned<Values>>,
+        query: Option<ValuesByName>,
+        header: Option<ValuesByName>,
+        cookie: Option<ValuesByName>,
+        unless: Option<Spanned<RawUnless>>,
         upstream: Setting,
         cgi: Option<Spanned<TextOr<RawCgi>>>,
         fastcgi: Option<Spanned<TextOr<RawFastCgi>>>,
@@ -237,6 +245,18 @@ sections! {
         expires: Option<Spanned<RawExpires>>,
         expires_override: Option<Spanned<bool>>,
         expires_field: Option<Spanned<bool>>,
+    }
+
+    /// `unless` of a route
+    RawUnless {
+        path: Option<Spanned<Values>>,
+        path_glob: Option<Spanned<Values>>,
+        path_regex: Option<Spanned<Values>>,
+        method: Option<Spanned<Values>>,
+        client: Option<Spanned<Values>>,
+        query: Option<ValuesByName>,
+        header: Option<ValuesByName>,
+        cookie: Option<ValuesByName>,
     }
 
     /// `cache` of a route, as a table

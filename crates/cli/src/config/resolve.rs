@@ -10,6 +10,7 @@ mod cache;
 mod classes;
 mod cluster;
 mod compression;
+mod conditions;
 mod cors;
 mod credentials;
 mod expires;

@@ -1,6 +1,6 @@
 //! The tables of the file, read off the sections of `raw`: which tables have a setting, and in which form.
 
-use super::raw::{SECTIONS, Section};
+use super::{raw::SECTIONS, section::Section};
 
 /// The form in which a setting is written.
 #[derive(Clone, Copy)]

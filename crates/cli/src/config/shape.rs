@@ -11,8 +11,8 @@ use toml::{
 use super::{
     example,
     problems::Problem,
-    raw::Section,
     schema::{self, Form},
+    section::Section,
 };
 use crate::{
     other_servers::{self, Instead},

@@ -419,8 +419,11 @@ fn redirects_and_rewrites() {
         ],
     );
     assert!(left.iter().any(|left| left.contains("(?!static)") && left.contains("looking around")), "{left:#?}");
-    assert!(left.iter().any(|left| left.contains("http_user_agent") && left.contains("no conditions")), "{left:#?}");
-    assert_eq!(config.sites.len(), 2);
+    assert!(
+        text.find("regex = \"(?i)bot\"").unwrap() < text.find("respond = 410").unwrap(),
+        "before all locations: {text}"
+    );
+    assert_eq!((left.len(), config.sites.len()), (1, 2), "{left:#?}");
 }
 
 #[test]
@@ -559,9 +562,8 @@ fn a_host_that_is_sent_elsewhere_has_a_site_of_its_own() {
             "names = [\"old.example\", \"older.example\"]\n",
         ],
     );
-    assert_eq!(left.len(), 2, "{left:#?}");
-    assert!(left.iter().any(|left| left.contains("none.example")), "{left:#?}");
-    assert!(left.iter().any(|left| left.contains("bot")), "{left:#?}");
+    assert_eq!(left.len(), 1, "{left:#?}");
+    assert!(left[0].contains("none.example"), "{left:#?}");
     assert_eq!(config.sites.len(), 4);
 }
 
@@ -677,4 +679,89 @@ fn a_file_that_closes_a_site() {
     assert!(config.sites[1].maintenance.is_none(), "{text}");
     assert_eq!(left.len(), 1, "{left:?}");
     assert!(left[0].contains("$document_root/closed"), "{left:?}");
+}
+
+fn routes(config: &Config, path: &str) -> Vec<String> {
+    let of_path = config.sites[0].routes.iter().filter(|route| route.pattern.as_str() == path);
+    of_path.map(|route| format!("{} {}", route.filter, matches!(route.origin, Origin::Respond(_)))).collect()
+}
+
+#[test]
+fn conditions_of_nginx_become_routes_for_some_requests() {
+    let (text, left, config) = one("http {\n\
+        map $http_user_agent $bad { default 0; ~*scraper 1; '' 1; }\n\
+        map $uri $new { /old /new; ~^/p/(\\d+)$ /posts/$1; }\n\
+        geo $office { default 0; 10.0.0.0/8 1; }\n\
+        server { listen 80; root /srv;\n\
+          if ($bad) { return 403; }\n\
+          if ($new) { return 301 $new; }\n\
+          if ($request_method !~ ^(GET|HEAD|POST)$) { return 405; }\n\
+          if ($http_cookie_x = 1) { rewrite ^/beta/(.*)$ /b/$1 last; }\n\
+          location /admin/ { if ($office = 0) { return 403; } }\n\
+          location /api/ { limit_except GET { deny all; } proxy_pass http://127.0.0.1:3000; }\n\
+          location / { }\n} }\n");
+    has(
+        &text,
+        &[
+            "header = { user-agent = { regex = \"(?i)scraper\" } }\nrespond = 403",
+            "unless = { header = { user-agent = { regex = \".\" } } }\nrespond = 403",
+            "path-regex = \"^/old$\"\nredirect = \"/new\"\nredirect-status = 301",
+            "redirect = \"/posts/{1}\"",
+            "unless = { method = [\"GET\", \"HEAD\", \"POST\"] }\nrespond = 405",
+            "rewrite = \"/b/{1}{query}\"",
+            "path = \"/admin/\"\nunless = { client = [\"10.0.0.0/8\"] }\nrespond = 403",
+            "path = \"/api/\"\nunless = { method = [\"GET\", \"HEAD\"] }\nrespond = 403",
+        ],
+    );
+    assert_eq!(routes(&config, "/admin/"), ["unless client 10.0.0.0/8 true", " false"], "{text}");
+    assert_eq!(left, Vec::<String>::new(), "{text}");
+    assert!(config.sites[0].maintenance.is_none());
+}
+
+#[test]
+fn what_a_guard_without_a_counterpart_guards_is_closed() {
+    let closed = |inside: &str| {
+        let text = format!(
+            "http {{ map $http_a$http_b $both {{ default 1; }}\nserver {{ listen 80; root /srv;\n{inside}\n}} }}\n"
+        );
+        one(text.leak())
+    };
+    for inside in [
+        "location /private/ { if ($both) { return 403; } }",
+        "location /private/ { if ($invalid_referer) { return 403; } proxy_pass http://127.0.0.1:3000; }",
+        "location /private/ { access_by_lua_block { x } }",
+        "location /private/ { alias /srv/elsewhere/; deny all; }",
+        "location /private/ { auth_basic Staff; auth_basic_user_file /etc/htpasswd; root /elsewhere; }",
+        "location /private/ { auth_request /nowhere; }",
+        "location /private/ { limit_except GET { allow 10.0.0.0/8; deny all; } }",
+        "location /private/ { auth_jwt realm; }",
+    ] {
+        let (text, left, config) = closed(inside);
+        assert_eq!(routes(&config, "/private/"), [" true"], "{inside}\n{text}");
+        has(&text, &["# CLOSED: nginx guards it", "respond = 403"]);
+        assert!(left.iter().any(|left| left.starts_with("nginx.conf:3: ") && left.contains("CLOSED")), "{left:?}");
+    }
+    for inside in [
+        "if ($both) { return 403; } location /a/ { }",
+        "location ~ ^/(?!public)/ { deny all; }",
+        "auth_request /nowhere; location /a/ { }",
+        "access_by_lua_file guard.lua;",
+    ] {
+        let (text, left, config) = closed(inside);
+        let file = config.sites[0].maintenance.as_ref().map(|maintenance| maintenance.file.clone());
+        assert_eq!(file.as_deref(), Some(Path::new("/")), "the whole site: {inside}\n{text}");
+        assert!(left.iter().any(|left| left.contains("CLOSED")), "{left:?}");
+    }
+    let (text, left, config) = closed("location /a/ { if ($both) { return 301 /b; } } location /c/ { deny all; }");
+    assert!(!text.contains("CLOSED") && !left.is_empty(), "a redirect guards nothing: {text}");
+    assert_eq!(routes(&config, "/c/"), [" false"], "{text}");
+}
+
+#[test]
+fn a_location_in_a_location_has_its_guards() {
+    let (text, _, config) = one("server { listen 80; root /srv;\n\
+        location /staff/ { allow 10.0.0.0/8; deny all; location /staff/files/ { autoindex on; } } }\n");
+    let route = config.sites[0].routes.iter().find(|route| route.pattern.as_str() == "/staff/files/");
+    let access = &route.unwrap_or_else(|| panic!("{text}")).access;
+    assert!(!access.addresses.is_empty(), "{text}");
 }

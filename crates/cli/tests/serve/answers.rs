@@ -489,3 +489,34 @@ fn a_client_has_so_many_connections_open_and_trusted_proxies_have_any_number() {
         std::thread::yield_now();
     }
 }
+
+#[test]
+fn a_route_takes_only_the_requests_that_meet_its_conditions() {
+    let folder = folder();
+    let serpent = start(
+        folder.path(),
+        "trusted-proxies = [\"127.0.0.1\"]\n[[site]]\nroot = \"www\"\n\
+         [[site.route]]\npath = \"/\"\nunless = { method = [\"GET\", \"HEAD\"] }\nrespond = 405\nrespond-body = \"read only\"\n\
+         [[site.route]]\npath = \"/\"\nheader = { User-Agent = { regex = \"(?i)scraper\" } }\n\
+         unless = { client = \"192.0.2.7\", query = { key = \"1\" } }\nrespond = 403\n\
+         [[site.route]]\npath = \"/\"\ncookie = { beta = true }\nredirect = \"https://beta.example{uri}\"\n",
+    );
+    let ask = |method: &str, path: &str, more: &str| {
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\n{more}\r\n");
+        serpent.exchange(head.as_bytes()).to_lowercase()
+    };
+    let of = |method: &str, path: &str, more: &str| status(&ask(method, path, more)).to_owned();
+    assert_eq!(of("GET", "/hello.txt", ""), "200", "no route takes it, so it is for the files");
+    assert_eq!(of("HEAD", "/hello.txt", ""), "200");
+    let refused = ask("PROPFIND", "/hello.txt", "");
+    assert!(status(&refused) == "405" && refused.ends_with("read only"), "{refused}");
+    let agent = "user-agent: Scraper/2\r\n";
+    assert_eq!(of("GET", "/hello.txt", agent), "403");
+    assert_eq!(of("GET", "/hello.txt?key=1", agent), "200");
+    assert_eq!(of("GET", "/hello.txt?key=2", agent), "403");
+    assert_eq!(of("GET", "/hello.txt", &format!("{agent}x-forwarded-for: 192.0.2.7\r\n")), "200");
+    assert_eq!(of("GET", "/hello.txt", &format!("{agent}x-forwarded-for: 192.0.2.8\r\n")), "403");
+    assert_eq!(of("GET", "/hello.txt", "user-agent: curl\r\n"), "200");
+    let sent = ask("GET", "/hello.txt", "cookie: a=1; beta=\r\n");
+    assert!(sent.contains("location: https://beta.example/hello.txt"), "{sent}");
+}

@@ -157,7 +157,7 @@ fn environment(directive: &mut Directive, left: &mut Vec<Left>) {
                 "" => format!("the environment is not read: put the value of `{name}` in"),
                 default => format!("the environment is not read: `{default}` is taken for `{name}`"),
             };
-            left.push(Left { place: place.clone(), directive: written.clone(), reason });
+            left.push(Left { place: place.clone(), directive: written.clone(), reason, closes: false });
             match default.to_owned() {
                 default if default.is_empty() => from = end,
                 default => {

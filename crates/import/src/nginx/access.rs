@@ -49,7 +49,7 @@ impl<'a> Translation<'a> {
         }
         if !required.is_empty() {
             settings.set("require", table(required));
-        } else if one_in_force(levels, "auth_basic").is_some() && levels.len() == 1 {
+        } else if one_in_force(levels, "auth_basic").is_some() && levels.len() < all.len() {
             settings.set("require", "off");
         }
         self.forward_auth(levels, all, settings);
@@ -58,6 +58,7 @@ impl<'a> Translation<'a> {
 
     fn password(&mut self, levels: &[&'a [Directive]], realm: &'a Directive, required: &mut Vec<(&str, Value)>) {
         let Some(file) = one_in_force(levels, "auth_basic_user_file") else {
+            self.unguarded = Some(realm);
             return self.leave(realm, "`auth_basic_user_file` is missing");
         };
         match self.users {

@@ -30,11 +30,15 @@ impl<'a> Translation<'a> {
             return settings.set("forward-auth", "off");
         }
         let Some(location) = all.iter().rev().find_map(|level| location_of(level, ask.arg(0))) else {
+            self.unguarded = Some(ask);
             return self.leave(ask, "the location that it names is not there, or passes on to no server");
         };
         let Some(pass) = location.inner().iter().find(|inner| inner.name == "proxy_pass") else { return };
         let within = [all, &[location.inner()]].concat();
-        let Some(Target { name, path, .. }) = self.target(pass, &within) else { return };
+        let Some(Target { name, path, .. }) = self.target(pass, &within) else {
+            self.unguarded = Some(ask);
+            return;
+        };
         if let Some(time) = idle_timeout(&within)
             && self.upstream_setting(&name, "idle-timeout", time.into())
         {

@@ -69,7 +69,8 @@ impl<'a> Translation<'a> {
 
     /// A map from media types.
     fn by_type(&mut self, variable: &str, with_words: impl Fn(String) -> String) -> Option<Value> {
-        let map = self.maps.iter().copied().find(|map| map.arg(1).strip_prefix('$') == Some(variable))?;
+        let map =
+            self.maps.iter().copied().find(|map| is_by_type(map) && map.arg(1).strip_prefix('$') == Some(variable))?;
         let mut types = Vec::new();
         for entry in map.inner() {
             let Some(time) = freshness(entry.arg(0)) else {

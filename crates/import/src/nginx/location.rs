@@ -4,6 +4,7 @@ use toml_edit::Value;
 
 use super::{
     compression::is_compressed,
+    conditional::{is_guard, is_translated_guard},
     error_page::is_error_page,
     fastcgi::is_done_anyway,
     forward_auth::{is_copied, is_for_auth},
@@ -51,7 +52,7 @@ impl Pattern {
         }
     }
 
-    fn settings(&self) -> Settings {
+    pub(super) fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         match self {
             Self::Exactly(path) => settings.set("path-regex", format!("^{}$", regex::escape(path))),
@@ -138,7 +139,10 @@ impl<'a> Translation<'a> {
         if is_for_auth(directive, levels) || is_error_page(directive, levels) {
             return Vec::new();
         }
-        let Some(pattern) = self.pattern(directive) else { return Vec::new() };
+        let Some(pattern) = self.pattern(directive) else {
+            self.unguarded_site = self.unguarded_site.or_else(|| directive.inner().iter().find(|it| is_guard(it)));
+            return Vec::new();
+        };
         let mut routes = Vec::new();
         for inner in directive.inner() {
             if inner.name == "location" {
@@ -146,6 +150,25 @@ impl<'a> Translation<'a> {
                 routes.extend(self.location(&Location { directive: inner, levels }, root));
             }
         }
+        let mut unguarded = None;
+        let has_scripts = directive.inner().iter().any(|inner| inner.name == "fastcgi_pass");
+        for inner in directive.inner().iter().filter(|inner| matches!(inner.name.as_str(), "if" | "limit_except")) {
+            if has_scripts && is_done_anyway(inner) {
+                continue;
+            }
+            let made: Option<Vec<_>> = match inner.name.as_str() {
+                "if" => self.conditional(inner, &pattern),
+                _ => self.limit_except(inner, &pattern).map(|route| vec![route]),
+            };
+            match made {
+                Some(made) => routes.extend(made),
+                None => unguarded = unguarded.or(Some(inner)),
+            }
+        }
+        let lost = |inner: &&Directive| is_guard(inner) && !is_translated_guard(inner) && inner.name != "if";
+        let unguarded = unguarded
+            .filter(|inner| is_guard(inner))
+            .or_else(|| directive.inner().iter().filter(|inner| inner.name != "limit_except").find(lost));
         let mut settings = pattern.settings();
         let has = |name: &str| directive.inner().iter().find(|inner| inner.name == name);
         for inner in directive.inner() {
@@ -164,7 +187,7 @@ impl<'a> Translation<'a> {
                 "error_log" => self.error_log(inner),
                 _ if is_done_anyway(inner) && has("fastcgi_pass").is_some() => {}
                 _ if OPTIONS.contains(&name) || INHERITED.contains(&name) => {}
-                "autoindex" | "index" => {}
+                "autoindex" | "index" | "if" | "limit_except" => {}
                 _ => self.other(inner),
             }
         }
@@ -177,7 +200,11 @@ impl<'a> Translation<'a> {
             self.pass(pass, levels, &pattern, &mut settings)
         } else if let Some(rewrite) = has("rewrite") {
             // What stands behind it would be done with the new path, which has a route of its own.
-            return routes.into_iter().chain(self.rewrite(rewrite)).collect();
+            let rewritten = self.rewrite(rewrite);
+            return match unguarded {
+                Some(guard) => routes.into_iter().chain([self.closed(guard, &pattern)]).collect(),
+                None => routes.into_iter().chain(rewritten).collect(),
+            };
         } else if let Some(pass) = has("fastcgi_pass") {
             self.fastcgi(pass, levels, pattern.expression(), root, &mut settings)
         } else if has("uwsgi_pass").or_else(|| has("scgi_pass")).is_some() {
@@ -186,6 +213,12 @@ impl<'a> Translation<'a> {
         } else {
             self.files(location, &pattern, root, &mut settings)
         };
+        let guard = unguarded.or_else(|| directive.inner().iter().filter(|_| !made).find(|inner| is_guard(inner)));
+        if let Some(guard) = guard {
+            // Without it, this or another route would answer.
+            routes.push(self.closed(guard, &pattern));
+            return routes;
+        }
         if !made {
             return routes;
         }
@@ -203,7 +236,12 @@ impl<'a> Translation<'a> {
         if has("internal").is_some() {
             settings.set("internal", true);
         }
-        self.access(&levels[levels.len() - 1..], levels, &mut settings);
+        // A location in a location has the guards of that.
+        self.access(&levels[2..], levels, &mut settings);
+        if let Some(guard) = self.unguarded.take() {
+            routes.push(self.closed(guard, &pattern));
+            return routes;
+        }
         // A location in a location takes what that says.
         let own = &levels[2..];
         self.log(own, &mut settings);

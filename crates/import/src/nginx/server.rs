@@ -3,6 +3,7 @@
 use toml_edit::Value;
 
 use super::{
+    conditional::{is_guard, is_translated_guard},
     listen::{self, Listen},
     location::{Location, Pattern},
     state::{INHERITED, Translation, in_force, one_in_force},
@@ -148,6 +149,7 @@ impl<'a> Server<'a> {
             settings.set("client-ca", authorities.arg(0));
         }
         translation.access(&levels, &levels, settings);
+        let of_all = translation.unguarded.take();
         if let Some(file) = self.inner().iter().find_map(maintenance) {
             settings.set("maintenance", table([("file", file.into())]));
         }
@@ -155,7 +157,7 @@ impl<'a> Server<'a> {
         translation.log(&levels[1..], settings);
         let has_words = translation.expires(&levels, &levels, false, settings);
         self.others(translation);
-        let mut routes = self.routes(translation, root);
+        let (mut routes, unguarded) = self.routes(translation, root);
         let headers = translation.response_headers(&levels, has_words);
         let is_for_all = |pattern: &Pattern| *pattern == Pattern::Prefix("/".to_owned());
         let tries = in_force(&levels, "try_files").is_empty();
@@ -166,6 +168,9 @@ impl<'a> Server<'a> {
         site.inner.extend(self.files(translation, &levels, has_scripts));
         site.inner.extend(translation.compression(&levels));
         site.inner.extend(routes.into_iter().map(|(_, route)| route));
+        if let Some(guard) = unguarded.or(of_all).or(translation.unguarded_site.take()) {
+            translation.close_site(guard, &mut site);
+        }
         site
     }
 
@@ -179,7 +184,7 @@ impl<'a> Server<'a> {
     fn others(&self, translation: &mut Translation<'a>) {
         for directive in self.inner() {
             match directive.name.as_str() {
-                "listen" | "server_name" | "ssl" | "location" | "rewrite" | "return" => {}
+                "listen" | "server_name" | "ssl" | "location" | "rewrite" | "return" | "if" => {}
                 "client_max_body_size" => {
                     if let Some(size) = translation.body_size(directive) {
                         // There is one for all sites, so the largest would be needed. A route may have its own.
@@ -187,7 +192,6 @@ impl<'a> Server<'a> {
                     }
                 }
                 "error_log" => translation.error_log(directive),
-                "if" if maintenance(directive).is_some() || of_host(directive).is_some() => {}
                 "keepalive_timeout" => translation.limit_time(directive, "idle-timeout"),
                 name if INHERITED.contains(&name) => {}
                 _ => translation.other(directive),
@@ -200,11 +204,28 @@ impl<'a> Server<'a> {
         }
     }
 
-    fn routes(&self, translation: &mut Translation<'a>, root: Option<&str>) -> Vec<(Pattern, Section)> {
+    /// The routes, and a guard of all of them that has no counterpart.
+    fn routes(
+        &self,
+        translation: &mut Translation<'a>,
+        root: Option<&str>,
+    ) -> (Vec<(Pattern, Section)>, Option<&'a Directive>) {
+        let is_lost = |one: &&Directive| is_guard(one) && !is_translated_guard(one) && one.name != "if";
+        let mut unguarded = self.inner().iter().find(is_lost);
+        let everything = Pattern::Prefix("/".to_owned());
         let mut first: Vec<(Pattern, Section)> = Vec::new();
         for directive in self.inner() {
             match directive.name.as_str() {
                 "rewrite" => first.extend(translation.rewrite(directive)),
+                "if" if maintenance(directive).is_some() || of_host(directive).is_some() => {}
+                "if" if self.is_of_https(directive) => {
+                    translation
+                        .leave(directive, "a site with a certificate sends requests without TLS to it by default");
+                }
+                "if" => match translation.conditional(directive, &everything) {
+                    Some(made) => first.extend(made),
+                    None => unguarded = unguarded.or(Some(directive).filter(|it| is_guard(it))),
+                },
                 "return" => {
                     let pattern = Pattern::Prefix("/".to_owned());
                     let mut section = Section::new("[[site.route]]");
@@ -213,7 +234,7 @@ impl<'a> Server<'a> {
                     if translation.answer(directive, &mut section.settings) {
                         // All requests are answered before a location is looked for.
                         first.push((pattern, section));
-                        return first;
+                        return (first, unguarded);
                     }
                 }
                 _ => {}
@@ -231,7 +252,16 @@ impl<'a> Server<'a> {
         };
         routes.retain(|route| !plain(route));
         first.extend(routes);
-        first
+        (first, unguarded)
+    }
+
+    /// `if ($scheme = http) { return 301 https://…; }` of a site with a certificate.
+    fn is_of_https(&self, directive: &Directive) -> bool {
+        let condition = directive.args.join(" ");
+        let condition = condition.trim_matches(['(', ')', ' ']);
+        let is_plain = matches!(condition, "$scheme = http" | "$scheme != https" | "$https = " | "$https =");
+        let sends = |inner: &Directive| inner.name == "return" && inner.arg(1).starts_with("https://");
+        is_plain && self.has_certificate && directive.inner().iter().all(sends)
     }
 
     /// `has_scripts`: a route runs them. Otherwise an index that is a script would be sent as it is.

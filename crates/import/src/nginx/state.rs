@@ -161,11 +161,9 @@ pub const INHERITED: &[&str] = &[
 fn reason(name: &str) -> &'static str {
     match name {
         "map" | "geo" | "split_clients" | "set" | "map_hash_bucket_size" | "map_hash_max_size" => {
-            "there are no variables; classes and their rules choose by path, host, header and address"
+            "there are no variables; routes choose by path, method, client, header, cookie and query"
         }
-        "if" => {
-            "there are no conditions; a route chooses by path, a site by host name, and a class by header or address"
-        }
+        "if" => "an `if` is translated that has one `return` or `rewrite`",
         "proxy_send_timeout" => "`idle-timeout` of the upstream holds for both directions",
         "uwsgi_pass" | "scgi_pass" => {
             "uwsgi and SCGI are not spoken; `fastcgi` has an application answer, `upstream` passes requests on by HTTP"
@@ -219,8 +217,14 @@ pub struct Translation<'a> {
     pub error_log: Settings,
     /// Names of `log_format` that write JSON.
     pub json_formats: BTreeSet<&'a str>,
-    /// `map` blocks that choose by the type of the response.
+    /// `map` and `geo`.
     pub maps: Vec<&'a Directive>,
+    /// The variables of those that are translated.
+    pub maps_used: BTreeSet<String>,
+    /// A guard of the block that is translated, without a counterpart.
+    pub unguarded: Option<&'a Directive>,
+    /// The same, of paths that no route can take.
+    pub unguarded_site: Option<&'a Directive>,
     /// Whether the server that is translated has pages for errors.
     pub has_error_pages: bool,
     pub mime_types: Vec<(String, String)>,

@@ -78,6 +78,7 @@ impl Sample {
         let accepted = sum(|worker| &worker.accepted);
         let uplink = state.uplink.stats();
         let cache = state.snapshot.load().cache.stats();
+        let copies = state.snapshot.load().cache.copies().stats();
         let store = state.snapshot.load().store.stats();
         let shared = state.snapshot.load().shared_cache.clone();
         let (stored, requests) = (shared.store.stats(), &shared.counts);
@@ -157,6 +158,8 @@ impl Sample {
             ("certificates_failed", "Attempts to obtain a certificate that failed", failed),
             ("cache_hits", "Requests for files answered from memory at once", cache.hits),
             ("cache_misses", "Requests for files for which the file system was asked", cache.misses),
+            ("compressed_hits", "Requests answered from a compressed file in memory", copies.hits),
+            ("compressed_misses", "Requests for which a file was compressed to be kept", copies.misses),
             ("shared_cache_hits", "Requests answered from a fresh stored response", requests.hits.load(Relaxed)),
             ("shared_cache_stale", "Requests answered from a stale stored response", requests.stale.load(Relaxed)),
             ("shared_cache_misses", "Requests for which the site was asked", requests.misses.load(Relaxed)),
@@ -190,6 +193,8 @@ impl Sample {
             ("body_file_bytes", "Bytes of bodies in temporary files", store.file_bytes),
             ("cache_bytes", "Bytes in the cache", cache.bytes),
             ("cache_entries", "Entries of the cache", cache.entries),
+            ("compressed_bytes", "Bytes of compressed files in memory", copies.bytes),
+            ("compressed_entries", "Compressed files in memory", copies.entries),
             (
                 "config_last_reload_successful",
                 "1 if the last configuration was taken over, 0 if it was refused",

@@ -8,7 +8,7 @@ use limits::Limit;
 use rewrites::{Redirect, Rewrite};
 use scheduler::admission::ResourceId;
 
-use super::{Access, CgiConfig, CompressionConfig, FastCgiConfig, PathPattern, Respond, RouteCache, Times};
+use super::{Access, CgiConfig, CompressionConfig, FastCgiConfig, Filter, PathPattern, Respond, RouteCache, Times};
 
 /// A route to an origin. The first route of a site that matches a request serves it; without a match the
 /// site's files do.
@@ -18,6 +18,8 @@ pub struct Route {
     pub name: String,
     /// The paths that it matches.
     pub pattern: PathPattern,
+    /// Which requests for these paths it takes.
+    pub filter: Filter,
     /// The origin that answers.
     pub origin: Origin,
     /// The resource of the site that its requests mainly need.
@@ -83,6 +85,7 @@ impl Route {
         Self {
             name: "/".to_owned(),
             pattern: PathPattern::Prefix(String::new()),
+            filter: Filter::default(),
             origin: Origin::Files,
             resource: ResourceId(0),
             admitted: false,

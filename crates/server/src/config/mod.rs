@@ -26,7 +26,7 @@ pub use ::acme::{AcmeConfig, ChallengeKind, ExternalAccount};
 pub use ::cache::{Rules as CacheRules, StoreConfig};
 pub use ::compression::{Coding as CompressionCoding, Levels as CompressionLevels};
 pub use ::limits::{ByteRate, Limit, LimitBy, Rate};
-pub use classify::{Condition, KeysConfig, PathPattern, Requirement, Rule, SessionConfig, ValueMatch};
+pub use classify::{Condition, Filter, KeysConfig, PathPattern, Requirement, Rule, SessionConfig, ValueMatch};
 pub use drivers::{
     Adjustment, AdmissionConfig, Cutoffs, Enforce, KeepRate, ProbeConfig, ResourceConfig, UplinkConfig, UplinkRate,
 };

@@ -2,23 +2,34 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, Version, header};
 
-use super::{answer_body::AnswerBody, context::RequestContext, transform::Asked};
+use super::{
+    answer_body::AnswerBody,
+    context::RequestContext,
+    transform::{Asked, Compressing},
+};
 use crate::state::ConfigSnapshot;
 
 const SERVER: HeaderValue = HeaderValue::from_static("serpent");
 pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
-/// Finishes a response, whatever its origin.
-pub(super) fn finish(request: &mut RequestContext, snapshot: &ConfigSnapshot, response: &mut Response<AnswerBody>) {
+/// Finishes a response, whatever its origin. If its body is to be compressed as a whole first, that is to be awaited.
+pub(super) fn finish<'a>(
+    request: &mut RequestContext,
+    snapshot: &'a ConfigSnapshot,
+    response: &mut Response<AnswerBody>,
+) -> Option<Compressing<'a>> {
     // Replaces the name of the origin. The rules of a route may say otherwise.
     response.headers_mut().insert(header::SERVER, SERVER);
     let sets_cookie = request.of_auth.iter().any(|(name, _)| name == header::SET_COOKIE);
     add_of_auth(std::mem::take(&mut request.of_auth), response.headers_mut());
+    let mut compressing = None;
     let transforms = snapshot.sites.transforms(request.site, request.route);
     if !transforms.is_empty() {
         let is_secure = request.is_secure() == Some(true);
         let asked = Asked { fields: &request.parts.headers, is_head: request.record.is_head, is_secure };
-        transforms.iter().for_each(|transform| transform.apply(&asked, response));
+        for transform in transforms {
+            compressing = transform.apply(&asked, response).or(compressing);
+        }
     }
     if let (Some(page), Some(hints)) = (request.page.take(), snapshot.sites.early_hints(request.site, request.route)) {
         hints.learn(page, response.status(), response.headers());
@@ -33,6 +44,7 @@ pub(super) fn finish(request: &mut RequestContext, snapshot: &ConfigSnapshot, re
     } else if sets_cookie {
         keep_private(response.headers_mut());
     }
+    compressing
 }
 
 /// Adds fields that a server of `forward-auth` has for the client. They take the place of those of the origin, but for cookies.

@@ -6,7 +6,7 @@ use super::{
     answer_body::AnswerBody,
     context::{Failure, RequestContext},
 };
-use crate::{connection::Connection, host::host_and_port, sites::Routed, state::ConfigSnapshot};
+use crate::{config::Filter, connection::Connection, host::host_and_port, sites::Routed, state::ConfigSnapshot};
 use files::FileBody;
 
 const ALLOW: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
@@ -30,7 +30,8 @@ pub(super) fn route<'a>(
 ) -> Result<Routed<'a>, Failure> {
     // After a redirect by a program, the rules of its own route are over, also for an error.
     request.route = None;
-    let routed = snapshot.sites.route(request.site, uri.path()).map_err(|_| StatusCode::BAD_REQUEST)?;
+    let takes = |filter: &Filter| filter.takes(&request.parts, request.verdict.client);
+    let routed = snapshot.sites.route(request.site, uri.path(), takes).map_err(|_| StatusCode::BAD_REQUEST)?;
     request.route = routed.number;
     request.choose_log(snapshot);
     Ok(routed)

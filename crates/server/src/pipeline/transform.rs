@@ -4,10 +4,11 @@ mod compress;
 
 use std::{sync::Arc, time::SystemTime};
 
-use files::TypeOfNotModified;
+use files::{Copies, TypeOfNotModified};
 use http::{HeaderMap, HeaderValue, Response, header};
 
 use self::compress::Compress;
+pub(crate) use self::compress::Compressing;
 use super::answer_body::AnswerBody;
 use crate::config::{self, Cors, Expires, HeaderRules, Site};
 
@@ -37,12 +38,12 @@ pub(crate) struct Asked<'a> {
 
 impl Transform {
     /// The transforms of a route, in the order in which they are made.
-    pub(crate) fn of(route: &config::Route, site: &Site) -> Box<[Self]> {
+    pub(crate) fn of(route: &config::Route, site: &Site, copies: &Copies) -> Box<[Self]> {
         let hsts = site.hsts.clone().map(Self::Hsts);
         let expires = route.expires.clone().map(Self::Expires);
         let headers = [&site.response_headers, &route.response_headers].into_iter().filter(|rules| !rules.is_empty());
         // The rules may say the type of a response, and that it is not to be changed.
-        let compress = route.compression.clone().map(Compress::new);
+        let compress = route.compression.clone().map(|config| Compress::new(config, copies.clone()));
         let headers = headers.cloned().map(Self::Headers);
         let cors = route.cors.clone().map(Self::Cors);
         hsts.into_iter().chain(expires).chain(cors).chain(headers).chain(compress.map(Self::Compress)).collect()
@@ -57,8 +58,8 @@ impl Transform {
         }
     }
 
-    /// Changes the response to a request.
-    pub(crate) fn apply(&self, asked: &Asked<'_>, response: &mut Response<AnswerBody>) {
+    /// Changes the response to a request. What takes long is returned, to be awaited.
+    pub(crate) fn apply(&self, asked: &Asked<'_>, response: &mut Response<AnswerBody>) -> Option<Compressing<'_>> {
         match self {
             // Without TLS an attacker could write it (RFC 6797, section 7.2).
             Self::Hsts(value) if asked.is_secure => {
@@ -71,7 +72,8 @@ impl Transform {
             }
             Self::Cors(cors) => cors.apply(asked.fields, response.headers_mut()),
             Self::Headers(rules) => rules.apply(response.headers_mut()),
-            Self::Compress(compress) => compress.apply(asked.fields, asked.is_head, response),
+            Self::Compress(compress) => return compress.apply(asked.fields, asked.is_head, response),
         }
+        None
     }
 }

@@ -10,7 +10,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use scheduler::{admission::ResourceId, class::ClassId};
 use serpent_server::{
     admission::Arrival,
-    config::{Access, CgiConfig, Config, HeaderRules, Listen, LogChoice, Origin, PathPattern, Route, RouteLimit},
+    config::{
+        Access, CgiConfig, Config, Filter, HeaderRules, Listen, LogChoice, Origin, PathPattern, Route, RouteLimit,
+    },
 };
 use tokio::net::TcpStream;
 
@@ -199,6 +201,7 @@ fn what_is_refused_has_no_body_for_head() {
     config.sites[0].routes = vec![Route {
         name: "/busy".to_owned(),
         pattern: PathPattern::Prefix("/busy".to_owned()),
+        filter: Filter::default(),
         origin: Origin::Cgi(CgiConfig {
             program: root.path().to_owned(),
             interpreter: None,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use server::config::{CacheRules, Origin, RouteCache, StoreConfig};
+use server::config::{CacheRules, Condition, Filter, Origin, RouteCache, StoreConfig};
 use toml::Spanned;
 
 use super::{named_files::FileKind, resolver::Resolver};
@@ -54,7 +54,7 @@ impl Resolver<'_> {
     }
 
     /// `cache` of a route, which must lead to an upstream.
-    pub(super) fn cache_of(&mut self, raw: &RawRoute, origin: &Origin) -> Option<Arc<RouteCache>> {
+    pub(super) fn cache_of(&mut self, raw: &RawRoute, origin: &Origin, filter: &Filter) -> Option<Arc<RouteCache>> {
         let written = raw.cache.as_ref()?;
         let none = RawRouteCache::default();
         let table = match written.get_ref() {
@@ -68,6 +68,15 @@ impl Resolver<'_> {
                     .help("leave it out"),
             );
             return None;
+        }
+        let is_in_key = |condition: &Condition| {
+            matches!(condition, Condition::Method(_) | Condition::Query(..) | Condition::Path(_))
+        };
+        if !filter.all.iter().chain(&filter.unless).all(is_in_key) {
+            self.problems.push(
+                Problem::new("a stored response is found by its address, whoever asks", Some(written.span()))
+                    .help("leave out `cache`, or the conditions on `header`, `cookie` and `client`"),
+            );
         }
         let on = |setting: &Option<Spanned<bool>>| setting.as_ref().is_some_and(|on| *on.get_ref());
         let default = CacheRules::default();

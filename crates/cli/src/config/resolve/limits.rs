@@ -4,7 +4,7 @@ use server::config::{CacheConfig, Limits};
 
 use super::{named_files::FileKind, resolver::Resolver};
 use crate::{
-    config::{overrides::Overrides, raw::Raw},
+    config::{overrides::Overrides, problems::Problem, raw::Raw},
     open_files, values,
 };
 
@@ -88,7 +88,7 @@ impl Resolver<'_> {
 
     pub(super) fn cache(&mut self, raw: &Raw, flags: &Overrides) -> CacheConfig {
         let (section, default) = (&raw.cache, CacheConfig::default());
-        CacheConfig {
+        let config = CacheConfig {
             capacity_bytes: self.setting(flags.cache, &section.capacity, values::memory_or_off, default.capacity_bytes),
             max_file_bytes: self.setting(None, &section.max_file, values::size, default.max_file_bytes),
             revalidate_after: self.setting(
@@ -97,6 +97,16 @@ impl Resolver<'_> {
                 values::duration_or_zero,
                 default.revalidate_after,
             ),
+            copies_bytes: self.setting(None, &section.compressed, values::memory_or_off, default.copies_bytes),
+        };
+        if let Some(written) = &section.compressed
+            && flags.cache.is_none()
+            && config.capacity_bytes == 0
+            && config.copies_bytes > 0
+        {
+            let message = "`compressed` has copies of the files in `capacity`, which is `off`";
+            self.problems.push(Problem::new(message, Some(written.span())).help("leave `compressed` out"));
         }
+        config
     }
 }

@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use server::config::{
-    Access, AccessLog, CompressionConfig, Cors, Expires, HeaderRules, LogChoice, Origin, PathPattern, Redirect,
+    Access, AccessLog, CompressionConfig, Cors, Expires, Filter, HeaderRules, LogChoice, Origin, PathPattern, Redirect,
     Respond, Rewrite, Route, RouteLimit, Times, UpstreamConfig, is_script,
 };
 use toml::Spanned;
@@ -32,6 +32,7 @@ pub(super) fn route_to_all(targets: &Targets<'_>) -> Route {
     Route {
         name: "/".to_owned(),
         pattern: PathPattern::Prefix("/".to_owned()),
+        filter: Filter::default(),
         origin: Origin::Upstream {
             upstream: targets.upstreams.len().saturating_sub(1),
             replace_prefix: None,
@@ -121,6 +122,7 @@ impl Resolver<'_> {
     ) -> Option<Route> {
         let (raw, owner) = (written.get_ref(), written.span());
         let pattern = self.pattern(raw, owner.clone());
+        let filter = self.filter(raw, pattern_span(written));
         let origin = self.origin(raw, owner, has_files, pattern.as_ref().map(|(_, pattern)| pattern), targets);
         let resource = match &raw.resource {
             Some(written) => self.resource(written, targets.resources),
@@ -148,7 +150,7 @@ impl Resolver<'_> {
         };
         let admitted = raw.admitted.as_ref().map_or(never_waits.is_none(), |written| *written.get_ref());
         let early_hints = raw.early_hints.as_ref().is_some_and(|written| *written.get_ref());
-        let cache = self.cache_of(raw, &origin);
+        let cache = self.cache_of(raw, &origin, &filter);
         let of_waiting = [
             ("admitted", raw.admitted.as_ref().filter(|_| admitted).map(Spanned::span)),
             ("resource", raw.resource.as_ref().map(Spanned::span)),
@@ -163,6 +165,7 @@ impl Resolver<'_> {
         Some(Route {
             name,
             pattern,
+            filter,
             origin,
             resource,
             admitted,
@@ -560,6 +563,9 @@ fn pattern_span(written: &Spanned<RawRoute>) -> Range<usize> {
 
 /// Whether `earlier` matches every path that `later` matches, as far as that can be told.
 fn covers(earlier: &Route, later: &Route) -> bool {
+    if !earlier.filter.is_empty() {
+        return false;
+    }
     match (&earlier.pattern, &later.pattern) {
         (PathPattern::Prefix(prefix), _) if prefix == "/" => true,
         (PathPattern::Prefix(earlier), PathPattern::Prefix(later)) => {

@@ -3,15 +3,15 @@
 use std::ops::Range;
 
 use scheduler::class::ClassId;
-use server::config::{Condition, ResourceConfig, Rule, ValueMatch};
+use server::config::{Condition, ResourceConfig, Rule};
 use toml::Spanned;
 
-use super::resolver::Resolver;
+use super::{conditions::ByName, resolver::Resolver};
 use crate::{
     config::{
         problems::Problem,
         raw::{Raw, RawKeys, RawRule},
-        written::{Values, ValuesByName, is_given},
+        written::{Values, is_given},
     },
     values,
 };
@@ -114,37 +114,9 @@ impl Resolver<'_> {
         conditions.extend(self.list(&raw.path_glob, values::path_glob).map(Condition::Path));
         conditions.extend(self.list(&raw.path_regex, values::path_regex).map(Condition::Path));
         conditions.extend(self.list(&raw.extension, values::extension).map(Condition::Extension));
-        for (name, values) in [("query", &raw.query), ("header", &raw.header), ("cookie", &raw.cookie)] {
-            if values.as_ref().is_some_and(|values| values.is_empty()) {
-                let place = raw.class.as_ref().map_or(written.span(), Spanned::span);
-                self.problems.push(
-                    Problem::new(
-                        format!("`{name}` of this rule is an empty table, which asks for nothing"),
-                        Some(place),
-                    )
-                    .help(format!("name what is to be there, as in `{name} = {{ a = \"1\" }}`, or leave it out")),
-                );
-            }
-        }
-        for (name, values) in by_name(&raw.query) {
-            conditions.extend(self.value_match(values).map(|values| Condition::Query(name.get_ref().clone(), values)));
-        }
-        for (name, values) in by_name(&raw.header) {
-            match values::header_name(name.get_ref()) {
-                Ok(header) => {
-                    conditions.extend(self.value_match(values).map(|values| Condition::Header(header, values)))
-                }
-                Err(message) => self.problems.push(Problem::new(message, Some(name.span()))),
-            }
-        }
-        for (name, values) in by_name(&raw.cookie) {
-            match values::cookie_name(name.get_ref()) {
-                Ok(cookie) => {
-                    conditions.extend(self.value_match(values).map(|values| Condition::Cookie(cookie, values)))
-                }
-                Err(message) => self.problems.push(Problem::new(message, Some(name.span()))),
-            }
-        }
+        let place = raw.class.as_ref().map_or(written.span(), Spanned::span);
+        let by_name = ByName { query: &raw.query, header: &raw.header, cookie: &raw.cookie };
+        conditions.extend(self.by_name(&by_name, "this rule", place));
         let asks_who = [&raw.certificate, &raw.key, &raw.user].into_iter().any(Option::is_some);
         if let Some(raises) = raw.raises_session.as_ref().filter(|raises| *raises.get_ref() && asks_who) {
             self.problems.push(
@@ -196,92 +168,6 @@ impl Resolver<'_> {
             }
         }
     }
-
-    /// The values of a condition, of which one must match, with a problem if there are none.
-    pub(super) fn list<T>(
-        &mut self,
-        written: &Option<Spanned<Values>>,
-        read: impl Fn(&str) -> Result<T, String>,
-    ) -> Option<Vec<T>> {
-        let written = written.as_ref()?;
-        match written.get_ref() {
-            Values::One(one) => {
-                let one = Some(Spanned::new(written.span(), one.clone()));
-                self.optional(&one, read).map(|value| vec![value])
-            }
-            Values::Many(many) => {
-                if many.is_empty() {
-                    self.problems.push(
-                        Problem::new("an empty list matches nothing", Some(written.span()))
-                            .help("write what is to match, or leave the condition out"),
-                    );
-                }
-                Some(self.read_each(many, read)).filter(|values| !values.is_empty())
-            }
-            Values::Any(_) | Values::Regex(_) => {
-                self.problems.push(
-                    Problem::new("this condition takes a text or a list of texts", Some(written.span()))
-                        .help("write it as in `\"a\"` or `[\"a\", \"b\"]`"),
-                );
-                None
-            }
-        }
-    }
-
-    /// The same for a condition that may be `true`: any value matches, and the list is empty.
-    pub(super) fn list_or_any(&mut self, written: &Option<Spanned<Values>>) -> Option<Vec<String>> {
-        match written.as_ref().map(|written| (written.span(), written.get_ref()))? {
-            (_, Values::Any(true)) => Some(Vec::new()),
-            (place, Values::Any(false)) => {
-                self.never_false(place);
-                None
-            }
-            _ => self.list(written, |text| Ok(text.to_owned())),
-        }
-    }
-
-    fn never_false(&mut self, place: Range<usize>) {
-        self.problems.push(
-            Problem::new("a condition cannot ask that something is not there", Some(place))
-                .help("leave it out, and put a rule before this one that matches those who have it"),
-        );
-    }
-
-    fn value_match(&mut self, written: &Spanned<Values>) -> Option<ValueMatch> {
-        match written.get_ref() {
-            Values::Any(true) => Some(ValueMatch::Present),
-            Values::Any(false) => {
-                self.never_false(written.span());
-                None
-            }
-            Values::Regex(None) => {
-                if self.shape_is_sound {
-                    self.problems.push(
-                        Problem::new("there is no `regex` in this table", Some(written.span()))
-                            .help("write it as in `{ regex = \"^a\" }`"),
-                    );
-                }
-                None
-            }
-            Values::Regex(Some(pattern)) => match values::regex(pattern.get_ref()) {
-                Ok(regex) => Some(ValueMatch::Regex(regex)),
-                Err(message) => {
-                    self.problems.push(Problem::new(message, Some(pattern.span())));
-                    None
-                }
-            },
-            Values::One(_) | Values::Many(_) => {
-                self.list(&Some(written.clone()), |text| Ok(text.to_owned())).map(ValueMatch::OneOf)
-            }
-        }
-    }
-}
-
-/// In the order of the file.
-fn by_name(values: &Option<ValuesByName>) -> Vec<(&Spanned<String>, &Spanned<Values>)> {
-    let mut values: Vec<_> = values.iter().flatten().collect();
-    values.sort_by_key(|(name, _)| name.span().start);
-    values
 }
 
 fn rule_span(written: &Spanned<RawRule>) -> Range<usize> {

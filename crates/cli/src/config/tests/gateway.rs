@@ -66,6 +66,7 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
             ("/internal/", true),
             ("^/app/(?<page>[a-z]+)$", false),
             ("/health", false),
+            ("/export", false),
             ("/live", false),
             ("^/reports/[0-9]{4}$", true),
             ("/static/**", false),
@@ -91,14 +92,14 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
     assert_eq!(api.request_headers.set[0], ("x-gateway".parse().unwrap(), "serpent".parse().unwrap()));
     assert_eq!(api.request_headers.add[0].1, "1");
     assert_eq!(api.response_headers.remove.len(), 2);
-    let Origin::Cgi(php) = &site.routes[9].origin else { panic!("{:?}", site.routes[9].origin) };
+    let Origin::Cgi(php) = &site.routes[10].origin else { panic!("{:?}", site.routes[10].origin) };
     assert!(php.program.is_absolute() && php.program.ends_with("www"));
     assert_eq!(php.interpreter.as_deref(), Some(Path::new("/bin/sh")));
     assert_eq!((php.timeout, php.head_bytes, php.most_running.get()), (Duration::from_secs(30), 16 * 1024, 16));
     assert_eq!(php.environment, [("LANG".to_owned(), "C.UTF-8".to_owned())]);
     assert_eq!(php.pass_environment, ["TZ"]);
 
-    let Origin::FastCgi(fpm) = &site.routes[10].origin else { panic!("{:?}", site.routes[10].origin) };
+    let Origin::FastCgi(fpm) = &site.routes[11].origin else { panic!("{:?}", site.routes[11].origin) };
     assert_eq!(fpm.address, FastCgiAddress::Unix("/run/php/php-fpm.sock".into()));
     assert!(fpm.root.as_ref().unwrap().ends_with("www"));
     assert_eq!(fpm.remote_root.as_deref(), Some(Path::new("/var/www/html")));
@@ -141,9 +142,9 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
         (200, &b"{}"[..], &"application/json".parse().unwrap())
     );
 
-    let tried: Vec<_> = site.routes[6].try_files.iter().map(ToString::to_string).collect();
+    let tried: Vec<_> = site.routes[7].try_files.iter().map(ToString::to_string).collect();
     assert_eq!(tried, ["/static/none.html"]);
-    assert_eq!(site.routes[11].fallback.as_ref().unwrap().to_string(), "/blog/index.phtml{query}");
+    assert_eq!(site.routes[12].fallback.as_ref().unwrap().to_string(), "/blog/index.phtml{query}");
 
     let app = &config.upstreams[0];
     assert_eq!(app.servers[1].address, UpstreamAddress::Name("app2.internal".into(), 8443));

@@ -1,9 +1,10 @@
 //! Compresses responses that the client and the route allow it for (RFC 9110, sections 8.4 and 12.5.3).
 
-use std::sync::Arc;
+use std::{pin::Pin, sync::Arc};
 
-use compression::{Coding, CompressedBody, Encoder, Ratio};
-use files::{FileBody, Preferences};
+use bytes::Bytes;
+use compression::{Coding, CompressedBody, Encoder, Levels, Ratio};
+use files::{Copies, FileBody, Form, Preferences};
 use heads::append_vary;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body::Body as _;
@@ -19,46 +20,90 @@ pub(crate) struct Compress {
     config: Arc<CompressionConfig>,
     /// Learned from the responses of the route.
     ratio: Ratio,
+    /// Where compressed files are kept.
+    copies: Copies,
+}
+
+/// A response whose body is being compressed as a whole.
+pub(crate) struct Compressing<'a> {
+    compress: &'a Compress,
+    coding: Coding,
+    copy: Pin<Box<dyn Future<Output = Option<Bytes>> + Send>>,
+}
+
+impl Compressing<'_> {
+    /// Puts the compressed body into the response when it is there, or has it compressed while it is sent.
+    pub(crate) async fn finish(self, response: &mut Response<AnswerBody>) {
+        match self.copy.await {
+            Some(copy) => put_copy(copy, self.coding, false, response),
+            None => self.compress.stream(self.coding, response),
+        }
+    }
 }
 
 impl Compress {
-    pub(super) fn new(config: Arc<CompressionConfig>) -> Self {
-        Self { config, ratio: Ratio::default() }
+    pub(super) fn new(config: Arc<CompressionConfig>, copies: Copies) -> Self {
+        Self { config, ratio: Ratio::default(), copies }
     }
 
-    /// Compresses a response, if it may be. The response carries the prediction of its length as an extension.
-    pub(super) fn apply(&self, asked: &HeaderMap, is_head: bool, response: &mut Response<AnswerBody>) {
+    /// Compresses a response, if it may be: at once from a copy that is kept, later as a whole if a copy is to be kept, and
+    /// otherwise while it is sent.
+    pub(super) fn apply(
+        &self,
+        asked: &HeaderMap,
+        is_head: bool,
+        response: &mut Response<AnswerBody>,
+    ) -> Option<Compressing<'_>> {
         if !self.suits(response) {
-            return;
+            return None;
         }
         let headers = response.headers_mut();
         append_vary(headers, &header::ACCEPT_ENCODING);
         if may_not_be_transformed(headers) || may_not_be_transformed(asked) {
-            return;
+            return None;
         }
-        let Some(coding) = self.choose(&Preferences::parse(asked)) else { return };
-        if !is_head {
-            let encoder = match Encoder::new(coding, self.config.levels) {
-                Ok(encoder) => encoder,
-                Err(error) => {
-                    tracing::warn!(%error, "a response is sent as it is: its encoder cannot be made");
-                    return;
-                }
-            };
-            let plain = std::mem::replace(response.body_mut(), FileBody::empty().into());
-            let body = CompressedBody::new(Box::new(plain), encoder, self.ratio.clone());
-            if let Some(prediction) = body.prediction() {
-                response.extensions_mut().insert(prediction);
+        let coding = self.choose(&Preferences::parse(asked))?;
+        let levels = self.config.levels;
+        let original = match response.body() {
+            AnswerBody::File(body) => body.original().filter(|original| self.copies.may_have(original)),
+            _ => None,
+        };
+        if let Some(original) = original {
+            let form = form(coding, levels);
+            if let Some(copy) = self.copies.get(original, form) {
+                put_copy(copy, coding, is_head, response);
+                return None;
             }
-            *response.body_mut() = AnswerBody::Compressed(Box::new(body));
+            if !is_head {
+                let (copies, original, ratio) = (self.copies.clone(), original.clone(), self.ratio.clone());
+                let make = move |plain: &Bytes| compression::compress(coding, levels, plain, &ratio);
+                let copy = Box::pin(async move { copies.make(original, form, make).await });
+                return Some(Compressing { compress: self, coding, copy });
+            }
         }
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_ENCODING, name(coding));
-        // These are about the bytes before the compression.
-        for name in [header::CONTENT_LENGTH, header::ACCEPT_RANGES, CONTENT_DIGEST, CONTENT_MD5] {
-            headers.remove(name);
+        match is_head {
+            true => tell_coding(coding, None, response.headers_mut()),
+            false => self.stream(coding, response),
         }
-        weaken_etag(headers);
+        None
+    }
+
+    /// Has the body compressed while it is sent. The response carries the prediction of its length as an extension.
+    fn stream(&self, coding: Coding, response: &mut Response<AnswerBody>) {
+        let encoder = match Encoder::new(coding, self.config.levels) {
+            Ok(encoder) => encoder,
+            Err(error) => {
+                tracing::warn!(%error, "a response is sent as it is: its encoder cannot be made");
+                return;
+            }
+        };
+        let plain = std::mem::replace(response.body_mut(), FileBody::empty().into());
+        let body = CompressedBody::new(Box::new(plain), encoder, self.ratio.clone());
+        if let Some(prediction) = body.prediction() {
+            response.extensions_mut().insert(prediction);
+        }
+        *response.body_mut() = AnswerBody::Compressed(Box::new(body));
+        tell_coding(coding, None, response.headers_mut());
     }
 
     /// Whether the route compresses such responses, for clients that accept it.
@@ -97,6 +142,35 @@ impl Compress {
     }
 }
 
+/// Puts a compressed body into a response. For HEAD, only its length is told.
+fn put_copy(copy: Bytes, coding: Coding, is_head: bool, response: &mut Response<AnswerBody>) {
+    tell_coding(coding, Some(copy.len() as u64), response.headers_mut());
+    *response.body_mut() = if is_head { FileBody::empty() } else { FileBody::from(copy) }.into();
+}
+
+/// Changes the fields to those of the compressed body. `bytes`: its length, if it is known.
+fn tell_coding(coding: Coding, bytes: Option<u64>, headers: &mut HeaderMap) {
+    headers.insert(header::CONTENT_ENCODING, name(coding));
+    // These are about the bytes before the compression.
+    for name in [header::CONTENT_LENGTH, header::ACCEPT_RANGES, CONTENT_DIGEST, CONTENT_MD5] {
+        headers.remove(name);
+    }
+    if let Some(bytes) = bytes {
+        headers.insert(header::CONTENT_LENGTH, bytes.into());
+    }
+    weaken_etag(headers);
+}
+
+/// The form of a copy: the coding and its level.
+fn form(coding: Coding, levels: Levels) -> Form {
+    let level = match coding {
+        Coding::Zstd => levels.zstd,
+        Coding::Brotli => levels.brotli,
+        Coding::Gzip => levels.gzip,
+    };
+    Form(u16::from_be_bytes([of_files(coding).index() as u8, level]))
+}
+
 fn of_files(coding: Coding) -> files::Coding {
     match coding {
         Coding::Zstd => files::Coding::Zstd,
@@ -131,17 +205,26 @@ fn weaken_etag(headers: &mut HeaderMap) {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs,
+        time::{Duration, SystemTime},
+    };
+
+    use files::{Cache, CacheConfig, Files, FilesConfig};
+    use http::{Method, Uri};
+
     use super::*;
     use crate::{body::full, config::TypePattern};
 
     fn compress() -> Compress {
         let types = CompressionConfig::TYPES.iter().filter_map(|kind| TypePattern::parse(kind));
-        Compress::new(Arc::new(CompressionConfig {
+        let config = CompressionConfig {
             codings: vec![Coding::Zstd, Coding::Brotli, Coding::Gzip],
             types: types.collect(),
             min_bytes: 100,
-            levels: compression::Levels::default(),
-        }))
+            levels: Levels::default(),
+        };
+        Compress::new(Arc::new(config), Cache::new(CacheConfig::default()).copies().clone())
     }
 
     /// The response to a request with these fields, where the origin answers with a text and these fields.
@@ -157,7 +240,7 @@ mod tests {
         *answer.status_mut() = StatusCode::from_u16(status).unwrap();
         *answer.headers_mut() = headers(response);
         answer.headers_mut().entry("content-type").or_insert(HeaderValue::from_static("text/plain"));
-        compress().apply(&headers(request), false, &mut answer);
+        assert!(compress().apply(&headers(request), false, &mut answer).is_none(), "only files are kept");
         answer
     }
 
@@ -225,5 +308,43 @@ mod tests {
         );
         assert!(plain.extensions().get::<compression::Prediction>().is_none());
         assert_eq!(compressed.extensions().get::<compression::Prediction>().unwrap().left_bytes(), 250);
+    }
+    #[tokio::test]
+    async fn a_file_is_compressed_once_and_its_length_is_exact() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.txt");
+        fs::write(&path, "the connection, the scheduler, the request\n".repeat(4000)).unwrap();
+        let modified = SystemTime::now() - Duration::from_secs(60);
+        fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+        let cache = Cache::new(CacheConfig::default());
+        let files = Files::open(folder.path(), &FilesConfig::default(), cache.clone()).unwrap();
+        let compress = Compress { copies: cache.copies().clone(), ..compress() };
+        let asked = HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"))]);
+        let served = async |method: Method| {
+            let response = files.serve(&method, &Uri::from_static("/a.txt"), &HeaderMap::new()).response().await;
+            let mut response = response.map(AnswerBody::from);
+            let is_made = match compress.apply(&asked, method == Method::HEAD, &mut response) {
+                Some(compressing) => {
+                    compressing.finish(&mut response).await;
+                    true
+                }
+                None => false,
+            };
+            assert!(response.extensions().get::<compression::Prediction>().is_none());
+            let length =
+                response.headers().get("content-length").map(|it| it.to_str().unwrap().parse::<u64>().unwrap());
+            (is_made, length, response.body().size_hint().exact())
+        };
+        assert_eq!(served(Method::HEAD).await, (false, None, Some(0)), "nothing is compressed for HEAD");
+        let (is_made, length, body_bytes) = served(Method::GET).await;
+        assert!(
+            is_made && length == body_bytes && length.is_some_and(|bytes| bytes < 5000),
+            "{length:?} {body_bytes:?}"
+        );
+        assert_eq!(served(Method::GET).await, (false, length, length));
+        assert_eq!(served(Method::HEAD).await, (false, length, Some(0)));
+        let other_level = Levels { gzip: 9, ..Levels::default() };
+        assert_ne!(form(Coding::Gzip, other_level), form(Coding::Gzip, Levels::default()));
+        assert_eq!(form(Coding::Brotli, other_level), form(Coding::Brotli, Levels::default()));
     }
 }

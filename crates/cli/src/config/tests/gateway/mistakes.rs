@@ -6,6 +6,8 @@ use super::*;
 const BROKEN: &[(&str, &str, &str)] = &[
     // Routes.
     ("[[site.route]]\npath = \"/api\"\nupstream = \"app\"\n", ":9:8", "no request reaches this route: `/` before it"),
+    ("header = { A = true }\ncache = true\n", ":9:9", "found by its address"),
+    ("unless = { client = \"10.0.0.0/8\" }\ncache = true\n", ":9:9", "found by its address"),
     ("[[upstream]]\nname = \"app\"\nservers = [\"http://a\"]\n", ":9:8", "there are two upstreams `app`"),
     ("replace-prefix = \"x\"\n", ":8:18", "a path starts with `/`"),
     ("replace-prefix = \"/x\"\n", ":8:18", "do not end alike"),
@@ -291,6 +293,16 @@ fn mistakes_about_routes_without_an_upstream() {
             "[[site]]\n[[site.route]]\npath = \"/\"\nredirect = \"/a\"\nredirect-status = 304\n",
             ":5:19",
             "`304` is no status of a redirect",
+        ),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\nmethod = \"GET POST\"\nrespond = 200\n", ":4:10", "`GET POST`"),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\nmethod = []\nrespond = 200\n", ":4:10", "matches nothing"),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\nheader = { \"a b\" = true }\nrespond = 200\n", ":4:12", "`a b`"),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\ncookie = {}\nrespond = 200\n", ":3:8", "`cookie` of this route"),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\nunless = {}\nrespond = 200\n", ":4:10", "`unless` has no condition"),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\nunless = { path = \"a\" }\nrespond = 200\n",
+            ":4:19",
+            "starts with `/`",
         ),
         ("[[site]]\nroot = \"www\"\nerror-pages = { 200 = \"/a\" }\n", ":3:17", "`200` is no status of an error"),
         ("[[site]]\nroot = \"www\"\nerror-pages = { 404 = \"a\" }\n", ":3:23", "a path starts with `/`"),

@@ -9,6 +9,7 @@ use alloc::{
     collections::{BTreeMap, VecDeque},
     vec::Vec,
 };
+use core::cell::Cell;
 
 use crate::{time::Instant, units::Rate};
 
@@ -48,6 +49,9 @@ pub(crate) struct RoundTrips {
     exact_before: Instant,
     /// Payload of one grant.
     chunk_bytes: u64,
+    /// The levels of an idle uplink, and when they were worked out: a turn of the pacer asks several times. `None` since the
+    /// last round trip.
+    levels: Cell<Option<(Instant, [i64; 2])>>,
 }
 
 /// The pacer's state at some time.
@@ -170,6 +174,7 @@ impl RoundTrips {
         }
         let busy_ns = before.is_busy(sent_at, MS).then(|| sent_at.ns_since(before.busy_since));
         let own_ns = before.room_at.ns_since(sent_at);
+        self.levels.take();
         self.samples.push_back(Sample { at: now, sent_at, rtt_ns, above_ns, own_ns, kind, delivered_bytes, busy_ns });
         while self.samples.len() > KEEP_MOST || self.samples.front().is_some_and(|it| now.ns_since(it.at) > KEEP_NS) {
             self.samples.pop_front();
@@ -180,14 +185,14 @@ impl RoundTrips {
     /// part where clients are far. Only packets sent from `since` on count, and only those of busy moments unless `all`.
     pub fn queue_ns(&self, now: Instant, since: Instant, all: bool) -> Option<i64> {
         let levels = self.idle_levels(now);
-        let mut queues: Vec<i64> = Vec::new();
+        let mut queues = Few::<PRESENT_MOST_FAR>::default();
         let far_ns = FAR_ROUND_TRIPS * self.rtt_ns();
         let is_far = far_ns > PRESENT_NS;
         let (present_ns, most) = if is_far { (far_ns, PRESENT_MOST_FAR) } else { (PRESENT_NS, PRESENT_MOST) };
         for it in self.samples.iter().rev().take_while(|it| it.sent_at >= since || it.at >= since) {
             let age_ns = now.ns_since(it.at);
-            let enough = age_ns > present_ns && queues.len() >= PRESENT_LEAST;
-            if enough || age_ns > PRESENT_LONGEST_NS || queues.len() >= most {
+            let enough = age_ns > present_ns && queues.len >= PRESENT_LEAST;
+            if enough || age_ns > PRESENT_LONGEST_NS || queues.len >= most {
                 break;
             }
             if it.sent_at < since || (!all && it.busy_ns.is_none_or(|busy_ns| busy_ns < BUSY_NS)) {
@@ -198,8 +203,8 @@ impl RoundTrips {
             }
         }
         // Windows of distant connections let bytes go in bursts. They make short queues, which do not stand.
-        let at = if is_far { queues.len() / 5 } else { queues.len() / 2 };
-        (queues.len() >= 3).then(|| *queues.select_nth_unstable(at).1)
+        let at = if is_far { queues.len / 5 } else { queues.len / 2 };
+        (queues.len >= 3).then(|| queues.nth(at))
     }
 
     /// The median excess of round trips that were measured in the last moments, but not before `since`, with the pacer's
@@ -318,6 +323,7 @@ impl RoundTrips {
             base.shortest_ns = base.shortest_ns.saturating_add(shortest_ns);
             base.shortest_before_ns = base.shortest_before_ns.saturating_add(shortest_ns);
         }
+        self.levels.take();
         self.idle.iter_mut().for_each(VecDeque::clear);
         for (at, above_ns, kind) in seen.into_iter().rev().take(IDLE_MOST).rev() {
             self.idle[kind as usize].push_back((at, (above_ns - shortest_ns) as i64));
@@ -327,26 +333,31 @@ impl RoundTrips {
 
     /// By kind: how far round trips that met an idle uplink are above the shortest of their path.
     fn idle_levels(&self, now: Instant) -> [i64; 2] {
-        [RttKind::Exact, RttKind::Smoothed].map(|kind| {
-            let recent = self.idle[kind as usize].iter().filter(|(at, _)| now.ns_since(*at) <= IDLE_KEEP_NS);
-            let mut excess: Vec<i64> = recent.map(|&(_, excess_ns)| excess_ns).collect();
-            if excess.len() < IDLE_LEAST {
-                return 0;
-            }
-            let middle = excess.len() / 2;
-            let level_ns = *excess.select_nth_unstable(middle).1;
-            if level_ns < MS as i64 {
-                return level_ns;
-            }
-            // Those that met a busy uplink are longer; if they are not, the level is out of date.
-            let of_kind = self.samples.iter().rev().filter(|it| it.kind == kind).filter_map(|it| it.above_ns);
-            let mut lately: Vec<i64> = of_kind.take(IDLE_MOST).map(|above_ns| above_ns as i64).collect();
-            if lately.len() < IDLE_LEAST {
-                return level_ns;
-            }
-            let middle = lately.len() / 2;
-            level_ns.min(*lately.select_nth_unstable(middle).1)
-        })
+        if let Some((_, levels)) = self.levels.get().filter(|(at, _)| *at == now) {
+            return levels;
+        }
+        let levels = [RttKind::Exact, RttKind::Smoothed].map(|kind| self.idle_level(now, kind));
+        self.levels.set(Some((now, levels)));
+        levels
+    }
+
+    fn idle_level(&self, now: Instant, kind: RttKind) -> i64 {
+        let recent = self.idle[kind as usize].iter().filter(|(at, _)| now.ns_since(*at) <= IDLE_KEEP_NS);
+        let mut excess = Few::<IDLE_MOST>::from_iter(recent.map(|&(_, excess_ns)| excess_ns));
+        if excess.len < IDLE_LEAST {
+            return 0;
+        }
+        let level_ns = excess.nth(excess.len / 2);
+        if level_ns < MS as i64 {
+            return level_ns;
+        }
+        // Those that met a busy uplink are longer; if they are not, the level is out of date.
+        let of_kind = self.samples.iter().rev().filter(|it| it.kind == kind).filter_map(|it| it.above_ns);
+        let mut lately = Few::<IDLE_MOST>::from_iter(of_kind.map(|above_ns| above_ns as i64));
+        if lately.len < IDLE_LEAST {
+            return level_ns;
+        }
+        level_ns.min(lately.nth(lately.len / 2))
     }
 
     fn above_shortest(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind) -> Option<u64> {
@@ -371,6 +382,39 @@ impl RoundTrips {
         base.shortest_ns = base.shortest_ns.min(rtt_ns);
         let shortest_ns = base.shortest_ns.min(base.shortest_before_ns);
         (now.ns_since(base.first_seen) >= PATH_KNOWN_NS).then(|| rtt_ns - shortest_ns)
+    }
+}
+
+/// At most `N` numbers, without memory from the heap.
+struct Few<const N: usize> {
+    numbers: [i64; N],
+    len: usize,
+}
+
+impl<const N: usize> Default for Few<N> {
+    fn default() -> Self {
+        Self { numbers: [0; N], len: 0 }
+    }
+}
+
+impl<const N: usize> FromIterator<i64> for Few<N> {
+    /// Takes the first `N`.
+    fn from_iter<I: IntoIterator<Item = i64>>(numbers: I) -> Self {
+        let mut few = Self::default();
+        numbers.into_iter().take(N).for_each(|number| few.push(number));
+        few
+    }
+}
+
+impl<const N: usize> Few<N> {
+    fn push(&mut self, number: i64) {
+        self.numbers[self.len] = number;
+        self.len += 1;
+    }
+
+    /// The number at this place from the smallest on.
+    fn nth(&mut self, at: usize) -> i64 {
+        *self.numbers[..self.len].select_nth_unstable(at).1
     }
 }
 

@@ -16,7 +16,7 @@
 //! 5. [`Uplink::handle_finished`] when the last byte was handed over, or the response was given up.
 //!
 //! After any `handle_*` that may make room or change the order, call [`Uplink::poll_grant`] until it returns
-//! `None`, and again at [`Uplink::poll_timeout`].
+//! `None`, and again at [`Uplink::poll_alarm`], or exactly at [`Uplink::poll_timeout`].
 //!
 //! ```
 //! use serpent_scheduler::{Instant, Path, Size, Uplink, uplink::Settings};
@@ -54,6 +54,7 @@
 //! - The link is charged for the written bytes of each grant, counted as on the wire, plus bytes without a
 //!   grant.
 
+mod alarm;
 pub(crate) mod classes;
 mod fair_sharing;
 mod grant;
@@ -92,7 +93,7 @@ use crate::{
     units::Rate,
 };
 
-/// The uplink scheduler. The head of this module gives the order of calls.
+/// The uplink scheduler; see the head of this module.
 #[derive(Clone, Debug)]
 pub struct Uplink {
     settings: Settings,
@@ -107,6 +108,8 @@ pub struct Uplink {
     sequence: u64,
     grants: u64,
     guarded: u64,
+    /// See [`Uplink::poll_alarm`].
+    alarm: Instant,
 }
 
 impl Uplink {
@@ -124,6 +127,7 @@ impl Uplink {
             sequence: 0,
             grants: 0,
             guarded: 0,
+            alarm: Instant::ORIGIN,
         }
     }
 
@@ -145,6 +149,7 @@ impl Uplink {
             self.fair_sharing.restart(now, &self.settings, &mut self.jobs);
         }
         self.rank_all_anew();
+        self.follow_room();
     }
 
     /// Changes the rate of the bottleneck.
@@ -158,6 +163,7 @@ impl Uplink {
         if self.settings.order.needs_rate() || late_anew {
             self.rank_all_anew();
         }
+        self.follow_room();
     }
 
     /// Changes how the link is shared between classes; `None` makes all jobs one class.
@@ -326,12 +332,14 @@ impl Uplink {
         earned_by.share_tag_bytes = earned_by.share_tag_bytes.saturating_sub(bytes);
         self.rank_anew(job);
         place.into_iter().for_each(|place| self.rank_anew(place));
+        self.follow_room();
     }
 
     /// A waiting job has nothing to write any more.
     pub fn handle_withdrawn(&mut self, job: JobId) {
         self.take_waiting(job);
         self.rank_anew(job);
+        self.follow_room();
     }
 
     /// Ends a job: the last byte was handed over (`complete`), or the response was given up. Its id may be
@@ -373,6 +381,7 @@ impl Uplink {
             let ns = self.settings.simulated_rate().ns_for(wire_bytes);
             self.fair_sharing.handle_ungranted(ns, self.link.free_at());
         }
+        self.follow_room();
     }
 
     /// Sets the time when the link will have sent all bytes given to it. For a driver that owns and observes
@@ -380,6 +389,7 @@ impl Uplink {
     /// estimate.
     pub fn handle_free_at(&mut self, at: Instant) {
         self.link.set_free_at(at);
+        self.follow_room();
     }
 
     /// Returns the next grant. Ask until `None`.
@@ -433,6 +443,7 @@ impl Uplink {
         } else if place != job {
             self.rank_anew(place);
         }
+        self.follow_room();
         Grant { job, bytes, reason, share }
     }
 
@@ -455,8 +466,7 @@ impl Uplink {
         classes.choose(now, properties, contenders)
     }
 
-    /// Marks jobs at the head of their class as late if they cannot meet their deadline even with the whole
-    /// link.
+    /// Marks the first jobs of classes as late if they cannot meet their deadline even with the whole link.
     fn find_late(&mut self, now: Instant) {
         let Some(classes) = self.classes.as_ref().filter(|classes| classes.policy() == Policy::Edf) else { return };
         for job in late::jobs(now, classes, &self.queues, &self.jobs, &self.settings, self.link.chunk_bytes()) {
@@ -495,6 +505,7 @@ impl Uplink {
             let others = self.groups.handle_asks(&self.jobs, job, turn);
             others.into_iter().for_each(|other| self.rank_anew(other));
         }
+        self.follow_room();
     }
 
     /// A job waits no more.
@@ -560,8 +571,7 @@ impl Uplink {
         }
     }
 
-    /// Prepares the classes for a new rate. Returns true if ranks are out of date: lateness depends on the
-    /// rate.
+    /// Prepares the classes for a new rate. Returns true if ranks are out of date: lateness depends on the rate.
     fn classes_follow_rate(&mut self, now: Instant, rate: Option<Rate>) -> bool {
         let Some(classes) = &mut self.classes else { return false };
         classes.handle_rate(now, self.settings.rate, rate);
@@ -583,16 +593,6 @@ impl Uplink {
             self.guarded += 1;
             self.rank_anew(job);
         }
-    }
-
-    /// Payload of one grant.
-    pub fn chunk_bytes(&self) -> u64 {
-        self.link.chunk_bytes()
-    }
-
-    /// Bytes on the wire of a payload in segments of the usual size.
-    pub fn wire_bytes(&self, payload_bytes: u64) -> u64 {
-        self.settings.wire_bytes(&Path::UNKNOWN, payload_bytes)
     }
 }
 

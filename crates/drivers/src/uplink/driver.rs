@@ -486,8 +486,8 @@ impl Driver {
             pending.bytes = grant.bytes;
             wakers.extend(pending.waker.take());
         }
-        if let Some(at) = state.machine.poll_timeout()
-            && state.armed_at.is_none_or(|armed_at| at < armed_at || armed_at < now)
+        if let Some(at) = state.machine.poll_alarm()
+            && state.armed_at != Some(at)
         {
             state.armed_at = Some(at);
             self.alarm.set(at - now);

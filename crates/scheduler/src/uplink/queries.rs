@@ -3,7 +3,7 @@
 use super::{ClassShare, ClassStats, Settings, Stats, Uplink, classes::Classes, queue::ClassQueue};
 use crate::{
     class::ClassId,
-    job::{JobId, Size, Turn},
+    job::{JobId, Path, Size, Turn},
     share::Policy,
     time::Instant,
 };
@@ -65,6 +65,16 @@ impl Uplink {
     /// Payload bytes granted to a job so far.
     pub fn attained_bytes(&self, job: JobId) -> u64 {
         self.jobs[job.index()].attained_bytes
+    }
+
+    /// Payload of one grant.
+    pub fn chunk_bytes(&self) -> u64 {
+        self.link.chunk_bytes()
+    }
+
+    /// Bytes on the wire of a payload in segments of the usual size.
+    pub fn wire_bytes(&self, payload_bytes: u64) -> u64 {
+        self.settings.wire_bytes(&Path::UNKNOWN, payload_bytes)
     }
 
     /// When the link has room for another grant, by the model.

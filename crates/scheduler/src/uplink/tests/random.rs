@@ -83,7 +83,11 @@ fn settings() -> impl Strategy<Value = Settings> {
     let guard = option::weighted(0.3, select(&[0.0, 1.0, 3.0, f64::INFINITY, f64::NAN][..]));
     let chunk =
         select(&[Chunk::ByRate, Chunk::BySizes, Chunk::Bytes(600), Chunk::Bytes(5000), Chunk::Bytes(u64::MAX)][..]);
-    let pacing = (0..1_000_000u64, chunk).prop_map(|(ahead_ns, chunk)| Pacing { ahead_ns, chunk });
+    let pacing = (0..1_000_000u64, 0..300_000u64, chunk).prop_map(|(ahead_ns, slack_ns, chunk)| Pacing {
+        ahead_ns,
+        slack_ns,
+        chunk,
+    });
     (select(&Order::ALL[..]), rate(), 0..1500u32, 0..5000u64, guard, pacing).prop_map(
         |(order, rate, segment_overhead_bytes, small_bytes, guard_stretch, pacing)| Settings {
             order,
@@ -343,7 +347,9 @@ impl Model {
         let charged = self.settled_wire_bytes + self.jobs.iter().map(|job| job.granted_wire_bytes).sum::<u64>();
         prop_assert_eq!((stats.jobs, stats.waiting), (self.jobs.len(), waiting));
         prop_assert_eq!((stats.charged_bytes, stats.grants), (charged, self.grants));
-        prop_assert_eq!(uplink.poll_timeout().is_some(), waiting > 0);
+        let (room, alarm, slack_ns) = (uplink.poll_timeout(), uplink.poll_alarm(), uplink.settings().pacing.slack_ns);
+        prop_assert_eq!((room.is_some(), alarm.is_some()), (waiting > 0, waiting > 0));
+        prop_assert!(room <= alarm && alarm <= room.map(|room| room.add_ns(slack_ns)), "within the slack");
         for job in &self.jobs {
             prop_assert_eq!(uplink.attained_bytes(job.id), job.attained);
             prop_assert_eq!(uplink.remaining_bytes(job.id), job.size.map(|size| size - job.attained));

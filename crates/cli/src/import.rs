@@ -28,14 +28,15 @@ const MOST_FILES: usize = 1000;
 Example:
   serpent import /etc/nginx/nginx.conf > serpent.toml
   serpent import /etc/caddy/Caddyfile > serpent.toml
+  serpent import /etc/haproxy/haproxy.cfg > serpent.toml
   serpent check serpent.toml")]
 pub struct ImportArgs {
-    /// nginx.conf, a file with `server` blocks alone, or a Caddyfile
+    /// nginx.conf, a file with `server` blocks alone, a Caddyfile, or haproxy.cfg
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Whose configuration it is [default: caddy for a file with `Caddyfile` in its name, nginx otherwise]
-    #[arg(long, value_name = "nginx|caddy", value_parser = named::<Source>())]
+    /// Whose configuration it is [default: that whose name is in the file's (`Caddyfile`, `haproxy`), nginx otherwise]
+    #[arg(long, value_name = "nginx|caddy|haproxy", value_parser = named::<Source>())]
     pub from: Option<Source>,
 }
 
@@ -44,16 +45,25 @@ pub struct ImportArgs {
 pub enum Source {
     Nginx,
     Caddy,
+    HaProxy,
 }
 
 impl Named for Source {
-    const NAMED: &'static [(Self, &'static str, &'static str)] =
-        &[(Self::Nginx, "nginx", "nginx.conf"), (Self::Caddy, "caddy", "A Caddyfile")];
+    const NAMED: &'static [(Self, &'static str, &'static str)] = &[
+        (Self::Nginx, "nginx", "nginx.conf"),
+        (Self::Caddy, "caddy", "A Caddyfile"),
+        (Self::HaProxy, "haproxy", "haproxy.cfg"),
+    ];
 }
 
 impl Source {
     fn of(name: &str) -> Self {
-        if name.to_ascii_lowercase().contains("caddyfile") { Self::Caddy } else { Self::Nginx }
+        let name = name.to_ascii_lowercase();
+        match (name.contains("caddyfile"), name.contains("haproxy")) {
+            (true, _) => Self::Caddy,
+            (false, true) => Self::HaProxy,
+            (false, false) => Self::Nginx,
+        }
     }
 }
 
@@ -65,6 +75,7 @@ pub fn import(args: &ImportArgs) -> Result<String, Failure> {
     let translated = match args.from.unwrap_or_else(|| Source::of(&name)) {
         Source::Nginx => import::nginx(&name, &disk),
         Source::Caddy => import::caddyfile(&name, &disk),
+        Source::HaProxy => import::haproxy(&name, &disk),
     };
     let translated = translated.map_err(|error| Failure::Run(error.to_string()))?;
     for left in &translated.left {

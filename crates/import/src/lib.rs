@@ -1,11 +1,12 @@
 //! Configuration files of other servers, translated into Serpent's.
 //!
-//! [`nginx`] and [`caddyfile`] translate what has a counterpart, and name the rest: nothing is left out without a word.
+//! [`nginx`], [`caddyfile`] and [`haproxy`] translate what has a counterpart, and name the rest: nothing is left out without a word.
 
 #![forbid(unsafe_code)]
 
 mod caddy;
 mod draft;
+mod haproxy;
 mod nginx;
 mod notes;
 mod report;
@@ -29,6 +30,15 @@ pub struct Translated {
 /// A file cannot be read, or is not written as nginx wants it.
 pub fn nginx(file: &str, files: &dyn Files) -> Result<Translated, SyntaxError> {
     let (text, left) = nginx::all(&syntax::read(file, files)?);
+    Ok(Translated { text, left })
+}
+
+/// Translates `haproxy.cfg`.
+///
+/// # Errors
+/// The file cannot be read, or is not written as HAProxy wants it.
+pub fn haproxy(file: &str, files: &dyn Files) -> Result<Translated, SyntaxError> {
+    let (text, left) = haproxy::all(file, files)?;
     Ok(Translated { text, left })
 }
 

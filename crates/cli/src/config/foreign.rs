@@ -21,8 +21,8 @@ pub fn foreign(text: &str) -> Option<Problem> {
         Some(Problem::new(message, Some(line.start..end)).help(help))
     };
     let at_first = (first, start);
-    let by_hand = "begin with `[[site]]`, and write `root = \"DIRECTORY\"` below it; `serpent import` translates nginx.conf \
-                   and Caddyfiles";
+    let by_hand = "begin with `[[site]]`, and write `root = \"DIRECTORY\"` below it; `serpent import` translates nginx.conf, \
+                   Caddyfiles and haproxy.cfg";
     if start.starts_with("-----BEGIN ") {
         let help = "give the configuration; `tls-cert` and `tls-key` of a `[[site]]` name such files in it";
         return found("a PEM file, as of a certificate or a key", at_first, help);
@@ -44,7 +44,8 @@ pub fn foreign(text: &str) -> Option<Problem> {
         return found("a Caddyfile", at_first, help);
     }
     if ["global", "defaults", "frontend", "backend"].iter().any(|word| start.split(' ').next() == Some(word)) {
-        return found("a configuration of HAProxy", at_first, by_hand);
+        let help = "translate it: `serpent import --from haproxy FILE > serpent.toml`";
+        return found("a configuration of HAProxy", at_first, help);
     }
     if let Some(line) = find(|line| {
         let (key, value) = line.split_once(':').unwrap_or_default();

@@ -527,7 +527,7 @@ fn what_is_no_configuration_is_one_mistake() {
         ("{\"site\": []}\n", ":1:1", "JSON", "begin with `[[site]]`"),
         ("{\n  \"site\": []\n}\n", ":1:1", "JSON", "begin with `[[site]]`"),
         ("<VirtualHost *:80>\n</VirtualHost>\n", ":1:1", "a configuration of Apache", "begin with `[[site]]`"),
-        ("global\n  maxconn 10\n", ":1:1", "a configuration of HAProxy", "begin with `[[site]]`"),
+        ("global\n  maxconn 10\n", ":1:1", "a configuration of HAProxy", "--from haproxy"),
     ] {
         let (problems, said) = load_with(text, Overrides::default()).unwrap_err();
         assert!(said.contains(&format!("this looks like {what}")) && said.contains(help), "{said}");

@@ -1,0 +1,254 @@
+//! Configurations of HAProxy of the shapes that public projects have, and what becomes of them.
+
+use super::{has, translated};
+use server::config::{Config, Origin, Site};
+
+fn one(text: &'static str) -> (String, Vec<String>, Config) {
+    translated(&[("haproxy.cfg", text)])
+}
+
+/// The routes of a site: pattern, conditions, and where they lead.
+fn routes(site: &Site, config: &Config) -> Vec<String> {
+    let to = |origin: &Origin| match origin {
+        Origin::Upstream { upstream, .. } => config.upstreams[*upstream].name.clone(),
+        Origin::Respond(respond) => respond.status.as_u16().to_string(),
+        Origin::Redirect(_) => "redirect".to_owned(),
+        other => format!("{other:?}"),
+    };
+    site.routes.iter().map(|it| format!("{} [{}] {}", it.pattern.as_str(), it.filter, to(&it.origin))).collect()
+}
+
+/// A configuration in `mode http` with time-outs.
+fn http(text: &str) -> &'static str {
+    format!(
+        "global\n  daemon\n  maxconn 4000\ndefaults\n  mode http\n  option httplog\n  timeout connect 5s\n  timeout client 30s\n  \
+         timeout server 50000\n{text}"
+    )
+    .leak()
+}
+
+#[test]
+fn two_web_servers_and_a_check() {
+    let (text, left, config) = one(http(
+        "  option forwardfor\nfrontend www\n  bind *:80\n  default_backend web\n\
+         backend web\n  balance roundrobin\n  option httpchk GET /health\n  http-check expect status 200\n\
+           default-server inter 3s fall 2 rise 4\n  server a 10.0.0.1:8080 check weight 3\n  server b 10.0.0.2:8080 check\n  \
+           server c 10.0.0.3:8080 check backup\n  server d 10.0.0.4:8080 disabled\n",
+    ));
+    assert_eq!(config.sites.len(), 1, "{text}");
+    assert_eq!(routes(&config.sites[0], &config), ["/ [] web"], "{text}");
+    has(
+        &text,
+        &[
+            "listen = [\":80\"]",
+            "connections = 4000\nidle-timeout = \"30s\"",
+            "servers = [{ url = \"http://10.0.0.1:8080\", weight = 3 }, \"http://10.0.0.2:8080\", \
+             { url = \"http://10.0.0.3:8080\", backup = true }]",
+            "balance = \"round-robin\"\nconnect-timeout = \"5s\"\nidle-timeout = \"50s\"",
+            "active = { every = \"3s\", fall = 2, rise = 4, statuses = \"200\", path = \"/health\" }",
+        ],
+    );
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert!(left[0].contains("server d") && left[0].starts_with("haproxy.cfg:22: "), "{left:?}");
+}
+
+#[test]
+fn tls_ends_here_and_hosts_and_paths_choose_a_backend() {
+    let (text, left, config) = one(http(
+        "frontend plain\n  bind :80\n  http-request redirect scheme https code 301\n\
+         frontend secure\n  bind :443 ssl crt /etc/haproxy/site.pem alpn h2,http/1.1\n\
+           acl is_api path_beg /api/\n  acl host_shop hdr(host) -i shop.example www.shop.example\n  \
+           acl host_blog hdr_end(host) -i .blog.example\n  acl static path_end .css .js\n\
+           http-response set-header X-Frame-Options DENY\n  http-response del-header Server\n  \
+           http-request set-header X-Forwarded-Proto https if { ssl_fc }\n  http-request set-header X-Env prod\n\
+           use_backend api if is_api host_shop\n  use_backend static if static\n  use_backend shop if host_shop\n  \
+           use_backend blog if host_blog\n\
+         backend api\n  server a 10.0.0.1:80\nbackend static\n  server a 10.0.0.2:80\nbackend shop\n  server a 10.0.0.3:443 ssl verify none\n\
+         backend blog\n  server a unix@/run/blog.sock\nbackend unused\n  server a 10.0.0.9:80\n",
+    ));
+    let names: Vec<_> = config.sites.iter().map(|site| site.names.clone()).collect();
+    assert_eq!(
+        names,
+        [vec![], vec!["shop.example".to_owned(), "www.shop.example".to_owned()], vec!["*.blog.example".to_owned()]],
+        "{text}"
+    );
+    let fixed = [r"\.css$ [] static", r"\.js$ [] static"];
+    assert_eq!(routes(&config.sites[0], &config), [&fixed[..], &["/ [] 503"]].concat(), "{text}");
+    assert_eq!(routes(&config.sites[1], &config), [&["/api/ [] api"], &fixed[..], &["/ [] shop"]].concat(), "{text}");
+    assert_eq!(routes(&config.sites[2], &config), [&fixed[..], &["/ [] blog"]].concat(), "{text}");
+    has(
+        &text,
+        &[
+            "listen = [\"http://:80\", \"https://:443\"]",
+            "tls-cert = \"/etc/haproxy/site.pem\"\ntls-key = \"/etc/haproxy/site.pem\"",
+            "response-headers.set = { X-Frame-Options = \"DENY\" }",
+            "request-headers.set = { X-Env = \"prod\" }",
+            "tls-verify = false",
+            "servers = [\"unix:/run/blog.sock\"]",
+        ],
+    );
+    assert!(!text.contains("unused"), "{text}");
+    assert!(left.len() == 1 && left[0].contains("frontend plain"), "{left:?}");
+}
+
+#[test]
+fn what_is_refused_and_what_is_answered_here() {
+    let (text, left, config) = one(http(
+        "listen app\n  bind 127.0.0.1:8080\n  acl office src 10.0.0.0/8 192.0.2.0/24\n  acl admin path_beg /admin\n\
+           monitor-uri /up\n  http-request deny if admin !office\n  http-request deny deny_status 405 unless METH_GET or METH_POST\n  \
+           http-request deny deny_status 429 if { req.hdr(User-Agent) -m sub -i scraper }\n  \
+           http-request return status 200 content-type text/plain string \"User-agent: *\" if { path /robots.txt }\n  \
+           http-request redirect location /new code 301 if { path /old }\n  redirect prefix https://other.example code 308 if { path_beg /far/ }\n  \
+           compression algo gzip\n  compression type text/html text/css\n  server a 127.0.0.1:3000 maxconn 20\n  server b 127.0.0.1:3001 maxconn 20\n",
+    ));
+    let expected = [
+        "^/up$ [] 200",
+        "^/admin [unless client 10.0.0.0/8|192.0.2.0/24] 403",
+        "/ [unless method GET|HEAD|POST] 405",
+        "/ [header user-agent /(?i)scraper/] 429",
+        r"^/robots\.txt$ [] 200",
+        "^/old$ [] redirect",
+        "/far/ [] redirect",
+        "/ [] app",
+    ];
+    assert_eq!(routes(&config.sites[0], &config), expected, "{text}");
+    has(
+        &text,
+        &[
+            "redirect = \"https://other.example{uri}\"\nredirect-status = 308",
+            "codings = [\"gzip\"]\ntypes = [\"text/html\", \"text/css\"]",
+            "[admission.resources]\napp = { window = 40 }",
+            "max-requests = 20",
+            "resource = \"app\"",
+        ],
+    );
+    assert!(config.classes.admission.enabled, "{text}");
+    assert_eq!(left, Vec::<String>::new(), "{text}");
+}
+
+#[test]
+fn sessions_rules_and_retries() {
+    let (text, left, config) = one(http(
+        "frontend www\n  bind :80\n  bind :::8080 v4v6\n  maxconn 2000\n  default_backend app\n\
+         backend app\n  balance hdr(X-Account)\n  hash-type consistent\n  hash-balance-factor 150\n  cookie SRV insert indirect nocache\n  \
+           retries 3\n  retry-on conn-failure 503 504\n  http-request disable-l7-retry if METH_POST\n  timeout queue 10s\n  \
+           stick-table type ip size 1m\n  stick on src\n  errorfile 503 /etc/haproxy/503.http\n  \
+           server a 10.0.0.1:80 cookie a slowstart 30s\n  server b 10.0.0.2:80 cookie b weight 0\n  server c 10.0.0.3:80 proto h2 send-proxy\n",
+    ));
+    has(
+        &text,
+        &[
+            "listen = [\":80\", \":8080\"]",
+            "balance = \"hash header X-Account\"\nhash-bound = \"150%\"\nsticky = \"SRV\"",
+            "retries = 3\nretry-statuses = [503, 504]",
+            "slow-start = \"30s\"",
+            "servers = [\"http://10.0.0.1:80\", \"h2c://10.0.0.3:80\"]",
+        ],
+    );
+    assert_eq!(config.upstreams.len(), 1);
+    for (place, part) in
+        [(23, "most-wait"), (24, "sticky"), (25, "sticky"), (26, "error-pages"), (28, "weight 0"), (29, "send-proxy")]
+    {
+        let is_there = |left: &String| left.starts_with(&format!("haproxy.cfg:{place}: ")) && left.contains(part);
+        assert!(left.iter().any(is_there), "{place} {part}: {left:#?}");
+    }
+    assert_eq!(left.len(), 6, "{left:#?}");
+}
+
+#[test]
+fn a_page_of_statistics_a_rate_and_logs() {
+    let (text, left, config) = one(http(
+        "  log 10.0.0.5:514 local3\nlisten stats\n  bind :8404\n  stats enable\n  stats uri /stats\n  stats auth admin:secret\n\
+         frontend www\n  bind :80\n  stick-table type ip size 100k expire 30s store http_req_rate(10s)\n  http-request track-sc0 src\n  \
+           http-request deny deny_status 429 if { sc_http_req_rate(0) gt 100 }\n  default_backend web\n\
+         backend web\n  http-request deny if { path_beg /internal }\n  http-response set-header Cache-Control no-store\n  server a 10.0.0.1:80\n",
+    ));
+    has(
+        &text,
+        &[
+            "admin = \"127.0.0.1:8404\"",
+            "limit = { rate = \"10/s\", burst = 100 }",
+            "syslog:server=10.0.0.5:514,facility=local3,rfc=3164",
+        ],
+    );
+    assert_eq!(routes(&config.sites[0], &config), ["^/internal [] 403", "/ [] web"], "{text}");
+    has(&text, &["response-headers.set = { Cache-Control = \"no-store\" }"]);
+    assert!(left.len() == 1 && left[0].contains("listen stats"), "{left:?}");
+    assert!(!text.contains("secret"), "{text}");
+}
+
+#[test]
+fn what_a_guard_without_a_counterpart_guards_is_closed() {
+    for (inside, of_backend) in [
+        ("  http-request deny if { src -f /etc/blocked }\n", false),
+        ("  http-request auth realm a if !{ http_auth(users) }\n", false),
+        ("  http-request silent-drop if { path_beg /a } { path_end .b }\n", false),
+        ("  tcp-request connection reject if { src_conn_cur ge 10 }\n", false),
+        ("  http-request deny unless { ssl_fc_has_crt }\n", true),
+    ] {
+        let (front, back) = if of_backend { ("", inside) } else { (inside, "") };
+        let text = format!(
+            "frontend www\n  bind :80\n{front}  default_backend web\nbackend web\n{back}  server a 10.0.0.1:80\n"
+        );
+        let (text, left, config) = one(http(&text));
+        let site = &config.sites[0];
+        match of_backend {
+            false => {
+                assert!(site.maintenance.as_ref().is_some_and(|it| it.file.as_os_str() == "/"), "{inside}\n{text}")
+            }
+            true => assert_eq!(routes(site, &config), ["/ [] 403"], "{inside}\n{text}"),
+        }
+        assert!(left.iter().any(|left| left.contains("CLOSED")), "{left:?}");
+        has(&text, &["# CLOSED: HAProxy guards it"]);
+    }
+    let (text, left, _) = one(http(
+        "frontend www\n  bind :80\n  http-request deny deny_status 429 if { sc_http_req_rate(1) gt 9 } { path /a }\n  \
+         default_backend web\nbackend web\n  server a 10.0.0.1:80\n",
+    ));
+    assert!(!text.contains("CLOSED") && left.len() == 1, "a rate guards nothing: {left:?}");
+}
+
+#[test]
+fn what_is_no_http_and_what_has_no_counterpart_is_named() {
+    let (text, left, config) = one(
+        "defaults\n  timeout connect 5s\nfrontend db\n  mode tcp\n  bind :5432\n  default_backend db\nbackend db\n  mode tcp\n  server a 10.0.0.1:5432\n\
+         userlist users\n  user ann insecure-password secret\n\
+         frontend www\n  mode http\n  bind :80\n  filter spoe engine a config b\n  use_backend %[req.hdr(host)]\n  use_backend db if { path /db }\n  default_backend web\n\
+         backend web\n  mode http\n  server a app.internal:3000\n  server-template b 3 _http._tcp.b:80 check\n\
+         frontend other\n  mode http\n  bind :81\n  default_backend web\n",
+    );
+    let expected = ["^/db$ [] 503", "/ [] web"];
+    assert_eq!(routes(&config.sites[0], &config), expected, "{text}");
+    for part in [
+        "frontend db",
+        "backend db",
+        "userlist",
+        "filter",
+        "%[req.hdr(host)]",
+        "db if",
+        "server-template",
+        "frontend other",
+    ] {
+        assert!(left.iter().any(|left| left.contains(part)), "{part}: {left:#?}");
+    }
+    assert!(!text.contains("secret") && !text.contains(":81"), "{text}");
+    let error =
+        import::haproxy("haproxy.cfg", &super::Texts(vec![("haproxy.cfg", "bind :80\n")])).unwrap_err().to_string();
+    assert!(error.starts_with("haproxy.cfg:1: ") && error.contains("begins with a section"), "{error}");
+    let error = import::haproxy("haproxy.cfg", &super::Texts(vec![("haproxy.cfg", "global\n  a \"b\n")])).unwrap_err();
+    assert!(error.to_string().starts_with("haproxy.cfg:2: "), "{error}");
+}
+
+#[test]
+fn the_shop_of_the_guide() {
+    let guide =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/from-haproxy.md")).unwrap();
+    let (_, block) = guide.split_once("```haproxy\n").unwrap();
+    let block = block.split_once("```").unwrap().0.to_owned().leak();
+    let (text, left, config) = one(block);
+    let expected = ["^/admin [unless client 10.0.0.0/8] 403", "^/summer$ [] redirect", "/api/ [] api", "/ [] web"];
+    assert_eq!(routes(&config.sites[0], &config), expected, "{text}");
+    has(&text, &["balance = \"hash header X-Account\"", "sticky = \"server\"", "hash-bound = \"150%\""]);
+    assert!(!text.contains("CLOSED"), "{text}");
+    assert!(left.iter().any(|left| left.contains("sc_http_req_rate")), "{left:#?}");
+}

@@ -1,0 +1,342 @@
+//! `http-request`, `http-response`, `redirect`: what is done with a request.
+
+use toml_edit::Value;
+
+use super::{
+    Proxy, Translation,
+    acl::{Acls, When, condition},
+    values,
+};
+use crate::{
+    draft::{Settings, list, table},
+    syntax::Directive,
+};
+
+/// What a line does.
+pub(super) enum Action<'a> {
+    /// An answer at once: the settings of its route.
+    Answer(Settings),
+    /// A backend.
+    Upstream(&'a str),
+}
+
+/// A line, and the requests that it is about.
+pub(super) struct Line<'a> {
+    pub directive: &'a Directive,
+    pub when: When,
+    pub action: Action<'a>,
+}
+
+/// The lines of a frontend or a backend.
+#[derive(Default)]
+pub(super) struct Lines<'a> {
+    pub lines: Vec<Line<'a>>,
+    /// Fields of all requests, and of all responses.
+    pub of_requests: Fields,
+    pub of_responses: Fields,
+    /// A limit for each client: its rate, and how many requests may come at once.
+    pub limit: Option<(String, i64)>,
+    /// A line that refuses requests, and has no counterpart.
+    pub unguarded: Option<&'a Directive>,
+    /// Whether requests without TLS are sent to TLS.
+    pub is_sent_to_tls: bool,
+}
+
+/// Fields that are replaced, added and removed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fields {
+    set: Vec<(String, String)>,
+    add: Vec<(String, String)>,
+    remove: Vec<String>,
+}
+
+impl Fields {
+    pub(super) fn extend(&mut self, other: &Self) {
+        self.set.extend(other.set.iter().cloned());
+        self.add.extend(other.add.iter().cloned());
+        self.remove.extend(other.remove.iter().cloned());
+    }
+
+    /// `name`: `request-headers` or `response-headers`.
+    pub(super) fn write(&self, name: &str, settings: &mut Settings) {
+        let pairs =
+            |all: &[(String, String)]| table(all.iter().map(|(name, value)| (name, Value::from(value.as_str()))));
+        if !self.remove.is_empty() {
+            settings.set(&format!("{name}.remove"), list(&self.remove));
+        }
+        if !self.set.is_empty() {
+            settings.set(&format!("{name}.set"), pairs(&self.set));
+        }
+        if !self.add.is_empty() {
+            settings.set(&format!("{name}.add"), pairs(&self.add));
+        }
+    }
+}
+
+/// Actions that refuse a request.
+const GUARDS: &[&str] = &["deny", "reject", "silent-drop", "tarpit", "auth", "block"];
+
+impl<'a> Translation<'a> {
+    /// The lines of a frontend or a backend, in the order in which they count.
+    pub(super) fn lines(&mut self, proxy: &Proxy<'a>) -> Lines<'a> {
+        let mut found = Lines::default();
+        let mut acls: Acls<'a> = Vec::new();
+        for line in proxy.section.inner().iter().filter(|line| line.name == "acl") {
+            match acls.iter_mut().find(|(name, _)| *name == line.arg(0)) {
+                Some((_, lines)) => lines.push(line),
+                None => acls.push((line.arg(0), vec![line])),
+            }
+        }
+        let named = |names: &'static [&'static str]| {
+            let inner: &'a [Directive] = proxy.section.inner();
+            inner.iter().filter(move |line| names.contains(&line.name.as_str()))
+        };
+        for line in named(&["tcp-request", "http-request", "block"]).chain(named(&["redirect"])) {
+            self.line(line, proxy, &acls, &mut found);
+        }
+        for line in named(&["http-response", "rspadd", "reqadd"]) {
+            let (action, words) = split(&line.args);
+            match words.is_empty() {
+                true if self.field(line, action, &mut found.of_responses) => {}
+                true => {}
+                false => self.leave(line, "fields of responses are the same for all requests of a route"),
+            }
+        }
+        for line in named(&["use_backend"]) {
+            let (action, words) = split(&line.args);
+            let name = action.first().map_or("", String::as_str);
+            if values::has_variable(name) {
+                self.leave(line, "a route names its upstream");
+                continue;
+            }
+            match condition(words, &acls) {
+                Ok(all) => found.lines.extend(all.into_iter().map(|when| Line {
+                    directive: line,
+                    when,
+                    action: Action::Upstream(name),
+                })),
+                Err(reason) => self.leave(line, reason),
+            }
+        }
+        found
+    }
+
+    fn line(&mut self, line: &'a Directive, proxy: &Proxy<'a>, acls: &Acls<'a>, found: &mut Lines<'a>) {
+        let is_http = line.name == "http-request";
+        let args = match line.name.as_str() {
+            // `tcp-request connection reject if ...`
+            "tcp-request" if matches!(line.arg(0), "connection" | "content" | "session") => &line.args[1..],
+            "tcp-request" => return self.notes.skip(line),
+            "redirect" | "block" => &line.args[..],
+            _ => &line.args[..],
+        };
+        let (action, words) = split(args);
+        let name = if line.name == "redirect" || line.name == "block" {
+            line.name.as_str()
+        } else {
+            action.first().map_or("", String::as_str)
+        };
+        let rest =
+            if line.name == "redirect" || line.name == "block" { action } else { action.get(1..).unwrap_or_default() };
+        let settings = match name {
+            "set-header" | "add-header" | "del-header" if is_http => {
+                if words.is_empty() {
+                    self.field(line, action, &mut found.of_requests);
+                } else if !is_written_anyway(action.get(1).map_or("", String::as_str)) {
+                    self.leave(line, "fields of requests are the same for all requests of a route");
+                }
+                return;
+            }
+            "disable-l7-retry" | "accept" | "wait-for-handshake" => return self.notes.skip(line),
+            "track-sc0" | "track-sc1" | "track-sc2" => {
+                if !proxy.section.inner().iter().any(|it| it.args.iter().any(|arg| arg.contains("http_req_rate"))) {
+                    self.leave(line, super::reason("stick-table"));
+                }
+                return;
+            }
+            "use-service" => return self.leave(line, "metrics are at the address of `admin`"),
+            "redirect" => redirect(rest),
+            "return" => answer(rest),
+            "auth" => Err("give the users to `[users]`, and the route `require = { user = true }`".to_owned()),
+            name if GUARDS.contains(&name) => {
+                if let Some(rate) = rate_of(words, acls, proxy) {
+                    found.limit = Some(rate);
+                    return;
+                }
+                refusal(name, rest)
+            }
+            _ => Err(super::reason(&line.name).to_owned()),
+        };
+        let made = settings.and_then(|settings| Ok((settings, condition(words, acls)?)));
+        match made {
+            Ok((settings, whens)) => {
+                for when in whens {
+                    if settings.is_none() || when.tls == Some(false) {
+                        // To TLS.
+                        if settings.is_none() && when.is_everything() {
+                            found.is_sent_to_tls = true;
+                        } else if !(when.tls == Some(false) && settings.is_none()) {
+                            self.unsaid(
+                                line,
+                                name,
+                                found,
+                                "a route does not ask whether a client has spoken TLS".to_owned(),
+                            );
+                        }
+                        continue;
+                    }
+                    if when.tls.is_some() {
+                        self.unsaid(
+                            line,
+                            name,
+                            found,
+                            "a route does not ask whether a client has spoken TLS".to_owned(),
+                        );
+                        continue;
+                    }
+                    let action = Action::Answer(settings.clone().unwrap_or_default());
+                    found.lines.push(Line { directive: line, when, action });
+                }
+            }
+            Err(reason) => self.unsaid(line, name, found, reason),
+        }
+    }
+
+    /// Names a line. If it refuses requests, nothing gets through without it.
+    fn unsaid(&mut self, line: &'a Directive, name: &str, found: &mut Lines<'a>, reason: String) {
+        self.leave(line, reason);
+        // A rate is no matter of who asks.
+        let is_rate = line.args.iter().any(|arg| arg.contains("sc_") || arg.contains("sc0_") || arg.contains("_rate"));
+        if GUARDS.contains(&name) && !is_rate {
+            found.unguarded = found.unguarded.or(Some(line));
+        }
+    }
+
+    /// A field of all requests or responses.
+    fn field(&mut self, line: &Directive, action: &[String], fields: &mut Fields) -> bool {
+        let (name, value) = (action.get(1).map_or("", String::as_str), action.get(2).map_or("", String::as_str));
+        match action.first().map_or("", String::as_str) {
+            "set-header" | "add-header" if is_written_anyway(name) => {}
+            "set-header" | "add-header" if values::has_variable(value) || value.contains('%') => {
+                self.leave(line, "the value of a field has no variables");
+            }
+            "set-header" => fields.set.push((name.to_owned(), value.to_owned())),
+            "add-header" => fields.add.push((name.to_owned(), value.to_owned())),
+            // The name of the server is taken out anyway.
+            "del-header" if name.eq_ignore_ascii_case("server") => {}
+            "del-header" => fields.remove.push(name.to_owned()),
+            _ => {
+                self.leave(line, super::reason(&line.name));
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// The words of an action, and those of its condition.
+fn split(args: &[String]) -> (&[String], &[String]) {
+    let at = args.iter().position(|arg| arg == "if" || arg == "unless").unwrap_or(args.len());
+    args.split_at(at)
+}
+
+/// Fields that an upstream sees anyway.
+fn is_written_anyway(name: &str) -> bool {
+    ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-port", "forwarded"]
+        .contains(&name.to_ascii_lowercase().as_str())
+}
+
+fn after<'w>(words: &'w [String], name: &str) -> Option<&'w str> {
+    words.iter().skip_while(|word| *word != name).nth(1).map(String::as_str)
+}
+
+fn refusal(name: &str, words: &[String]) -> Result<Option<Settings>, String> {
+    let usual = if name == "tarpit" { "500" } else { "403" };
+    let status = after(words, "deny_status").or(after(words, "status")).unwrap_or(usual);
+    if !status.parse::<u16>().is_ok_and(|status| (400..600).contains(&status)) {
+        return Err(format!("`{status}` is no status of a refusal"));
+    }
+    let mut settings = Settings::default();
+    settings.write("respond", status.to_owned(), None);
+    Ok(Some(settings))
+}
+
+/// `None`: to TLS.
+fn redirect(words: &[String]) -> Result<Option<Settings>, String> {
+    let (kind, target) = (words.first().map_or("", String::as_str), words.get(1).map_or("", String::as_str));
+    let drops_query = words.iter().any(|word| word == "drop-query");
+    let target = match kind {
+        "scheme" if target == "https" => return Ok(None),
+        "location" => values::template(target)?,
+        "prefix" => format!(
+            "{}{}",
+            values::template(target.trim_end_matches('/'))?,
+            if drops_query { "{path}" } else { "{uri}" }
+        ),
+        _ => return Err("a redirect has a `location` or a `prefix`".to_owned()),
+    };
+    let mut settings = Settings::default();
+    settings.set("redirect", target);
+    match after(words, "code").unwrap_or("302") {
+        "302" => {}
+        status @ ("301" | "303" | "307" | "308") => settings.write("redirect-status", status.to_owned(), None),
+        other => return Err(format!("`{other}` is no status of a redirect")),
+    }
+    match words.iter().any(|word| matches!(word.as_str(), "set-cookie" | "clear-cookie")) {
+        true => Err("a redirect sets no cookie".to_owned()),
+        false => Ok(Some(settings)),
+    }
+}
+
+fn answer(words: &[String]) -> Result<Option<Settings>, String> {
+    let status = after(words, "status").unwrap_or("200");
+    let number = status.parse::<u16>().unwrap_or(0);
+    if !matches!(number, 200..=299 | 400..=599) {
+        return Err("`respond` has statuses from 200 to 299 and from 400 to 599".to_owned());
+    }
+    if ["file", "lf-file", "errorfile", "errorfiles"].iter().any(|word| after(words, word).is_some()) {
+        return Err("`respond-body` has a text; a route with `files` has files".to_owned());
+    }
+    let mut settings = Settings::default();
+    settings.write("respond", status.to_owned(), None);
+    if let Some(text) = after(words, "string").or(after(words, "lf-string")) {
+        if values::has_variable(text) || after(words, "lf-string").is_some_and(|text| text.contains('%')) {
+            return Err("the text of an answer has no variables".to_owned());
+        }
+        settings.set("respond-body", text);
+        if let Some(kind) = after(words, "content-type") {
+            settings.set("respond-type", kind);
+        }
+    }
+    Ok(Some(settings))
+}
+
+/// `if { sc_http_req_rate(0) gt 40 }`, with the time of the stick table: a limit for each client.
+fn rate_of(words: &[String], acls: &Acls<'_>, proxy: &Proxy<'_>) -> Option<(String, i64)> {
+    let inner: Vec<&str> = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["if", "{", ref inner @ .., "}"] if !inner.contains(&"{") => inner.to_vec(),
+        ["if", name] => {
+            let (_, lines) = acls.iter().find(|(known, _)| *known == name)?;
+            let [line] = lines[..] else { return None };
+            line.args.iter().skip(1).map(String::as_str).collect()
+        }
+        _ => return None,
+    };
+    let [fetch, "gt" | "ge", number] = inner[..] else { return None };
+    let is_rate = matches!(fetch, "sc_http_req_rate(0)" | "sc0_http_req_rate" | "src_http_req_rate");
+    let number: i64 = number.parse().ok().filter(|number| (1..=1_000_000).contains(number) && is_rate)?;
+    let inner = proxy.section.inner();
+    let by_client = inner.iter().any(|it| it.args.windows(2).any(|pair| pair == ["track-sc0", "src"]));
+    let stored = inner.iter().filter(|it| it.name == "stick-table").flat_map(|it| &it.args);
+    let time =
+        stored.flat_map(|arg| arg.split(',')).find_map(|arg| arg.strip_prefix("http_req_rate(")?.strip_suffix(')'))?;
+    let rate = per_unit(number, values::milliseconds(time)?)?;
+    by_client.then_some((rate, number))
+}
+
+/// So many requests in a time, as a rate of whole requests in a second, a minute or an hour.
+fn per_unit(number: i64, ms: i64) -> Option<String> {
+    let units = [(1000, "s"), (60_000, "m"), (3_600_000, "h")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| number * unit % ms == 0)?;
+    Some(format!("{}/{name}", number * unit / ms)).filter(|_| number * unit >= ms)
+}

@@ -7,6 +7,7 @@ mod compression;
 mod condition;
 mod conditional;
 mod error_page;
+mod expand;
 mod fastcgi;
 mod forward_auth;
 mod freshness;
@@ -122,6 +123,7 @@ const USUAL_EXTENSIONS: &[&str] = &[
 
 /// Translates all that was read: the text, and what it does not have.
 pub fn all(directives: &[Directive]) -> (String, Vec<Left>) {
+    let directives = &expand::expanded(directives)[..];
     let mut translation = Translation::default();
     let mut draft = Draft::default();
     // A file of a site alone has no `http`.

@@ -760,6 +760,31 @@ fn what_a_guard_without_a_counterpart_guards_is_closed() {
 }
 
 #[test]
+fn a_map_chooses_the_server() {
+    let (text, left, config) = one("http {\n\
+        map $cookie_canary $backend { default stable; yes canary; ~^v3 next; }\n\
+        upstream stable { server 10.0.0.1:80; } upstream canary { server 10.0.0.2:80; } upstream next { server 10.0.0.3:80; }\n\
+        server { listen 80; location / { proxy_pass http://$backend; proxy_read_timeout 9s; client_max_body_size 2m; }\n\
+          location /staff/ { auth_request /nowhere; proxy_pass http://$backend/a/; } } }\n");
+    let of = |path: &str| {
+        let of_path = config.sites[0].routes.iter().filter(|route| route.pattern.as_str() == path);
+        let to = |origin: &Origin| match origin {
+            Origin::Upstream { upstream, .. } => config.upstreams[*upstream].name.clone(),
+            _ => "closed".to_owned(),
+        };
+        of_path.map(|route| format!("{}: {}", route.filter, to(&route.origin))).collect::<Vec<_>>()
+    };
+    let expected = ["cookie canary /(?i:^(?:yes)$)/: canary", "cookie canary /^v3/: next", ": stable"];
+    assert_eq!(of("/"), expected, "{text}");
+    assert_eq!(of("/staff/"), [": closed"], "{text}");
+    assert!(config.sites[0].routes.iter().filter(|route| route.request_body_bytes.is_some()).count() == 3, "{text}");
+    assert!(!left.iter().any(|left| left.contains("map")), "{left:?}");
+    let (_, left, _) = one("http { map $cookie_a $b { default x; '' y; }\nupstream x { server 10.0.0.1:80; }\n\
+        server { listen 80; root /srv; location /a/ { proxy_pass http://$b; } } }\n");
+    assert!(left.iter().any(|left| left.contains("proxy_pass http://$b")), "{left:?}");
+}
+
+#[test]
 fn a_location_in_a_location_has_its_guards() {
     let (text, _, config) = one("server { listen 80; root /srv;\n\
         location /staff/ { allow 10.0.0.0/8; deny all; location /staff/files/ { autoindex on; } } }\n");

@@ -314,12 +314,9 @@ fn of_map(map: &Directive, holds: impl Fn(&str) -> Result<bool, Reason>) -> Resu
     Ok(vec![all])
 }
 
-/// The entries of a map that give something, in the order in which they count, without the default.
-pub(super) fn entries(map: &Directive) -> Result<Vec<Entry>, Reason> {
+/// The entries of a map that give something, in the order in which they count, and the value for all other requests.
+pub(super) fn entries(map: &Directive) -> Result<(Vec<Entry>, String), Reason> {
     let keys = Keys::of(map)?;
-    if !keys.default.is_empty() {
-        return Err("this map has a value for all other requests".to_owned());
-    }
     let mut all = Vec::new();
     for (key, value) in &keys.whole {
         let matcher = match keys.subject {
@@ -331,8 +328,14 @@ pub(super) fn entries(map: &Directive) -> Result<Vec<Entry>, Reason> {
     for (expression, value) in &keys.expressions {
         all.push(Entry { when: when(&keys.subject, keys.matcher(&[], &[expression]), false)?, value: value.clone() });
     }
+    if keys.of_nothing.is_some_and(|value| value != keys.default) {
+        return Err("this map has a value for requests without the field".to_owned());
+    }
+    if all.iter().any(|entry| entry.value.is_empty()) && !keys.default.is_empty() {
+        return Err("an entry of this map takes the value away".to_owned());
+    }
     all.retain(|entry| !entry.value.is_empty());
-    Ok(all)
+    Ok((all, keys.default))
 }
 
 #[cfg(test)]

@@ -82,7 +82,6 @@ impl<'a> Translation<'a> {
         if !condition.trim_matches(['(', ')', ' ']).trim_end_matches([' ', '=', '!', '"', '\'']).eq(&asked) {
             return Err("a map of addresses is asked whether it has one".to_owned());
         }
-        self.maps_used.insert(asked);
         let of_entry = |value: String| {
             let mut answer = answer.clone();
             if let Some(target) = answer.args.last_mut() {
@@ -90,7 +89,12 @@ impl<'a> Translation<'a> {
             }
             answer
         };
-        Ok(entries(map)?.into_iter().map(|entry| (entry.when, of_entry(entry.value))).collect())
+        let (entries, default) = entries(map)?;
+        if !default.is_empty() {
+            return Err("this map has a value for all other requests".to_owned());
+        }
+        self.maps_used.insert(asked);
+        Ok(entries.into_iter().map(|entry| (entry.when, of_entry(entry.value))).collect())
     }
 
     /// `limit_except GET { deny all; }`: the route that refuses other methods. `None`: it has no counterpart, which is said.

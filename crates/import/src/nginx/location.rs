@@ -4,8 +4,10 @@ use toml_edit::Value;
 
 use super::{
     compression::is_compressed,
+    condition::entries,
     conditional::{is_guard, is_translated_guard},
     error_page::is_error_page,
+    expand::ENTRY,
     fastcgi::is_done_anyway,
     forward_auth::{is_copied, is_for_auth},
     named::{goes_on_to, is_named_route},
@@ -170,6 +172,10 @@ impl<'a> Translation<'a> {
             .filter(|inner| is_guard(inner))
             .or_else(|| directive.inner().iter().filter(|inner| inner.name != "limit_except").find(lost));
         let mut settings = pattern.settings();
+        let of_map = directive.inner().iter().find(|inner| inner.name == ENTRY);
+        if let Some(entry) = of_map {
+            self.entry(entry, &mut settings);
+        }
         let has = |name: &str| directive.inner().iter().find(|inner| inner.name == name);
         for inner in directive.inner() {
             let name = inner.name.as_str();
@@ -187,7 +193,7 @@ impl<'a> Translation<'a> {
                 "error_log" => self.error_log(inner),
                 _ if is_done_anyway(inner) && has("fastcgi_pass").is_some() => {}
                 _ if OPTIONS.contains(&name) || INHERITED.contains(&name) => {}
-                "autoindex" | "index" | "if" | "limit_except" => {}
+                "autoindex" | "index" | "if" | "limit_except" | ENTRY => {}
                 _ => self.other(inner),
             }
         }
@@ -215,6 +221,10 @@ impl<'a> Translation<'a> {
         };
         let guard = unguarded.or_else(|| directive.inner().iter().filter(|_| !made).find(|inner| is_guard(inner)));
         if let Some(guard) = guard {
+            if of_map.is_some() {
+                // The location for all other entries is closed for all of them.
+                return Vec::new();
+            }
             // Without it, this or another route would answer.
             routes.push(self.closed(guard, &pattern));
             return routes;
@@ -239,6 +249,9 @@ impl<'a> Translation<'a> {
         // A location in a location has the guards of that.
         self.access(&levels[2..], levels, &mut settings);
         if let Some(guard) = self.unguarded.take() {
+            if of_map.is_some() {
+                return Vec::new();
+            }
             routes.push(self.closed(guard, &pattern));
             return routes;
         }
@@ -257,6 +270,16 @@ impl<'a> Translation<'a> {
         }
         routes.push((pattern, section));
         routes
+    }
+
+    /// The requests for which the entry of a map counts that chooses the server.
+    fn entry(&mut self, entry: &Directive, settings: &mut Settings) {
+        let Some(map) = self.map_of(entry.arg(0)) else { return };
+        let number: usize = entry.arg(1).parse().unwrap_or(usize::MAX);
+        if let Some(found) = entries(map).ok().and_then(|(entries, _)| entries.into_iter().nth(number)) {
+            found.when.write(settings);
+        }
+        self.maps_used.insert(entry.arg(0).to_owned());
     }
 
     /// `return`. Returns whether there is a route.

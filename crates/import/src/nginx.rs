@@ -11,6 +11,7 @@ mod expand;
 mod fastcgi;
 mod forward_auth;
 mod freshness;
+mod guards;
 mod listen;
 mod location;
 mod logs;

@@ -2,21 +2,14 @@
 
 use toml_edit::Value;
 
-use super::{Proxy, Translation, values};
+use super::{
+    state::{Backend, Proxy, Translation},
+    values,
+};
 use crate::{
     draft::{Section, Settings, from, list, table},
     syntax::Directive,
 };
-
-/// A backend, translated.
-pub(super) struct Backend<'a> {
-    pub name: &'a str,
-    pub proxy: Proxy<'a>,
-    pub upstream: Section,
-    /// Whether it has a window of its own in `[admission.resources]`.
-    pub has_window: bool,
-    pub is_used: bool,
-}
 
 /// A server of a backend.
 #[derive(Default)]

@@ -1,10 +1,9 @@
 //! `frontend` and `listen`: sites and their routes.
 
 use super::{
-    Proxy, Translation,
     acl::When,
-    listen,
     rules::{Action, Fields, Line, Lines},
+    state::{Proxy, Translation},
     values,
 };
 use crate::{
@@ -366,4 +365,14 @@ fn compression(proxy: &Proxy<'_>) -> Option<Section> {
         section.settings.set("types", list(types));
     }
     compresses.then_some(section)
+}
+
+/// The value of `listen`.
+fn listen(addresses: &[(String, bool)]) -> toml_edit::Value {
+    let tls = addresses.iter().any(|(_, tls)| *tls);
+    list(addresses.iter().map(|(address, is_tls)| match is_tls {
+        true => format!("https://{address}"),
+        false if tls => format!("http://{address}"),
+        false => address.clone(),
+    }))
 }

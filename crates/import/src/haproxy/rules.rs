@@ -3,8 +3,8 @@
 use toml_edit::Value;
 
 use super::{
-    Proxy, Translation,
     acl::{Acls, When, condition},
+    state::{Proxy, Translation, reason},
     values,
 };
 use crate::{
@@ -150,7 +150,7 @@ impl<'a> Translation<'a> {
             "disable-l7-retry" | "accept" | "wait-for-handshake" => return self.notes.skip(line),
             "track-sc0" | "track-sc1" | "track-sc2" => {
                 if !proxy.section.inner().iter().any(|it| it.args.iter().any(|arg| arg.contains("http_req_rate"))) {
-                    self.leave(line, super::reason("stick-table"));
+                    self.leave(line, reason("stick-table"));
                 }
                 return;
             }
@@ -165,7 +165,7 @@ impl<'a> Translation<'a> {
                 }
                 refusal(name, rest)
             }
-            _ => Err(super::reason(&line.name).to_owned()),
+            _ => Err(reason(&line.name).to_owned()),
         };
         let made = settings.and_then(|settings| Ok((settings, condition(words, acls)?)));
         match made {
@@ -226,7 +226,7 @@ impl<'a> Translation<'a> {
             "del-header" if name.eq_ignore_ascii_case("server") => {}
             "del-header" => fields.remove.push(name.to_owned()),
             _ => {
-                self.leave(line, super::reason(&line.name));
+                self.leave(line, reason(&line.name));
                 return false;
             }
         }

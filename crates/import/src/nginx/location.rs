@@ -5,11 +5,11 @@ use toml_edit::Value;
 use super::{
     compression::is_compressed,
     condition::entries,
-    conditional::{is_guard, is_translated_guard},
     error_page::is_error_page,
     expand::ENTRY,
     fastcgi::is_done_anyway,
     forward_auth::{is_copied, is_for_auth},
+    guards::{is_guard, is_translated_guard},
     named::{goes_on_to, is_named_route},
     state::{INHERITED, Translation, in_force, one_in_force},
     upstream::{Target, idle_timeout},

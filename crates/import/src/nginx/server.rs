@@ -3,7 +3,7 @@
 use toml_edit::Value;
 
 use super::{
-    conditional::{is_guard, is_translated_guard},
+    guards::{is_guard, is_translated_guard},
     listen::{self, Listen},
     location::{Location, Pattern},
     state::{INHERITED, Translation, in_force, one_in_force},

@@ -1,0 +1,220 @@
+//! What is known while a file of HAProxy is translated.
+
+use super::values;
+use crate::{
+    draft::{Section, Settings},
+    notes::Notes,
+    syntax::Directive,
+};
+
+/// What Serpent does by itself, or what its own structure makes needless.
+const NEEDLESS: &[&str] = &[
+    "chroot",
+    "ca-base",
+    "crt-base",
+    "cpu-map",
+    "daemon",
+    "description",
+    "group",
+    "hash-type",
+    "http-reuse",
+    "id",
+    "localpeer",
+    "log-tag",
+    "master-worker",
+    "mode",
+    "nbproc",
+    "nbthread",
+    "node",
+    "pidfile",
+    "setenv",
+    "ssl-default-bind-ciphers",
+    "ssl-default-bind-ciphersuites",
+    "ssl-default-bind-curves",
+    "ssl-default-bind-options",
+    "ssl-default-server-ciphers",
+    "ssl-default-server-ciphersuites",
+    "ssl-default-server-options",
+    "ssl-dh-param-file",
+    "tune.bufsize",
+    "tune.h2.initial-window-size",
+    "tune.maxrewrite",
+    "tune.ssl.default-dh-param",
+    "uid",
+    "ulimit-n",
+    "unix-bind",
+    "user",
+];
+
+/// The same, of `option`.
+const NEEDLESS_OPTIONS: &[&str] = &[
+    "abortonclose",
+    "clitcpka",
+    "contstats",
+    "dontlog-normal",
+    "dontlognull",
+    "forwardfor",
+    "http-ignore-probes",
+    "http-keep-alive",
+    "http-server-close",
+    "http-use-htx",
+    "httpclose",
+    "httplog",
+    "logasap",
+    "redispatch",
+    "socket-stats",
+    "splice-auto",
+    "splice-request",
+    "splice-response",
+    "srvtcpka",
+    "tcp-smart-accept",
+    "tcp-smart-connect",
+    "tcpka",
+    "tcplog",
+];
+
+pub(super) fn reason(name: &str) -> &'static str {
+    match name {
+        "stick-table" | "stick" => "requests are limited by `limit`, and clients keep their server by `sticky`",
+        "errorfile" | "errorfiles" | "http-error" => {
+            "such a file has a head; put its body into a file of `error-pages`, as in `{ 503 = \"file:/srv/503.html\" }`"
+        }
+        "capture" | "log-format" | "log-format-sd" | "unique-id-format" | "unique-id-header" => {
+            "the forms of the access log are `combined` and `json`"
+        }
+        "tcp-request" | "tcp-response" => "only HTTP is spoken; `limits` and `limit` bound connections and requests",
+        "filter" | "lua-load" | "lua-load-per-thread" | "http-after-response" => {
+            "there is no counterpart to filters and Lua"
+        }
+        "dispatch" => "name the servers",
+        "peers" | "mailers" | "ring" | "resolvers" | "cache" | "program" | "userlist" | "http-errors" | "fcgi-app" => {
+            "this section has no counterpart that the translation knows"
+        }
+        "server-template" => "name the servers one by one",
+        "load-server-state-from-file" | "server-state-file" | "server-state-base" => {
+            "see `serpent upgrade` and the admin API"
+        }
+        "fullconn" | "backlog" | "rate-limit" => "see `limits`, and slots in `[admission]`",
+        _ => "it has no counterpart that the translation knows; see the settings in docs/guide/configuration.md",
+    }
+}
+
+/// What is known while the file is translated.
+#[derive(Default)]
+pub(super) struct Translation<'a> {
+    pub notes: Notes,
+    pub limits: Settings,
+    pub access_log: Settings,
+    pub top: Settings,
+    pub resources: Vec<(String, i64)>,
+    pub backends: Vec<Backend<'a>>,
+}
+
+/// A section with the defaults in front of it.
+#[derive(Clone, Copy)]
+pub(super) struct Proxy<'a> {
+    pub section: &'a Directive,
+    pub defaults: Option<&'a Directive>,
+}
+
+impl<'a> Proxy<'a> {
+    pub(super) fn name(&self) -> &'a str {
+        self.section.arg(0)
+    }
+
+    /// The lines of a name: those of the section, or else those of its defaults.
+    pub(super) fn in_force(&self, name: &str) -> Vec<&'a Directive> {
+        let of = |section: &'a Directive| section.inner().iter().filter(|it| it.name == name).collect::<Vec<_>>();
+        let own = of(self.section);
+        if own.is_empty() { self.defaults.map(of).unwrap_or_default() } else { own }
+    }
+
+    /// A time-out by its name; each is inherited by itself.
+    pub(super) fn timeout(&self, name: &str) -> Option<&'a Directive> {
+        let of = |section: &'a Directive| section.inner().iter().rfind(|it| it.name == "timeout" && it.arg(0) == name);
+        of(self.section).or_else(|| self.defaults.and_then(of))
+    }
+
+    /// An option by its name, with its line.
+    pub(super) fn option(&self, name: &str) -> Option<&'a Directive> {
+        let of = |section: &'a Directive| section.inner().iter().rfind(|it| it.name == "option" && it.arg(0) == name);
+        of(self.section).or_else(|| self.defaults.and_then(of))
+    }
+
+    pub(super) fn is_http(&self) -> bool {
+        self.in_force("mode").last().is_some_and(|mode| mode.arg(0) == "http")
+    }
+}
+
+impl<'a> Translation<'a> {
+    pub(super) fn leave(&mut self, directive: &Directive, reason: impl Into<String>) {
+        self.notes.leave(directive, reason);
+    }
+
+    pub(super) fn other(&mut self, directive: &Directive) {
+        match directive.name.as_str() {
+            "option" if NEEDLESS_OPTIONS.contains(&directive.arg(0)) => self.notes.skip(directive),
+            "no" => self.leave(directive, "what is taken back here is named where it has a counterpart"),
+            _ => self.notes.other(directive, NEEDLESS, reason),
+        }
+    }
+
+    pub(super) fn global(&mut self, section: &'a Directive) {
+        for directive in section.inner() {
+            match directive.name.as_str() {
+                "maxconn" => self.limit("connections", directive),
+                "log" => self.log(directive),
+                "stats" => self.leave(directive, "the admin address (`admin`) has the page, metrics and the API"),
+                _ => self.other(directive),
+            }
+        }
+    }
+
+    pub(super) fn limit(&mut self, name: &str, directive: &Directive) {
+        match directive.arg(0).parse::<i64>() {
+            Ok(number) if number > 0 => self.limits.write(name, number.to_string(), None),
+            _ => self.leave(directive, "the number cannot be read"),
+        }
+    }
+
+    pub(super) fn limit_time(&mut self, name: &str, timeout: Option<&Directive>) {
+        let Some(timeout) = timeout else { return };
+        match values::time(timeout.arg(1)) {
+            Some(time) => self.limits.set(name, time),
+            None => self.leave(timeout, "the time cannot be read, or is zero"),
+        }
+    }
+
+    /// `log ADDRESS [options] FACILITY`: the access log.
+    pub(super) fn log(&mut self, directive: &Directive) {
+        let facility = directive.args.iter().skip(1).find(|arg| values::FACILITIES.contains(&arg.as_str()));
+        let facility = facility.map(|facility| format!(",facility={facility}")).unwrap_or_default();
+        let target = match directive.arg(0) {
+            "global" => return,
+            "stdout" | "stderr" | "fd@1" | "fd@2" => "-".to_owned(),
+            socket if socket.starts_with('/') => format!("syslog:server=unix:{socket}{facility}"),
+            address => {
+                let address = address.strip_prefix("udp@").unwrap_or(address);
+                if address.contains(['@', '$']) {
+                    return self.leave(directive, "a log goes to a file, a receiver or standard output (`access-log`)");
+                }
+                let port = if address.contains(':') { "" } else { ":514" };
+                format!("syslog:server={address}{port}{facility},rfc=3164")
+            }
+        };
+        if self.access_log.has("target") {
+            return self.leave(directive, "a request is logged once: the first log is taken");
+        }
+        self.access_log.set("target", target);
+    }
+}
+
+/// A backend, translated.
+pub(super) struct Backend<'a> {
+    pub name: &'a str,
+    pub proxy: Proxy<'a>,
+    pub upstream: Section,
+    /// Whether it has a window of its own in `[admission.resources]`.
+    pub has_window: bool,
+    pub is_used: bool,
+}

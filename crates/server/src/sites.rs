@@ -275,7 +275,7 @@ impl Sites {
         let mut matches = routes.iter().enumerate();
         let found = matches.find_map(|(number, route)| {
             let rest = route.config.pattern.matches(path)?;
-            takes(&route.config.filter).then(|| (number, route, rest.len()))
+            takes(&route.config.filter).then_some((number, route, rest.len()))
         });
         let (number, route, rest_bytes) = match found {
             Some((number, route, rest_bytes)) => (Some(number), route, rest_bytes),

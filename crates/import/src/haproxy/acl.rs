@@ -56,8 +56,8 @@ impl When {
     /// Whether requests for these hosts may be meant. `names`: those of a site; none: all hosts that are no other site's.
     pub(super) fn is_about(&self, names: &[String]) -> bool {
         match &self.hosts {
-            Some(hosts) => names.iter().any(|name| hosts.contains(name)),
-            None => names.is_empty() || !names.iter().all(|name| self.other_hosts.contains(name)),
+            Some(hosts) => names.iter().any(|name| has_host(hosts, name) && !has_host(&self.other_hosts, name)),
+            None => names.is_empty() || !names.iter().all(|name| has_host(&self.other_hosts, name)),
         }
     }
 
@@ -73,7 +73,16 @@ impl When {
             (one, other) => one.clone().or_else(|| other.clone()),
         };
         let hosts = match (&self.hosts, &other.hosts) {
-            (Some(one), Some(other)) => Some(one.iter().filter(|name| other.contains(name)).cloned().collect()),
+            (Some(one), Some(other)) => {
+                let within = |all: &[String], hosts: &[String]| -> Vec<String> {
+                    all.iter().filter(|name| has_host(hosts, name)).cloned().collect()
+                };
+                let mut names = within(one, other);
+                names.extend(within(other, one));
+                names.sort();
+                names.dedup();
+                Some(names)
+            }
             (one, other) => one.clone().or_else(|| other.clone()),
         };
         let mut both = Self { hosts, path, tls: self.tls.or(other.tls), ..self.clone() };
@@ -106,6 +115,12 @@ impl When {
             settings.set("unless", table(unless));
         }
     }
+}
+
+/// Whether a name is one of the hosts, or below one such as `*.example.org`.
+fn has_host(hosts: &[String], name: &str) -> bool {
+    let is_below = |host: &String| host.strip_prefix('*').is_some_and(|suffix| name.ends_with(suffix));
+    hosts.iter().any(|host| host == name || is_below(host))
 }
 
 /// Settings of tests, one for each kind.
@@ -501,5 +516,23 @@ mod tests {
         ] {
             assert!(written(&acls, text).is_err(), "{text}: {:?}", written(&acls, text));
         }
+    }
+    #[test]
+    fn what_is_about_a_host_is_about_those_below_it() {
+        let below = When { hosts: Some(vec!["*.a.example".to_owned()]), ..When::default() };
+        let others = When { other_hosts: vec!["*.a.example".to_owned()], ..When::default() };
+        let both = When {
+            hosts: Some(vec!["b.example".to_owned()]),
+            other_hosts: vec!["b.example".to_owned()],
+            ..When::default()
+        };
+        for (name, is_below) in
+            [("x.a.example", true), ("*.a.example", true), ("a.example", false), ("b.example", false)]
+        {
+            assert_eq!(below.is_about(&[name.to_owned()]), is_below, "{name}");
+            assert_eq!(others.is_about(&[name.to_owned()]), !is_below, "{name}");
+        }
+        assert!(!below.is_about(&[]) && others.is_about(&[]) && !both.is_about(&[]));
+        assert!(!both.is_about(&["b.example".to_owned()]), "it is about no request");
     }
 }

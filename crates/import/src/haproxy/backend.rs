@@ -153,12 +153,13 @@ impl<'a> Translation<'a> {
                         settings.extend(&one("tls-cert", file.clone()));
                         settings.extend(&one("tls-key", file));
                     }
+                    "send-proxy" => settings.set("proxy-protocol", "v1"),
+                    "send-proxy-v2" => settings.set("proxy-protocol", "v2"),
                     "proto" => h2 = words.next().is_some_and(|it| *it == "h2"),
                     "alpn" => h2 = words.next().is_some_and(|it| *it == "h2"),
                     "observe" => {
-                        if words.next().is_some_and(|it| *it == "layer7") {
-                            left_out.push("observe layer7 (see `outliers`)".to_owned());
-                        }
+                        let is_http = words.next().filter(|it| it.as_str() == "layer7");
+                        left_out.extend(is_http.map(|_| "observe layer7 (see `outliers`)".to_owned()));
                     }
                     word if NEEDLESS.contains(&word) => {
                         words.next();

@@ -143,7 +143,7 @@ impl<'a> Translation<'a> {
             is_complete = line.when.is_everything();
             match &line.action {
                 Action::Answer(settings) => routes.push(route(line, settings)),
-                Action::Upstream(name) => routes.extend(self.to_backend(line, name, &lines.of_requests)),
+                Action::Upstream(name) => routes.extend(self.routes_to(line, name, &lines.of_requests)),
             }
         }
         if !is_complete {
@@ -157,7 +157,7 @@ impl<'a> Translation<'a> {
     }
 
     /// The routes to a backend: its own answers, and its servers.
-    fn to_backend(&mut self, line: &Line<'a>, name: &str, of_requests: &Fields) -> Vec<Section> {
+    fn routes_to(&mut self, line: &Line<'a>, name: &str, of_requests: &Fields) -> Vec<Section> {
         let Some(at) = self.backends.iter().position(|backend| backend.name == name) else {
             self.leave(line.directive, "this backend is not there, or speaks no HTTP");
             return vec![unserved(line)];
@@ -249,7 +249,7 @@ impl<'a> Translation<'a> {
                 }
             }
             if has("accept-proxy") {
-                self.leave(directive, "who a proxy speaks for is told in `X-Forwarded-For` (`trusted-proxies`)");
+                self.leave(directive, "name the addresses of these proxies in `proxy-protocol`");
             }
             if let Some(certificate) = after("crt") {
                 match binds.certificate {

@@ -11,7 +11,7 @@ pub(super) fn time(text: &str) -> Option<String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: u64 = digits.parse().ok().filter(|number| *number > 0)?;
     match &text[digits.len()..] {
-        "" => Some(if number % 1000 == 0 { format!("{}s", number / 1000) } else { format!("{number}ms") }),
+        "" => Some(if number.is_multiple_of(1000) { format!("{}s", number / 1000) } else { format!("{number}ms") }),
         unit @ ("ms" | "s" | "m" | "h" | "d") => Some(format!("{number}{unit}")),
         _ => None,
     }

@@ -133,7 +133,7 @@ fn sessions_rules_and_retries() {
          backend app\n  balance hdr(X-Account)\n  hash-type consistent\n  hash-balance-factor 150\n  cookie SRV insert indirect nocache\n  \
            retries 3\n  retry-on conn-failure 503 504\n  http-request disable-l7-retry if METH_POST\n  timeout queue 10s\n  \
            stick-table type ip size 1m\n  stick on src\n  errorfile 503 /etc/haproxy/503.http\n  \
-           server a 10.0.0.1:80 cookie a slowstart 30s\n  server b 10.0.0.2:80 cookie b weight 0\n  server c 10.0.0.3:80 proto h2 send-proxy\n",
+           server a 10.0.0.1:80 cookie a slowstart 30s\n  server b 10.0.0.2:80 cookie b weight 0\n  server c 10.0.0.3:80 proto h2 send-proxy-v2 agent-check\n",
     ));
     has(
         &text,
@@ -142,12 +142,13 @@ fn sessions_rules_and_retries() {
             "balance = \"hash header X-Account\"\nhash-bound = \"150%\"\nsticky = \"SRV\"",
             "retries = 3\nretry-statuses = [503, 504]",
             "slow-start = \"30s\"",
+            "proxy-protocol = \"v2\"",
             "servers = [\"http://10.0.0.1:80\", \"h2c://10.0.0.3:80\"]",
         ],
     );
     assert_eq!(config.upstreams.len(), 1);
     for (place, part) in
-        [(23, "most-wait"), (24, "sticky"), (25, "sticky"), (26, "error-pages"), (28, "weight 0"), (29, "send-proxy")]
+        [(23, "most-wait"), (24, "sticky"), (25, "sticky"), (26, "error-pages"), (28, "weight 0"), (29, "agent-check")]
     {
         let is_there = |left: &String| left.starts_with(&format!("haproxy.cfg:{place}: ")) && left.contains(part);
         assert!(left.iter().any(is_there), "{place} {part}: {left:#?}");

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::{
     gateway,
-    support::{PATIENCE, Serpent, curl},
+    support::{PATIENCE, Serpent, curl, serpent},
     webdriver::Browser,
 };
 
@@ -116,6 +116,36 @@ fn a_response_that_is_under_way_counts_in_every_order() {
     for times in compared["orders"].as_array().unwrap().iter().chain([&compared["measured"]]) {
         let (largest_s, span_s) = (times["largest_s"].as_f64().unwrap(), compared["span_s"].as_f64().unwrap());
         assert!(largest_s > 0.0 && largest_s <= span_s, "{compared:#}");
+    }
+}
+
+#[test]
+fn advice_is_had_from_a_running_server() {
+    let Some((_folder, _serpent, admin)) = start() else { return };
+    told_when(admin, |_| true);
+    let from = format!("http://{admin}/");
+    let output = serpent(&["advise", "--admin", &from, "--json", "-"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+    let advice: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let large = advice["sizes"]["largest_bytes"].as_u64();
+    assert!(advice["log"]["requests"].as_u64().unwrap() >= 3 && large == Some(200_000), "{advice:#}");
+    // Its own rate, unless another one is named.
+    let rate = advice["uplink_bits_per_second"].as_u64().unwrap();
+    assert!((7_000_000..=8_000_000).contains(&rate), "{rate}");
+    let output = serpent(&["advise", "--admin", &from, "--uplink", "20mbit", "--json", "-"]);
+    let advice: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(advice["uplink_bits_per_second"], 20_000_000);
+    for (args, part) in [
+        (&["advise", "--admin", "http://127.0.0.1:1"][..], "is the server running there"),
+        (&["advise", "--admin", "localhost"], "as in http://127.0.0.1:9090"),
+        (&["advise", "--admin", &from, "access.log"], "cannot be used with"),
+        (&["advise", "--nginx"], "--uplink <RATE>"),
+        (&["advise"], "<ACCESS_LOG>"),
+    ] {
+        let output = serpent(args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(part), "{args:?}: {said}");
     }
 }
 

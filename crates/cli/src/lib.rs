@@ -14,7 +14,6 @@ mod config;
 mod documented;
 mod explain;
 mod failure;
-mod fair_sharing;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod greeting;
@@ -25,6 +24,7 @@ mod key;
 mod lab;
 mod log;
 mod open_files;
+mod orders;
 mod other_servers;
 mod output;
 mod probe;

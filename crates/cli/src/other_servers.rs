@@ -28,6 +28,9 @@ const IN_TABLES: &[(&str, &[&str], &str)] = &[
     ("`[[site]]`", &["path", "dir", "directory"], "root"),
     ("`[[site.route]]`", &["match", "prefix", "url"], "path"),
     ("`[[upstream]]`", &["url", "urls", "host", "address", "to"], "servers"),
+    ("`[[upstream]]`", &["health", "health-check", "healthcheck", "check", "probe"], "active"),
+    ("`[[class]]`", &["window", "maxconn", "max-running", "concurrency"], "slots"),
+    ("`[admission]`", &["policy", "scheduler", "algorithm"], "share"),
     ("`[access-log]`", &["file", "path"], "target"),
     ("`[error-log]`", &["file", "path"], "target"),
 ];

@@ -31,12 +31,11 @@ use signal_hook::{
 use crate::{
     config::{self, Overrides},
     failure::Failure,
-    fair_sharing,
     greeting::Greeting,
     inherited::Inherited,
     kept_rate::KeptRate,
     log::{self, OpenedLog},
-    open_files,
+    open_files, orders,
     output::FAILURE,
     upgrade, values,
 };
@@ -71,7 +70,7 @@ fn serve_as(config: Config, args: &Overrides, mut inherited: Inherited, signals:
     let keep = config.uplink.clone();
     let greeting = Greeting::new(&config, args);
     let server = Server::bind_inheriting(config, std::mem::take(&mut inherited.sockets)).map_err(not_started)?;
-    let server = server.comparing(fair_sharing::mean_s);
+    let server = server.comparing(orders::times);
     let kept = KeptRate::new(server.handle());
     kept.follow(&keep);
     kept.begin();

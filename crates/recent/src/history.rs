@@ -51,6 +51,8 @@ pub struct ClassReading {
     pub refused: u64,
     /// Its responses and their system times.
     pub system_times: SizeTotal,
+    /// Whether its objectives are met; `None`: it has none, or no requests.
+    pub met: Option<bool>,
 }
 
 /// A resource of the site.
@@ -108,6 +110,8 @@ pub struct ClassPoint {
     pub responses_per_second: f64,
     /// The mean system time, in seconds; `None`: no response has ended.
     pub system_time_s: Option<f64>,
+    /// Whether its objectives are met; `None`: it has none, or no requests.
+    pub met: Option<bool>,
 }
 
 /// The last five minutes by the second, and the last hour by ten seconds. What is older is forgotten.
@@ -169,6 +173,7 @@ fn between(before: &Reading, after: &Reading) -> Point {
             refused_per_second: per_second(before.refused, after.refused),
             responses_per_second: per_second(before.system_times.count, after.system_times.count),
             system_time_s: mean_s(before.system_times, after.system_times),
+            met: after.met,
         }
     };
     Point {
@@ -200,7 +205,8 @@ mod tests {
 
     fn reading(at_s: u32, responses: u64) -> Reading {
         let total = SizeTotal { count: responses, sum_us: responses * 2_000 };
-        let class = ClassReading { name: "gold".into(), system_times: total, ..ClassReading::default() };
+        let met = (responses > 20).then_some(responses < 100);
+        let class = ClassReading { name: "gold".into(), system_times: total, met, ..ClassReading::default() };
         Reading {
             at_s: at_s.into(),
             uplink_bytes: responses * 1_000,
@@ -222,7 +228,9 @@ mod tests {
         assert_eq!(point.response_time_s, [Some(0.002), None, None, None, None]);
         assert_eq!(point.size_per_second, [10.0, 0.0, 0.0, 0.0, 0.0]);
         let class = &point.classes[0];
-        assert_eq!((class.responses_per_second, class.system_time_s), (10.0, Some(0.002)));
+        assert_eq!((class.responses_per_second, class.system_time_s, class.met), (10.0, Some(0.002), Some(true)));
+        history.record(reading(103, 200));
+        assert_eq!(history.seconds().last().map(|it| it.classes[0].met), Some(Some(false)));
     }
 
     #[test]

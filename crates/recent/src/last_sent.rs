@@ -1,12 +1,12 @@
-//! The responses of the last moments, to compare the order with another one.
+//! The responses of the last time, to compare the order with others.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// So many are kept: at 100 responses a second those of nearly a minute.
-const MOST: usize = 5_000;
+/// So many are kept: a megabyte of them. At 10 responses a second those of nearly two hours.
+const MOST: usize = 65_536;
 
 /// A response as the uplink had it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,55 +15,122 @@ pub struct SentResponse {
     pub ready_ns: u64,
     /// Body bytes.
     pub body_bytes: u64,
-    /// From then until its last byte was taken, in nanoseconds.
-    pub send_ns: u64,
+    /// From then until its last byte was taken, in nanoseconds; `None`: it is still under way.
+    pub send_ns: Option<u64>,
 }
 
-/// The last responses beside what they would have had under another order.
-#[derive(Clone, Copy, Debug, Serialize)]
+/// For each order its name, and the time of each response in seconds.
+pub type TimesByOrder = Vec<(String, Vec<f64>)>;
+
+/// What other orders would have done with these responses, in the order in which they were ready, on a link of so many bits per
+/// second, until a moment: the first is the one that all are compared with. May take long.
+pub type Orders = fn(sent: &[SentResponse], bits_per_second: u64, until_ns: u64) -> TimesByOrder;
+
+/// The times from ready to sent under an order, in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OrderTimes {
+    /// Its name.
+    pub order: String,
+    /// Their mean.
+    pub mean_s: f64,
+    /// Their median.
+    pub p50_s: f64,
+    /// Their 99th percentile.
+    pub p99_s: f64,
+    /// The mean of the largest hundredth of the responses.
+    pub largest_s: f64,
+}
+
+/// The last responses beside what they would have had under other orders. Those under way count with their time until now, in
+/// all orders alike.
+#[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// How many there are.
     pub responses: usize,
-    /// From the first being ready to the last.
+    /// How many of them are under way.
+    pub under_way: usize,
+    /// From the first being ready until now.
     pub span_s: f64,
-    /// Their mean time from ready to sent.
+    /// Their mean time, as measured.
     pub mean_s: f64,
-    /// The same under the other order.
+    /// The same under the first of the other orders.
     pub other_mean_s: f64,
+    /// As measured.
+    pub measured: OrderTimes,
+    /// What the orders would have done.
+    pub orders: Vec<OrderTimes>,
+}
+
+/// A response in half of the memory.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    ready_us: u64,
+    body_bytes: u32,
+    send_us: u32,
 }
 
 /// The last responses. Usable from many threads.
 #[derive(Debug, Default)]
-pub struct LastSent(Mutex<VecDeque<SentResponse>>);
+pub struct LastSent(Mutex<VecDeque<Kept>>);
 
 impl LastSent {
-    /// A response has ended.
-    pub fn record(&self, sent: SentResponse) {
+    /// A response has ended. Beyond 4 GiB and an hour sizes and times are no longer told apart.
+    pub fn record(&self, ready_ns: u64, body_bytes: u64, send_ns: u64) {
+        let most = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        let kept = Kept { ready_us: ready_ns / 1000, body_bytes: most(body_bytes), send_us: most(send_ns / 1000) };
         let mut list = self.0.lock();
         if list.len() == MOST {
             list.pop_front();
         }
-        list.push_back(sent);
+        list.push_back(kept);
     }
 
-    /// Those that are kept, in the order in which they were ready.
-    pub fn list(&self) -> Vec<SentResponse> {
-        let mut list: Vec<_> = self.0.lock().iter().copied().collect();
+    /// The last of those that are kept, at most so many, in the order in which they were ready.
+    pub fn list(&self, most: usize) -> Vec<SentResponse> {
+        let told = |kept: &Kept| SentResponse {
+            ready_ns: kept.ready_us * 1000,
+            body_bytes: kept.body_bytes.into(),
+            send_ns: Some(u64::from(kept.send_us) * 1000),
+        };
+        let mut list: Vec<_> = {
+            let list = self.0.lock();
+            list.range(list.len().saturating_sub(most)..).map(told).collect()
+        };
         list.sort_by_key(|sent| sent.ready_ns);
         list
     }
 }
 
+impl OrderTimes {
+    /// Of the times of these responses.
+    fn new(order: String, times_s: &[f64], sent: &[SentResponse]) -> Self {
+        let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len().max(1) as f64;
+        let mut by_size: Vec<_> = (0..times_s.len()).collect();
+        by_size.sort_by_key(|&at| std::cmp::Reverse(sent[at].body_bytes));
+        let largest: Vec<_> = by_size.iter().take(times_s.len().div_ceil(100)).map(|&at| times_s[at]).collect();
+        let mut sorted = times_s.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let at = |share: f64| sorted[((share * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1];
+        Self { order, mean_s: mean(times_s), p50_s: at(0.5), p99_s: at(0.99), largest_s: mean(&largest) }
+    }
+}
+
 impl Comparison {
-    /// Of these responses, in the order in which they were ready; `None`: there are none.
-    pub fn new(sent: &[SentResponse], other_mean_s: f64) -> Option<Self> {
-        let (first, last) = (sent.first()?, sent.last()?);
-        let sum_s: f64 = sent.iter().map(|sent| sent.send_ns as f64 / 1e9).sum();
+    /// Of these responses, in the order in which they were ready, at a moment; `None`: there are none, or no other order.
+    pub fn new(order: String, sent: &[SentResponse], until_ns: u64, others: TimesByOrder) -> Option<Self> {
+        let first = sent.first()?;
+        let until_now = |it: &SentResponse| until_ns.saturating_sub(it.ready_ns);
+        let measured: Vec<_> = sent.iter().map(|it| it.send_ns.unwrap_or_else(|| until_now(it)) as f64 / 1e9).collect();
+        let measured = OrderTimes::new(order, &measured, sent);
+        let orders: Vec<_> = others.into_iter().map(|(order, times)| OrderTimes::new(order, &times, sent)).collect();
         Some(Self {
             responses: sent.len(),
-            span_s: last.ready_ns.saturating_sub(first.ready_ns) as f64 / 1e9,
-            mean_s: sum_s / sent.len() as f64,
-            other_mean_s,
+            under_way: sent.iter().filter(|it| it.send_ns.is_none()).count(),
+            span_s: until_now(first) as f64 / 1e9,
+            mean_s: measured.mean_s,
+            other_mean_s: orders.first()?.mean_s,
+            measured,
+            orders,
         })
     }
 }
@@ -77,13 +144,38 @@ mod tests {
         let sent = LastSent::default();
         // Each was ready before the one that ended before it.
         for at in (0..MOST as u64 + 10).rev() {
-            sent.record(SentResponse { ready_ns: at, body_bytes: 1, send_ns: 1 });
+            sent.record(at * 1000, 1, 7_000);
         }
-        let ready: Vec<_> = sent.list().iter().map(|sent| sent.ready_ns).collect();
+        let ready: Vec<_> = sent.list(usize::MAX).iter().map(|sent| sent.ready_ns / 1000).collect();
         assert_eq!(ready, (0..MOST as u64).collect::<Vec<_>>());
-        let comparison = Comparison::new(&sent.list(), 3.0).expect("there are responses");
-        assert_eq!((comparison.responses, comparison.other_mean_s), (MOST, 3.0));
-        assert!((comparison.mean_s - 1e-9).abs() < 1e-15, "{comparison:?}");
-        assert!(Comparison::new(&[], 3.0).is_none());
+        assert_eq!(sent.list(3).iter().map(|sent| sent.ready_ns / 1000).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(sent.list(1), [SentResponse { ready_ns: 0, body_bytes: 1, send_ns: Some(7_000) }]);
+        sent.record(0, u64::MAX, u64::MAX);
+        let huge = sent.list(1)[0];
+        assert_eq!((huge.body_bytes, huge.send_ns), (u32::MAX.into(), Some(u64::from(u32::MAX) * 1000)));
+    }
+
+    #[test]
+    fn what_is_under_way_counts_until_now() {
+        let s = 1_000_000_000;
+        let sent = [
+            SentResponse { ready_ns: s, body_bytes: 9, send_ns: None },
+            SentResponse { ready_ns: 2 * s, body_bytes: 1, send_ns: Some(s) },
+        ];
+        let others = vec![("fair".to_owned(), vec![4.0, 2.0]), ("fifo".to_owned(), vec![4.0, 3.0])];
+        let told = Comparison::new("srpt".to_owned(), &sent, 5 * s, others).expect("there are responses");
+        assert_eq!((told.responses, told.under_way, told.span_s), (2, 1, 4.0));
+        assert_eq!((told.mean_s, told.other_mean_s), (2.5, 3.0));
+        let times = |order: &str, mean_s, p50_s, p99_s, largest_s| OrderTimes {
+            order: order.to_owned(),
+            mean_s,
+            p50_s,
+            p99_s,
+            largest_s,
+        };
+        assert_eq!(told.measured, times("srpt", 2.5, 1.0, 4.0, 4.0));
+        assert_eq!(told.orders, [times("fair", 3.0, 2.0, 4.0, 4.0), times("fifo", 3.5, 3.0, 4.0, 4.0)]);
+        assert!(Comparison::new("srpt".to_owned(), &[], 0, Vec::new()).is_none());
+        assert!(Comparison::new("srpt".to_owned(), &sent, 0, Vec::new()).is_none());
     }
 }

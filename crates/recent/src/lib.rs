@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod by_size;
+pub mod changes;
 mod history;
 mod last_sent;
 mod slowest;
@@ -9,6 +10,6 @@ mod slowest;
 pub use self::{
     by_size::{BySize, SIZE_NAMES, SizeTotal},
     history::{ClassPoint, ClassReading, History, Point, Reading, ResourcePoint},
-    last_sent::{Comparison, LastSent, SentResponse},
+    last_sent::{Comparison, LastSent, OrderTimes, Orders, SentResponse, TimesByOrder},
     slowest::{Slow, Slowest},
 };

@@ -12,27 +12,36 @@ use std::{
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
+use http_body_util::{Either, Full, channel::Channel};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, mpsc},
-    time::timeout,
+    sync::{Semaphore, mpsc, watch},
+    time::{Instant, timeout},
 };
 
+use self::{access::Peer, events::Events};
 use crate::{pipeline::guard::Switch, start_error::StartError, state::ServerState, tls::Tls};
 
+mod access;
 mod api;
 mod certificates;
+mod edits;
+mod events;
 mod exposition;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+pub(crate) mod history;
 mod live;
 mod page;
+mod place;
+mod plain;
+mod problem;
 mod process;
 mod servers;
 mod settings;
+mod shown;
 mod stored;
 pub(crate) mod token;
 
@@ -43,6 +52,8 @@ const CONNECTIONS: usize = 64;
 /// Longest life of an admin connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes that a connection may hold of requests and of answers: the largest body is 64 KiB.
+const BUFFER_BYTES: usize = 96 * 1024;
 /// Time between two checks of the classes' objectives.
 const OBJECTIVE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -127,8 +138,9 @@ impl Background {
                 tokio::spawn(watch_maintenance(self.state.clone()));
                 tokio::spawn(obtain_certificates(self.state.clone()));
                 tokio::spawn(watch_objectives(self.state.clone()));
-                tokio::spawn(live::watch(self.state.clone()));
-                tokio::spawn(admin(self.state, self.sockets));
+                let (told, readings) = watch::channel(());
+                tokio::spawn(live::watch(self.state.clone(), told));
+                tokio::spawn(admin(self.state, self.sockets, readings));
                 // Also ends when the sender is dropped.
                 let _ = stopped.await;
             });
@@ -210,9 +222,14 @@ async fn watch_objectives(state: Arc<ServerState>) {
     }
 }
 
-async fn admin(state: Arc<ServerState>, mut sockets: mpsc::UnboundedReceiver<Option<Admin>>) {
+async fn admin(
+    state: Arc<ServerState>,
+    mut sockets: mpsc::UnboundedReceiver<Option<Admin>>,
+    readings: watch::Receiver<()>,
+) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut listener = None;
+    let mut events = Events::new(readings);
     loop {
         let accepted = async {
             match &listener {
@@ -223,21 +240,24 @@ async fn admin(state: Arc<ServerState>, mut sockets: mpsc::UnboundedReceiver<Opt
         tokio::select! {
             changed = sockets.recv() => match changed {
                 None => return,
-                Some(admin) => listener = admin.and_then(|admin| match TcpListener::from_std(admin.socket) {
-                    Ok(listener) => Some(listener),
-                    Err(error) => {
-                        tracing::error!(%error, "the admin address cannot be polled");
-                        None
-                    }
-                }),
+                Some(admin) => {
+                    // Streams of the old address end.
+                    events.restart();
+                    listener = admin.and_then(polled);
+                }
             },
             (stream, place) = accepted => {
-                let state = state.clone();
+                let (state, events) = (state.clone(), events.clone());
                 tokio::spawn(async move {
-                    let answer = service_fn(|request| async { Ok::<_, Infallible>(answer(&state, request).await) });
+                    let Ok(peer) = stream.peer_addr() else { return };
+                    let (peer, ends) = (Peer::new(peer, stream.local_addr().ok()), Instant::now() + CONNECTION_TIMEOUT);
+                    let answer = service_fn(|request| async {
+                        Ok::<_, Infallible>(answer(&state, &events, peer, ends, request).await)
+                    });
                     let connection = http1::Builder::new()
                         .timer(TokioTimer::new())
                         .header_read_timeout(HEAD_TIMEOUT)
+                        .max_buf_size(BUFFER_BYTES)
                         .serve_connection(TokioIo::new(stream), answer);
                     // An error of a scraper's connection concerns only the scraper.
                     let _ = timeout(CONNECTION_TIMEOUT, connection).await;
@@ -246,6 +266,12 @@ async fn admin(state: Arc<ServerState>, mut sockets: mpsc::UnboundedReceiver<Opt
             }
         }
     }
+}
+
+/// The socket of an admin address, for this runtime.
+fn polled(admin: Admin) -> Option<TcpListener> {
+    let listener = TcpListener::from_std(admin.socket);
+    listener.inspect_err(|error| tracing::error!(%error, "the admin address cannot be polled")).ok()
 }
 
 async fn accept(
@@ -261,14 +287,37 @@ async fn accept(
     }
 }
 
-async fn answer(state: &Arc<ServerState>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(
+    state: &Arc<ServerState>,
+    events: &Events,
+    peer: Peer,
+    ends: Instant,
+    request: Request<Incoming>,
+) -> Response<Either<Full<Bytes>, Channel<Bytes>>> {
     let path = request.uri().path();
-    if path.starts_with("/api/") {
-        return api::answer(state, request).await;
+    if request.method() == Method::GET && path == events::PATH {
+        return match events.stream(state, peer, ends, &request) {
+            Ok(stream) => stream.map(Either::Right),
+            Err(problem) => problem.response().map(Either::Left),
+        };
     }
+    let answered = match path.starts_with("/api/") {
+        true => api::answer(state, peer, request).await,
+        false => show(state, peer, &request),
+    };
+    answered.map(Either::Left)
+}
+
+/// Answers a request that is not for the API.
+fn show(state: &ServerState, peer: Peer, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    if let (true, Some(page)) = (reads, page::find(path)) {
-        return page;
+    if reads && path == "/" {
+        let may_read = access::may_read(&state.snapshot.load(), peer, request.headers()).is_ok();
+        return page::page(&if may_read { plain::tables(state) } else { plain::LOCKED.to_owned() });
+    }
+    if let (true, Some(part)) = (reads, page::find(path)) {
+        return part;
     }
     let (status, content_type, text) = match (reads, path) {
         (true, "/metrics") => (StatusCode::OK, exposition::CONTENT_TYPE, exposition::text(state)),

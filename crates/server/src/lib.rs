@@ -42,7 +42,6 @@ pub use bodies as body;
 pub use check::unusable_files;
 pub use classify;
 pub use drivers::{admission, uplink};
-pub use metrics::FairSharing;
 pub use serve::{Handle, Server};
 pub use sites::{host_of, site_of};
 pub use start_error::StartError;

@@ -10,7 +10,7 @@ use std::{
 
 use http::StatusCode;
 use parking_lot::Mutex;
-use recent::{BySize, Comparison, History, LastSent, SIZE_NAMES, SentResponse, SizeTotal, Slowest};
+use recent::{BySize, Comparison, History, LastSent, Orders, SIZE_NAMES, SizeTotal, Slowest};
 
 use crate::gate::response::SendOutcome;
 
@@ -48,15 +48,13 @@ pub(crate) struct Metrics {
     pub(crate) slowest: Slowest,
     pub(crate) last_sent: LastSent,
     pub(crate) comparison: Mutex<Option<Comparison>>,
-    /// How fair sharing is computed.
-    pub(crate) fair_sharing: OnceLock<FairSharing>,
+    /// How other orders are computed.
+    pub(crate) orders: OnceLock<Orders>,
+    /// When the page was last looked at, in seconds since 1970.
+    pub(crate) looked_at_s: AtomicU64,
     /// Whether there is an admin address, so that somebody may see these.
     pub(crate) are_shown: AtomicBool,
 }
-
-/// The mean time from ready to sent that these responses would have under fair sharing of a link of so many bits per second, in
-/// seconds; `None`: it cannot be said. May take long.
-pub type FairSharing = fn(&[SentResponse], u64) -> Option<f64>;
 
 impl Metrics {
     pub(crate) fn new(workers: usize) -> Self {
@@ -79,7 +77,8 @@ impl Metrics {
             slowest: Slowest::default(),
             last_sent: LastSent::default(),
             comparison: Mutex::default(),
-            fair_sharing: OnceLock::new(),
+            orders: OnceLock::new(),
+            looked_at_s: AtomicU64::new(0),
             are_shown: AtomicBool::new(false),
         }
     }

@@ -15,6 +15,7 @@ use arc_swap::ArcSwap;
 use limits::AtOnce;
 use parking_lot::Mutex;
 use programs::Workers;
+use recent::Orders;
 use scheduler::{Rate, lease::Times};
 use tokio::sync::{
     Notify,
@@ -27,7 +28,7 @@ use crate::{
     config::{Config, Listen},
     connection_limit::ConnectionLimit,
     listener::{self, Connections},
-    metrics::{FairSharing, Metrics},
+    metrics::Metrics,
     program_priorities,
     start_error::StartError,
     state::{ConfigSnapshot, ServerState, chance},
@@ -126,6 +127,7 @@ impl Server {
             stopping: CancellationToken::new(),
             is_draining: AtomicBool::new(false),
             changing: Mutex::new(false),
+            changes: Mutex::default(),
             tickets,
             replaced: Notify::new(),
             told_of_proxy_headers: Mutex::default(),
@@ -141,10 +143,10 @@ impl Server {
         Ok(Self { handle, commands, stop: stopped, background })
     }
 
-    /// Lets the page of the admin address compare the order with fair sharing, which `fair_sharing` computes.
+    /// Lets the page of the admin address compare the order with others, which `orders` computes.
     #[must_use]
-    pub fn comparing(self, fair_sharing: FairSharing) -> Self {
-        let _ = self.handle.inner.state.metrics.fair_sharing.set(fair_sharing);
+    pub fn comparing(self, orders: Orders) -> Self {
+        let _ = self.handle.inner.state.metrics.orders.set(orders);
         self
     }
 

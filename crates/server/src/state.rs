@@ -13,12 +13,13 @@ use arc_swap::ArcSwap;
 use ipnet::IpNet;
 use limits::{AtOnce, Limiter};
 use parking_lot::Mutex;
+use recent::changes::Changes;
 use rustls::server::ProducesTickets;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    admin::token::Token,
+    admin::{history::Undo, token::Token},
     admission::Admission,
     body::Store,
     class_metrics::ClassMetrics,
@@ -55,6 +56,8 @@ pub(crate) struct ServerState {
     pub(crate) is_draining: AtomicBool,
     /// Held by whoever replaces the snapshot. True when the server stops: nothing is replaced any more.
     pub(crate) changing: Mutex<bool>,
+    /// The last changes at the admin address.
+    pub(crate) changes: Mutex<Changes<Undo>>,
     pub(crate) tickets: Option<Arc<dyn ProducesTickets>>,
     /// Wakes the task that checks upstreams, after the snapshot was replaced.
     pub(crate) replaced: Notify,

@@ -66,6 +66,8 @@ pub struct ServerStats {
     pub mode: ServerMode,
     /// Its weight in force, without a slow start.
     pub weight: u32,
+    /// The weight that it was given while it runs.
+    pub given_weight: Option<u32>,
     /// Its priority.
     pub priority: u32,
     /// Mode or weight differ from the configuration.
@@ -187,6 +189,7 @@ impl Upstreams {
             mode: server.state.mode(),
             weight: server.weight(),
             priority: server.spec.priority,
+            given_weight: server.state.given_weight(),
             changed: server.state.is_changed(),
             kept: server.state.is_kept(),
         };

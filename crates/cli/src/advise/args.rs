@@ -7,13 +7,19 @@ use scheduler::Rate;
 use simulator::advise::Part;
 use workload::trace::Format;
 
+use super::installed::Installed;
 use crate::values;
+
+/// What can stand in place of a log.
+const SOURCES: [&str; 4] = ["nginx", "apache", "caddy", "admin"];
 
 /// The log and the uplink.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 Examples:
   serpent advise /var/log/nginx/access.log --uplink 100mbit
+  serpent advise --nginx --uplink 100mbit
+  serpent advise --admin http://127.0.0.1:9090
   serpent advise access.log* --uplink 100mbit --html advice.html
   zcat access.log.gz | serpent advise - --uplink 20mbit --json -
   serpent advise site.csv --format csv:time=begin_ms,size=volume --uplink 1gbit
@@ -23,12 +29,32 @@ Logs are read in the Common and Combined Log Format, the W3C extended format (II
 World Cup records, plain or compressed (gzip, bzip2, xz, zstd).")]
 pub struct AdviseArgs {
     /// Access logs of one site, `-` for standard input. Several count as one, in the order of their times
-    #[arg(value_name = "ACCESS_LOG", required = true)]
+    #[arg(value_name = "ACCESS_LOG", required_unless_present_any = SOURCES)]
     pub logs: Vec<PathBuf>,
 
-    /// Rate of the site's present or planned uplink, as in 100mbit
-    #[arg(long, value_name = "RATE", value_parser = values::rate)]
-    pub uplink: Rate,
+    /// The logs of an installed nginx, with rotated ones, in place of ACCESS_LOG
+    #[arg(long, conflicts_with = "logs", group = "installed")]
+    pub nginx: bool,
+
+    /// The logs of an installed Apache
+    #[arg(long, conflicts_with = "logs", group = "installed")]
+    pub apache: bool,
+
+    /// The logs of an installed Caddy
+    #[arg(long, conflicts_with = "logs", group = "installed")]
+    pub caddy: bool,
+
+    /// The last responses of a running Serpent, from its admin address, in place of a log
+    #[arg(long, value_name = "URL", conflicts_with_all = ["logs", "installed", "format"])]
+    pub admin: Option<String>,
+
+    /// File with the token of that server, to ask it from another machine
+    #[arg(long, value_name = "FILE", requires = "admin")]
+    pub admin_token: Option<PathBuf>,
+
+    /// Rate of the site's present or planned uplink, as in 100mbit; of a running Serpent its present one, if left out
+    #[arg(long, value_name = "RATE", value_parser = values::rate, required_unless_present = "admin")]
+    pub uplink: Option<Rate>,
 
     /// Write one page with everything, plots included, which needs no other file
     #[arg(long, value_name = "FILE")]
@@ -62,8 +88,14 @@ pub struct FormatArg {
 }
 
 impl AdviseArgs {
-    /// The command line that repeats this advice.
-    pub fn command(&self) -> String {
+    /// The server whose logs are looked for.
+    pub fn installed(&self) -> Option<Installed> {
+        let all = [(self.nginx, Installed::Nginx), (self.apache, Installed::Apache), (self.caddy, Installed::Caddy)];
+        all.into_iter().find(|(is_asked, _)| *is_asked).map(|(_, installed)| installed)
+    }
+
+    /// The command line that repeats this advice, for an uplink of this rate.
+    pub fn command(&self, uplink: Rate) -> String {
         let quoted = |text: String| {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,".contains(c);
             if !text.is_empty() && text.chars().all(plain) {
@@ -72,8 +104,12 @@ impl AdviseArgs {
                 format!("'{}'", text.replace('\'', "'\\''"))
             }
         };
-        let logs: Vec<String> = self.logs.iter().map(|log| quoted(log.display().to_string())).collect();
-        let mut command = format!("serpent advise {} --uplink {} --seed {}", logs.join(" "), self.uplink, self.seed);
+        let logs: Vec<String> = match (&self.admin, self.installed()) {
+            (Some(url), _) => vec![format!("--admin {}", quoted(url.clone()))],
+            (None, Some(installed)) => vec![format!("--{}", installed.name().to_lowercase())],
+            (None, None) => self.logs.iter().map(|log| quoted(log.display().to_string())).collect(),
+        };
+        let mut command = format!("serpent advise {} --uplink {uplink} --seed {}", logs.join(" "), self.seed);
         match self.window {
             Part::Auto => {}
             Part::Whole => command += " --window whole",
@@ -133,6 +169,23 @@ mod tests {
 
     const NS: u64 = 1_000_000_000;
 
+    fn args() -> AdviseArgs {
+        AdviseArgs {
+            logs: vec!["a.log".into()],
+            nginx: false,
+            apache: false,
+            caddy: false,
+            admin: None,
+            admin_token: None,
+            uplink: None,
+            html: None,
+            json: None,
+            seed: 1,
+            window: Part::Auto,
+            format: None,
+        }
+    }
+
     #[test]
     fn a_part_is_read_as_people_write_it() {
         assert_eq!(part("auto"), Ok(Part::Auto));
@@ -148,15 +201,7 @@ mod tests {
 
     #[test]
     fn a_window_is_read_back_as_written() {
-        let mut args = AdviseArgs {
-            logs: vec!["a.log".into()],
-            uplink: "10mbit".parse().unwrap(),
-            html: None,
-            json: None,
-            seed: 1,
-            window: Part::Auto,
-            format: None,
-        };
+        let (mut args, rate) = (args(), "10mbit".parse().unwrap());
         for (text, written) in [
             ("8h..20h", "28800s..72000s"),
             ("0s..1500ms", "0s..1500ms"),
@@ -165,7 +210,7 @@ mod tests {
             ("1ns..2ns", "1ns..2ns"),
         ] {
             args.window = part(text).unwrap();
-            let command = args.command();
+            let command = args.command(rate);
             let (_, window) = command.split_once(" --window ").unwrap();
             assert_eq!((window, part(window).unwrap()), (written, args.window), "{text}");
         }
@@ -173,16 +218,19 @@ mod tests {
 
     #[test]
     fn the_command_does_the_same_again() {
+        let rate = "10mbit".parse().unwrap();
+        let installed = AdviseArgs { apache: true, ..args() };
+        assert_eq!(installed.command(rate), "serpent advise --apache --uplink 10mbit --seed 1");
+        let live = AdviseArgs { admin: Some("http://[::1]:9".into()), ..args() };
+        assert_eq!(live.command(rate), "serpent advise --admin 'http://[::1]:9' --uplink 10mbit --seed 1");
         let args = AdviseArgs {
             logs: vec!["a.log".into(), "it's".into()],
-            uplink: "10mbit".parse().unwrap(),
-            html: None,
-            json: None,
             seed: 3,
             window: Part::Window(0, 90 * NS),
             format: Some(super::format("csv:time=t,size=s").unwrap()),
+            ..args()
         };
-        let command = args.command();
+        let command = args.command(rate);
         assert_eq!(
             command,
             "serpent advise a.log 'it'\\''s' --uplink 10mbit --seed 3 --window 0s..90s --format csv:time=t,size=s"

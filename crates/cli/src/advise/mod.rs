@@ -3,6 +3,8 @@
 mod args;
 mod dates;
 mod figures;
+mod installed;
+mod live;
 mod page;
 mod read;
 mod tables;
@@ -10,7 +12,7 @@ mod terminal;
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     thread::{self, available_parallelism},
 };
 
@@ -23,13 +25,36 @@ use crate::failure::Failure;
 
 /// Reads, simulates, writes the requested files, and returns the text to print.
 pub fn advise(args: &AdviseArgs) -> Result<String, Failure> {
-    let uplink = Rate::from_bits_per_second(args.uplink.bits_per_second())
-        .ok_or_else(|| Failure::Usage(format!("--uplink {} is no rate from 8kbit to 1000gbit", args.uplink)))?;
+    let format = args.format.as_ref().map(|given| given.format.clone());
+    let (logs, rate) = match (&args.admin, args.installed()) {
+        (Some(url), _) => {
+            let live = live::fetch(url, args.admin_token.as_deref())?;
+            if live.responses.iter().filter(|&&byte| byte == b'\n').count() < 2 {
+                return Err(Failure::Usage(format!("the server at {url} has sent no response with a body yet")));
+            }
+            let rate = live.rate.and_then(scheduler::Rate::from_bits_per_second);
+            (Logs::kept(&format!("the server at {url}"), &live.responses)?, rate)
+        }
+        (None, Some(installed)) => {
+            let found = installed.find(Path::new("/"))?;
+            if let Some(others) = list(&found.others) {
+                tracing::warn!(
+                    "{others}: of the same time, and not read; give one of them as ACCESS_LOG for its own advice"
+                );
+            }
+            (Logs::find(&found.logs, format)?, None)
+        }
+        (None, None) => (Logs::find(&args.logs, format)?, None),
+    };
+    let rate = args.uplink.or(rate).ok_or_else(|| {
+        Failure::Usage("the server paces at no rate: name the one of the uplink, as in --uplink 100mbit".to_owned())
+    })?;
+    let uplink = Rate::from_bits_per_second(rate.bits_per_second())
+        .ok_or_else(|| Failure::Usage(format!("--uplink {rate} is no rate from 8kbit to 1000gbit")))?;
     let question = Question { seed: args.seed, part: args.window, ..Question::new(uplink) };
-    let logs = Logs::find(&args.logs, args.format.as_ref().map(|given| given.format.clone()))?;
     let advice = simulate(question, &logs)?;
     if let Some(file) = &args.html {
-        write(file, page::page(&advice, &args.command())?)?;
+        write(file, page::page(&advice, &args.command(rate))?)?;
     }
     if let Some(file) = &args.json {
         let json =
@@ -40,6 +65,12 @@ pub fn advise(args: &AdviseArgs) -> Result<String, Failure> {
         write(file, json)?;
     }
     Ok(terminal::text(&advice))
+}
+
+/// Paths as text; `None`: there are none.
+fn list(paths: &[PathBuf]) -> Option<String> {
+    let named: Vec<_> = paths.iter().map(|path| format!("`{}`", path.display())).collect();
+    (!named.is_empty()).then(|| named.join(", "))
 }
 
 /// Reads the log once for a survey, then once on each processor, which simulates its share of the scenarios.

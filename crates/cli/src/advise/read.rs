@@ -76,6 +76,15 @@ impl Logs {
         Ok(logs)
     }
 
+    /// A log that was got from somewhere, by a name.
+    pub fn kept(name: &str, text: &[u8]) -> Result<Self, Failure> {
+        let kept = Some(keep(name, text)?);
+        Ok(Self {
+            files: vec![LogFile { name: name.to_owned(), path: PathBuf::new(), first_ns: 0, kept }],
+            format: None,
+        })
+    }
+
     /// Names of the files.
     pub fn names(&self) -> String {
         let names: Vec<String> = self.files.iter().map(|file| format!("`{}`", file.name)).collect();

@@ -97,7 +97,14 @@ fn regular(path: &Path, span: Option<Range<usize>>) -> Result<u64, Problem> {
 }
 
 fn secret(path: &Path, span: Option<Range<usize>>, least: u64) -> Option<Problem> {
+    let text = path.as_os_str().to_string_lossy();
+    // The path of a file in the file's folder, as settings are read.
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     match regular(path, span.clone()) {
+        Err(_) if !path.exists() && name.len() >= 32 && !name.contains('.') && !text.contains("://") => Some(
+            Problem::new("this is the name of a file, and looks like the secret itself", span)
+                .help("write a new secret into a file that only the server reads, as from `(umask 077; openssl rand -hex 32 > secret)`, and name that file"),
+        ),
         Err(problem) => Some(problem),
         Ok(bytes) if bytes < least => Some(
             Problem::new(format!("the secret in `{}` is too short: {bytes} bytes", path.display()), span)

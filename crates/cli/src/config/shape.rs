@@ -133,6 +133,10 @@ fn mismatch(found: &str, expected: &str, span: Option<Range<usize>>, place: &Pla
         Some(Form::ValueOrTable(inner)) => {
             (expected, first(inner).map(|setting| format!("write it as in `{name} = {{ {setting} }}`")))
         }
+        Some(Form::Value) | None if expected == "a map" => {
+            let header = keys.join(".");
+            ("a table", Some(format!("write `[{header}]`, and below it a line `NAME = {{ ... }}` for each")))
+        }
         Some(Form::Value) | None => {
             let is_header = span.clone().and_then(|span| text.get(span)).is_some_and(|text| text.starts_with('['));
             let place = match outer {

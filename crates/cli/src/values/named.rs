@@ -10,12 +10,15 @@ use crate::spelling::like;
 pub trait Named: Copy + Send + Sync + 'static {
     /// All values, with their names and meanings.
     const NAMED: &'static [(Self, &'static str, &'static str)];
+    /// Names that others have for these values, beside the name here.
+    const ALSO: &'static [(&'static str, &'static str)] = &[];
 
     /// The value of that name.
     fn named(name: &str) -> Result<Self, String> {
         Self::NAMED.iter().find(|entry| entry.1 == name).map(|entry| entry.0).ok_or_else(|| {
             let names: Vec<_> = Self::NAMED.iter().map(|entry| format!("`{}`", entry.1)).collect();
-            let like = like(name, Self::NAMED.iter().map(|entry| entry.1));
+            let also = Self::ALSO.iter().find(|(also, _)| *also == name.to_lowercase()).map(|(_, name)| *name);
+            let like = also.or_else(|| like(name, Self::NAMED.iter().map(|entry| entry.1)));
             let meant = like.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
             format!("`{name}` is not one of {}{meant}", names.join(", "))
         })
@@ -44,6 +47,16 @@ impl Named for Order {
             Self::QuickFix.name(),
             "Two bands by size: small responses before large ones, in turn within a band",
         ),
+    ];
+    const ALSO: &'static [(&'static str, &'static str)] = &[
+        ("sjf", "srpt"),
+        ("srtf", "srpt"),
+        ("shortest", "srpt"),
+        ("ps", "fair"),
+        ("round-robin", "fair"),
+        ("rr", "fair"),
+        ("fcfs", "fifo"),
+        ("off", "fair"),
     ];
 }
 

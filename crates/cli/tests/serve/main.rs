@@ -25,3 +25,4 @@ mod smuggling;
 mod support;
 mod three_sites;
 mod upgrade;
+mod webdriver;

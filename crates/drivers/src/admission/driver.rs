@@ -26,7 +26,7 @@ use super::{
     routes::Routes,
     settings::{Contradiction, check, settings},
     stats::{ResourceStats, Stats},
-    windows::{Due, Windows},
+    windows::{Adjusted, Due, Windows},
 };
 use crate::{alarm::Alarm, config::Classes, wakers::Wakers};
 
@@ -298,6 +298,10 @@ impl AdmissionDriver {
             resources: (0..).zip(&core.resources).map(of_resource).collect(),
             leases: core.membership.as_ref().map(|membership| membership.stats(self.now())),
         }
+    }
+
+    pub fn decisions(&self) -> Vec<Adjusted> {
+        self.core.lock().windows.decisions(self.now())
     }
 
     pub(super) fn now(&self) -> Instant {

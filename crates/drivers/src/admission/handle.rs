@@ -17,7 +17,7 @@ use super::{
     request::{Arrival, Refused},
     settings::{Contradiction, check},
     stats::Stats,
-    windows::{Due, ns},
+    windows::{Adjusted, Due, ns},
 };
 use crate::config::Classes;
 
@@ -137,6 +137,11 @@ impl Admission {
     pub async fn probe(&self) -> Probe {
         let (due, resource) = self.driver.probe().await;
         Probe { resource, due, driver: self.driver.clone(), probed: Probed::Lost }
+    }
+
+    /// The last changes of windows, the newest first.
+    pub fn decisions(&self) -> Vec<Adjusted> {
+        self.driver.decisions()
     }
 
     /// Statistics, for metrics.

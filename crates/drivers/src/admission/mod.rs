@@ -26,4 +26,5 @@ pub use self::{
     request::{Arrival, Refused},
     settings::Contradiction,
     stats::{ResourceStats, Stats},
+    windows::Adjusted,
 };

@@ -1,13 +1,13 @@
 //! Adjusts how many requests of each resource are let in at once. [`scheduler::control`] decides; this module
 //! passes events to it and its decisions to the scheduler.
 
-use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use std::{collections::VecDeque, num::NonZeroU32, sync::Arc, time::Duration};
 
 use scheduler::{
     Instant,
     admission::{self as machine, ResourceId},
     class::ClassId,
-    control::{Change, Controller, Finished, Load, Method, Probed, Settings, SettingsError, Window},
+    control::{Change, Controller, Finished, Load, Method, Probed, Reason, Settings, SettingsError, Window},
     lease::{Others, Tally},
 };
 
@@ -18,6 +18,24 @@ const OTHERS: u64 = u64::MAX;
 /// Most of their requests that are counted at once, because it is done under the lock.
 const MOST_TOLD: u32 = 10_000;
 
+/// Changes of windows that are kept.
+const MOST_DECISIONS: usize = 30;
+
+/// A change of a window, as it was decided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adjusted {
+    /// The resource.
+    pub resource: Arc<str>,
+    /// How long ago it was.
+    pub ago: Duration,
+    /// The window before.
+    pub from: Option<u32>,
+    /// The window after.
+    pub to: u32,
+    /// Why.
+    pub reason: Reason,
+}
+
 #[derive(Debug)]
 pub(super) struct Windows {
     control: Option<Box<dyn Controller + Send>>,
@@ -25,6 +43,8 @@ pub(super) struct Windows {
     /// By resource.
     names: Vec<Arc<str>>,
     changes: Vec<u64>,
+    /// The last changes, the newest last, with their times in place of how long ago.
+    decisions: VecDeque<(Instant, Adjusted)>,
     /// Numbers the controllers, so that the result of a probing request reaches only the controller that sent
     /// it.
     epoch: u64,
@@ -50,6 +70,7 @@ impl Windows {
             control: build(&settings)?,
             settings,
             changes: vec![0; names.len()],
+            decisions: VecDeque::new(),
             names,
             epoch: 0,
             led: false,
@@ -137,6 +158,15 @@ impl Windows {
         self.changes.get(resource.index()).copied().unwrap_or(0)
     }
 
+    /// The last changes of windows, the newest first.
+    pub fn decisions(&self, now: Instant) -> Vec<Adjusted> {
+        let told = |(at, decision): &(Instant, Adjusted)| Adjusted {
+            ago: Duration::from_nanos(now.as_ns().saturating_sub(at.as_ns())),
+            ..decision.clone()
+        };
+        self.decisions.iter().rev().map(told).collect()
+    }
+
     pub fn handle_finished(&mut self, now: Instant, finished: &Finished) {
         if let Some(control) = self.control.as_mut().filter(|_| !self.led) {
             control.handle_finished(now, finished);
@@ -173,7 +203,13 @@ impl Windows {
         while let Some(change) = control.poll_window(now) {
             let Change { resource, window, reason } = change;
             tracing::debug!(at_ns = now.as_ns(), resource = &*self.names[resource.index()], window, %reason, "window");
+            let from = admission.settings().windows.get(resource.index()).copied().flatten();
             admission.handle_window(resource, window);
+            if self.decisions.len() == MOST_DECISIONS {
+                self.decisions.pop_front();
+            }
+            let name = self.names[resource.index()].clone();
+            self.decisions.push_back((now, Adjusted { resource: name, ago: Duration::ZERO, from, to: window, reason }));
             self.changes[resource.index()] += 1;
             changed = true;
         }

@@ -461,6 +461,14 @@ impl Driver {
         }
     }
 
+    /// The responses under way of known size: since when, and their bytes.
+    pub fn under_way(&self) -> Vec<(Duration, u64)> {
+        let state = self.state.lock();
+        let now = self.now();
+        let since = |began: Instant| Duration::from_nanos(now.as_ns().saturating_sub(began.as_ns()));
+        state.machine.under_way().filter_map(|(began, bytes)| Some((since(began), bytes?))).collect()
+    }
+
     /// Responses of a class that wait for leave.
     #[cfg(test)]
     pub fn waiting_of(&self, class: ClassId) -> usize {

@@ -12,7 +12,7 @@ mod teller;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use self::driver::Driver;
 pub use self::{
@@ -93,6 +93,11 @@ impl Uplink {
     /// classes.
     pub fn class_bytes(&self) -> Vec<(Arc<str>, u64)> {
         self.driver.class_bytes()
+    }
+
+    /// The responses under way of known size: since when, and their bytes.
+    pub fn under_way(&self) -> Vec<(Duration, u64)> {
+        self.driver.under_way()
     }
 
     /// The state of the uplink, for metrics.

@@ -82,6 +82,15 @@ impl Uplink {
         self.link.room_at()
     }
 
+    /// The jobs that have not ended: when each began, and its payload bytes where they are known.
+    pub fn under_way(&self) -> impl Iterator<Item = (Instant, Option<u64>)> {
+        let present = self.jobs.iter().filter(|(_, it)| it.member.is_none_or(|member| !member.has_ended));
+        present.map(|(_, it)| match it.size {
+            Size::Known(bytes) => (it.arrived, Some(bytes)),
+            Size::Unknown => (it.arrived, None),
+        })
+    }
+
     /// Current counters and gauges.
     pub fn stats(&self) -> Stats {
         Stats {

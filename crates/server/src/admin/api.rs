@@ -1,135 +1,46 @@
-//! The API of the admin address. Every client of the address can read the classes and admission; changes need
-//! the token.
+//! The API of the admin address. The own machine may read without a password; changes need the token.
 //!
 //! Every change is made like a reload: a whole new set of classes is made, checked and swapped in, or nothing
 //! changes. A change names the version that it is based on (`If-Match`), so of two concurrent changes the
-//! second is refused. Changes last until the next reload.
+//! second is refused. Changes last until the next reload. Each is kept with what takes it back.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use percent_encoding::percent_decode_str;
-use scheduler::{admission::ClassStats, class::ClassId};
+use recent::changes::back;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 use super::{
-    certificates, live, servers,
+    access::{self, Peer},
+    certificates,
+    edits::{create_class, delete_class, edit_class, find},
+    history::{self, Recorded, Target, Undo},
+    live,
+    place::Place,
+    problem::{Done, Problem, json_response},
+    servers,
     settings::{self, Wrong},
+    shown::{all_admission, all_classes, changes, one_class, version},
     stored,
 };
 use crate::{
-    admission::{Admission, ResourceStats},
-    class_metrics::{Goal, TimesTotal},
+    admission::Admission,
     config::{ClassConfig, Classes},
-    start_error::StartError,
     state::{ConfigSnapshot, ServerState},
 };
 
 /// Largest body of a request: settings of a class are a few hundred bytes.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most classes. Each class costs a little at every decision.
-const MAX_CLASSES: usize = 256;
-const MAX_NAME_BYTES: usize = 64;
 const SCHEMA: &str = include_str!("schema.json");
 const MERGE_PATCH: &str = "application/merge-patch+json";
-
-/// Why a request is not carried out.
-struct Problem {
-    status: StatusCode,
-    wrong: Wrong,
-    /// The version in force, if the request named another.
-    version: Option<HeaderValue>,
-}
-
-type Done<T> = Result<T, Problem>;
-
-impl Problem {
-    fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, wrong: Wrong::new("", message), version: None }
-    }
-
-    fn response(self) -> Response<Full<Bytes>> {
-        let Wrong { field, message } = self.wrong;
-        let field = if field.is_empty() { Value::Null } else { field.into() };
-        let mut response = json_response(self.status, &json!({ "error": { "message": message, "field": field } }));
-        let headers = response.headers_mut();
-        if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"serpent\""));
-        }
-        if let Some(version) = self.version {
-            headers.insert(header::ETAG, version);
-        }
-        response
-    }
-}
-
-impl From<Wrong> for Problem {
-    fn from(wrong: Wrong) -> Self {
-        Self { status: StatusCode::UNPROCESSABLE_ENTITY, wrong, version: None }
-    }
-}
-
-impl From<StartError> for Problem {
-    /// The request looks valid but cannot be carried out: files that classes name have changed, or the uplink
-    /// cannot be shared as asked.
-    fn from(error: StartError) -> Self {
-        Self::new(StatusCode::CONFLICT, format!("cannot be taken over: {error}"))
-    }
-}
-
-/// The resource that a path names.
-#[derive(Clone, Debug, PartialEq)]
-enum Place {
-    Schema,
-    Classes,
-    Class(String),
-    Admission,
-    Upstreams,
-    /// The servers of a name in an upstream.
-    Server(String, String),
-    Certificates,
-    Cache,
-    Live,
-}
-
-impl Place {
-    fn of(path: &str) -> Option<Self> {
-        match path.strip_prefix("/api/")? {
-            "schema" => Some(Self::Schema),
-            "classes" => Some(Self::Classes),
-            "admission" => Some(Self::Admission),
-            "upstreams" => Some(Self::Upstreams),
-            "certificates" => Some(Self::Certificates),
-            "cache" => Some(Self::Cache),
-            "live" => Some(Self::Live),
-            rest => {
-                let decoded = |name: &str| {
-                    let is_name = !name.is_empty() && !name.contains('/');
-                    is_name.then(|| percent_decode_str(name).decode_utf8().ok().map(Cow::into_owned))?
-                };
-                if let Some(name) = rest.strip_prefix("classes/") {
-                    return Some(Self::Class(decoded(name)?));
-                }
-                let (upstream, server) = rest.strip_prefix("upstreams/")?.split_once('/')?;
-                Some(Self::Server(decoded(upstream)?, decoded(server)?))
-            }
-        }
-    }
-
-    fn methods(&self) -> &'static str {
-        match self {
-            Self::Schema | Self::Classes | Self::Upstreams | Self::Certificates | Self::Live => "GET, HEAD",
-            Self::Class(_) => "GET, HEAD, PUT, PATCH, DELETE",
-            Self::Admission | Self::Server(..) => "GET, HEAD, PATCH",
-            Self::Cache => "GET, HEAD, DELETE",
-        }
-    }
-}
 
 /// A change of classes as requested, for the fuzz target. An error is the status of the refusal.
 #[cfg(any(test, fuzzing))]
@@ -137,6 +48,9 @@ pub(super) fn asked_for(classes: &Classes, method: &Method, path: &str, body: &[
     let place = Place::of(path).ok_or(StatusCode::NOT_FOUND)?;
     if matches!(*method, Method::GET | Method::HEAD) || !place.methods().split(", ").any(|it| it == method.as_str()) {
         return Err(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    if let Place::Undo(_) = place {
+        return Err(StatusCode::NOT_FOUND);
     }
     let patch = if *method == Method::DELETE { Ok(Map::new()) } else { object(body) };
     let classes = patch.and_then(|patch| changed(classes, method, &place, &patch));
@@ -147,8 +61,8 @@ pub(super) fn asked_for(classes: &Classes, method: &Method, path: &str, body: &[
     })
 }
 
-/// Answers a request below `/api/`.
-pub(super) async fn answer(state: &Arc<ServerState>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+/// Answers a request below `/api/`, other than for events.
+pub(super) async fn answer(state: &Arc<ServerState>, peer: Peer, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let (parts, body) = request.into_parts();
     let Some(place) = Place::of(parts.uri.path()) else {
         let message = "there is no such thing here; /api/schema says what there is";
@@ -161,7 +75,17 @@ pub(super) async fn answer(state: &Arc<ServerState>, request: Request<Incoming>)
         return response;
     }
     let answered = match parts.method {
-        Method::GET | Method::HEAD => show(state, &place, parts.uri.query()),
+        Method::GET | Method::HEAD if place == Place::Schema => Ok(schema()),
+        Method::GET | Method::HEAD => match access::may_read(&state.snapshot.load(), peer, &parts.headers) {
+            Err(problem) => Err(problem),
+            Ok(()) if place == Place::Responses => {
+                let state = state.clone();
+                // A megabyte of text.
+                let responses = tokio::task::spawn_blocking(move || live::responses(&state)).await;
+                responses.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "it broke off: see the log"))
+            }
+            Ok(()) => show(state, &place, parts.uri.query()),
+        },
         _ => change(state, place, &parts, body).await,
     };
     answered.unwrap_or_else(Problem::response)
@@ -170,15 +94,8 @@ pub(super) async fn answer(state: &Arc<ServerState>, request: Request<Incoming>)
 fn show(state: &ServerState, place: &Place, query: Option<&str>) -> Done<Response<Full<Bytes>>> {
     let snapshot = state.snapshot.load_full();
     let value = match place {
-        Place::Schema => {
-            let mut response = Response::new(Full::from(SCHEMA));
-            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            return Ok(response);
-        }
-        Place::Live => {
-            let after_s = query.and_then(|query| query.strip_prefix("after=")?.parse().ok());
-            return Ok(live::answer(state, after_s.unwrap_or_default()));
-        }
+        Place::Live | Place::Events => return Ok(live::answer(state, live::after_s(query))),
+        Place::Changes => json!({ "changes": changes(state) }),
         Place::Upstreams => servers::all(&snapshot),
         Place::Server(upstream, server) => servers::named(&snapshot, upstream, server).ok_or_else(no_server)?,
         Place::Certificates => certificates::all(&snapshot),
@@ -189,28 +106,55 @@ fn show(state: &ServerState, place: &Place, query: Option<&str>) -> Done<Respons
             one_class(&snapshot, &snapshot.admission.stats().classes, at)
         }
         Place::Admission => all_admission(&snapshot),
+        Place::Schema | Place::Responses | Place::Undo(_) => unreachable!("answered before"),
     };
     Ok(versioned(state, &snapshot, StatusCode::OK, &value))
 }
 
+fn schema() -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(SCHEMA));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
 async fn change(state: &Arc<ServerState>, place: Place, parts: &Parts, body: Incoming) -> Done<Response<Full<Bytes>>> {
-    authorise(&state.snapshot.load(), &parts.headers)?;
+    access::may_change(&state.snapshot.load(), &parts.headers)?;
     if place == Place::Cache {
         return purge(state, parts.uri.query()).await;
     }
-    let patch = match parts.method {
-        Method::DELETE => Map::new(),
+    let is_preview = parts.uri.query().is_some_and(|query| query.split('&').any(|it| it == "preview"));
+    let patch = match (&place, &parts.method) {
+        (Place::Undo(_), _) | (_, &Method::DELETE) => Map::new(),
         _ => read(&parts.headers, body).await?,
     };
     if let Place::Server(upstream, server) = &place {
-        return change_server(state, upstream, server, &patch);
+        return change_server(state, upstream, server, &patch, is_preview);
     }
     let (method, headers) = (parts.method.clone(), parts.headers.clone());
     let state = state.clone();
     // The change reads files and may wait for another change, so it runs on a thread that may block.
-    let changed = tokio::task::spawn_blocking(move || carry_out(&state, &method, &place, &headers, &patch)).await;
+    let changed = tokio::task::spawn_blocking(move || match place {
+        Place::Undo(id) => undo(&state, id, is_preview),
+        _ => carry_out(&state, &method, &place, &headers, &patch, is_preview),
+    });
     changed
+        .await
         .unwrap_or_else(|_| Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the change broke off: see the log")))
+}
+
+/// What a change would do.
+fn preview(state: &ServerState, snapshot: &ConfigSnapshot, recorded: Option<Recorded>) -> Response<Full<Bytes>> {
+    let (what, differences) = recorded.map(|it| (it.what, it.differences)).unwrap_or_default();
+    let value = json!({ "preview": true, "what": what, "differences": differences });
+    versioned(state, snapshot, StatusCode::OK, &value)
+}
+
+/// Keeps a change, for its undoing.
+fn record(state: &ServerState, recorded: Option<Recorded>) {
+    let Some(Recorded { what, differences, target }) = recorded else { return };
+    let at_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    let undo = Undo { target, loads: state.metrics.reloads_ok.load(Relaxed) };
+    state.changes.lock().record(at_s, what, differences, undo);
 }
 
 /// Changes a server. No version is asked for: what is named is set, and the rest stays.
@@ -219,16 +163,65 @@ fn change_server(
     upstream: &str,
     server: &str,
     patch: &Map<String, Value>,
+    is_preview: bool,
 ) -> Done<Response<Full<Bytes>>> {
     let change = servers::change(patch)?;
     let snapshot = state.snapshot.load_full();
+    let before = servers::given(&snapshot, upstream, server).ok_or_else(no_server)?;
+    if is_preview {
+        let after = servers::after(&before, patch);
+        return Ok(preview(state, &snapshot, history::of_server(&before, &after, upstream, server)));
+    }
     if !snapshot.upstreams.change(upstream, server, change) {
         return Err(no_server());
     }
+    let after = servers::given(&snapshot, upstream, server).ok_or_else(no_server)?;
+    record(state, history::of_server(&before, &after, upstream, server));
     let change = Value::Object(patch.clone());
     tracing::info!(upstream, server, %change, "server changed at the admin address");
     let value = servers::named(&snapshot, upstream, server).ok_or_else(no_server)?;
     Ok(versioned(state, &snapshot, StatusCode::OK, &value))
+}
+
+/// Takes a change back, if nothing has changed it since. Blocks.
+fn undo(state: &ServerState, id: u64, is_preview: bool) -> Done<Response<Full<Bytes>>> {
+    let change = state.changes.lock().get(id).cloned();
+    let change = change.ok_or_else(|| {
+        Problem::new(StatusCode::NOT_FOUND, format!("there is no change {id}; /api/changes has those that are kept"))
+    })?;
+    let refused = |message: String| Problem::new(StatusCode::CONFLICT, message);
+    if change.undone {
+        return Err(refused(format!("change {id} was taken back already")));
+    }
+    if let Target::Server { upstream, server } = &change.undo.target {
+        let now = servers::given(&state.snapshot.load(), upstream, server).ok_or_else(no_server)?;
+        history::is_still(&change, &now)?;
+        let answer = change_server(state, upstream, server, &back(&change.differences), is_preview)?;
+        if !is_preview {
+            state.changes.lock().mark_undone(id);
+        }
+        return Ok(answer);
+    }
+    let class = change.undo.target.class();
+    let mut recorded = None;
+    let mut undone = |snapshot: &ConfigSnapshot| {
+        if change.undo.loads != state.metrics.reloads_ok.load(Relaxed) {
+            return Err(refused("the configuration was loaded since, which took the change back".to_owned()));
+        }
+        let after = history::undone(&snapshot.classes, &change)?;
+        recorded = history::of_classes(&snapshot.classes, &after, class);
+        Ok(after)
+    };
+    if is_preview {
+        let snapshot = state.snapshot.load_full();
+        undone(&snapshot)?;
+        return Ok(preview(state, &snapshot, recorded));
+    }
+    let snapshot = state.change_classes::<Problem>(undone)?;
+    tracing::info!(what = change.what, "change taken back at the admin address");
+    state.changes.lock().mark_undone(id);
+    record(state, recorded);
+    Ok(versioned(state, &snapshot, StatusCode::OK, &json!({ "undone": id, "what": change.what })))
 }
 
 fn no_server() -> Problem {
@@ -252,16 +245,27 @@ fn carry_out(
     place: &Place,
     headers: &HeaderMap,
     patch: &Map<String, Value>,
+    is_preview: bool,
 ) -> Done<Response<Full<Bytes>>> {
-    let mut status = StatusCode::OK;
-    let snapshot = state.change_classes::<Problem>(|snapshot| {
+    let class = if let Place::Class(name) = place { Some(name.as_str()) } else { None };
+    let (mut status, mut recorded) = (StatusCode::OK, None);
+    let mut change = |snapshot: &ConfigSnapshot| {
         let creates = creates(&snapshot.classes, method, place);
         expect(state, snapshot, headers, creates)?;
         if creates {
             status = StatusCode::CREATED;
         }
-        changed(&snapshot.classes, method, place, patch)
-    })?;
+        let after = changed(&snapshot.classes, method, place, patch)?;
+        recorded = history::of_classes(&snapshot.classes, &after, class);
+        Ok(after)
+    };
+    if is_preview {
+        let snapshot = state.snapshot.load_full();
+        change(&snapshot)?;
+        return Ok(preview(state, &snapshot, recorded));
+    }
+    let snapshot = state.change_classes::<Problem>(change)?;
+    record(state, recorded);
     let value = match place {
         Place::Class(name) if *method == Method::DELETE => {
             tracing::info!(class = %name, "class deleted at the admin address");
@@ -302,42 +306,6 @@ fn changed(classes: &Classes, method: &Method, place: &Place, patch: &Map<String
     }
     Admission::check(&classes).map_err(|error| settings::contradiction(error, &classes))?;
     Ok(classes)
-}
-
-/// Checks that the client may change anything.
-fn authorise(snapshot: &ConfigSnapshot, headers: &HeaderMap) -> Done<()> {
-    let forbidden = |message: &str| Err(Problem::new(StatusCode::FORBIDDEN, message));
-    let Some(token) = &snapshot.admin_token else {
-        return forbidden(
-            "nothing can be changed here: set `admin_token` to a file that holds a token of at least 32 characters, and reload",
-        );
-    };
-    // A page of another site can make a browser send requests, though without the token.
-    if let Some(origin) = headers.get(header::ORIGIN) {
-        let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
-        let origin = origin.as_bytes();
-        let of = origin.strip_prefix(b"http://").or(origin.strip_prefix(b"https://"));
-        if of.is_none() || of != host {
-            return forbidden("the page that asks is not of this address (Origin)");
-        }
-    }
-    let mut given = headers.get_all(header::AUTHORIZATION).iter();
-    let authorised = match (given.next(), given.next()) {
-        (Some(one), None) => bearer(one.as_bytes()).is_some_and(|given| token.is(given)),
-        _ => false,
-    };
-    match authorised {
-        true => Ok(()),
-        false => Err(Problem::new(
-            StatusCode::UNAUTHORIZED,
-            "a change needs the token that `admin_token` names: Authorization: Bearer TOKEN",
-        )),
-    }
-}
-
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, rest) = value.split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| rest.trim_ascii())
 }
 
 /// Reads the JSON object of a request's body.
@@ -406,170 +374,6 @@ fn expect(state: &ServerState, snapshot: &ConfigSnapshot, headers: &HeaderMap, c
     }
 }
 
-fn version(state: &ServerState, snapshot: &ConfigSnapshot) -> HeaderValue {
-    // A restarted process begins a new count, so its start time is part of the version.
-    let started = state.metrics.started.duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-    HeaderValue::try_from(format!("\"{started:x}-{}\"", snapshot.version)).expect("hexadecimal and decimal digits")
-}
-
-fn find(classes: &Classes, name: &str) -> Done<usize> {
-    let at = classes.classes.iter().position(|class| class.name == name);
-    at.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, format!("there is no class {name:?}")))
-}
-
-fn create_class(classes: &mut Classes, name: &str, patch: &Map<String, Value>) -> Done<()> {
-    let sound = name.len() <= MAX_NAME_BYTES
-        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
-        && name.chars().all(|char| char.is_ascii_alphanumeric() || "-_.".contains(char));
-    if !sound {
-        let message =
-            format!("must be at most {MAX_NAME_BYTES} letters, digits, and - _ . after the first one, not {name:?}");
-        return Err(Wrong::new("name", message).into());
-    }
-    if classes.classes.len() >= MAX_CLASSES {
-        return Err(Wrong::new("", format!("there may be {MAX_CLASSES} classes at most")).into());
-    }
-    classes.classes.push(ClassConfig::new(name));
-    edit_class(classes, name, None, patch)
-}
-
-/// Changes a class, starting from `from` if given, else from its state in force.
-fn edit_class(classes: &mut Classes, name: &str, from: Option<ClassConfig>, patch: &Map<String, Value>) -> Done<()> {
-    let at = find(classes, name)?;
-    let mut class = match from {
-        // Settings that the API cannot change stay.
-        Some(from) => {
-            let before = &classes.classes[at];
-            let mut class = ClassConfig { priority: before.priority, ..from };
-            class.refusal.page.clone_from(&before.refusal.page);
-            class
-        }
-        None => classes.classes[at].clone(),
-    };
-    let position = settings::change_class(&mut class, patch)?;
-    classes.classes[at] = class;
-    if let Some(to) = position {
-        if to >= classes.classes.len() {
-            let last = classes.classes.len() - 1;
-            return Err(Wrong::new("position", format!("must be from 0 to {last}, not {to}")).into());
-        }
-        let class = classes.classes.remove(at);
-        classes.classes.insert(to, class);
-        renumber(classes, |old| match old {
-            old if old == at => to,
-            old => {
-                let without = if old > at { old - 1 } else { old };
-                if without >= to { without + 1 } else { without }
-            }
-        });
-    }
-    Ok(())
-}
-
-fn delete_class(classes: &mut Classes, name: &str) -> Done<()> {
-    let at = find(classes, name)?;
-    let default = classes.default.index();
-    if at == default {
-        let message = format!("{name} is the class of requests that no rule matches, and cannot be deleted");
-        return Err(Problem::new(StatusCode::CONFLICT, message));
-    }
-    classes.classes.remove(at);
-    let below = |old: usize| if old > at { old - 1 } else { old };
-    renumber(classes, |old| if old == at { below(default) } else { below(old) });
-    Ok(())
-}
-
-/// Adapts references to classes after their numbers have changed.
-fn renumber(classes: &mut Classes, now: impl Fn(usize) -> usize) {
-    let now = |class: &mut ClassId| *class = ClassId(now(class.index()) as u16);
-    now(&mut classes.default);
-    classes.rules.iter_mut().for_each(|rule| now(&mut rule.class));
-}
-
-fn all_classes(snapshot: &ConfigSnapshot) -> Value {
-    let stats = snapshot.admission.stats().classes;
-    let classes = (0..snapshot.classes.classes.len()).map(|at| one_class(snapshot, &stats, at)).collect::<Vec<_>>();
-    json!({
-        "version": snapshot.version,
-        "persistent": !snapshot.classes_changed,
-        "default": snapshot.classes.classes[snapshot.classes.default.index()].name,
-        "classes": classes,
-    })
-}
-
-fn one_class(snapshot: &ConfigSnapshot, stats: &[(Arc<str>, ClassStats)], at: usize) -> Value {
-    let config = &snapshot.classes.classes[at];
-    let counters = snapshot.class_metrics.of(ClassId(at as u16));
-    let totals = counters.totals();
-    let stats = stats.iter().find(|(name, _)| **name == *config.name).map(|(_, stats)| *stats).unwrap_or_default();
-    let responses: Map<_, _> = (1..).zip(totals.responses).map(|(n, count)| (format!("{n}xx"), count.into())).collect();
-    let time = |times: &TimesTotal| json!({ "count": times.count(), "mean_s": times.mean_s() });
-    let goal = |goal: Goal| {
-        let Goal { kind, target, value, met } = goal;
-        json!({ "objective": kind.to_string(), "target": target, "value": value, "met": met })
-    };
-    json!({
-        "name": config.name,
-        "position": at,
-        "is_default": snapshot.classes.default.index() == at,
-        "persistent": !snapshot.classes_changed,
-        "settings": settings::class(config),
-        "stats": {
-            "waiting": stats.waiting,
-            "running": stats.running,
-            "arrived": stats.arrived,
-            "started": stats.started,
-            "finished": stats.finished,
-            "refused": {
-                "queue_full": stats.refused_full,
-                "waited_too_long": stats.refused_waited,
-                "too_late": stats.refused_late,
-            },
-            "abandoned": { "waiting": stats.gone_waiting, "running": stats.gone_running },
-            "responses": responses,
-            "responses_incomplete": totals.incomplete,
-            "waiting_time": time(&totals.waiting),
-            "service_time": time(&totals.service),
-            "system_time": time(&totals.system),
-        },
-        "objectives": counters.goals().into_iter().map(goal).collect::<Vec<_>>(),
-    })
-}
-
-fn all_admission(snapshot: &ConfigSnapshot) -> Value {
-    let stats = snapshot.admission.stats();
-    let resource = |it: &ResourceStats| {
-        let mean_service_s = it.mean_service.map(|mean| mean.as_secs_f64());
-        json!({
-            "name": &*it.name,
-            "window": it.window,
-            "window_changes": it.window_changes,
-            "running": it.running,
-            "mean_service_s": mean_service_s,
-        })
-    };
-    let leases = stats.leases.as_ref().map(|it| {
-        let cell = |(of, slots, window): &(String, u32, u32)| json!({ "of": of, "slots": slots, "window": window });
-        json!({
-            "gateways": it.gateways,
-            "in_force": it.leased,
-            "leads": it.leads,
-            "cells": it.cells.iter().map(cell).collect::<Vec<_>>(),
-        })
-    });
-    json!({
-        "version": snapshot.version,
-        "persistent": !snapshot.classes_changed,
-        "settings": settings::admission(&snapshot.classes.admission),
-        "stats": {
-            "waiting": stats.classes.iter().map(|(_, it)| it.waiting).sum::<usize>(),
-            "running": stats.classes.iter().map(|(_, it)| it.running).sum::<usize>(),
-            "resources": stats.resources.iter().map(resource).collect::<Vec<_>>(),
-            "leases": leases,
-        },
-    })
-}
-
 fn versioned(
     state: &ServerState,
     snapshot: &ConfigSnapshot,
@@ -581,110 +385,9 @@ fn versioned(
     response
 }
 
-fn json_response(status: StatusCode, value: &Value) -> Response<Full<Bytes>> {
-    let mut text = format!("{value:#}");
-    text.push('\n');
-    let mut response = Response::new(Full::from(text));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Rule;
-
-    fn classes(names: &[&str], default: u16, rules: &[u16]) -> Classes {
-        let rule = |&class: &u16| Rule {
-            name: format!("rule of {class}"),
-            class: ClassId(class),
-            resource: None,
-            conditions: Vec::new(),
-            raises_session: false,
-        };
-        Classes {
-            classes: names.iter().map(|name| ClassConfig::new(*name)).collect(),
-            default: ClassId(default),
-            rules: rules.iter().map(rule).collect(),
-            ..Classes::one()
-        }
-    }
-
-    /// The classes' names in order, the default's name, and those of the rules' classes.
-    fn told(classes: &Classes) -> (String, String, String) {
-        let name = |class: ClassId| classes.classes[class.index()].name.clone();
-        let all = classes.classes.iter().map(|class| class.name.as_str()).collect();
-        (all, name(classes.default), classes.rules.iter().map(|rule| name(rule.class)).collect())
-    }
-
-    #[test]
-    fn rules_and_default_follow_their_classes_wherever_those_go() {
-        for from in 0..4 {
-            for to in 0..4 {
-                let mut classes = classes(&["a", "b", "c", "d"], 2, &[3, 0, 1, 2]);
-                let patch = json!({ "position": to });
-                let name = ["a", "b", "c", "d"][from];
-                assert!(edit_class(&mut classes, name, None, patch.as_object().unwrap()).is_ok());
-                let (all, default, rules) = told(&classes);
-                assert_eq!(all.find(name), Some(to), "{from} to {to}: {all}");
-                assert_eq!((default.as_str(), rules.as_str()), ("c", "dabc"), "{from} to {to}");
-                assert_eq!(all.replace(name, ""), "abcd".replace(name, ""));
-            }
-        }
-    }
-
-    #[test]
-    fn rules_of_a_class_that_is_gone_lead_to_the_default() {
-        let mut classes = classes(&["a", "b", "c", "d"], 2, &[3, 0, 1, 2]);
-        assert!(delete_class(&mut classes, "a").is_ok());
-        assert_eq!(told(&classes), ("bcd".into(), "c".into(), "dcbc".into()));
-        assert!(delete_class(&mut classes, "d").is_ok());
-        assert_eq!(told(&classes), ("bc".into(), "c".into(), "ccbc".into()));
-        let Err(problem) = delete_class(&mut classes, "c") else { panic!("the default is gone") };
-        assert_eq!(problem.status, StatusCode::CONFLICT);
-    }
-
-    #[test]
-    fn a_new_class_is_the_last_unless_it_is_given_a_place() {
-        let mut all = classes(&["a", "b"], 1, &[0]);
-        assert!(create_class(&mut all, "c", &Map::new()).is_ok());
-        assert!(create_class(&mut all, "d", json!({ "position": 0, "weight": 7 }).as_object().unwrap()).is_ok());
-        assert_eq!(told(&all), ("dabc".into(), "b".into(), "a".into()));
-        assert_eq!(all.classes[0].given.weight, 7);
-        for bad in ["", "-a", "a b", "\u{e4}", "a/b", &"a".repeat(65)] {
-            assert!(create_class(&mut all, bad, &Map::new()).is_err(), "{bad}");
-        }
-        let patch = json!({ "position": 4 });
-        let Err(problem) = edit_class(&mut all, "a", None, patch.as_object().unwrap()) else {
-            panic!("beyond the end")
-        };
-        assert_eq!(problem.wrong.field, "position");
-    }
-
-    #[test]
-    fn a_path_means_one_thing() {
-        assert_eq!(Place::of("/api/classes"), Some(Place::Classes));
-        assert_eq!(Place::of("/api/classes/a%20b"), Some(Place::Class("a b".into())));
-        let socket = Place::Server("app".into(), "unix:/run/a.sock".into());
-        assert_eq!(Place::of("/api/upstreams/app/unix:%2Frun%2Fa.sock"), Some(socket));
-        for nothing in [
-            "/api",
-            "/api/",
-            "/api/classes/",
-            "/api/classes/a/b",
-            "/api/classes/%ff",
-            "/apis",
-            "/api/x",
-            "/api/upstreams/a",
-            "/api/upstreams/a/",
-            "/api/upstreams//b",
-        ] {
-            assert_eq!(Place::of(nothing), None, "{nothing}");
-        }
-    }
 
     #[test]
     fn the_schema_tells_of_every_place_method_and_field() {
@@ -699,6 +402,11 @@ mod tests {
             ("/api/upstreams/{upstream}/{server}", Place::Server(String::new(), String::new())),
             ("/api/certificates", Place::Certificates),
             ("/api/cache", Place::Cache),
+            ("/api/live", Place::Live),
+            ("/api/events", Place::Events),
+            ("/api/changes", Place::Changes),
+            ("/api/changes/{id}/undo", Place::Undo(0)),
+            ("/api/responses", Place::Responses),
         ] {
             let told = schema["paths"][path].as_object().unwrap_or_else(|| panic!("{path} is missing"));
             let mut told: Vec<String> =

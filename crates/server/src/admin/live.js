@@ -5,6 +5,10 @@
 const MINUTES_S = 300;
 const HOUR_S = 3600;
 const live = { seconds: [], steps: [], isHour: false };
+// The newest that the server has told.
+let latest = null;
+// What reading from elsewhere and changes need. It is forgotten with the tab.
+const session = { token: "" };
 
 const byId = (id) => document.getElementById(id);
 
@@ -120,15 +124,39 @@ function showUplink(value, points) {
     (value) => String(+value.toPrecision(3)), `${now ? now.waiting : 0} responses waiting`);
 }
 
+const ORDERS_IN_WORDS = {
+  "fair": "all at once, as usual servers do",
+  "srpt": "fewest bytes left first",
+  "srpt-guard-3": "the same; no response takes over three times its time under fair",
+  "fsp": "the one that fair would finish first",
+  "las": "least sent so far first",
+  "fifo": "first come, first served",
+  "quick-fix": "small ones first",
+};
+
+// What each order would have done with the last responses.
 function showComparison(it) {
   byId("comparison").hidden = !it;
   if (!it) return;
   const factor = it.other_mean_s / it.mean_s;
   const verdict = factor >= 1.02 ? `${factor.toFixed(1)} times as long` : factor <= 0.98 ? `${(100 * factor).toFixed(0)} % of that` : "the same";
-  byId("comparison").className = factor >= 1 ? "met" : "missed";
-  byId("comparison").textContent =
-    `The last ${it.responses} responses (${duration(it.span_s)}) were sent in ${duration(it.mean_s)} in the mean. `
-    + `If all had shared the uplink equally, as usual servers let them: ${duration(it.other_mean_s)}, ${verdict}.`;
+  // A few milliseconds are those of the machine, and not of the order.
+  const isClose = it.mean_s - it.other_mean_s < 0.01;
+  byId("verdict").className = factor >= 1 ? "met" : isClose ? "" : "missed";
+  const under = it.under_way ? `, ${it.under_way} of them still under way,` : "";
+  byId("verdict").textContent = `The last ${it.responses} responses (${duration(it.span_s)})${under} took ${duration(it.mean_s)} in the mean. `
+    + `If all had shared the uplink equally: ${duration(it.other_mean_s)}, ${verdict}.`;
+  const row = (times, name, words) => {
+    const cells = made("tr");
+    const head = made("th", name);
+    head.scope = "row";
+    const part = 100 * times.mean_s / it.other_mean_s;
+    cells.append(head, made("td", duration(times.mean_s)), made("td", duration(times.p50_s)), made("td", duration(times.p99_s)),
+      made("td", duration(times.largest_s)), made("td", it.other_mean_s > 0 ? `${part.toFixed(part < 10 ? 1 : 0)} %` : "-"), made("td", words, "text"));
+    return cells;
+  };
+  byId("orders").replaceChildren(row(it.measured, `${it.measured.order}, measured`, "what happened, with the clients' own lines"),
+    ...it.orders.map((times) => row(times, times.order, ORDERS_IN_WORDS[times.order] ?? "")));
 }
 
 function showSizes(value, points) {
@@ -191,6 +219,7 @@ function why(it, times) {
 }
 
 function showSlowest(list) {
+  byId("none-slow").hidden = list.length > 0;
   byId("slowest").replaceChildren(...list.map((it) => {
     const times = parts(it);
     const bar = drawn("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", class: "bar", role: "img",
@@ -210,32 +239,21 @@ function showSlowest(list) {
   }));
 }
 
-// The buttons that take a server out and in. page.js sends the change.
-function changes(upstream, server) {
-  const cell = made("td");
-  for (const [state, text] of [["enabled", "Enable"], ["draining", "Drain"], ["disabled", "Disable"]]) {
-    if (state === server.state) continue;
-    const button = made("button", text);
-    button.type = "button";
-    button.setAttribute("aria-label", `${text} ${server.server}`);
-    button.addEventListener("click", () => changeServer(upstream, server.server, { state }));
-    cell.append(button, " ");
-  }
-  return cell;
-}
-
-function showUpstreams(value) {
-  const servers = value.upstreams.flatMap((upstream) => upstream.servers.map((server) => ({ upstream, server })));
-  byId("upstreams").hidden = servers.length === 0;
-  byId("servers").replaceChildren(...servers.map(({ upstream, server }) => {
-    const row = made("tr");
-    const name = made("td", `${upstream.name}: ${server.server}`);
-    if (server.class) name.append(made("span", ` for ${server.class}`, "quiet"));
-    row.append(name, made("td", server.health, server.health === "healthy" ? "met" : "missed"), made("td", server.in_flight),
-      made("td", server.connections), made("td", server.requests), made("td", server.failures), made("td", server.weight),
-      made("td", server.state, server.state === "enabled" ? "" : "missed"), changes(upstream.name, server));
-    return row;
-  }));
+// Whether a class has kept its objectives, over the last hour.
+function keptStrip(name) {
+  const met = live.steps.map((it) => it.classes.find((of) => of.name === name)?.met ?? null);
+  const known = met.filter((it) => it !== null);
+  const kept = known.length ? `kept ${Math.round(100 * known.filter(Boolean).length / known.length)} %` : "no history yet";
+  const strip = drawn("svg", { viewBox: "0 0 360 10", preserveAspectRatio: "none", class: "strip", role: "img", "aria-label": `${kept}, in the last hour` });
+  const end = live.steps.length ? live.steps[live.steps.length - 1].at_s : 0;
+  live.steps.forEach((point, at) => {
+    if (met[at] === null) return;
+    const x = 360 - (end - point.at_s) / 10 - 1;
+    strip.append(drawn("rect", { x: x.toFixed(1), y: met[at] ? 4 : 0, width: 1.2, height: met[at] ? 6 : 10, class: met[at] ? "kept" : "lost" }));
+  });
+  const all = made("div", undefined, "history");
+  all.append(strip, made("span", kept, "quiet"));
+  return all;
 }
 
 function append(to, points, span) {

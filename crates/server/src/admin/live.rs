@@ -1,58 +1,110 @@
 //! What the page shows of the last hour.
 
 use std::{
+    fmt::Write as _,
     sync::{Arc, atomic::Ordering::Relaxed},
+    thread::{self, JoinHandle},
     time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
 use http_body_util::Full;
-use recent::{ClassReading, Comparison, Point, Reading, ResourcePoint, SIZE_NAMES, SizeTotal};
+use recent::{ClassReading, Comparison, Point, Reading, ResourcePoint, SIZE_NAMES, SentResponse, SizeTotal};
 use scheduler::correction::Doubt;
 use serde_json::{Value, json};
-use tokio::time::MissedTickBehavior;
+use tokio::{sync::watch, time::MissedTickBehavior};
 
-use crate::state::ServerState;
+use super::{
+    certificates, servers,
+    shown::{all_admission, all_classes, changes, version},
+};
+use crate::{admission::Adjusted, class_metrics::Goal, state::ServerState};
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// So many seconds are between two comparisons with fair sharing.
+/// So many seconds are between two comparisons with other orders.
 const COMPARED_EVERY: u64 = 10;
+/// They are made while somebody looks, and for so many seconds after.
+const LOOKED_AT: u64 = 60;
+/// Responses that are compared: the simulations take some tenths of a second of a processor.
+const COMPARED: usize = 20_000;
 
 /// Takes a reading every second.
-pub(super) async fn watch(state: Arc<ServerState>) {
+pub(super) async fn watch(state: Arc<ServerState>, told: watch::Sender<()>) {
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut comparing, mut next_comparison): (Option<JoinHandle<()>>, u64) = (None, 0);
     for second in 0_u64.. {
         interval.tick().await;
         let reading = reading(&state);
         state.metrics.history.lock().record(reading);
-        if second.is_multiple_of(COMPARED_EVERY) && state.metrics.are_shown.load(Relaxed) {
+        told.send_replace(());
+        let is_looked_at = state.metrics.looked_at_s.load(Relaxed) + LOOKED_AT > now_s() as u64;
+        let is_done = comparing.as_ref().is_none_or(JoinHandle::is_finished);
+        if second >= next_comparison && is_looked_at && is_done {
+            next_comparison = second + COMPARED_EVERY;
             let state = state.clone();
-            let _ = tokio::task::spawn_blocking(move || compare(&state)).await;
+            comparing = thread::Builder::new().name("orders".into()).spawn(move || compare(&state)).ok();
         }
     }
 }
 
-/// Says what the last responses would have had under fair sharing.
+/// Says what the last responses would have had under other orders. Takes long, with what the processors have left.
 fn compare(state: &ServerState) {
-    let (sent, rate) = (state.metrics.last_sent.list(), state.uplink.stats().rate_bits_per_second);
-    let other_mean_s = state.metrics.fair_sharing.get().zip(rate).and_then(|(mean_s, rate)| mean_s(&sent, rate));
-    *state.metrics.comparison.lock() = other_mean_s.and_then(|mean_s| Comparison::new(&sent, mean_s));
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::setpriority_process(None, 19);
+    let metrics = &state.metrics;
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let until_ns = ns(metrics.began.elapsed());
+    let mut sent = metrics.last_sent.list(COMPARED);
+    // Of the time before these, responses are missing that have ended.
+    let first_ns = if sent.len() == COMPARED { sent[0].ready_ns } else { 0 };
+    let under_way = state.uplink.under_way().into_iter().map(|(since, body_bytes)| SentResponse {
+        ready_ns: until_ns.saturating_sub(ns(since)),
+        body_bytes,
+        send_ns: None,
+    });
+    sent.extend(under_way.filter(|sent| sent.ready_ns >= first_ns));
+    sent.sort_by_key(|sent| sent.ready_ns);
+    let rate = state.uplink.stats().rate_bits_per_second;
+    let others = metrics.orders.get().zip(rate).map(|(orders, rate)| orders(&sent, rate, until_ns));
+    let order = state.snapshot.load().uplink().order.to_string();
+    *metrics.comparison.lock() = Comparison::new(order, &sent, until_ns, others.unwrap_or_default());
 }
 
-/// [`show`], for the page, which asks every second.
+/// The last responses, as a table that `serpent advise` reads like a log. Takes some milliseconds.
+pub(super) fn responses(state: &ServerState) -> Response<Full<Bytes>> {
+    let began_us = state.metrics.started.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros());
+    let mut text = "at_us,size_bytes\n".to_owned();
+    for sent in state.metrics.last_sent.list(usize::MAX) {
+        let _ = writeln!(text, "{},{}", began_us + u128::from(sent.ready_ns / 1000), sent.body_bytes);
+    }
+    let mut response = Response::new(Full::from(text));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/csv; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// [`show`], for a page that asks every second.
 pub(super) fn answer(state: &ServerState, after_s: f64) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(show(state, after_s).to_string()));
+    let mut response = Response::new(Full::from(show(state, after_s).0.to_string()));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
-/// The present, and what is newer than `after_s` of the last five minutes and of the last hour.
-fn show(state: &ServerState, after_s: f64) -> Value {
+/// The time in a query `after=TIME`, from which on points are asked for.
+pub(super) fn after_s(query: Option<&str>) -> f64 {
+    query.and_then(|query| query.strip_prefix("after=")?.parse().ok()).unwrap_or_default()
+}
+
+/// All that the page shows: the present, and what is newer than `after_s` of the last five minutes and of the last hour. Also the
+/// time of the newest point.
+pub(super) fn show(state: &ServerState, after_s: f64) -> (Value, f64) {
     let now_s = now_s();
+    state.metrics.looked_at_s.store(now_s as u64, Relaxed);
     let snapshot = state.snapshot.load();
     let uplink = state.uplink.stats();
     let doubt = uplink.rate_doubt.map(|doubt| match doubt {
@@ -61,23 +113,35 @@ fn show(state: &ServerState, after_s: f64) -> Value {
     });
     let names: Vec<_> = (0..snapshot.sites.count()).map(|site| snapshot.sites.names_of(site)).collect();
     let newer = |point: &&Point| point.at_s > after_s;
+    let version = version(state, &snapshot);
     let history = state.metrics.history.lock();
-    json!({
+    let last_s = history.seconds().last().map_or(after_s, |point| point.at_s);
+    let value = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now_s": now_s,
         "started_s": seconds(state.metrics.started),
         "sites": names,
+        "closed_by": snapshot.sites.maintenance().filter_map(|it| Some(it.closed_by()?.to_string_lossy())).collect::<Vec<_>>(),
         "uplink": {
             "order": snapshot.uplink().order.to_string(),
             "rate_bits_per_second": uplink.rate_bits_per_second,
             "doubt": doubt,
         },
-        "comparison": *state.metrics.comparison.lock(),
+        "comparison": state.metrics.comparison.lock().clone(),
         "sizes": SIZE_NAMES,
         "seconds": history.seconds().filter(newer).collect::<Vec<_>>(),
         "steps": history.steps().filter(newer).collect::<Vec<_>>(),
         "slowest": state.metrics.slowest.list(now_s as u64),
-    })
+        "etag": version.to_str().ok(),
+        "can_change": snapshot.admin_token.is_some(),
+        "classes": all_classes(&snapshot),
+        "admission": all_admission(&snapshot),
+        "upstreams": servers::all(&snapshot)["upstreams"],
+        "certificates": certificates::all(&snapshot)["certificates"],
+        "decisions": snapshot.admission.decisions().iter().map(|it| decision(now_s, it)).collect::<Vec<_>>(),
+        "changes": changes(state),
+    });
+    (value, last_s)
 }
 
 fn reading(state: &ServerState) -> Reading {
@@ -94,6 +158,7 @@ fn reading(state: &ServerState) -> Reading {
             waiting: stats.waiting,
             running: stats.running,
             refused: stats.refused_full + stats.refused_waited + stats.refused_late,
+            met: met(&counters.goals()),
             system_times: SizeTotal { count: totals.system.buckets.iter().sum(), sum_us: totals.system.sum_us },
         }
     };
@@ -116,6 +181,21 @@ fn reading(state: &ServerState) -> Reading {
         classes: snapshot.class_metrics.iter().map(class).collect(),
         resources: resources.collect(),
     }
+}
+
+fn decision(now_s: f64, it: &Adjusted) -> Value {
+    json!({
+        "at_s": now_s - it.ago.as_secs_f64(),
+        "resource": &*it.resource,
+        "from": it.from,
+        "to": it.to,
+        "why": it.reason.to_string(),
+    })
+}
+
+/// Whether all objectives that can be judged are met; `None`: there are none.
+fn met(goals: &[Goal]) -> Option<bool> {
+    goals.iter().filter_map(|goal| goal.met).reduce(|one, other| one && other)
 }
 
 fn now_s() -> f64 {

@@ -1,18 +1,14 @@
 "use strict";
 
-// Classes, certificates, and changes. live.js comes first.
+// Follows the server: by events, or else by asking every second. Classes, upstreams, certificates, changes. live.js and forms.js
+// come first.
 
-const REFRESH_MS = 1000;
-const NEW = " new class";
-const ADMISSION = " admission";
-const at = byId;
-let before = null;
-let latest = null;
-// What is being edited, as it was when it was opened, and its version: a change by somebody else meanwhile is not overwritten.
-let opened = { what: null, settings: null, etag: null };
-
-const element = made;
-const time = duration;
+const POLL_MS = 1000;
+// A stream that has been silent for so long is given up.
+const SILENCE_MS = 10000;
+// After a stream that could not be had, so many questions are asked before the next try.
+const POLLS = 10;
+const isPolling = new URLSearchParams(location.search).has("poll");
 
 function rate(now, old, elapsed) {
   return old === undefined || !(elapsed > 0) ? "-" : (Math.max(0, now - old) / elapsed).toFixed(1);
@@ -28,50 +24,73 @@ function total(counts) {
   return Object.values(counts).reduce((sum, count) => sum + count, 0);
 }
 
+// Rows that stay, so that the keyboard's place does: only the cells before the buttons are made anew.
+function fill(body, items, keyOf, cellsOf, buttonsOf) {
+  const rows = (body.rowsByKey ??= new Map());
+  const keys = items.map(keyOf);
+  items.forEach((it, number) => {
+    const key = keys[number];
+    let row = rows.get(key);
+    if (!row) {
+      row = made("tr");
+      row.buttons = made("td");
+      row.buttons.append(...buttonsOf(key));
+      row.append(row.buttons);
+      rows.set(key, row);
+    }
+    while (row.firstChild !== row.buttons) row.firstChild.remove();
+    row.prepend(...cellsOf(it, row));
+  });
+  if (keys.join("\n") === body.keys) return;
+  body.keys = keys.join("\n");
+  for (const key of [...rows.keys()]) if (!keys.includes(key)) rows.delete(key);
+  body.replaceChildren(...keys.map((key) => rows.get(key)));
+}
+
+function button(text, label, act) {
+  const it = made("button", text);
+  it.type = "button";
+  it.setAttribute("aria-label", label);
+  it.addEventListener("click", act);
+  return it;
+}
+
 function goal(it) {
-  const show = (value) => (value === null ? "-" : it.objective === "error_rate" ? (value * 100).toFixed(2) + " %" : time(value));
+  const show = (value) => (value === null ? "-" : it.objective === "error_rate" ? (value * 100).toFixed(2) + " %" : duration(value));
   const state = it.met === null ? "quiet" : it.met ? "met" : "missed";
-  return element("li", `${it.objective} ${show(it.value)} (promised ${show(it.target)})`, state);
+  return made("li", `${it.objective} ${show(it.value)} (promised ${show(it.target)})`, state);
 }
 
 // Whether classes have delays in ratios; otherwise weights matter, if anything does.
 function sharesDelay() {
-  return ["ratio", "wtp", "pwad", "mdp"].includes(latest.admission.value.settings.policy);
+  return ["ratio", "wtp", "pwad", "mdp"].includes(latest.admission.settings.policy);
 }
 
-function row(it, old, elapsed) {
-  const made = element("tr");
-  const name = element("td", it.name);
-  if (it.is_default) name.append(element("span", " default", "quiet"));
-  const now = it.stats;
-  const then = old && old.stats;
-  const limit = it.settings.slots === null ? "" : ` of ${it.settings.slots}`;
-  const goals = element("ul");
-  goals.append(...it.objectives.map(goal));
-  const objectives = element("td");
-  objectives.append(goals);
-  const edit = element("button", "Edit");
-  edit.type = "button";
-  edit.setAttribute("aria-label", `Edit ${it.name}`);
-  edit.addEventListener("click", () => {
-    open(it.name);
-    at("settings").focus();
-  });
-  const change = element("td");
-  change.append(edit);
-  made.append(
-    name,
-    element("td", sharesDelay() ? it.settings.delay_ratio : it.settings.weight),
-    element("td", now.running + limit),
-    element("td", `${now.waiting} of ${it.settings.queue}`),
-    element("td", rate(total(now.responses), then && total(then.responses), elapsed)),
-    element("td", rate(total(now.refused), then && total(then.refused), elapsed)),
-    element("td", time(lately(now.waiting_time, then && then.waiting_time))),
-    element("td", time(lately(now.system_time, then && then.system_time))),
-    objectives,
-    change,
-  );
-  return made;
+function showClasses(value, before) {
+  const elapsed = before && value.now_s - before.now_s;
+  fill(byId("classes"), value.classes.classes, (it) => it.name, (it) => {
+    const then = before?.classes.classes.find((old) => old.name === it.name)?.stats;
+    const now = it.stats;
+    const name = made("td", it.name);
+    if (it.is_default) name.append(made("span", " default", "quiet"));
+    const goals = made("ul");
+    goals.append(...it.objectives.map(goal));
+    const objectives = made("td");
+    objectives.append(goals);
+    if (it.objectives.length) objectives.append(keptStrip(it.name));
+    return [
+      name,
+      made("td", sharesDelay() ? it.settings.delay_ratio : it.settings.weight),
+      made("td", now.running + (it.settings.slots === null ? "" : ` of ${it.settings.slots}`)),
+      made("td", `${now.waiting} of ${it.settings.queue}`),
+      made("td", rate(total(now.responses), then && total(then.responses), elapsed)),
+      made("td", rate(total(now.refused), then && total(then.refused), elapsed)),
+      made("td", duration(lately(now.waiting_time, then?.waiting_time))),
+      made("td", duration(lately(now.system_time, then?.system_time))),
+      objectives,
+    ];
+  }, (name) => [button("Change", `Change class ${name}`, () => openClass(name))]);
+  byId("share").textContent = sharesDelay() ? "Delay ratio" : "Weight";
 }
 
 function showAdmission(value) {
@@ -84,7 +103,7 @@ function showAdmission(value) {
   for (const it of value.stats.resources) {
     const window = it.window === null ? "no window of its own" : `of ${it.window}`;
     const adjusted = it.window_changes ? `, adjusted ${it.window_changes} times` : "";
-    entries.push([`Resource ${it.name}`, `${it.running} ${window}${adjusted}, service ${time(it.mean_service_s)}`]);
+    entries.push([`Resource ${it.name}`, `${it.running} ${window}${adjusted}, service ${duration(it.mean_service_s)}`]);
   }
   const leases = value.stats.leases;
   if (leases) {
@@ -93,7 +112,57 @@ function showAdmission(value) {
     const leads = leases.leads ? "; this one adjusts the windows" : "";
     entries.push([`Slots of this gateway, of ${leases.gateways}`, `${slots}, ${why}${leads}`]);
   }
-  at("admission").replaceChildren(...entries.flatMap(([term, text]) => [element("dt", term), element("dd", text)]));
+  byId("admission").replaceChildren(...entries.flatMap(([term, text]) => [made("dt", term), made("dd", text)]));
+}
+
+// What the adjustment of windows has decided, and why.
+function showDecisions(list) {
+  byId("decided").hidden = list.length === 0;
+  const inWords = ({ at_s, resource, from, to, why }) =>
+    `${new Date(at_s * 1000).toLocaleTimeString()} ${resource}: ${from === null ? "" : `${from} \u2192 `}${to}, ${why}`;
+  byId("last-decision").textContent = list.length ? `Windows: ${inWords(list[0])}` : "";
+  byId("decisions").replaceChildren(...list.slice(1).map((it) => made("li", inWords(it))));
+}
+
+const STATES = [["enabled", "Enable"], ["draining", "Drain"], ["disabled", "Disable"]];
+
+function showUpstreams(upstreams) {
+  const servers = upstreams.flatMap((upstream) => upstream.servers.map((server) => ({ upstream: upstream.name, server })));
+  byId("upstreams").hidden = servers.length === 0;
+  const keyOf = ({ upstream, server }) => JSON.stringify([upstream, server.server, server.class]);
+  fill(byId("servers"), servers, keyOf, ({ upstream, server }, row) => {
+    const name = made("td", `${upstream}: ${server.server}`);
+    if (server.class) name.append(made("span", ` for ${server.class}`, "quiet"));
+    [...row.buttons.children].forEach((it) => { it.hidden = it.dataset.state === server.state; });
+    return [name, made("td", server.health, server.health === "healthy" ? "met" : "missed"), made("td", server.in_flight),
+      made("td", server.connections), made("td", server.requests), made("td", server.failures), made("td", server.weight),
+      made("td", server.state, server.state === "enabled" ? "" : "missed")];
+  }, (key) => {
+    const [upstream, server] = JSON.parse(key);
+    const states = STATES.map(([state, text]) => {
+      const it = button(text, `${text} ${server}`, () => openServer(upstream, server, state));
+      it.dataset.state = state;
+      return it;
+    });
+    return [...states, button("Change", `Change ${server}`, () => openServer(upstream, server))];
+  });
+}
+
+function showChanges(changes) {
+  byId("changes").hidden = changes.length === 0;
+  fill(byId("made"), changes, (it) => String(it.id), (it, row) => {
+    row.buttons.firstChild.hidden = it.undone;
+    const words = made("ul");
+    const all = it.differences.map((difference) => made("li", changeInWords(difference)));
+    // A class that is new or gone has all its settings.
+    words.append(...(isOfWhole(it.what) ? [] : all));
+    const cell = made("td", undefined, "text");
+    cell.append(it.undone ? made("span", "taken back", "quiet") : "", words);
+    return [made("td", new Date(it.at_s * 1000).toLocaleTimeString()), made("td", it.what, "text"), cell];
+  }, (id) => {
+    const undo = () => openUndo(latest.changes.find((it) => String(it.id) === id));
+    return [button("Undo", `Undo change ${id}`, undo)];
+  });
 }
 
 function date(seconds) {
@@ -101,155 +170,130 @@ function date(seconds) {
 }
 
 function certificate(it) {
-  const made = element("tr");
+  const row = made("tr");
   const soon = it.valid_until_s === null || it.valid_until_s < Date.now() / 1000 + 7 * 86400;
   const failed = it.failures > 1 ? ` (${it.failures} attempts in a row)` : "";
-  made.append(
-    element("td", it.names.join(", ") || it.site),
-    element("td", it.from === "acme" ? "authority" : "files"),
-    element("td", it.valid_until_s === null ? "none yet" : date(it.valid_until_s), soon ? "missed" : ""),
-    element("td", it.from === "acme" ? date(it.next_order_s) : "-"),
-    element("td", it.last_error ? it.last_error + failed : "-", it.last_error ? "missed" : "quiet"),
+  row.append(
+    made("td", it.names.join(", ") || it.site),
+    made("td", it.from === "acme" ? "authority" : "files"),
+    made("td", it.valid_until_s === null ? "none yet" : date(it.valid_until_s), soon ? "missed" : ""),
+    made("td", it.from === "acme" ? date(it.next_order_s) : "-"),
+    made("td", it.last_error ? it.last_error + failed : "-", it.last_error ? "missed" : "quiet"),
   );
-  return made;
+  return row;
 }
 
-async function get(path) {
-  const response = await fetch(path);
-  if (!response.ok) throw new Error(`${path}: ${response.status}`);
-  return { value: await response.json(), etag: response.headers.get("ETag") };
+// What needs attention, in words.
+function summary(value) {
+  const last = live.seconds[live.seconds.length - 1];
+  const said = value.closed_by.map((file) => [`a site is closed for maintenance, as long as ${file} exists`, "missed"]);
+  const down = value.upstreams.flatMap((it) => it.servers).filter((it) => it.health !== "healthy").length;
+  if (down) said.push([`${down} ${down === 1 ? "server is" : "servers are"} not healthy`, "missed"]);
+  for (const it of value.classes.classes) if (it.objectives.some((goal) => goal.met === false)) said.push([`${it.name} misses its objective`, "missed"]);
+  const refused = last ? last.classes.filter((it) => it.refused_per_second > 0) : [];
+  if (refused.length) said.push([`the site is full: ${refused.map((it) => it.name).join(", ")} refused`, "missed"]);
+  const rate = value.uplink.rate_bits_per_second;
+  if (last?.waiting && rate) said.push(["the uplink is busy", "busy"]);
+  if (!said.length) said.push(["all is well", "met"]);
+  byId("summary").replaceChildren(...said.map(([text, className]) => made("li", text, className)));
 }
 
-function choices() {
-  const names = latest.classes.value.classes.map((it) => it.name);
-  const wanted = [...names, NEW, ADMISSION];
-  const list = at("what");
-  if (wanted.join("\n") === [...list.options].map((it) => it.value).join("\n")) return;
-  const chosen = list.value;
-  list.replaceChildren(...wanted.map((it) => {
-    const option = element("option", it.trim());
-    option.value = it;
-    return option;
-  }));
-  list.value = wanted.includes(chosen) ? chosen : names[0];
-  if (list.value !== opened.what) open(list.value);
+function display(value, by) {
+  const before = latest;
+  latest = value;
+  byId("locked").hidden = true;
+  byId("all").hidden = false;
+  showLive(value);
+  showUpstreams(value.upstreams);
+  showClasses(value, before);
+  showAdmission(value.admission);
+  showDecisions(value.decisions);
+  showChanges(value.changes);
+  byId("tls").hidden = value.certificates.length === 0;
+  byId("certificates").replaceChildren(...value.certificates.map(certificate));
+  summary(value);
+  byId("temporary").hidden = value.classes.persistent;
+  byId("read-only").hidden = value.can_change;
+  byId("state").textContent = `Serpent ${value.version}, ${by}, ${new Date().toLocaleTimeString()}`;
+  byId("state").className = "quiet";
 }
 
-function open(what) {
-  at("what").value = what;
-  at("naming").hidden = what !== NEW;
-  at("delete").hidden = what === NEW || what === ADMISSION;
-  const known = what === ADMISSION
-    ? latest.admission
-    : { value: latest.classes.value.classes.find((it) => it.name === what), etag: latest.classes.etag };
-  const settings = what === NEW ? { weight: 1, slots: null, queue: 1000, max_wait_s: null } : { ...known.value.settings };
-  if (what !== NEW && what !== ADMISSION) settings.position = known.value.position;
-  opened = { what, settings, etag: known.etag };
-  at("settings").value = JSON.stringify(settings, null, 2);
-  answer("", false);
+async function look() {
+  display(await (await ask(`/api/live?after=${liveSince()}`)).json(), "asked every second");
 }
 
-function answer(text, isError) {
-  at("answer").textContent = text;
-  at("answer").className = isError ? "error" : "";
-}
-
-async function send(method, path, settings, precondition) {
-  const headers = { Authorization: `Bearer ${at("token").value}`, ...precondition };
-  if (settings) headers["Content-Type"] = "application/merge-patch+json";
-  const response = await fetch(path, { method, headers, body: settings && JSON.stringify(settings) });
-  const value = await response.json();
-  if (response.ok) return;
-  const { message, field } = value.error;
-  throw new Error(field ? `${field}: ${message}` : message);
-}
-
-// Those that were changed in the text: others may have changed what this one has not touched.
-function changed(now, old) {
-  const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
-  return Object.fromEntries(Object.entries(now).filter(([name, value]) => !same(value, old[name])));
-}
-
-async function save(event) {
-  event.preventDefault();
-  const { what, settings, etag } = opened;
+// Shows events until the stream ends. Returns whether there was any.
+async function listen() {
+  const stop = new AbortController();
+  let silence = 0, any = false;
+  const hear = () => {
+    clearTimeout(silence);
+    silence = setTimeout(() => stop.abort(), SILENCE_MS);
+  };
+  const hide = () => document.hidden && stop.abort();
+  document.addEventListener("visibilitychange", hide);
+  hear();
   try {
-    const now = JSON.parse(at("settings").value);
-    if (what === NEW) {
-      const name = at("name").value;
-      if (!name) throw new Error("a new class needs a name");
-      await send("PUT", `/api/classes/${encodeURIComponent(name)}`, now, { "If-None-Match": "*" });
-      await refresh();
-      open(name);
-    } else {
-      const path = what === ADMISSION ? "/api/admission" : `/api/classes/${encodeURIComponent(what)}`;
-      await send("PATCH", path, changed(now, settings), { "If-Match": etag });
-      await refresh();
-      open(what);
+    const response = await ask(`/api/events?after=${liveSince()}`, { signal: stop.signal });
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let rest = ""; ;) {
+      const { value, done } = await reader.read();
+      if (done) return any;
+      hear();
+      const events = (rest + value).split("\n\n");
+      rest = events.pop();
+      for (const event of events) {
+        display(JSON.parse(event.slice(event.indexOf("data: ") + 6)), "live");
+        any = true;
+      }
     }
-    answer("Saved, until the next reload.", false);
-  } catch (error) {
-    answer(error.message, true);
+  } finally {
+    clearTimeout(silence);
+    document.removeEventListener("visibilitychange", hide);
   }
 }
 
-async function remove() {
-  const { what, etag } = opened;
-  if (!confirm(`Delete the class ${what}? Its requests go to the default class.`)) return;
-  try {
-    await send("DELETE", `/api/classes/${encodeURIComponent(what)}`, undefined, { "If-Match": etag });
-    await refresh();
-    answer("Deleted, until the next reload.", false);
-  } catch (error) {
-    answer(error.message, true);
+const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+const shown = () => new Promise((resolve) => {
+  if (!document.hidden) return resolve();
+  document.addEventListener("visibilitychange", function check() {
+    if (document.hidden) return;
+    document.removeEventListener("visibilitychange", check);
+    resolve();
+  });
+});
+
+async function follow() {
+  for (;;) {
+    await shown();
+    if (!isPolling && await listen().catch(() => false)) continue;
+    for (let polls = 0; polls < POLLS || isPolling; polls += 1) {
+      try {
+        await look();
+      } catch (error) {
+        byId("state").textContent = `No answer: ${error.message}`;
+        byId("state").className = "error";
+        byId("locked").hidden = error.status !== 401 && error.status !== 403;
+        if (error.status === 401) await unlocked(error.message);
+      }
+      await pause(POLL_MS);
+    }
   }
 }
 
-async function changeServer(upstream, server, change) {
-  try {
-    await send("PATCH", `/api/upstreams/${encodeURIComponent(upstream)}/${encodeURIComponent(server)}`, change, {});
-    answer(`${server}: ${change.state}, until the next reload.`, false);
-  } catch (error) {
-    answer(error.message, true);
-    at("token").focus();
-  }
-  await refresh();
+// Waits for a token to read with.
+function unlocked(message) {
+  byId("why-locked").textContent = message;
+  byId("all").hidden = true;
+  return new Promise((resolve) => {
+    byId("unlock").addEventListener("submit", (event) => {
+      event.preventDefault();
+      keepToken(byId("read-token").value);
+      byId("read-token").value = "";
+      resolve();
+    }, { once: true });
+  });
 }
 
-async function refresh() {
-  try {
-    const wanted = ["classes", "admission", "certificates", "upstreams", `live?after=${liveSince()}`];
-    const [classes, admission, tls, upstreams, now] = await Promise.all(wanted.map((it) => get(`/api/${it}`)));
-    latest = { classes, admission, tls, at: performance.now() };
-    showUpstreams(upstreams.value);
-    showLive(now.value);
-  } catch (error) {
-    at("state").textContent = `No answer: ${error.message}`;
-    at("state").className = "error";
-    return;
-  }
-  const elapsed = before && (latest.at - before.at) / 1000;
-  const old = (name) => before && before.classes.value.classes.find((it) => it.name === name);
-  at("classes").replaceChildren(...latest.classes.value.classes.map((it) => row(it, old(it.name) || undefined, elapsed)));
-  at("share").textContent = sharesDelay() ? "Delay ratio" : "Weight";
-  showAdmission(latest.admission.value);
-  const certificates = latest.tls.value.certificates;
-  at("tls").hidden = certificates.length === 0;
-  at("certificates").replaceChildren(...certificates.map(certificate));
-  choices();
-  at("temporary").hidden = latest.classes.value.persistent;
-  at("state").textContent = `Serpent ${live.value.version}, ${new Date().toLocaleTimeString()}`;
-  at("state").className = "quiet";
-  before = latest;
-}
-
-async function keep() {
-  // A row that is rebuilt loses the keyboard's place.
-  if (!["classes", "servers"].some((it) => at(it).contains(document.activeElement))) await refresh();
-  setTimeout(keep, REFRESH_MS);
-}
-
-at("change").addEventListener("submit", save);
-at("delete").addEventListener("click", remove);
-at("what").addEventListener("change", () => open(at("what").value));
-keep();
+try { session.token = sessionStorage.getItem("token") ?? ""; } catch { /* It is asked for. */ }
+follow();

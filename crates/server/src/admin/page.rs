@@ -7,6 +7,7 @@ use http_body_util::Full;
 
 const HTML: &str = include_str!("page.html");
 const SCRIPT: &str = include_str!("page.js");
+const FORMS: &str = include_str!("forms.js");
 const LIVE: &str = include_str!("live.js");
 const STYLE: &str = include_str!("page.css");
 
@@ -14,16 +15,28 @@ const STYLE: &str = include_str!("page.css");
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
-/// The page or one of its parts.
+/// Where tables for a browser without scripts go.
+const PLAIN: &str = "<!--plain-->";
+
+/// The page, with what a browser shows that runs no scripts.
+pub(super) fn page(plain: &str) -> Response<Full<Bytes>> {
+    part("text/html; charset=utf-8", HTML.replacen(PLAIN, plain, 1))
+}
+
+/// A part of the page.
 pub(super) fn find(path: &str) -> Option<Response<Full<Bytes>>> {
     let (content_type, text) = match path {
-        "/" => ("text/html; charset=utf-8", HTML),
         "/page.js" => ("text/javascript; charset=utf-8", SCRIPT),
+        "/forms.js" => ("text/javascript; charset=utf-8", FORMS),
         "/live.js" => ("text/javascript; charset=utf-8", LIVE),
         "/page.css" => ("text/css; charset=utf-8", STYLE),
         _ => return None,
     };
-    let mut response = Response::new(Full::from(text));
+    Some(part(content_type, text))
+}
+
+fn part(content_type: &'static str, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(text.into()));
     let headers = response.headers_mut();
     for (name, value) in [
         (header::CONTENT_TYPE, content_type),
@@ -34,7 +47,7 @@ pub(super) fn find(path: &str) -> Option<Response<Full<Bytes>>> {
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    Some(response)
+    response
 }
 
 #[cfg(test)]
@@ -51,9 +64,10 @@ mod tests {
         for forbidden in
             ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "http://", "https://"]
         {
-            assert!(!SCRIPT.contains(forbidden) && !LIVE.contains(forbidden), "{forbidden}");
+            assert!([SCRIPT, FORMS, LIVE].iter().all(|script| !script.contains(forbidden)), "{forbidden}");
         }
-        assert!(find("/").is_some() && find("/page.js").is_some() && find("/page.css").is_some());
+        assert_eq!(HTML.matches(PLAIN).count(), 1);
+        assert!(["/page.js", "/forms.js", "/live.js", "/page.css"].iter().all(|path| find(path).is_some()));
         assert!(find("/page").is_none());
     }
 }

@@ -45,16 +45,36 @@ pub(super) fn named(snapshot: &ConfigSnapshot, upstream: &str, server: &str) -> 
     (!servers.is_empty()).then(|| json!({ "upstream": upstream, "servers": servers }))
 }
 
+/// What a server was given while it runs: what a change can change. A weight of `null` is that of the configuration file.
+pub(super) fn given(snapshot: &ConfigSnapshot, upstream: &str, server: &str) -> Option<Map<String, Value>> {
+    let stats = snapshot.upstreams.stats().into_iter().find(|it| *it.name == *upstream)?;
+    let server = stats.servers.into_iter().find(|it| *it.server == *server)?;
+    let given =
+        [("state", name_of(server.mode).into()), ("weight", server.given_weight.into()), ("keep", server.kept.into())];
+    Some(given.map(|(name, value): (&str, Value)| (name.to_owned(), value)).into_iter().collect())
+}
+
+/// What it would be given by a change that [`change`] takes.
+pub(super) fn after(given: &Map<String, Value>, patch: &Map<String, Value>) -> Map<String, Value> {
+    let mut after = given.clone();
+    after.extend(patch.clone());
+    after
+}
+
+fn name_of(mode: ServerMode) -> Option<&'static str> {
+    STATES.iter().find(|(_, state)| *state == mode).map(|(name, _)| *name)
+}
+
 fn one(snapshot: &ConfigSnapshot, server: &ServerStats) -> Value {
     let class = server.class.and_then(|at| snapshot.names.get(at)).map(|name| name.to_string());
-    let state = STATES.iter().find(|(_, state)| *state == server.mode).map(|(name, _)| *name);
     let is_backup = server.priority == UpstreamServer::BACKUP;
     json!({
         "server": &*server.server,
         "class": class,
         "health": format!("{:?}", server.health).to_ascii_lowercase(),
-        "state": state,
+        "state": name_of(server.mode),
         "weight": server.weight,
+        "given_weight": server.given_weight,
         "priority": (!is_backup).then_some(server.priority),
         "backup": is_backup,
         "persistent": !server.changed,

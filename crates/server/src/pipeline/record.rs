@@ -9,7 +9,7 @@ use access_log::{Sent, Told};
 use heads::PriorityField;
 use http::{HeaderMap, Response, StatusCode, Version, header};
 use http_body::Body as _;
-use recent::{SentResponse, Slow};
+use recent::Slow;
 
 use super::{
     answer_body::AnswerBody,
@@ -90,7 +90,7 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
                 let ended_ns = ns(outcome.ended.saturating_duration_since(shown.began));
                 let send_ns = ns(outcome.send_time);
                 let ready_ns = ended_ns.saturating_sub(send_ns);
-                shown.last_sent.record(SentResponse { ready_ns, body_bytes: outcome.body_bytes, send_ns });
+                shown.last_sent.record(ready_ns, outcome.body_bytes, send_ns);
             }
             shown.slowest.record(response_time, || Slow {
                 ended_s: UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()),

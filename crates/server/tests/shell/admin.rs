@@ -180,7 +180,7 @@ fn without_a_token_configured_nothing_changes_at_all() {
     let server = Running::start(two_classes(root.path(), None));
     let answer = server.change("PATCH", "/api/classes/gold", &json!({ "weight": 9 }));
     assert_eq!(answer.status, 403);
-    assert!(answer.error().0.contains("`admin_token`"), "{}", answer.body);
+    assert!(answer.error().0.contains("`admin-token`"), "{}", answer.body);
     // A reload brings one.
     server.handle.reload(two_classes(root.path(), Some(&token_file(&root)))).expect("a good configuration");
     assert_eq!(server.change("PATCH", "/api/classes/gold", &json!({ "weight": 9 })).status, 200);
@@ -393,4 +393,104 @@ fn classes_are_in_the_metrics_and_their_objectives_watched() {
         assert!(text.lines().any(|it| it == line), "{line} is missing:\n{text}");
     }
     assert!(text.trim_end().ends_with("# EOF"));
+}
+
+#[test]
+fn a_preview_shows_what_would_change_and_changes_nothing() {
+    let (_root, server) = start();
+    let before = server.get("/api/classes");
+    let shown = server.change("PATCH", "/api/classes/gold?preview", &json!({ "weight": 3, "slots": null })).json();
+    assert_eq!((&shown["what"], &shown["preview"]), (&json!("class gold"), &json!(true)));
+    assert_eq!(shown["differences"], json!([{ "path": ["weight"], "old": 1, "new": 3 }]));
+    let shown = server.change("PATCH", "/api/admission?preview", &json!({ "windows": { "site": 7 } })).json();
+    assert_eq!(shown["differences"], json!([{ "path": ["windows", "site"], "old": null, "new": 7 }]));
+    assert_eq!(server.change("DELETE", "/api/classes/gold?preview", &json!({})).json()["what"], "class gold, deleted");
+    // It is refused as the change would be.
+    let answer = server.change("PATCH", "/api/classes/gold?preview", &json!({ "weight": 0 }));
+    assert_eq!((answer.status, answer.error().1), (422, json!("weight")));
+    assert_eq!(server.change_if("\"old\"", "PATCH", "/api/classes/gold?preview", &json!({ "weight": 2 })).status, 412);
+    assert_eq!(
+        server.ask("PATCH", "/api/classes/gold?preview", "Content-Type: application/json\r\n", "{}").status,
+        401
+    );
+    let after = server.get("/api/classes");
+    assert_eq!((after.etag(), after.body), (before.etag(), before.body));
+    assert_eq!(server.get("/api/changes").json(), json!({ "changes": [] }));
+}
+
+#[test]
+fn a_change_is_taken_back_unless_it_was_changed_since() {
+    let (_root, server) = start();
+    let undo = |id: u64| server.change("POST", &format!("/api/changes/{id}/undo"), &json!({}));
+    let weight = || server.get("/api/classes/gold").json()["settings"]["weight"].clone();
+    assert_eq!(server.change("PATCH", "/api/classes/gold", &json!({ "weight": 3 })).status, 200);
+    assert_eq!(server.change("PATCH", "/api/classes/gold", &json!({ "weight": 3 })).status, 200, "changes nothing");
+    assert_eq!(server.change("PATCH", "/api/classes/gold", &json!({ "weight": 8 })).status, 200);
+    let kept = server.get("/api/changes").json();
+    let ids: Vec<_> = kept["changes"].as_array().unwrap().iter().map(|it| it["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, [2, 1], "{kept:#}");
+    assert_eq!(kept["changes"][0]["differences"], json!([{ "path": ["weight"], "old": 3, "new": 8 }]));
+
+    let (message, _) = undo(1).error();
+    assert!(message.starts_with("weight of class gold is 8 by now, and not 3"), "{message}");
+    let shown = server.change("POST", "/api/changes/2/undo?preview", &json!({})).json();
+    assert_eq!((&shown["differences"][0]["new"], weight()), (&json!(3), json!(8)));
+    assert_eq!((undo(2).status, weight()), (200, json!(3)));
+    assert_eq!((undo(1).status, weight()), (200, json!(1)));
+    assert_eq!(undo(1).status, 409, "it was taken back already");
+    // What was taken back can be had again.
+    assert_eq!((undo(4).status, weight()), (200, json!(3)));
+    assert_eq!(undo(99).status, 404);
+
+    assert_eq!(server.ask("POST", "/api/changes/5/undo", "", "").status, 401);
+    let elsewhere = format!("Authorization: Bearer {TOKEN}\r\nSec-Fetch-Site: cross-site\r\n");
+    assert_eq!(server.ask("POST", "/api/changes/5/undo", &elsewhere, "").status, 403);
+    assert_eq!(weight(), json!(3));
+}
+
+#[test]
+fn a_deleted_class_comes_back_with_the_requests_of_its_rules() {
+    let (_root, server) = start();
+    assert_eq!(server.change("PATCH", "/api/classes/gold", &json!({ "weight": 3, "slots": 1 })).status, 200);
+    let before = server.get("/api/classes/gold").json()["settings"].clone();
+    assert_eq!(server.change("DELETE", "/api/classes/gold", &json!({})).status, 200);
+    assert_eq!(server.get("/api/classes/gold").status, 404);
+    assert_eq!(server.change("POST", "/api/changes/2/undo", &json!({})).status, 200);
+    let after = server.get("/api/classes/gold").json();
+    assert_eq!((&after["settings"], &after["position"]), (&before, &json!(0)));
+    // The newest change is that the class is new; taking it back deletes it again.
+    assert_eq!(server.change("POST", "/api/changes/3/undo", &json!({})).status, 200);
+    assert_eq!(server.get("/api/classes/gold").status, 404);
+}
+
+#[test]
+fn from_elsewhere_reading_needs_the_token() {
+    let (_root, server) = start();
+    let get = |path: &str, host: &str, fields: &str| {
+        let mut client = Client::connect(server.admin.expect("an admin address"));
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{fields}\r\n"));
+        Answer::of(&client.rest())
+    };
+    let token = format!("Authorization: Bearer {TOKEN}\r\n");
+    for path in ["/api/classes", "/api/live", "/api/upstreams", "/api/changes", "/api/events"] {
+        assert_eq!(get(path, "evil.example", "").status, 401, "{path}");
+        assert_eq!(get(path, "localhost", "X-Forwarded-For: 192.0.2.1\r\n").status, 401, "{path}");
+        if path != "/api/events" {
+            assert_eq!(get(path, "evil.example", &token).status, 200, "{path}");
+        }
+    }
+    assert_eq!(get("/api/events", "localhost", "Origin: http://evil.example\r\n").status, 403);
+    for path in ["/metrics", "/health", "/api/schema", "/page.js"] {
+        assert_eq!(get(path, "evil.example", "").status, 200, "{path}");
+    }
+    assert!(get("/", "localhost", "").body.contains("<td>gold</td>"));
+    assert!(!get("/", "evil.example", "").body.contains("gold"));
+
+    let root = root();
+    let open = Running::start(two_classes(root.path(), None));
+    let mut client = Client::connect(open.admin.expect("an admin address"));
+    client.send("GET /api/classes HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
+    let answer = Answer::of(&client.rest());
+    assert_eq!(answer.status, 403);
+    assert!(answer.error().0.contains("`admin-token`"), "{}", answer.body);
 }

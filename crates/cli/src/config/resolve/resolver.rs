@@ -107,6 +107,9 @@ impl Resolver<'_> {
         if found.is_none() && self.shape_is_sound && !known.iter().any(String::is_empty) {
             let help = match spelling::like(name, known.iter().map(String::as_str)) {
                 Some(known) => format!("did you mean `{known}`?"),
+                None if what == "upstream" && name.contains("://") => format!(
+                    "an address has a name here: add `[[upstream]]` with `name = \"app\"` and `servers = [\"{name}\"]`, and write `app`"
+                ),
                 None => help.to_owned(),
             };
             self.problems.push(Problem::new(format!("there is no {what} `{name}`"), Some(written.span())).help(help));

@@ -114,6 +114,8 @@ fn a_window_that_grows_lets_in_who_waits_and_one_that_shrinks_lets_out_first() {
         let last = Asker::waiting(&admission, arrival(0));
         assert_eq!(waiting.iter().map(Asker::rung).collect::<Vec<_>>(), [1, 1, 0]);
         assert_eq!(window(&admission), (Some(3), 1));
+        let decision = admission.decisions().remove(0);
+        assert_eq!((decision.from, decision.to, decision.reason), (Some(1), 3, Reason::Trial));
         say(4);
         let (mut newcomer, answer) = Asker::new(&admission, arrival(0));
         assert!(answer.is_pending(), "those who waited before go before it");
@@ -132,6 +134,8 @@ fn a_window_that_grows_lets_in_who_waits_and_one_that_shrinks_lets_out_first() {
         assert!(next.poll().is_pending(), "the first one is still in");
         first.finish();
         next.slot().finish();
+        let decided: Vec<_> = admission.decisions().iter().map(|it| (it.from.unwrap_or(0), it.to)).collect();
+        assert_eq!(decided, [(8, 1), (6, 8), (4, 6), (3, 4), (1, 3)], "the newest first");
     });
 }
 

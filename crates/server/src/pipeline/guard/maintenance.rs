@@ -1,6 +1,7 @@
 //! `maintenance`: a site is closed while a file exists.
 
 use std::{
+    path::Path,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::Duration,
 };
@@ -36,6 +37,11 @@ impl Switch {
             let state = if closed { "closed: the file exists" } else { "open again: the file is gone" };
             tracing::info!(file = %self.config.file.display(), "maintenance: a site is {state}");
         }
+    }
+
+    /// The file that closes the site now.
+    pub(crate) fn closed_by(&self) -> Option<&Path> {
+        self.closed.load(Relaxed).then_some(&*self.config.file)
     }
 
     /// Refuses a client while the site is closed.

@@ -87,7 +87,7 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
         let replaced = Earlier::load(&options.device, device.index).and_then(|earlier| earlier.replaced());
         return Ok(Attached { device: options.device.clone(), how: How::Updated, ranks: shape.last_rank(), replaced });
     }
-    let steps = shape.install(program.descriptor()?);
+    let steps = shape.install(program.descriptor()?, !matches!(root, Root::Default));
     rehearse(&steps)?;
     let earlier = match (&root, Earlier::load(&options.device, device.index)) {
         (Root::Ours(_), Some(earlier)) => earlier,
@@ -102,11 +102,7 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
     };
     earlier.save(&options.device)?;
     pin(program.told()?, &device, server_user_id)?;
-    let mut requests: Vec<Request> = Vec::new();
-    if !matches!(root, Root::Default) {
-        requests.push(Request::Traffic(delete_root()));
-    }
-    requests.extend(steps.into_iter().map(Request::Traffic));
+    let mut requests = over(&root, steps);
     requests.push(Request::Segments(gso_max_segs(options.rate_bits_per_second, earlier.gso_max_segs)));
     if let Err(error) = carry_out(&netlink, &device, &requests) {
         // The kernel has tried all of them; what it has made is taken away again.
@@ -157,6 +153,7 @@ pub fn commands(options: &AttachOptions) -> Result<Vec<String>, AttachError> {
         format!("tc {verb} dev {name}{rest}")
     };
     let mut commands = Vec::new();
+    let mut replaces = false;
     match root(&netlink, &device)? {
         Root::Default => {}
         Root::Ours(_) => {
@@ -164,11 +161,15 @@ pub fn commands(options: &AttachOptions) -> Result<Vec<String>, AttachError> {
         }
         Root::Foreign(found) if options.replace => {
             commands.push(format!("# {} is kept, and comes back at detach", words(&found)));
-            commands.push(with_device(delete_root()));
+            replaces = true;
         }
         Root::Foreign(found) => return Err(AttachError::Foreign { device: name.clone(), found: words(&found) }),
     }
-    commands.extend(shape.install(0).into_iter().map(with_device));
+    let mut made = shape.install(0, replaces).into_iter().map(with_device);
+    if let Some(root) = made.next() {
+        commands.push(if replaces { root.replacen(" add ", " replace ", 1) } else { root });
+    }
+    commands.extend(made);
     let segments = gso_max_segs(options.rate_bits_per_second, device.gso_max_segs);
     if segments != device.gso_max_segs {
         commands.push(format!("ip link set dev {name} gso_max_segs {segments}"));
@@ -187,7 +188,7 @@ fn update(
     running: Option<Running>,
 ) -> Result<(), AttachError> {
     let server_user_id = options.server_user_id()?;
-    let steps = shape.install(0);
+    let steps = shape.install(0, false);
     let classes = steps.into_iter().filter(|step| step.subject == Subject::Class);
     let mut requests: Vec<Request> = classes.map(Request::Replace).collect();
     match running {
@@ -220,10 +221,27 @@ fn pin(told: &Map, device: &Device, server_user_id: Option<u32>) -> Result<(), A
     }
 }
 
+/// The requests that make queues, the root first, in place of a root. A root of another program goes in the step that makes
+/// the new one: between its deletion and that, the kernel's default would send without a rate.
+fn over(root: &Root, steps: Vec<Step>) -> Vec<Request> {
+    let mut requests = Vec::with_capacity(steps.len() + 2);
+    let mut steps = steps.into_iter();
+    match root {
+        Root::Default => {}
+        // It has the same handle as the new one.
+        Root::Ours(_) => requests.push(Request::Traffic(delete_root())),
+        Root::Foreign(_) => requests.extend(steps.next().map(Request::Replace)),
+    }
+    requests.extend(steps.map(Request::Traffic));
+    requests
+}
+
 /// The requests that put back the earlier state.
 fn restoration(earlier: &Earlier) -> Vec<Request> {
-    let mut requests = vec![Request::Traffic(delete_root())];
-    requests.extend(earlier.queues.iter().map(|queue| Request::Traffic(queue.step())));
+    let mut queues = earlier.queues.iter().map(Queue::step);
+    let root = queues.next().map_or_else(|| Request::Traffic(delete_root()), Request::Replace);
+    let mut requests = vec![root];
+    requests.extend(queues.map(Request::Traffic));
     requests.push(Request::Segments(earlier.gso_max_segs));
     requests
 }

@@ -72,11 +72,15 @@ impl Shape {
         if self.has_subranks { RANKS as u32 - 1 } else { BANDS - 1 }
     }
 
-    /// The messages that make the queues on a device whose root is the kernel's default, with the classifier whose
-    /// descriptor is given.
-    pub fn install(&self, program: i32) -> Vec<Step> {
-        let mut steps = vec![self.root(), self.link()];
-        for band in 0..BANDS {
+    /// The messages that make the queues, with the classifier whose descriptor is given. The first one makes the root.
+    /// `in_place`: of a queue that may be full.
+    ///
+    /// HTB sends what belongs to no class at once. So the default class is made before all others, and `in_place` of a
+    /// queue, packets that come before it are refused: the kernel may do something else between two messages, and a line
+    /// slower than the device would lose what leaves then. The classifier comes last, when its packets have a band.
+    pub fn install(&self, program: i32, in_place: bool) -> Vec<Step> {
+        let mut steps = vec![self.root(in_place), self.link()];
+        for band in (0..BANDS).rev() {
             steps.push(self.band(band));
             steps.push(self.leaf(band));
         }
@@ -84,10 +88,16 @@ impl Shape {
         steps
     }
 
-    fn root(&self) -> Step {
+    fn root(&self, in_place: bool) -> Step {
         // struct tc_htb_glob: version, rate2quantum, default class, debug, packets sent directly.
-        let glob = words_of(&[3, 10, BANDS, 0, 0]);
-        qdisc(ROOT, MAJOR << 16, "htb", nla(2, glob), format!("default {BANDS:x}"))
+        let mut options = nla(2, words_of(&[3, 10, BANDS, 0, 0]));
+        let mut words = format!("default {BANDS:x}");
+        if in_place {
+            // Places for packets of no class.
+            options.extend(nla(5, words_of(&[0])));
+            words += " direct_qlen 0";
+        }
+        qdisc(ROOT, MAJOR << 16, "htb", options, words)
     }
 
     fn link(&self) -> Step {
@@ -254,29 +264,38 @@ mod tests {
 
     #[test]
     fn steps_read_as_commands() {
-        let words: Vec<String> = shape().install(7).iter().map(Step::to_string).collect();
+        let words: Vec<String> = shape().install(7, false).iter().map(Step::to_string).collect();
         assert_eq!(
             words[..6],
             [
                 "qdisc add root handle 5e7: htb default 8",
                 "class add parent 5e7: classid 5e7:100 htb prio 0 rate 10000000bit ceil 10000000bit burst 1600 cburst 1600 \
                  quantum 1600",
+                "class add parent 5e7:100 classid 5e7:8 htb prio 7 rate 128bit ceil 10000000bit burst 1600 cburst 1600 \
+                 quantum 1600",
+                "qdisc add parent 5e7:8 handle 5e78: pfifo_fast",
+                "class add parent 5e7:100 classid 5e7:7 htb prio 6 rate 128bit ceil 10000000bit burst 1600 cburst 1600 \
+                 quantum 1600",
+                "qdisc add parent 5e7:7 handle 5e77: pfifo_fast",
+            ]
+        );
+        assert_eq!(
+            words[16..],
+            [
                 "class add parent 5e7:100 classid 5e7:1 htb prio 0 rate 10000000bit ceil 10000000bit burst 1600 cburst 1600 \
                  quantum 1600",
                 "qdisc add parent 5e7:1 handle 5e71: pfifo limit 1000",
-                "class add parent 5e7:100 classid 5e7:2 htb prio 1 rate 128bit ceil 10000000bit burst 1600 cburst 1600 \
-                 quantum 1600",
-                "qdisc add parent 5e7:2 handle 5e72: pfifo_fast",
+                "filter add parent 5e7: handle 1 bpf direct-action, attach.bpf.o, flowid 5e7:1",
             ]
         );
-        assert_eq!(words.len(), 2 + 2 * 8 + 1);
+        assert_eq!(shape().install(7, true)[0].to_string(), "qdisc add root handle 5e7: htb default 8 direct_qlen 0");
         assert_eq!(delete_root().to_string(), "qdisc del root");
     }
 
     #[test]
     fn a_short_queue_of_the_device_has_no_ranks_within_bands() {
         let shape = Shape { has_subranks: false, ..shape() };
-        assert!(shape.install(7).iter().all(|step| step.kind != "pfifo_fast"));
+        assert!(shape.install(7, true).iter().all(|step| step.kind != "pfifo_fast"));
         assert_eq!(shape.last_rank(), 7);
     }
 

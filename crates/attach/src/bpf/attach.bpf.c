@@ -385,6 +385,14 @@ static __always_inline int into(struct __sk_buff *skb, const struct settings *s,
 	return TC_ACT_OK;
 }
 
+/* Whether packets of the connection wait before this one. The kernel counts the memory of those that have not left: it is
+ * that of one packet more than this one then. */
+static __always_inline int waits_behind(struct __sk_buff *skb, struct tcp_sock *tp)
+{
+	__u32 queued = ((struct sock *)tp)->sk_wmem_alloc.refs.counter;
+	return queued > skb->len + OWN_TRUESIZE;
+}
+
 static __always_inline __u32 counted(struct counters *c, __u32 rank, __u32 payload)
 {
 	if (rank < RANKS) {
@@ -488,8 +496,12 @@ int choose(struct __sk_buff *skb)
 	}
 	if (!payload)
 		return into(skb, s, f->rank);
-	if (!f->has_begun && !f->told.classes)
+	if (!f->has_begun && !f->told.classes) {
 		f->class = class_of(skb, s, &who, sk);
+		/* It has begun before this program did: its packets wait in the default band, which is the last one. */
+		if (tp && waits_behind(skb, tp))
+			f->rank = s->last_rank;
+	}
 	__u32 class = f->class;
 	if (class >= CLASSES)
 		class = 0;
@@ -569,15 +581,7 @@ int choose(struct __sk_buff *skb)
 known:
 	rank = rank_of(s, class, &f->told, left);
 	if (rank < f->rank) {
-		int waits;
-		if (tp) {
-			/* Memory of packets that have not left: one more than this one has begun to wait before it. */
-			__u32 queued = ((struct sock *)tp)->sk_wmem_alloc.refs.counter;
-			waits = queued > skb->len + OWN_TRUESIZE;
-		} else {
-			waits = !(is_new && has_spoken);
-		}
-		if (waits) {
+		if (tp ? waits_behind(skb, tp) : !(is_new && has_spoken)) {
 			rank = f->rank;
 			c->held++;
 		}

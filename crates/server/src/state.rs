@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use rustls::server::ProducesTickets;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use traces::Traces;
 
 use crate::{
     admin::token::Token,
@@ -113,6 +114,8 @@ pub(crate) struct ConfigSnapshot {
     /// Certificates that an authority is asked for.
     pub(crate) acme: Option<Acme>,
     pub(crate) logs: Logs,
+    /// Where the spans of requests go, if anywhere.
+    pub(crate) traces: Option<Traces>,
     pub(crate) classes: Classes,
     /// The classes' names, for the log.
     pub(crate) names: Vec<Arc<str>>,
@@ -143,6 +146,7 @@ impl ConfigSnapshot {
         cache: Cache,
         tickets: Option<Arc<dyn ProducesTickets>>,
         logs: Logs,
+        traces: Option<Traces>,
         before: Option<&Self>,
     ) -> Result<Self, StartError> {
         let before_acme = before.and_then(|before| before.acme.as_ref());
@@ -209,6 +213,7 @@ impl ConfigSnapshot {
             tls,
             acme,
             logs,
+            traces,
             classifier: Arc::new(Classifier::new(&classes).map_err(StartError::Classifier)?),
             admission,
             uplink_generation: before.map_or(0, |before| before.uplink_generation),

@@ -25,6 +25,9 @@ use crate::{
     state::{ConfigSnapshot, ServerState},
 };
 
+/// The methods of RFC 9110 and RFC 5789, as OpenTelemetry knows them.
+const KNOWN_METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
 /// The trace of a request; without `[tracing]` it has none.
 #[derive(Default)]
 pub(super) struct RequestSpans(Option<Box<Traced>>);
@@ -160,15 +163,18 @@ impl RequestSpans {
 
 /// The span of a request, of which only the head is known.
 fn request(context: &Context, connection: &Connection, parts: &Parts) -> Span {
-    let method = parts.method.as_str();
-    let mut span = Span::new(context.span, "", Kind::Server, 0, 0)
-        .with("http.request.method", Value::foreign(method))
+    // A method that a client has made up is no name for a span.
+    let (name, method) = match KNOWN_METHODS.iter().find(|known| parts.method == **known) {
+        Some(known) => (*known, *known),
+        None => ("HTTP", "_OTHER"),
+    };
+    let mut span = Span::new(context.span, name, Kind::Server, 0, 0)
+        .with("http.request.method", method)
         .with("url.scheme", connection.scheme())
         // Not the query, which may have secrets in it.
         .with("url.path", Value::foreign(parts.uri.path()))
         .with("network.peer.address", connection.peer.ip().to_canonical().to_string())
         .with("network.protocol.version", version(parts.version));
-    span.name = method.to_owned().into();
     let host = host_and_port(parts);
     if !host.is_empty() {
         span = span.with("server.address", Value::foreign(without_port(&host)));

@@ -205,6 +205,14 @@ fn a_request_that_is_refused_or_fails_says_why() {
     gateway.origin.answer("x");
     assert!(all(second).ends_with("x"));
     assert_eq!(spans(&collector, 1)[0]["request"].status, None);
+    // A method of the client's own is no name.
+    let mut client = gateway.serpent.connect();
+    client.write_all(b"MADEUP /plain/3 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    assert_eq!(gateway.origin.answer("x"), "/plain/3");
+    all(client);
+    let made_up = &spans(&collector, 1)[0]["request"];
+    assert_eq!(made_up.name, "HTTP /");
+    assert_eq!(attribute(made_up, "http.request.method").as_deref(), Some("_OTHER"));
     // A head that cannot be understood.
     gateway.serpent.exchange(b"nonsense\r\n\r\n");
     let malformed = &spans(&collector, 1)[0];

@@ -61,7 +61,7 @@ impl Source {
 /// of the text as well.
 pub fn import(args: &ImportArgs) -> Result<String, Failure> {
     let name = args.file.file_name().unwrap_or_default().to_string_lossy();
-    let disk = Disk { folder: args.file.parent().map(Path::to_owned).unwrap_or_default() };
+    let disk = Disk::beside(&args.file);
     let translated = match args.from.unwrap_or_else(|| Source::of(&name)) {
         Source::Nginx => import::nginx(&name, &disk),
         Source::Caddy => import::caddyfile(&name, &disk),
@@ -91,8 +91,15 @@ pub fn import(args: &ImportArgs) -> Result<String, Failure> {
 }
 
 /// Files on the disk.
-struct Disk {
+pub struct Disk {
     folder: PathBuf,
+}
+
+impl Disk {
+    /// The files beside this one.
+    pub fn beside(file: &Path) -> Self {
+        Self { folder: file.parent().map(Path::to_owned).unwrap_or_default() }
+    }
 }
 
 impl Files for Disk {

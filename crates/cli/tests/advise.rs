@@ -99,6 +99,8 @@ fn what_cannot_be_advised_on_exits_with_2_and_says_why() {
         (&["a.log", "--uplink", "auto"], "a rate starts with a number"),
         (&["a.log"], "--uplink"),
         (&["--uplink", "1mbit"], "ACCESS_LOG"),
+        (&["a.log", "--nginx", "--uplink", "1mbit"], "cannot be used with"),
+        (&["--nginx", "--caddy", "--uplink", "1mbit"], "cannot be used with"),
     ] {
         let output = serpent(folder.path(), &[&["advise"], args].concat());
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));

@@ -7,12 +7,14 @@ use scheduler::Rate;
 use simulator::advise::Part;
 use workload::trace::Format;
 
+use super::installed::Installed;
 use crate::values;
 
 /// The log and the uplink.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "\
 Examples:
+  serpent advise --nginx --uplink 100mbit
   serpent advise /var/log/nginx/access.log --uplink 100mbit
   serpent advise access.log* --uplink 100mbit --html advice.html
   zcat access.log.gz | serpent advise - --uplink 20mbit --json -
@@ -23,8 +25,20 @@ Logs are read in the Common and Combined Log Format, the W3C extended format (II
 World Cup records, plain or compressed (gzip, bzip2, xz, zstd).")]
 pub struct AdviseArgs {
     /// Access logs of one site, `-` for standard input. Several count as one, in the order of their times
-    #[arg(value_name = "ACCESS_LOG", required = true)]
+    #[arg(value_name = "ACCESS_LOG", required_unless_present_any = ["nginx", "apache", "caddy"])]
     pub logs: Vec<PathBuf>,
+
+    /// Find the access log of the nginx of this machine, with its rotated files
+    #[arg(long, conflicts_with_all = ["logs", "apache", "caddy"])]
+    pub nginx: bool,
+
+    /// Find that of Apache httpd
+    #[arg(long, conflicts_with_all = ["logs", "caddy"])]
+    pub apache: bool,
+
+    /// Find that of Caddy
+    #[arg(long, conflicts_with = "logs")]
+    pub caddy: bool,
 
     /// Rate of the site's present or planned uplink, as in 100mbit
     #[arg(long, value_name = "RATE", value_parser = values::rate)]
@@ -62,8 +76,14 @@ pub struct FormatArg {
 }
 
 impl AdviseArgs {
-    /// The command line that repeats this advice.
-    pub fn command(&self) -> String {
+    /// The server whose logs are to be found.
+    pub fn installed(&self) -> Option<Installed> {
+        let asked = [(self.nginx, Installed::Nginx), (self.apache, Installed::Apache), (self.caddy, Installed::Caddy)];
+        asked.into_iter().find(|(is_asked, _)| *is_asked).map(|(_, installed)| installed)
+    }
+
+    /// The command line that repeats this advice, with the logs that were read.
+    pub fn command(&self, logs: &[PathBuf]) -> String {
         let quoted = |text: String| {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,".contains(c);
             if !text.is_empty() && text.chars().all(plain) {
@@ -72,7 +92,7 @@ impl AdviseArgs {
                 format!("'{}'", text.replace('\'', "'\\''"))
             }
         };
-        let logs: Vec<String> = self.logs.iter().map(|log| quoted(log.display().to_string())).collect();
+        let logs: Vec<String> = logs.iter().map(|log| quoted(log.display().to_string())).collect();
         let mut command = format!("serpent advise {} --uplink {} --seed {}", logs.join(" "), self.uplink, self.seed);
         match self.window {
             Part::Auto => {}
@@ -150,6 +170,9 @@ mod tests {
     fn a_window_is_read_back_as_written() {
         let mut args = AdviseArgs {
             logs: vec!["a.log".into()],
+            nginx: false,
+            apache: false,
+            caddy: false,
             uplink: "10mbit".parse().unwrap(),
             html: None,
             json: None,
@@ -165,7 +188,7 @@ mod tests {
             ("1ns..2ns", "1ns..2ns"),
         ] {
             args.window = part(text).unwrap();
-            let command = args.command();
+            let command = args.command(&args.logs);
             let (_, window) = command.split_once(" --window ").unwrap();
             assert_eq!((window, part(window).unwrap()), (written, args.window), "{text}");
         }
@@ -175,6 +198,9 @@ mod tests {
     fn the_command_does_the_same_again() {
         let args = AdviseArgs {
             logs: vec!["a.log".into(), "it's".into()],
+            nginx: false,
+            apache: false,
+            caddy: false,
             uplink: "10mbit".parse().unwrap(),
             html: None,
             json: None,
@@ -182,7 +208,7 @@ mod tests {
             window: Part::Window(0, 90 * NS),
             format: Some(super::format("csv:time=t,size=s").unwrap()),
         };
-        let command = args.command();
+        let command = args.command(&args.logs);
         assert_eq!(
             command,
             "serpent advise a.log 'it'\\''s' --uplink 10mbit --seed 3 --window 0s..90s --format csv:time=t,size=s"

@@ -1,8 +1,9 @@
-//! `serpent advise ACCESS_LOG`: advice on scheduling for a site, from its access log.
+//! `serpent advise ACCESS_LOG`, `serpent advise --nginx`: advice on scheduling for a site, from its access log.
 
 mod args;
 mod dates;
 mod figures;
+mod installed;
 mod page;
 mod read;
 mod tables;
@@ -26,10 +27,14 @@ pub fn advise(args: &AdviseArgs) -> Result<String, Failure> {
     let uplink = Rate::from_bits_per_second(args.uplink.bits_per_second())
         .ok_or_else(|| Failure::Usage(format!("--uplink {} is no rate from 8kbit to 1000gbit", args.uplink)))?;
     let question = Question { seed: args.seed, part: args.window, ..Question::new(uplink) };
-    let logs = Logs::find(&args.logs, args.format.as_ref().map(|given| given.format.clone()))?;
+    let paths = match args.installed() {
+        Some(server) => installed::logs(server, Path::new("/"))?,
+        None => args.logs.clone(),
+    };
+    let logs = Logs::find(&paths, args.format.as_ref().map(|given| given.format.clone()))?;
     let advice = simulate(question, &logs)?;
     if let Some(file) = &args.html {
-        write(file, page::page(&advice, &args.command())?)?;
+        write(file, page::page(&advice, &args.command(&paths))?)?;
     }
     if let Some(file) = &args.json {
         let json =
